@@ -1,0 +1,1 @@
+"""Statistics, tables and figures over traces and replays. No torch here."""

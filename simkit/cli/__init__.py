@@ -1,0 +1,59 @@
+"""The one command, `simkit`. Each subcommand is a module here, imported when it is called."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import typer
+from typer.core import TyperGroup
+
+_HELP = {
+    "record": "Run a draft/target pair on prompts and write a trace.",
+    "latency": "Time the passes of a pair, for a measured cost.",
+    "info": "Say what is in a trace.",
+    "validate": "Check a trace: hashes, keys, ranges.",
+    "replay": "Replay stopping policies on a trace.",
+}
+
+
+class _Lazy(TyperGroup):
+    """A group that imports a subcommand only when it is called or asked for its help."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:
+        return list(_HELP)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str):
+        if cmd_name not in _HELP:
+            return None
+        module = import_module(f"simkit.cli.{cmd_name}")
+        single = typer.Typer(add_completion=False)
+        single.command(cmd_name, help=_HELP[cmd_name])(getattr(module, cmd_name))
+        return typer.main.get_command(single)
+
+    def format_commands(self, ctx: typer.Context, formatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_HELP.items()))
+
+
+app = typer.Typer(cls=_Lazy, add_completion=False, no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def _app() -> None:
+    """Record a speculative-decoding pair once, then replay any draft-length policy offline."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command; bad input is one line on stderr and exit status 2."""
+    from traces.errors import UserError
+
+    try:
+        app(args=arguments, standalone_mode=True, prog_name="simkit")
+    except UserError as e:
+        print(f"simkit: {' '.join(str(e).split())}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

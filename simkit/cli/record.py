@@ -1,0 +1,121 @@
+"""`simkit record`: run a pair on prompts and write a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+
+def record(
+    target: Annotated[str, typer.Option(help="Target model: local folder or hub id.")],
+    draft: Annotated[str, typer.Option(help="Draft model: local folder or hub id.")],
+    prompts: Annotated[Path, typer.Option(help="JSON Lines: prompt, messages or prompt_tokens.")],
+    out: Annotated[Path, typer.Option(help="Folder of the new trace.")],
+    max_new_tokens: Annotated[int, typer.Option(help="Longest output, T_max.")] = 256,
+    max_draft: Annotated[int, typer.Option(help="Deepest draft to record, Γ.")] = 40,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="0 keeps all tokens.")] = 0,
+    top_p: Annotated[float, typer.Option(help="1 keeps all tokens.")] = 1.0,
+    draft_temperature: Annotated[
+        float | None, typer.Option(help="Of the draft alone; 0 proposes its likeliest token.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the keyed draws.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    dtype: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
+    batch_size: Annotated[int, typer.Option(help="Prompts run together, one shard.")] = 8,
+    revision: Annotated[
+        str | None, typer.Option(help="Hub revision of the target, or TARGET,DRAFT.")
+    ] = None,
+    hidden: Annotated[bool, typer.Option("--hidden", help="Keep the draft's states.")] = False,
+    branch_target: Annotated[
+        bool, typer.Option("--branch-target", help="The target's view of branch rows too.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a stopped recording.")
+    ] = False,
+) -> None:
+    """Run a draft/target pair on prompts and write a trace."""
+    from traces.sampler import Sampler
+
+    sampler = Sampler(temperature, top_k, top_p, draft_temperature)
+    pair, plan, rows = _prepare(
+        (target, draft, device, dtype, revision),
+        prompts,
+        sampler=sampler,
+        seed=seed,
+        max_new_tokens=max_new_tokens,
+        max_draft=max_draft,
+        batch_size=batch_size,
+        hidden=hidden,
+        branch_target=branch_target,
+    )
+    from traces.record.header import make_header
+    from traces.record.recorder import record as run
+
+    console = Console(stderr=True)
+    with _progress(console) as progress:
+        task = progress.add_task("recording", total=len(rows) * max_new_tokens)
+
+        def on_token(n: int) -> None:
+            progress.advance(task, n)
+
+        run(pair, rows, out, plan, make_header(pair, rows, plan), resume, on_token)
+        progress.update(task, completed=len(rows) * max_new_tokens)
+    console.print(f"recorded {len(rows)} prompts to {out}")
+
+
+def _prepare(names: tuple, prompts: Path, **settings: object):
+    """Check the cheap things before the models are loaded."""
+    from traces.errors import RecordError
+    from traces.record.plan import Plan
+
+    plan = Plan(**settings)  # type: ignore[arg-type]
+    if not prompts.is_file():
+        raise RecordError(f"{prompts}: no such prompts file")
+    try:
+        from transformers.utils import logging
+
+        from traces.record.pair import load_pair
+    except ImportError as e:
+        raise RecordError(f"recording needs {e.name}: pip install 'draft-simkit[record]'") from e
+    from dataclasses import replace
+
+    from traces.record.prompts import read_prompts
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    target, draft, device, dtype, revision = names
+    pair = load_pair(target, draft, device, dtype, revision)
+    plan = replace(plan, eos_token_ids=pair.eos_token_ids)
+    return pair, plan, read_prompts(prompts, pair.tokenizer, pair.vocab_size)
+
+
+class _Speed(ProgressColumn):
+    """Tokens a second since the start."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed or 0:,.0f} tokens/s")
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Speed(),
+        TimeRemainingColumn(),
+        console=console,
+    )

@@ -1,0 +1,65 @@
+"""The keyed draws: pinned to splitmix64 in plain integers, and right in distribution."""
+
+import torch
+from scipy import stats
+
+from traces.record import draws
+
+M = (1 << 64) - 1
+
+
+def mix(x: int) -> int:
+    x &= M
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & M
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & M
+    return x ^ (x >> 31)
+
+
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+def test_hash_is_splitmix_in_integers():
+    seed, sequence, token = 7, 3, 41
+    key = mix(mix(seed * GOLDEN) + mix(sequence))
+    got = draws.first_key(seed, torch.tensor([sequence]))
+    assert int(got) & M == key
+    key = mix(key * 3 + mix(token + GOLDEN))
+    got = draws.next_key(got, torch.tensor([token]))
+    assert int(got) & M == key
+    v = ((mix(key ^ mix(draws.ACCEPT << 40)) >> 11) + 0.5) * 2.0**-53
+    assert float(draws.uniform(got)) == v
+
+
+def test_a_key_knows_the_tokens_and_their_order():
+    key = draws.first_key(0, torch.tensor([0, 0, 0, 1]))
+    for tokens in ([1, 1, 2, 1], [2, 3, 1, 2]):
+        key = draws.next_key(key, torch.tensor(tokens))
+    assert len(set(key.tolist())) == 4
+
+
+def test_streams_are_uniform_and_unrelated():
+    key = draws.first_key(1, torch.arange(400))
+    a, b = (draws.exponentials(key, s, 50).flatten() for s in (draws.DRAFT, draws.CORRECTION))
+    assert stats.kstest(a.numpy(), "expon").pvalue > 1e-3
+    assert stats.kstest(b.numpy(), "expon").pvalue > 1e-3
+    assert abs(stats.pearsonr(a.numpy(), b.numpy()).statistic) < 4 / len(a) ** 0.5
+    v = draws.uniform(draws.first_key(1, torch.arange(20_000)))
+    assert stats.kstest(v.numpy(), "uniform").pvalue > 1e-3
+
+
+def test_race_samples_its_weights():
+    weights = torch.tensor([0.5, 0.0, 0.3, 0.2]).double()
+    key = draws.first_key(2, torch.arange(20_000))
+    drawn = draws.race(weights.expand(len(key), -1), key, draws.DRAFT)
+    counts = torch.bincount(drawn, minlength=4).numpy()
+    assert counts[1] == 0
+    expected = weights.numpy()[[0, 2, 3]] * len(key)
+    assert stats.chisquare(counts[[0, 2, 3]], expected).pvalue > 1e-3
+
+
+def test_race_is_steady_when_weights_move_in_the_last_bits():
+    weights = torch.rand(2_000, 50, generator=torch.Generator().manual_seed(0)).double()
+    key = draws.first_key(3, torch.arange(2_000))
+    nudged = weights * (1 + 1e-12 * torch.randn(weights.shape).double())
+    same = draws.race(weights, key, draws.DRAFT) == draws.race(nudged, key, draws.DRAFT)
+    assert bool(same.all())

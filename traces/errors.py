@@ -1,0 +1,15 @@
+"""Errors that a user can mend: one line that says what is wrong and where."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Bad input. The command line prints the message on one line and exits with status 2."""
+
+
+class TraceError(UserError):
+    """A trace, or one of its files, cannot be read or written as asked."""
+
+
+class RecordError(UserError):
+    """A model pair or a prompts file cannot be recorded as asked."""

@@ -1,0 +1,68 @@
+"""Keyed randomness: what a token is drawn with depends on what came before it, on nothing else.
+
+A key is a function of (seed, sequence, position, the generated tokens before it). A counter-based
+hash of a key and a token id gives three independent streams: an Exp(1) variable for each token of
+the draft's race, another for each token of the correction's race, and one uniform for acceptance.
+Whoever holds the key draws the same numbers: the recorder, a live decoder, on any device.
+
+Keys are int64 tensors (torch has no unsigned arithmetic; sums and products wrap).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+DRAFT, CORRECTION, ACCEPT = 1, 2, 3  # the streams
+
+_GOLDEN = -0x61C8864680B583EB  # 2^64 / golden ratio, as a signed number
+_MIX_1 = -0x40A7B892E31B1A47  # splitmix64's multipliers (Steele, Lea and Flood 2014)
+_MIX_2 = -0x6B2FB644ECCEEE15
+
+
+def first_key(seed: int, sequence: Tensor) -> Tensor:
+    """Keys of position 1 for sequences (int64, any shape), before any generated token."""
+    start = torch.tensor(seed, device=sequence.device) * _GOLDEN
+    return _mix(_mix(start) + _mix(sequence.long()))
+
+
+def next_key(key: Tensor, token: Tensor) -> Tensor:
+    """The key one position on, after `token` (int, the shape of `key`) was generated."""
+    return _mix(key * 3 + _mix(token.long() + _GOLDEN))
+
+
+def exponentials(key: Tensor, stream: int, vocab_size: int) -> Tensor:
+    """Exp(1) variables, float64, shape (*key.shape, vocab_size)."""
+    ids = torch.arange(vocab_size, device=key.device)
+    return -torch.log(_uniform(key[..., None], stream, ids))
+
+
+def uniform(key: Tensor) -> Tensor:
+    """The acceptance uniform in (0, 1), float64, the shape of `key`."""
+    return _uniform(key, ACCEPT, torch.zeros((), dtype=torch.long, device=key.device))
+
+
+def race(weights: Tensor, key: Tensor, stream: int) -> Tensor:
+    """Sample ids by an exponential race: argmin E_k / w_k, which draws k with chance w_k / sum w.
+
+    Args:
+        weights: >= 0, not all zero, shape (*key.shape, V); they need not sum to one.
+        key: int64.
+        stream: DRAFT or CORRECTION.
+    """
+    return (weights / exponentials(key, stream, weights.shape[-1])).argmax(-1)
+
+
+def _uniform(key: Tensor, stream: int, ids: Tensor) -> Tensor:
+    bits = _mix(key ^ _mix(ids + (stream << 40)))
+    return (_shift(bits, 11).double() + 0.5) * 2.0**-53
+
+
+def _mix(x: Tensor) -> Tensor:
+    x = (x ^ _shift(x, 30)) * _MIX_1
+    x = (x ^ _shift(x, 27)) * _MIX_2
+    return x ^ _shift(x, 31)
+
+
+def _shift(x: Tensor, n: int) -> Tensor:
+    return (x >> n) & ((1 << (64 - n)) - 1)  # logical, where torch shifts arithmetically

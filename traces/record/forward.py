@@ -1,0 +1,107 @@
+"""One model over a batch of left-padded prompts: a shared cache, and forward passes under a mask.
+
+Slots are places in the cache. Prompts end at slot `n_slots - 1` after `prefill`, so that the next
+token of every sequence lands in the same slot; what a token may attend to is always said by a mask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from traces.record.cache import Buffer
+
+
+@dataclass
+class Forward:
+    """A model, its cache for one batch, and what its passes return.
+
+    Attributes:
+        model: a Hugging Face causal LM in eval mode.
+        vocab_size: ids beyond it are cut from the logits (common vocabulary of a pair).
+        capacity: slots of the cache.
+        keep_hidden: keep the final-norm states of the last pass in `hidden`.
+        excess: largest probability mass that any row had beyond `vocab_size`.
+    """
+
+    model: nn.Module
+    vocab_size: int
+    capacity: int
+    keep_hidden: bool = False
+    hidden: Tensor = field(init=False)
+    excess: float = field(init=False, default=0.0)
+
+    def __post_init__(self) -> None:
+        self.cache = Buffer(self.model.config.num_hidden_layers, self.capacity)
+        self.device = self.model.get_input_embeddings().weight.device
+
+    def pass_(self, tokens: Tensor, positions: Tensor, mask: Tensor, keep: int = 0) -> Tensor:
+        """Run tokens (B, n) at 0-based text positions (B, n); they are appended to the cache.
+
+        Args:
+            tokens: ids.
+            positions: where each token stands in its own text.
+            mask: bool (B, 1, n, slots so far + n), True where a token may attend.
+            keep: number of last tokens whose logits are wanted; 0 is all.
+
+        Returns:
+            logits (B, n or keep, vocab_size).
+        """
+        bias = torch.zeros(mask.shape, dtype=self.model.dtype, device=mask.device)
+        bias.masked_fill_(~mask, torch.finfo(self.model.dtype).min)
+        with torch.inference_mode(), _capture(self):
+            logits = self.model(
+                input_ids=tokens.to(self.device),
+                position_ids=positions.to(self.device),
+                attention_mask=bias.to(self.device),
+                past_key_values=self.cache,
+                use_cache=True,
+                logits_to_keep=keep,
+            ).logits
+        return self._common(logits)
+
+    def _common(self, logits: Tensor) -> Tensor:
+        if logits.shape[-1] > self.vocab_size:
+            full = logits.float().logsumexp(-1)
+            common = logits[..., : self.vocab_size].float().logsumexp(-1)
+            self.excess = max(self.excess, float((1 - (common - full).exp()).max()))
+        return logits[..., : self.vocab_size]
+
+
+class _capture:
+    """Keep the base model's final-norm states of one pass, if they are wanted."""
+
+    def __init__(self, forward: Forward):
+        self.forward = forward
+
+    def __enter__(self) -> None:
+        if self.forward.keep_hidden:
+            base = self.forward.model.base_model
+            self.handle = base.register_forward_hook(self._keep)
+
+    def __exit__(self, *_: object) -> None:
+        if self.forward.keep_hidden:
+            self.handle.remove()
+
+    def _keep(self, module: nn.Module, args: object, output: object) -> None:
+        self.forward.hidden = output.last_hidden_state
+
+
+def left_padded(prompts: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Token ids (B, P) and the number of pads (id 0, which no token ever sees) in front (B,)."""
+    width = max(map(len, prompts))
+    rows = [[0] * (width - len(p)) + p for p in prompts]
+    return torch.tensor(rows), torch.tensor([width - len(p) for p in prompts])
+
+
+def causal_mask(pads: Tensor, start: int, end: int) -> Tensor:
+    """Mask (B, 1, end - start, end) of the slots start … end - 1, which hold a running text.
+
+    A pad attends to itself alone, so that no row is empty.
+    """
+    query = torch.arange(start, end, device=pads.device)[:, None]
+    key = torch.arange(end, device=pads.device)[None, :]
+    real = (key >= pads[:, None, None]) & (key <= query)
+    return (real | (key == query))[:, None]

@@ -1,0 +1,106 @@
+"""The manifest of a recording before it has files: what is recorded, with what, on what."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from traces.manifest import Manifest, ModelInfo
+from traces.record.pair import Pair, tokenizer_hash, weights_hash
+from traces.record.plan import Plan
+from traces.record.prompts import Prompt, prompts_hash
+
+_SHAPE = {
+    "n_layers": "num_hidden_layers",
+    "hidden_size": "hidden_size",
+    "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "intermediate_size": "intermediate_size",
+    "max_position_embeddings": "max_position_embeddings",
+}
+_LIBRARIES = ("draft-simkit", "numpy", "pyarrow", "tokenizers", "torch", "transformers")
+
+
+def make_header(pair: Pair, prompts: list[Prompt], plan: Plan) -> Manifest:
+    """All that the manifest says of a recording but its files."""
+    return Manifest(
+        max_draft=plan.max_draft,
+        max_new_tokens=plan.max_new_tokens,
+        target=model_info(pair.target),
+        draft=model_info(pair.draft),
+        tokenizer_sha256=tokenizer_hash(pair.tokenizer),
+        vocab_size=pair.vocab_size,
+        dtype=_dtype(pair.target),
+        device=device_name(pair.target),
+        libraries=library_versions(),
+        sampler=plan.sampler,
+        seed=plan.seed,
+        batch_size=plan.batch_size,
+        n_prompts=len(prompts),
+        prompts_sha256=prompts_hash(prompts),
+        eos_token_ids=plan.eos_token_ids,
+        branch_target=plan.branch_target,
+        hidden=plan.hidden,
+    )
+
+
+def model_info(model: nn.Module) -> ModelInfo:
+    """What the manifest says of one model."""
+    config: Any = model.config
+    shape = {name: getattr(config, key, None) for name, key in _SHAPE.items()}
+    return ModelInfo(
+        id=_id(config._name_or_path),
+        revision=getattr(config, "_commit_hash", None),
+        weights_sha256=weights_hash(model),
+        dtype=_dtype(model),
+        vocab_size=model.get_input_embeddings().num_embeddings,
+        n_parameters=sum(p.numel() for p in model.parameters()),
+        architecture=type(model).__name__,
+        shape={name: int(value) for name, value in shape.items() if value is not None},
+    )
+
+
+def device_name(model: nn.Module) -> str:
+    """The device's name and what else changes the last bits of its sums."""
+    device = model.get_input_embeddings().weight.device
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{_cpu_name()}, {torch.get_num_threads()} threads"
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of the libraries that a recording depends on."""
+    return {name: _version(name) for name in _LIBRARIES}
+
+
+def _id(path: str) -> str:
+    """A hub id as it is; of a local folder only its last two names, which say nothing of homes."""
+    folder = Path(path)
+    return "/".join(folder.resolve().parts[-2:]) if folder.exists() else path
+
+
+def _dtype(model: nn.Module) -> str:
+    return str(model.dtype).removeprefix("torch.")
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except Exception:  # run from a source tree that is not installed
+        return "unknown"

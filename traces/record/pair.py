@@ -1,0 +1,182 @@
+"""Load a draft and a target, and make sure that they speak of the same tokens."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from traces.errors import RecordError
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
+DTYPES["float16"] = torch.float16
+
+_PROBE = "def f(x):\n\treturn x ** 2  # 3.14, naïve Straße, 東京 🙂\n\n  Question: 17 + 25 = 42."
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two causal LMs over one tokenizer.
+
+    Attributes:
+        target: in eval mode.
+        draft: in eval mode.
+        tokenizer: the target's.
+        vocab_size: ids that both models have.
+        eos_token_ids: ids that end a text.
+    """
+
+    target: nn.Module
+    draft: nn.Module
+    tokenizer: Any
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+
+    @property
+    def context_len(self) -> int:
+        """Tokens of prompt and output that both models can hold."""
+        return min(_context_len(m) for m in (self.target, self.draft))
+
+
+def load_pair(
+    target: str,
+    draft: str,
+    device: str = "auto",
+    dtype: str = "float32",
+    revision: str | None = None,
+) -> Pair:
+    """Load a pair from local folders or hub ids.
+
+    Args:
+        target: folder or hub id.
+        draft: folder or hub id.
+        device: "cpu", "cuda", "cuda:1" …; "auto" spreads a model over the GPUs there are.
+        dtype: one of `DTYPES`.
+        revision: of the target on the hub, or "TARGET,DRAFT" for both.
+
+    Raises:
+        RecordError: a model cannot be loaded, or the two do not fit.
+    """
+    if dtype not in DTYPES:
+        raise RecordError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)}")
+    first, _, second = (revision or "").partition(",")
+    tokenizers = _tokenizer(target, first), _tokenizer(draft, second)
+    check_tokenizers(*tokenizers)  # before the weights, which take longer
+    models = _model(target, first, device, dtype), _model(draft, second, device, dtype)
+    return make_pair(*models, *tokenizers)
+
+
+def make_pair(target: nn.Module, draft: nn.Module, tokenizer: Any, draft_tokenizer: Any) -> Pair:
+    """Join two models that are in memory.
+
+    Raises:
+        RecordError: the tokenizers differ.
+    """
+    check_tokenizers(tokenizer, draft_tokenizer)
+    for model in (target, draft):
+        _check_attention(model)
+    vocab_size = min(m.get_input_embeddings().num_embeddings for m in (target, draft))
+    if vocab_size < len(tokenizer) and vocab_size < len(draft_tokenizer):
+        raise RecordError(
+            f"the tokenizer has {len(tokenizer)} ids, but the models share only {vocab_size} rows"
+        )
+    return Pair(target.eval(), draft.eval(), tokenizer, vocab_size, _eos_ids(target, tokenizer))
+
+
+def check_tokenizers(target: Any, draft: Any) -> None:
+    """Refuse two tokenizers that give one id to two tokens, or cut a text in two ways.
+
+    One may know more ids than the other (padding, added tokens); those are beyond the common
+    vocabulary.
+    """
+    tokens = [{i: t for t, i in tokenizer.get_vocab().items()} for tokenizer in (target, draft)]
+    for i in sorted(tokens[0].keys() & tokens[1].keys()):
+        if tokens[0][i] != tokens[1][i]:
+            raise RecordError(
+                f"the tokenizers differ: id {i} is {tokens[0][i]!r} for the target "
+                f"and {tokens[1][i]!r} for the draft"
+            )
+    cuts = [t.encode(_PROBE, add_special_tokens=False) for t in (target, draft)]
+    shared = min(len(t) for t in tokens) * 0.99
+    if cuts[0] != cuts[1] or len(tokens[0].keys() & tokens[1].keys()) < shared:
+        raise RecordError(
+            "the tokenizers differ: they cut a probe text into "
+            f"{len(cuts[0])} and {len(cuts[1])} tokens, or share too few ids"
+        )
+
+
+def weights_hash(model: nn.Module) -> str:
+    """sha256 over a model's parameters: names, shapes, dtypes and bytes, in the order of names."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        value = value.detach().contiguous().cpu()
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """sha256 over a tokenizer's vocabulary and its cut of a probe text."""
+    text = repr(sorted(tokenizer.get_vocab().items())) + repr(tokenizer.encode(_PROBE))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _tokenizer(name: str, revision: str) -> Any:
+    return _load(AutoTokenizer, name, revision)
+
+
+def _model(name: str, revision: str, device: str, dtype: str) -> nn.Module:
+    options: dict[str, Any] = {"dtype": DTYPES[dtype]}
+    if device == "auto" and torch.cuda.is_available():
+        options["device_map"] = "auto"
+    model = _load(AutoModelForCausalLM, name, revision, **options)
+    if "device_map" in options:
+        return model
+    try:
+        return model.to("cpu" if device == "auto" else device)
+    except (RuntimeError, AssertionError) as e:
+        raise RecordError(f"device {device!r}: {_first_line(e)}") from e
+
+
+def _load(kind: Any, name: str, revision: str, **options: Any) -> Any:
+    is_path = Path(name).exists() or name.startswith((".", "/", "~"))
+    if is_path and not (Path(name) / "config.json").is_file():
+        raise RecordError(f"{name}: not a model folder (no config.json in it)")
+    try:
+        if kind is AutoModelForCausalLM:
+            AutoConfig.from_pretrained(name, revision=revision or "main")
+        return kind.from_pretrained(name, revision=revision or "main", **options)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as e:
+        raise RecordError(f"{name}: cannot be loaded: {_first_line(e)}") from e
+
+
+def _check_attention(model: nn.Module) -> None:
+    """Branches see a tree, which a sliding window or a recurrent state cannot."""
+    kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
+    if kinds - {"full_attention"}:
+        raise RecordError(
+            f"{model.config.model_type}: layers of type {', '.join(sorted(kinds))} "
+            "cannot be recorded, only full attention"
+        )
+
+
+def _context_len(model: nn.Module) -> int:
+    return getattr(model.config, "max_position_embeddings", 2**31)
+
+
+def _eos_ids(target: nn.Module, tokenizer: Any) -> tuple[int, ...]:
+    generation = getattr(target, "generation_config", None)
+    ids = getattr(generation, "eos_token_id", None)
+    ids = tokenizer.eos_token_id if ids is None else ids
+    if ids is None:
+        return ()
+    return tuple(sorted({int(i) for i in (ids if isinstance(ids, list | tuple) else [ids])}))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,53 @@
+"""What a recording shall hold, and what one shard of it came out as."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from traces.errors import RecordError
+from traces.sampler import Sampler
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Settings of a recording.
+
+    Attributes:
+        sampler: how p and q are processed and drawn from.
+        seed: of the keyed draws, int64.
+        max_new_tokens: T_max.
+        max_draft: deepest draft that is recorded, Γ.
+        eos_token_ids: ids that end an output.
+        batch_size: prompts in a shard; they are run as one batch.
+        branch_target: record the target's statistics on branch rows too.
+        hidden: record the draft's final-norm states.
+
+    Raises:
+        RecordError: a number is out of range.
+    """
+
+    sampler: Sampler = Sampler()
+    seed: int = 0
+    max_new_tokens: int = 256
+    max_draft: int = 40
+    eos_token_ids: tuple[int, ...] = ()
+    batch_size: int = 8
+    branch_target: bool = False
+    hidden: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("max_new_tokens", "max_draft", "batch_size"):
+            if getattr(self, name) < 1:
+                raise RecordError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not -(2**63) <= self.seed < 2**63:
+            raise RecordError(f"seed must fit in 64 bits, not {self.seed}")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Rows of one kind: `keys` and `values` are columns of equal length; `hidden` is (rows, H)."""
+
+    values: dict[str, np.ndarray]
+    hidden: np.ndarray | None = None

@@ -1,0 +1,169 @@
+"""Record one shard: a batch of prompts, from token ids to the columns of the trace's files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from traces import schema
+from traces.errors import RecordError
+from traces.record.branches import record_branches, slots_for_branches
+from traces.record.forward import Forward
+from traces.record.pair import Pair
+from traces.record.path import Path, record_path
+from traces.record.plan import Plan
+from traces.record.prompts import Prompt
+
+_EXCESS = 1e-4  # mass of p beyond the common vocabulary that is put up with
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Columns of a shard's rows; `hidden` has the key columns and `state` (rows, H), float16."""
+
+    sequences: dict[str, list]
+    positions: Arrays
+    branches: Arrays
+    hidden: Arrays | None
+
+
+def record_shard(
+    pair: Pair,
+    prompts: list[Prompt],
+    first_sequence: int,
+    plan: Plan,
+    on_token: Callable[[int], None] = lambda n: None,
+) -> Shard:
+    """Run a batch of prompts and reduce what both models said.
+
+    Args:
+        pair: the models.
+        prompts: of this shard.
+        first_sequence: number of the first of them.
+        plan: the recording's settings.
+        on_token: told after every position how many outputs grew.
+
+    Raises:
+        RecordError: logits are not finite, or p has mass beyond the common vocabulary.
+    """
+    tokens = [p.tokens for p in prompts]
+    base = max(map(len, tokens)) + plan.max_new_tokens
+    numbers = range(first_sequence, first_sequence + len(prompts))
+    target, draft = _forwards(pair, base, plan)
+    path = record_path(target, draft, tokens, numbers, plan, on_token)
+    positions = _positions(path, first_sequence)
+    _check_finite(positions)
+    rows = list(record_branches(target, draft, path, plan))
+    branches, branch_states = _branches(rows, first_sequence, plan)
+    _check_finite(branches)
+    _check_excess(target, "target")
+    _check_excess(draft, "draft")
+    hidden = None
+    if plan.hidden:
+        hidden = _hidden(path, first_sequence, branches, branch_states)
+    return Shard(_sequences(prompts, positions, first_sequence, plan), positions, branches, hidden)
+
+
+def _forwards(pair: Pair, base: int, plan: Plan) -> tuple[Forward, Forward]:
+    extra = slots_for_branches(plan)
+    return (
+        Forward(pair.target, pair.vocab_size, base + (extra if plan.branch_target else 0)),
+        Forward(pair.draft, pair.vocab_size, base + extra, keep_hidden=plan.hidden),
+    )
+
+
+def _positions(path: Path, first_sequence: int) -> Arrays:
+    n_output = path.n_output.cpu().numpy()
+    width = path.keys.shape[1]
+    mine = np.arange(width) < n_output[:, None]  # (B, T): the rest is padding
+    row, column = np.nonzero(mine)
+    arrays = {name: _numpy(value)[mine] for name, value in path.columns.items()}
+    arrays["sequence"] = (row + first_sequence).astype(np.int32)
+    arrays["position"] = (column + 1).astype(np.int32)
+    return {name: arrays[name] for name in schema.POSITIONS.names}
+
+
+def _branches(
+    rows: list[dict[str, Tensor]], first_sequence: int, plan: Plan
+) -> tuple[Arrays, np.ndarray | None]:
+    """The branch rows in the order of their keys, and their hidden states if they are kept."""
+    wanted = schema.BRANCHES_WITH_TARGET if plan.branch_target else schema.BRANCHES
+    if not rows:
+        return {f.name: np.zeros(0, f.type.to_pandas_dtype()) for f in wanted}, None
+    arrays = {name: np.concatenate([_numpy(r[name]) for r in rows]) for name in rows[0]}
+    states = arrays.pop("hidden", None)
+    order = np.lexsort([arrays[k] for k in ("depth", "position", "sequence")])
+    arrays["sequence"] = arrays["sequence"] + np.int32(first_sequence)
+    arrays = {name: arrays[name][order] for name in wanted.names}
+    return arrays, None if states is None else states[order]
+
+
+def _hidden(
+    path: Path, first_sequence: int, branches: Arrays, branch_states: np.ndarray | None
+) -> Arrays:
+    """States by (sequence, position, depth): depth 0 is on path; prompts have positions <= 0.
+
+    The state at a position is the one that q there comes from: its input is the token before.
+    """
+    assert path.hidden is not None and path.prompt_hidden is not None
+    states = np.concatenate([_numpy(path.prompt_hidden), _numpy(path.hidden)], 1)
+    position = np.arange(states.shape[1]) - path.prompt_hidden.shape[1] + 1
+    first = 2 - path.n_prompt.cpu().numpy()[:, None]  # the state after the prompt's first token
+    mine = (position >= first) & (position <= path.n_output.cpu().numpy()[:, None])
+    row, column = np.nonzero(mine)
+    keys = {
+        "sequence": (row + first_sequence).astype(np.int32),
+        "position": position[column].astype(np.int32),
+        "depth": np.zeros(len(row), np.int32),
+    }
+    state = states[mine]
+    if branch_states is not None:
+        keys = {name: np.concatenate([keys[name], branches[name]]) for name in keys}
+        state = np.concatenate([state, branch_states])
+    order = np.lexsort([keys[k] for k in ("depth", "position", "sequence")])
+    return {name: value[order] for name, value in keys.items()} | {"state": state[order]}
+
+
+def _sequences(
+    prompts: list[Prompt], positions: Arrays, first_sequence: int, plan: Plan
+) -> dict[str, list]:
+    numbers = list(range(first_sequence, first_sequence + len(prompts)))
+    outputs = [positions["target_token"][positions["sequence"] == n].tolist() for n in numbers]
+    return {
+        "sequence": numbers,
+        "id": [p.id for p in prompts],
+        "task": [p.task for p in prompts],
+        "prompt_text": [p.text for p in prompts],
+        "prompt_tokens": [p.tokens for p in prompts],
+        "output_tokens": outputs,
+        "n_prompt": [len(p.tokens) for p in prompts],
+        "n_output": [len(y) for y in outputs],
+        "finish_reason": ["eos" if y[-1] in plan.eos_token_ids else "length" for y in outputs],
+    }
+
+
+def _check_finite(rows: Arrays) -> None:
+    for name, model in (("draft_entropy", "draft"), ("cross_entropy", "target")):
+        bad = np.flatnonzero(~np.isfinite(rows[name])) if name in rows else []
+        if len(bad):
+            where = f"sequence {rows['sequence'][bad[0]]}, position {rows['position'][bad[0]]}"
+            raise RecordError(f"the {model}'s logits are NaN or infinite at {where}")
+
+
+def _check_excess(model: Forward, name: str) -> None:
+    if model.excess > _EXCESS:
+        raise RecordError(
+            f"the {name} puts {model.excess:.2g} of its probability on ids beyond the common "
+            f"vocabulary of {model.vocab_size}: the two models do not share a vocabulary"
+        )
+
+
+def _numpy(value: Tensor) -> np.ndarray:
+    """On the host, ids and keys as int32."""
+    return (value.to(torch.int32) if value.dtype == torch.int64 else value).cpu().numpy()

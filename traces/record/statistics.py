@@ -1,0 +1,163 @@
+"""What a trace stores of a pair of next-token distributions, reduced on the device that has them.
+
+`Rows` holds one model's logits for N rows; the functions turn rows into the columns of
+`traces.schema`. Logits are reduced in float32, or in float64 if they are; sums accumulate in
+float64; the columns come out as float32, the values on which policies decide, live and replayed.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from traces.record import draws
+from traces.sampler import Sampler
+
+
+class Rows:
+    """Next-token distributions of one model at N rows, raw and as a sampler sees them.
+
+    Args:
+        logits: (N, V), any float dtype.
+        temperature: 0 makes the processed distribution a point mass on the likeliest token.
+        top_k: 0 keeps all.
+        top_p: 1 keeps all.
+    """
+
+    def __init__(self, logits: Tensor, temperature: float, top_k: int = 0, top_p: float = 1.0):
+        self.logits = logits if logits.dtype == torch.float64 else logits.float()
+        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
+
+    @cached_property
+    def best(self) -> Tensor:
+        """The likeliest token (N,), the lowest id of several."""
+        return self.logits.argmax(-1)
+
+    @cached_property
+    def log_prob(self) -> Tensor:
+        """Raw log-probabilities (N, V)."""
+        return self.logits.log_softmax(-1)
+
+    @cached_property
+    def prob(self) -> Tensor:
+        """Raw probabilities (N, V)."""
+        return self.log_prob.exp()
+
+    @cached_property
+    def processed(self) -> Tensor:
+        """The distribution that is sampled (N, V)."""
+        if self.temperature == 0:
+            return torch.zeros_like(self.logits).scatter_(-1, self.best[:, None], 1.0)
+        if self.temperature == 1 and not self.top_k and self.top_p == 1:
+            return self.prob
+        logits = self.logits / self.temperature
+        return _cut(logits, self.top_k, self.top_p).softmax(-1)
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        """H of the raw distribution (N,), nats, float64."""
+        return -(self.prob * self.log_prob).sum(-1, dtype=torch.float64)
+
+    def processed_at(self, token: Tensor) -> Tensor:
+        """Processed probability of one token a row (N,)."""
+        if self.temperature == 0:
+            return (self.best == token).to(self.logits.dtype)
+        return at(self.processed, token)
+
+
+def target_rows(logits: Tensor, sampler: Sampler) -> Rows:
+    """The target's rows under a sampler."""
+    return Rows(logits, sampler.temperature, sampler.top_k, sampler.top_p)
+
+
+def draft_rows(logits: Tensor, sampler: Sampler) -> Rows:
+    """The draft's rows under a sampler."""
+    return Rows(logits, sampler.q_temperature, sampler.top_k, sampler.top_p)
+
+
+def at(values: Tensor, token: Tensor) -> Tensor:
+    """values[n, token[n]] for every row n."""
+    return values.gather(-1, token[:, None].long())[:, 0]
+
+
+class Outcome(NamedTuple):
+    """What the keyed draws make of N rows; each (N,)."""
+
+    draft_token: Tensor
+    accepted: Tensor
+    target_token: Tensor  # the output: the draft token if accepted, else the correction
+
+
+def draft_token(q: Rows, key: Tensor) -> Tensor:
+    """The token that the draft proposes at rows with these keys (N,)."""
+    return q.best if q.temperature == 0 else draws.race(q.processed, key, draws.DRAFT)
+
+
+def outcome(p: Rows, q: Rows, token: Tensor, key: Tensor) -> Outcome:
+    """Verify `token`, drawn from q: accepted iff v < p/q, else max(0, p − q) is drawn from."""
+    if p.temperature == 0:
+        return Outcome(token, token == p.best, p.best)
+    accepted = draws.uniform(key) < p.processed_at(token) / q.processed_at(token)
+    residual = (p.processed - q.processed).clamp_min(0)
+    empty = residual.sum(-1, keepdim=True) == 0  # p = q: nothing was rejected but by rounding
+    correction = draws.race(torch.where(empty, p.processed, residual), key, draws.CORRECTION)
+    return Outcome(token, accepted, torch.where(accepted, token, correction))
+
+
+def draft_statistics(q: Rows, token: Tensor) -> dict[str, Tensor]:
+    """The columns `traces.schema.DRAFT_STATISTICS` of the rows' draft tokens, float32 (N,)."""
+    top = q.logits.topk(min(10, q.logits.shape[-1]), -1).values
+    log_norm = at(q.logits, token) - at(q.log_prob, token)
+    top = (top - log_norm[:, None]).double().exp()
+    columns = {
+        "draft_prob": q.processed_at(token),
+        "draft_prob_raw": at(q.prob, token),
+        "draft_entropy": q.entropy,
+        "draft_top1_prob": top[:, 0],
+        "draft_top2_prob": top[:, 1],
+        "draft_top10_mass": top.sum(-1),
+    }
+    return {name: _column(value, name) for name, value in columns.items()}
+
+
+def target_statistics(p: Rows, q: Rows, token: Tensor) -> dict[str, Tensor]:
+    """The columns `traces.schema.TARGET_STATISTICS` of the rows' draft tokens, float32 (N,)."""
+    p_token, q_token = p.processed_at(token), q.processed_at(token)
+    columns = {
+        "accept_prob": (p_token.double() / q_token.double()).clamp_max(1),
+        "target_prob": p_token,
+        "target_prob_raw": at(p.prob, token),
+        "target_entropy": p.entropy,
+        "cross_entropy": -(q.prob * p.log_prob).sum(-1, dtype=torch.float64),
+        "overlap": torch.minimum(p.prob, q.prob).sum(-1, dtype=torch.float64),
+        "overlap_processed": _overlap_processed(p, q),
+        "target_top1_prob": at(p.prob, p.best),
+    }
+    return {name: _column(value, name) for name, value in columns.items()}
+
+
+def _overlap_processed(p: Rows, q: Rows) -> Tensor:
+    if q.temperature == 0:
+        return p.processed_at(q.best)
+    return torch.minimum(p.processed, q.processed).sum(-1, dtype=torch.float64)
+
+
+def _column(value: Tensor, name: str) -> Tensor:
+    value = value.float().clamp_min(0)  # an entropy of a near point mass may round below zero
+    return value if name.endswith("entropy") else value.clamp_max(1)
+
+
+def _cut(logits: Tensor, top_k: int, top_p: float) -> Tensor:
+    """Put -inf where top-k, then top-p leave a token out (the order of Hugging Face `generate`)."""
+    if top_k:
+        least = logits.topk(min(top_k, logits.shape[-1]), -1).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    if top_p < 1:
+        ordered, ids = logits.sort(-1)
+        tail = ordered.softmax(-1).cumsum(-1) <= 1 - top_p
+        tail[:, -1] = False
+        logits = logits.masked_fill(tail.scatter(-1, ids, tail), -torch.inf)
+    return logits

@@ -1,0 +1,109 @@
+"""The columns of a trace's files: names, dtypes and what each one means."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+SCHEMA_VERSION = 1
+
+_KEY = {"sequence": pa.int32(), "position": pa.int32()}
+
+# Read off one (p, q) pair of distributions; nats, raw means temperature 1 without top-k and top-p.
+DRAFT_STATISTICS = (
+    "draft_prob",  # processed q of the draft token
+    "draft_prob_raw",
+    "draft_entropy",  # H(q), raw
+    "draft_top1_prob",  # raw
+    "draft_top2_prob",  # raw: the second likeliest token
+    "draft_top10_mass",  # raw: summed probability of the ten likeliest tokens
+)
+TARGET_STATISTICS = (
+    "accept_prob",  # min(1, p/q) of the draft token, processed
+    "target_prob",  # processed p of the draft token
+    "target_prob_raw",
+    "target_entropy",  # H(p), raw
+    "cross_entropy",  # H(q, p) = -sum q log p, raw
+    "overlap",  # sum min(p, q), raw
+    "overlap_processed",
+    "target_top1_prob",  # raw
+)
+
+
+def _fields(*groups: dict[str, pa.DataType]) -> pa.Schema:
+    return pa.schema([pa.field(k, v, nullable=False) for group in groups for k, v in group.items()])
+
+
+def _floats(names: tuple[str, ...]) -> dict[str, pa.DataType]:
+    return dict.fromkeys(names, pa.float32())
+
+
+POSITIONS = _fields(
+    _KEY,
+    {"draft_token": pa.int32(), "target_token": pa.int32(), "accepted": pa.bool_()},
+    _floats(DRAFT_STATISTICS),
+    _floats(TARGET_STATISTICS),
+    _floats(("target_token_prob_raw",)),  # raw p of the output token
+)
+BRANCHES = _fields(
+    _KEY,
+    {"depth": pa.int32(), "draft_token": pa.int32()},
+    _floats(DRAFT_STATISTICS),
+)
+# With --branch-target the target's view of the branch tokens is there too.
+BRANCHES_WITH_TARGET = _fields(
+    _KEY,
+    {
+        "depth": pa.int32(),
+        "draft_token": pa.int32(),
+        "target_token": pa.int32(),
+        "accepted": pa.bool_(),
+    },
+    _floats(DRAFT_STATISTICS),
+    _floats(TARGET_STATISTICS),
+)
+SEQUENCES = pa.schema(
+    [
+        pa.field("sequence", pa.int32(), nullable=False),
+        pa.field("id", pa.string()),
+        pa.field("task", pa.string()),
+        pa.field("prompt_text", pa.string()),
+        pa.field("prompt_tokens", pa.list_(pa.int32()), nullable=False),
+        pa.field("output_tokens", pa.list_(pa.int32()), nullable=False),
+        pa.field("n_prompt", pa.int32(), nullable=False),
+        pa.field("n_output", pa.int32(), nullable=False),
+        pa.field("finish_reason", pa.string(), nullable=False),  # "eos" or "length"
+    ]
+)
+LATENCY = _fields(
+    {
+        "component": pa.string(),  # draft, target, head:NAME, policy:NAME; control:X is X again
+        "tokens_in": pa.int32(),
+        "context_len": pa.int32(),  # tokens already in the cache; 0 is a prefill
+        "batch_size": pa.int32(),
+        "seconds": pa.float64(),
+        "dtype": pa.string(),
+        "device": pa.string(),
+        "engine": pa.string(),  # eager, compiled or cuda_graph
+        "repeat": pa.int32(),
+    }
+)
+
+
+def hidden(width: int) -> pa.Schema:
+    """Rows of draft states of `width` numbers.
+
+    The key is that of the row whose q was computed from the state: depth 0 on the path, 1 and on
+    in a branch. Positions 0, -1, … reach back into the prompt: the state at position i was
+    computed from the token before it.
+    """
+    state = pa.list_(pa.field("element", pa.float16(), nullable=False), width)
+    key = _fields(_KEY, {"depth": pa.int32()})
+    return key.append(pa.field("state", state, nullable=False))
+
+
+def tables(branch_target: bool) -> dict[str, pa.Schema]:
+    """The sharded tables that every trace of rows has."""
+    return {
+        "positions": POSITIONS,
+        "branches": BRANCHES_WITH_TARGET if branch_target else BRANCHES,
+    }
