@@ -131,16 +131,18 @@ def _tokenizer(name: str, revision: str) -> Any:
 
 
 def _model(name: str, revision: str, device: str, dtype: str) -> nn.Module:
-    options: dict[str, Any] = {"dtype": DTYPES[dtype]}
-    if device == "auto" and torch.cuda.is_available():
-        options["device_map"] = "auto"
-    model = _load(AutoModelForCausalLM, name, revision, **options)
-    if "device_map" in options:
-        return model
+    if device == "auto" and torch.cuda.device_count() > 1:
+        return _load(
+            AutoModelForCausalLM, name, revision, dtype=DTYPES[dtype], device_map="auto"
+        )
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        return model.to("cpu" if device == "auto" else device)
+        place = torch.device(device)
+        torch.zeros(1, device=place)
     except (RuntimeError, AssertionError) as e:
         raise RecordError(f"device {device!r}: {_first_line(e)}") from e
+    return _load(AutoModelForCausalLM, name, revision, dtype=DTYPES[dtype]).to(place)
 
 
 def _load(kind: Any, name: str, revision: str, **options: Any) -> Any:

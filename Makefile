@@ -1,0 +1,48 @@
+# Two commands do all the set-up on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+WORK := .work
+
+.PHONY: demo test lint unit minimal install install-dev reference clean
+
+demo: $(VENV)/.installed  ## record the shipped pair on a few prompts, time it, replay policies
+	@PATH="$(abspath $(BIN)):$$PATH" sh benchmarks/demo.sh $(WORK)/demo
+
+test: lint unit minimal  ## everything that CI runs
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 2
+
+minimal: $(VENV)-minimal/.installed  ## replay without torch
+	$(VENV)-minimal/bin/python -m pytest --noconftest tests/test_minimal.py
+
+install: $(VENV)/.installed
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[record]'
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) --editable '.[all]' --group dev
+	touch $@
+
+$(VENV)-minimal/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-minimal
+	$(VENV)-minimal/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt . pytest
+	touch $@
+
+clean:
+	rm -rf $(VENV) $(VENV)-minimal $(WORK)

@@ -1,0 +1,151 @@
+"""What a recording costs, against plain batched generation of the same outputs.
+
+    python -m benchmarks.recorder_cost
+
+Same machine, same run, rounds of the arms interleaved; the figures are ratios of the medians. The
+baseline is `generate` of Hugging Face with the target alone, a batch of left-padded prompts, the
+same sampler. The second table grows the branches of one sequence by themselves, one rollout each
+over a cropped cache, against the packed passes: the same tokens, or the run stops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+import torch
+
+from traces import Sampler
+from traces.record.branches import record_branches
+from traces.record.pair import Pair, load_pair
+from traces.record.path import record_path
+from traces.record.plan import Plan
+from traces.record.prompts import Prompt, read_prompts
+from traces.record.shard import _forwards, record_shard
+
+REFERENCE = "traces/reference"
+
+
+def main() -> None:
+    """Print both tables."""
+    options = _options()
+    torch.set_num_threads(options.threads)
+    pair = load_pair(options.target, options.draft, options.device, options.dtype)
+    prompts = read_prompts(options.prompts, pair.tokenizer, pair.vocab_size)
+    prompts = prompts[:: max(1, len(prompts) // max(options.batch))]  # some of every task
+    print(f"{options.threads} threads, {options.dtype}, {pair.target.device}, T_max 256, Γ 40")
+    print("| sampler | batch | generate s | record | with --branch-target | with --hidden |")
+    print("|---|---|---|---|---|---|")
+    for sampler in (Sampler(), Sampler(1.0)):
+        plan = Plan(sampler, eos_token_ids=pair.eos_token_ids)
+        for batch in options.batch:
+            print(_whole(pair, prompts[:batch], plan, options.rounds), flush=True)
+    print(_branches(pair, prompts, Plan(eos_token_ids=pair.eos_token_ids), options.rounds))
+
+
+def _whole(pair: Pair, prompts: list[Prompt], plan: Plan, rounds: int) -> str:
+    arms: dict[str, Callable[[], object]] = {
+        "generate": lambda: _generate(pair, prompts, plan),
+        "record": lambda: record_shard(pair, prompts, 0, plan),
+        "target": lambda: record_shard(pair, prompts, 0, replace(plan, branch_target=True)),
+        "hidden": lambda: record_shard(pair, prompts, 0, replace(plan, hidden=True)),
+    }
+    seconds = _interleaved(arms, rounds)
+    base = seconds.pop("generate")
+    ratios = " | ".join(f"{value / base:.2f}×" for value in seconds.values())
+    kind = "greedy" if plan.sampler.greedy else f"T = {plan.sampler.temperature:g}"
+    return f"| {kind} | {len(prompts)} | {base:.2f} | {ratios} |"
+
+
+def _generate(pair: Pair, prompts: list[Prompt], plan: Plan) -> torch.Tensor:
+    width = max(len(p.tokens) for p in prompts)
+    pads = [width - len(p.tokens) for p in prompts]
+    rows = [[0] * n + p.tokens for n, p in zip(pads, prompts, strict=True)]
+    mask = [[0] * n + [1] * (width - n) for n in pads]
+    return pair.target.generate(
+        torch.tensor(rows, device=pair.target.device),
+        attention_mask=torch.tensor(mask, device=pair.target.device),
+        max_new_tokens=plan.max_new_tokens,
+        do_sample=not plan.sampler.greedy,
+        top_k=0,
+        pad_token_id=0,
+    )
+
+
+def _branches(pair: Pair, prompts: list[Prompt], plan: Plan, rounds: int) -> str:
+    """Packed growth against one rollout a branch, on the prompt with about 42 full branches."""
+    target, draft = _forwards(pair, 512, plan)
+    prompt = prompts[0].tokens
+    path = record_path(target, draft, [prompt], range(1), plan)
+    rows = list(record_branches(target, draft, path, plan))
+    arms = {
+        "packed": lambda: list(record_branches(target, draft, path, plan)),
+        "alone": lambda: _rollouts(pair, prompt, path, rows),
+    }
+    seconds = _interleaved(arms, rounds)
+    n = int(sum((r["depth"] == 1).sum() for r in rows))
+    tokens = sum(len(r["depth"]) for r in rows)
+    return (
+        f"\n{n} branches, {tokens} tokens: packed {seconds['packed']:.3f} s, "
+        f"each by itself {seconds['alone']:.3f} s, ratio {seconds['alone'] / seconds['packed']:.1f}×"
+    )
+
+
+def _rollouts(pair: Pair, prompt: list[int], path, rows: list[dict]) -> None:
+    """Greedy growth of each branch alone; raises if a token differs from the packed one."""
+    from transformers import DynamicCache
+
+    packed: dict[int, list[int]] = {}
+    for row in rows:
+        for m, token in zip(row["position"].tolist(), row["draft_token"].tolist(), strict=True):
+            packed.setdefault(m, []).append(token)
+    output = path.columns["target_token"][0].tolist()
+    device = pair.draft.device
+    cache = DynamicCache()
+    text = torch.tensor([prompt + output], device=device)
+    with torch.inference_mode():
+        pair.draft(text, past_key_values=cache, use_cache=True)
+        for m in sorted(packed, reverse=True):  # longest prefix first: the cache is only cut
+            cache.crop(-(cache.get_seq_length() - len(prompt) - m + 1))
+            token = path.columns["draft_token"][0, m - 1].view(1, 1)
+            for expected in packed[m]:
+                out = pair.draft(token, past_key_values=cache, use_cache=True)
+                token = out.logits[:, -1:, : pair.vocab_size].argmax(-1)
+                if int(token) != expected:
+                    raise AssertionError(f"branch {m}: {int(token)} alone, {expected} packed")
+
+
+def _interleaved(arms: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Median seconds of each arm; one warm-up, then rounds in rotated order."""
+    names = list(arms)
+    samples: dict[str, list[float]] = {name: [] for name in names}
+    for round_ in range(rounds + 1):
+        for name in np.roll(names, round_):
+            start = time.perf_counter()
+            arms[str(name)]()
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            if round_:
+                samples[str(name)].append(time.perf_counter() - start)
+    return {name: median(values) for name, values in samples.items()}
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", default=f"{REFERENCE}/models/target")
+    parser.add_argument("--draft", default=f"{REFERENCE}/models/draft")
+    parser.add_argument("--prompts", default=f"{REFERENCE}/prompts.jsonl")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--batch", type=int, nargs="+", default=[8, 32])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
