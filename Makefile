@@ -7,8 +7,17 @@ WORK := .work
 
 .PHONY: demo test lint unit minimal install install-dev reference clean
 
+PAIR := --target traces/reference/models/target --draft traces/reference/models/draft
+POLICIES := --policy 'autoregressive' --policy 'fixed(3)' --policy 'fixed(5)' --policy 'svip(h=0.8)' \
+  --policy 'heuristic(initial=5)' --policy 'confidence(threshold=0.4)' --policy 'oracle'
+
 demo: $(VENV)/.installed  ## record the shipped pair on a few prompts, time it, replay policies
-	@PATH="$(abspath $(BIN)):$$PATH" sh benchmarks/demo.sh $(WORK)/demo
+	@rm -rf $(WORK)/demo && mkdir -p $(WORK)/demo
+	grep -E '"[a-z]+-00[0-3]"' traces/reference/prompts.jsonl > $(WORK)/demo/prompts.jsonl
+	$(BIN)/simkit record $(PAIR) --prompts $(WORK)/demo/prompts.jsonl --out $(WORK)/demo/trace
+	$(BIN)/simkit latency $(PAIR) --out $(WORK)/demo/trace
+	$(BIN)/simkit info $(WORK)/demo/trace
+	$(BIN)/simkit replay $(WORK)/demo/trace $(POLICIES)
 
 test: lint unit minimal  ## everything that CI runs
 
