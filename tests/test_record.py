@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-
 from models import CONFIGS, EOS, tiny_pair, tiny_prompts
+
 from traces import RecordError, Sampler, schema
 from traces.record import draws
 from traces.record.pair import check_tokenizers

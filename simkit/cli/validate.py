@@ -1,0 +1,28 @@
+"""`simkit validate`: check all of a trace."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def validate(
+    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+) -> None:
+    """Check a trace: hashes, keys, ranges. Problems go to stderr, one a line; exit status 2."""
+    import sys
+
+    from traces.trace import load
+    from traces.validate import validate as check
+
+    problems = check(trace)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if problems:
+        raise typer.Exit(2)
+    whole = load(trace)
+    typer.echo(
+        f"OK: {len(whole.manifest.files)} files, {whole.n_sequences:,} sequences,"
+        f" {whole.n_positions:,} positions, {whole.n_branch_rows:,} branch rows"
+    )

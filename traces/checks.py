@@ -1,0 +1,206 @@
+"""What must hold of the rows of a trace. Each check yields one line for each row that breaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from traces import schema
+from traces.manifest import Manifest
+from traces.memory import count_up
+
+_SHOWN = 3  # rows of one kind of problem that are told one by one
+_ROUNDING = 1e-5  # of probabilities and entropies that were reduced in float32
+_UNORDERED = "the key does not follow the row before it"
+_ORDERED = (  # the first is never above the second
+    ("draft_prob_raw", "draft_top1_prob"),
+    ("draft_top2_prob", "draft_top1_prob"),
+    ("draft_top1_prob", "draft_top10_mass"),
+    ("target_prob_raw", "target_top1_prob"),
+    ("target_token_prob_raw", "target_top1_prob"),
+    ("draft_entropy", "cross_entropy"),  # Gibbs' inequality
+)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The columns of one file.
+
+    Attributes:
+        file: for the messages.
+        columns: arrays of one length; `sequence` and `position` are among them.
+    """
+
+    file: Path
+    columns: Mapping[str, np.ndarray]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.columns[name]
+
+    def __len__(self) -> int:
+        return len(self.columns["sequence"])
+
+    def problems(self, bad: np.ndarray, what: str) -> Iterator[str]:
+        """A line for each bad row; `what` may name columns in braces."""
+        rows = np.flatnonzero(bad)
+        for row in rows[:_SHOWN]:
+            values = {name: column[row] for name, column in self.columns.items()}
+            where = ", ".join(
+                f"{key} {values[key]}" for key in ("sequence", "position", "depth") if key in values
+            )
+            yield f"{self.file}: {where}: {what.format(**values)}"
+        if len(rows) > _SHOWN:
+            more = len(rows) - _SHOWN
+            end = self["sequence"][rows[-1]]
+            yield f"{self.file}: {more} more rows like the last, up to sequence {end}"
+
+
+def check_keys(rows: Rows, sequence: np.ndarray, n_output: np.ndarray) -> Iterator[str]:
+    """On-path rows stand in order, 1 to T for each of these sequences."""
+    if len(rows) != n_output.sum():
+        yield f"{rows.file}: {len(rows)} rows, its sequences have {n_output.sum()} output tokens"
+        return
+    wrong = rows["sequence"] != np.repeat(sequence, n_output)
+    wrong |= rows["position"] != count_up(n_output)
+    yield from rows.problems(wrong, _UNORDERED)
+
+
+def check_positions(rows: Rows, output_tokens: np.ndarray, manifest: Manifest) -> Iterator[str]:
+    """On-path rows whose keys hold, of sequences with these outputs, end to end."""
+    eos = np.isin(rows["target_token"], manifest.eos_token_ids)
+    goes_on = np.append(rows["position"][1:] != 1, False)
+    yield from rows.problems(eos & goes_on, "rows after an EOS token")
+    other = rows["target_token"] != output_tokens
+    yield from rows.problems(
+        other, "target_token {target_token} is not the sequence's output token"
+    )
+    yield from check_values(rows, manifest)
+    yield from check_verdicts(rows, manifest)
+
+
+def check_verdicts(rows: Rows, manifest: Manifest) -> Iterator[str]:
+    """`accepted` against the tokens and the probabilities."""
+    accepted, equal = rows["accepted"], rows["draft_token"] == rows["target_token"]
+    tokens = "draft_token is {draft_token}, target_token is {target_token}"
+    yield from rows.problems(accepted & ~equal, f"accepted, but {tokens}")
+    if manifest.sampler.greedy:
+        yield from rows.problems(~accepted & equal, f"rejected, but {tokens}")
+    chance = rows["accept_prob"]
+    impossible = np.where(accepted, chance <= 0, chance >= 1)
+    yield from rows.problems(impossible, "accepted is {accepted}, accept_prob is {accept_prob}")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.minimum(1, rows["target_prob"].astype(float) / rows["draft_prob"])
+    yield from rows.problems(
+        ~(np.abs(chance - ratio) <= _ROUNDING),
+        "accept_prob is {accept_prob}, but target_prob/draft_prob is {target_prob}/{draft_prob}",
+    )
+
+
+def check_values(rows: Rows, manifest: Manifest) -> Iterator[str]:
+    """Ranges of all numbers."""
+    size = manifest.vocab_size
+    for name in ("draft_token", "target_token"):
+        if name in rows.columns:
+            outside = (rows[name] < 0) | (rows[name] >= (np.inf if size is None else size))
+            yield from rows.problems(outside, f"{name} is {{{name}}}, the vocabulary has {size}")
+    for name in (*schema.DRAFT_STATISTICS, *schema.TARGET_STATISTICS, "target_token_prob_raw"):
+        if name not in rows.columns:
+            continue
+        highest = np.inf if name.endswith("entropy") else 1 + _ROUNDING
+        if name in ("draft_entropy", "target_entropy") and size is not None:
+            highest = np.log(size) * (1 + _ROUNDING) + _ROUNDING
+        fine = np.isfinite(rows[name]) & (rows[name] >= 0) & (rows[name] <= highest)
+        yield from rows.problems(~fine, f"{name} is {{{name}}}")
+    for low, high in _ORDERED:
+        if low in rows.columns and high in rows.columns:
+            above = rows[low] > rows[high] + _ROUNDING * (1 + np.abs(rows[high]))
+            what = f"{low} is {{{low}}}, above {high}, {{{high}}}"
+            yield from rows.problems(above, what)
+
+
+def check_branches(branches: Rows, positions: Rows, manifest: Manifest) -> Iterator[str]:
+    """The off-path rows, against the on-path rows of the same shard (whose keys hold)."""
+    yield from check_values(branches, manifest)
+    if manifest.branch_target:
+        yield from check_verdicts(branches, manifest)
+    sequence, position, depth = (branches[key] for key in ("sequence", "position", "depth"))
+    first = np.ones(len(branches), bool)
+    first[1:] = (np.diff(sequence) != 0) | (np.diff(position) != 0)
+    start = np.flatnonzero(first)
+    lengths = np.diff(start, append=len(branches))
+    wrong = depth != count_up(lengths)
+    yield from branches.problems(wrong, "depths of a branch must be 1, 2, 3, …")
+    stride = manifest.max_new_tokens + 1
+    keys = sequence[start].astype(np.int64) * stride + position[start]
+    known = positions["sequence"].astype(np.int64) * stride + positions["position"]
+    unordered = np.zeros(len(branches), bool)
+    unordered[start[1:][np.diff(keys) <= 0]] = True
+    yield from branches.problems(unordered, "branches must ascend, each key once")
+    owner = np.minimum(np.searchsorted(known, keys), max(len(known) - 1, 0))
+    orphan = np.zeros(len(branches), bool)
+    orphan[start[~_holds(known, owner, keys)]] = True
+    yield from branches.problems(orphan, "a branch of a position that there is not")
+    if not (wrong.any() or unordered.any() or orphan.any()):
+        yield from _check_lengths(branches, positions, owner, start, lengths, manifest)
+
+
+def _holds(known: np.ndarray, index: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    return known[index] == keys if len(known) else np.zeros(len(keys), bool)
+
+
+def _check_lengths(
+    branches: Rows,
+    positions: Rows,
+    owner: np.ndarray,
+    start: np.ndarray,
+    lengths: np.ndarray,
+    manifest: Manifest,
+) -> Iterator[str]:
+    """Branches stand where they must, and end where they must."""
+    wanted = ~positions["accepted"] & ~np.isin(positions["draft_token"], manifest.eos_token_ids)
+    found = np.zeros(len(positions), int)
+    found[owner] = lengths
+    why = "a branch of a token that was accepted or is EOS"
+    yield from positions.problems((found > 0) & ~wanted, why)
+    left = manifest.max_new_tokens - 1 - positions["position"]
+    whole = np.where(wanted, np.clip(left, 0, manifest.max_draft - 1), 0)
+    eos = np.isin(branches["draft_token"], manifest.eos_token_ids)
+    last = np.zeros(len(branches), bool)
+    last[start + lengths - 1] = True
+    yield from branches.problems(eos & ~last, "rows after an EOS token")
+    ended = np.zeros(len(positions), bool)
+    ended[owner] = eos[start + lengths - 1]
+    held = Rows(positions.file, {**positions.columns, "found": found, "whole": whole})
+    bad = wanted & ((found > whole) | ((found < whole) & ~ended))
+    yield from held.problems(bad, "its branch has {found} rows, not {whole}")
+
+
+def check_hidden(
+    rows: Rows, positions: Rows, branches: Rows, sequence: np.ndarray, n_prompt: np.ndarray
+) -> Iterator[str]:
+    """States of the prompts' tokens but the last, of the on-path rows and of the branches."""
+    inside = np.maximum(n_prompt - 1, 0)
+    prompts = {
+        "sequence": np.repeat(sequence, inside),
+        "position": count_up(inside) + 1 - np.repeat(n_prompt, inside),
+    }
+    path = [np.zeros(len(prompts["position"]) + len(positions), np.int32)]
+    expected = {
+        "sequence": np.concatenate([t["sequence"] for t in (prompts, positions, branches)]),
+        "position": np.concatenate([t["position"] for t in (prompts, positions, branches)]),
+        "depth": np.concatenate([*path, branches["depth"]]),
+    }
+    order = np.lexsort([expected[key] for key in ("depth", "position", "sequence")])
+    if len(rows) != len(order):
+        yield f"{rows.file}: {len(rows)} rows, its shard has {len(order)} states"
+        return
+    wrong = np.zeros(len(rows), bool)
+    for key, column in expected.items():
+        wrong |= rows[key] != column[order]
+    yield from rows.problems(wrong, _UNORDERED)
+    yield from rows.problems(
+        ~np.isfinite(rows["state"].sum(1, dtype=np.float32)), "a state is not finite"
+    )

@@ -1,0 +1,283 @@
+"""The manifest of a trace: what was recorded with what, and which files hold it.
+
+`manifest.json` is written last, so a file counts only once it is listed here. It holds no times of
+day: the same recording gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path, PurePosixPath
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from traces.errors import RecordError, TraceError
+from traces.sampler import Sampler
+from traces.schema import SCHEMA_VERSION
+
+MANIFEST = "manifest.json"
+RECORDED = ("sequences.parquet", "positions", "branches", "lattice", "hidden", "mixed")
+KINDS = ("rows", "lattice")
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """One of the two models.
+
+    Attributes:
+        id: its name on the hub, or the name of its folder.
+        revision: the hub's commit, if it came from there.
+        weights_sha256: of the weight files.
+        dtype: that it ran in.
+        vocab_size: rows of its output layer, padding included.
+        n_parameters: all of them, tied ones counted once.
+        architecture: the class named in its config.
+        shape: sizes from its config (n_layers, hidden_size, n_kv_heads, …), for cost formulas.
+    """
+
+    id: str
+    revision: str | None
+    weights_sha256: str
+    dtype: str
+    vocab_size: int
+    n_parameters: int
+    architecture: str
+    shape: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """One file of a trace, as it was when it was written."""
+
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All that is known of a recording. Without `files` and `complete` it is the header.
+
+    Attributes:
+        max_draft: Γ, the deepest recorded draft.
+        max_new_tokens: T_max.
+        complete: whether every prompt was recorded.
+        kind: "rows" (positions and branches) or "lattice" (a draft of its own for each start).
+        target: the model whose distribution is p; None where no model was run.
+        draft: the model whose distribution is q.
+        tokenizer_sha256: of the tokenizer's file.
+        vocab_size: of the vocabulary that both models share; None where it is not known.
+        dtype: that the models were asked to run in.
+        device: its name, and whatever else of it changes the last bits (CPU threads).
+        libraries: versions, by name.
+        sampler: how tokens were drawn.
+        seed: of the keyed draws.
+        batch_size: prompts in a shard. Shard k holds the prompts from k * batch_size on.
+        n_prompts: lines of the prompts file; a prompt's `sequence` is its index, from 0.
+        prompts_sha256: of the prompts as tokens.
+        eos_token_ids: tokens that end an output, ascending.
+        branch_target: whether branch rows hold the target's view too.
+        hidden: whether the draft model's states are there.
+        files: by path inside the trace, with forward slashes.
+
+    Raises:
+        TraceError: a value is out of range.
+    """
+
+    max_draft: int
+    max_new_tokens: int
+    schema_version: int = SCHEMA_VERSION
+    complete: bool = False
+    kind: str = "rows"
+    target: ModelInfo | None = None
+    draft: ModelInfo | None = None
+    tokenizer_sha256: str | None = None
+    vocab_size: int | None = None
+    dtype: str | None = None
+    device: str | None = None
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    sampler: Sampler = field(default_factory=Sampler)
+    seed: int = 0
+    batch_size: int = 1
+    n_prompts: int = 0
+    prompts_sha256: str | None = None
+    eos_token_ids: tuple[int, ...] = ()
+    branch_target: bool = False
+    hidden: bool = False
+    files: Mapping[str, FileInfo] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        lowest = {"max_draft": 1, "max_new_tokens": 1, "batch_size": 1, "n_prompts": 0}
+        for name, least in lowest.items():
+            if getattr(self, name) < least:
+                raise TraceError(f"{name} must be >= {least}, not {getattr(self, name)}")
+        if self.kind not in KINDS:
+            raise TraceError(f"kind must be one of {', '.join(KINDS)}, not {self.kind}")
+        for name in self.files:
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
+                raise TraceError(f"files names {name!r}, which is not inside the trace")
+
+    @property
+    def n_shards(self) -> int:
+        """Shards of the whole recording."""
+        return -(-self.n_prompts // self.batch_size)
+
+    def shard_files(self, table: str) -> list[str]:
+        """The listed files of one folder ("positions", …), in order."""
+        return sorted(name for name in self.files if name.startswith(f"{table}/"))
+
+    def rows(self, table: str) -> int:
+        """Rows of all listed files of one folder."""
+        return sum(self.files[name].rows for name in self.shard_files(table))
+
+    def content_hash(self) -> str:
+        """A sha256 over the recording: the header and the recorded files, not what was added."""
+        content = asdict(replace(self, complete=True))
+        content["files"] = {
+            name: info for name, info in content["files"].items() if name.split("/")[0] in RECORDED
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """The text of manifest.json: always the same for equal manifests."""
+        data = _sorted(asdict(self))
+        ordered = {"schema_version": data.pop("schema_version")} | data
+        return json.dumps(ordered, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str = MANIFEST) -> Manifest:
+        """Read what `to_json` wrote.
+
+        Raises:
+            TraceError: not JSON, another schema version, or a field is missing or wrong; the
+                message starts with `where`.
+        """
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise TraceError(f"{where}: not JSON: {_line(error)}") from None
+        if not isinstance(data, dict):
+            raise TraceError(f"{where}: not a JSON object")
+        _check_version(data.get("schema_version"), where)
+        try:
+            return _decode(cls, data, "")
+        except (TraceError, RecordError) as error:
+            raise TraceError(f"{where}: {error}") from None
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of the trace in a folder, complete or not.
+
+    Raises:
+        TraceError: no such folder, no manifest in it, or a bad one.
+    """
+    file = folder / MANIFEST
+    if not folder.exists():
+        raise TraceError(f"{folder}: no such folder")
+    if not folder.is_dir():
+        raise TraceError(f"{folder}: not a folder, so not a trace")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise TraceError(f"{folder}: not a trace, it has no {MANIFEST}") from None
+    except UnicodeDecodeError:
+        raise TraceError(f"{file}: not UTF-8 text") from None
+    except OSError as error:
+        raise TraceError(f"{file}: cannot be read: {error.strerror}") from None
+    return Manifest.from_json(text, str(file))
+
+
+def difference(there: Manifest, here: Manifest) -> str | None:
+    """The first header field in which two manifests differ, in words; None if they agree."""
+    old, new = asdict(there), asdict(here)
+    for name in old:
+        if name not in ("complete", "files"):
+            found = _first_difference(name, old[name], new[name])
+            if found:
+                return found
+    return None
+
+
+def _first_difference(name: str, old: Any, new: Any) -> str | None:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            found = _first_difference(f"{name}.{key}", old.get(key), new.get(key))
+            if found:
+                return found
+        return None
+    return None if old == new else f"{name} is {_word(old)} there, {_word(new)} here"
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _check_version(version: Any, where: str) -> None:
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise TraceError(f"{where}: schema_version must be a whole number, not {_word(version)}")
+    known = f"this simkit reads version {SCHEMA_VERSION}"
+    if version > SCHEMA_VERSION:
+        raise TraceError(f"{where}: schema version {version} is too new, {known}: update simkit")
+    if version < SCHEMA_VERSION:
+        raise TraceError(f"{where}: schema version {version} is too old, {known}: record it again")
+
+
+def _sorted(data: dict[str, Any]) -> dict[str, Any]:
+    """Fields in their order, the keys of open mappings by name."""
+    for name in ("libraries", "files"):
+        data[name] = dict(sorted(data[name].items()))
+    for model in ("target", "draft"):
+        if data[model] is not None:
+            data[model]["shape"] = dict(sorted(data[model]["shape"].items()))
+    return data
+
+
+def _decode(kind: Any, value: Any, name: str) -> Any:
+    """Turn parsed JSON into `kind`, a dataclass or a type that its fields use."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        inner = next(arg for arg in args if arg is not NoneType)
+        return None if value is None else _decode(inner, value, name)
+    if is_dataclass(kind):
+        return _decode_fields(kind, value, name)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_decode(args[0], item, f"{name}[{i}]") for i, item in enumerate(value))
+    if origin is Mapping and isinstance(value, dict):
+        return {key: _decode(args[1], item, f"{name}.{key}") for key, item in value.items()}
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if (
+        isinstance(kind, type)
+        and isinstance(value, kind)
+        and (kind is bool) == (isinstance(value, bool))
+    ):
+        return value
+    words = {int: "a whole number", str: "text", bool: "true or false", float: "a number"}
+    expected = words.get(kind, "a list" if origin is tuple else "an object")
+    raise TraceError(f"{name} must be {expected}, not {_word(value)[:60]}")
+
+
+def _decode_fields(kind: Any, value: Any, name: str) -> Any:
+    if not isinstance(value, dict):
+        raise TraceError(f"{name} must be an object, not {_word(value)[:60]}")
+    prefix = f"{name}." if name else ""
+    known = {item.name: item for item in fields(kind)}
+    for key in value:
+        if key not in known:
+            raise TraceError(f"unknown field {prefix}{key}")
+    types = get_type_hints(kind)
+    given = {}
+    for key, item in known.items():
+        if key in value:
+            given[key] = _decode(types[key], value[key], prefix + key)
+        elif item.default is MISSING and item.default_factory is MISSING:
+            raise TraceError(f"field {prefix}{key} is missing")
+    return kind(**given)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,204 @@
+"""A trace over arrays in memory: for tests, benchmarks and studies on made-up data."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from traces import schema
+from traces.errors import TraceError
+from traces.manifest import Manifest
+from traces.sampler import Sampler
+from traces.trace import Trace
+
+Column = np.ndarray | Sequence[Any] | Callable[[], np.ndarray]
+
+
+def from_arrays(
+    sequences: Mapping[str, Any],
+    positions: Mapping[str, Column],
+    branches: Mapping[str, Column],
+    *,
+    max_draft: int,
+    max_new_tokens: int,
+    eos_token_ids: Sequence[int] = (),
+    sampler: Sampler | None = None,
+    latency: pa.Table | None = None,
+    vocab_size: int | None = None,
+) -> Trace:
+    """Build a trace from columns; those left out do not exist in it.
+
+    A column is an array, a list, or a function that makes the array when it is first asked for.
+
+    Args:
+        sequences: columns of `schema.SEQUENCES`. `n_output` is needed, others are filled in: keys
+            from 0, empty prompts, the target tokens as outputs, `finish_reason` by the last token.
+        positions: columns of `schema.POSITIONS`, rows by (sequence, position). `sequence` and
+            `position` are filled in from `n_output`.
+        branches: columns of `schema.BRANCHES_WITH_TARGET`, rows by (sequence, position, depth).
+        max_draft: Γ.
+        max_new_tokens: T_max.
+        eos_token_ids: tokens that end an output.
+        sampler: how tokens were drawn; None is greedy.
+        latency: timing samples, `schema.LATENCY`.
+        vocab_size: of both models' vocabulary.
+
+    Raises:
+        TraceError: an unknown column, or columns whose lengths or types do not fit.
+    """
+    keys, lengths = _keys(sequences)
+    rows = {"positions": int(lengths.sum()), "branches": _n_rows(branches)}
+    filled = {"sequence": lambda: np.repeat(keys, lengths), "position": lambda: count_up(lengths)}
+    columns = {"positions": {**filled, **positions}, "branches": dict(branches)}
+    manifest = Manifest(
+        max_draft=max_draft,
+        max_new_tokens=max_new_tokens,
+        sampler=sampler or Sampler(),
+        eos_token_ids=tuple(sorted(eos_token_ids)),
+        vocab_size=vocab_size,
+        batch_size=max(1, len(lengths)),
+        n_prompts=len(lengths),
+        branch_target="target_token" in branches,
+        complete=True,
+    )
+    given = {**sequences, "sequence": keys, "n_output": lengths}
+    return Trace(manifest, Arrays(manifest, given, columns, rows, latency))
+
+
+class Arrays:
+    """Columns in memory as a `Source`.
+
+    Attributes:
+        fingerprint: what `hash` covers instead of all values, for contents that are a function of
+            it.
+    """
+
+    fingerprint: str | None = None
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        sequences: Mapping[str, Any],
+        columns: Mapping[str, Mapping[str, Column]],
+        rows: Mapping[str, int | Callable[[], int]],
+        latency: pa.Table | None = None,
+    ) -> None:
+        self._manifest = manifest
+        self._sequences = sequences
+        self._columns = columns
+        self._rows = rows
+        self._latency = latency
+        known = {"positions": schema.POSITIONS, "branches": schema.BRANCHES_WITH_TARGET}
+        self._types = known
+        for table, given in columns.items():
+            for name, values in given.items():
+                if name not in known[table].names:
+                    raise TraceError(f"{table}: unknown column {name}")
+                if not callable(values):
+                    self._check(table, name, values)
+
+    def columns(self, table: str) -> frozenset[str]:
+        """Names of a table's columns."""
+        return frozenset(self._columns.get(table, ()))
+
+    def rows(self, table: str) -> int:
+        """Rows of a table."""
+        rows = self._rows[table]
+        return rows() if callable(rows) else rows
+
+    def read(self, table: str, column: str) -> np.ndarray:
+        """One column, as a read-only array of the schema's type.
+
+        Raises:
+            TraceError: no such column, or its function makes one that does not fit.
+        """
+        if column not in self.columns(table):
+            raise TraceError(f"{table}: column {column} is not in this trace")
+        values = self._columns[table][column]
+        return self._check(table, column, values() if callable(values) else values)
+
+    def sequences(self) -> pa.Table:
+        """The sequences, with what was not given filled in."""
+        given = dict(self._sequences)
+        n = len(given["n_output"])
+        if "output_tokens" not in given:
+            given["output_tokens"] = self._output_tokens(given["n_output"])
+        given.setdefault("prompt_tokens", [[]] * n)
+        given.setdefault("n_prompt", [len(prompt) for prompt in given["prompt_tokens"]])
+        if "finish_reason" not in given:
+            eos = self._manifest.eos_token_ids
+            last = [out[-1].as_py() if len(out) else None for out in given["output_tokens"]]
+            given["finish_reason"] = ["eos" if token in eos else "length" for token in last]
+        arrays = [
+            pa.array(given[field.name], field.type)
+            if field.name in given
+            else pa.nulls(n, field.type)
+            for field in schema.SEQUENCES
+        ]
+        return pa.Table.from_arrays(arrays, schema=schema.SEQUENCES)
+
+    def extra(self, name: str) -> pa.Table | None:
+        """The timing samples, the only table there may be."""
+        return self._latency if name == "latency.parquet" else None
+
+    def hash(self) -> str:
+        """A sha256 over the manifest and the columns, or over the fingerprint."""
+        state = hashlib.sha256(self._manifest.content_hash().encode())
+        if self.fingerprint is not None:
+            state.update(self.fingerprint.encode())
+            return state.hexdigest()
+        for table, given in sorted(self._columns.items()):
+            for name in sorted(given):
+                state.update(f"{table}.{name}".encode())
+                state.update(np.ascontiguousarray(self.read(table, name)).tobytes())
+        state.update(repr(self.sequences().to_pylist()).encode())
+        return state.hexdigest()
+
+    def _output_tokens(self, lengths: np.ndarray) -> pa.Array:
+        has = "target_token" in self._columns["positions"]
+        tokens = self.read("positions", "target_token") if has else np.empty(0, np.int32)
+        ends = np.cumsum(lengths) if has else np.zeros(len(lengths))
+        offsets = np.concatenate([[0], ends]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(tokens))
+
+    def _check(self, table: str, column: str, values: Any) -> np.ndarray:
+        kind = self._types[table].field(column).type.to_pandas_dtype()
+        array = np.asarray(values)
+        rows = self.rows(table)
+        if array.shape != (rows,):
+            raise TraceError(f"{table}: column {column} has shape {array.shape}, not ({rows},)")
+        if array.size and not np.can_cast(array.dtype, kind, "same_kind"):
+            raise TraceError(f"{table}: column {column} is {array.dtype}, not {np.dtype(kind)}")
+        array = np.array(array, kind, order="C", copy=None).view()
+        array.flags.writeable = False
+        return array
+
+
+def _keys(sequences: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """`sequence` and `n_output` of each sequence."""
+    lengths = np.asarray(sequences.get("n_output", ()), np.int32)
+    keys = np.asarray(sequences.get("sequence", np.arange(len(lengths))), np.int32)
+    if len(keys) != len(lengths) or np.any(np.diff(keys) <= 0):
+        raise TraceError("sequences: the keys must ascend, one for each n_output")
+    return keys, lengths
+
+
+def _n_rows(columns: Mapping[str, Column]) -> int | Callable[[], int]:
+    """The length of the first column at hand; if all are lazy, one of them must be made."""
+    for values in columns.values():
+        if not callable(values):
+            return len(values)
+    first = next(iter(columns.values()), None)
+    return (lambda: len(first())) if callable(first) else 0
+
+
+def count_up(lengths: np.ndarray) -> np.ndarray:
+    """1..n for each n in lengths, end to end, int32."""
+    lengths = lengths[lengths > 0]
+    steps = np.ones(int(lengths.sum()), np.int32)
+    steps[np.cumsum(lengths[:-1])] = 1 - lengths[:-1]
+    return np.cumsum(steps, dtype=np.int32)

@@ -1,0 +1,294 @@
+"""A recorded trace, as numpy columns that are read when they are first asked for."""
+
+from __future__ import annotations
+
+import difflib
+from abc import abstractmethod
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from traces import files, schema
+from traces.errors import TraceError
+from traces.manifest import MANIFEST, Manifest, read_manifest
+from traces.sampler import Sampler
+
+DATA = Path(__file__).parent / "data"
+
+
+class Source(Protocol):
+    """Where a trace's columns come from: files or memory."""
+
+    @abstractmethod
+    def columns(self, table: str) -> frozenset[str]:
+        """Names of a table's columns; none if there is no such table."""
+
+    @abstractmethod
+    def read(self, table: str, column: str) -> np.ndarray:
+        """One column, in key order. Raises TraceError if it is not there or damaged."""
+
+    @abstractmethod
+    def rows(self, table: str) -> int:
+        """Rows of "positions" or "branches"."""
+
+    @abstractmethod
+    def sequences(self) -> pa.Table:
+        """The sequences, ascending, with the columns of schema.SEQUENCES."""
+
+    @abstractmethod
+    def extra(self, name: str) -> pa.Table | None:
+        """A table that was added after the recording ("latency.parquet", …), or None."""
+
+    @abstractmethod
+    def hash(self) -> str:
+        """A sha256 that tells contents apart."""
+
+
+class Trace:
+    """One recording: every output position of every sequence, and the branches off the path.
+
+    Arrays are contiguous, in key order, read-only and cached: asking twice reads once.
+
+    Attributes:
+        path: the folder; None for a trace in memory.
+        manifest: what was recorded with what.
+    """
+
+    def __init__(self, manifest: Manifest, source: Source, path: Path | None = None) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._source = source
+        self._cache: dict[tuple[str, str], np.ndarray] = {}
+
+    def __repr__(self) -> str:
+        name = self.path or "in memory"
+        return f"<Trace {name}: {self.n_sequences} sequences, {self.n_positions} positions>"
+
+    @property
+    def sampler(self) -> Sampler:
+        """How tokens were drawn."""
+        return self.manifest.sampler
+
+    @property
+    def max_draft(self) -> int:
+        """Γ: the deepest recorded draft, in tokens."""
+        return self.manifest.max_draft
+
+    @property
+    def max_new_tokens(self) -> int:
+        """T_max: the longest output allowed, in tokens."""
+        return self.manifest.max_new_tokens
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """Tokens that end an output."""
+        return self.manifest.eos_token_ids
+
+    @property
+    def n_sequences(self) -> int:
+        """Recorded prompts."""
+        return self.manifest.n_prompts
+
+    @property
+    def n_positions(self) -> int:
+        """Output tokens of all sequences."""
+        return self._source.rows("positions")
+
+    @property
+    def n_branch_rows(self) -> int:
+        """Recorded draft tokens off the path."""
+        return self._source.rows("branches")
+
+    @cached_property
+    def hash(self) -> str:
+        """A sha256 of the recording; tables added later do not change it."""
+        return self._source.hash()
+
+    @cached_property
+    def sequences(self) -> pa.Table:
+        """One row a prompt, ascending; the columns of `schema.SEQUENCES`."""
+        return self._source.sequences()
+
+    def positions(self, column: str) -> np.ndarray:
+        """A column of the on-path rows, shape (n_positions,), by (sequence, position).
+
+        Raises:
+            TraceError: no such column, or its file is damaged.
+        """
+        return self.column("positions", column)
+
+    def branches(self, column: str) -> np.ndarray:
+        """A column of the off-path rows, shape (n_branch_rows,), by (sequence, position, depth).
+
+        Raises:
+            TraceError: no such column, or its file is damaged.
+        """
+        return self.column("branches", column)
+
+    def column(self, table: str, column: str) -> np.ndarray:
+        """A column of any sharded table ("positions", "branches", "hidden"); see `positions`."""
+        key = (table, column)
+        if key not in self._cache:
+            self._cache[key] = self._source.read(table, column)
+        return self._cache[key]
+
+    def has(self, table: str, column: str) -> bool:
+        """Whether a column was recorded."""
+        return column in self._source.columns(table)
+
+    @cached_property
+    def position_offsets(self) -> np.ndarray:
+        """Where sequences start: shape (n_sequences + 1,), int64.
+
+        Rows offsets[s] to offsets[s + 1] of `positions` are the s-th sequence's.
+        """
+        lengths = self.sequences["n_output"].to_numpy()
+        return _offsets(lengths)
+
+    @cached_property
+    def branch_offsets(self) -> np.ndarray:
+        """Where branches start: shape (n_positions + 1,), int64.
+
+        Rows offsets[r] to offsets[r + 1] of `branches` are the branch of the r-th on-path row;
+        none if it was accepted.
+        """
+        read = self._source.read  # not cached: three long columns that the rest rarely needs
+        starts = np.flatnonzero(read("branches", "depth") == 1)
+        sequence = read("branches", "sequence")[starts]
+        position = read("branches", "position")[starts]
+        index = np.searchsorted(self.sequences["sequence"].to_numpy(), sequence)
+        lengths = np.zeros(self.n_positions, np.int64)
+        rows = self.position_offsets[index] + position - 1
+        lengths[rows] = np.diff(starts, append=self.n_branch_rows)
+        return _offsets(lengths)
+
+    def extra(self, name: str) -> pa.Table | None:
+        """A table that was added after the recording, by its path in the trace; None if absent."""
+        return self._source.extra(name)
+
+    def latency(self) -> pa.Table | None:
+        """Raw timing samples (`schema.LATENCY`), or None where none were taken."""
+        table = self.extra("latency.parquet")
+        if table is None:
+            return None
+        types = {field.name: field.type for field in schema.LATENCY}
+        files.check_columns(table.schema, types, (self.path or Path()) / "latency.parquet")
+        return table.select(schema.LATENCY.names)
+
+
+class _Folder:
+    """A trace's files as a `Source`."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self.tables = schema.tables(manifest.branch_target)
+        for name, info in manifest.files.items():
+            files.check_size(folder, name, info)
+
+    def columns(self, table: str) -> frozenset[str]:
+        if table == "hidden" and self.manifest.hidden:
+            return frozenset(("sequence", "position", "depth", "state"))
+        if table not in self.tables or self.manifest.kind != "rows":
+            return frozenset()
+        return frozenset(self.tables[table].names)
+
+    def rows(self, table: str) -> int:
+        return self.manifest.rows(table)
+
+    def read(self, table: str, column: str) -> np.ndarray:
+        names = self.manifest.shard_files(table)
+        if column not in self.columns(table) or not names:
+            raise TraceError(f"{self.folder / table}: column {column} was not recorded")
+        kind = self._type(table, column, names[0])
+        out = files.empty(kind, self.rows(table))
+        start = 0
+        for name in names:
+            info = self.manifest.files[name]
+            part = files.read(self.folder, name, info, {column: kind})
+            files.fill(out[start : start + info.rows], part[column], self.folder / name)
+            start += info.rows
+        out.flags.writeable = False
+        return out
+
+    def _type(self, table: str, column: str, name: str) -> pa.DataType:
+        if column != "state":
+            known = self.tables.get(table, schema.hidden(1))
+            return known.field(column).type
+        width = files.list_width(self.folder / name, column)
+        return schema.hidden(width).field(column).type
+
+    def sequences(self) -> pa.Table:
+        name = "sequences.parquet"
+        if name not in self.manifest.files:
+            raise TraceError(f"{self.folder / MANIFEST}: {name} is not listed")
+        types = {field.name: field.type for field in schema.SEQUENCES}
+        return files.read(self.folder, name, self.manifest.files[name], types)
+
+    def extra(self, name: str) -> pa.Table | None:
+        info = self.manifest.files.get(name)
+        return None if info is None else files.read(self.folder, name, info)
+
+    def hash(self) -> str:
+        return self.manifest.content_hash()
+
+
+def load(path_or_name: str | Path) -> Trace:
+    """Open a trace. Reads the manifest and the sizes of the files, nothing else.
+
+    Args:
+        path_or_name: its folder, or the name of a bundled trace.
+
+    Raises:
+        TraceError: there is none, it is unfinished, or a file is missing or cut short; the
+            message names the file.
+    """
+    folder, manifest = find(path_or_name)
+    return Trace(manifest, _Folder(folder, manifest), folder)
+
+
+def find(path_or_name: str | Path) -> tuple[Path, Manifest]:
+    """The folder and the manifest of a finished trace, its files unseen.
+
+    Raises:
+        TraceError: there is none or it is unfinished.
+    """
+    folder = _folder(path_or_name)
+    manifest = read_manifest(folder)
+    if not manifest.complete:
+        done = len(manifest.shard_files("positions"))
+        raise TraceError(
+            f"{folder}: the recording is incomplete ({done} of {manifest.n_shards} shards):"
+            " resume it with --resume"
+        )
+    return folder, manifest
+
+
+def bundled() -> list[str]:
+    """Names of the traces that come with the package."""
+    return sorted(file.parent.name for file in DATA.glob(f"*/{MANIFEST}"))
+
+
+def _folder(path_or_name: str | Path) -> Path:
+    folder = Path(path_or_name)
+    if (folder / MANIFEST).exists():
+        return folder
+    names = bundled()
+    name = str(path_or_name)
+    if name in names:
+        return DATA / name
+    if folder.exists() or len(folder.parts) != 1:
+        return folder  # read_manifest says what is wrong with it
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"bundled: {', '.join(names) or 'none'}"
+    raise TraceError(f"{name}: no such folder and no bundled trace of that name ({hint})")
+
+
+def _offsets(lengths: np.ndarray) -> np.ndarray:
+    out = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=out[1:])
+    out.flags.writeable = False
+    return out

@@ -1,0 +1,137 @@
+"""Check all of a trace: the bytes of its files, and what its rows say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from traces import files, schema
+from traces.checks import Rows, check_branches, check_hidden, check_keys, check_positions
+from traces.errors import TraceError
+from traces.manifest import Manifest
+from traces.trace import find
+
+_SEQUENCES = "sequences.parquet"
+
+
+def validate(path_or_name: str | Path) -> list[str]:
+    """Check hashes, keys, ranges and the rules that tie rows to each other.
+
+    Args:
+        path_or_name: a trace's folder, or the name of a bundled trace.
+
+    Returns:
+        One line for each problem: the file, the sequence and the position, and what is wrong.
+        Many problems of one kind in one file are counted after the first few. Empty: all is well.
+
+    Raises:
+        TraceError: there is no finished trace there.
+    """
+    folder, manifest = find(path_or_name)
+    problems = list(_check_files(folder, manifest))
+    # Rows of damaged files say nothing.
+    return problems or list(_check_rows(folder, manifest))
+
+
+def _check_files(folder: Path, manifest: Manifest) -> Iterator[str]:
+    for name, info in sorted(manifest.files.items()):
+        try:
+            files.check_hash(folder, name, info)
+        except TraceError as error:
+            yield str(error)
+    tables = [*schema.tables(manifest.branch_target), *(["hidden"] if manifest.hidden else [])]
+    wanted = [f"{table}/{k:05d}.parquet" for table in tables for k in range(manifest.n_shards)]
+    for name in [_SEQUENCES, *(wanted if manifest.kind == "rows" else [])]:
+        if name not in manifest.files:
+            yield f"{folder / name}: the manifest does not list it"
+    for file in sorted([*folder.glob("*.parquet"), *folder.glob("*/*.parquet")]):
+        name = file.relative_to(folder).as_posix()
+        if name not in manifest.files and not name.startswith("."):
+            yield f"{file}: not listed in the manifest"
+
+
+def _check_rows(folder: Path, manifest: Manifest) -> Iterator[str]:
+    try:
+        sequences = _read(folder, _SEQUENCES, manifest, schema.SEQUENCES)
+        problems = list(_check_sequences(folder / _SEQUENCES, sequences, manifest))
+        yield from problems
+        for shard in range(manifest.n_shards if manifest.kind == "rows" and not problems else 0):
+            part = sequences.slice(shard * manifest.batch_size, manifest.batch_size)
+            yield from _check_shard(folder, shard, part, manifest)
+        latency = manifest.files.get("latency.parquet")
+        if latency is not None:
+            yield from _check_latency(folder, manifest)
+    except TraceError as error:
+        yield str(error)
+
+
+def _check_sequences(file: Path, table: pa.Table, manifest: Manifest) -> Iterator[str]:
+    key = table["sequence"].to_numpy()
+    if not np.array_equal(key, np.arange(manifest.n_prompts)):
+        yield f"{file}: the sequences are not 0 to {manifest.n_prompts - 1}, each once"
+        return
+    for count, tokens in (("n_prompt", "prompt_tokens"), ("n_output", "output_tokens")):
+        lengths = np.diff(table[tokens].combine_chunks().offsets.to_numpy())
+        wrong = table[count].to_numpy() != lengths
+        for s in np.flatnonzero(wrong):
+            yield f"{file}: sequence {s}: {count} is not the length of {tokens}"
+    longest = manifest.max_new_tokens
+    eos = set(manifest.eos_token_ids)
+    for s, row in enumerate(
+        table.select(["n_output", "output_tokens", "finish_reason"]).to_pylist()
+    ):
+        length, reason = row["n_output"], row["finish_reason"]
+        if not 1 <= length <= longest:
+            yield f"{file}: sequence {s}: {length} output tokens, not 1 to {longest}"
+        elif row["output_tokens"][-1:] and row["output_tokens"][-1] in eos:
+            if reason != "eos":
+                yield f"{file}: sequence {s}: ends in EOS, but finish_reason is {reason!r}"
+        elif reason != "length" or length != longest:
+            yield f"{file}: sequence {s}: {reason!r} at {length} tokens, the last of them no EOS"
+
+
+def _check_shard(
+    folder: Path, shard: int, sequences: pa.Table, manifest: Manifest
+) -> Iterator[str]:
+    tables = schema.tables(manifest.branch_target)
+    positions, branches = (
+        _rows(folder, f"{table}/{shard:05d}.parquet", manifest, tables[table])
+        for table in ("positions", "branches")
+    )
+    key, n_output = sequences["sequence"].to_numpy(), sequences["n_output"].to_numpy()
+    problems = list(check_keys(positions, key, n_output))
+    yield from problems
+    if problems:
+        return
+    outputs = sequences["output_tokens"].combine_chunks().flatten().to_numpy()
+    yield from check_positions(positions, outputs, manifest)
+    yield from check_branches(branches, positions, manifest)
+    if manifest.hidden:
+        name = f"hidden/{shard:05d}.parquet"
+        width = files.list_width(folder / name, "state")
+        states = _rows(folder, name, manifest, schema.hidden(width))
+        yield from check_hidden(states, positions, branches, key, sequences["n_prompt"].to_numpy())
+
+
+def _check_latency(folder: Path, manifest: Manifest) -> Iterator[str]:
+    table = _read(folder, "latency.parquet", manifest, schema.LATENCY)
+    seconds = table["seconds"].to_numpy()
+    for row in np.flatnonzero(~(np.isfinite(seconds) & (seconds > 0))):
+        yield f"{folder / 'latency.parquet'}: row {row}: seconds is {seconds[row]}"
+
+
+def _read(folder: Path, name: str, manifest: Manifest, wanted: pa.Schema) -> pa.Table:
+    types = {field.name: field.type for field in wanted}
+    return files.read(folder, name, manifest.files[name], types)
+
+
+def _rows(folder: Path, name: str, manifest: Manifest, wanted: pa.Schema) -> Rows:
+    table = _read(folder, name, manifest, wanted)
+    columns = {}
+    for field in wanted:
+        columns[field.name] = files.empty(field.type, table.num_rows)
+        files.fill(columns[field.name], table[field.name], folder / name)
+    return Rows(folder / name, columns)

@@ -1,0 +1,315 @@
+"""Write a trace shard by shard, so that a recording killed at any moment can go on.
+
+Every file is written whole under a passing name, made durable and renamed; then the manifest, which
+is replaced the same way, lists it. What the manifest does not list does not exist. Sequences of a
+shard wait in `parts/` until all shards are there, then they become one file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from traces import files, schema
+from traces.errors import TraceError
+from traces.manifest import MANIFEST, FileInfo, Manifest, difference, read_manifest
+from traces.trace import Trace
+
+PARTS = "parts"
+_SHARD = re.compile(r"(positions|branches|hidden|parts)/\d{5}\.parquet")
+_NO_LOCKS = (errno.ENOTSUP, errno.EBADF, errno.ENOLCK, errno.EINVAL)
+
+Columns = Mapping[str, "np.ndarray | Sequence[Any]"]
+
+
+class TraceWriter:
+    """The one writer of a trace folder; use it in a `with` block.
+
+    Attributes:
+        path: the folder.
+        done: indices of the shards that are whole and listed.
+
+    Args:
+        path: the folder, which is made if need be.
+        header: the manifest without files.
+        resume: go on with the recording that is there, if there is one.
+
+    Raises:
+        TraceError: the folder is not empty (and `resume` is off), holds another recording or none,
+            cannot be written, or another process is writing to it.
+    """
+
+    def __init__(self, path: str | Path, header: Manifest, resume: bool = False) -> None:
+        self.path = Path(path)
+        self.done: set[int] = set()
+        header = replace(header, files={}, complete=False)
+        header = Manifest.from_json(header.to_json())  # 0 is 0.0 from now on, as after a resume
+        self._lock = _lock_folder(self.path, make=True)
+        try:
+            self._manifest = self._open(header, resume)
+        except BaseException:
+            self.close()
+            raise
+        self.done = {int(name[-13:-8]) for name in self._manifest.shard_files("positions")}
+
+    def __enter__(self) -> TraceWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the trace is finished."""
+        return self._manifest.complete
+
+    @property
+    def n_shards(self) -> int:
+        """Shards that the whole recording has."""
+        return self._manifest.n_shards
+
+    def shard_sequences(self, index: int) -> range:
+        """The prompts of a shard."""
+        first = index * self._manifest.batch_size
+        return range(first, min(first + self._manifest.batch_size, self._manifest.n_prompts))
+
+    def write_shard(
+        self,
+        index: int,
+        sequences: Columns,
+        positions: Columns,
+        branches: Columns,
+        hidden: Columns | None = None,
+    ) -> None:
+        """Add a shard. All of its files are durable before the manifest lists any.
+
+        Args:
+            index: which, below `n_shards` and not in `done`.
+            sequences: columns of `schema.SEQUENCES`; `id`, `task`, `prompt_text` may be absent.
+            positions: columns of `schema.POSITIONS`, rows by (sequence, position).
+            branches: columns of `schema.BRANCHES` (or with the target's), rows by (sequence,
+                position, depth).
+            hidden: columns of `schema.hidden`; `state` is a (rows, width) array of float16.
+
+        Raises:
+            TraceError: the file cannot be written (disk full); earlier shards stay valid.
+            ValueError: columns do not fit the schema or each other.
+        """
+        manifest = self._manifest
+        if manifest.complete or index in self.done or index not in range(manifest.n_shards):
+            raise ValueError(f"shard {index} is not one that is left to write")
+        tables = {PARTS: _table(sequences, schema.SEQUENCES)}
+        for name, columns in schema.tables(manifest.branch_target).items():
+            tables[name] = _table(positions if name == "positions" else branches, columns)
+        if (hidden is not None) != manifest.hidden:
+            raise ValueError("hidden states do not go with the header")
+        if hidden is not None:
+            tables["hidden"] = _hidden_table(hidden)
+        self._check_shard(index, tables)
+        listed = dict(manifest.files)
+        for name, table in tables.items():
+            file = f"{name}/{index:05d}.parquet"
+            listed[file] = _write(self.path, file, table)
+        self._save(replace(manifest, files=listed))
+        self.done.add(index)
+
+    def finish(self) -> None:
+        """Merge the sequences and mark the trace complete; nothing if it is already.
+
+        Raises:
+            TraceError: a file cannot be written, or a part cannot be read.
+            ValueError: shards are missing.
+        """
+        manifest = self._manifest
+        if manifest.complete:
+            return
+        if len(self.done) != manifest.n_shards:
+            raise ValueError(f"{len(self.done)} of {manifest.n_shards} shards are written")
+        types = {field.name: field.type for field in schema.SEQUENCES}
+        parts = manifest.shard_files(PARTS)
+        tables = [files.read(self.path, name, manifest.files[name], types) for name in parts]
+        merged = pa.concat_tables([schema.SEQUENCES.empty_table(), *tables]).combine_chunks()
+        listed = {name: info for name, info in manifest.files.items() if name not in parts}
+        listed["sequences.parquet"] = _write(self.path, "sequences.parquet", merged)
+        self._save(replace(manifest, files=listed, complete=True))
+        _remove_leftovers(self.path, self._manifest)
+
+    def close(self) -> None:
+        """Let others write to the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _open(self, header: Manifest, resume: bool) -> Manifest:
+        there = [file.name for file in self.path.iterdir()]
+        if there and not resume:
+            raise TraceError(
+                f"{self.path}: the output folder is not empty: give --resume to go on with the"
+                " recording in it, or name another folder"
+            )
+        if all(name == f".{MANIFEST}.tmp" for name in there):
+            _save_manifest(self.path, header)
+            return header
+        manifest = read_manifest(self.path)
+        found = difference(manifest, header)
+        if found:
+            raise TraceError(f"{self.path}: the output folder holds another trace: {found}")
+        for name, info in manifest.files.items():
+            files.check_size(self.path, name, info)
+        _remove_leftovers(self.path, manifest)
+        return manifest
+
+    def _check_shard(self, index: int, tables: Mapping[str, pa.Table]) -> None:
+        expected = self.shard_sequences(index)
+        if tables[PARTS]["sequence"].to_pylist() != list(expected):
+            raise ValueError(f"shard {index} must hold sequences {expected}")
+        rows = tables["positions"].num_rows
+        if rows != sum(tables[PARTS]["n_output"].to_pylist()):
+            raise ValueError(f"shard {index} has {rows} positions, n_output adds up to another")
+
+    def _save(self, manifest: Manifest) -> None:
+        _save_manifest(self.path, manifest)
+        self._manifest = manifest
+
+
+def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
+    """Write a trace that is in memory, `batch_size` sequences a shard.
+
+    Raises:
+        TraceError: the folder is not empty or cannot be written, or the trace lacks a column.
+    """
+    header = replace(trace.manifest, batch_size=batch_size)
+    tables = schema.tables(header.branch_target)
+    with TraceWriter(path, header) as writer:
+        for index in range(writer.n_shards):
+            sequences = writer.shard_sequences(index)
+            rows = slice(*trace.position_offsets[[sequences.start, sequences.stop]])
+            off = slice(*trace.branch_offsets[[rows.start, rows.stop]])
+            writer.write_shard(
+                index,
+                trace.sequences.slice(sequences.start, len(sequences)).to_pydict(),
+                {name: trace.positions(name)[rows] for name in tables["positions"].names},
+                {name: trace.branches(name)[off] for name in tables["branches"].names},
+            )
+        writer.finish()
+
+
+def add_file(path: str | Path, name: str, table: pa.Table) -> None:
+    """Add a table to a finished trace, or replace it ("latency.parquet", "scores/NAME.parquet").
+
+    While a table is replaced the manifest does not list it, so no reader meets a torn one.
+
+    Raises:
+        TraceError: the trace is unfinished, someone else writes to it, or the disk is full.
+        ValueError: the name is that of a recorded file, or not that of a Parquet file.
+    """
+    folder = Path(path)
+    if not re.fullmatch(r"(latency|live|scores/[\w.@+-]+)\.parquet", name):
+        raise ValueError(f"{name!r} is not a file that is added to a trace")
+    lock = _lock_folder(folder, make=False)
+    try:
+        manifest = read_manifest(folder)
+        if not manifest.complete:
+            raise TraceError(f"{folder}: the recording is incomplete: resume it with --resume")
+        others = {key: info for key, info in manifest.files.items() if key != name}
+        if name in manifest.files:
+            _save_manifest(folder, replace(manifest, files=others))
+        info = _write(folder, name, table)
+        _save_manifest(folder, replace(manifest, files=others | {name: info}))
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock_folder(folder: Path, make: bool) -> int | None:
+    """Hold the folder against other writers until the handle is closed or the process dies."""
+    try:
+        if make:
+            folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        if not make:
+            read_manifest(folder)  # says what is wrong with it
+        raise files.write_error(folder, error) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        if error.errno in _NO_LOCKS:  # some network file systems
+            return None
+        raise TraceError(f"{folder}: another process is writing to this trace") from None
+    return handle
+
+
+def _save_manifest(folder: Path, manifest: Manifest) -> None:
+    files.write_atomic(folder / MANIFEST, manifest.to_json().encode())
+
+
+def _write(folder: Path, name: str, table: pa.Table) -> FileInfo:
+    data, info = files.encode(table)
+    files.write_atomic(folder / name, data)
+    return info
+
+
+def _remove_leftovers(folder: Path, manifest: Manifest) -> None:
+    """Remove what a killed writer left: passing files and unlisted ones. Others are not touched."""
+    try:
+        for file in [*folder.glob("*"), *folder.glob("*/*")]:
+            name = file.relative_to(folder).as_posix()
+            passing = file.name.startswith(".") and file.name.endswith(".tmp")
+            ours = passing or name == "sequences.parquet" or _SHARD.fullmatch(name)
+            if ours and name not in manifest.files:
+                file.unlink()
+        if manifest.complete and (folder / PARTS).exists():
+            (folder / PARTS).rmdir()
+    except OSError as error:
+        raise files.write_error(Path(error.filename or folder), error) from None
+
+
+def _table(columns: Columns, wanted: pa.Schema) -> pa.Table:
+    """Columns as a table; nullable ones may be absent."""
+    unknown = set(columns) - set(wanted.names)
+    if unknown:
+        raise ValueError(f"unknown column {min(unknown)}")
+    arrays, rows = [], len(next(iter(columns.values())))
+    for field in wanted:
+        if field.name not in columns and not field.nullable:
+            raise ValueError(f"column {field.name} is missing")
+        values = columns.get(field.name)
+        array = pa.nulls(rows, field.type) if values is None else _array(values, field)
+        if not field.nullable and array.null_count:
+            raise ValueError(f"column {field.name} has a null")
+        arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=wanted)
+
+
+def _array(values: Any, field: pa.Field) -> pa.Array:
+    """No silent change of kind: floats may lose digits, nothing else may."""
+    if isinstance(values, np.ndarray):
+        kind = np.dtype(field.type.to_pandas_dtype())
+        if values.size and not np.can_cast(values.dtype, kind, "same_kind"):
+            raise ValueError(f"column {field.name}: {values.dtype}, not {kind}")
+        if kind.kind == "f" or not values.size:
+            values = values.astype(kind, copy=False)
+    try:
+        return pa.array(values, field.type)
+    except (pa.ArrowException, OverflowError, ValueError) as error:
+        raise ValueError(f"column {field.name}: {error}") from None
+
+
+def _hidden_table(columns: Columns) -> pa.Table:
+    state = np.ascontiguousarray(columns["state"], np.float16)
+    wanted = schema.hidden(state.shape[1])
+    kind = wanted.field("state").type
+    values = pa.FixedSizeListArray.from_arrays(pa.array(state.reshape(-1)), type=kind)
+    keys = [_array(columns[field.name], field) for field in list(wanted)[:-1]]
+    return pa.Table.from_arrays([*keys, values], schema=wanted)
