@@ -86,17 +86,14 @@ def _prepare(names: tuple, prompts: Path, **settings: object):
     if not prompts.is_file():
         raise RecordError(f"{prompts}: no such prompts file")
     try:
-        from transformers.utils import logging
-
-        from traces.record.pair import load_pair
+        from traces.record.pair import load_pair, quiet
     except ImportError as e:
         raise RecordError(f"recording needs {e.name}: pip install 'draft-simkit[record]'") from e
     from dataclasses import replace
 
     from traces.record.prompts import read_prompts
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    quiet()
     target, draft, device, dtype, revision = names
     pair = load_pair(target, draft, device, dtype, revision)
     plan = replace(plan, eos_token_ids=pair.eos_token_ids)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from traces.errors import RecordError
 
@@ -69,6 +70,12 @@ def load_pair(
     check_tokenizers(*tokenizers)  # before the weights, which take longer
     models = _model(target, first, device, dtype), _model(draft, second, device, dtype)
     return make_pair(*models, *tokenizers)
+
+
+def quiet() -> None:
+    """Keep transformers' warnings and progress bars off the terminal (of a command)."""
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
 
 
 def make_pair(target: nn.Module, draft: nn.Module, tokenizer: Any, draft_tokenizer: Any) -> Pair:

@@ -1,0 +1,1 @@
+"""Measurements of the project itself; nothing here is installed."""

@@ -1,0 +1,88 @@
+"""`simkit replay`: replay stopping policies on a trace."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from simkit.simulator import Result
+
+
+class Format(StrEnum):
+    """How to print."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+class By(StrEnum):
+    """What a row stands for."""
+
+    trace = "trace"
+    task = "task"
+    sequence = "sequence"
+    step = "step"
+
+
+class FirstToken(StrEnum):
+    """Which pass emits the first token."""
+
+    draft = "draft"
+    prefill = "prefill"
+
+
+def replay(
+    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    policy: Annotated[
+        list[str],
+        typer.Option(help="A spec such as 'fixed(5)' or 'svip(h=0.4)'; give it again for more."),
+    ],
+    cost: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="measured, linear(...), or a JSON or TOML file. Default: the trace's own timings.",
+        ),
+    ] = None,
+    by: Annotated[By, typer.Option(help="What a row stands for.")] = By.trace,
+    format: Annotated[Format, typer.Option(help="How to print.")] = Format.table,
+    first_token: Annotated[
+        FirstToken,
+        typer.Option(help="prefill: the prompt's pass emits the first token; draft: it does not."),
+    ] = FirstToken.draft,
+) -> None:
+    """Replay stopping policies on a trace."""
+    import simkit
+    import traces
+
+    result = simkit.replay(
+        traces.load(trace), policy, cost, by=by.value, first_token=first_token.value
+    )
+    _print(result, format)
+
+
+def _print(result: Result, format: Format) -> None:
+    if format is Format.table:
+        from rich.console import Console
+
+        from simkit.simulator.table import rich
+
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=200)
+        console.print(rich(result, wide=console.width >= 130))
+    elif format is Format.json:
+        import json
+
+        typer.echo(json.dumps(result.records(), indent=1, ensure_ascii=False))
+    else:
+        import csv
+        import sys
+
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(result.columns)
+        writer.writerows(record.values() for record in result.records())

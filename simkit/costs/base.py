@@ -1,0 +1,64 @@
+"""What a cost model promises. All times are seconds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from traces.trace import Trace
+
+Model = Literal["draft", "target"]
+
+
+class Times(ABC):
+    """Seconds of the parts of a step, for one trace.
+
+    Context lengths count the known tokens before a pass: prompt, output and draft so far.
+    """
+
+    @abstractmethod
+    def draft(self, context: np.ndarray) -> np.ndarray:
+        """T_draft: a draft pass for one token, at each context length."""
+
+    @abstractmethod
+    def verify(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
+        """T_verify: a target pass over γ + 1 `tokens`; the two arrays broadcast.
+
+        Never falls as tokens grow. An empty draft is verified too, as one token.
+        """
+
+    @abstractmethod
+    def decode(self, context: np.ndarray) -> np.ndarray:
+        """T_target(1): the target's pass for one token in autoregressive decoding."""
+
+    @abstractmethod
+    def prefill(self, model: Model, tokens: np.ndarray) -> np.ndarray:
+        """T_prefill: a model's pass over a whole prompt."""
+
+    @abstractmethod
+    def overhead(self) -> float:
+        """Time per step of speculative decoding outside the passes."""
+
+    @abstractmethod
+    def baseline_overhead(self) -> float:
+        """Time per token of autoregressive decoding outside the passes."""
+
+    @abstractmethod
+    def policy(self, name: str) -> float:
+        """T_policy: one decision of the policy, made after each drafted token."""
+
+
+class CostModel(ABC):
+    """A frozen dataclass that says how long things take."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def times(self, trace: Trace) -> Times:
+        """The times for one trace.
+
+        Raises:
+            CostError: the trace lacks what the model needs.
+        """

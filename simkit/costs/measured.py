@@ -1,0 +1,179 @@
+"""Times that were measured on the pair itself (`latency.parquet` of the trace)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from simkit.costs.base import CostModel, Model, Times
+from simkit.costs.registry import register
+from simkit.errors import CostError
+from traces.trace import Trace
+
+
+@register
+@dataclass(frozen=True)
+class Measured(CostModel):
+    """Medians of the trace's timing samples, made monotone in tokens, linear in between.
+
+    Verification samples are those of the target with context, draft samples those of the draft
+    with context and one token, prefills those without context. The median of each (tokens,
+    context) is taken, then at each context the isotonic fit over tokens. Beyond the largest
+    tokens or context the last segment goes on, with a slope of at least 0; below the smallest the
+    time stays the same. Where no prefill was timed, it is a pass over the prompt at the smallest
+    context. An `overhead`, an `overhead:baseline` and a `policy:NAME` count if they were timed.
+
+    Attributes:
+        engine: whose samples to take ("eager", "compiled"); None takes eager ones if there are
+            any.
+        batch_size: sequences in a pass.
+    """
+
+    engine: str | None = None
+    batch_size: int = 1
+
+    name = "measured"
+
+    def times(self, trace: Trace) -> Times:
+        """See `CostModel`."""
+        table = trace.latency()
+        if table is None:
+            raise CostError(f"{trace.path or 'the trace'} has no timing samples (latency.parquet)")
+        table = _choose(table, self.engine, self.batch_size)
+        samples = {name: _samples(table, name) for name in set(table["component"].to_pylist())}
+        for model in ("draft", "target"):
+            if not np.any(samples.get(model, _NONE)[1] > 0):
+                raise CostError(f"latency.parquet has no samples of {model} passes with context")
+        draft, target = samples["draft"], samples["target"]
+        one = draft[:, (draft[0] == 1) & (draft[1] > 0)]
+        if one.size == 0:
+            raise CostError("latency.parquet has no samples of draft passes over one token")
+        passes = {"draft": _Grid.fit(one), "target": _Grid.fit(target[:, target[1] > 0])}
+        prefills = {
+            model: _Grid.fit(given[:, given[1] == 0]) if np.any(given[1] == 0) else passes[model]
+            for model, given in (("draft", draft), ("target", target))
+        }
+        constants = {
+            name: float(np.median(given[2]))
+            for name, given in samples.items()
+            if name.startswith(("policy:", "overhead"))
+        }
+        return _MeasuredTimes(passes, prefills, constants)
+
+
+_NONE = np.empty((3, 0))
+
+
+@dataclass(frozen=True, eq=False)
+class _MeasuredTimes(Times):
+    passes: dict[str, _Grid]
+    prefills: dict[str, _Grid]
+    constants: dict[str, float]
+
+    def draft(self, context: np.ndarray) -> np.ndarray:
+        return self.passes["draft"](np.ones_like(context), context)
+
+    def verify(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
+        return self.passes["target"](tokens, context)
+
+    def decode(self, context: np.ndarray) -> np.ndarray:
+        return self.passes["target"](np.ones_like(context), context)
+
+    def prefill(self, model: Model, tokens: np.ndarray) -> np.ndarray:
+        return self.prefills[model](tokens, np.zeros_like(tokens))
+
+    def overhead(self) -> float:
+        return self.constants.get("overhead", 0.0)
+
+    def baseline_overhead(self) -> float:
+        return self.constants.get("overhead:baseline", 0.0)
+
+    def policy(self, name: str) -> float:
+        return self.constants.get(f"policy:{name}", 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """Seconds over (context, tokens), bilinear; see `Measured` for what lies beyond.
+
+    Attributes:
+        contexts: (C,) ascending, C > 1; the last one stands for the slope beyond the samples.
+        tokens: (N,) likewise.
+        seconds: (C, N), never falling along tokens.
+    """
+
+    contexts: np.ndarray
+    tokens: np.ndarray
+    seconds: np.ndarray
+
+    @classmethod
+    def fit(cls, samples: np.ndarray) -> _Grid:
+        """The grid of samples (tokens, context, seconds), shape (3, n), n > 0."""
+        tokens, contexts = _further(np.unique(samples[0])), np.unique(samples[1])
+        curves = np.array([_curve(samples[:, samples[1] == c], tokens) for c in contexts])
+        rise = np.maximum.accumulate(np.maximum(np.diff(curves[-2:], axis=0).sum(0), 0))
+        return cls(_further(contexts), tokens, np.vstack([curves, curves[-1] + rise]))
+
+    def __call__(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
+        """Seconds of passes; the arguments broadcast."""
+        column, along = _place(self.tokens, tokens)
+        row, across = _place(self.contexts, context)
+        near = self.seconds[row, column] * (1 - along) + self.seconds[row, column + 1] * along
+        row = row + 1
+        far = self.seconds[row, column] * (1 - along) + self.seconds[row, column + 1] * along
+        return near * (1 - across) + far * across
+
+
+def _curve(samples: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Seconds at one context: medians, isotonic over tokens, read off `at`."""
+    from scipy.optimize import isotonic_regression
+
+    tokens, which = np.unique(samples[0], return_inverse=True)
+    medians = [np.median(samples[2, which == k]) for k in range(len(tokens))]
+    fit = isotonic_regression(medians, weights=np.bincount(which)).x
+    fit = np.append(fit, fit[-1] + np.diff(fit[-2:]).sum())
+    k, t = _place(_further(tokens), at)
+    return fit[k] + t * (fit[k + 1] - fit[k])
+
+
+def _further(knots: np.ndarray) -> np.ndarray:
+    """One more knot, as far from the last as that is from the one before."""
+    return np.append(knots, knots[-1] + (np.diff(knots[-2:]).sum() or 1))
+
+
+def _place(knots: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The segment of each x, and how far along it x lies: 0 before the first knot, > 1 beyond."""
+    k = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)
+    return k, np.maximum((x - knots[k]) / (knots[k + 1] - knots[k]), 0)
+
+
+def _samples(table: pa.Table, component: str) -> np.ndarray:
+    """Tokens, context and seconds of a component's samples, shape (3, n)."""
+    rows = table.filter(pc.field("component") == component)
+    out = np.array([rows[c].to_numpy() for c in ("tokens_in", "context_len", "seconds")], float)
+    bad = out[2, ~((out[2] > 0) & np.isfinite(out[2]))]
+    if bad.size:
+        raise CostError(f"latency.parquet: a sample of {component} took {bad[0]} seconds")
+    return out
+
+
+def _choose(table: pa.Table, engine: str | None, batch_size: int) -> pa.Table:
+    """The samples of one engine, batch size, dtype and device."""
+    table = table.filter(pc.field("batch_size") == batch_size)
+    engines = sorted(set(table["engine"].to_pylist()))
+    if engine is None:
+        engine = "eager" if "eager" in engines or not engines else engines[0]
+    table = table.filter(pc.field("engine") == engine)
+    if table.num_rows == 0:
+        known = f" (engines: {', '.join(engines)})" if engines else ""
+        raise CostError(
+            f"latency.parquet has no samples of engine {engine}, batch size {batch_size}{known}"
+        )
+    for column in ("dtype", "device"):
+        found = sorted(set(table[column].to_pylist()))
+        if len(found) > 1:
+            raise CostError(f"latency.parquet mixes several {column}s: {', '.join(found)}")
+    return table

@@ -1,0 +1,17 @@
+"""Errors that a user can mend: one line that says what is wrong and where."""
+
+from __future__ import annotations
+
+from traces.errors import UserError
+
+
+class PolicyError(UserError):
+    """A policy's spec or one of its arguments is wrong."""
+
+
+class CostError(UserError):
+    """A cost model's spec, file or samples are wrong."""
+
+
+class ReplayError(UserError):
+    """A trace cannot be replayed as asked."""

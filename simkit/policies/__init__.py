@@ -1,0 +1,65 @@
+"""Draft-length policies: rules that say when to stop drafting.
+
+A policy holds no state. To drive one from plain Python, as a live decoder does:
+
+    policy = simkit.policies.parse("svip(h=0.4)")
+    columns = policy.columns(sampler)           # what a row must hold, in order
+    state = policy.begin()                      # once a run, or once a sequence: policy.carried
+    while the output goes on, for a step at position i:
+        room = min(policy.limit(state, -1), max_new_tokens - i)
+        drafted = 0
+        while drafted < room:
+            draft one token; drafted += 1
+            row = tuple(float(numpy.float32(v)) for v in the token's values of `columns`)
+            stop, state = policy.trips(state, drafted, row)
+            if stop or the token is an EOS: break
+        verify, which gives `accepted` (an empty draft is verified too: a plain step)
+        ended = the last accepted token is an EOS
+        state = policy.update(state, Outcome(drafted, drafted, accepted, ended))
+
+Values are rounded to float32 and then widened, so that a rule decides on the same bits live and
+replayed. Every drafted token goes to `trips`, the last one too. Policies that need the future
+(`needs_future`) cannot run live. Sequences go in ascending order where state lasts a whole run.
+
+To add a policy, in a file of its own:
+
+1. write its rule as module-level functions of numbers: the slots that differ from the defaults;
+2. write a NamedTuple of the numbers they need, `max_draft` among them, with a name of its own;
+3. write the frozen dataclass on `NumericPolicy`, with `@register`, which checks its arguments. Its
+   docstring says where the rule comes from, whether the tripping token is kept or dropped, whether
+   the score lags by a token, what state is carried and until when, and whether feedback uses the
+   nominal or the actual draft length;
+4. import it here. The shared tests find it in the registry.
+"""
+
+from simkit.errors import PolicyError
+from simkit.policies.autoregressive import Autoregressive
+from simkit.policies.base import NumericPolicy, Outcome, Policy, Slots
+from simkit.policies.confidence import Confidence
+from simkit.policies.fixed import Fixed
+from simkit.policies.function import FunctionPolicy, from_function
+from simkit.policies.heuristic import Heuristic
+from simkit.policies.oracle import Oracle
+from simkit.policies.registry import expand, get, names, parse, register
+from simkit.policies.svip import SVIP
+
+__all__ = [
+    "SVIP",
+    "Autoregressive",
+    "Confidence",
+    "Fixed",
+    "FunctionPolicy",
+    "Heuristic",
+    "NumericPolicy",
+    "Oracle",
+    "Outcome",
+    "Policy",
+    "PolicyError",
+    "Slots",
+    "expand",
+    "from_function",
+    "get",
+    "names",
+    "parse",
+    "register",
+]

@@ -1,0 +1,84 @@
+"""Policies written as a Python function, in a notebook cell for instance."""
+
+from __future__ import annotations
+
+import re
+from collections import namedtuple
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from simkit.errors import PolicyError
+from simkit.policies.base import MAX_DRAFT, Outcome, Policy, Row, State, check_whole
+from traces.sampler import Sampler
+
+
+@dataclass(frozen=True)
+class FunctionPolicy(Policy):
+    """Stop if `function(depth, row)` says so; see `from_function`.
+
+    Tripping token: kept. Score: of the distribution the token was drawn from. State: none.
+    Feedback: none.
+    """
+
+    function: Callable[[int, Any], Any]
+    reads: tuple[str, ...]
+    label: str
+    max_draft: int = MAX_DRAFT
+    _row: Callable[..., Any] = field(init=False, repr=False, compare=False)
+
+    name = "function"
+
+    def __post_init__(self) -> None:
+        check_whole(self, "max_draft", 0)
+        for column in self.reads:
+            if not re.fullmatch(r"[A-Za-z]\w*", column):
+                raise PolicyError(f"{self.label}: {column!r} cannot be a column's name")
+        if len(set(self.reads)) < len(self.reads):
+            raise PolicyError(f"{self.label}: a column is named twice")
+        object.__setattr__(self, "_row", namedtuple("Row", self.reads)._make)
+
+    def columns(self, sampler: Sampler) -> tuple[str, ...]:
+        """See `Policy`."""
+        return self.reads
+
+    def begin(self) -> State:
+        """See `Policy`."""
+        return ()
+
+    def limit(self, state: State, ahead: int) -> int:
+        """See `Policy`."""
+        return self.max_draft
+
+    def trips(self, state: State, depth: int, row: Row) -> tuple[bool, State]:
+        """See `Policy`."""
+        return bool(self.function(depth, self._row(row))), state
+
+    def update(self, state: State, outcome: Outcome) -> State:
+        """See `Policy`."""
+        return state
+
+    def __str__(self) -> str:
+        return self.label
+
+
+def from_function(
+    function: Callable[[int, Any], Any],
+    columns: Iterable[str] = (),
+    name: str | None = None,
+    max_draft: int = MAX_DRAFT,
+) -> FunctionPolicy:
+    """A policy that stops after the token for which `function(depth, row)` is true.
+
+    Args:
+        function: takes the depth (1 for a draft's first token) and a named tuple of the token's
+            values, as floats.
+        columns: which of the trace's columns the row holds ("draft_entropy", …).
+        name: how results call the policy; by default the function's own name.
+        max_draft: the longest draft, in tokens.
+
+    Raises:
+        PolicyError: a column's name is not one, or max_draft is below 0.
+    """
+    label = name or getattr(function, "__name__", "function")
+    return FunctionPolicy(function, tuple(columns), label, max_draft)

@@ -1,0 +1,99 @@
+"""Longer drafts after success, shorter ones after failure (Hugging Face transformers)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from simkit.policies.base import (
+    MAX_DRAFT,
+    NumericPolicy,
+    Outcome,
+    Slots,
+    State,
+    check_whole,
+    check_word,
+)
+from simkit.policies.registry import register
+from traces.sampler import Sampler
+
+
+class HeuristicParams(NamedTuple):
+    """See `Heuristic`."""
+
+    initial: int
+    nominal: bool
+    max_draft: int
+
+
+def begin(params: Any) -> State:
+    """The state is n, the next draft's length before any cut."""
+    return (params.initial,)
+
+
+def limit(params: Any, state: State, ahead: int) -> int:
+    """N, cut at max_draft."""
+    return min(state[0], params.max_draft)
+
+
+def update(params: Any, state: State, outcome: Outcome) -> State:
+    """Two more if all were accepted, else one less, but at least one."""
+    n = state[0]
+    wanted = n if params.nominal else outcome.drafted
+    if outcome.accepted == wanted and not outcome.ended:
+        return (n + 2,)
+    return (max(1, n - 1),)
+
+
+@register
+@dataclass(frozen=True)
+class Heuristic(NumericPolicy):
+    """Draft n tokens; then n += 2 if all of them were accepted, else n = max(1, n - 1).
+
+    n has no ceiling; the draft itself is cut at max_draft. An accepted EOS counts as not all
+    accepted. An empty draft (no budget) counts as all accepted.
+
+    Tripping token: kept (it is token number n). Score: none. State: n, per sequence
+    ("transient") or for the whole run ("heuristic"). Feedback: against the tokens really drafted
+    ("actual"), or against n, which a draft cut short never reaches ("nominal").
+    Source: Hugging Face transformers 5 (`AssistedCandidateGenerator`); "nominal" as in 4.37, and
+    in SVIP's baseline, which has initial 5.
+
+    Attributes:
+        initial: n of the first step.
+        schedule: "transient" or "heuristic".
+        feedback: "actual" or "nominal".
+        max_draft: see `Policy`.
+
+    Raises:
+        PolicyError: an argument is out of range.
+    """
+
+    initial: int = 20
+    schedule: Literal["transient", "heuristic"] = "transient"
+    feedback: Literal["actual", "nominal"] = "actual"
+    max_draft: int = MAX_DRAFT
+
+    name = "heuristic"
+    slots = Slots(begin=begin, limit=limit, update=update)
+
+    def __post_init__(self) -> None:
+        check_whole(self, "initial", 1)
+        check_word(self, "schedule", ("transient", "heuristic"))
+        check_word(self, "feedback", ("actual", "nominal"))
+        check_whole(self, "max_draft", 1)
+
+    @property
+    def carried(self) -> Literal["sequence", "run"]:
+        """See `Policy`."""
+        return "run" if self.schedule == "heuristic" else "sequence"
+
+    @cached_property
+    def params(self) -> HeuristicParams:
+        """See `NumericPolicy`."""
+        return HeuristicParams(self.initial, self.feedback == "nominal", self.max_draft)
+
+    def columns(self, sampler: Sampler) -> tuple[str, ...]:
+        """See `Policy`."""
+        return ()

@@ -1,0 +1,85 @@
+"""Policies by name, and by spec."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TypeVar
+
+from simkit import specs
+from simkit.errors import PolicyError
+from simkit.policies.base import Policy
+
+_POLICIES: dict[str, type[Policy]] = {}
+
+P = TypeVar("P", bound=type[Policy])
+
+
+def register(cls: P) -> P:
+    """Make a policy known by its `name` (decorator).
+
+    Raises:
+        PolicyError: another policy has that name.
+    """
+    if cls.name in _POLICIES:
+        raise PolicyError(f"a policy named {cls.name} exists: {_POLICIES[cls.name].__qualname__}")
+    _POLICIES[cls.name] = cls
+    return cls
+
+
+def names() -> list[str]:
+    """All registered names, sorted."""
+    return sorted(_POLICIES)
+
+
+def get(name: str) -> type[Policy]:
+    """The policy class of that name.
+
+    Raises:
+        PolicyError: there is none; the message suggests the nearest.
+    """
+    if name not in _POLICIES:
+        raise PolicyError(f"unknown policy {name!r} ({specs.suggest(name, _POLICIES)})")
+    return _POLICIES[name]
+
+
+def parse(text: str) -> Policy:
+    """The policy of a spec such as `fixed(5)`, `svip(h=0.4)` or `oracle()`.
+
+    Raises:
+        PolicyError: the spec cannot be read, names no policy or argument, or gives a range.
+    """
+    spec = specs.parse(text, PolicyError)
+    if spec.ranges():
+        raise PolicyError(f"{text.strip()}: {spec.ranges()[0]} is a range; give one value here")
+    return _build(spec)
+
+
+def expand(text: str, limit: int = 100_000) -> list[Policy]:
+    """The policies of a spec with ranges, such as `svip(h=0.1:1.0:0.05)`; the last varies fastest.
+
+    Raises:
+        PolicyError: as in `parse`, or there would be more than `limit` policies.
+    """
+    spec = specs.parse(text, PolicyError)
+    count = 1
+    for values in spec.ranges():
+        count *= len(values)
+    if count > limit:
+        raise PolicyError(f"{text.strip()} means {count} policies, more than {limit}")
+    return [_build(one) for one in spec.expand()]
+
+
+def _build(spec: specs.Spec) -> Policy:
+    cls = get(spec.name)
+    arguments = list(inspect.signature(cls).parameters)
+    if len(spec.args) > len(arguments):
+        raise PolicyError(f"{spec.name} takes {len(arguments)} arguments, not {len(spec.args)}")
+    for name in spec.kwargs:
+        if name not in arguments:
+            hint = specs.suggest(name, arguments)
+            raise PolicyError(f"{spec.name} has no argument {name!r} ({hint})")
+    given = dict(zip(arguments, spec.args, strict=False))
+    twice = given.keys() & spec.kwargs.keys()
+    if twice:
+        raise PolicyError(f"{spec.name}: {min(twice)} is given twice")
+    return cls(**given, **spec.kwargs)

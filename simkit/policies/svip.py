@@ -1,0 +1,87 @@
+"""Stop where the draft model is unsure of itself (SVIP, Algorithm 1)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from simkit.policies.base import (
+    MAX_DRAFT,
+    NumericPolicy,
+    Row,
+    Slots,
+    State,
+    check_real,
+    check_whole,
+)
+from simkit.policies.registry import register
+from traces.sampler import Sampler
+
+
+class SVIPParams(NamedTuple):
+    """See `SVIP`."""
+
+    most: float
+    scale: float
+    max_draft: int
+
+
+def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
+    """Whether sqrt(scale * H) > h; an entropy rounded below 0 counts as 0."""
+    return params.scale * row[0] > params.most, state
+
+
+def largest_square(h: float) -> float:
+    """The largest number whose square root does not exceed h, as floating point has it.
+
+    So `x > largest_square(h)` and `sqrt(x) > h` are the same test, and a replay takes no roots.
+    """
+    x = h * h
+    while math.sqrt(x) > h:
+        x = math.nextafter(x, 0)
+    while math.sqrt(math.nextafter(x, math.inf)) <= h:
+        x = math.nextafter(x, math.inf)
+    return x
+
+
+@register
+@dataclass(frozen=True)
+class SVIP(NumericPolicy):
+    """Stop if sqrt(scale * H(q)) > h, with H the entropy of q at temperature 1, also if greedy.
+
+    Tripping token: kept. Score: of the distribution the token was drawn from, no lag. State: none.
+    Feedback: none.
+    Source: SVIP, Algorithm 1. The paper picks h from 0.2-0.5 with scale 1; its code has scale
+    0.15 and h 0.3.
+
+    Attributes:
+        h: threshold, >= 0.
+        scale: factor of the entropy, >= 0.
+        max_draft: see `Policy`.
+
+    Raises:
+        PolicyError: an argument is out of range.
+    """
+
+    h: float = 0.4
+    scale: float = 1.0
+    max_draft: int = MAX_DRAFT
+
+    name = "svip"
+    slots = Slots(trips=trips)
+
+    def __post_init__(self) -> None:
+        check_real(self, "h", 0)
+        check_real(self, "scale", 0)
+        check_whole(self, "max_draft", 0)
+
+    @cached_property
+    def params(self) -> SVIPParams:
+        """See `NumericPolicy`."""
+        return SVIPParams(largest_square(self.h), float(self.scale), self.max_draft)
+
+    def columns(self, sampler: Sampler) -> tuple[str, ...]:
+        """See `Policy`."""
+        return ("draft_entropy",)

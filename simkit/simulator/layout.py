@@ -1,0 +1,158 @@
+"""What a step sees: the rows that a draft from any start would have.
+
+Drafts on a recorded path share rows: a step at i sees the on-path rows i, i + 1, … up to the first
+rejected one, m, and then the branch of m.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from simkit.errors import ReplayError
+from traces.trace import Trace
+
+Columns = tuple[np.ndarray, ...]
+
+
+class PathLayout:
+    """The drafts of a recorded path. Row r of the trace's positions is position i of sequence s.
+
+    Attributes:
+        trace: where columns are read from.
+        offsets: (S + 1,) int64; the rows of sequence s are offsets[s] to offsets[s + 1].
+        n_prompt: (S,) int64.
+        n_output: (S,) int64, T.
+        ahead: (R,) int32, tokens accepted in a row from r on; to the output's end if no rejection
+            follows.
+        branch: (R + 1,) int64; the branch of r is rows branch[r] to branch[r + 1] of the branches.
+        cut: (R,) bool, r's branch was cut at Γ: more could have been drafted than was recorded.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        if trace.manifest.kind != "rows":
+            raise ReplayError(f"a trace of kind {trace.manifest.kind!r} cannot be replayed yet")
+        self.trace = trace
+        self.offsets = trace.position_offsets
+        self.n_prompt = trace.sequences["n_prompt"].to_numpy().astype(np.int64)
+        self.n_output = np.diff(self.offsets)
+        self._check_lengths()
+        self.ahead = self._ahead()
+        no_branches = np.zeros(len(self.ahead) + 1, np.int64)
+        self.branch = trace.branch_offsets if trace.n_branch_rows else no_branches
+        self.cut = self._cut()
+
+    def columns(self, names: tuple[str, ...]) -> tuple[Columns, Columns]:
+        """The named columns of the on-path rows, and those of the branch rows.
+
+        Raises:
+            TraceError: one of them was not recorded.
+        """
+        path = tuple(self.trace.positions(name) for name in names)
+        if self.trace.n_branch_rows == 0:
+            return path, tuple(column[:0] for column in path)
+        return path, tuple(self.trace.branches(name) for name in names)
+
+    def sequence(self, columns: tuple[Columns, Columns], index: int) -> SequenceRows:
+        """The rows of one sequence as Python values; `columns` are this layout's."""
+        rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        return SequenceRows(
+            self,
+            index,
+            self.ahead[rows].tolist(),
+            _tuples(columns[0], rows),
+            columns[1],
+            self.branch[rows.start : rows.stop + 1].tolist(),
+        )
+
+    def outrun(self, sequence: int, start: int, depth: int) -> ReplayError:
+        """The complaint about a row that was not recorded."""
+        number = self.trace.sequences["sequence"][sequence].as_py()
+        return ReplayError(
+            f"sequence {number}, position {start}: depth {depth} was not recorded;"
+            f" the trace holds drafts of up to max_draft (Γ) = {self.trace.max_draft} tokens"
+        )
+
+    def _ahead(self) -> np.ndarray:
+        accepted = self.trace.positions("accepted")
+        rows = np.arange(len(accepted))
+        stop = np.where(accepted, len(accepted), rows)
+        stop = np.minimum.accumulate(stop[::-1])[::-1]
+        stop = np.minimum(stop, np.repeat(self.offsets[1:], self.n_output))
+        return (stop - rows).astype(np.int32)
+
+    def _cut(self) -> np.ndarray:
+        """Where drafting could have gone on behind the branch: no EOS, and budget left."""
+        eos = np.array(self.trace.eos_token_ids, np.int32)
+        cut = ~self.trace.positions("accepted")
+        cut &= ~np.isin(self.trace.positions("draft_token"), eos)
+        position = np.arange(len(cut)) - np.repeat(self.offsets[:-1], self.n_output) + 1
+        size = np.diff(self.branch)
+        cut &= size < self.trace.max_new_tokens - 1 - position
+        some = np.flatnonzero(cut & (size > 0))
+        if len(eos) and len(some):
+            final = self.trace.branches("draft_token")[self.branch[some + 1] - 1]
+            cut[some] = ~np.isin(final, eos)
+        return cut
+
+    def _check_lengths(self) -> None:
+        table = self.trace.sequences
+        full = np.array([reason == "length" for reason in table["finish_reason"].to_pylist()], bool)
+        longest = self.trace.max_new_tokens
+        short = full & (self.n_output < longest)
+        wrong = np.flatnonzero(short | (self.n_output < 1) | (self.n_output > longest))
+        if len(wrong):
+            number = table["sequence"][int(wrong[0])].as_py()
+            raise ReplayError(
+                f"sequence {number}: {self.n_output[wrong[0]]} output tokens do not fit its"
+                f" finish_reason and max_new_tokens = {longest}"
+            )
+
+
+class SequenceRows(NamedTuple):
+    """What drafts of one sequence see; entry i - 1 of a list belongs to position i.
+
+    Attributes:
+        layout: of the trace.
+        index: of the sequence.
+        ahead: tokens accepted in a row from each position on.
+        path: the policy's columns of each on-path row.
+        branches: the policy's columns of all branch rows.
+        bounds: where each position's branch begins; the last entry is where the last one ends.
+    """
+
+    layout: PathLayout
+    index: int
+    ahead: list[int]
+    path: list[tuple[float, ...]]
+    branches: Columns
+    bounds: list[int]
+
+    def draft(self, start: int, room: int) -> Iterator[tuple[float, ...]]:
+        """Rows of the draft tokens from position `start` on, until drafting ends.
+
+        Args:
+            start: i, 1-based.
+            room: how many rows may be asked for at most.
+
+        Raises:
+            ReplayError: a row is asked for that was not recorded.
+        """
+        m = start + self.ahead[start - 1]
+        on_path = self.path[start - 1 : min(m, start - 1 + room)]
+        yield from on_path
+        left = room - len(on_path)
+        if left <= 0 or m > len(self.path):
+            return
+        begin, end = self.bounds[m - 1], self.bounds[m]
+        yield from _tuples(self.branches, slice(begin, min(end, begin + left)))
+        if left > end - begin and self.layout.cut[self.layout.offsets[self.index] + m - 1]:
+            raise self.layout.outrun(self.index, start, len(on_path) + end - begin + 1)
+
+
+def _tuples(columns: Columns, rows: slice) -> list[tuple[float, ...]]:
+    if not columns:
+        return [()] * (rows.stop - rows.start)
+    return list(zip(*(column[rows].tolist() for column in columns), strict=True))

@@ -1,0 +1,237 @@
+"""What a replay gives: counts and times, by trace, task, sequence or step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simkit.errors import ReplayError
+from simkit.policies import Policy, parse
+from simkit.simulator.charge import PARTS
+from simkit.simulator.interval import ratio_interval
+from simkit.simulator.layout import PathLayout
+from simkit.simulator.run import Run
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FIELDS = (
+    "policy",
+    "steps",
+    "drafted",
+    "proposed",
+    "accepted",
+    "emitted",
+    "tokens_per_step",
+    "accepted_per_step",
+    *PARTS,
+    "total_s",
+    "baseline_s",
+    "speedup",
+    "speedup_lo",
+    "speedup_hi",
+)
+BY = ("trace", "task", "sequence", "step")
+
+Columns = dict[str, np.ndarray]
+"""Columns of equal length: whole numbers, floats where NaN means missing, or objects."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two policies on the same prompts.
+
+    Attributes:
+        a: the first policy's spec.
+        b: the second's.
+        speedup: total time of b over total time of a: above 1, a is faster.
+        speedup_lo: lower end of its bootstrap interval over prompts, None for a single prompt.
+        speedup_hi: upper end.
+    """
+
+    a: str
+    b: str
+    speedup: float
+    speedup_lo: float | None
+    speedup_hi: float | None
+
+
+class Result:
+    """Counts and times of policies on one trace.
+
+    tokens_per_step is the mean of a + 1, accepted_per_step that of a. The parts sum to total_s;
+    speedup is baseline_s / total_s, a ratio of sums, with a bootstrap interval over prompts.
+
+    Attributes:
+        runs: one for each policy, in order.
+        by: "trace", "task", "sequence" or "step".
+    """
+
+    def __init__(
+        self, layout: PathLayout, runs: list[Run], by: str, confidence: float, seed: int
+    ) -> None:
+        self.runs = runs
+        self.by = by
+        self._layout = layout
+        self._confidence = confidence
+        self._seed = seed
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The fields as arrays, in order; NaN and None are missing values."""
+        rows = self._step_columns if self.by == "step" else self._grouped
+        parts = [rows(run) for run in self.runs]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """The fields as a data frame, one row for each policy and group."""
+        return _frame(self.columns)
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as plain dictionaries, None where a value is missing."""
+        lists = [
+            [None if x != x else x for x in column.tolist()]  # noqa: PLR0124
+            for column in self.columns.values()
+        ]
+        return [dict(zip(self.columns, row, strict=True)) for row in zip(*lists, strict=True)]
+
+    def steps(self, policy: str | Policy | None = None) -> pl.DataFrame:
+        """Every step of one policy, or of all of them, as a data frame.
+
+        Raises:
+            ReplayError: the policy is none of those replayed.
+        """
+        runs = self.runs if policy is None else [self._find(policy)]
+        parts = [self._step_columns(run) for run in runs]
+        return _frame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+    def compare(self, a: str | Policy, b: str | Policy) -> Comparison:
+        """How much faster a is than b, paired over prompts.
+
+        Raises:
+            ReplayError: one of them was not replayed, or there are no times.
+        """
+        first, second = self._find(a), self._find(b)
+        if first.seconds is None or second.seconds is None:
+            raise ReplayError("there are no times to compare: give a cost")
+        mine, other = first.total_s, second.total_s
+        low, high = ratio_interval(other, mine, self._confidence, self._seed)
+        ratio = float(other.sum() / mine.sum()) if mine.sum() > 0 else math.nan
+        ends = (None if math.isnan(x) else x for x in (low, high))
+        return Comparison(str(first.policy), str(second.policy), ratio, *ends)
+
+    def __repr__(self) -> str:
+        return f"<Result by {self.by}: {', '.join(str(run.policy) for run in self.runs)}>"
+
+    def _repr_html_(self) -> str:
+        from simkit.simulator.table import html
+
+        return html(self)
+
+    def _find(self, policy: str | Policy) -> Run:
+        for run in self.runs:
+            if policy is run.policy or policy == str(run.policy):
+                return run
+        runs = {str(run.policy): run for run in self.runs}
+        wanted = str(parse(policy) if isinstance(policy, str) else policy)
+        if wanted not in runs:
+            raise ReplayError(f"{wanted} was not replayed; there is {', '.join(runs)}")
+        return runs[wanted]
+
+    def _grouped(self, run: Run) -> Columns:
+        """The rows of one policy, one for each group of sequences."""
+        keys, group = self._groups()
+        n = len(next(iter(keys.values()))) if keys else 1
+
+        def over(values: np.ndarray) -> np.ndarray:
+            return np.bincount(group, values, n)
+
+        counts = {name: over(values).astype(np.int64) for name, values in run.counts.items()}
+        seconds = {name: over(values) for name, values in (run.seconds or {}).items()}
+        rows = _fields(run.policy, counts, seconds)
+        if self.by != "sequence" and run.seconds is not None:
+            ends = [self._interval(run, group == g) for g in range(n)]
+            rows["speedup_lo"], rows["speedup_hi"] = np.array(ends).reshape(-1, 2).T
+        return {**rows, **keys}
+
+    def _groups(self) -> tuple[Columns, np.ndarray]:
+        """The key columns, and the group of each sequence."""
+        table = self._layout.trace.sequences
+        if self.by == "sequence":
+            return {"sequence": table["sequence"].to_numpy()}, np.arange(table.num_rows)
+        if self.by == "trace":
+            return {}, np.zeros(table.num_rows, np.int64)
+        tasks = table["task"].to_pylist()
+        order = {task: k for k, task in enumerate(dict.fromkeys(tasks))}
+        names = np.array([*order, None], object)[:-1]
+        return {"task": names}, np.array([order[task] for task in tasks], np.int64)
+
+    def _interval(self, run: Run, some: np.ndarray) -> tuple[float, float]:
+        assert run.seconds is not None
+        baseline = run.seconds["baseline_s"][some]
+        return ratio_interval(baseline, run.total_s[some], self._confidence, self._seed)
+
+    def _step_columns(self, run: Run) -> Columns:
+        """The rows of one policy, one for each step."""
+        steps, seconds = run.steps()
+        counts: Columns = {
+            "steps": np.ones(len(steps), np.int64),
+            "drafted": steps.drafted,
+            "proposed": steps.proposed,
+            "accepted": steps.accepted,
+            "emitted": steps.emitted,
+        }
+        number = self._layout.trace.sequences["sequence"].to_numpy()
+        return {
+            **_fields(run.policy, counts, seconds or {}),
+            "sequence": number[steps.sequence],
+            "step": steps.number,
+            "start": steps.start,
+            "draft_length": steps.proposed,
+        }
+
+
+def _fields(policy: Policy, counts: Columns, seconds: Columns) -> Columns:
+    n = len(counts["steps"])
+    missing = np.full(n, np.nan)
+    accepted = _ratio(counts["accepted"], counts["steps"])
+    parts = {name: seconds.get(name, missing) for name in PARTS}
+    total_s = np.sum(list(parts.values()), axis=0)
+    baseline_s = seconds.get("baseline_s", missing)
+    values = {
+        "policy": np.full(n, str(policy), object),
+        **counts,
+        "tokens_per_step": accepted + 1,
+        "accepted_per_step": accepted,
+        **parts,
+        "total_s": total_s,
+        "baseline_s": baseline_s,
+        "speedup": _ratio(baseline_s, total_s),
+        "speedup_lo": missing,
+        "speedup_hi": missing,
+    }
+    return {name: values[name] for name in FIELDS}
+
+
+def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+    out = np.full(len(top), np.nan)
+    return np.divide(top, bottom, out=out, where=bottom > 0)
+
+
+def _frame(columns: Columns) -> pl.DataFrame:
+    import polars as pl
+
+    series = [
+        pl.Series(name, values.tolist(), pl.String)
+        if values.dtype == object
+        else pl.Series(name, values).fill_nan(None)
+        if values.dtype.kind == "f"
+        else pl.Series(name, values.astype(np.int64))
+        for name, values in columns.items()
+    ]
+    return pl.DataFrame(series)

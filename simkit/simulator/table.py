@@ -1,0 +1,76 @@
+"""A result as a table for people."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from simkit.simulator.result import Result
+
+
+def rich(result: Result, wide: bool) -> Table:
+    """For the terminal; `wide` adds the parts of the time."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    heads, rows = cells(result, wide)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for k, head in enumerate(heads):
+        head = head.replace("/", "/\n")
+        table.add_column(head, justify="right" if k else "left", no_wrap=k > 0, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def html(result: Result) -> str:
+    """For a notebook."""
+    heads, rows = cells(result, wide=True)
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in heads)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def cells(result: Result, wide: bool) -> tuple[list[str], list[list[str]]]:
+    """Column heads, and the cells of each row; times only if there are any."""
+    rows = [_row(record, wide) for record in result.records()]
+    empty = {head for head in rows[0] if all(row[head] == "" for row in rows)} if rows else set()
+    heads = [head for head in (rows[0] if rows else {}) if head not in empty]
+    return heads, [[row[head] for head in heads] for row in rows]
+
+
+def _row(record: dict[str, Any], wide: bool) -> dict[str, str]:
+    """One row's cells by head; empty where there is nothing to say."""
+    keys = [key for key in ("task", "sequence", "step", "start") if key in record]
+    tokens, drafted = record["tokens_per_step"], record["drafted"]
+    parts = ("prefill_s", "draft_s", "verify_s", "policy_s", "overhead_s") if wide else ()
+    return {
+        "policy": record["policy"],
+        **{key: "" if record[key] is None else str(record[key]) for key in keys},
+        "speedup": _speedup(record),
+        "tokens/step": "" if tokens is None else f"{tokens:.3f}",
+        **({"steps": f"{record['steps']:,}"} if wide else {}),
+        "drafted": f"{drafted:,}",
+        "accepted": f"{record['accepted'] / drafted:.1%}" if drafted else "",
+        **{part.replace("_s", " s"): _seconds(record[part]) for part in parts},
+        "total s": _seconds(record["total_s"]),
+    }
+
+
+def _speedup(record: dict[str, Any]) -> str:
+    value, low, high = (record[k] for k in ("speedup", "speedup_lo", "speedup_hi"))
+    if value is None:
+        return ""
+    return f"{value:.3f}" if low is None else f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"

@@ -1,0 +1,141 @@
+"""The text form `name(arg=value, …)` of policies and costs: parse it, expand its ranges, write it.
+
+A value is a number, `true`, `false`, a word, a quoted text, or a range `first:last` or
+`first:last:step` (both ends included; the step is 1 if it is not given).
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from traces.errors import UserError
+
+Value = int | float | bool | str
+
+_SPEC = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", re.DOTALL)
+_ITEM = re.compile(r"\s*(?:([A-Za-z_]\w*)\s*=)?\s*('[^']*'|\"[^\"]*\"|[^\s,'\"=()]+)\s*(,|$)")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Range:
+    """`first:last:step` as it was written; the ends are included."""
+
+    first: Decimal
+    last: Decimal
+    step: Decimal
+    text: str
+
+    def __len__(self) -> int:
+        return int((self.last - self.first) / self.step) + 1
+
+    def values(self) -> list[int] | list[float]:
+        """The numbers, computed in decimal: 0.1:0.3:0.1 holds 0.3 itself."""
+        numbers = [self.first + k * self.step for k in range(len(self))]
+        return [int(x) for x in numbers] if _whole(self.text) else [float(x) for x in numbers]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A parsed spec: the name, and the values by position and by argument."""
+
+    name: str
+    args: tuple[Value | Range, ...]
+    kwargs: Mapping[str, Value | Range]
+
+    def ranges(self) -> list[Range]:
+        """The ranges among the values."""
+        return [v for v in (*self.args, *self.kwargs.values()) if isinstance(v, Range)]
+
+    def expand(self) -> Iterable[Spec]:
+        """One spec for each combination of the ranges' values; the last range varies fastest."""
+        choices = (
+            v.values() if isinstance(v, Range) else [v] for v in (*self.args, *self.kwargs.values())
+        )
+        for values in itertools.product(*choices):
+            rest = dict(zip(self.kwargs, values[len(self.args) :], strict=True))
+            yield Spec(self.name, tuple(values[: len(self.args)]), rest)
+
+
+def parse(text: str, error: type[UserError]) -> Spec:
+    """Read a spec.
+
+    Raises:
+        error: the text is not of that form; the message quotes the part that is not.
+    """
+    match = _SPEC.fullmatch(text)
+    if not match:
+        raise error(f"{text!r} is not of the form name(arg=value, ...)")
+    args: list[Value | Range] = []
+    kwargs: dict[str, Value | Range] = {}
+    body = (match[2] or "").strip()
+    at = 0
+    while at < len(body):
+        item = _ITEM.match(body, at)
+        if not item:
+            raise error(f"{text.strip()}: cannot read {body[at:].strip()!r}")
+        name, value = item[1], _value(item[2], text.strip(), error)
+        if name is None and kwargs:
+            raise error(f"{text.strip()}: {item[2]} has no name, but follows a named argument")
+        if name in kwargs:
+            raise error(f"{text.strip()}: {name} is given twice")
+        if name is None:
+            args.append(value)
+        else:
+            kwargs[name] = value
+        at = item.end()
+    return Spec(match[1], tuple(args), kwargs)
+
+
+def render(name: str, args: Iterable[Value], kwargs: dict[str, Value]) -> str:
+    """Write a spec that `parse` reads back as the same values."""
+    parts = [_text(v) for v in args] + [f"{k}={_text(v)}" for k, v in kwargs.items()]
+    return f"{name}({', '.join(parts)})"
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """What to add to a complaint about an unknown word: the nearest known one, or all of them."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(known) or 'none'}"
+
+
+def _value(text: str, spec: str, error: type[UserError]) -> Value | Range:
+    if text[0] in "'\"":
+        return text[1:-1]
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if _NUMBER.fullmatch(text):
+        return int(text) if _whole(text) else float(text)
+    parts = text.split(":")
+    if len(parts) in (2, 3) and all(_NUMBER.fullmatch(part) for part in parts):
+        first, last, step = (Decimal(p) for p in [*parts, "1"][:3])
+        if step <= 0 or last < first:
+            raise error(f"{spec}: the range {text} is empty; write first:last:step, step > 0")
+        return Range(first, last, step, text)
+    if re.fullmatch(r"[A-Za-z_][\w.\-/]*", text):
+        return text
+    raise error(f"{spec}: cannot read the value {text!r}")
+
+
+def _whole(text: str) -> bool:
+    """Whether a number, or all parts of a range, are written as whole numbers."""
+    return re.fullmatch(r"[+-]?\d+(:[+-]?\d+)*", text) is not None
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    if isinstance(value, int) or re.fullmatch(r"[A-Za-z_][\w.\-/]*", value):
+        return str(value)
+    return f'"{value}"'

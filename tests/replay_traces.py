@@ -1,0 +1,145 @@
+"""Small traces with every corner in them, and a replay that reads them row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+
+from simkit.policies import Outcome, Policy
+from traces.memory import from_arrays
+from traces.sampler import Sampler
+from traces.schema import DRAFT_STATISTICS
+from traces.trace import Trace
+
+EOS = 0
+
+
+def build(
+    rows: list[list[tuple[int, int]]],
+    *,
+    t_max: int,
+    max_draft: int,
+    branch_tokens=lambda s, m: (),
+    values=lambda count: np.zeros(count),
+    sampler: Sampler | None = None,
+    n_prompt: int = 3,
+    tasks: list[str] | None = None,
+    latency=None,
+) -> Trace:
+    """A trace from (draft token, output token) pairs, one list for each sequence.
+
+    A position is accepted if its two tokens are equal. `branch_tokens(s, m)` are drafted behind
+    the rejection at m; the list is repeated and cut as a recording would cut it.
+    """
+    positions = [pair for sequence in rows for pair in sequence]
+    keys, tokens = [], []
+    for s, sequence in enumerate(rows):
+        for m, (draft, target) in enumerate(sequence, start=1):
+            if draft == target or draft == EOS:
+                continue
+            drawn = list(branch_tokens(s, m)) or [1]
+            for depth in range(1, min(max_draft - 1, t_max - 1 - m) + 1):
+                keys.append((s, m, depth))
+                tokens.append(drawn[(depth - 1) % len(drawn)])
+                if tokens[-1] == EOS:
+                    break
+    key_columns = np.array(keys, np.int32).reshape(-1, 3).T
+    features = values(len(positions) + len(tokens)).astype(np.float32)
+    path = {name: features[: len(positions)] for name in DRAFT_STATISTICS}
+    off_path = {name: features[len(positions) :] for name in DRAFT_STATISTICS}
+    draft, target = np.array(positions, np.int32).reshape(-1, 2).T
+    sequences = {"n_output": [len(r) for r in rows], "n_prompt": [n_prompt] * len(rows)}
+    return from_arrays(
+        sequences | ({"task": tasks} if tasks else {}),
+        {"draft_token": draft, "target_token": target, "accepted": draft == target, **path},
+        {
+            **dict(zip(("sequence", "position", "depth"), key_columns, strict=True)),
+            "draft_token": np.array(tokens, np.int32),
+            **off_path,
+        },
+        max_draft=max_draft,
+        max_new_tokens=t_max,
+        eos_token_ids=(EOS,),
+        sampler=sampler,
+        latency=latency,
+    )
+
+
+@st.composite
+def tiny_traces(draw: st.DrawFn, whole: bool = True) -> Trace:
+    """Up to four sequences of up to nine tokens; `whole` leaves no draft cut at Γ."""
+    t_max = draw(st.integers(1, 9))
+    max_draft = t_max if whole else draw(st.integers(1, 4))
+    accept = draw(st.sampled_from([0.0, 0.3, 0.8, 1.0]))
+    eos = draw(st.sampled_from([0.0, 0.15, 0.5]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+
+    def token() -> int:
+        return EOS if rng.random() < eos else int(rng.integers(1, 4))
+
+    def sequence() -> list[tuple[int, int]]:
+        out: list[tuple[int, int]] = []
+        while len(out) < t_max and (not out or out[-1][1] != EOS):
+            y = token()
+            x = y if rng.random() < accept else token()
+            out.append((x, y))
+        return out
+
+    return build(
+        [sequence() for _ in range(draw(st.integers(1, 4)))],
+        t_max=t_max,
+        max_draft=max_draft,
+        branch_tokens=lambda s, m: [token() for _ in range(9)],
+        values=lambda count: rng.random(count) ** 2,
+        sampler=Sampler(temperature=draw(st.sampled_from([0.0, 1.0]))),
+    )
+
+
+def steps_by_hand(trace: Trace, policy: Policy, first: int = 1) -> list[tuple[int, ...]]:
+    """(sequence, start, drafted, accepted) of every step, straight from the design's words."""
+    columns = policy.columns(trace.sampler)
+    path = _by_key(trace, "positions", ("sequence", "position"), (*columns, "accepted"))
+    branch = _by_key(trace, "branches", ("sequence", "position", "depth"), columns)
+    out = []
+    state = policy.begin()
+    for info in trace.sequences.to_pylist():
+        s, n_output = info["sequence"], info["n_output"]
+        if policy.carried == "sequence":
+            state = policy.begin()
+        i = first
+        while i <= n_output:
+            m = i
+            while m <= n_output and path[s, m]["accepted"]:
+                m += 1
+            state, drafted = _draft(trace, policy, state, path, branch, s, i, m, n_output)
+            accepted = min(drafted, m - i)
+            eos = accepted > 0 and path[s, i + accepted - 1]["draft_token"] == EOS
+            state = policy.update(state, Outcome(drafted, drafted, accepted, eos))
+            out.append((s, i, drafted, accepted))
+            i += accepted if eos else accepted + 1
+            if eos:
+                break
+    return out
+
+
+def _draft(trace, policy, state, path, branch, s, i, m, n_output):
+    longest = policy.limit(state, m - i if policy.needs_future else -1)
+    drafted = 0
+    while drafted < min(longest, trace.max_new_tokens - i):
+        at = i + drafted
+        row = path[s, at] if at <= min(m, n_output) else branch.get((s, m, at - m))
+        if row is None:
+            raise LookupError((s, i, drafted + 1))
+        drafted += 1
+        values = tuple(row[name] for name in policy.columns(trace.sampler))
+        stop, state = policy.trips(state, drafted, values)
+        if stop or row["draft_token"] == EOS:
+            break
+    return state, drafted
+
+
+def _by_key(trace: Trace, table: str, key: tuple[str, ...], columns: tuple[str, ...]) -> dict:
+    names = ("draft_token", *columns)
+    keys = zip(*(trace.column(table, name).tolist() for name in key), strict=True)
+    rows = zip(*(trace.column(table, name).tolist() for name in names), strict=True)
+    return {k: dict(zip(names, row, strict=True)) for k, row in zip(keys, rows, strict=True)}

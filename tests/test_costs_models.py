@@ -1,0 +1,231 @@
+"""Cost models: what they say of a pass, and how they are named."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from replay_traces import build
+
+from simkit import costs
+from simkit.costs import CostError, Linear, Measured
+from traces import schema
+
+LINEAR = "linear(draft_s=0.002, target_s=0.03)"
+
+
+def samples(*rows, engine="eager", device="cpu", batch_size=1):
+    """A latency table of (component, tokens, context, seconds) rows."""
+    table = [
+        {
+            "component": component,
+            "tokens_in": tokens,
+            "context_len": context,
+            "batch_size": batch_size,
+            "seconds": seconds,
+            "dtype": "float32",
+            "device": device,
+            "engine": engine,
+            "repeat": 0,
+        }
+        for component, tokens, context, seconds in rows
+    ]
+    return pa.Table.from_pylist(table, schema=schema.LATENCY)
+
+
+BASE = (("draft", 1, 10, 0.001), ("target", 1, 10, 0.010))
+
+
+def measured(*rows, cost=None, tables=()):
+    table = pa.concat_tables([samples(*rows), *tables])
+    trace = build([[(1, 1)]], t_max=1, max_draft=1, latency=table)
+    return (cost or Measured()).times(trace)
+
+
+def test_linear_passes():
+    times = Linear(
+        draft_s=1.0,
+        target_s=10.0,
+        draft_per_token_s=0.5,
+        target_per_token_s=2.0,
+        draft_per_kv_token_s=0.25,
+        target_per_kv_token_s=0.125,
+    )
+    context = np.array([0, 8])
+    assert times.draft(context).tolist() == [1.5, 3.5]
+    assert times.verify(np.array([1, 5]), context).tolist() == [12.0, 21.0]
+    assert times.decode(context).tolist() == [12.0, 13.0]
+    assert times.prefill("draft", context).tolist() == [1.0, 5.0]
+    assert times.prefill("target", context).tolist() == [10.0, 26.0]
+
+
+def test_linear_takes_the_decoding_pass_separately():
+    times = Linear(draft_s=0.0, target_s=67.31e-3, decode_s=1 / 18.11)  # PACER
+    assert times.decode(np.array([0])).tolist() == [1 / 18.11]
+    assert times.verify(np.array([1]), np.array([0])).tolist() == [67.31e-3]
+
+
+@pytest.mark.parametrize("value", ["-0.1", "nan", "true", "'1'"])
+def test_linear_refuses_times_that_are_none(value):
+    with pytest.raises(CostError, match="linear: target_s must be a number >= 0"):
+        costs.parse(f"linear(draft_s=0.1, target_s={value})")
+
+
+def test_measured_takes_medians_and_interpolates():
+    times = measured(
+        *(("draft", 1, 10, s) for s in (0.001, 0.002, 0.9)),
+        ("draft", 1, 30, 0.004),
+        ("target", 1, 10, 0.010),
+        ("target", 5, 10, 0.014),
+        ("target", 1, 30, 0.020),
+        ("target", 5, 30, 0.028),
+        ("draft", 10, 0, 0.003),
+        ("target", 10, 0, 0.05),
+        ("target", 30, 0, 0.07),
+    )
+    assert times.draft(np.array([10, 20, 30])) == pytest.approx([0.002, 0.003, 0.004])
+    assert times.verify(np.array([1, 3, 5]), np.array([10])) == pytest.approx([0.010, 0.012, 0.014])
+    assert times.verify(np.array([3]), np.array([20])) == pytest.approx([0.018])
+    assert times.decode(np.array([10, 20])) == pytest.approx([0.010, 0.015])
+    assert times.prefill("target", np.array([10, 20])) == pytest.approx([0.05, 0.06])
+    assert times.prefill("draft", np.array([10, 500])) == pytest.approx([0.003, 0.003])
+
+
+def test_measured_beyond_its_samples():
+    times = measured(
+        *BASE,
+        ("draft", 1, 30, 0.003),
+        ("target", 3, 10, 0.012),
+        ("target", 1, 30, 0.014),
+        ("target", 3, 30, 0.015),
+    )
+    assert times.draft(np.array([0, 50])) == pytest.approx([0.001, 0.005])
+    assert times.verify(np.array([5]), np.array([10])) == pytest.approx([0.014])
+    # Along context one token takes 0.2 ms a token more, three take 0.15 ms: the larger slope
+    # holds from there on, so that more tokens never take less.
+    assert times.verify(np.array([1, 3]), np.array([50])) == pytest.approx([0.018, 0.019])
+    far = times.verify(np.arange(1, 60)[:, None], np.array([0, 10, 17, 30, 1000]))
+    assert np.all(np.diff(far, axis=0) >= 0)
+
+
+def test_measured_falls_along_no_axis_beyond_its_samples():
+    times = measured(*BASE, ("draft", 1, 30, 0.0005), ("target", 1, 30, 0.008))
+    assert times.draft(np.array([30, 5000])) == pytest.approx([0.0005, 0.0005])
+    assert times.decode(np.array([30, 5000])) == pytest.approx([0.008, 0.008])
+
+
+def test_measured_verification_is_monotone_in_tokens():
+    times = measured(
+        BASE[0],
+        *(("target", n, 10, s) for n, s in ((1, 0.010), (2, 0.014), (3, 0.012), (4, 0.020))),
+    )
+    fit = times.verify(np.arange(1, 5), np.full(4, 10))
+    assert fit == pytest.approx([0.010, 0.013, 0.013, 0.020])  # 14 and 12 pooled
+
+
+def test_measured_prefill_falls_back_on_the_smallest_context():
+    times = measured(*BASE, ("target", 5, 10, 0.014))
+    assert times.prefill("target", np.array([3, 9])) == pytest.approx([0.012, 0.018])
+    assert times.prefill("draft", np.array([3, 9])) == pytest.approx([0.001, 0.001])
+
+
+def test_measured_constants():
+    times = measured(
+        *BASE,
+        ("overhead", 0, 0, 0.25),
+        ("overhead:baseline", 0, 0, 0.125),
+        ("policy:svip", 0, 0, 0.5),
+        ("control:target", 1, 10, 9.0),
+    )
+    assert (times.overhead(), times.baseline_overhead()) == (0.25, 0.125)
+    assert (times.policy("svip"), times.policy("fixed")) == (0.5, 0.0)
+    plain = measured(*BASE)
+    assert (plain.overhead(), plain.baseline_overhead(), plain.policy("svip")) == (0.0, 0.0, 0.0)
+
+
+def test_measured_chooses_an_engine():
+    faster = samples(*((c, n, x, s / 10) for c, n, x, s in BASE), engine="compiled")
+    batched = samples(*((c, n, x, s * 10) for c, n, x, s in BASE), batch_size=8)
+    at = np.array([10])
+    assert measured(*BASE, tables=[faster, batched]).decode(at) == pytest.approx([0.01])
+    compiled = measured(*BASE, tables=[faster], cost=Measured(engine="compiled"))
+    assert compiled.decode(at) == pytest.approx([0.001])
+    large = measured(*BASE, tables=[batched], cost=Measured(batch_size=8))
+    assert large.decode(at) == pytest.approx([0.1])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ((), "no samples of engine eager, batch size 1"),
+        (BASE[:1], "no samples of target passes with context"),
+        (BASE[1:], "no samples of draft passes with context"),
+        ((("draft", 2, 10, 0.1), BASE[1]), "no samples of draft passes over one token"),
+        ((*BASE, ("target", 1, 10, 0.0)), "a sample of target took 0.0 seconds"),
+        ((*BASE, ("draft", 1, 10, float("nan"))), "a sample of draft took nan seconds"),
+    ],
+)
+def test_measured_refuses_samples_that_do_not_do(rows, message):
+    with pytest.raises(CostError, match=message):
+        measured(*rows)
+
+
+def test_measured_refuses_to_mix_devices():
+    with pytest.raises(CostError, match="mixes several devices: cpu, gpu"):
+        measured(*BASE, tables=[samples(*BASE, device="gpu")])
+    with pytest.raises(CostError, match=r"engine fast, batch size 1 \(engines: eager\)"):
+        measured(*BASE, cost=Measured(engine="fast"))
+
+
+def test_measured_needs_samples():
+    with pytest.raises(CostError, match="has no timing samples"):
+        Measured().times(build([[(1, 1)]], t_max=1, max_draft=1))
+
+
+def test_specs():
+    assert costs.names() == ["linear", "measured"]
+    assert costs.parse("measured") == Measured()
+    assert costs.parse("measured(engine=compiled)") == Measured(engine="compiled")
+    assert costs.parse(LINEAR) == Linear(draft_s=0.002, target_s=0.03)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("measurd", r"unknown cost model 'measurd' \(did you mean measured\?\)"),
+        ("linear(draft_s=0.1)", "linear needs target_s"),
+        ("linear(0.1, 0.2)", "arguments need their names"),
+        ("linear(draft_s=1:2, target_s=1)", "1:2 is a range"),
+        ("linear(draft=1, target_s=1)", r"no argument 'draft' \(did you mean draft_s\?\)"),
+        ("nowhere.json", "nowhere.json: No such file"),
+    ],
+)
+def test_bad_specs_are_refused_in_one_line(text, message):
+    with pytest.raises(CostError, match=message) as caught:
+        costs.parse(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_files(tmp_path):
+    values = {"kind": "linear", "draft_s": 0.002, "target_s": 0.03}
+    (tmp_path / "a.json").write_text(json.dumps(values))
+    (tmp_path / "a.toml").write_text('kind = "linear"\ndraft_s = 0.002\ntarget_s = 0.03\n')
+    for name in ("a.json", "a.toml"):
+        assert costs.parse(str(tmp_path / name)) == costs.parse(LINEAR)
+    (tmp_path / "b.json").write_text("{")
+    (tmp_path / "c.json").write_text("[]")
+    (tmp_path / "d.json").write_text(json.dumps(values | {"target_s": -1}))
+    (tmp_path / "e.toml").write_text("kind = \n")
+    for name, message in {
+        "b.json": "Expecting property name",
+        "c.json": "needs a kind",
+        "d.json": "target_s must be a number >= 0, not -1",
+        "e.toml": "Invalid value",
+    }.items():
+        with pytest.raises(CostError, match=f"{name}: .*{message}"):
+            costs.parse(str(tmp_path / name))
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(CostError, match="a cost model named linear exists"):
+        costs.register(Linear)

@@ -1,0 +1,155 @@
+"""Both engines give the steps that the design's words give, for every registered policy."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay_traces import EOS, build, steps_by_hand, tiny_traces
+
+from simkit import policies
+from simkit.errors import ReplayError
+from simkit.simulator import compiled, plain
+from simkit.simulator.layout import PathLayout
+from traces.sampler import Sampler
+from traces.synthetic import iid
+
+SPECS = [
+    *policies.names(),
+    "fixed(0)",
+    "fixed(1)",
+    "fixed(3)",
+    "oracle(max_draft=2)",
+    "heuristic(initial=2)",
+    "heuristic(initial=3, schedule=heuristic)",
+    "heuristic(initial=2, schedule=heuristic, feedback=nominal)",
+    "heuristic(initial=1, max_draft=2)",
+    "svip(h=0.8)",
+    "svip(h=0.5, scale=0.5, max_draft=3)",
+    "confidence(threshold=0.1)",
+]
+CASES = settings(max_examples=25, deadline=None)
+
+
+def listed(steps) -> list[tuple[int, ...]]:
+    columns = (steps.sequence, steps.start, steps.drafted, steps.accepted)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@CASES
+@given(trace=tiny_traces(), first=st.sampled_from([1, 2]))
+def test_steps_are_those_of_the_design(spec, trace, first):
+    policy = policies.parse(spec)
+    layout = PathLayout(trace)
+    expected = steps_by_hand(trace, policy, first)
+    assert listed(plain.walk(policy, layout, first)) == expected
+    assert listed(compiled.walk(policy, layout, first)) == expected
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@CASES
+@given(trace=tiny_traces(whole=False))
+def test_engines_run_out_of_rows_at_the_same_place(spec, trace):
+    policy = policies.parse(spec)
+    layout = PathLayout(trace)
+    try:
+        expected = steps_by_hand(trace, policy)
+    except LookupError as error:
+        sequence, start, depth = error.args[0]
+        words = f"sequence {sequence}, position {start}: depth {depth} was not recorded"
+        for engine in (plain, compiled):
+            with pytest.raises(ReplayError, match=words) as caught:
+                engine.walk(policy, layout, 1)
+            assert f"= {trace.max_draft} tokens" in str(caught.value)
+        with pytest.raises(ReplayError, match=words):
+            compiled.total(policy, layout, 1)
+    else:
+        assert listed(plain.walk(policy, layout, 1)) == expected
+        assert listed(compiled.walk(policy, layout, 1)) == expected
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_engines_agree_on_a_larger_trace(spec, temperature):
+    trace = iid(
+        30, 120, 0.75, max_draft=41, seed=3, eos_prob=0.01, sampler=Sampler(temperature=temperature)
+    )
+    policy, layout = policies.parse(spec), PathLayout(trace)
+    judge, fast = plain.walk(policy, layout, 1), compiled.walk(policy, layout, 1)
+    for name in ("offsets", "drafted", "proposed", "accepted", "start", "emitted"):
+        np.testing.assert_array_equal(getattr(judge, name), getattr(fast, name))
+    sums = compiled.total(policy, layout, 1)
+    np.testing.assert_array_equal(sums.steps, judge.counts)
+    for name in ("drafted", "proposed", "accepted"):
+        per_step = getattr(judge, name)
+        expected = np.bincount(judge.sequence, per_step, trace.n_sequences)
+        np.testing.assert_array_equal(getattr(sums, name), expected)
+
+
+def test_a_rejected_eos_ends_the_draft_and_has_no_branch():
+    trace = build([[(1, 1), (EOS, 2), (1, 1), (1, 1), (2, 1)]], t_max=5, max_draft=5)
+    assert trace.n_branch_rows == 0
+    for engine in (plain, compiled):
+        steps = engine.walk(policies.Fixed(4), PathLayout(trace), 1)
+        assert listed(steps) == [(0, 1, 2, 1), (0, 3, 2, 2), (0, 5, 0, 0)][:2]
+        assert steps.emitted.tolist() == [2, 3]
+
+
+def test_an_accepted_eos_ends_the_output_without_a_bonus_token():
+    trace = build([[(1, 1), (2, 2), (EOS, EOS)]], t_max=9, max_draft=4)
+    for engine in (plain, compiled):
+        steps = engine.walk(policies.Fixed(5), PathLayout(trace), 1)
+        assert listed(steps) == [(0, 1, 3, 3)]
+        assert steps.emitted.tolist() == [3]
+        steps = engine.walk(policies.Fixed(2), PathLayout(trace), 1)
+        assert listed(steps) == [(0, 1, 2, 2)]
+        assert steps.emitted.tolist() == [3]
+
+
+def test_a_branch_ends_at_its_eos_and_at_the_budget_without_complaint():
+    trace = build(
+        [[(1, 2)] * 7],
+        t_max=7,
+        max_draft=4,
+        branch_tokens=lambda s, m: (1, EOS) if m == 1 else (1,),
+    )
+    drafted = [3, 4, 4, 3, 2, 1, 0]
+    expected = [(0, i, n, 0) for i, n in enumerate(drafted, start=1)]
+    for engine in (plain, compiled):
+        assert listed(engine.walk(policies.Fixed(4), PathLayout(trace), 1)) == expected
+        with pytest.raises(ReplayError, match=r"sequence 0, position 2: depth 5 .* \(Γ\) = 4"):
+            engine.walk(policies.Fixed(5), PathLayout(trace), 1)
+
+
+def test_the_path_itself_has_no_depth_limit():
+    trace = build([[(1, 1)] * 50], t_max=50, max_draft=1)
+    for engine in (plain, compiled):
+        steps = engine.walk(policies.Fixed(60, max_draft=60), PathLayout(trace), 1)
+        assert listed(steps) == [(0, 1, 49, 49)]
+
+
+def test_a_trace_of_no_sequences():
+    layout = PathLayout(build([], t_max=4, max_draft=2))
+    for engine in (plain, compiled):
+        assert len(engine.walk(policies.Fixed(2), layout, 1)) == 0
+
+
+def test_an_output_that_ends_too_early_is_refused():
+    trace = build([[(1, 1)] * 3], t_max=9, max_draft=4)
+    with pytest.raises(ReplayError, match="sequence 0: 3 output tokens do not fit"):
+        PathLayout(trace)
+
+
+def test_names_of_parameters_differ():
+    """Compiled functions are told apart by the names of their arguments' types."""
+    kinds = [type(policies.get(name)().params) for name in policies.names()]
+    assert len({kind.__name__ for kind in kinds}) == len(kinds)
+
+
+def test_only_this_package_is_compiled():
+    class Mine(policies.Fixed):
+        name = "mine"
+
+    assert compiled.compiles(policies.Fixed())
+    assert not compiled.compiles(Mine())
+    assert not compiled.compiles(policies.from_function(lambda depth, row: True))
