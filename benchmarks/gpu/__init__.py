@@ -1,0 +1,1 @@
+"""Measurements that need a GPU; each also runs, tiny, on a CPU."""

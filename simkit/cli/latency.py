@@ -1,0 +1,156 @@
+"""`simkit latency`: time the forward passes of a draft/target pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def latency(
+    target: Annotated[str, typer.Option(help="Target model: local folder or hub id.")],
+    draft: Annotated[str, typer.Option(help="Draft model: local folder or hub id.")],
+    out: Annotated[
+        Path | None, typer.Option(help="A trace, or a FILE.parquet; nothing is kept without it.")
+    ] = None,
+    max_draft: Annotated[
+        int | None, typer.Option(help="Γ. Default: that of the trace in --out, else 40.")
+    ] = None,
+    context: Annotated[str, typer.Option(help="Tokens in the cache.")] = "32,128,256,512",
+    tokens: Annotated[
+        str, typer.Option(help="Tokens in a verification; those beyond Γ + 1 are left out.")
+    ] = "1,2,3,4,5,6,7,8,9,11,13,17,21,25,33,41",
+    batch_size: Annotated[int, typer.Option(help="Sequences in a pass.")] = 1,
+    repeats: Annotated[int, typer.Option(help="Samples of every pass.")] = 20,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    dtype: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
+    revision: Annotated[
+        str | None, typer.Option(help="Hub revision of the target, or TARGET,DRAFT.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the tokens and of the shuffled order.")] = 0,
+) -> None:
+    """Time draft passes, verifications and prefills of a pair with real key-value caches."""
+    from traces.errors import RecordError
+
+    destination = _destination(out)
+    max_draft = _max_draft(out, max_draft)
+    contexts, sizes = _numbers("context", context), _numbers("tokens", tokens)
+    try:
+        from traces.record.latency import plan
+        from traces.record.pair import load_pair, quiet
+    except ImportError as e:
+        raise RecordError(f"measuring needs {e.name}: pip install 'draft-simkit[record]'") from e
+    shapes = plan(max_draft, contexts, sizes)
+    quiet()
+    pair = load_pair(target, draft, device, dtype, revision)
+    models = {"draft": pair.draft, "target": pair.target}
+    table = _measure(models, shapes, batch_size=batch_size, repeats=repeats, seed=seed)
+    if out is not None:
+        _write(out, destination, table)
+    _show(table)
+
+
+def _measure(models: Any, shapes: Any, repeats: int, **settings: int) -> pa.Table:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from traces.record.latency import measure
+
+    with Progress(transient=True, console=Console(stderr=True)) as progress:
+        task = progress.add_task("rounds", total=repeats)
+
+        def on_round(done: int) -> None:
+            progress.update(task, completed=done)
+
+        return measure(models, shapes, repeats=repeats, on_round=on_round, **settings)
+
+
+def _destination(out: Path | None) -> str:
+    """What `out` is, found out before anything is measured: "", "file" or "trace"."""
+    from traces.errors import UserError
+
+    if out is None:
+        return ""
+    if out.suffix == ".parquet":
+        if not out.parent.is_dir():
+            raise UserError(f"--out {out}: no such folder: {out.parent}")
+        return "file"
+    if not (out / "manifest.json").is_file():
+        raise UserError(f"--out {out}: neither a trace (no manifest.json) nor a .parquet file")
+    return "trace"
+
+
+def _write(out: Path, destination: str, table: pa.Table) -> None:
+    import pyarrow.parquet as pq
+
+    if destination == "trace":
+        from traces.writer import add_file
+
+        add_file(out, "latency.parquet", table)
+    else:
+        pq.write_table(table, out, compression="zstd")
+
+
+def _max_draft(out: Path | None, max_draft: int | None) -> int:
+    if max_draft is not None:
+        return max_draft
+    if out is not None and out.suffix != ".parquet":
+        from traces.trace import load
+
+        return load(out).max_draft
+    return 40
+
+
+def _numbers(name: str, text: str) -> list[int]:
+    from traces.errors import UserError
+
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(
+            f"--{name} {text!r}: not whole numbers with commas between (32,128)"
+        ) from None
+
+
+def _show(table: pa.Table) -> None:
+    """Print median and quartiles of every shape, and how far the two control medians are apart."""
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
+    from traces.record.latency import CONTROL, control
+
+    groups: dict[tuple[str, int, int], list[float]] = {}
+    for row in table.to_pylist():
+        key = (row["component"], row["context_len"], row["tokens_in"])
+        groups.setdefault(key, []).append(row["seconds"])
+    view = Table("component", "context", "tokens", "median ms", "quartiles ms", "samples")
+    for (component, context_len, tokens_in), seconds in _in_order(groups):
+        if component.startswith(CONTROL):
+            continue
+        low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75]) * 1e3
+        kind = f"{component} prefill" if context_len == 0 else component
+        cells = (kind, str(context_len), str(tokens_in), f"{middle:.3f}", f"{low:.3f} – {high:.3f}")
+        view.add_row(*cells, str(len(seconds)))
+    console = Console()
+    console.print(view)
+    if found := control(table):
+        shape, first, again = found
+        console.print(
+            f"control: {shape.component}, {shape.tokens_in} tokens behind {shape.context_len}, "
+            f"measured twice: {first * 1e3:.3f} and {again * 1e3:.3f} ms, "
+            f"{abs(again / first - 1):.1%} apart",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _in_order(
+    groups: dict[tuple[str, int, int], list[float]],
+) -> list[tuple[tuple[str, int, int], list[float]]]:
+    """Prefills last, otherwise by component, context length and tokens."""
+    return sorted(groups.items(), key=lambda item: (item[0][1] == 0, item[0]))

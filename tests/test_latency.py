@@ -1,0 +1,167 @@
+"""`simkit latency` and what it measures with, on tiny random models."""
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+import typer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from trace_files import record, trace
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from typer.testing import CliRunner
+
+from simkit.cli.latency import latency
+from traces import schema
+from traces.errors import RecordError, UserError
+from traces.record.latency import CONTROL, Bench, Shape, control, measure, plan
+from traces.trace import load
+from traces.validate import validate
+
+
+def tiny(layers: int = 1, positions: int = 64) -> LlamaForCausalLM:
+    torch.manual_seed(layers)
+    config = LlamaConfig(
+        vocab_size=40,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=positions,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("pair")
+    words = WordLevel({"<unk>": 0, **{f"w{i}": i for i in range(1, 40)}}, unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), unk_token="<unk>")
+    for name, layers in (("draft", 1), ("target", 2)):
+        tiny(layers).save_pretrained(root / name)
+        tokenizer.save_pretrained(root / name)
+    return root
+
+
+@pytest.fixture(scope="module")
+def app():
+    app = typer.Typer()
+    app.command()(latency)
+    return app
+
+
+def test_plan_holds_every_pass_once_and_one_control():
+    shapes = plan(4, contexts=(8, 16), tokens=(1, 2, 9))
+    assert len(set(shapes)) == len(shapes)
+    assert {s.tokens_in for s in shapes if s.component == "target" and s.context_len} == {1, 2, 5}
+    assert [s for s in shapes if s.component == "draft" and s.context_len] == [
+        Shape("draft", 1, 8),
+        Shape("draft", 1, 16),
+    ]
+    assert {(s.component, s.tokens_in) for s in shapes if s.context_len == 0} == {
+        (m, n) for m in ("draft", "target") for n in (8, 16)
+    }
+    (second,) = [s for s in shapes if s.component.startswith(CONTROL)]
+    assert Shape(second.model, second.tokens_in, second.context_len) in shapes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"max_draft": -1}, "max_draft"),
+        ({"max_draft": 2, "contexts": ()}, "context"),
+        ({"max_draft": 2, "contexts": (0,)}, "context"),
+        ({"max_draft": 2, "tokens": (-3,)}, "tokens"),
+    ],
+)
+def test_plan_refuses_what_cannot_be_measured(arguments, words):
+    with pytest.raises(RecordError, match=words):
+        plan(**arguments)
+
+
+def test_a_sample_starts_from_the_context_length_and_gives_the_model_s_own_tokens():
+    shapes = plan(4, contexts=(8,))
+    model = tiny(2)
+    bench = Bench(model, shapes, batch_size=2, seed=0)
+    verification, prefill = Shape("target", 3, 8), Shape("target", 8, 0)
+    for shape in (verification, prefill, verification):
+        assert bench.sample(shape) > 0
+        assert bench.caches[8].get_seq_length() == 8
+        assert bench.caches[0].get_seq_length() == 0
+    ids = torch.tensor(bench.ids[:, :11])
+    with torch.inference_mode():
+        whole = model(input_ids=ids).logits[:, 8:].argmax(-1)
+    assert bench._run(ids[:, 8:].tolist(), 8, keep=0) == whole.tolist()
+
+
+def test_every_shape_is_timed_once_a_round_in_an_order_of_its_own():
+    shapes = plan(2, contexts=(8, 12))
+    done = []
+    table = measure({"draft": tiny(1), "target": tiny(2)}, shapes, repeats=3, on_round=done.append)
+    assert table.schema == schema.LATENCY
+    assert done == [1, 2, 3]
+    rows = table.to_pylist()
+    orders = []
+    for repeat in range(3):
+        part = [r for r in rows if r["repeat"] == repeat]
+        orders.append([(r["component"], r["tokens_in"], r["context_len"]) for r in part])
+        assert sorted(orders[-1]) == sorted(
+            (s.component, s.tokens_in, s.context_len) for s in shapes
+        )
+    assert orders[0] != orders[1]
+    assert all(r["seconds"] > 0 and r["dtype"] == "float32" for r in rows)
+    found = control(table)
+    assert found is not None and found[0].component == "target" and min(found[1:]) > 0
+
+
+def test_a_pass_longer_than_the_model_is_refused():
+    with pytest.raises(RecordError, match="needs 66 positions, llama has 64"):
+        measure({"draft": tiny(), "target": tiny()}, plan(2, contexts=(63,)), repeats=1)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "repeats"])
+def test_counts_below_one_are_refused(name):
+    with pytest.raises(RecordError, match=name):
+        measure({}, [], **{name: 0})
+
+
+def test_command_writes_a_file(folders, app, tmp_path):
+    out = tmp_path / "latency.parquet"
+    arguments = ["--target", folders / "target", "--draft", folders / "draft", "--out", out]
+    options = ["--max-draft", "2", "--context", "8", "--repeats", "2", "--device", "cpu"]
+    result = CliRunner().invoke(app, [str(a) for a in arguments] + options)
+    assert result.exit_code == 0, result.output
+    assert pq.read_table(out).schema == schema.LATENCY
+    assert "measured twice" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--target", "./nowhere"], "nowhere: "),
+        (["--context", "8,x"], "--context '8,x'"),
+        (["--dtype", "int8"], "'int8'"),
+        (["--device", "abacus"], "device 'abacus'"),
+        (["--out", "nowhere"], "--out nowhere: neither a trace"),
+        (["--out", "nowhere/a.parquet"], "no such folder: nowhere"),
+    ],
+)
+def test_command_refuses_in_one_line(folders, app, options, words):
+    base = ["--target", str(folders / "target"), "--draft", str(folders / "draft")]
+    result = CliRunner().invoke(app, base + options)
+    assert isinstance(result.exception, UserError)
+    assert words in str(result.exception) and "\n" not in str(result.exception)
+
+
+def test_command_adds_its_samples_to_a_trace(folders, app, tmp_path):
+    record(tmp_path / "trace", trace())
+    arguments = ["--target", folders / "target", "--draft", folders / "draft"]
+    options = ["--out", tmp_path / "trace", "--context", "8", "--repeats", "1", "--device", "cpu"]
+    result = CliRunner().invoke(app, [str(a) for a in arguments + options])
+    assert result.exit_code == 0, result.output
+    assert validate(tmp_path / "trace") == []
+    found = load(tmp_path / "trace")
+    samples = found.latency()
+    assert samples is not None and samples.schema.equals(schema.LATENCY)
+    tokens = {r["tokens_in"] for r in samples.to_pylist() if r["context_len"]}
+    assert max(tokens) == found.max_draft + 1  # Γ is the trace's
