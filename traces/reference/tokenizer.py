@@ -1,0 +1,101 @@
+"""Trains the byte-level BPE tokenizer and encodes the corpus into one compact file.
+
+``python -m traces.reference.tokenizer --work DIR`` writes ``tokenizer.json`` and
+``tokenizer_config.json`` beside this module's ``models/target`` and ``models/draft``, and
+``DIR/pack/tokens.npz``: for every task and side the token ids (uint16) and the document starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from traces.reference import corpus
+from traces.reference.sources import TASKS
+
+VOCAB_SIZE = 4096
+CONTEXT = 1024
+EOS = "<|endoftext|>"
+PAD = "<|pad|>"
+EOS_ID, PAD_ID = 0, 1
+MODELS = Path(__file__).parent / "models"
+
+
+def _training_text(documents: list[corpus.Document], chars: int = 9_000_000) -> Iterator[str]:
+    """The same number of characters from each task, every n-th document (math: a quarter)."""
+    for task in TASKS:
+        part = [str(d["text"]) for d in documents if d["task"] == task and not d["held_out"]]
+        limit = chars // 4 if task == "math" else chars
+        stride = max(1, sum(map(len, part)) // limit)
+        yield from part[::stride]
+
+
+def train(documents: list[corpus.Document]) -> Tokenizer:
+    """Byte-level BPE; every digit is a token of its own, ``EOS`` is 0 and ``PAD`` is 1."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE, special_tokens=[EOS, PAD], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(_training_text(documents), trainer)
+    return tokenizer
+
+
+def save(tokenizer: Tokenizer, folder: Path) -> None:
+    """Write the two files that ``AutoTokenizer.from_pretrained(folder)`` needs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": EOS, "pad_token": PAD,
+              "bos_token": None, "unk_token": None, "model_max_length": CONTEXT,
+              "clean_up_tokenization_spaces": False}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def encode(tokenizer: Tokenizer, documents: list[corpus.Document]) -> tuple[np.ndarray, np.ndarray]:
+    """``(tokens uint16, starts int64)`` of documents, each followed by ``EOS``."""
+    pieces, starts, at = [], [], 0
+    for first in range(0, len(documents), 512):
+        batch = [str(d["text"]).rstrip("\n") if d["task"] == "math" else str(d["text"])
+                 for d in documents[first:first + 512]]
+        for encoding in tokenizer.encode_batch(batch):
+            starts.append(at)
+            pieces.append(np.array([*encoding.ids, EOS_ID], dtype=np.uint16))
+            at += len(pieces[-1])
+    return np.concatenate(pieces), np.array(starts, dtype=np.int64)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=Path, default=Path(".work/reference"))
+    args = parser.parse_args()
+    documents = corpus.load(args.work)
+    tokenizer = train(documents)
+    save(tokenizer, MODELS / "target")
+    (MODELS / "draft").mkdir(parents=True, exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(MODELS / "target" / name, MODELS / "draft" / name)
+    arrays = {}
+    for task in TASKS:
+        for side in ("train", "held"):
+            part = [d for d in documents
+                    if d["task"] == task and d["held_out"] == (side == "held")]
+            tokens, starts = encode(tokenizer, part)
+            arrays[f"{task}_{side}"], arrays[f"{task}_{side}_starts"] = tokens, starts
+            chars = sum(len(str(d["text"])) for d in part)
+            print(f"{task:7} {side:5} {chars:9} characters, {len(tokens):9} tokens")
+    (args.work / "pack").mkdir(exist_ok=True)
+    np.savez_compressed(args.work / "pack" / "tokens.npz", **arrays)
+
+
+if __name__ == "__main__":
+    main()
