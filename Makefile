@@ -55,3 +55,17 @@ $(VENV)-minimal/.installed: pyproject.toml constraints.txt
 
 clean:
 	rm -rf $(VENV) $(VENV)-minimal $(WORK)
+
+# The bundled traces, made again: 32 prompts a task, greedy and at temperature 1, and their timings.
+# Timings mean something only on a machine that does nothing else.
+reference: $(VENV)/.installed
+	mkdir -p $(WORK)
+	awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < 32) print}' \
+	  traces/reference/prompts.jsonl > $(WORK)/reference.jsonl
+	rm -rf traces/data/reference traces/data/reference-sampled
+	$(BIN)/simkit record $(PAIR) --prompts $(WORK)/reference.jsonl --batch-size 16 \
+	  --out traces/data/reference
+	$(BIN)/simkit record $(PAIR) --prompts $(WORK)/reference.jsonl --batch-size 16 --temperature 1 \
+	  --out traces/data/reference-sampled
+	$(BIN)/simkit latency $(PAIR) --repeats 40 --out traces/data/reference
+	$(BIN)/simkit latency $(PAIR) --repeats 40 --out traces/data/reference-sampled

@@ -269,7 +269,7 @@ def find(path_or_name: str | Path) -> tuple[Path, Manifest]:
 
 def bundled() -> list[str]:
     """Names of the traces that come with the package."""
-    return sorted(file.parent.name for file in DATA.glob(f"*/{MANIFEST}"))
+    return sorted(file.parent.name for file in DATA.glob("*/sequences.parquet"))
 
 
 def _folder(path_or_name: str | Path) -> Path:

@@ -12,6 +12,7 @@ import fcntl
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,13 @@ class TraceWriter:
         listed["sequences.parquet"] = _write(self.path, "sequences.parquet", merged)
         self._save(replace(manifest, files=listed, complete=True))
         _remove_leftovers(self.path, self._manifest)
+
+    def discard_if_empty(self) -> None:
+        """Remove the folder if it holds no shard, so that a refused recording leaves nothing."""
+        if not self.done:
+            (self.path / MANIFEST).unlink(missing_ok=True)
+            with suppress(OSError):  # not empty: then something in it is not ours
+                self.path.rmdir()
 
     def close(self) -> None:
         """Let others write to the folder."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from typing import NoReturn
 
 import typer
 from typer.core import TyperGroup
+
+from traces.errors import UserError
 
 _HELP = {
     "record": "Run a draft/target pair on prompts and write a trace.",
@@ -36,7 +39,7 @@ class _Lazy(TyperGroup):
             formatter.write_dl(list(_HELP.items()))
 
 
-app = typer.Typer(cls=_Lazy, add_completion=False, no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=_Lazy, add_completion=False, rich_markup_mode=None)
 
 
 @app.callback()
@@ -46,13 +49,24 @@ def _app() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command; bad input is one line on stderr and exit status 2."""
-    from traces.errors import UserError
-
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        app(args=arguments, standalone_mode=True, prog_name="simkit")
+        status = app(arguments or ["--help"], standalone_mode=False, prog_name="simkit")
     except UserError as e:
-        print(f"simkit: {' '.join(str(e).split())}", file=sys.stderr)
-        sys.exit(2)
+        _refuse(str(e))
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except Exception as e:
+        if not hasattr(e, "format_message"):  # what typer raises for a wrong option has it
+            raise
+        _refuse(e.format_message())  # type: ignore[attr-defined]
+    else:
+        sys.exit(status or 0)
+
+
+def _refuse(message: str) -> NoReturn:
+    print(f"simkit: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -66,15 +67,22 @@ def record(
     from traces.record.recorder import record as run
 
     console = Console(stderr=True)
+    start = time.perf_counter()
     with _progress(console) as progress:
         task = progress.add_task("recording", total=len(rows) * max_new_tokens)
-
-        def on_token(n: int) -> None:
-            progress.advance(task, n)
-
-        run(pair, rows, out, plan, make_header(pair, rows, plan), resume, on_token)
-        progress.update(task, completed=len(rows) * max_new_tokens)
-    console.print(f"recorded {len(rows)} prompts to {out}")
+        done = run(
+            pair,
+            rows,
+            out,
+            plan,
+            make_header(pair, rows, plan),
+            resume,
+            on_token=lambda n: progress.advance(task, n),
+            on_shard=lambda n: progress.update(task, completed=n * max_new_tokens),
+        )
+    seconds = time.perf_counter() - start
+    speed = f"{done:,} tokens in {seconds:.1f} s, {done / seconds:,.0f} tokens/s"
+    console.print(f"recorded {len(rows)} prompts to {out} ({speed})", soft_wrap=True)
 
 
 def _prepare(names: tuple, prompts: Path, **settings: object):
@@ -115,4 +123,6 @@ def _progress(console: Console) -> Progress:
         _Speed(),
         TimeRemainingColumn(),
         console=console,
+        transient=True,
+        disable=not console.is_terminal,
     )

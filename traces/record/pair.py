@@ -139,9 +139,7 @@ def _tokenizer(name: str, revision: str) -> Any:
 
 def _model(name: str, revision: str, device: str, dtype: str) -> nn.Module:
     if device == "auto" and torch.cuda.device_count() > 1:
-        return _load(
-            AutoModelForCausalLM, name, revision, dtype=DTYPES[dtype], device_map="auto"
-        )
+        return _load(AutoModelForCausalLM, name, revision, dtype=DTYPES[dtype], device_map="auto")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:

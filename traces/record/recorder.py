@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from traces.errors import RecordError
+from traces.manifest import Manifest
 from traces.record.pair import Pair
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt
@@ -19,35 +19,48 @@ def record(
     prompts: list[Prompt],
     out: str | Path,
     plan: Plan,
-    header: Any,
+    header: Manifest,
     resume: bool = False,
     on_token: Callable[[int], None] = lambda n: None,
-) -> None:
+    on_shard: Callable[[int], None] = lambda n: None,
+) -> int:
     """Record every prompt and write the trace at `out`.
 
     Args:
         pair: the models.
         prompts: numbered from 0 in this order.
-        out: a folder that is not there, or with `resume` an unfinished trace.
+        out: a folder that is empty or not there; with `resume` it may hold this recording.
         plan: the recording's settings.
-        header: the manifest without files, see `describe`.
+        header: the manifest without files, see `traces.record.header`.
         resume: go on where a recording was stopped; whole shards are kept.
-        on_token: told of progress, in output tokens.
+        on_token: told at every position how many outputs grew by a token.
+        on_shard: told after every shard how many prompts are recorded.
+
+    Returns:
+        output tokens that were recorded by this call.
 
     Raises:
         RecordError: a prompt is too long, or the models cannot be recorded.
         TraceError: the folder cannot be written.
     """
     check_lengths(pair, prompts, plan)
+    tokens = 0
     with TraceWriter(out, header, resume=resume) as writer:
-        for shard, start in enumerate(range(0, len(prompts), plan.batch_size)):
-            batch = prompts[start : start + plan.batch_size]
-            if shard in writer.done:
-                on_token(plan.max_new_tokens * len(batch))
-                continue
-            rows = record_shard(pair, batch, start, plan, on_token)
-            writer.write_shard(shard, rows.sequences, rows.positions, rows.branches, rows.hidden)
-        writer.finish()
+        try:
+            for shard, start in enumerate(range(0, len(prompts), plan.batch_size)):
+                batch = prompts[start : start + plan.batch_size]
+                if shard not in writer.done:
+                    rows = record_shard(pair, batch, start, plan, on_token)
+                    writer.write_shard(
+                        shard, rows.sequences, rows.positions, rows.branches, rows.hidden
+                    )
+                    tokens += len(rows.positions["position"])
+                on_shard(start + len(batch))
+            writer.finish()
+        except RecordError:
+            writer.discard_if_empty()
+            raise
+    return tokens
 
 
 def check_lengths(pair: Pair, prompts: list[Prompt], plan: Plan) -> None:

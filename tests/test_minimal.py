@@ -1,0 +1,44 @@
+"""The small install works: replaying needs no torch. Runs in an environment that has none."""
+
+import json
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+import simkit
+import traces
+from simkit.cli import main
+
+without_torch = pytest.mark.skipif(
+    find_spec("torch") is not None, reason="for the environment without torch"
+)
+
+
+@without_torch
+@pytest.mark.parametrize("name", ["reference", "reference-sampled"])
+def test_replay_by_the_command(name, capsys):
+    main(["replay", name, "--policy", "fixed(5)", "--policy", "svip", "--format", "json"])
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["policy"] for row in rows] == ["fixed(5)", "svip(h=0.4)"]
+    assert all(row["speedup_lo"] < row["speedup"] < row["speedup_hi"] for row in rows)
+
+
+@without_torch
+def test_replay_by_the_api():
+    result = simkit.replay(traces.load("reference"), ["fixed(3)", "oracle"], by="task")
+    assert len(result.frame) == 8
+    assert "torch" not in sys.modules
+
+
+@without_torch
+@pytest.mark.parametrize("command", ["record", "latency"])
+def test_recording_says_what_it_needs(command, tmp_path, capsys):
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "x"}\n')
+    arguments = [command, "--target", str(tmp_path), "--draft", str(tmp_path)]
+    if command == "record":
+        arguments += ["--prompts", str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "t")]
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 2
+    assert "pip install 'draft-simkit[record]'" in capsys.readouterr().err
