@@ -24,7 +24,7 @@ test: lint unit minimal  ## everything that CI runs
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.installed-dev

@@ -21,7 +21,7 @@ import torch
 
 from traces import Sampler
 from traces.record.branches import record_branches
-from traces.record.pair import Pair, load_pair
+from traces.record.pair import Pair, load_pair, quiet
 from traces.record.path import record_path
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt, read_prompts
@@ -34,17 +34,18 @@ def main() -> None:
     """Print both tables."""
     options = _options()
     torch.set_num_threads(options.threads)
+    quiet()
     pair = load_pair(options.target, options.draft, options.device, options.dtype)
     prompts = read_prompts(options.prompts, pair.tokenizer, pair.vocab_size)
     prompts = prompts[:: max(1, len(prompts) // max(options.batch))]  # some of every task
     print(f"{options.threads} threads, {options.dtype}, {pair.target.device}, T_max 256, Γ 40")
-    print("| sampler | batch | generate s | record | with --branch-target | with --hidden |")
+    greedy = Plan(eos_token_ids=pair.eos_token_ids)
+    print(_branches(pair, prompts, greedy, options.rounds), flush=True)
+    print("\n| sampler | batch | generate s | record | with --branch-target | with --hidden |")
     print("|---|---|---|---|---|---|")
-    for sampler in (Sampler(), Sampler(1.0)):
-        plan = Plan(sampler, eos_token_ids=pair.eos_token_ids)
+    for plan in (greedy, replace(greedy, sampler=Sampler(1.0))):
         for batch in options.batch:
             print(_whole(pair, prompts[:batch], plan, options.rounds), flush=True)
-    print(_branches(pair, prompts, Plan(eos_token_ids=pair.eos_token_ids), options.rounds))
 
 
 def _whole(pair: Pair, prompts: list[Prompt], plan: Plan, rounds: int) -> str:
@@ -66,18 +67,18 @@ def _generate(pair: Pair, prompts: list[Prompt], plan: Plan) -> torch.Tensor:
     pads = [width - len(p.tokens) for p in prompts]
     rows = [[0] * n + p.tokens for n, p in zip(pads, prompts, strict=True)]
     mask = [[0] * n + [1] * (width - n) for n in pads]
+    sampling = {"do_sample": False} if plan.sampler.greedy else {"do_sample": True, "top_k": 0}
     return pair.target.generate(
         torch.tensor(rows, device=pair.target.device),
         attention_mask=torch.tensor(mask, device=pair.target.device),
         max_new_tokens=plan.max_new_tokens,
-        do_sample=not plan.sampler.greedy,
-        top_k=0,
         pad_token_id=0,
+        **sampling,
     )
 
 
 def _branches(pair: Pair, prompts: list[Prompt], plan: Plan, rounds: int) -> str:
-    """Packed growth against one rollout a branch, on the prompt with about 42 full branches."""
+    """Packed growth against one rollout a branch, on the first prompt."""
     target, draft = _forwards(pair, 512, plan)
     prompt = prompts[0].tokens
     path = record_path(target, draft, [prompt], range(1), plan)
@@ -90,8 +91,9 @@ def _branches(pair: Pair, prompts: list[Prompt], plan: Plan, rounds: int) -> str
     n = int(sum((r["depth"] == 1).sum() for r in rows))
     tokens = sum(len(r["depth"]) for r in rows)
     return (
-        f"\n{n} branches, {tokens} tokens: packed {seconds['packed']:.3f} s, "
-        f"each by itself {seconds['alone']:.3f} s, ratio {seconds['alone'] / seconds['packed']:.1f}×"
+        f"{n} branches, {tokens} tokens: packed {seconds['packed']:.3f} s, "
+        f"each by itself {seconds['alone']:.3f} s, "
+        f"ratio {seconds['alone'] / seconds['packed']:.1f}×"
     )
 
 

@@ -1,4 +1,4 @@
-"""Tiny random-weight pairs of the families of the papers, correlated so that drafts are accepted."""
+"""Tiny random-weight pairs of the papers' families, correlated so that drafts are accepted."""
 
 import copy
 

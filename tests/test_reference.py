@@ -93,7 +93,8 @@ def test_arithmetic_is_a_function_of_the_seed():
         "Henry gives up 20: 45 - 20 = 25.\n"
         "One of 5 equal parts is 25 / 5 = 5.\n"
         "The number grows to three times as many: 5 * 3 = 15.\n"
-        "The answer is 15.")
+        "The answer is 15.",
+    )
 
 
 def test_worked_answers_are_right():
@@ -105,8 +106,12 @@ def test_worked_answers_are_right():
             for part in line.rstrip(".").split(". "):
                 left, right = part.split(" = ")
                 a, sign, b = left.split()[-3:]
-                value = {"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b),
-                         "/": int(a) / int(b)}[sign]
+                value = {
+                    "+": int(a) + int(b),
+                    "-": int(a) - int(b),
+                    "*": int(a) * int(b),
+                    "/": int(a) / int(b),
+                }[sign]
                 assert value == int(right)
                 total = right
         assert lines[-1] == f"The answer is {total}."
@@ -125,8 +130,10 @@ def test_near_copies_of_training_text_are_dropped():
 
 
 def test_repeats_and_page_furniture_are_dropped():
-    docs = [_document(str(i), f"Copyright of the whole manual\n{'text ' * 100}{i}", False)
-            for i in range(30)]
+    docs = [
+        _document(str(i), f"Copyright of the whole manual\n{'text ' * 100}{i}", False)
+        for i in range(30)
+    ]
     docs.append(_document("again", docs[0]["text"], False))
     kept = list(corpus.without_boilerplate(docs))
     assert [d["document"] for d in kept] == [str(i) for i in range(30)]
@@ -140,8 +147,10 @@ def test_a_document_on_the_wrong_side_is_refused():
 
 
 def test_html_becomes_lines_without_navigation():
-    page = ("<html><head><title>T</title></head><body><nav>menu</nav><h1>Head</h1>"
-            "<p>One <b>bold</b>\n word.</p><pre>a\n  b</pre><div class='footer'>x</div></body>")
+    page = (
+        "<html><head><title>T</title></head><body><nav>menu</nav><h1>Head</h1>"
+        "<p>One <b>bold</b>\n word.</p><pre>a\n  b</pre><div class='footer'>x</div></body>"
+    )
     assert texts.html_text(page) == "Head\nOne bold word.\na\n  b"
 
 
@@ -175,7 +184,8 @@ def test_pair_loads_and_our_net_computes_what_transformers_computes():
     for name, shape in SHAPES.items():
         tokenizer = transformers.AutoTokenizer.from_pretrained(MODELS / name)
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            MODELS / name, dtype=torch.float32).eval()
+            MODELS / name, dtype=torch.float32
+        ).eval()
         assert model.num_parameters() == shape.parameters
         assert tokenizer.eos_token_id == model.generation_config.eos_token_id == 0
         assert tokenizer.decode(tokenizer("größer x = 12\n")["input_ids"]) == "größer x = 12\n"

@@ -128,6 +128,16 @@ class Result:
     def __repr__(self) -> str:
         return f"<Result by {self.by}: {', '.join(str(run.policy) for run in self.runs)}>"
 
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        from simkit.simulator.table import rich
+
+        console = Console(width=160, color_system=None)
+        with console.capture() as text:
+            console.print(rich(self, wide=True))
+        return text.get().rstrip()
+
     def _repr_html_(self) -> str:
         from simkit.simulator.table import html
 

@@ -63,14 +63,15 @@ class Buffer(Cache):
     """
 
     def __init__(self, n_layers: int, capacity: int):
-        super().__init__(layers=[BufferLayer(capacity) for _ in range(n_layers)])
+        self.buffers = [BufferLayer(capacity) for _ in range(n_layers)]
+        super().__init__(layers=list(self.buffers))
 
     @property
     def length(self) -> int:
         """Tokens in the cache."""
-        return self.layers[0].length
+        return self.buffers[0].length
 
     def cut(self, length: int) -> None:
         """Forget all tokens from `length` on."""
-        for layer in self.layers:
-            layer.length = length
+        for buffer in self.buffers:
+            buffer.length = length

@@ -7,11 +7,14 @@ token of every sequence lands in the same slot; what a token may attend to is al
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from traces.record.cache import Buffer
+from traces.record.pair import embedding
 
 
 @dataclass
@@ -26,7 +29,7 @@ class Forward:
         excess: largest probability mass that any row had beyond `vocab_size`.
     """
 
-    model: nn.Module
+    model: PreTrainedModel
     vocab_size: int
     capacity: int
     keep_hidden: bool = False
@@ -35,7 +38,7 @@ class Forward:
 
     def __post_init__(self) -> None:
         self.cache = Buffer(self.model.config.num_hidden_layers, self.capacity)
-        self.device = self.model.get_input_embeddings().weight.device
+        self.device = embedding(self.model).weight.device
 
     def pass_(self, tokens: Tensor, positions: Tensor, mask: Tensor, keep: int = 0) -> Tensor:
         """Run tokens (B, n) at 0-based text positions (B, n); they are appended to the cache.
@@ -85,7 +88,7 @@ class _capture:
         if self.forward.keep_hidden:
             self.handle.remove()
 
-    def _keep(self, module: nn.Module, args: object, output: object) -> None:
+    def _keep(self, module: nn.Module, args: Any, output: Any) -> None:
         self.forward.hidden = output.last_hidden_state
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from transformers import PreTrainedModel
 
 from traces.manifest import Manifest, ModelInfo
-from traces.record.pair import Pair, tokenizer_hash, weights_hash
+from traces.record.pair import Pair, embedding, tokenizer_hash, weights_hash
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt, prompts_hash
 
@@ -50,7 +50,7 @@ def make_header(pair: Pair, prompts: list[Prompt], plan: Plan) -> Manifest:
     )
 
 
-def model_info(model: nn.Module) -> ModelInfo:
+def model_info(model: PreTrainedModel) -> ModelInfo:
     """What the manifest says of one model."""
     config: Any = model.config
     shape = {name: getattr(config, key, None) for name, key in _SHAPE.items()}
@@ -59,16 +59,16 @@ def model_info(model: nn.Module) -> ModelInfo:
         revision=getattr(config, "_commit_hash", None),
         weights_sha256=weights_hash(model),
         dtype=_dtype(model),
-        vocab_size=model.get_input_embeddings().num_embeddings,
+        vocab_size=embedding(model).num_embeddings,
         n_parameters=sum(p.numel() for p in model.parameters()),
         architecture=type(model).__name__,
         shape={name: int(value) for name, value in shape.items() if value is not None},
     )
 
 
-def device_name(model: nn.Module) -> str:
+def device_name(model: PreTrainedModel) -> str:
     """The device's name and what else changes the last bits of its sums."""
-    device = model.get_input_embeddings().weight.device
+    device = embedding(model).weight.device
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{_cpu_name()}, {torch.get_num_threads()} threads"
@@ -85,7 +85,7 @@ def _id(path: str) -> str:
     return "/".join(folder.resolve().parts[-2:]) if folder.exists() else path
 
 
-def _dtype(model: nn.Module) -> str:
+def _dtype(model: PreTrainedModel) -> str:
     return str(model.dtype).removeprefix("torch.")
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
 
 from traces.errors import RecordError
@@ -32,8 +32,8 @@ class Pair:
         eos_token_ids: ids that end a text.
     """
 
-    target: nn.Module
-    draft: nn.Module
+    target: PreTrainedModel
+    draft: PreTrainedModel
     tokenizer: Any
     vocab_size: int
     eos_token_ids: tuple[int, ...]
@@ -72,13 +72,20 @@ def load_pair(
     return make_pair(*models, *tokenizers)
 
 
+def embedding(model: PreTrainedModel) -> nn.Embedding:
+    """A model's input embedding: where its tokens enter, one row for each id."""
+    return cast(nn.Embedding, model.get_input_embeddings())
+
+
 def quiet() -> None:
     """Keep transformers' warnings and progress bars off the terminal (of a command)."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
 
 
-def make_pair(target: nn.Module, draft: nn.Module, tokenizer: Any, draft_tokenizer: Any) -> Pair:
+def make_pair(
+    target: PreTrainedModel, draft: PreTrainedModel, tokenizer: Any, draft_tokenizer: Any
+) -> Pair:
     """Join two models that are in memory.
 
     Raises:
@@ -87,7 +94,7 @@ def make_pair(target: nn.Module, draft: nn.Module, tokenizer: Any, draft_tokeniz
     check_tokenizers(tokenizer, draft_tokenizer)
     for model in (target, draft):
         _check_attention(model)
-    vocab_size = min(m.get_input_embeddings().num_embeddings for m in (target, draft))
+    vocab_size = min(embedding(m).num_embeddings for m in (target, draft))
     if vocab_size < len(tokenizer) and vocab_size < len(draft_tokenizer):
         raise RecordError(
             f"the tokenizer has {len(tokenizer)} ids, but the models share only {vocab_size} rows"
@@ -117,7 +124,7 @@ def check_tokenizers(target: Any, draft: Any) -> None:
         )
 
 
-def weights_hash(model: nn.Module) -> str:
+def weights_hash(model: PreTrainedModel) -> str:
     """sha256 over a model's parameters: names, shapes, dtypes and bytes, in the order of names."""
     digest = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
@@ -137,7 +144,7 @@ def _tokenizer(name: str, revision: str) -> Any:
     return _load(AutoTokenizer, name, revision)
 
 
-def _model(name: str, revision: str, device: str, dtype: str) -> nn.Module:
+def _model(name: str, revision: str, device: str, dtype: str) -> PreTrainedModel:
     if device == "auto" and torch.cuda.device_count() > 1:
         return _load(AutoModelForCausalLM, name, revision, dtype=DTYPES[dtype], device_map="auto")
     if device == "auto":
@@ -162,7 +169,7 @@ def _load(kind: Any, name: str, revision: str, **options: Any) -> Any:
         raise RecordError(f"{name}: cannot be loaded: {_first_line(e)}") from e
 
 
-def _check_attention(model: nn.Module) -> None:
+def _check_attention(model: PreTrainedModel) -> None:
     """Branches see a tree, which a sliding window or a recurrent state cannot."""
     kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
     if kinds - {"full_attention"}:
@@ -172,11 +179,11 @@ def _check_attention(model: nn.Module) -> None:
         )
 
 
-def _context_len(model: nn.Module) -> int:
+def _context_len(model: PreTrainedModel) -> int:
     return getattr(model.config, "max_position_embeddings", 2**31)
 
 
-def _eos_ids(target: nn.Module, tokenizer: Any) -> tuple[int, ...]:
+def _eos_ids(target: PreTrainedModel, tokenizer: Any) -> tuple[int, ...]:
     generation = getattr(target, "generation_config", None)
     ids = getattr(generation, "eos_token_id", None)
     ids = tokenizer.eos_token_id if ids is None else ids

@@ -31,22 +31,29 @@ def is_held_out(name: str) -> bool:
     The name of an arithmetic problem is its question, so a repeated question never straddles.
     """
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % 100 < (
-        HELD_OUT_PERCENT)
+        HELD_OUT_PERCENT
+    )
 
 
 def _read(job: tuple[sources.Source, Path, Path]) -> Document:
     source, path, work = job
     base = work / "deb" / source.package
     name = f"{source.package}:{path.relative_to(base)}"
-    return {"task": source.task, "document": name, "source": source.package,
-            "licence": source.licence, "held_out": is_held_out(name),
-            "text": texts.text_of(path, source.kind)}
+    return {
+        "task": source.task,
+        "document": name,
+        "source": source.package,
+        "licence": source.licence,
+        "held_out": is_held_out(name),
+        "text": texts.text_of(path, source.kind),
+    }
 
 
 def read_sources(work: Path, jobs: int = 1) -> Iterator[Document]:
     """Every document of the Debian packages, unfiltered, in a fixed order."""
-    todo = [(source, path, work) for source in sources.SOURCES
-            for path in sources.files(source, work)]
+    todo = [
+        (source, path, work) for source in sources.SOURCES for path in sources.files(source, work)
+    ]
     with Pool(jobs) as pool:
         yield from pool.imap(_read, todo, chunksize=16)
 
@@ -57,9 +64,14 @@ def math_documents(count: int = MATH_PROBLEMS, seed: int = MATH_SEED) -> Iterato
     for question, answer in arithmetic.problems(count, seed):
         if question not in seen:
             seen.add(question)
-            yield {"task": "math", "document": question, "source": "traces.reference.arithmetic",
-                   "licence": "Apache-2.0", "held_out": is_held_out(question),
-                   "text": question + answer}
+            yield {
+                "task": "math",
+                "document": question,
+                "source": "traces.reference.arithmetic",
+                "licence": "Apache-2.0",
+                "held_out": is_held_out(question),
+                "text": question + answer,
+            }
 
 
 def without_boilerplate(documents: list[Document], limit: int = 25) -> Iterator[Document]:
@@ -76,8 +88,9 @@ def without_boilerplate(documents: list[Document], limit: int = 25) -> Iterator[
     for doc in documents:
         text = str(doc["text"])
         if doc["task"] != "code":
-            text = "\n".join(line for line in text.splitlines()
-                             if seen_in[doc["source"], line] <= limit)
+            text = "\n".join(
+                line for line in text.splitlines() if seen_in[doc["source"], line] <= limit
+            )
         key = hashlib.sha256(re.sub(r"\s+", " ", text).encode()).digest()
         if len(text) >= 400 and key not in texts_seen:
             texts_seen.add(key)
@@ -87,8 +100,10 @@ def without_boilerplate(documents: list[Document], limit: int = 25) -> Iterator[
 def shingles(text: str) -> set[int]:
     """Hashes of all runs of ``SHINGLE_WORDS`` words; numbers and case are kept."""
     words = re.findall(r"\w+", text)
-    return {hash(tuple(words[i:i + SHINGLE_WORDS]))
-            for i in range(max(0, len(words) - SHINGLE_WORDS + 1))}
+    return {
+        hash(tuple(words[i : i + SHINGLE_WORDS]))
+        for i in range(max(0, len(words) - SHINGLE_WORDS + 1))
+    }
 
 
 def without_near_copies(documents: list[Document]) -> list[Document]:

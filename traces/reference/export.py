@@ -20,23 +20,41 @@ def config(name: str) -> dict[str, Any]:
     """``config.json`` of one model."""
     shape = SHAPES[name]
     return {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "bfloat16",
-        "vocab_size": VOCAB_SIZE, "hidden_size": shape.hidden, "intermediate_size": shape.ffn,
-        "num_hidden_layers": shape.layers, "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.heads, "head_dim": shape.hidden // shape.heads,
-        "hidden_act": "silu", "max_position_embeddings": CONTEXT, "rms_norm_eps": NORM_EPS,
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "dtype": "bfloat16",
+        "vocab_size": VOCAB_SIZE,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.ffn,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.heads,
+        "head_dim": shape.hidden // shape.heads,
+        "hidden_act": "silu",
+        "max_position_embeddings": CONTEXT,
+        "rms_norm_eps": NORM_EPS,
         "rope_theta": ROPE_THETA,
         "rope_parameters": {"rope_type": "default", "rope_theta": ROPE_THETA},
-        "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": True,
-        "use_cache": True, "bos_token_id": None, "eos_token_id": EOS_ID, "pad_token_id": PAD_ID}
+        "attention_bias": False,
+        "mlp_bias": False,
+        "tie_word_embeddings": True,
+        "use_cache": True,
+        "bos_token_id": None,
+        "eos_token_id": EOS_ID,
+        "pad_token_id": PAD_ID,
+    }
 
 
 def export(weights: Path, name: str) -> None:
     """Write one model's folder; its tokenizer files were put there by the tokenizer module."""
     folder = MODELS / name
     folder.mkdir(parents=True, exist_ok=True)
-    generation = {"bos_token_id": None, "eos_token_id": EOS_ID, "pad_token_id": PAD_ID,
-                  "do_sample": False}
+    generation = {
+        "bos_token_id": None,
+        "eos_token_id": EOS_ID,
+        "pad_token_id": PAD_ID,
+        "do_sample": False,
+    }
     (folder / "config.json").write_text(json.dumps(config(name), indent=2) + "\n")
     (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
     shutil.copyfile(weights / f"{name}.safetensors", folder / "model.safetensors")

@@ -35,8 +35,10 @@ class Shape:
         return VOCAB_SIZE * self.hidden + self.layers * block + self.hidden
 
 
-SHAPES = {"target": Shape(hidden=160, layers=24, heads=5, ffn=416),
-          "draft": Shape(hidden=96, layers=2, heads=3, ffn=384)}
+SHAPES = {
+    "target": Shape(hidden=160, layers=24, heads=5, ffn=416),
+    "draft": Shape(hidden=96, layers=2, heads=3, ffn=384),
+}
 
 
 class Norm(nn.Module):
@@ -142,7 +144,7 @@ class Llama(nn.Module):
     def hidden(self, ids: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Final-norm states (B, T, hidden), computed in ``dtype``."""
         x = self.model.embed_tokens(ids).to(dtype)
-        cos, sin = (t[:ids.shape[1]].to(dtype) for t in (self.cos, self.sin))
+        cos, sin = (t[: ids.shape[1]].to(dtype) for t in (self.cos, self.sin))
         for layer in self.model.layers:
             x = layer(x, cos, sin)
         return self.model.norm(x)
@@ -162,8 +164,9 @@ def save_weights(net: Llama, path: Path) -> None:
     """Write the weights as bfloat16 safetensors under Hugging Face's names."""
     from safetensors.torch import save_file
 
-    state = {k: v.detach().to("cpu", torch.bfloat16).contiguous()
-             for k, v in net.state_dict().items()}
+    state = {
+        k: v.detach().to("cpu", torch.bfloat16).contiguous() for k, v in net.state_dict().items()
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(state, str(path), metadata={"format": "pt"})
 

@@ -34,7 +34,7 @@ def _code_pieces(text: str) -> Iterator[list[str]]:
     for i, line in enumerate(lines):
         after_blank = i == 0 or not lines[i - 1].strip()
         if after_blank and re.match(r" {0,4}(def|class|async def|@)\b", line):
-            yield lines[i:i + 40]
+            yield lines[i : i + 40]
 
 
 def _prose_pieces(text: str) -> Iterator[list[str]]:
@@ -42,7 +42,7 @@ def _prose_pieces(text: str) -> Iterator[list[str]]:
     lines = [line for line in text.splitlines() if line.strip()]
     for i, line in enumerate(lines):
         if len(line) >= 120 and line[0].isupper() and line.rstrip().endswith("."):
-            joined = "\n".join(lines[i:i + 6])
+            joined = "\n".join(lines[i : i + 6])
             yield re.split(r"(?<=[a-zäöüß)][.!?:])(?=\s)", joined)
 
 
@@ -69,7 +69,7 @@ def candidates(doc: corpus.Document, tokenizer: Tokenizer, rng: random.Random) -
     pieces = list(split(text))
     rng.shuffle(pieces)
     out: list[str] = []
-    for units in pieces[:4 * PER_DOCUMENT]:
+    for units in pieces[: 4 * PER_DOCUMENT]:
         prompt = _cut(units, rng.randint(MIN_TOKENS, 150), tokenizer)
         if prompt and not any(prompt[:60] in other or other[:60] in prompt for other in out):
             out.append(prompt + ("\n" if doc["task"] == "code" else ""))
@@ -83,19 +83,30 @@ def choose(documents: list[corpus.Document], tokenizer: Tokenizer) -> list[dict[
         rng = random.Random(f"{SEED}-{task}")
         held = [d for d in documents if d["task"] == task and d["held_out"]]
         rng.shuffle(held)
-        held = held[:4 * PER_TASK]
-        found = [(turn, doc, text) for doc in held
-                 for turn, text in enumerate(candidates(doc, tokenizer, rng))]
+        held = held[: 4 * PER_TASK]
+        found = [
+            (turn, doc, text)
+            for doc in held
+            for turn, text in enumerate(candidates(doc, tokenizer, rng))
+        ]
         found.sort(key=lambda item: item[0])
         for index, (_, doc, text) in enumerate(found[:PER_TASK]):
-            rows.append({"id": f"{task}-{index:03d}", "task": task, "prompt": text,
-                         "source": doc["source"], "licence": doc["licence"],
-                         "document": doc["document"] if task != "math" else doc["source"]})
+            rows.append(
+                {
+                    "id": f"{task}-{index:03d}",
+                    "task": task,
+                    "prompt": text,
+                    "source": doc["source"],
+                    "licence": doc["licence"],
+                    "document": doc["document"] if task != "math" else doc["source"],
+                }
+            )
     return rows
 
 
-def without_leaks(rows: list[dict[str, object]], documents: list[corpus.Document],
-                  limit: float = 0.25) -> list[dict[str, object]]:
+def without_leaks(
+    rows: list[dict[str, object]], documents: list[corpus.Document], limit: float = 0.25
+) -> list[dict[str, object]]:
     """Drop prompts of text and code that share too many shingles with training text."""
     marks = {str(r["id"]): corpus.shingles(str(r["prompt"])) for r in rows if r["task"] != "math"}
     wanted: set[int] = set().union(*marks.values())
@@ -103,9 +114,12 @@ def without_leaks(rows: list[dict[str, object]], documents: list[corpus.Document
     for doc in documents:
         if not doc["held_out"] and doc["task"] != "math":
             shared |= corpus.shingles(str(doc["text"])) & wanted
-    return [r for r in rows
-            if r["task"] == "math" or len(marks[str(r["id"])] & shared)
-            <= limit * max(1, len(marks[str(r["id"])]))]
+    return [
+        r
+        for r in rows
+        if r["task"] == "math"
+        or len(marks[str(r["id"])] & shared) <= limit * max(1, len(marks[str(r["id"])]))
+    ]
 
 
 def check(rows: list[dict[str, object]], documents: list[corpus.Document]) -> None:

@@ -45,24 +45,67 @@ SOURCES: tuple[Source, ...] = (
     Source("python3-django", "code", "python", "BSD-3-Clause", _DIST, ("/locale/",)),
     Source("python3-sqlalchemy", "code", "python", "MIT", _DIST),
     Source("python3-twisted", "code", "python", "MIT", _DIST),
-    Source("python3.11-doc", "prose", "html", "PSF-2.0", "usr/share/doc/python3.11",
-           ("genindex", "/search", "_sources", "download", "contents.html")),
-    Source("postgresql-doc-15", "prose", "html", "PostgreSQL", "usr/share/doc/postgresql-doc-15",
-           ("bookindex",)),
-    Source("sqlite3-doc", "prose", "html", "public domain", "usr/share/doc/sqlite3",
-           ("/syntax/", "matrix", "keyword_index", "doclist", "sitemap")),
-    Source("python-django-doc", "prose", "html", "BSD-3-Clause", "usr/share/doc/python-django-doc",
-           ("genindex", "/search", "_modules", "_sources", "py-modindex")),
-    Source("python-sqlalchemy-doc", "prose", "html", "MIT", "usr/share/doc/python-sqlalchemy-doc",
-           ("genindex", "/search", "_modules", "_sources")),
+    Source(
+        "python3.11-doc",
+        "prose",
+        "html",
+        "PSF-2.0",
+        "usr/share/doc/python3.11",
+        ("genindex", "/search", "_sources", "download", "contents.html"),
+    ),
+    Source(
+        "postgresql-doc-15",
+        "prose",
+        "html",
+        "PostgreSQL",
+        "usr/share/doc/postgresql-doc-15",
+        ("bookindex",),
+    ),
+    Source(
+        "sqlite3-doc",
+        "prose",
+        "html",
+        "public domain",
+        "usr/share/doc/sqlite3",
+        ("/syntax/", "matrix", "keyword_index", "doclist", "sitemap"),
+    ),
+    Source(
+        "python-django-doc",
+        "prose",
+        "html",
+        "BSD-3-Clause",
+        "usr/share/doc/python-django-doc",
+        ("genindex", "/search", "_modules", "_sources", "py-modindex"),
+    ),
+    Source(
+        "python-sqlalchemy-doc",
+        "prose",
+        "html",
+        "MIT",
+        "usr/share/doc/python-sqlalchemy-doc",
+        ("genindex", "/search", "_modules", "_sources"),
+    ),
     Source("manpages-de", "german", "man", "GPL-3+", "usr/share/man/de"),
     Source("manpages-de-dev", "german", "man", "GPL-3+", "usr/share/man/de"),
-    Source("libreoffice-help-de", "german", "html", "MPL-2.0",
-           "usr/share/libreoffice/help/de/text"),
-    Source("debian-reference-de", "german", "html", "GPL-2+", "usr/share/debian-reference",
-           only=".de.html"),
-    Source("developers-reference-de", "german", "html", "GPL-2+",
-           "usr/share/developers-reference/de", ("search", "genindex")),
+    Source(
+        "libreoffice-help-de", "german", "html", "MPL-2.0", "usr/share/libreoffice/help/de/text"
+    ),
+    Source(
+        "debian-reference-de",
+        "german",
+        "html",
+        "GPL-2+",
+        "usr/share/debian-reference",
+        only=".de.html",
+    ),
+    Source(
+        "developers-reference-de",
+        "german",
+        "html",
+        "GPL-2+",
+        "usr/share/developers-reference/de",
+        ("search", "genindex"),
+    ),
 )
 
 
@@ -87,5 +130,8 @@ def files(source: Source, work: Path) -> list[Path]:
     suffix = {"python": ".py", "html": ".html", "man": ".gz"}[source.kind]
     base = work / "deb" / source.package / source.folder
     paths = sorted(p for p in base.rglob(f"*{suffix}") if p.is_file() and not p.is_symlink())
-    return [p for p in paths
-            if source.only in p.name and not any(part in str(p) for part in source.skip)]
+    return [
+        p
+        for p in paths
+        if source.only in p.name and not any(part in str(p) for part in source.skip)
+    ]

@@ -39,13 +39,19 @@ def _training_text(documents: list[corpus.Document], chars: int = 9_000_000) -> 
 def train(documents: list[corpus.Document]) -> Tokenizer:
     """Byte-level BPE; every digit is a token of its own, ``EOS`` is 0 and ``PAD`` is 1."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Digits(individual_digits=True),
-        pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB_SIZE, special_tokens=[EOS, PAD], show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+        vocab_size=VOCAB_SIZE,
+        special_tokens=[EOS, PAD],
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
     tokenizer.train_from_iterator(_training_text(documents), trainer)
     return tokenizer
 
@@ -54,9 +60,15 @@ def save(tokenizer: Tokenizer, folder: Path) -> None:
     """Write the two files that ``AutoTokenizer.from_pretrained(folder)`` needs."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": EOS, "pad_token": PAD,
-              "bos_token": None, "unk_token": None, "model_max_length": CONTEXT,
-              "clean_up_tokenization_spaces": False}
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": EOS,
+        "pad_token": PAD,
+        "bos_token": None,
+        "unk_token": None,
+        "model_max_length": CONTEXT,
+        "clean_up_tokenization_spaces": False,
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
@@ -64,8 +76,10 @@ def encode(tokenizer: Tokenizer, documents: list[corpus.Document]) -> tuple[np.n
     """``(tokens uint16, starts int64)`` of documents, each followed by ``EOS``."""
     pieces, starts, at = [], [], 0
     for first in range(0, len(documents), 512):
-        batch = [str(d["text"]).rstrip("\n") if d["task"] == "math" else str(d["text"])
-                 for d in documents[first:first + 512]]
+        batch = [
+            str(d["text"]).rstrip("\n") if d["task"] == "math" else str(d["text"])
+            for d in documents[first : first + 512]
+        ]
         for encoding in tokenizer.encode_batch(batch):
             starts.append(at)
             pieces.append(np.array([*encoding.ids, EOS_ID], dtype=np.uint16))
@@ -87,8 +101,7 @@ def main() -> None:
     arrays = {}
     for task in TASKS:
         for side in ("train", "held"):
-            part = [d for d in documents
-                    if d["task"] == task and d["held_out"] == (side == "held")]
+            part = [d for d in documents if d["task"] == task and d["held_out"] == (side == "held")]
             tokens, starts = encode(tokenizer, part)
             arrays[f"{task}_{side}"], arrays[f"{task}_{side}_starts"] = tokens, starts
             chars = sum(len(str(d["text"])) for d in part)

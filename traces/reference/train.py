@@ -67,14 +67,17 @@ def make_optimiser(net: Llama, peak: float) -> torch.optim.AdamW:
     """AdamW; norms are not decayed."""
     matrices = [p for p in net.parameters() if p.dim() == 2]
     vectors = [p for p in net.parameters() if p.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": WEIGHT_DECAY},
-              {"params": vectors, "weight_decay": 0.0}]
+    groups = [
+        {"params": matrices, "weight_decay": WEIGHT_DECAY},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
     fused = next(net.parameters()).is_cuda
     return torch.optim.AdamW(groups, lr=peak, betas=(0.9, 0.95), fused=fused)
 
 
 def next_token_loss(run: Run) -> Loss:
     """Cross-entropy of the next token, nats per token."""
+
     def head(x: Tensor, weight: Tensor, wanted: Tensor) -> Tensor:
         logits = F.linear(x, weight.to(x.dtype)).float()
         return F.cross_entropy(logits.flatten(0, 1), wanted.flatten())
@@ -84,11 +87,13 @@ def next_token_loss(run: Run) -> Loss:
     def loss(net: Llama, ids: Tensor) -> Tensor:
         x = net.hidden(ids[:, :-1], run.dtype)
         return head(x, net.model.embed_tokens.weight, ids[:, 1:])
+
     return loss
 
 
 def distillation_loss(run: Run, target: Llama) -> Loss:
     """KL(p || q) + OVERLAP_WEIGHT * (1 - overlap) against the target's p, nats per token."""
+
     def head(x: Tensor, weight: Tensor, y: Tensor, target_weight: Tensor) -> Tensor:
         log_q = F.log_softmax(F.linear(x, weight.to(x.dtype)).float(), dim=-1)
         log_p = F.log_softmax(F.linear(y, target_weight.to(y.dtype)).float(), dim=-1)
@@ -104,6 +109,7 @@ def distillation_loss(run: Run, target: Llama) -> Loss:
             y = target.hidden(ids[:, :-1], run.dtype)
         x = net.hidden(ids[:, :-1], run.dtype)
         return head(x, net.model.embed_tokens.weight, y, target.model.embed_tokens.weight)
+
     return loss
 
 
@@ -114,8 +120,9 @@ def compiled(net: Llama) -> Llama:
     return net
 
 
-def optimise(run: Run, name: str, net: Llama, loss: Loss, windows: Windows, steps: int | None,
-             minutes: float) -> tuple[Llama, dict[str, object]]:
+def optimise(
+    run: Run, name: str, net: Llama, loss: Loss, windows: Windows, steps: int | None, minutes: float
+) -> tuple[Llama, dict[str, object]]:
     """Train ``net`` in place; returns it and what ``training.json`` says of it."""
     net = net.to(run.device)
     net = compiled(net) if run.compile else net
@@ -137,30 +144,46 @@ def optimise(run: Run, name: str, net: Llama, loss: Loss, windows: Windows, step
                 step_s = (now - clock) / (CALIBRATION[1] - CALIBRATION[0])
                 left_s = 60 * minutes - (now - began)
                 steps = max(step + 10, step + int(left_s / step_s))
-                print(f"{name}: {step_s * 1e3:.1f} ms a step, {steps} steps, {mean_loss:.3f}",
-                      flush=True)
-        losses.append(update(run, net, optimiser, loss, windows, step,
-                             rate(step, steps, PEAK_RATE[name])))
+                print(
+                    f"{name}: {step_s * 1e3:.1f} ms a step, {steps} steps, {mean_loss:.3f}",
+                    flush=True,
+                )
+        losses.append(
+            update(run, net, optimiser, loss, windows, step, rate(step, steps, PEAK_RATE[name]))
+        )
         step += 1
         if step % 250 == 0:
             print(f"{name}: step {step}, loss {torch.stack(losses[-50:]).mean():.4f}", flush=True)
         if step % CHECKPOINT_STEPS == 0 or step == steps:
             save_checkpoint(path, net, optimiser, step, steps)
     final = torch.stack(losses[-50:]).mean().item() if losses else None
-    return net, {"steps": steps, "tokens": steps * run.batch * run.length,
-                 "parameters": SHAPES[name].parameters, "shape": asdict(SHAPES[name]),
-                 "peak_learning_rate": PEAK_RATE[name], "final_loss_nats": final,
-                 "seconds": round(time.perf_counter() - began, 1)}
+    return net, {
+        "steps": steps,
+        "tokens": steps * run.batch * run.length,
+        "parameters": SHAPES[name].parameters,
+        "shape": asdict(SHAPES[name]),
+        "peak_learning_rate": PEAK_RATE[name],
+        "final_loss_nats": final,
+        "seconds": round(time.perf_counter() - began, 1),
+    }
 
 
-def update(run: Run, net: Llama, optimiser: torch.optim.Optimizer, loss: Loss, windows: Windows,
-           step: int, learning_rate: float) -> Tensor:
+def update(
+    run: Run,
+    net: Llama,
+    optimiser: torch.optim.Optimizer,
+    loss: Loss,
+    windows: Windows,
+    step: int,
+    learning_rate: float,
+) -> Tensor:
     """One optimiser step; returns the loss (a scalar on the device)."""
     for group in optimiser.param_groups:
         group["lr"] = learning_rate
     ids = windows.batch(run.seed, step, run.batch)
-    with torch.autocast(run.device.split(":")[0], torch.bfloat16,
-                        enabled=run.dtype == torch.bfloat16):
+    with torch.autocast(
+        run.device.split(":")[0], torch.bfloat16, enabled=run.dtype == torch.bfloat16
+    ):
         value = loss(net, ids)
     value.backward()
     torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
@@ -169,39 +192,61 @@ def update(run: Run, net: Llama, optimiser: torch.optim.Optimizer, loss: Loss, w
     return value.detach()
 
 
-def save_checkpoint(path: Path, net: Llama, optimiser: torch.optim.Optimizer, step: int,
-                    steps: int | None) -> None:
+def save_checkpoint(
+    path: Path, net: Llama, optimiser: torch.optim.Optimizer, step: int, steps: int | None
+) -> None:
     """Write beside the final name, then rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
-    torch.save({"net": net.state_dict(), "optimiser": optimiser.state_dict(), "step": step,
-                "steps": steps}, part)
+    torch.save(
+        {
+            "net": net.state_dict(),
+            "optimiser": optimiser.state_dict(),
+            "step": step,
+            "steps": steps,
+        },
+        part,
+    )
     part.rename(path)
 
 
 def versions(device: str) -> dict[str, str]:
     """Library versions and the device's name."""
     name = torch.cuda.get_device_name() if device.startswith("cuda") else platform.processor()
-    return {"device": name or platform.machine(), "torch": torch.__version__,
-            "python": platform.python_version()}
+    return {
+        "device": name or platform.machine(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def parse() -> argparse.Namespace:
     """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", type=Path, default=Path(".work/reference"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--compile", action="store_true", help="torch.compile the layers")
     parser.add_argument("--steps", type=int, nargs=2, metavar=("TARGET", "DRAFT"))
-    parser.add_argument("--minutes", type=float, nargs=2, default=(40, 15),
-                        metavar=("TARGET", "DRAFT"), help="sets the steps where --steps is absent")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        nargs=2,
+        default=(40, 15),
+        metavar=("TARGET", "DRAFT"),
+        help="sets the steps where --steps is absent",
+    )
     parser.add_argument("--batch", type=int, default=8, help="windows a step")
     parser.add_argument("--length", type=int, default=768, help="tokens a window")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--target", type=Path, metavar="FILE",
-                        help="target.safetensors (with its training.json) instead of training one")
+    parser.add_argument(
+        "--target",
+        type=Path,
+        metavar="FILE",
+        help="target.safetensors (with its training.json) instead of training one",
+    )
     parser.add_argument("--eval-windows", type=int, default=64, help="held-out windows a task")
     parser.add_argument("--eval-prompts", type=int, default=64, help="greedy prompts a task")
     return parser.parse_args()
@@ -215,23 +260,30 @@ def main() -> None:
     pack = run.work / "pack" / "tokens.npz"
     windows = Windows(pack, run.length, run.device)
     steps = args.steps or (None, None)
-    record: dict[str, object] = {"seed": run.seed, "batch_windows": run.batch,
-                                 "window_tokens": run.length, "mix": MIX,
-                                 "overlap_weight": OVERLAP_WEIGHT, **versions(run.device)}
+    record: dict[str, object] = {
+        "seed": run.seed,
+        "batch_windows": run.batch,
+        "window_tokens": run.length,
+        "mix": MIX,
+        "overlap_weight": OVERLAP_WEIGHT,
+        **versions(run.device),
+    }
     final = run.out / "target.safetensors"
     if args.target:
         save_weights(load_weights("target", args.target), final)
         record["target"] = json.loads(args.target.with_name("training.json").read_text())["target"]
     else:
         target = Llama(SHAPES["target"]).initialise(run.seed)
-        target, record["target"] = optimise(run, "target", target, next_token_loss(run), windows,
-                                            steps[0], args.minutes[0])
+        target, record["target"] = optimise(
+            run, "target", target, next_token_loss(run), windows, steps[0], args.minutes[0]
+        )
         save_weights(target, final)
     target = load_weights("target", final, run.device).requires_grad_(False)
     start = Llama(SHAPES["draft"]).initialise(run.seed + 1)
     target = compiled(target) if run.compile else target
-    draft, record["draft"] = optimise(run, "draft", start, distillation_loss(run, target), windows,
-                                      steps[1], args.minutes[1])
+    draft, record["draft"] = optimise(
+        run, "draft", start, distillation_loss(run, target), windows, steps[1], args.minutes[1]
+    )
     save_weights(draft, run.out / "draft.safetensors")
     (run.out / "training.json").write_text(json.dumps(record, indent=1) + "\n")
     draft = load_weights("draft", run.out / "draft.safetensors", run.device)

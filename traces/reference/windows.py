@@ -52,6 +52,6 @@ def held_out(path: Path, length: int, limit: int) -> dict[str, Tensor]:
         tokens = pack[f"{task}_held"].astype(np.int64)
         count = min(limit, len(tokens) // length)
         stride = len(tokens) // count
-        rows = [tokens[i * stride:i * stride + length] for i in range(count)]
+        rows = [tokens[i * stride : i * stride + length] for i in range(count)]
         out[task] = torch.from_numpy(np.stack(rows))
     return out
