@@ -1,0 +1,124 @@
+"""Kill a recording at random moments, resume it, and compare the bytes with an undisturbed one.
+
+    python -m benchmarks.kill_recorder [--kills 20]
+
+Every kill is SIGKILL to a real `simkit record` of the reference pair, at a moment drawn between its
+first write and its end. After each one, whatever the manifest lists must be whole (size, sha256).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from traces.manifest import MANIFEST, read_manifest
+
+REFERENCE = Path("traces/reference")
+
+
+def main() -> None:
+    """Print what was killed when, and whether the bytes are the same."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        prompts = _prompts(work / "prompts.jsonl")
+        span = _undisturbed(prompts, work / "whole")
+        expected = _hashes(work / "whole")
+        kills, rounds = 0, 0
+        while kills < options.kills:
+            out = work / f"round{rounds}"
+            killed = _until_done(prompts, out, span, rng)
+            if _hashes(out) != expected:
+                sys.exit(f"round {rounds}: other bytes after {killed} kills")
+            kills, rounds = kills + killed, rounds + 1
+            print(f"round {rounds}: {killed} kills, same bytes", flush=True)
+    print(f"{kills} kills in {rounds} recordings of {len(expected)} files: all in the same bytes")
+
+
+def _prompts(path: Path) -> Path:
+    lines = (REFERENCE / "prompts.jsonl").read_text().splitlines()
+    path.write_text("\n".join(lines[::46]) + "\n")
+    return path
+
+
+def _command(prompts: Path, out: Path) -> list[str]:
+    models = REFERENCE / "models"
+    arguments = ["--target", models / "target", "--draft", models / "draft", "--prompts", prompts]
+    arguments += ["--out", out, "--max-new-tokens", 48, "--max-draft", 12, "--batch-size", 1]
+    program = "from simkit.cli import main; main()"
+    return [sys.executable, "-c", program, "record", *map(str, arguments), "--resume"]
+
+
+def _start(prompts: Path, out: Path) -> subprocess.Popen:
+    return subprocess.Popen(_command(prompts, out), stderr=subprocess.PIPE)
+
+
+def _undisturbed(prompts: Path, out: Path) -> float:
+    """Record once; returns the seconds between the first write and the end."""
+    process = _start(prompts, out)
+    _wait_for(out / MANIFEST, process)
+    start = time.perf_counter()
+    _, error = process.communicate()
+    if process.returncode:
+        sys.exit(error.decode())
+    return time.perf_counter() - start
+
+
+def _until_done(prompts: Path, out: Path, span: float, rng: random.Random) -> int:
+    """Start, kill and resume until a run gets to the end; returns the number of kills."""
+    kills = 0
+    while True:
+        process = _start(prompts, out)
+        if not kills:
+            _wait_for(out / MANIFEST, process)
+        else:
+            time.sleep(_START_S)
+        try:
+            process.wait(rng.uniform(0, span))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            kills += 1
+            _check_listed(out)
+            continue
+        if process.returncode:
+            assert process.stderr is not None
+            sys.exit(process.stderr.read().decode())
+        return kills
+
+
+_START_S = 3.0  # imports and loading, before a resumed run writes
+
+
+def _wait_for(path: Path, process: subprocess.Popen) -> None:
+    while not path.exists() and process.poll() is None:
+        time.sleep(0.001)
+
+
+def _check_listed(folder: Path) -> None:
+    for name, info in read_manifest(folder).files.items():
+        data = (folder / name).read_bytes()
+        if (len(data), hashlib.sha256(data).hexdigest()) != (info.bytes, info.sha256):
+            sys.exit(f"{name} is listed but not whole")
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    return {
+        file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""Speculative decoding of a model pair under a draft-length policy, batch size 1.
+
+It knows nothing of traces: it drafts one token at a time, asks the policy after each, and verifies
+the draft in one pass of the target. Its randomness is the keyed draws of `traces.record.draws`, so
+that it decodes what a recording with the same seed holds, whatever the policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from simkit.live.model import Reader
+from simkit.policies import Outcome, Policy, PolicyError
+from traces.record import draws
+from traces.record.statistics import (
+    Rows,
+    draft_rows,
+    draft_statistics,
+    draft_token,
+    outcome,
+    target_rows,
+)
+from traces.sampler import Sampler
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to decode.
+
+    Attributes:
+        sampler: how p and q are processed and drawn from.
+        seed: of the keyed draws, int64.
+        max_new_tokens: T_max.
+        eos_token_ids: ids that end an output.
+        first_token: "draft": the first step starts at position 1; "prefill": the pass over the
+            prompt emits position 1 and the first step starts at 2.
+        look_ahead: grant policies that need the future a look at it, by drafting twice.
+    """
+
+    sampler: Sampler = Sampler()
+    seed: int = 0
+    max_new_tokens: int = 256
+    eos_token_ids: tuple[int, ...] = ()
+    first_token: Literal["draft", "prefill"] = "draft"
+    look_ahead: bool = False
+
+
+class Step(NamedTuple):
+    """One step.
+
+    Attributes:
+        start: 1-based position of its first token in the output.
+        draft_length: γ, tokens sent to the target.
+        drafted: draft passes, the extra ones for bonus tokens left out.
+        accepted: a, of the tokens sent.
+    """
+
+    start: int
+    draft_length: int
+    drafted: int
+    accepted: int
+
+
+class Decoded(NamedTuple):
+    """One sequence: its steps, and its output tokens."""
+
+    steps: list[Step]
+    output: list[int]
+
+
+@dataclass
+class _Text:
+    """A prompt and its output so far; `key` is that of the next position's draws."""
+
+    tokens: list[int]
+    n_prompt: int
+    key: Tensor
+    ended: bool = False
+
+    @property
+    def position(self) -> int:
+        """1-based position of the next token in the output."""
+        return len(self.tokens) - self.n_prompt + 1
+
+
+@dataclass
+class _Draft:
+    """Tokens drafted in one step, with the draft's logits (1, V) and the key of each."""
+
+    tokens: list[int] = field(default_factory=list)
+    logits: list[Tensor] = field(default_factory=list)
+    keys: list[Tensor] = field(default_factory=list)
+
+    def rows(self, sampler: Sampler) -> Rows:
+        """All q of the draft."""
+        return draft_rows(torch.cat(self.logits), sampler)
+
+
+class Decoder:
+    """A pair of models and a policy; `decode` takes sequences in ascending order.
+
+    Args:
+        target: a Hugging Face causal LM in eval mode.
+        draft: likewise, over the same vocabulary.
+        policy: asked after every drafted token.
+        settings: how to decode.
+        vocab_size: ids that both models have; None takes the smaller of the two embeddings.
+
+    Raises:
+        PolicyError: the policy does not hold under this sampler, or needs the future.
+    """
+
+    def __init__(
+        self,
+        target: nn.Module,
+        draft: nn.Module,
+        policy: Policy,
+        settings: Settings,
+        vocab_size: int | None = None,
+    ) -> None:
+        if policy.needs_future and not settings.look_ahead:
+            raise PolicyError(f"{policy} needs the future: it cannot run live")
+        size = vocab_size or min(
+            m.get_input_embeddings().num_embeddings  # pyright: ignore
+            for m in (target, draft)
+        )
+        self.target, self.draft = Reader(target, size), Reader(draft, size)
+        self.policy, self.settings = policy, settings
+        self.columns = policy.columns(settings.sampler)
+        self.state = policy.begin()
+
+    def decode(self, prompt: list[int], sequence: int) -> Decoded:
+        """Decode one prompt; `sequence` is the number that keys its draws."""
+        if self.policy.carried == "sequence":
+            self.state = self.policy.begin()
+        self.target.forget()
+        self.draft.forget()
+        text = self._begin(prompt, sequence)
+        steps = []
+        while not text.ended:
+            steps.append(self._step(text))
+        return Decoded(steps, text.tokens[text.n_prompt :])
+
+    def _begin(self, prompt: list[int], sequence: int) -> _Text:
+        number = torch.tensor([sequence], device=self.target.device)
+        key = draws.first_key(self.settings.seed, number)
+        text = _Text(list(prompt), len(prompt), key)
+        if self.settings.first_token == "prefill":
+            p = target_rows(self.target.read(text.tokens, 1), self.settings.sampler)
+            self._append(text, [self._target_token(p, text.tokens, key)])
+        return text
+
+    def _step(self, text: _Text) -> Step:
+        """Draft, verify, append what comes out, and tell the policy."""
+        start = text.position
+        ahead = self._ahead(text) if self.policy.needs_future else -1
+        draft = self._draft(text, self.policy.limit(self.state, ahead))
+        p, accepted, drawn = self._verify(text, draft)
+        emitted = draft.tokens[:accepted]
+        ended = bool(emitted) and emitted[-1] in self.settings.eos_token_ids
+        if accepted < len(draft.tokens):
+            emitted.append(int(drawn[accepted]))
+        elif not ended:
+            emitted.append(self._bonus(p, text, draft))
+        self._append(text, emitted)
+        self._cut(text)
+        gamma = len(draft.tokens)
+        self.state = self.policy.update(self.state, Outcome(gamma, gamma, accepted, ended))
+        return Step(start, gamma, gamma, accepted)
+
+    def _draft(self, text: _Text, limit: int, ask: bool = True) -> _Draft:
+        """Draft up to `limit` tokens, as far as the budget, an EOS or the policy allows."""
+        room = min(limit, self.settings.max_new_tokens - text.position)
+        draft, key, tokens = _Draft(), text.key, text.tokens
+        while len(draft.tokens) < room:
+            q = self._q(tokens + draft.tokens)
+            drawn = draft_token(q, key)
+            draft.tokens.append(int(drawn))
+            draft.logits.append(q.logits)
+            draft.keys.append(key)
+            if ask and self._trips(len(draft.tokens), q, drawn):
+                break
+            if draft.tokens[-1] in self.settings.eos_token_ids:
+                break
+            key = draws.next_key(key, drawn)
+        return draft
+
+    def _q(self, tokens: list[int]) -> Rows:
+        """The draft's distribution after a text whose front it has read."""
+        logits = self.draft.read(tokens[self.draft.length :], 1)
+        return draft_rows(logits.to(self.target.device), self.settings.sampler)
+
+    def _trips(self, depth: int, q: Rows, token: Tensor) -> bool:
+        """Ask the policy about one drafted token; its row holds float32 values."""
+        values = draft_statistics(q, token) if self.columns else {}
+        row = tuple(float(values[name]) for name in self.columns)
+        stop, self.state = self.policy.trips(self.state, depth, row)
+        return stop
+
+    def _verify(self, text: _Text, draft: _Draft) -> tuple[Rows, int, Tensor]:
+        """Run the target over a draft.
+
+        Returns:
+            p at the draft's γ positions and the next, the number accepted, and the target's own
+            token (γ,) at each position of the draft.
+        """
+        tokens = text.tokens[self.target.length :] + draft.tokens
+        gamma = len(draft.tokens)
+        logits = self.target.read(tokens, gamma + 1)
+        sampler = self.settings.sampler
+        p = target_rows(logits, sampler)
+        if not gamma:
+            return p, 0, torch.empty(0)
+        proposed = torch.tensor(draft.tokens, device=logits.device)
+        drawn = outcome(
+            target_rows(logits[:-1], sampler), draft.rows(sampler), proposed, torch.cat(draft.keys)
+        )
+        return p, int(drawn.accepted.long().cumprod(0).sum()), drawn.target_token
+
+    def _bonus(self, p: Rows, text: _Text, draft: _Draft) -> int:
+        """The token after a draft that was accepted whole."""
+        key = text.key
+        for token in draft.tokens:
+            key = draws.next_key(key, torch.tensor([token], device=key.device))
+        last = target_rows(p.logits[-1:], self.settings.sampler)
+        return self._target_token(last, text.tokens + draft.tokens, key)
+
+    def _target_token(self, p: Rows, tokens: list[int], key: Tensor) -> int:
+        """The output's token after `tokens`, which was not drafted; p holds one row.
+
+        It is what drafting one more token there and verifying it would give: under greedy decoding
+        the target's likeliest, else a pass of the draft, which is not counted, shows q.
+        """
+        if p.temperature == 0:
+            return int(p.best)
+        q = self._q(tokens)
+        return int(outcome(p, q, draft_token(q, key), key).target_token)
+
+    def _append(self, text: _Text, tokens: list[int]) -> None:
+        for token in tokens:
+            text.key = draws.next_key(text.key, torch.tensor([token], device=text.key.device))
+        text.tokens += tokens
+        eos = tokens[-1] in self.settings.eos_token_ids
+        text.ended = eos or text.position > self.settings.max_new_tokens
+
+    def _cut(self, text: _Text) -> None:
+        """Take back what was read of rejected tokens; the last token was read by neither model."""
+        for reader in (self.target, self.draft):
+            reader.cut(len(text.tokens) - 1)
+
+    def _ahead(self, text: _Text) -> int:
+        """How many tokens would be accepted, of max_draft; the models are left as they were."""
+        before = self.target.length
+        limit, accepted, whole = 0, 0, True
+        while whole and limit < self.policy.max_draft:
+            limit = min(2 * limit + 4, self.policy.max_draft)
+            draft = self._draft(text, limit, ask=False)
+            accepted = self._verify(text, draft)[1]
+            whole = accepted == limit
+            self.target.cut(before)
+            self._cut(text)
+        return accepted

@@ -1,0 +1,50 @@
+"""One causal LM with the keys and values of the text that it has read, batch size 1."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache
+
+
+class Reader:
+    """Reads a text piece by piece, and takes back its end.
+
+    Args:
+        model: a Hugging Face causal LM with full attention, in eval mode.
+        vocab_size: ids beyond it are cut from the logits (common vocabulary of a pair).
+    """
+
+    def __init__(self, model: nn.Module, vocab_size: int) -> None:
+        self.model = model
+        self.vocab_size = vocab_size
+        self.device = model.get_input_embeddings().weight.device  # pyright: ignore
+        self.forget()
+
+    def forget(self) -> None:
+        """Start a new text."""
+        self._cache = DynamicCache()
+        self.length = 0
+        """Tokens read."""
+
+    def read(self, tokens: list[int], keep: int) -> Tensor:
+        """Append tokens to the text.
+
+        Returns:
+            logits after each of the last `keep` tokens, (keep, vocab_size).
+        """
+        with torch.inference_mode():
+            logits = self.model(
+                input_ids=torch.tensor([tokens], device=self.device),
+                past_key_values=self._cache,
+                use_cache=True,
+                logits_to_keep=keep,
+            ).logits
+        self.length += len(tokens)
+        return logits[0, :, : self.vocab_size]
+
+    def cut(self, length: int) -> None:
+        """Forget what was read beyond the first `length` tokens, if anything was."""
+        if self.length > length:
+            self._cache.crop(length - self.length)  # negative: so many tokens less
+            self.length = length
