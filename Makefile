@@ -5,17 +5,19 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORK := .work
 
-.PHONY: demo test lint unit minimal install install-dev reference clean
+.PHONY: demo test lint unit minimal install reference clean
 
+# $(call first,N): the first N prompts of each task.
+first = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < $(1)) print}' traces/reference/prompts.jsonl
 PAIR := --target traces/reference/models/target --draft traces/reference/models/draft
 POLICIES := --policy 'autoregressive' --policy 'fixed(3)' --policy 'fixed(5)' --policy 'svip(h=0.8)' \
   --policy 'heuristic(initial=5)' --policy 'confidence(threshold=0.4)' --policy 'oracle'
 
 demo: $(VENV)/.installed  ## record the shipped pair on a few prompts, time it, replay policies
 	@rm -rf $(WORK)/demo && mkdir -p $(WORK)/demo
-	grep -E '"[a-z]+-00[0-3]"' traces/reference/prompts.jsonl > $(WORK)/demo/prompts.jsonl
+	$(call first,4) > $(WORK)/demo/prompts.jsonl
 	$(BIN)/simkit record $(PAIR) --prompts $(WORK)/demo/prompts.jsonl --out $(WORK)/demo/trace
-	$(BIN)/simkit latency $(PAIR) --out $(WORK)/demo/trace
+	$(BIN)/simkit latency $(PAIR) --repeats 10 --out $(WORK)/demo/trace
 	$(BIN)/simkit info $(WORK)/demo/trace
 	$(BIN)/simkit replay $(WORK)/demo/trace $(POLICIES)
 
@@ -60,8 +62,7 @@ clean:
 # Timings mean something only on a machine that does nothing else.
 reference: $(VENV)/.installed
 	mkdir -p $(WORK)
-	awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < 32) print}' \
-	  traces/reference/prompts.jsonl > $(WORK)/reference.jsonl
+	$(call first,32) > $(WORK)/reference.jsonl
 	rm -rf traces/data/reference traces/data/reference-sampled
 	$(BIN)/simkit record $(PAIR) --prompts $(WORK)/reference.jsonl --batch-size 16 \
 	  --out traces/data/reference
