@@ -4,7 +4,7 @@
 
 Same machine, same run, rounds of the arms interleaved; the figures are ratios of the medians. The
 baseline is `generate` of Hugging Face with the target alone, a batch of left-padded prompts, the
-same sampler. The second table grows the branches of one sequence by themselves, one rollout each
+same sampler. The first table grows the branches of one sequence by themselves, one rollout each
 over a cropped cache, against the packed passes: the same tokens, or the run stops.
 """
 
@@ -18,14 +18,16 @@ from statistics import median
 
 import numpy as np
 import torch
+from transformers import DynamicCache
 
 from traces import Sampler
 from traces.record.branches import record_branches
 from traces.record.pair import Pair, load_pair, quiet
-from traces.record.path import record_path
+from traces.record.path import Path, record_path
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt, read_prompts
-from traces.record.shard import _forwards, record_shard
+from traces.record.shard import forwards, record_shard
+from traces.record.statistics import draft_rows, draft_statistics
 
 REFERENCE = "traces/reference"
 
@@ -40,7 +42,11 @@ def main() -> None:
     prompts = prompts[:: max(1, len(prompts) // max(options.batch))]  # some of every task
     print(f"{options.threads} threads, {options.dtype}, {pair.target.device}, T_max 256, Γ 40")
     greedy = Plan(eos_token_ids=pair.eos_token_ids)
-    print(_branches(pair, prompts, greedy, options.rounds), flush=True)
+    print("\n| task | branches | tokens | packed s | alone, same rows | alone, tokens only |")
+    print("|---|---|---|---|---|---|")
+    tasks = {prompt.task: prompt for prompt in reversed(prompts)}
+    for prompt in tasks.values():
+        print(_branches(pair, prompt, greedy, options.rounds), flush=True)
     print("\n| sampler | batch | generate s | record | with --branch-target | with --hidden |")
     print("|---|---|---|---|---|---|")
     for plan in (greedy, replace(greedy, sampler=Sampler(1.0))):
@@ -77,30 +83,30 @@ def _generate(pair: Pair, prompts: list[Prompt], plan: Plan) -> torch.Tensor:
     )
 
 
-def _branches(pair: Pair, prompts: list[Prompt], plan: Plan, rounds: int) -> str:
-    """Packed growth against one rollout a branch, on the first prompt."""
-    target, draft = _forwards(pair, 512, plan)
-    prompt = prompts[0].tokens
-    path = record_path(target, draft, [prompt], range(1), plan)
+def _branches(pair: Pair, prompt: Prompt, plan: Plan, rounds: int) -> str:
+    """Packed growth of one prompt's branches, against one rollout a branch."""
+    target, draft = forwards(pair, 512, plan, 1)
+    path = record_path(target, draft, [prompt.tokens], range(1), plan)
     rows = list(record_branches(target, draft, path, plan))
     arms = {
         "packed": lambda: list(record_branches(target, draft, path, plan)),
-        "alone": lambda: _rollouts(pair, prompt, path, rows),
+        "rows": lambda: _rollouts(pair, prompt.tokens, path, rows, plan, statistics=True),
+        "tokens": lambda: _rollouts(pair, prompt.tokens, path, rows, plan, statistics=False),
     }
     seconds = _interleaved(arms, rounds)
     n = int(sum((r["depth"] == 1).sum() for r in rows))
-    tokens = sum(len(r["depth"]) for r in rows)
-    return (
-        f"{n} branches, {tokens} tokens: packed {seconds['packed']:.3f} s, "
-        f"each by itself {seconds['alone']:.3f} s, "
-        f"ratio {seconds['alone'] / seconds['packed']:.1f}×"
-    )
+    cells = [f"{prompt.task}", n, sum(len(r["depth"]) for r in rows), f"{seconds['packed']:.3f}"]
+    cells += [f"{seconds[arm] / seconds['packed']:.1f}×" for arm in ("rows", "tokens")]
+    return f"| {' | '.join(map(str, cells))} |"
 
 
-def _rollouts(pair: Pair, prompt: list[int], path, rows: list[dict]) -> None:
-    """Greedy growth of each branch alone; raises if a token differs from the packed one."""
-    from transformers import DynamicCache
+def _rollouts(
+    pair: Pair, prompt: list[int], path: Path, rows: list[dict], plan: Plan, statistics: bool
+) -> None:
+    """Greedy growth of each branch alone; raises if a token differs from the packed one.
 
+    With `statistics` it makes the rows that a trace holds, without them only the tokens.
+    """
     packed: dict[int, list[int]] = {}
     for row in rows:
         for m, token in zip(row["position"].tolist(), row["draft_token"].tolist(), strict=True):
@@ -108,15 +114,18 @@ def _rollouts(pair: Pair, prompt: list[int], path, rows: list[dict]) -> None:
     output = path.columns["target_token"][0].tolist()
     device = pair.draft.device
     cache = DynamicCache()
-    text = torch.tensor([prompt + output], device=device)
     with torch.inference_mode():
+        text = torch.tensor([prompt + output], device=device)
         pair.draft(text, past_key_values=cache, use_cache=True)
         for m in sorted(packed, reverse=True):  # longest prefix first: the cache is only cut
             cache.crop(-(cache.get_seq_length() - len(prompt) - m + 1))
             token = path.columns["draft_token"][0, m - 1].view(1, 1)
             for expected in packed[m]:
-                out = pair.draft(token, past_key_values=cache, use_cache=True)
-                token = out.logits[:, -1:, : pair.vocab_size].argmax(-1)
+                logits = pair.draft(token, past_key_values=cache, use_cache=True).logits[:, -1]
+                q = draft_rows(logits[:, : pair.vocab_size], plan.sampler)
+                if statistics:
+                    draft_statistics(q, q.best)
+                token = q.best[:, None]
                 if int(token) != expected:
                     raise AssertionError(f"branch {m}: {int(token)} alone, {expected} packed")
 

@@ -116,6 +116,7 @@ def test_groups_of_branches_do_not_matter(monkeypatch):
     pair, prompts = tiny_pair(), tiny_prompts(4)
     whole = record_shard(pair, prompts, 0, plan).branches
     monkeypatch.setattr("traces.record.branches._MOST_BRANCHES", 2)
+    monkeypatch.setattr("traces.record.branches._FEW_ROWS", 2)
     split = record_shard(pair, prompts, 0, plan).branches
     for name, values in whole.items():
         np.testing.assert_allclose(values, split[name], atol=1e-6)

@@ -27,7 +27,10 @@ from traces.record.statistics import (
     target_statistics,
 )
 
-_MOST_BRANCHES = 32  # of a sequence in one pass; more only widen the mask that all share
+# Branches of a sequence in one pass: more only widen the mask that all share, which costs little
+# while a pass has few rows.
+_MOST_BRANCHES = 32
+_FEW_ROWS = 256
 _MOST_LOGITS = 2**28  # of one pass, over all its rows
 
 
@@ -48,9 +51,13 @@ class Group:
     length: Tensor
 
 
-def slots_for_branches(plan: Plan) -> int:
+def slots_for_branches(plan: Plan, batch: int) -> int:
     """Cache slots that the widest group may need, on top of prompt and output."""
-    return min(_MOST_BRANCHES, plan.max_new_tokens) * plan.max_draft
+    return min(_most_branches(batch), plan.max_new_tokens) * plan.max_draft
+
+
+def _most_branches(batch: int) -> int:
+    return max(_MOST_BRANCHES, _FEW_ROWS // batch)
 
 
 class Depth(NamedTuple):
@@ -98,7 +105,7 @@ def _groups(path: Path, plan: Plan, vocab_size: int) -> Iterator[Group]:
     most = int(has.sum(-1).max())
     depth = plan.max_draft if plan.branch_target else 1
     fit = max(1, _MOST_LOGITS // (batch * depth * vocab_size))
-    n_groups = -(-most // min(_MOST_BRANCHES, fit))
+    n_groups = -(-most // min(_most_branches(batch), fit))
     for r in range(n_groups):
         size = -(-most // n_groups)
         pick = order[:, r * size : (r + 1) * size]

@@ -55,7 +55,7 @@ def record_shard(
     tokens = [p.tokens for p in prompts]
     base = max(map(len, tokens)) + plan.max_new_tokens
     numbers = range(first_sequence, first_sequence + len(prompts))
-    target, draft = _forwards(pair, base, plan)
+    target, draft = forwards(pair, base, plan, len(prompts))
     path = record_path(target, draft, tokens, numbers, plan, on_token)
     positions = _positions(path, first_sequence)
     _check_finite(positions)
@@ -70,8 +70,9 @@ def record_shard(
     return Shard(_sequences(prompts, positions, first_sequence, plan), positions, branches, hidden)
 
 
-def _forwards(pair: Pair, base: int, plan: Plan) -> tuple[Forward, Forward]:
-    extra = slots_for_branches(plan)
+def forwards(pair: Pair, base: int, plan: Plan, batch: int) -> tuple[Forward, Forward]:
+    """Target and draft with empty caches of `base` slots and what the branches need."""
+    extra = slots_for_branches(plan, batch)
     return (
         Forward(pair.target, pair.vocab_size, base + (extra if plan.branch_target else 0)),
         Forward(pair.draft, pair.vocab_size, base + extra, keep_hidden=plan.hidden),
