@@ -131,6 +131,7 @@ POLICIES = {
     "fixd(5)": "unknown policy 'fixd' (did you mean fixed?)",
     "fixed(length=-1)": "length must be a whole number",
     "fixed(size=5)": "fixed has no argument 'size'",
+    "heuristic(initial=9223372036854775806)": "initial must be at most",
     "svip(h=x)": "svip",
     "svip(h=nan)": "h must be a number",
     "fixed(5": "fixed(5",

@@ -52,8 +52,11 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         status = app(arguments or ["--help"], standalone_mode=False, prog_name="simkit")
+        sys.stdout.flush()
     except UserError as e:
         _refuse(str(e))
+    except OSError as e:
+        _refuse(f"cannot write: {e.strerror}" if e.strerror else str(e))
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     except Exception as e:

@@ -19,6 +19,7 @@ Row = tuple
 """The values of a policy's columns for one draft token: float32 values, held as Python floats."""
 
 MAX_DRAFT = 40
+_MOST = 2**31 - 1  # whole arguments: compiled sums of them stay inside 64 bits
 
 
 class Outcome(NamedTuple):
@@ -174,6 +175,8 @@ def check_whole(policy: Policy, name: str, least: int) -> None:
     value = getattr(policy, name)
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise PolicyError(f"{policy.name}: {name} must be a whole number >= {least}, not {value!r}")
+    if value > _MOST:
+        raise PolicyError(f"{policy.name}: {name} must be at most {_MOST}, not {value!r}")
 
 
 def check_real(policy: Policy, name: str, least: float, most: float = math.inf) -> None:

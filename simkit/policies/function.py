@@ -11,6 +11,9 @@ from typing import Any
 from simkit.errors import PolicyError
 from simkit.policies.base import MAX_DRAFT, Outcome, Policy, Row, State, check_whole
 from traces.sampler import Sampler
+from traces.schema import TARGET_STATISTICS
+
+_VERDICT = (*TARGET_STATISTICS, "accepted", "target_token", "target_token_prob_raw")
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,10 @@ class FunctionPolicy(Policy):
         object.__setattr__(self, "_row", namedtuple("Row", self.reads)._make)
 
     def columns(self, sampler: Sampler) -> tuple[str, ...]:
-        """See `Policy`."""
+        """See `Policy`; a rule reads only what the draft knows, not the target's verdict."""
+        for name in self.reads:
+            if name in _VERDICT:
+                raise PolicyError(f"{self.name}: column {name} is not one that a drafter sees")
         return self.reads
 
     def begin(self) -> State:
