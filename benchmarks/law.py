@@ -59,7 +59,7 @@ def ordinary(
 ) -> Counts:
     """One run of textbook speculative sampling (Leviathan et al. 2023, Algorithm 1)."""
     target, draft = (Reader(m, pair.vocab_size) for m in (pair.target, pair.draft))
-    text, state, counts = list(prompt), policy.begin(), Counter()
+    text, state, counts = list(prompt), policy.begin(0), Counter()
     while len(text) - len(prompt) < plan.max_new_tokens:
         left = plan.max_new_tokens - (len(text) - len(prompt))
         room = min(policy.limit(state, -1), left - 1)

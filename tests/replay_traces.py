@@ -5,13 +5,47 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from simkit.policies import Outcome, Policy
+from simkit import costs, policies
+from simkit.policies import Outcome, Policy, Sequential, Setting
+from simkit.simulator.charge import Charge
+from simkit.simulator.layout import PathLayout
+from traces import scores
 from traces.memory import from_arrays
 from traces.sampler import Sampler
 from traces.schema import DRAFT_STATISTICS
 from traces.trace import Trace
 
 EOS = 0
+SEQUENTIAL = [name for name in policies.names() if issubclass(policies.get(name), Sequential)]
+COST = costs.Linear(draft_s=1.0, target_s=4.0, target_per_token_s=0.25)
+ROW_HEADS = ("acceptance_head", "specdecpp")
+START_HEADS = ("pacer",)
+
+
+def bound(policy: Policy | str, trace: Trace, first: int = 1) -> Policy:
+    """A policy fitted to the trace, and to `COST` if it wants a cost."""
+    policy = policies.parse(policy) if isinstance(policy, str) else policy
+    layout = PathLayout(trace)
+    return policy.bind(Setting(layout, Charge(COST.times(trace), layout, first), first))
+
+
+def with_scores(trace: Trace, seed: int = 0) -> Trace:
+    """The same trace with made-up scores of every head."""
+    rng = np.random.default_rng(seed)
+    n, branch = trace.n_positions, trace.n_branch_rows
+    for head in ROW_HEADS:
+        made = scores.RowScores(rng.random(n) ** 0.3, rng.random(branch) ** 0.3)
+        trace = scores.attach(trace, head, made)
+    layout = PathLayout(trace)
+    end = np.repeat(layout.offsets[1:], layout.n_output)
+    m = np.arange(n) + layout.ahead
+    size = np.append(np.diff(layout.branch), 0)[np.where(m < end, m, -1)]
+    depth = np.arange(trace.max_new_tokens)
+    recorded = depth < (layout.ahead + (m < end) + size)[:, None]
+    for head in START_HEADS:
+        values = np.where(recorded, rng.random(recorded.shape) ** 0.3, np.nan)
+        trace = scores.attach(trace, head, scores.StartScores(values.astype(np.float32)))
+    return trace
 
 
 def build(
@@ -25,6 +59,7 @@ def build(
     n_prompt: int = 3,
     tasks: list[str] | None = None,
     latency=None,
+    scored: bool = True,
 ) -> Trace:
     """A trace from (draft token, output token) pairs, one list for each sequence.
 
@@ -49,7 +84,7 @@ def build(
     off_path = {name: features[len(positions) :] for name in DRAFT_STATISTICS}
     draft, target = np.array(positions, np.int32).reshape(-1, 2).T
     sequences = {"n_output": [len(r) for r in rows], "n_prompt": [n_prompt] * len(rows)}
-    return from_arrays(
+    trace = from_arrays(
         sequences | ({"task": tasks} if tasks else {}),
         {"draft_token": draft, "target_token": target, "accepted": draft == target, **path},
         {
@@ -63,6 +98,7 @@ def build(
         sampler=sampler,
         latency=latency,
     )
+    return with_scores(trace) if scored else trace
 
 
 @st.composite
@@ -95,26 +131,27 @@ def tiny_traces(draw: st.DrawFn, whole: bool = True) -> Trace:
     )
 
 
-def steps_by_hand(trace: Trace, policy: Policy, first: int = 1) -> list[tuple[int, ...]]:
+def steps_by_hand(trace: Trace, policy: Sequential, first: int = 1) -> list[tuple[int, ...]]:
     """(sequence, start, drafted, accepted) of every step, straight from the design's words."""
-    columns = policy.columns(trace.sampler)
-    path = _by_key(trace, "positions", ("sequence", "position"), (*columns, "accepted"))
-    branch = _by_key(trace, "branches", ("sequence", "position", "depth"), columns)
+    path = _by_key(trace, "positions", ("sequence", "position"), _columns(policy, trace))
+    branch = _by_key(trace, "branches", ("sequence", "position", "depth"), _columns(policy, trace))
+    scored = _scores(trace, policy)
     out = []
-    state = policy.begin()
-    for info in trace.sequences.to_pylist():
+    state = policy.begin(0)
+    for index, info in enumerate(trace.sequences.to_pylist()):
         s, n_output = info["sequence"], info["n_output"]
         if policy.carried == "sequence":
-            state = policy.begin()
+            state = policy.begin(index)
         i = first
         while i <= n_output:
             m = i
             while m <= n_output and path[s, m]["accepted"]:
                 m += 1
-            state, drafted = _draft(trace, policy, state, path, branch, s, i, m, n_output)
-            accepted = min(drafted, m - i)
+            state, drafted = _draft(trace, policy, state, path, branch, scored, s, i, m, n_output)
+            proposed = policy.proposed(state, drafted)
+            accepted = min(proposed, m - i)
             eos = accepted > 0 and path[s, i + accepted - 1]["draft_token"] == EOS
-            state = policy.update(state, Outcome(drafted, drafted, accepted, eos))
+            state = policy.update(state, Outcome(drafted, proposed, accepted, eos))
             out.append((s, i, drafted, accepted))
             i += accepted if eos else accepted + 1
             if eos:
@@ -122,15 +159,24 @@ def steps_by_hand(trace: Trace, policy: Policy, first: int = 1) -> list[tuple[in
     return out
 
 
-def _draft(trace, policy, state, path, branch, s, i, m, n_output):
+def _draft(trace, policy, state, path, branch, scored, s, i, m, n_output):
     longest = policy.limit(state, m - i if policy.needs_future else -1)
     drafted = 0
     while drafted < min(longest, trace.max_new_tokens - i):
         at = i + drafted
-        row = path[s, at] if at <= min(m, n_output) else branch.get((s, m, at - m))
+        off = at - m if at > min(m, n_output) else 0
+        row = branch.get((s, m, off)) if off else path[s, at]
         if row is None:
             raise LookupError((s, i, drafted + 1))
         drafted += 1
+        row = row | {
+            name: table[
+                (s, i, drafted)
+                if name in map("score:{}".format, START_HEADS)
+                else (s, m if off else at, off)
+            ]
+            for name, table in scored.items()
+        }
         values = tuple(row[name] for name in policy.columns(trace.sampler))
         stop, state = policy.trips(state, drafted, values)
         if stop or row["draft_token"] == EOS:
@@ -138,8 +184,24 @@ def _draft(trace, policy, state, path, branch, s, i, m, n_output):
     return state, drafted
 
 
+def _columns(policy: Policy, trace: Trace) -> tuple[str, ...]:
+    names = policy.columns(trace.sampler)
+    return (*(name for name in names if not name.startswith("score:")), "accepted")
+
+
+def _scores(trace: Trace, policy: Policy) -> dict[str, dict]:
+    """Each score that the policy reads, by its key."""
+    out = {}
+    for name in policy.columns(trace.sampler):
+        if name.startswith("score:"):
+            table = trace.extra(scores.file_name(name.removeprefix("score:")))
+            *keys, score = (column.to_pylist() for column in table.columns)
+            out[name] = dict(zip(zip(*keys, strict=True), score, strict=True))
+    return out
+
+
 def _by_key(trace: Trace, table: str, key: tuple[str, ...], columns: tuple[str, ...]) -> dict:
-    names = ("draft_token", *columns)
+    names = ("draft_token", *(c for c in columns if trace.has(table, c)))
     keys = zip(*(trace.column(table, name).tolist() for name in key), strict=True)
     rows = zip(*(trace.column(table, name).tolist() for name in names), strict=True)
     return {k: dict(zip(names, row, strict=True)) for k, row in zip(keys, rows, strict=True)}

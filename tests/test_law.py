@@ -15,16 +15,18 @@ import numpy as np
 import pytest
 import torch
 from models import tiny_prompts
+from replay_traces import ROW_HEADS, SEQUENTIAL, START_HEADS
 from test_exactness import EOS_IDS, sharp_pair
 
 from benchmarks.law import compare, ordinary, replay_counts
 from simkit import policies
-from simkit.policies import Outcome
+from simkit.policies import Outcome, Setting
 from simkit.simulator import compiled, plain
 from simkit.simulator.layout import PathLayout
 from traces import Sampler
 from traces.memory import from_arrays
 from traces.record.plan import Plan
+from traces.scores import RowScores, StartScores, attach
 
 MORE_SPECS = (
     "fixed(1)",
@@ -82,8 +84,8 @@ class Toy:
     def is_whole(self, output):
         return len(output) == self.t_max or bool(output) and self.ends(output[-1])
 
-    def features(self, prefix, token):
-        """The trace's columns of a draft token."""
+    def features(self, prefix, token, start=0):
+        """The trace's columns of a draft token; heads see its prefix, and where the draft began."""
         raw = self.tables[prefix][1]
         top = np.sort(raw)[::-1]
         values = {
@@ -93,6 +95,11 @@ class Toy:
             "draft_top1_prob": top[0],
             "draft_top2_prob": top[1],
             "draft_top10_mass": top[:10].sum(),
+            **{f"score:{head}": np.float16(top[0]) for head in ROW_HEADS},
+            **{
+                f"score:{head}": np.float16(top[0] * 0.9 ** (len(prefix) - start))
+                for head in START_HEADS
+            },
         }
         return {name: np.float32(value) for name, value in values.items()}
 
@@ -122,10 +129,10 @@ def textbook_law(toy, policy, first_token):
             go(output + emitted, steps + (step,), then, weight * chance)
 
     if first_token == "draft":
-        go((), (), policy.begin(), 1.0)
+        go((), (), policy.begin(0), 1.0)
     else:
         for token, chance in outcomes(toy.p(())):
-            go((token,), (), policy.begin(), chance)
+            go((token,), (), policy.begin(0), chance)
     return law
 
 
@@ -133,12 +140,18 @@ def one_step(toy, policy, output, state):
     """Yield (emitted, (start, draft length, accepted), state after, probability)."""
     start = len(output) + 1
     for drafted, then, weight in drafts(toy, policy, output, state, start):
-        for emitted, accepted, chance in verified(toy, output, drafted):
+        sent = drafted[: policy.proposed(fresh(then), len(drafted))]
+        for emitted, accepted, chance in verified(toy, output, sent):
             ended = bool(accepted) and toy.ends(drafted[accepted - 1])
             length = policy.limit(then, accepted) if policy.needs_future else len(drafted)
-            outcome = Outcome(length, length, accepted, ended)
-            after = policy.update(then, outcome)
+            proposed = min(length, policy.proposed(fresh(then), len(drafted)))
+            after = policy.update(fresh(then), Outcome(length, proposed, accepted, ended))
             yield emitted, (start, length, accepted), after, weight * chance
+
+
+def fresh(state):
+    """A state to be used once: the enumeration comes back to it."""
+    return tuple(x.copy() if isinstance(x, np.ndarray) else x for x in state)
 
 
 def drafts(toy, policy, output, state, start):
@@ -154,9 +167,9 @@ def drafts(toy, policy, output, state, start):
         for token, chance in outcomes(toy.q(prefix)):
             stop, then = False, state
             if not policy.needs_future:
-                values = toy.features(prefix, token)
+                values = toy.features(prefix, token, len(output))
                 row = tuple(float(values[name]) for name in policy.columns(toy.sampler))
-                stop, then = policy.trips(state, len(drafted) + 1, row)
+                stop, then = policy.trips(fresh(state), len(drafted) + 1, row)
             longer = drafted + (token,)
             if stop or toy.ends(token):
                 yield longer, then, weight * chance
@@ -232,7 +245,7 @@ def branches(toy, prefix, room):
 @cache
 def recorded(toy):
     """One trace that holds every recording as a sequence, and their probabilities."""
-    on, off, n_output, weights = [], [], [], []
+    on, off, n_output, weights, by_start = [], [], [], [], []
     for sequence, (rows, weight) in enumerate(recordings(toy)):
         output = tuple(row[2] for row in rows)
         for i, (token, accepted, target, branch) in enumerate(rows, 1):
@@ -244,16 +257,35 @@ def recorded(toy):
                 prefix = before + (token,) + branch[: d - 1]
                 row = key | {"depth": d, "draft_token": drafted}
                 off.append(row | toy.features(prefix, drafted))
+        by_start += [start_scores(toy, rows, output, start) for start in range(len(rows))]
         n_output.append(len(rows))
         weights.append(weight)
-    return trace_of(toy, on, off, n_output), np.array(weights)
+    trace = trace_of(toy, on, off, n_output)
+    for head in START_HEADS:
+        trace = attach(trace, head, StartScores(np.array(by_start, np.float32)))
+    return trace, np.array(weights)
+
+
+def start_scores(toy, rows, output, start):
+    """What a head says of each token of the draft behind `start` tokens, NaN behind its end."""
+    m = start
+    while m < len(rows) - 1 and rows[m][1]:
+        m += 1
+    tokens = (*(row[0] for row in rows[start : m + 1]), *rows[m][3])
+    scores = np.full(toy.t_max, np.nan)
+    for d, token in enumerate(tokens):
+        prefix = output[:start] + tokens[:d]
+        if len(prefix) < toy.t_max:
+            scores[d] = toy.features(prefix, token, start)[f"score:{START_HEADS[0]}"]
+    return scores
 
 
 def trace_of(toy, on, off, n_output):
     def columns(rows):
-        return {name: np.array([row[name] for row in rows]) for name in (rows[0] if rows else ())}
+        names = [name for name in (rows[0] if rows else ()) if not name.startswith("score:")]
+        return {name: np.array([row[name] for row in rows]) for name in names}
 
-    return from_arrays(
+    trace = from_arrays(
         {"n_output": n_output},
         columns(on),
         columns(off),
@@ -262,6 +294,10 @@ def trace_of(toy, on, off, n_output):
         eos_token_ids=(0,) if toy.has_eos else (),
         sampler=toy.sampler,
     )
+    for head in ROW_HEADS:
+        path, branches = (np.array([r[f"score:{head}"] for r in rows]) for rows in (on, off))
+        trace = attach(trace, head, RowScores(path, branches))
+    return trace
 
 
 @cache
@@ -299,8 +335,9 @@ def check(toy, spec, first_token):
     policy = policies.parse(spec)
     try:
         policy.columns(toy.sampler)
+        policy.bind(Setting(layout_of(toy), None, FIRST[first_token]))
     except policies.PolicyError:
-        pytest.skip("the rule does not hold under this sampler")
+        pytest.skip("the rule does not hold under this sampler, or is fitted to a trace")
     expected = textbook_law(toy, policy, first_token)
     assert sum(expected.values()) == pytest.approx(1, abs=1e-12)
     engines = [(plain, Alone(policy))]
@@ -322,7 +359,7 @@ TOYS = {
 
 
 @pytest.mark.parametrize("toy", TOYS)
-@pytest.mark.parametrize("spec", [f"{n}()" for n in policies.names()] + list(MORE_SPECS))
+@pytest.mark.parametrize("spec", [*SEQUENTIAL, *MORE_SPECS])
 def test_joint_law(toy, spec):
     for first_token in FIRST:
         check(TOYS[toy], spec, first_token)

@@ -101,7 +101,7 @@ def test_heuristic_stays_above_zero():
 
 def test_heuristic_grows_beyond_max_draft_in_secret():
     policy = policies.Heuristic(initial=2, max_draft=2)
-    state = policy.update(policy.begin(), Outcome(2, 2, 2, False))
+    state = policy.update(policy.begin(0), Outcome(2, 2, 2, False))
     assert state == (4,)
     assert policy.limit(state, -1) == 2
 
@@ -120,9 +120,9 @@ def test_heuristic_carries_n_over_sequences(spec, second):
     rows = [[(1, 1)] * 5, [(1, 2)] * 5]
     trace = build(rows, t_max=5, max_draft=9)
     assert drafted(policy, trace)[:2] == [4, 4]
-    state = policy.update(policy.begin(), Outcome(4, 4, 4, False))
+    state = policy.update(policy.begin(0), Outcome(4, 4, 4, False))
     if policy.carried == "sequence":
-        state = policy.begin()
+        state = policy.begin(0)
     assert policy.limit(state, -1) == second
 
 
@@ -158,7 +158,7 @@ def test_a_function_is_a_policy():
 
 
 def test_a_class_written_in_python_is_a_policy():
-    class EveryOther(policies.Policy):
+    class EveryOther(policies.Sequential):
         """Stops after one token and after three, in turn; the turn lasts the whole run."""
 
         name = "every_other"
@@ -168,7 +168,7 @@ def test_a_class_written_in_python_is_a_policy():
         def columns(self, sampler):
             return ()
 
-        def begin(self):
+        def begin(self, sequence):
             return (False,)
 
         def limit(self, state, ahead):

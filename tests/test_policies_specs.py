@@ -122,7 +122,7 @@ def test_every_policy(name):
         policy.max_draft = 3
     for words in ("Tripping token:", "Score:", "State:", "Feedback:"):
         assert words in cls.__doc__
-    assert policy.limit(policy.begin(), 7) <= policy.max_draft
+    assert policy.limit(policy.begin(0), 7) <= policy.max_draft
 
 
 def test_subclass_without_registration_has_a_spec_too():

@@ -34,7 +34,7 @@ def encode(table: pa.Table) -> tuple[bytes, FileInfo]:
             kind, path = kind.value_type, f"{path}.list.element"
         if pa.types.is_string(kind) or _has_few_values(table[column.name]):
             dictionary.append(path)
-        elif column.name in ("sequence", "position", "depth"):
+        elif column.name in ("sequence", "position", "start", "depth"):
             encodings[path] = "DELTA_BINARY_PACKED"
         elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
             encodings[path] = "BYTE_STREAM_SPLIT"

@@ -7,14 +7,15 @@ that it decodes what a recording with the same seed holds, whatever the policy.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from simkit.live.model import Reader
-from simkit.policies import Outcome, Policy, PolicyError
+from simkit.policies import Outcome, PolicyError, Sequential
 from traces.record import draws
 from traces.record.statistics import (
     Rows,
@@ -99,6 +100,31 @@ class _Draft:
         """All q of the draft."""
         return draft_rows(torch.cat(self.logits), sampler)
 
+    def first(self, count: int) -> _Draft:
+        """The draft's first tokens; those behind them are dropped."""
+        return _Draft(self.tokens[:count], self.logits[:count], self.keys[:count])
+
+
+class Scorer(Protocol):
+    """A learned head in a live run."""
+
+    def score(self, states: Tensor, n_prefix: int) -> float:
+        """The predicted acceptance of the last token, as a trace's scores would hold it.
+
+        Args:
+            states: (n, width); row k is the draft's state from which token k + 1 of prompt, output
+                and draft was drawn.
+            n_prefix: how many of them belong to prompt and output.
+        """
+        ...
+
+
+def _head(heads: Mapping[str, Scorer], column: str) -> Scorer:
+    name = column.removeprefix("score:")
+    if name not in heads:
+        raise PolicyError(f"the policy reads the head {name}, which is not given")
+    return heads[name]
+
 
 class Decoder:
     """A pair of models and a policy; `decode` takes sequences in ascending order.
@@ -109,18 +135,21 @@ class Decoder:
         policy: asked after every drafted token.
         settings: how to decode.
         vocab_size: ids that both models have; None takes the smaller of the two embeddings.
+        heads: learned heads by name, those that the policy reads.
 
     Raises:
-        PolicyError: the policy does not hold under this sampler, or needs the future.
+        PolicyError: the policy does not hold under this sampler, needs the future, or reads a head
+            that is not given.
     """
 
     def __init__(
         self,
         target: nn.Module,
         draft: nn.Module,
-        policy: Policy,
+        policy: Sequential,
         settings: Settings,
         vocab_size: int | None = None,
+        heads: Mapping[str, Scorer] | None = None,
     ) -> None:
         if policy.needs_future and not settings.look_ahead:
             raise PolicyError(f"{policy} needs the future: it cannot run live")
@@ -128,15 +157,25 @@ class Decoder:
             m.get_input_embeddings().num_embeddings  # pyright: ignore
             for m in (target, draft)
         )
-        self.target, self.draft = Reader(target, size), Reader(draft, size)
         self.policy, self.settings = policy, settings
         self.columns = policy.columns(settings.sampler)
-        self.state = policy.begin()
+        self.heads = {
+            name: _head(heads or {}, name) for name in self.columns if name.startswith("score:")
+        }
+        self.target = Reader(target, size)
+        self.draft = Reader(draft, size, keep_states=bool(self.heads))
+        self.state = policy.begin(0)
 
     def decode(self, prompt: list[int], sequence: int) -> Decoded:
-        """Decode one prompt; `sequence` is the number that keys its draws."""
+        """Decode one prompt.
+
+        Args:
+            prompt: its tokens.
+            sequence: the number that keys its draws; for a policy that was fitted to a trace, its
+                index there.
+        """
         if self.policy.carried == "sequence":
-            self.state = self.policy.begin()
+            self.state = self.policy.begin(sequence)
         self.target.forget()
         self.draft.forget()
         text = self._begin(prompt, sequence)
@@ -159,6 +198,8 @@ class Decoder:
         start = text.position
         ahead = self._ahead(text) if self.policy.needs_future else -1
         draft = self._draft(text, self.policy.limit(self.state, ahead))
+        drafted = len(draft.tokens)
+        draft = draft.first(self.policy.proposed(self.state, drafted))
         p, accepted, drawn = self._verify(text, draft)
         emitted = draft.tokens[:accepted]
         ended = bool(emitted) and emitted[-1] in self.settings.eos_token_ids
@@ -169,8 +210,8 @@ class Decoder:
         self._append(text, emitted)
         self._cut(text)
         gamma = len(draft.tokens)
-        self.state = self.policy.update(self.state, Outcome(gamma, gamma, accepted, ended))
-        return Step(start, gamma, gamma, accepted)
+        self.state = self.policy.update(self.state, Outcome(drafted, gamma, accepted, ended))
+        return Step(start, gamma, drafted, accepted)
 
     def _draft(self, text: _Text, limit: int, ask: bool = True) -> _Draft:
         """Draft up to `limit` tokens, as far as the budget, an EOS or the policy allows."""
@@ -182,7 +223,7 @@ class Decoder:
             draft.tokens.append(int(drawn))
             draft.logits.append(q.logits)
             draft.keys.append(key)
-            if ask and self._trips(len(draft.tokens), q, drawn):
+            if ask and self._trips(len(draft.tokens), q, drawn, len(tokens)):
                 break
             if draft.tokens[-1] in self.settings.eos_token_ids:
                 break
@@ -194,9 +235,16 @@ class Decoder:
         logits = self.draft.read(tokens[self.draft.length :], 1)
         return draft_rows(logits.to(self.target.device), self.settings.sampler)
 
-    def _trips(self, depth: int, q: Rows, token: Tensor) -> bool:
-        """Ask the policy about one drafted token; its row holds float32 values."""
-        values = draft_statistics(q, token) if self.columns else {}
+    def _trips(self, depth: int, q: Rows, token: Tensor, n_text: int) -> bool:
+        """Ask the policy about one drafted token; its row holds float32 values.
+
+        All states but those of this draft belong to the text, whose first token has none.
+        """
+        values: dict[str, Any] = {}
+        if len(self.columns) > len(self.heads):
+            values.update(draft_statistics(q, token))
+        for name, head in self.heads.items():
+            values[name] = head.score(self.draft.states[: n_text + depth - 1], n_text - 1)
         row = tuple(float(values[name]) for name in self.columns)
         stop, self.state = self.policy.trips(self.state, depth, row)
         return stop

@@ -4,7 +4,7 @@ A policy holds no state. To drive one from plain Python, as a live decoder does:
 
     policy = simkit.policies.parse("svip(h=0.4)")
     columns = policy.columns(sampler)           # what a row must hold, in order
-    state = policy.begin()                      # once a run, or once a sequence: policy.carried
+    state = policy.begin(sequence)              # once a run, or once a sequence: policy.carried
     while the output goes on, for a step at position i:
         room = min(policy.limit(state, -1), max_new_tokens - i)
         drafted = 0
@@ -13,9 +13,10 @@ A policy holds no state. To drive one from plain Python, as a live decoder does:
             row = tuple(float(numpy.float32(v)) for v in the token's values of `columns`)
             stop, state = policy.trips(state, drafted, row)
             if stop or the token is an EOS: break
-        verify, which gives `accepted` (an empty draft is verified too: a plain step)
+        proposed = policy.proposed(state, drafted)
+        verify them, which gives `accepted` (an empty draft is verified too: a plain step)
         ended = the last accepted token is an EOS
-        state = policy.update(state, Outcome(drafted, drafted, accepted, ended))
+        state = policy.update(state, Outcome(drafted, proposed, accepted, ended))
 
 Values are rounded to float32 and then widened, so that a rule decides on the same bits live and
 replayed. Every drafted token goes to `trips`, the last one too. Policies that need the future
@@ -33,33 +34,66 @@ To add a policy, in a file of its own:
 """
 
 from simkit.errors import PolicyError
+from simkit.policies.acceptance_head import AcceptanceHead
+from simkit.policies.adaedl import AdaEDL
 from simkit.policies.autoregressive import Autoregressive
-from simkit.policies.base import NumericPolicy, Outcome, Policy, Slots
+from simkit.policies.base import (
+    NumericPolicy,
+    Outcome,
+    Parallel,
+    Policy,
+    Sequential,
+    Setting,
+    Slots,
+    score_column,
+)
 from simkit.policies.confidence import Confidence
+from simkit.policies.cumulative_confidence import CumulativeConfidence
+from simkit.policies.draft_verify import DraftVerify
 from simkit.policies.fixed import Fixed
 from simkit.policies.function import FunctionPolicy, from_function
 from simkit.policies.heuristic import Heuristic
+from simkit.policies.llamacpp import LlamaCpp
 from simkit.policies.oracle import Oracle
+from simkit.policies.pacer import Pacer
+from simkit.policies.pearl import PEARL
+from simkit.policies.prophet import Prophet
+from simkit.policies.rate_optimal import RateOptimal
 from simkit.policies.registry import expand, get, names, parse, register
+from simkit.policies.specdecpp import SpecDecPP
 from simkit.policies.svip import SVIP
 
 __all__ = [
+    "PEARL",
     "SVIP",
+    "AcceptanceHead",
+    "AdaEDL",
     "Autoregressive",
     "Confidence",
+    "CumulativeConfidence",
+    "DraftVerify",
     "Fixed",
     "FunctionPolicy",
     "Heuristic",
+    "LlamaCpp",
     "NumericPolicy",
     "Oracle",
     "Outcome",
+    "Pacer",
+    "Parallel",
     "Policy",
     "PolicyError",
+    "Prophet",
+    "RateOptimal",
+    "Sequential",
+    "Setting",
     "Slots",
+    "SpecDecPP",
     "expand",
     "from_function",
     "get",
     "names",
     "parse",
     "register",
+    "score_column",
 ]

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from simkit.errors import PolicyError
 from simkit.specs import render
 from traces.sampler import Sampler
 
+if TYPE_CHECKING:
+    from simkit.simulator.charge import Charge
+    from simkit.simulator.layout import PathLayout
+
 State = tuple
-"""A flat tuple of numbers, whose length and types never change."""
+"""A flat tuple of numbers, whose length and types never change.
+
+It may hold numpy arrays where a rule remembers much: each state is used once, so a slot may fill
+them in place.
+"""
 
 Row = tuple
 """The values of a policy's columns for one draft token: float32 values, held as Python floats."""
@@ -38,19 +47,71 @@ class Outcome(NamedTuple):
     ended: bool
 
 
+class Setting(NamedTuple):
+    """What a policy may be fitted to before a replay.
+
+    Attributes:
+        layout: the trace, and what a step from each start sees.
+        charge: the seconds of its steps; None without a cost.
+        first: position of each sequence's first step.
+    """
+
+    layout: PathLayout
+    charge: Charge | None
+    first: int
+
+    def costs(self, policy: str) -> Charge:
+        """The charge, for a policy that cannot do without.
+
+        Raises:
+            PolicyError: there is no cost.
+        """
+        if self.charge is None:
+            raise PolicyError(f"{policy} needs times: give a cost")
+        return self.charge
+
+
 class Policy(ABC):
-    """Decides how many tokens to draft. Methods are pure: the state goes in and comes out.
+    """Decides how many tokens to draft: `Sequential` or `Parallel`.
 
     Attributes:
         name: the word that starts its spec.
         max_draft: the longest draft it may ask for, in tokens.
-        needs_future: whether `limit` must know how many tokens will be accepted; only the
-            simulator can tell it.
+        head: name of the learned head that it calls; None if it calls none.
+        needs_future: whether it must know which tokens will be accepted; only the simulator can
+            tell it.
     """
 
     name: ClassVar[str]
     max_draft: int
+    head: str | None = None
     needs_future: ClassVar[bool] = False
+
+    @abstractmethod
+    def columns(self, sampler: Sampler) -> tuple[str, ...]:
+        """Names of the columns that a row holds, in order.
+
+        They are the trace's, or `score_column` of a head; scores by (start, depth) come last.
+
+        Raises:
+            PolicyError: the rule does not hold under this sampler.
+        """
+
+    def bind(self, setting: Setting) -> Policy:
+        """The policy with what it takes from a trace and a cost; most take nothing.
+
+        Raises:
+            PolicyError: the setting lacks what it needs.
+        """
+        return self
+
+
+class Parallel(Policy):
+    """Draft and target run at the same time, see `simkit.simulator.parallel`."""
+
+
+class Sequential(Policy):
+    """Drafts, then verifies. Methods are pure: the state goes in and comes out."""
 
     @property
     def carried(self) -> Literal["sequence", "run"]:
@@ -58,16 +119,12 @@ class Policy(ABC):
         return "sequence"
 
     @abstractmethod
-    def columns(self, sampler: Sampler) -> tuple[str, ...]:
-        """Names of the trace's columns that a row holds, in order.
+    def begin(self, sequence: int) -> State:
+        """The state before the first step.
 
-        Raises:
-            PolicyError: the rule does not hold under this sampler.
+        Args:
+            sequence: 0-based index of the sequence; of the first one, if state lasts a whole run.
         """
-
-    @abstractmethod
-    def begin(self) -> State:
-        """The state before the first step."""
 
     @abstractmethod
     def limit(self, state: State, ahead: int) -> int:
@@ -81,7 +138,7 @@ class Policy(ABC):
 
     @abstractmethod
     def trips(self, state: State, depth: int, row: Row) -> tuple[bool, State]:
-        """Whether drafting stops after this token, which is kept. Called for every drafted token.
+        """Whether drafting stops after this token. Called for every drafted token.
 
         Args:
             state: after the token before; at depth 1, the one that `limit` saw.
@@ -89,12 +146,33 @@ class Policy(ABC):
             row: its values, see `columns`.
         """
 
+    def proposed(self, state: State, drafted: int) -> int:
+        """Of the drafted tokens, how many (the first ones) are sent to the target; all by default.
+
+        Args:
+            state: after the last drafted token.
+            drafted: how many there are, maybe none.
+        """
+        return drafted
+
     @abstractmethod
     def update(self, state: State, outcome: Outcome) -> State:
         """The state after a step, also after one with an empty draft."""
 
+    def calls(self, drafted: Any) -> Any:
+        """Decisions that a step with so many drafted tokens pays for, by default as many.
 
-def stateless(params: Any) -> State:
+        Takes and gives a number or an array.
+        """
+        return drafted
+
+
+def score_column(head: str) -> str:
+    """The column that holds a head's predicted acceptance."""
+    return f"score:{head}"
+
+
+def stateless(params: Any, sequence: int) -> State:
     """`begin` of a policy without state."""
     return ()
 
@@ -109,25 +187,37 @@ def never(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]
     return False, state
 
 
+def whole(params: Any, state: State, drafted: int) -> int:
+    """`proposed` of a policy that drops no token."""
+    return drafted
+
+
 def unchanged(params: Any, state: State, outcome: Outcome) -> State:
     """`update` of a policy without feedback."""
     return state
+
+
+def every_token(params: Any, drafted: Any) -> Any:
+    """`calls` of a policy that decides after every token."""
+    return drafted
 
 
 @dataclass(frozen=True)
 class Slots:
     """A rule as module-level functions of numbers, which compile as they stand (numba).
 
-    Each is the method of `Policy` of the same name, with the parameters in place of `self`.
+    Each is the method of `Sequential` of the same name, with the parameters in place of `self`.
     """
 
     begin: Callable[..., State] = stateless
     limit: Callable[..., int] = longest
     trips: Callable[..., tuple[bool, State]] = never
+    proposed: Callable[..., int] = whole
     update: Callable[..., State] = unchanged
+    calls: Callable[..., Any] = every_token
 
 
-class NumericPolicy(Policy):
+class NumericPolicy(Sequential):
     """A policy whose rule is `Slots`: one definition, compiled in a replay, interpreted elsewhere.
 
     Attributes:
@@ -143,21 +233,29 @@ class NumericPolicy(Policy):
     def params(self) -> Any:
         """The rule's numbers, as a NamedTuple of a class that no other policy uses."""
 
-    def begin(self) -> State:
-        """See `Policy`."""
-        return self.slots.begin(self.params)
+    def begin(self, sequence: int) -> State:
+        """See `Sequential`."""
+        return self.slots.begin(self.params, sequence)
 
     def limit(self, state: State, ahead: int) -> int:
-        """See `Policy`."""
+        """See `Sequential`."""
         return self.slots.limit(self.params, state, ahead)
 
     def trips(self, state: State, depth: int, row: Row) -> tuple[bool, State]:
-        """See `Policy`."""
+        """See `Sequential`."""
         return self.slots.trips(self.params, state, depth, row)
 
+    def proposed(self, state: State, drafted: int) -> int:
+        """See `Sequential`."""
+        return self.slots.proposed(self.params, state, drafted)
+
     def update(self, state: State, outcome: Outcome) -> State:
-        """See `Policy`."""
+        """See `Sequential`."""
         return self.slots.update(self.params, state, outcome)
+
+    def calls(self, drafted: Any) -> Any:
+        """See `Sequential`."""
+        return self.slots.calls(self.params, drafted)
 
     def __str__(self) -> str:
         """The canonical spec: the first argument, and those that differ from their defaults."""
@@ -193,3 +291,18 @@ def check_word(policy: Policy, name: str, words: tuple[str, ...]) -> None:
     value = getattr(policy, name)
     if value not in words:
         raise PolicyError(f"{policy.name}: {name} must be {' or '.join(words)}, not {value!r}")
+
+
+def check_flag(policy: Policy, name: str) -> None:
+    """Refuse an argument that is neither true nor false."""
+    value = getattr(policy, name)
+    if not isinstance(value, bool):
+        raise PolicyError(f"{policy.name}: {name} must be true or false, not {value!r}")
+
+
+def settle_head(policy: Policy) -> None:
+    """Name a policy's head after the policy if it has none; refuse what no file could be called."""
+    head = policy.head or policy.name
+    if not (isinstance(head, str) and re.fullmatch(r"[A-Za-z][\w.-]*", head)):
+        raise PolicyError(f"{policy.name}: {head!r} cannot be a head's name")
+    object.__setattr__(policy, "head", head)

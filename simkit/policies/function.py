@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simkit.errors import PolicyError
-from simkit.policies.base import MAX_DRAFT, Outcome, Policy, Row, State, check_whole
+from simkit.policies.base import MAX_DRAFT, Outcome, Row, Sequential, State, check_whole
 from traces.sampler import Sampler
 from traces.schema import TARGET_STATISTICS
 
@@ -17,7 +17,7 @@ _VERDICT = (*TARGET_STATISTICS, "accepted", "target_token", "target_token_prob_r
 
 
 @dataclass(frozen=True)
-class FunctionPolicy(Policy):
+class FunctionPolicy(Sequential):
     """Stop if `function(depth, row)` says so; see `from_function`.
 
     Tripping token: kept. Score: of the distribution the token was drawn from. State: none.
@@ -48,20 +48,20 @@ class FunctionPolicy(Policy):
                 raise PolicyError(f"{self.name}: column {name} is not one that a drafter sees")
         return self.reads
 
-    def begin(self) -> State:
-        """See `Policy`."""
+    def begin(self, sequence: int) -> State:
+        """See `Sequential`."""
         return ()
 
     def limit(self, state: State, ahead: int) -> int:
-        """See `Policy`."""
+        """See `Sequential`."""
         return self.max_draft
 
     def trips(self, state: State, depth: int, row: Row) -> tuple[bool, State]:
-        """See `Policy`."""
+        """See `Sequential`."""
         return bool(self.function(depth, self._row(row))), state
 
     def update(self, state: State, outcome: Outcome) -> State:
-        """See `Policy`."""
+        """See `Sequential`."""
         return state
 
     def __str__(self) -> str:

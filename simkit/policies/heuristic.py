@@ -27,7 +27,7 @@ class HeuristicParams(NamedTuple):
     max_draft: int
 
 
-def begin(params: Any) -> State:
+def begin(params: Any, sequence: int) -> State:
     """The state is n, the next draft's length before any cut."""
     return (params.initial,)
 

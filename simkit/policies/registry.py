@@ -63,7 +63,7 @@ def expand(text: str, limit: int = 100_000) -> list[Policy]:
     spec = specs.parse(text, PolicyError)
     count = 1
     for values in spec.ranges():
-        count *= len(values)
+        count *= values.count
     if count > limit:
         raise PolicyError(f"{text.strip()} means {count} policies, more than {limit}")
     return [_build(one) for one in spec.expand()]

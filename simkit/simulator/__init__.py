@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Literal
 
-from simkit import costs
 from simkit.errors import ReplayError
-from simkit.policies import Policy, PolicyError, from_function, parse
-from simkit.simulator.charge import Charge
-from simkit.simulator.layout import PathLayout
+from simkit.policies import parse
+from simkit.simulator.given import (
+    AnyCost,
+    AnyPolicy,
+    AnyTrace,
+    check_confidence,
+    distinct,
+    listed,
+    policy_of,
+    setting,
+)
 from simkit.simulator.result import BY, Comparison, Result
 from simkit.simulator.run import run
-from traces.trace import Trace
 
 __all__ = ["Comparison", "ReplayError", "Result", "replay"]
 
-AnyPolicy = Policy | str | Callable[[int, Any], Any]
-
-FIRST = {"draft": 1, "prefill": 2}
-
 
 def replay(
-    trace: Trace,
+    trace: AnyTrace,
     policies: AnyPolicy | Iterable[AnyPolicy],
-    cost: costs.CostModel | str | None = None,
+    cost: AnyCost | None = None,
     by: Literal["trace", "task", "sequence", "step"] = "trace",
     first_token: Literal["draft", "prefill"] = "draft",
     confidence: float = 0.95,
@@ -33,9 +35,10 @@ def replay(
     """Replay draft-length policies on a trace.
 
     Args:
-        trace: a recorded pair.
+        trace: a recorded pair; or its folder, or a bundled trace's name.
         policies: one or more; each an object, a spec such as "svip(h=0.4)", or a function
-            (depth, row) -> stop, where row has the draft's statistics.
+            (depth, row) -> stop, where row has the draft's statistics. Equal ones count once;
+            functions of one name are numbered, "rule", "rule (2)", ….
         cost: seconds of the parts of a step; an object, a spec or a file's name. Without it the
             trace's own timing samples count; a trace without them gives no times.
         by: what one row of the result stands for.
@@ -50,38 +53,11 @@ def replay(
         ReplayError: a policy wants a row that was not recorded, or an argument is unknown.
         TraceError: a column that a policy reads was not recorded.
     """
-    if first_token not in FIRST:
-        raise ReplayError(f"first_token must be draft or prefill, not {first_token!r}")
     if by not in BY:
         raise ReplayError(f"by must be one of {', '.join(BY)}, not {by!r}")
-    if not 0 < confidence < 1:
-        raise ReplayError(f"confidence must lie between 0 and 1, not {confidence}")
-    if isinstance(policies, Policy | str) or callable(policies):
-        policies = [policies]
-    chosen = [_policy(policy) for policy in policies]
+    check_confidence(confidence)
+    chosen = distinct(policy_of(given, parse) for given in listed(policies))
     if not chosen:
         raise ReplayError("there is no policy to replay")
-    layout = PathLayout(trace)
-    model = _cost(cost, trace)
-    first = FIRST[first_token]
-    charge = Charge(model.times(trace), layout, first) if model else None
-    runs = [run(policy, layout, charge, first) for policy in chosen]
-    return Result(layout, runs, by, confidence, seed)
-
-
-def _policy(given: AnyPolicy) -> Policy:
-    if isinstance(given, Policy):
-        return given
-    if isinstance(given, str):
-        return parse(given)
-    if callable(given):
-        from traces.schema import DRAFT_STATISTICS
-
-        return from_function(given, DRAFT_STATISTICS)
-    raise PolicyError(f"{given!r} is no policy: give an object, a spec or a function")
-
-
-def _cost(given: costs.CostModel | str | None, trace: Trace) -> costs.CostModel | None:
-    if given is None:
-        return costs.Measured() if trace.latency() is not None else None
-    return costs.parse(given) if isinstance(given, str) else given
+    where = setting(trace, cost, first_token)
+    return Result(where.layout, [run(policy, *where) for policy in chosen], by, confidence, seed)

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from simkit.costs import CostError, Times
-from simkit.policies import NumericPolicy, Policy
+from simkit.policies import NumericPolicy, Policy, Sequential
 from simkit.policies.base import never
 from simkit.simulator.layout import PathLayout
 from simkit.simulator.steps import Steps, Sums
@@ -52,43 +52,74 @@ class Charge:
         """T_verify at every context, after drafts of 0 to `longest` tokens; None if too large."""
         if (longest + 1) * len(self.contexts) > CELLS:
             return None
-        if longest >= self._table.shape[1]:
-            self._table = self._verify(np.arange(longest + 1) + 1, self.contexts[:, None])
-        return self._table
+        table = self._table
+        if longest >= table.shape[1]:  # another thread may put a smaller one there meanwhile
+            table = self._table = self.verify(np.arange(longest + 1) + 1, self.contexts[:, None])
+        return table
 
-    def of_sums(self, policy: Policy, sums: Sums) -> dict[str, np.ndarray]:
-        """The parts and the baseline of each sequence, in seconds, shape (S,)."""
+    def of_sums(
+        self, policy: Policy, sums: Sums, span: tuple[int, int] | None = None
+    ) -> dict[str, np.ndarray]:
+        """The parts and the baseline of each sequence (of a span of them), in seconds."""
+        which = slice(*span) if span else slice(None)
         return {
-            "prefill_s": self._prefill_s(sums.drafted),
+            **self.of_outputs(sums, which),
             "draft_s": sums.draft_s,
             "verify_s": sums.verify_s,
-            "policy_s": sums.drafted * self._decision_s(policy),
+            "policy_s": sums.calls * self._call_s(policy),
             "overhead_s": sums.steps * self._overhead_s,
-            "baseline_s": self.baseline_s,
         }
 
-    def of_steps(self, policy: Policy, steps: Steps) -> dict[str, np.ndarray]:
+    def of_outputs(self, sums: Sums, which: slice) -> dict[str, np.ndarray]:
+        """What a sequence takes once, also one without any step: prefill, and the baseline."""
+        draft_s = np.where(sums.drafted > 0, self.prefill["draft"][which], 0.0)
+        return {
+            "prefill_s": self.prefill["target"][which] + draft_s,
+            "baseline_s": self.baseline_s[which],
+        }
+
+    def of_steps(self, policy: Sequential, steps: Steps) -> dict[str, np.ndarray]:
         """The parts and the baseline of each step, in seconds; a first step pays the prefill."""
-        sequence, emitted = steps.sequence, steps.emitted
-        context = self.n_prompt[sequence] + steps.start - 1
+        context = self.context(steps)
+        return {
+            **self.common(steps),
+            "draft_s": self.drafts(context, steps.drafted),
+            "verify_s": self.verify(steps.proposed + 1, context),
+            "policy_s": policy.calls(steps.drafted) * self._call_s(policy),
+        }
+
+    def common(self, steps: Steps) -> dict[str, np.ndarray]:
+        """What steps of any kind take: prefill, overhead, and the baseline."""
+        sequence, context = steps.sequence, self.context(steps)
         drafted = np.bincount(sequence, steps.drafted, len(self.n_prompt))
         opening = steps.number == 1
         return {
             "prefill_s": np.where(opening, self._prefill_s(drafted)[sequence], 0.0),
-            "draft_s": self.draft_sum[context + steps.drafted] - self.draft_sum[context],
-            "verify_s": self._verify(steps.proposed + 1, context),
-            "policy_s": steps.drafted * self._decision_s(policy),
             "overhead_s": np.full(len(steps), self._overhead_s),
-            "baseline_s": self._decode(context, context + emitted)
+            "baseline_s": self._decode(context, context + steps.emitted)
             + np.where(opening, self.prefill["target"][sequence], 0.0),
         }
+
+    def context(self, steps: Steps) -> np.ndarray:
+        """Known tokens before each step's first one, int64."""
+        return self.n_prompt[steps.sequence] + steps.start - 1
+
+    def drafts(self, context: np.ndarray, passes: np.ndarray) -> np.ndarray:
+        """Draft passes one after another, the first at each context."""
+        return self.draft_sum[context + passes] - self.draft_sum[context]
+
+    def verify(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
+        """A target pass over `tokens`, behind each context."""
+        return _checked("verification", self.times.verify(tokens, context))
+
+    @property
+    def communication_s(self) -> float:
+        """Between draft and target in a step, where they run at the same time."""
+        return _positive("communication", self.times.communication())
 
     @cached_property
     def _table(self) -> np.ndarray:
         return np.empty((len(self.contexts), 0))
-
-    def _verify(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
-        return _checked("verification", self.times.verify(tokens, context))
 
     def _decode(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
         """Autoregressive decoding at the contexts from `begin` to before `end`."""
@@ -98,28 +129,39 @@ class Charge:
     def _prefill_s(self, drafted: np.ndarray) -> np.ndarray:
         return self.prefill["target"] + np.where(drafted > 0, self.prefill["draft"], 0.0)
 
-    def _decision_s(self, policy: Policy) -> float:
-        """One decision; a policy that looks at no token makes none."""
-        blind = isinstance(policy, NumericPolicy) and policy.slots.trips is never
-        return 0.0 if blind else _positive("policy", self.times.policy(policy.name))
+    def _call_s(self, policy: Policy) -> float:
+        """One decision, head included; a policy that looks at no token makes none."""
+        if isinstance(policy, NumericPolicy) and policy.slots.trips is never:
+            return 0.0
+        head_s = self.times.head(policy.head) if policy.head else 0.0
+        return _positive("policy", self.times.policy(policy.name) + head_s)
 
     @property
     def _overhead_s(self) -> float:
         return _positive("overhead", self.times.overhead())
 
 
-def add_up(steps: Steps, seconds: dict[str, np.ndarray] | None) -> Sums:
-    """The sums of each sequence over steps that were replayed one by one."""
+def add_up(
+    policy: Policy,
+    steps: Steps,
+    seconds: dict[str, np.ndarray] | None,
+    charge: Charge | None,
+    span: tuple[int, int] | None = None,
+) -> tuple[Sums, dict[str, np.ndarray] | None]:
+    """The sums of each sequence over steps that were replayed one by one, and its seconds."""
+    which = slice(*span) if span else slice(None)
 
     def over(values: np.ndarray) -> np.ndarray:
-        return np.bincount(steps.sequence, values, len(steps.n_output))
+        return np.bincount(steps.sequence, values, len(steps.counts))[which]
 
-    drafted, proposed, accepted = (
-        over(x).astype(np.int64) for x in (steps.drafted, steps.proposed, steps.accepted)
-    )
-    none = np.zeros(len(steps.n_output))
-    draft_s, verify_s = (over(seconds[k]) if seconds else none for k in ("draft_s", "verify_s"))
-    return Sums(steps.counts, drafted, proposed, accepted, draft_s, verify_s)
+    calls = policy.calls(steps.drafted) if isinstance(policy, Sequential) else steps.drafted
+    counted = (steps.drafted, steps.proposed, steps.accepted, calls)
+    counts = [over(x).astype(np.int64) for x in counted]
+    added = {name: over(values) for name, values in seconds.items()} if seconds else None
+    none = np.zeros(len(counts[0]))
+    spent = [added[part] if added else none for part in ("draft_s", "verify_s")]
+    sums = Sums(steps.counts[which], *counts, *spent)
+    return sums, added | charge.of_outputs(sums, which) if added and charge else None
 
 
 def _summed(what: str, seconds: np.ndarray) -> np.ndarray:

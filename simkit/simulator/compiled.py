@@ -18,8 +18,8 @@ from numba.extending import overload
 from simkit import policies
 from simkit.policies import NumericPolicy, Outcome, Policy, Slots
 from simkit.simulator.kernels import compiled, compiled_part
-from simkit.simulator.layout import Columns, PathLayout
-from simkit.simulator.steps import Steps, Sums
+from simkit.simulator.layout import PathLayout, Read
+from simkit.simulator.steps import Steps, Sums, sequential
 
 
 class Path(NamedTuple):
@@ -74,18 +74,20 @@ def compiles(policy: Policy) -> bool:
 
 def walk(policy: NumericPolicy, layout: PathLayout, first: int) -> Steps:
     """Replay a policy; the same arguments, steps and errors as in `plain.walk`."""
-    rows, flags = _prepare(policy, layout)
-    drafted = np.empty(len(layout.ahead), np.int32)
-    accepted = np.empty(len(layout.ahead), np.int32)
+    path, read, flags = _prepare(policy, layout)
+    counts = np.empty((3, len(layout.ahead)), np.int32)
     ends = np.zeros(len(layout.offsets), np.int64)
     loop = _loop(_record, type(policy.params))
-    _check(loop(policy.params, *rows, flags, first, drafted, accepted, ends), layout)
-    drafted, accepted = drafted[: ends[-1]], accepted[: ends[-1]]
-    return Steps(ends, drafted, drafted, accepted, layout.n_output, first)
+    _check(loop(policy.params, path, read, flags, first, counts, ends), layout)
+    return sequential(ends, counts[:, : ends[-1]], layout.n_output, first)
 
 
 def total(
-    policy: NumericPolicy, layout: PathLayout, first: int, prices: Prices = NO_PRICES
+    policy: NumericPolicy,
+    layout: PathLayout,
+    first: int,
+    prices: Prices = NO_PRICES,
+    span: tuple[int, int] | None = None,
 ) -> Sums:
     """Replay a policy and keep each sequence's sums only, which is faster than `walk`.
 
@@ -94,21 +96,23 @@ def total(
         layout: of the trace.
         first: see `plain.walk`.
         prices: tables that reach as far as the steps may; without them times are 0.
+        span: sequences to replay, from one index to before another; None means all. State that
+            lasts a run begins anew with the span.
     """
-    rows, flags = _prepare(policy, layout)
-    counts = np.empty((3, len(layout.n_output)), np.int64)
-    seconds = np.zeros((2, len(layout.n_output)))
+    path, read, flags = _prepare(policy, layout)
+    low, high = span or (0, len(layout.n_output))
+    counts = np.empty((5, high - low), np.int64)
+    seconds = np.zeros((2, high - low))
     loop = _loop(_add_up, type(policy.params))
-    _check(loop(policy.params, *rows, flags, first, prices, counts, seconds), layout)
-    steps, drafted, accepted = counts
-    return Sums(steps, drafted, drafted, accepted, *seconds)
+    _check(loop(policy.params, path, read, flags, first, prices, low, counts, seconds), layout)
+    return Sums(*counts, *seconds)
 
 
-def _prepare(policy: NumericPolicy, layout: PathLayout) -> tuple[Any, tuple[bool, bool]]:
+def _prepare(policy: NumericPolicy, layout: PathLayout) -> tuple[Path, Read, tuple[bool, bool]]:
     _SLOTS[type(policy.params)] = policy.slots
-    path = _paths.get(layout) or _paths.setdefault(layout, _Tables(layout))
-    columns = path.columns(policy.columns(layout.trace.sampler))
-    return (path.path, *columns), (policy.carried == "sequence", policy.needs_future)
+    tables = _paths.get(layout) or _paths.setdefault(layout, _Tables(layout))
+    read = tables.read(policy.columns(layout.trace.sampler))
+    return tables.path, read, (policy.carried == "sequence", policy.needs_future)
 
 
 def _check(failure: tuple[int, int, int], layout: PathLayout) -> None:
@@ -133,12 +137,18 @@ class _Tables:
             layout.trace.max_new_tokens,
         )
 
-    def columns(self, names: tuple[str, ...]) -> tuple[Columns, Columns]:
-        path, branches = self.layout.columns(names)
-        for name, column in zip(names, branches, strict=True):
+    def read(self, names: tuple[str, ...]) -> Read:
+        """What the layout reads, branches turned."""
+        path, branches, starts = self.layout.columns(names)
+        by_row = names[: len(branches)]
+        for name, column in zip(by_row, branches, strict=True):
             if name not in self.planes:
                 self.planes[name] = self._turn(column)
-        return tuple(map(_read_only, path)), tuple(self.planes[name] for name in names)
+        return Read(
+            tuple(map(_read_only, path)),
+            tuple(self.planes[name] for name in by_row),
+            tuple(map(_read_only, starts)),
+        )
 
     def _turn(self, column: np.ndarray) -> np.ndarray:
         begins, ends = self.layout.branch[self.rows], self.layout.branch[self.rows + 1]
@@ -171,11 +181,15 @@ def _loop(function: Callable, params: type) -> Callable[..., tuple[int, int, int
     return compiled(function)
 
 
-def _begin(params: Any) -> Any: ...
+def _begin(params: Any, sequence: int) -> Any: ...
 def _limit(params: Any, state: Any, ahead: int) -> Any: ...
 def _trips(params: Any, state: Any, depth: int, row: Any) -> Any: ...
+def _proposed(params: Any, state: Any, drafted: int) -> Any: ...
 def _update(params: Any, state: Any, outcome: Any) -> Any: ...
+def _calls(params: Any, drafted: Any) -> Any: ...
 def _row(columns: Any, index: Any) -> Any: ...
+def _scores(starts: Any, row: Any, depth: int) -> Any: ...
+def _missing(scores: Any) -> Any: ...
 
 
 _U = np.uint64  # an index of this type is not tested for being negative
@@ -184,7 +198,7 @@ slot = partial(overload, strict=False)  # a slot's annotations may differ from i
 
 
 @slot(_begin)
-def _find_begin(params: Any) -> Any:
+def _find_begin(params: Any, sequence: int) -> Any:
     return _SLOTS[params.instance_class].begin
 
 
@@ -196,6 +210,16 @@ def _find_limit(params: Any, state: Any, ahead: int) -> Any:
 @slot(_trips)
 def _find_trips(params: Any, state: Any, depth: int, row: Any) -> Any:
     return _SLOTS[params.instance_class].trips
+
+
+@slot(_proposed)
+def _find_proposed(params: Any, state: Any, drafted: int) -> Any:
+    return _SLOTS[params.instance_class].proposed
+
+
+@slot(_calls)
+def _find_calls(params: Any, drafted: Any) -> Any:
+    return _SLOTS[params.instance_class].calls
 
 
 @slot(_update)
@@ -210,20 +234,45 @@ def _make_row(columns: Any, index: int) -> Any:
     return lambda columns, index: (np.float64(columns[0][_U(index)]), *_row(columns[1:], index))
 
 
+@slot(_scores)
+def _make_scores(starts: Any, row: Any, depth: int) -> Any:
+    """The scores of one depth, NaN beyond the deepest that was scored."""
+    if len(starts) == 0:
+        return lambda starts, row, depth: ()
+
+    def scores(starts: Any, row: Any, depth: int) -> Any:
+        column = starts[0]
+        scored = depth <= column.shape[1]
+        here = np.float64(column[_U(row), _U(depth - 1)]) if scored else np.nan
+        return (here, *_scores(starts[1:], row, depth))
+
+    return scores
+
+
+@slot(_missing)
+def _find_missing(scores: Any) -> Any:
+    if len(scores) == 0:
+        return lambda scores: False
+    return lambda scores: np.isnan(scores[0]) or _missing(scores[1:])
+
+
 @compiled_part
 def _sequence(
     params: Any,
     state: Any,
     path: Any,
-    columns: Columns,
-    branches: Columns,
+    read: Any,
     needs_future: bool,
     first: int,
     s: int,
-    drafted: np.ndarray,
-    accepted: np.ndarray,
+    counts: np.ndarray,
+    at: int,
 ) -> tuple[int, Any, int, int]:
-    """Replay sequence s; returns its steps, the state, and where a row was missing (0 if none)."""
+    """Replay sequence s; its steps go to columns `at` and on of `counts`.
+
+    Returns:
+        The number of steps, the state, and where a row was missing (start and depth, 0 if none).
+    """
     origin, end = path.offsets[s], path.offsets[s + 1]
     count = 0
     row = origin + first - 1
@@ -235,7 +284,11 @@ def _sequence(
         stop = False
         reach = min(room, ahead + 1, end - row)
         while depth < reach and not stop:
-            stop, state = _trips(params, state, depth + 1, _row(columns, row + depth))
+            scores = _scores(read.starts, row, depth + 1)
+            if _missing(scores):
+                return count, state, row - origin + 1, depth + 1
+            values = _row(read.path, row + depth) + scores
+            stop, state = _trips(params, state, depth + 1, values)
             depth += 1
         m = row + ahead
         if depth < room and not stop and m < end:
@@ -243,16 +296,21 @@ def _sequence(
             reach = min(room, depth + (tail if tail >= 0 else -1 - tail))
             k = int(path.rank[_U(m)])
             while depth < reach and not stop:
-                stop, state = _trips(params, state, depth + 1, _row(branches, k))
+                scores = _scores(read.starts, row, depth + 1)
+                if _missing(scores):
+                    return count, state, row - origin + 1, depth + 1
+                stop, state = _trips(params, state, depth + 1, _row(read.branches, k) + scores)
                 depth += 1
                 k += path.n_branches
             if depth < room and not stop and tail < 0:
                 return count, state, row - origin + 1, depth + 1
-        taken = min(depth, ahead)
-        drafted[_U(count)] = depth
-        accepted[_U(count)] = taken
+        proposed = _proposed(params, state, depth)
+        taken = min(proposed, ahead)
+        counts[0, _U(at + count)] = depth
+        counts[1, _U(at + count)] = proposed
+        counts[2, _U(at + count)] = taken
         count += 1
-        state = _update(params, state, Outcome(depth, depth, taken, row + taken >= end))
+        state = _update(params, state, Outcome(depth, proposed, taken, row + taken >= end))
         row += taken + 1
     return count, state, 0, 0
 
@@ -260,77 +318,74 @@ def _sequence(
 def _record(
     params: Any,
     path: Path,
-    columns: Columns,
-    branches: Columns,
+    read: Read,
     flags: tuple[bool, bool],
     first: int,
-    drafted: np.ndarray,
-    accepted: np.ndarray,
+    counts: np.ndarray,
     ends: np.ndarray,
 ) -> tuple[int, int, int]:
     """Fill in all steps; returns (-1, 0, 0), or the sequence, start and depth not recorded."""
     anew, needs_future = flags
-    state = _begin(params)
+    state = _begin(params, 0)
     for s in range(len(path.offsets) - 1):
         if anew:
-            state = _begin(params)
-        at = ends[s]
+            state = _begin(params, s)
         count, state, start, depth = _sequence(
-            params, state, path, columns, branches, needs_future, first, s,
-            drafted[at:], accepted[at:],
-        )  # fmt: skip
+            params, state, path, read, needs_future, first, s, counts, ends[s]
+        )
         if start > 0:
             return s, start, depth
-        ends[s + 1] = at + count
+        ends[s + 1] = ends[s] + count
     return -1, 0, 0
 
 
 def _add_up(
     params: Any,
     path: Path,
-    columns: Columns,
-    branches: Columns,
+    read: Read,
     flags: tuple[bool, bool],
     first: int,
     prices: Prices,
+    low: int,
     counts: np.ndarray,
     seconds: np.ndarray,
 ) -> tuple[int, int, int]:
-    """Fill in each sequence's sums; returns what `_record` does."""
+    """Fill in the sums of the sequences from `low` on; returns what `_record` does."""
     anew, needs_future = flags
-    drafted = np.empty(path.max_new_tokens, np.int32)
-    accepted = np.empty(path.max_new_tokens, np.int32)
-    state = _begin(params)
-    for s in range(len(path.offsets) - 1):
+    steps = np.empty((3, path.max_new_tokens), np.int32)
+    state = _begin(params, low)
+    for k in range(counts.shape[1]):
+        s = low + k
         if anew:
-            state = _begin(params)
+            state = _begin(params, s)
         count, state, start, depth = _sequence(
-            params, state, path, columns, branches, needs_future, first, s, drafted, accepted
+            params, state, path, read, needs_future, first, s, steps, 0
         )
         if start > 0:
             return s, start, depth
-        counts[0, s] = count
-        counts[1, s] = drafted[:count].sum()
-        counts[2, s] = accepted[:count].sum()
+        counts[0, k] = count
+        calls = 0
+        for j in range(count):
+            calls += _calls(params, steps[0, j])
+        for part in range(3):
+            counts[part + 1, k] = steps[part, :count].sum()
+        counts[4, k] = calls
         if len(prices.n_prompt):
-            seconds[0, s], seconds[1, s] = _charge(
-                prices, prices.n_prompt[s] + first - 1, drafted[:count], accepted[:count]
+            seconds[0, k], seconds[1, k] = _charge(
+                prices, prices.n_prompt[s] + first - 1, steps, count
             )
     return -1, 0, 0
 
 
 @compiled_part
-def _charge(
-    prices: Prices, context: Any, drafted: np.ndarray, accepted: np.ndarray
-) -> tuple[float, float]:
+def _charge(prices: Prices, context: Any, steps: np.ndarray, count: int) -> tuple[float, float]:
     """Seconds of draft passes and of verifications of steps, the first one at `context`."""
     draft_s = 0.0
     verify_s = 0.0
-    for k in range(len(drafted)):
-        length = int(drafted[k])
-        draft_s += prices.draft[_U(context + length)] - prices.draft[_U(context)]
-        verify_s += prices.verify[_U(context), _U(length)]
-        context += int(accepted[k]) + 1
+    for k in range(count):
+        draft_s += prices.draft[_U(context + steps[0, k])] - prices.draft[_U(context)]
+        verify_s += prices.verify[_U(context), _U(steps[1, k])]
+        context += steps[2, k] + 1
     return draft_s, verify_s
 
 

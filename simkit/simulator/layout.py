@@ -12,9 +12,24 @@ from typing import NamedTuple
 import numpy as np
 
 from simkit.errors import ReplayError
+from traces import scores
 from traces.trace import Trace
 
 Columns = tuple[np.ndarray, ...]
+
+
+class Read(NamedTuple):
+    """Columns that a policy reads, in its order: those by row, then those by start.
+
+    Attributes:
+        path: (R,) each, of the on-path rows.
+        branches: (B,) each, of the branch rows; as many columns as `path`.
+        starts: (R, D) each; row r belongs to the draft that starts at on-path row r.
+    """
+
+    path: Columns
+    branches: Columns
+    starts: Columns
 
 
 class PathLayout:
@@ -35,6 +50,7 @@ class PathLayout:
         if trace.manifest.kind != "rows":
             raise ReplayError(f"a trace of kind {trace.manifest.kind!r} cannot be replayed yet")
         self.trace = trace
+        self._found: dict[str, scores.Scores] = {}
         self.offsets = trace.position_offsets
         self.n_prompt = trace.sequences["n_prompt"].to_numpy().astype(np.int64)
         self.n_output = np.diff(self.offsets)
@@ -44,36 +60,67 @@ class PathLayout:
         self.branch = trace.branch_offsets if trace.n_branch_rows else no_branches
         self.cut = self._cut()
 
-    def columns(self, names: tuple[str, ...]) -> tuple[Columns, Columns]:
-        """The named columns of the on-path rows, and those of the branch rows.
+    def columns(self, names: tuple[str, ...]) -> Read:
+        """The named columns; a name `score:NAME` stands for a head's scores.
 
         Raises:
             TraceError: one of them was not recorded.
+            ReplayError: a column by start does not come last.
         """
-        path = tuple(self.trace.positions(name) for name in names)
-        if self.trace.n_branch_rows == 0:
-            return path, tuple(column[:0] for column in path)
-        return path, tuple(self.trace.branches(name) for name in names)
+        path, branches, starts = [], [], []
+        for name in names:
+            found = self._column(name)
+            if isinstance(found, scores.StartScores):
+                starts.append(found.values)
+            elif starts:
+                raise ReplayError(f"column {name} is by row: it must come before scores by start")
+            else:
+                path.append(found.path)
+                branches.append(found.branches)
+        return Read(tuple(path), tuple(branches), tuple(starts))
 
-    def sequence(self, columns: tuple[Columns, Columns], index: int) -> SequenceRows:
-        """The rows of one sequence as Python values; `columns` are this layout's."""
+    def _column(self, name: str) -> scores.Scores:
+        if name not in self._found:
+            head = name.removeprefix("score:")
+            if head != name:
+                self._found[name] = scores.load(self.trace, head)
+            else:
+                path = self.trace.positions(name)
+                off = self.trace.branches(name) if self.trace.n_branch_rows else path[:0]
+                self._found[name] = scores.RowScores(path, off)
+        return self._found[name]
+
+    def sequence(self, read: Read, index: int) -> SequenceRows:
+        """The rows of one sequence as Python values; `read` is this layout's."""
         rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
         return SequenceRows(
             self,
             index,
             self.ahead[rows].tolist(),
-            _tuples(columns[0], rows),
-            columns[1],
+            _tuples(read.path, rows),
+            read.branches,
+            tuple(column[rows] for column in read.starts),
             self.branch[rows.start : rows.stop + 1].tolist(),
         )
 
     def outrun(self, sequence: int, start: int, depth: int) -> ReplayError:
         """The complaint about a row that was not recorded."""
         number = self.trace.sequences["sequence"][sequence].as_py()
+        where = f"sequence {number}, position {start}: depth {depth}"
+        if depth <= self._recorded(sequence, start):
+            return ReplayError(f"{where} was not scored; score the trace that deep")
         return ReplayError(
-            f"sequence {number}, position {start}: depth {depth} was not recorded;"
+            f"{where} was not recorded;"
             f" the trace holds drafts of up to max_draft (Γ) = {self.trace.max_draft} tokens"
         )
+
+    def _recorded(self, sequence: int, start: int) -> int:
+        """How many tokens of the draft from `start` there are."""
+        row = self.offsets[sequence] + start - 1
+        m = row + self.ahead[row]
+        if m >= self.offsets[sequence + 1]:
+            return int(m - row)
+        return int(m - row + 1 + self.branch[m + 1] - self.branch[m])
 
     def _ahead(self) -> np.ndarray:
         accepted = self.trace.positions("accepted")
@@ -120,6 +167,7 @@ class SequenceRows(NamedTuple):
         ahead: tokens accepted in a row from each position on.
         path: the policy's columns of each on-path row.
         branches: the policy's columns of all branch rows.
+        starts: the policy's columns by start, of the drafts from each position.
         bounds: where each position's branch begins; the last entry is where the last one ends.
     """
 
@@ -128,6 +176,7 @@ class SequenceRows(NamedTuple):
     ahead: list[int]
     path: list[tuple[float, ...]]
     branches: Columns
+    starts: Columns
     bounds: list[int]
 
     def draft(self, start: int, room: int) -> Iterator[tuple[float, ...]]:
@@ -140,6 +189,17 @@ class SequenceRows(NamedTuple):
         Raises:
             ReplayError: a row is asked for that was not recorded.
         """
+        if not self.starts:
+            yield from self._by_row(start, room)
+            return
+        for depth, row in enumerate(self._by_row(start, room), start=1):
+            scored = min(column.shape[1] for column in self.starts)
+            here = tuple(float(c[start - 1, depth - 1]) for c in self.starts if depth <= scored)
+            if depth > scored or any(x != x for x in here):  # noqa: PLR0124
+                raise self.layout.outrun(self.index, start, depth)
+            yield row + here
+
+    def _by_row(self, start: int, room: int) -> Iterator[tuple[float, ...]]:
         m = start + self.ahead[start - 1]
         on_path = self.path[start - 1 : min(m, start - 1 + room)]
         yield from on_path

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from simkit.policies import Outcome, Policy
+from simkit.policies import Outcome, Sequential
 from simkit.simulator.layout import PathLayout
-from simkit.simulator.steps import Steps
+from simkit.simulator.steps import Steps, sequential
 
 
-def walk(policy: Policy, layout: PathLayout, first: int) -> Steps:
+def walk(policy: Sequential, layout: PathLayout, first: int) -> Steps:
     """Replay a policy step by step.
 
     Args:
@@ -22,17 +22,16 @@ def walk(policy: Policy, layout: PathLayout, first: int) -> Steps:
         PolicyError: the policy does not hold under the trace's sampler.
         TraceError: a column that it reads was not recorded.
     """
-    columns = layout.columns(policy.columns(layout.trace.sampler))
+    read = layout.columns(policy.columns(layout.trace.sampler))
     max_new_tokens = layout.trace.max_new_tokens
     anew = policy.carried == "sequence"
-    lengths: list[int] = []
-    taken: list[int] = []
+    counts: list[tuple[int, int, int]] = []
     ends = [0]
-    state = policy.begin()
+    state = policy.begin(0)
     for index, n_output in enumerate(layout.n_output.tolist()):
-        rows = layout.sequence(columns, index)
+        rows = layout.sequence(read, index)
         if anew:
-            state = policy.begin()
+            state = policy.begin(index)
         i = first
         while i <= n_output:
             ahead = rows.ahead[i - 1]
@@ -44,12 +43,12 @@ def walk(policy: Policy, layout: PathLayout, first: int) -> Steps:
                 stop, state = policy.trips(state, drafted, row)
                 if stop:
                     break
-            accepted = min(drafted, ahead)
-            lengths.append(drafted)
-            taken.append(accepted)
-            outcome = Outcome(drafted, drafted, accepted, i + accepted > n_output)
+            proposed = policy.proposed(state, drafted)
+            accepted = min(proposed, ahead)
+            counts.append((drafted, proposed, accepted))
+            outcome = Outcome(drafted, proposed, accepted, i + accepted > n_output)
             state = policy.update(state, outcome)
             i += accepted + 1
-        ends.append(len(lengths))
-    drafts, accepts = np.array(lengths, np.int32), np.array(taken, np.int32)
-    return Steps(np.array(ends), drafts, drafts, accepts, layout.n_output, first)
+        ends.append(len(counts))
+    columns = np.array(counts, np.int32).reshape(-1, 3).T
+    return sequential(np.array(ends), columns, layout.n_output, first)

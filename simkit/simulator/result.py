@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,35 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simkit.errors import ReplayError
-from simkit.policies import Policy, parse
-from simkit.simulator.charge import PARTS
+from simkit.policies import Policy, PolicyError, parse
 from simkit.simulator.interval import ratio_interval
 from simkit.simulator.layout import PathLayout
+from simkit.simulator.rows import Columns, fields, groups, series, totals
 from simkit.simulator.run import Run
 
 if TYPE_CHECKING:
     import polars as pl
 
-FIELDS = (
-    "policy",
-    "steps",
-    "drafted",
-    "proposed",
-    "accepted",
-    "emitted",
-    "tokens_per_step",
-    "accepted_per_step",
-    *PARTS,
-    "total_s",
-    "baseline_s",
-    "speedup",
-    "speedup_lo",
-    "speedup_hi",
-)
 BY = ("trace", "task", "sequence", "step")
-
-Columns = dict[str, np.ndarray]
-"""Columns of equal length: whole numbers, floats where NaN means missing, or objects."""
 
 
 @dataclass(frozen=True)
@@ -148,38 +130,22 @@ class Result:
             if policy is run.policy or policy == str(run.policy):
                 return run
         runs = {str(run.policy): run for run in self.runs}
-        wanted = str(parse(policy) if isinstance(policy, str) else policy)
+        wanted = str(policy)
+        if isinstance(policy, str):
+            with suppress(PolicyError):  # the name of a function that was not replayed
+                wanted = str(parse(policy))
         if wanted not in runs:
             raise ReplayError(f"{wanted} was not replayed; there is {', '.join(runs)}")
         return runs[wanted]
 
     def _grouped(self, run: Run) -> Columns:
         """The rows of one policy, one for each group of sequences."""
-        keys, group = self._groups()
-        n = len(next(iter(keys.values()))) if keys else 1
-
-        def over(values: np.ndarray) -> np.ndarray:
-            return np.bincount(group, values, n)
-
-        counts = {name: over(values).astype(np.int64) for name, values in run.counts.items()}
-        seconds = {name: over(values) for name, values in (run.seconds or {}).items()}
-        rows = _fields(run.policy, counts, seconds)
+        keys, group, n = groups(self._layout.trace, self.by)
+        rows = fields(np.full(n, str(run.policy), object), *totals(run, group, n))
         if self.by != "sequence" and run.seconds is not None:
             ends = [self._interval(run, group == g) for g in range(n)]
             rows["speedup_lo"], rows["speedup_hi"] = np.array(ends).reshape(-1, 2).T
         return {**rows, **keys}
-
-    def _groups(self) -> tuple[Columns, np.ndarray]:
-        """The key columns, and the group of each sequence."""
-        table = self._layout.trace.sequences
-        if self.by == "sequence":
-            return {"sequence": table["sequence"].to_numpy()}, np.arange(table.num_rows)
-        if self.by == "trace":
-            return {}, np.zeros(table.num_rows, np.int64)
-        tasks = table["task"].to_pylist()
-        order = {task: k for k, task in enumerate(dict.fromkeys(tasks))}
-        names = np.array([*order, None], object)[:-1]
-        return {"task": names}, np.array([order[task] for task in tasks], np.int64)
 
     def _interval(self, run: Run, some: np.ndarray) -> tuple[float, float]:
         assert run.seconds is not None
@@ -198,7 +164,7 @@ class Result:
         }
         number = self._layout.trace.sequences["sequence"].to_numpy()
         return {
-            **_fields(run.policy, counts, seconds or {}),
+            **fields(np.full(len(steps), str(run.policy), object), counts, seconds or {}),
             "sequence": number[steps.sequence],
             "step": steps.number,
             "start": steps.start,
@@ -206,42 +172,7 @@ class Result:
         }
 
 
-def _fields(policy: Policy, counts: Columns, seconds: Columns) -> Columns:
-    n = len(counts["steps"])
-    missing = np.full(n, np.nan)
-    accepted = _ratio(counts["accepted"], counts["steps"])
-    parts = {name: seconds.get(name, missing) for name in PARTS}
-    total_s = np.sum(list(parts.values()), axis=0)
-    baseline_s = seconds.get("baseline_s", missing)
-    values = {
-        "policy": np.full(n, str(policy), object),
-        **counts,
-        "tokens_per_step": accepted + 1,
-        "accepted_per_step": accepted,
-        **parts,
-        "total_s": total_s,
-        "baseline_s": baseline_s,
-        "speedup": _ratio(baseline_s, total_s),
-        "speedup_lo": missing,
-        "speedup_hi": missing,
-    }
-    return {name: values[name] for name in FIELDS}
-
-
-def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
-    out = np.full(len(top), np.nan)
-    return np.divide(top, bottom, out=out, where=bottom > 0)
-
-
 def _frame(columns: Columns) -> pl.DataFrame:
     import polars as pl
 
-    series = [
-        pl.Series(name, values.tolist(), pl.String)
-        if values.dtype == object
-        else pl.Series(name, values).fill_nan(None)
-        if values.dtype.kind == "f"
-        else pl.Series(name, values.astype(np.int64))
-        for name, values in columns.items()
-    ]
-    return pl.DataFrame(series)
+    return pl.DataFrame([series(name, values) for name, values in columns.items()])

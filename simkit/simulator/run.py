@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from simkit.policies import NumericPolicy, Policy
+from simkit.policies import NumericPolicy, Parallel, Policy, Sequential, Setting
 from simkit.simulator import plain
 from simkit.simulator.charge import PARTS, Charge, add_up
 from simkit.simulator.layout import PathLayout
 from simkit.simulator.steps import Steps, Sums
+
+Seconds = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,6 +22,7 @@ class Run:
 
     Attributes:
         policy: that was replayed.
+        bound: the policy as it was fitted to the trace and the cost.
         layout: of the trace.
         charge: the costs; None if there are none.
         first: position of each sequence's first step.
@@ -27,11 +31,12 @@ class Run:
     """
 
     policy: Policy
+    bound: Policy
     layout: PathLayout
     charge: Charge | None
     first: int
     counts: dict[str, np.ndarray]
-    seconds: dict[str, np.ndarray] | None
+    seconds: Seconds | None
 
     @property
     def total_s(self) -> np.ndarray:
@@ -39,31 +44,67 @@ class Run:
         assert self.seconds is not None
         return np.sum([self.seconds[part] for part in PARTS], axis=0)
 
-    def steps(self) -> tuple[Steps, dict[str, np.ndarray] | None]:
+    def steps(self) -> tuple[Steps, Seconds | None]:
         """Every step, replayed anew, and the seconds of each."""
-        steps = walk(self.policy, self.layout, self.first)
-        return steps, self.charge.of_steps(self.policy, steps) if self.charge else None
+        return _steps(self.bound, self.layout, self.charge, self.first)
 
 
 def run(policy: Policy, layout: PathLayout, charge: Charge | None, first: int) -> Run:
     """Replay a policy.
 
     Raises:
-        UserError: see `walk`; or a time is negative or not finite.
+        UserError: see `walk`; or a time is negative or not finite; or the policy lacks what it
+            must be fitted to.
     """
-    sums = _sums(policy, layout, charge, first)
-    counts = {
-        "steps": sums.steps,
-        "drafted": sums.drafted,
-        "proposed": sums.proposed,
-        "accepted": sums.accepted,
-        "emitted": layout.n_output - first + 1,
-    }
-    seconds = charge.of_sums(policy, sums) if charge else None
-    return Run(policy, layout, charge, first, counts, seconds)
+    setting = Setting(layout, charge, first)
+    bound = policy.bind(setting)
+    return gather(policy, bound, setting, [total(bound, layout, charge, first)])
 
 
-def walk(policy: Policy, layout: PathLayout, first: int) -> Steps:
+def gather(
+    policy: Policy, bound: Policy, setting: Setting, parts: list[tuple[Sums, Seconds | None]]
+) -> Run:
+    """A run from what `total` gave for spans of sequences, in order, that cover all of them."""
+
+    def joined(field: str) -> np.ndarray:
+        return np.concatenate([getattr(sums, field) for sums, _ in parts])
+
+    counts = {field: joined(field) for field in ("steps", "drafted", "proposed", "accepted")}
+    counts["emitted"] = setting.layout.n_output - setting.first + 1
+    times = [seconds for _, seconds in parts if seconds]
+    seconds = {part: np.concatenate([t[part] for t in times]) for part in times[0]} if times else {}
+    return Run(policy, bound, *setting, counts, seconds or None)
+
+
+def total(
+    policy: Policy,
+    layout: PathLayout,
+    charge: Charge | None,
+    first: int,
+    span: tuple[int, int] | None = None,
+) -> tuple[Sums, Seconds | None]:
+    """The sums of each sequence, and its seconds.
+
+    Args:
+        policy: as `bind` gave it.
+        layout: of the trace.
+        charge: the costs.
+        first: see `Run`.
+        span: sequences to replay, from one index to before another; None means all. Only a policy
+            whose state lasts a sequence can be cut so.
+    """
+    if isinstance(policy, NumericPolicy):
+        from simkit.simulator import compiled
+
+        prices = _prices(policy, layout, charge)
+        if compiled.compiles(policy) and prices is not None:
+            sums = compiled.total(policy, layout, first, prices, span)
+            return sums, charge.of_sums(policy, sums, span) if charge else None
+    steps, seconds = _steps(policy, layout, charge, first)
+    return add_up(policy, steps, seconds, charge, span)
+
+
+def walk(policy: Sequential, layout: PathLayout, first: int) -> Steps:
     """Every step of a policy, by the fastest way there is for it.
 
     Raises:
@@ -79,16 +120,24 @@ def walk(policy: Policy, layout: PathLayout, first: int) -> Steps:
     return engine.walk(policy, layout, first)
 
 
-def _sums(policy: Policy, layout: PathLayout, charge: Charge | None, first: int) -> Sums:
-    if isinstance(policy, NumericPolicy):
-        from simkit.simulator import compiled
+def _steps(
+    policy: Policy, layout: PathLayout, charge: Charge | None, first: int
+) -> tuple[Steps, Seconds | None]:
+    if isinstance(policy, Parallel):
+        from simkit.simulator import parallel
 
-        prices = compiled.NO_PRICES
-        longest = min(policy.max_draft, layout.trace.max_new_tokens - 1)
-        table = charge.verify_table(longest) if charge else None
-        if charge is not None and table is not None:
-            prices = compiled.Prices(layout.n_prompt, charge.draft_sum, table)
-        if compiled.compiles(policy) and (charge is None or table is not None):
-            return compiled.total(policy, layout, first, prices)
+        steps = parallel.walk(policy, layout, first)
+        return steps, parallel.seconds(policy, steps, charge) if charge else None
+    assert isinstance(policy, Sequential)
     steps = walk(policy, layout, first)
-    return add_up(steps, charge.of_steps(policy, steps) if charge else None)
+    return steps, charge.of_steps(policy, steps) if charge else None
+
+
+def _prices(policy: NumericPolicy, layout: PathLayout, charge: Charge | None) -> Any:
+    """The loop's tables; None if the verification table is too large."""
+    from simkit.simulator.compiled import NO_PRICES, Prices
+
+    if charge is None:
+        return NO_PRICES
+    table = charge.verify_table(min(policy.max_draft, layout.trace.max_new_tokens - 1))
+    return None if table is None else Prices(layout.n_prompt, charge.draft_sum, table)

@@ -16,7 +16,7 @@ class Steps:
         drafted: int32, draft passes.
         proposed: int32, tokens sent to the target, γ.
         accepted: int32, a.
-        n_output: (S,) int64, T.
+        emitted: int32, output tokens: the accepted ones, and the target's own if there is one.
         first: the position at which the first step of a sequence starts.
     """
 
@@ -24,7 +24,7 @@ class Steps:
     drafted: np.ndarray
     proposed: np.ndarray
     accepted: np.ndarray
-    n_output: np.ndarray
+    emitted: np.ndarray
     first: int
 
     def __len__(self) -> int:
@@ -48,15 +48,26 @@ class Steps:
     @property
     def start(self) -> np.ndarray:
         """The position i at which each step starts, int64."""
-        before = np.cumsum(self.accepted + 1, dtype=np.int64) - self.accepted - 1
+        before = np.cumsum(self.emitted, dtype=np.int64) - self.emitted
         at = np.append(before, 0)[self.offsets[:-1]]  # sequences without steps: not read below
         return before - np.repeat(at, self.counts) + self.first
 
-    @property
-    def emitted(self) -> np.ndarray:
-        """Output tokens of each step, int64: a + 1, or a if the last accepted one was an EOS."""
-        left = np.repeat(self.n_output, self.counts) - self.start + 1
-        return np.minimum(self.accepted + 1, left)
+
+def sequential(offsets: np.ndarray, counts: np.ndarray, n_output: np.ndarray, first: int) -> Steps:
+    """Steps that emit a + 1 tokens each, or a if the last accepted one was an EOS.
+
+    Args:
+        offsets: see `Steps`.
+        counts: drafted, proposed and accepted tokens of each step, (3, N) int32.
+        n_output: (S,) int64, T.
+        first: see `Steps`.
+    """
+    emitted = counts[2] + 1
+    until = np.append(0, np.cumsum(emitted, dtype=np.int64))[offsets]
+    some = np.flatnonzero(np.diff(offsets))
+    surplus = np.diff(until)[some] - (n_output[some] - first + 1)
+    emitted[offsets[some + 1] - 1] -= surplus.astype(np.int32)
+    return Steps(offsets, *counts, emitted=emitted, first=first)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +79,7 @@ class Sums:
         drafted: int64, see `Steps`.
         proposed: int64.
         accepted: int64.
+        calls: int64, decisions that were paid for.
         draft_s: seconds of draft passes.
         verify_s: seconds of verifications.
     """
@@ -76,5 +88,6 @@ class Sums:
     drafted: np.ndarray
     proposed: np.ndarray
     accepted: np.ndarray
+    calls: np.ndarray
     draft_s: np.ndarray
     verify_s: np.ndarray

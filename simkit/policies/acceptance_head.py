@@ -1,0 +1,129 @@
+"""Stop where rejection costs more than verification saves (the acceptance head)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simkit.costs.threshold import rejection_threshold
+from simkit.errors import PolicyError
+from simkit.policies.base import (
+    NumericPolicy,
+    Outcome,
+    Row,
+    Setting,
+    Slots,
+    State,
+    check_real,
+    check_whole,
+    score_column,
+    settle_head,
+)
+from simkit.policies.registry import register
+from traces.sampler import Sampler
+
+
+class AcceptanceHeadParams(NamedTuple):
+    """See `AcceptanceHead`; `most` is h(1), h(2), …, the last for all that follow (float64)."""
+
+    most: np.ndarray
+    max_draft: int
+
+
+def begin(params: Any, sequence: int) -> State:
+    """The state is the predicted probability that all tokens so far are accepted."""
+    return (1.0,)
+
+
+def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
+    """Whether the predicted probability of a rejection exceeds h at this depth."""
+    product = state[0] * row[0]
+    most = params.most[min(depth, len(params.most)) - 1]
+    return 1.0 - product > most, (product,)
+
+
+def update(params: Any, state: State, outcome: Outcome) -> State:
+    """The next draft starts anew."""
+    return (1.0,)
+
+
+@register
+@dataclass(frozen=True)
+class AcceptanceHead(NumericPolicy):
+    """Stop after the first k tokens with 1 - Π P̂ > h, with P̂ the head's scores.
+
+    With h="cost" the threshold falls with the depth: h(k) = (T_v - T_d(k)) / T_r, where T_d(k) are
+    k draft passes, T_v verifies them and T_r is what a rejection costs, resampling and one more
+    verification. The three are taken from the cost at one context, the mean of n_prompt + T/2 over
+    the trace's sequences. A draft stops at the first k with h(k) <= 0 whatever the head says, since
+    eq. 11 asks for less than that to go on.
+
+    Tripping token: kept. Score: of the token itself, no lag. State: the product, reset each step;
+    h(k) is fitted once to a trace and its cost. Feedback: none.
+    Source: "Acceptance-guided adaptive speculative decoding", eqs. 6 and 7; eqs. 11 and 12 for
+    h="cost". It sweeps h over 0.94-0.96 and the longest draft over 5-7.
+
+    Attributes:
+        h: in [0, 1], or "cost".
+        max_draft: see `Policy`; K_max in the paper.
+        head: whose scores, one for each row, are read; "" means the policy's own name.
+
+    Raises:
+        PolicyError: an argument is out of range; or h is "cost" and there is no cost.
+    """
+
+    h: float | str = 0.95
+    max_draft: int = 6
+    head: str = "acceptance_head"
+
+    name = "acceptance_head"
+    slots = Slots(begin=begin, trips=trips, update=update)
+
+    def __post_init__(self) -> None:
+        if self.h != "cost":
+            check_real(self, "h", 0, 1)
+        check_whole(self, "max_draft", 0)
+        settle_head(self)
+
+    def bind(self, setting: Setting) -> AcceptanceHead:
+        """See `Policy`."""
+        if self.h != "cost":
+            return self
+        times = setting.costs(self.name).times
+        layout = setting.layout
+        context = round(float(np.mean(layout.n_prompt + layout.n_output / 2)))
+        longest = min(self.max_draft, layout.trace.max_new_tokens)
+        h = rejection_threshold(times, context, longest)
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return _Fitted(**given, thresholds=tuple(np.where(h > 0, h, -1.0).tolist()))
+
+    @cached_property
+    def params(self) -> AcceptanceHeadParams:
+        """See `NumericPolicy`."""
+        if isinstance(self.h, str):
+            raise PolicyError(f"{self} needs times: give a cost")
+        return _params((self.h,), self.max_draft)
+
+    def columns(self, sampler: Sampler) -> tuple[str, ...]:
+        """See `Policy`."""
+        return (score_column(self.head),)
+
+
+@dataclass(frozen=True)
+class _Fitted(AcceptanceHead):
+    """With h(k) from a cost."""
+
+    thresholds: tuple[float, ...] = ()
+
+    @cached_property
+    def params(self) -> AcceptanceHeadParams:
+        return _params(self.thresholds, self.max_draft)
+
+
+def _params(thresholds: tuple[float, ...], max_draft: int) -> AcceptanceHeadParams:
+    most = np.array(thresholds, np.float64)
+    most.flags.writeable = False
+    return AcceptanceHeadParams(most, max_draft)

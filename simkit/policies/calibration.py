@@ -1,0 +1,120 @@
+"""From a score to a probability of acceptance: isotonic fits over folds of prompts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from simkit.simulator.layout import PathLayout
+
+STARTS = 2**17  # draft starts, evenly spread, that a fit looks at; of a larger trace not all
+SAMPLE = 2**14  # scores that the bins are laid out by
+BINS = 256  # of a score, each about as likely as the others; a power of two
+
+
+class Calibration(NamedTuple):
+    """Acceptance probabilities; those of a fold are fitted to the prompts outside of it.
+
+    Attributes:
+        fold: (S,) int64, of each sequence.
+        edges: (B - 1,) float64, ascending, infinite where there are fewer bins; see `place`.
+        first: (F,) P(the first token of a draft is accepted).
+        accept: (F, B) P(a token is accepted | all before it in the draft were, its score).
+        following: (F, B) P(the token after it is accepted | it and all before it were, its score).
+    """
+
+    fold: np.ndarray
+    edges: np.ndarray
+    first: np.ndarray
+    accept: np.ndarray
+    following: np.ndarray
+
+
+def calibrate(layout: PathLayout, column: str, folds: int, seed: int) -> Calibration:
+    """Fit a score to what was accepted.
+
+    A fit is the isotonic regression of the accept flag on the score, in the direction in which
+    they go together. It is made on the score's bins, which hold equally many rows, so it is that
+    on the rows but for ties within 1/256 of them. Where there is nothing to fit it is 1/2.
+
+    Args:
+        layout: of the trace.
+        column: a column of the trace, or a head's scores by row or by (start, depth).
+        folds: into which the prompts are dealt.
+        seed: of the dealing.
+    """
+    n = len(layout.n_output)
+    fold = np.random.default_rng(seed).permutation(n) % folds
+    rows = np.arange(0, len(layout.ahead), max(1, len(layout.ahead) // STARTS))
+    group = np.repeat(fold, layout.n_output)[rows]
+    left = (np.repeat(layout.offsets[1:], layout.n_output)[rows] - rows)[:, None]
+    ahead = layout.ahead[rows, None]
+    read = layout.columns((column,))
+    values = read.starts[0][rows] if read.starts else read.path[0][rows, None]
+
+    before = np.arange(values.shape[1])  # tokens of the draft before this one
+    seen = (before <= ahead) & (before < left) & ~np.isnan(values)
+    edges = _edges(values[seen])
+    bins = np.searchsorted(edges, values[seen])
+    bins += BINS * np.broadcast_to(group[:, None], seen.shape)[seen]
+
+    def fit(which: np.ndarray, hit: np.ndarray) -> np.ndarray:
+        cells, chosen = bins[which[seen]], hit[which & seen]
+        count = np.bincount(cells, minlength=folds * BINS).reshape(folds, BINS)
+        hits = np.bincount(cells, chosen, folds * BINS).reshape(folds, BINS)
+        return np.array([_isotonic(*pair) for pair in zip(*_others(count, hits), strict=True)])
+
+    count = np.bincount(group, minlength=folds)
+    hits = np.bincount(group, ahead[:, 0] > 0, folds)
+    return Calibration(
+        fold,
+        edges.astype(np.float64),
+        _ratio(*_others(count, hits)),
+        fit(seen, before < ahead),
+        fit((before < ahead) & (before + 1 < left), before + 1 < ahead),
+    )
+
+
+def place(edges: Any, score: float) -> int:
+    """The bin of a score, `searchsorted(edges, score)`, without a branch to guess wrong."""
+    k, half = 0, BINS // 2
+    while half > 0:
+        k += half * (edges[k + half - 1] < score)
+        half //= 2
+    return k
+
+
+def _edges(score: np.ndarray) -> np.ndarray:
+    """Bounds of bins that hold equally many scores, (BINS - 1,) float32."""
+    edges = np.full(BINS - 1, np.inf, np.float32)
+    some = np.sort(score[:: max(1, len(score) // SAMPLE)])
+    if len(some):
+        inner = np.unique(some[np.arange(1, BINS) * len(some) // BINS])
+        edges[: len(inner)] = inner
+    return edges
+
+
+def _others(count: np.ndarray, hits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The sums over the folds other than each one."""
+    return count.sum(0) - count, hits.sum(0) - hits
+
+
+def _ratio(count: np.ndarray, hits: np.ndarray) -> np.ndarray:
+    return np.divide(hits, count, out=np.full(count.shape, 0.5), where=count > 0)
+
+
+def _isotonic(count: np.ndarray, hits: np.ndarray) -> np.ndarray:
+    """The fit at each bin; that of an empty bin is that of the bin below, or of the lowest."""
+    from scipy.optimize import isotonic_regression
+
+    filled = np.flatnonzero(count)
+    if len(filled) == 0:
+        return np.full(len(count), 0.5)
+    weight, rate = count[filled], hits[filled] / count[filled]
+    rank = filled - np.average(filled, weights=weight)
+    rising = bool(weight @ (rank * rate) >= 0)
+    fit = isotonic_regression(rate, weights=weight, increasing=rising).x
+    below = np.searchsorted(filled, np.arange(len(count)), side="right") - 1
+    return fit[np.maximum(below, 0)]

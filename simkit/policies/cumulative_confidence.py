@@ -1,0 +1,100 @@
+"""Stop where the draft as a whole has become improbable (tail pruning)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from simkit.errors import PolicyError
+from simkit.policies.base import (
+    MAX_DRAFT,
+    NumericPolicy,
+    Outcome,
+    Row,
+    Slots,
+    State,
+    check_flag,
+    check_real,
+    check_whole,
+)
+from simkit.policies.registry import register
+from traces.sampler import Sampler
+
+
+class CumulativeConfidenceParams(NamedTuple):
+    """See `CumulativeConfidence`."""
+
+    threshold: float
+    keep: bool
+    max_draft: int
+
+
+def begin(params: Any, sequence: int) -> State:
+    """The state is the draft's probability so far, and how many of its tokens are dropped."""
+    return 1.0, 0
+
+
+def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
+    """The product with this token's probability against the threshold."""
+    product = state[0] * row[0]
+    weak = product < params.threshold
+    return weak, (product, 1 if weak and not params.keep else 0)
+
+
+def proposed(params: Any, state: State, drafted: int) -> int:
+    """All but a dropped token."""
+    return drafted - state[1]
+
+
+def update(params: Any, state: State, outcome: Outcome) -> State:
+    """The next draft starts anew."""
+    return 1.0, 0
+
+
+@register
+@dataclass(frozen=True)
+class CumulativeConfidence(NumericPolicy):
+    """Stop if the product of the draft's probabilities of its tokens so far is below the threshold.
+
+    The probabilities are those that the draft sampled with; where the draft takes its likeliest
+    tokens, those at temperature 1.
+
+    Tripping token: kept, or dropped with keep=False, which biases sampling and is refused there.
+    Score: of the distribution the token was drawn from, no lag. State: the product, reset each
+    step. Feedback: none.
+    Source: pruning of a draft's tail by its path probability, as draft trees are pruned (EAGLE-2).
+
+    Attributes:
+        threshold: in [0, 1].
+        keep: whether the token that brings the product below the threshold is sent to the target.
+        max_draft: see `Policy`.
+
+    Raises:
+        PolicyError: an argument is out of range.
+    """
+
+    threshold: float = 0.3
+    keep: bool = True
+    max_draft: int = MAX_DRAFT
+
+    name = "cumulative_confidence"
+    slots = Slots(begin=begin, trips=trips, proposed=proposed, update=update)
+
+    def __post_init__(self) -> None:
+        check_real(self, "threshold", 0, 1)
+        check_flag(self, "keep")
+        check_whole(self, "max_draft", 0)
+
+    @cached_property
+    def params(self) -> CumulativeConfidenceParams:
+        """See `NumericPolicy`."""
+        return CumulativeConfidenceParams(float(self.threshold), self.keep, self.max_draft)
+
+    def columns(self, sampler: Sampler) -> tuple[str, ...]:
+        """See `Policy`."""
+        if not (self.keep or sampler.greedy):
+            raise PolicyError(
+                f"{self}: dropping a token for its value biases sampling; needs a greedy trace"
+            )
+        return ("draft_prob_raw" if sampler.q_temperature == 0 else "draft_prob",)

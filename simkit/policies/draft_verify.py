@@ -1,0 +1,127 @@
+"""A probability threshold that follows the acceptance rate (Draft&Verify)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from simkit.policies.base import (
+    NumericPolicy,
+    Outcome,
+    Row,
+    Slots,
+    State,
+    check_real,
+    check_whole,
+)
+from simkit.policies.registry import register
+from traces.sampler import Sampler
+
+
+class DraftVerifyParams(NamedTuple):
+    """See `DraftVerify`; `rests` is whether full drafts leave a good threshold alone."""
+
+    threshold: float
+    target: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    rests: bool
+    max_draft: int
+
+
+def begin(params: Any, sequence: int) -> State:
+    """The state is the threshold, and r, the smoothed acceptance rate."""
+    return params.threshold, 0.0
+
+
+def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
+    """The probability of the drafted token against the threshold of the moment."""
+    return row[0] < state[0], state
+
+
+def update(params: Any, state: State, outcome: Outcome) -> State:
+    """Raise the threshold where r is below its target, else lower it; both are smoothed."""
+    threshold, rate = state
+    if outcome.drafted == 0:
+        return threshold, rate
+    share = outcome.accepted / outcome.drafted
+    rate = params.beta1 * rate + (1.0 - params.beta1) * share
+    if rate < params.target:
+        wanted = threshold + params.epsilon
+    elif params.rests and outcome.drafted == params.max_draft:
+        return threshold, rate
+    else:
+        wanted = threshold - params.epsilon
+    return params.beta2 * threshold + (1.0 - params.beta2) * wanted, rate
+
+
+def check_feedback(policy: Any) -> None:
+    """Refuse numbers with which `update` would not be what it is meant to be."""
+    for name in ("threshold", "target", "beta1", "beta2"):
+        check_real(policy, name, 0, 1)
+    check_real(policy, "epsilon", 0)
+
+
+@register
+@dataclass(frozen=True)
+class DraftVerify(NumericPolicy):
+    """Stop if the draft's probability of the drafted token is below th, which adapts.
+
+    After a step r = beta1·r + (1 - beta1)·(a/γ); then th' = th + epsilon if r < target, else
+    th - epsilon, and th = beta2·th + (1 - beta2)·th'. Where r >= target and γ = max_draft, th
+    stays: a lower one could not have drafted more.
+
+    The probability is the one that the draft sampled with; where the draft takes its likeliest
+    token, the one at temperature 1.
+
+    Tripping token: kept. Score: of the distribution the token was drawn from, no lag. State: th,
+    and r from 0, until the sequence ends; an empty draft changes neither. Feedback: γ is the
+    actual number of drafted tokens, also where the budget or an EOS cut the draft.
+    Source: the public code of Zhang et al. 2024, "Draft & Verify" (self-speculative decoding),
+    `decoding.py`, whose thresholds start at 0.8 (greedy) and 0.5 (sampled). It compares the
+    probability at temperature 1 under sampling too.
+
+    Attributes:
+        threshold: th of a sequence's first step, in [0, 1].
+        target: acceptance rate that th steers to, in [0, 1].
+        beta1: weight of the old r, in [0, 1].
+        beta2: weight of the old th, in [0, 1].
+        epsilon: how far th' is from th, >= 0.
+        max_draft: see `Policy`; 8 as in the public code.
+
+    Raises:
+        PolicyError: an argument is out of range.
+    """
+
+    threshold: float = 0.6
+    target: float = 0.9
+    beta1: float = 0.5
+    beta2: float = 0.9
+    epsilon: float = 0.01
+    max_draft: int = 8
+
+    name = "draft_verify"
+    slots = Slots(begin=begin, trips=trips, update=update)
+
+    def __post_init__(self) -> None:
+        check_feedback(self)
+        check_whole(self, "max_draft", 0)
+
+    @cached_property
+    def params(self) -> DraftVerifyParams:
+        """See `NumericPolicy`."""
+        return DraftVerifyParams(
+            float(self.threshold),
+            float(self.target),
+            float(self.beta1),
+            float(self.beta2),
+            float(self.epsilon),
+            True,
+            self.max_draft,
+        )
+
+    def columns(self, sampler: Sampler) -> tuple[str, ...]:
+        """See `Policy`."""
+        return ("draft_prob_raw" if sampler.q_temperature == 0 else "draft_prob",)

@@ -1,0 +1,102 @@
+"""Draft and target at work at the same time (PEARL)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from simkit.errors import PolicyError
+from simkit.policies.base import MAX_DRAFT, Parallel, Setting, check_whole
+from simkit.policies.registry import register
+from simkit.specs import render
+from traces.sampler import Sampler
+
+
+@register
+@dataclass(frozen=True)
+class PEARL(Parallel):
+    """Draft the next tokens while the target checks the last ones.
+
+    Pre-verify: while x₁…x_γ are drafted, the target checks x₁. Rejected: its correction is emitted,
+    the draft is thrown away. Accepted: x₁ is emitted, x₁…x_γ are pending. Post-verify: the target's
+    pass over the pending x₁…x_γ checks x₂…x_{γ+1}, where x_{γ+1} is the first token drafted
+    meanwhile. All accepted: they are emitted, without a bonus token, and the γ new tokens are
+    pending; else the accepted part and the correction are emitted, back to pre-verify.
+
+    Drafting ends at the budget and after a drafted EOS. Where nothing is drafted meanwhile, the
+    target's pass checks x₂…x_γ, and gives a bonus token behind them.
+
+    Tripping token: none. Score: none. State: the pending draft, per sequence. Feedback: which
+    strategy comes next.
+    Source: PEARL (Liu et al. 2025) sections 3.2-3.4 and appendix B, whose step 6 settles the
+    indices of Algorithm 2; the ablations are those of Table 4.
+
+    Attributes:
+        window: γ, 1 to max_draft; None means the ratio c = T_target(1) / T_draft(1) at the trace's
+            mean context, rounded, and cut to that range (section 4.4.1).
+        pre_verify: without it, where nothing is pending the draft runs alone, then the target
+            checks x₁…x_{γ+1} while drafting goes on.
+        post_verify: without it, the target checks x₂…x_γ of a pending draft while the draft idles,
+            and gives a bonus token. Without both it is `fixed(γ)`.
+        colocated: both models share a device, so that their times add (appendix G).
+        max_draft: see `Policy`.
+
+    Raises:
+        PolicyError: an argument is out of range.
+    """
+
+    window: int | None = None
+    pre_verify: bool = True
+    post_verify: bool = True
+    colocated: bool = False
+    max_draft: int = MAX_DRAFT
+
+    name = "pearl"
+
+    def __post_init__(self) -> None:
+        check_whole(self, "max_draft", 1)
+        for flag in ("pre_verify", "post_verify", "colocated"):
+            if not isinstance(getattr(self, flag), bool):
+                raise PolicyError(f"pearl: {flag} must be true or false")
+        if self.window is not None:
+            check_whole(self, "window", 1)
+            if self.window > self.max_draft:
+                raise PolicyError(
+                    f"pearl: window {self.window} is above max_draft {self.max_draft};"
+                    f" write pearl({self.window}, max_draft={self.window})"
+                )
+
+    def columns(self, sampler: Sampler) -> tuple[str, ...]:
+        """See `Policy`."""
+        return ()
+
+    def bind(self, setting: Setting) -> PEARL:
+        """With a window.
+
+        Raises:
+            PolicyError: it follows from the times, and there is no cost.
+        """
+        if self.window is not None:
+            return self
+        times = setting.costs(str(self)).times
+        context = _mean_context(setting)
+        draft_s, target_s = times.draft(context)[0], times.decode(context)[0]
+        ratio = target_s / draft_s if draft_s > 0 else np.inf
+        return replace(self, window=int(np.clip(np.round(ratio), 1, self.max_draft)))
+
+    def __str__(self) -> str:
+        """The canonical spec: the arguments that differ from their defaults."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        return render(
+            self.name,
+            [],
+            {f.name: given[f.name] for f in fields(self) if given[f.name] != f.default},
+        )
+
+
+def _mean_context(setting: Setting) -> np.ndarray:
+    """Known tokens before an output token, the mean over the trace, int64 (1,)."""
+    layout = setting.layout
+    positions = layout.n_output * (layout.n_prompt + (layout.n_output - 1) / 2)
+    return np.array([round(positions.sum() / max(1, layout.n_output.sum()))])

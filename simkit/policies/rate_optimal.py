@@ -1,0 +1,206 @@
+"""Draft on while a token more is worth its time at the rate that the rule itself attains."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from simkit.errors import PolicyError
+from simkit.policies.base import (
+    MAX_DRAFT,
+    NumericPolicy,
+    Outcome,
+    Row,
+    Setting,
+    Slots,
+    State,
+    check_whole,
+)
+from simkit.policies.calibration import calibrate, place
+from simkit.policies.oracle import Oracle
+from simkit.policies.registry import register
+from traces.sampler import Sampler
+from traces.schema import DRAFT_STATISTICS
+
+if TYPE_CHECKING:
+    from simkit.simulator.charge import Charge
+
+CELLS = 2**22  # of the price table; a larger one keeps only some contexts
+ROUNDS = 20
+TOLERANCE = 1e-9
+
+
+class RateOptimalParams(NamedTuple):
+    """See `RateOptimal` and `Calibration`.
+
+    Attributes:
+        fold: (S,) int64.
+        context: (S,) int64, known tokens before each sequence's first step.
+        edges: (B - 1,) float64.
+        first: (F,) float64.
+        accept: (F, B) float64.
+        following: (F, B) float64.
+        price: (C, K + 1) float64, seconds that draft token k + 1 adds to a step at the contexts
+            from c << shift on; infinite for the last k, after which no draft goes on.
+        shift: of contexts; 0 unless the table would be too large.
+        rate: λ, tokens a second.
+        max_draft: see `Policy`.
+    """
+
+    fold: np.ndarray
+    context: np.ndarray
+    edges: np.ndarray
+    first: np.ndarray
+    accept: np.ndarray
+    following: np.ndarray
+    price: np.ndarray
+    shift: int
+    rate: float
+    max_draft: int
+
+
+def begin(params: Any, sequence: int) -> State:
+    """The state is the fold, the context of the step, and the product so far."""
+    return int(params.fold[sequence]), int(params.context[sequence]), 1.0
+
+
+def limit(params: Any, state: State, ahead: int) -> int:
+    """No draft if its first token is not worth its price."""
+    price = params.price[state[1] >> params.shift, 0]
+    return params.max_draft if params.first[state[0]] >= params.rate * price else 0
+
+
+def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
+    """Whether the next token is not worth its price."""
+    fold, context, product = state
+    k = place(params.edges, row[0])
+    product = product * float(params.accept[fold, k])
+    gain = product * params.following[fold, k]
+    price = params.price[context >> params.shift, depth]
+    return not gain >= params.rate * price, (fold, context, product)
+
+
+def update(params: Any, state: State, outcome: Outcome) -> State:
+    """The next step's context, and a new product."""
+    return state[0], state[1] + outcome.accepted + 1, 1.0
+
+
+@register
+@dataclass(frozen=True)
+class RateOptimal(NumericPolicy):
+    """Draft one more while S_k * â_{k+1} >= λ* * (its draft + verify + policy seconds).
+
+    S_k is the product of the calibrated acceptance probabilities of the k tokens drafted so far,
+    so the left side is the chance that token k + 1 adds a token to the output. λ* is the rate, in
+    tokens a second of steps (prefill left out: no draft length changes it), that this very rule
+    attains on the trace: a fixed point, by Dinkelbach's iteration from the rate of `oracle`.
+
+    What token k + 1 will score is not known before it is drafted. So â_{k+1} is forecast from
+    token k's score, P(the next is accepted | this one is, its score), and for k = 0 it is the
+    mean acceptance of a first token: nothing but what the drafter has seen. Both, and the
+    calibration, are isotonic fits to the prompts outside the sequence's own fold, see
+    `Calibration`. The prices are those at the step's own context.
+
+    No oracle: a step looks at no future. But it is fitted to the trace that it is replayed on,
+    scores out of fold and λ* on all of it, so it bounds what a threshold on this score can do
+    rather than promising it.
+
+    Tripping token: kept. Score: of the token itself, no lag. State: the product, reset each step;
+    the context. Feedback: none, but for where the step starts.
+    Source: ours. SpecDec++ (Theorem 1) proves that a threshold on the chance of a rejection so
+    far is optimal.
+
+    Attributes:
+        score: a statistic of the draft, or "score:NAME" for the scores of a head.
+        folds: into which the prompts are dealt, >= 2.
+        max_draft: see `Policy`.
+
+    Raises:
+        PolicyError: an argument is out of range; or there is no cost.
+    """
+
+    score: str = "draft_prob_raw"
+    folds: int = 5
+    max_draft: int = MAX_DRAFT
+
+    name = "rate_optimal"
+    slots = Slots(begin=begin, limit=limit, trips=trips, update=update)
+
+    def __post_init__(self) -> None:
+        check_whole(self, "folds", 2)
+        check_whole(self, "max_draft", 0)
+        head = str(self.score).removeprefix("score:")
+        if head != self.score:
+            object.__setattr__(self, "head", head)
+        elif self.score not in DRAFT_STATISTICS:
+            known = ", ".join(DRAFT_STATISTICS)
+            raise PolicyError(f"{self.name}: score must be score:NAME or one of {known}")
+
+    def bind(self, setting: Setting) -> RateOptimal:
+        """See `Policy`."""
+        charge, layout = setting.costs(self.name), setting.layout
+        fit = calibrate(layout, self.score, self.folds, seed=0)
+        price, shift = self._price(charge, layout.trace.max_new_tokens)
+        context = layout.n_prompt + setting.first - 1
+        arrays = (fit.fold, context, fit.edges, fit.first, fit.accept, fit.following, price)
+        for array in arrays:
+            array.flags.writeable = False
+        rate = _attained(Oracle(max_draft=self.max_draft), setting)
+        best = self._with(RateOptimalParams(*arrays, shift, rate, self.max_draft))
+        most, seen = -math.inf, set()
+        for _ in range(ROUNDS):
+            tried = self._with(best.params._replace(rate=rate))
+            found = _attained(tried, setting)
+            if found > most:
+                best, most = tried, found
+            if abs(found - rate) <= TOLERANCE * rate or found in seen:
+                break
+            seen.add(found)
+            rate = found
+        return best
+
+    @cached_property
+    def params(self) -> RateOptimalParams:
+        """See `NumericPolicy`; `bind` sets them."""
+        raise PolicyError(f"{self.name} must be fitted to a trace and a cost: replay it")
+
+    def columns(self, sampler: Sampler) -> tuple[str, ...]:
+        """See `Policy`."""
+        return (self.score,)
+
+    def _with(self, params: RateOptimalParams) -> RateOptimal:
+        bound = replace(self)
+        vars(bound)["params"] = params
+        return bound
+
+    def _price(self, charge: Charge, max_new_tokens: int) -> tuple[np.ndarray, int]:
+        """The price table, and the shift of its contexts."""
+        times, end = charge.times, len(charge.contexts)
+        longest = min(self.max_draft, max_new_tokens - 1)
+        shift = max(0, math.ceil(math.log2(end * (longest + 1) / CELLS)))
+        contexts = charge.contexts[:: 1 << shift, None]
+        verify_s = np.asarray(times.verify(np.arange(longest + 1) + 1, contexts), np.float64)
+        at = np.minimum(contexts + np.arange(longest), end - 1)  # the rest is out of reach
+        draft_s = charge.draft_sum[at + 1] - charge.draft_sum[at]
+        call_s = times.policy(self.name) + (times.head(self.head) if self.head else 0.0)
+        price = draft_s + np.diff(verify_s, axis=1) + call_s
+        return np.hstack([price, np.full((len(contexts), 1), np.inf)]), shift
+
+
+def _attained(policy: NumericPolicy, setting: Setting) -> float:
+    """Tokens a second of steps; 0 if steps take no time, which makes every token worth its price.
+
+    Every rule emits the same tokens, so the rate is highest where the time is shortest.
+    """
+    from simkit.simulator.run import total  # the simulator imports policies
+
+    layout, charge, first = setting
+    _, seconds = total(policy, layout, charge, first)
+    assert seconds is not None
+    parts = ("draft_s", "verify_s", "policy_s", "overhead_s")
+    spent_s = sum(float(seconds[part].sum()) for part in parts)
+    return float((layout.n_output - first + 1).sum()) / spent_s if spent_s > 0 else 0.0

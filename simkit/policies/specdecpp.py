@@ -1,0 +1,102 @@
+"""Stop where a head expects a rejection by now (SpecDec++)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from simkit.errors import PolicyError
+from simkit.policies.base import (
+    NumericPolicy,
+    Outcome,
+    Row,
+    Slots,
+    State,
+    check_real,
+    check_whole,
+    score_column,
+    settle_head,
+)
+from simkit.policies.registry import register
+from traces.sampler import Sampler
+
+
+class SpecDecPPParams(NamedTuple):
+    """See `SpecDecPP`."""
+
+    threshold: float
+    min_draft: int
+    lagging: bool
+    max_draft: int
+
+
+def begin(params: Any, sequence: int) -> State:
+    """The state is the predicted probability that all tokens so far are accepted."""
+    return (1.0,)
+
+
+def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
+    """Whether a rejection is likelier than the threshold; `lagging` leaves this token out."""
+    product = state[0] * row[0]
+    known = state[0] if params.lagging else product
+    return depth >= params.min_draft and 1.0 - known > params.threshold, (product,)
+
+
+def update(params: Any, state: State, outcome: Outcome) -> State:
+    """The next draft starts anew."""
+    return (1.0,)
+
+
+@register
+@dataclass(frozen=True)
+class SpecDecPP(NumericPolicy):
+    """Stop after at least min_draft tokens if 1 - Π â > threshold, with â the head's scores.
+
+    Tripping token: kept. Score: of the token itself; with lag=1 of the token before, so that after
+    token j the product runs over tokens 1 to j - 1 and is 1 after the first. State: the product,
+    reset each step. Feedback: none.
+    Source: Huang et al. 2024, "SpecDec++"; threshold 0.3 and 2 to 20 tokens as in its public code,
+    whose head reads the state behind the token before the one just drafted: lag=1.
+
+    Attributes:
+        threshold: in [0, 1].
+        min_draft: tokens that are drafted whatever the head says, 0 to max_draft.
+        max_draft: see `Policy`; 20 as in the public code.
+        lag: 0 or 1.
+        head: whose scores, one for each row, are read; "" means the policy's own name.
+
+    Raises:
+        PolicyError: an argument is out of range.
+    """
+
+    threshold: float = 0.3
+    min_draft: int = 2
+    max_draft: int = 20
+    lag: int = 0
+    head: str = "specdecpp"
+
+    name = "specdecpp"
+    slots = Slots(begin=begin, trips=trips, update=update)
+
+    def __post_init__(self) -> None:
+        check_real(self, "threshold", 0, 1)
+        check_whole(self, "min_draft", 0)
+        check_whole(self, "max_draft", 0)
+        check_whole(self, "lag", 0)
+        settle_head(self)
+        if self.lag > 1:
+            raise PolicyError(f"specdecpp: lag must be 0 or 1, not {self.lag}")
+        if self.min_draft > self.max_draft:
+            raise PolicyError(
+                f"specdecpp: min_draft {self.min_draft} is above max_draft {self.max_draft}"
+            )
+
+    @cached_property
+    def params(self) -> SpecDecPPParams:
+        """See `NumericPolicy`."""
+        return SpecDecPPParams(float(self.threshold), self.min_draft, self.lag == 1, self.max_draft)
+
+    def columns(self, sampler: Sampler) -> tuple[str, ...]:
+        """See `Policy`."""
+        return (score_column(self.head),)

@@ -1,0 +1,108 @@
+"""What a caller may give for a trace, a cost and policies, and what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from simkit import costs
+from simkit.errors import ReplayError
+from simkit.policies import FunctionPolicy, Policy, PolicyError, Setting, from_function
+from simkit.simulator.charge import Charge
+from simkit.simulator.layout import PathLayout
+from traces.schema import DRAFT_STATISTICS
+from traces.trace import Trace, load
+
+AnyTrace = Trace | str | Path
+AnyPolicy = Policy | str | Callable[[int, Any], Any]
+AnyCost = costs.CostModel | str
+
+FIRST = {"draft": 1, "prefill": 2}
+
+T = TypeVar("T")
+
+
+def setting(trace: AnyTrace, cost: AnyCost | None, first_token: str) -> Setting:
+    """The layout and the charge that all policies of a replay share.
+
+    Args:
+        trace: a trace, its folder, or a bundled trace's name.
+        cost: an object, a spec or a file's name; None means the trace's own timings, if any.
+        first_token: "draft" or "prefill".
+
+    Raises:
+        ReplayError: first_token is neither.
+        TraceError: there is no such trace.
+        CostError: the cost cannot be read, or does not fit the trace.
+    """
+    if first_token not in FIRST:
+        raise ReplayError(f"first_token must be draft or prefill, not {first_token!r}")
+    if not isinstance(trace, Trace):
+        trace = load(trace)
+    layout = PathLayout(trace)
+    model = _cost(cost, trace)
+    first = FIRST[first_token]
+    return Setting(layout, Charge(model.times(trace), layout, first) if model else None, first)
+
+
+def listed(given: AnyPolicy | Iterable[AnyPolicy]) -> list[AnyPolicy]:
+    """One policy, or several, as a list."""
+    one = isinstance(given, Policy | str) or callable(given)
+    return [given] if one else list(given)  # type: ignore[arg-type]
+
+
+def policy_of(given: AnyPolicy, read: Callable[[str], T]) -> Policy | T:
+    """A policy from an object or a function; what `read` makes of a text.
+
+    Raises:
+        PolicyError: it is none of these.
+    """
+    if isinstance(given, Policy):
+        return given
+    if isinstance(given, str):
+        return read(given)
+    if callable(given):
+        return from_function(given, DRAFT_STATISTICS)
+    raise PolicyError(f"{given!r} is no policy: give an object, a spec or a function")
+
+
+def distinct(policies: Iterable[Policy]) -> list[Policy]:
+    """The policies under names of their own: equal ones once, functions of one name numbered.
+
+    Raises:
+        ReplayError: two that differ have one name, and are no functions.
+    """
+    named: dict[str, Policy] = {}
+    functions: list[Policy] = []
+    for policy in policies:
+        name = str(policy)
+        if isinstance(policy, FunctionPolicy):
+            if policy in functions:
+                continue
+            functions.append(policy)
+            number = 2
+            while name in named:
+                name, number = f"{policy} ({number})", number + 1
+            policy = replace(policy, label=name)
+        elif name in named and policy != named[name]:
+            raise ReplayError(f"two policies that differ are both called {name}")
+        named.setdefault(name, policy)
+    return list(named.values())
+
+
+def check_confidence(confidence: float) -> None:
+    """Refuse a confidence that is no probability.
+
+    Raises:
+        ReplayError: it is not between 0 and 1.
+    """
+    if not 0 < confidence < 1:
+        raise ReplayError(f"confidence must lie between 0 and 1, not {confidence}")
+
+
+def _cost(given: AnyCost | None, trace: Trace) -> costs.CostModel | None:
+    if given is None:
+        return costs.Measured() if trace.latency() is not None else None
+    return costs.parse(given) if isinstance(given, str) else given

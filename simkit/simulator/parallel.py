@@ -1,0 +1,178 @@
+"""The replay of draft and target at work at the same time (PEARL).
+
+One step is one pass of the target. It takes the last emitted token and the k drafted tokens that
+wait behind it, and so checks those k; if the draft runs meanwhile it checks the first new token
+too, and all accepted, the others of the new ones wait for the next step. Pre-verify is k = 0,
+post-verify is k = γ - 1 (the last emitted token is then x₁ of the pending x₁…x_γ). A draft that
+runs on is the same chain of recorded rows that a draft of any other policy would see, so the steps
+follow from where the path's acceptances and the chains end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simkit.policies import Parallel, PolicyError
+from simkit.policies.pearl import PEARL
+from simkit.simulator.charge import Charge
+from simkit.simulator.kernels import compiled
+from simkit.simulator.layout import PathLayout
+from simkit.simulator.steps import Steps
+
+
+@dataclass(frozen=True, eq=False)
+class ParallelSteps(Steps):
+    """Steps of one target pass each.
+
+    `drafted` counts all draft passes of a step, those of tokens thrown away too; `proposed` the
+    tokens that the target checked, of which `accepted` were accepted. A target pass takes
+    1 + k tokens, see `waiting`.
+
+    Attributes:
+        alone: int32, draft passes before the target's pass; the other draft passes run during it.
+    """
+
+    alone: np.ndarray
+
+    @property
+    def meanwhile(self) -> np.ndarray:
+        """Draft passes that ran during the target's pass, int32."""
+        return self.drafted - self.alone
+
+    @property
+    def waiting(self) -> np.ndarray:
+        """K, the drafted tokens that the target's pass took, int32; the last emitted one apart."""
+        return self.proposed - (self.meanwhile > 0)
+
+
+def walk(policy: Parallel, layout: PathLayout, first: int) -> ParallelSteps:
+    """Replay a policy step by step.
+
+    Args:
+        policy: as `bind` gave it.
+        layout: of the trace.
+        first: position of each sequence's first step: 1, or 2 if the prefill emits a token.
+
+    Raises:
+        ReplayError: more would be drafted than was recorded.
+        PolicyError: it has no window.
+    """
+    assert isinstance(policy, PEARL)
+    if policy.window is None:
+        raise PolicyError(f"{policy} needs times to choose its window: give one, or a cost")
+    counts = np.empty((5, len(layout.ahead)), np.int32)
+    ends = np.zeros(len(layout.offsets), np.int64)
+    tail = np.diff(layout.branch)
+    found = _walk(
+        layout.offsets,
+        layout.ahead,
+        np.where(layout.cut, -1 - tail, tail),
+        layout.trace.max_new_tokens,
+        (policy.window, policy.pre_verify, policy.post_verify),
+        first,
+        counts,
+        ends,
+    )
+    if found[0] >= 0:
+        raise layout.outrun(*found)
+    drafted, proposed, accepted, emitted, alone = counts[:, : ends[-1]]
+    return ParallelSteps(ends, drafted, proposed, accepted, emitted, first, alone)
+
+
+def seconds(policy: Parallel, steps: ParallelSteps, charge: Charge) -> dict[str, np.ndarray]:
+    """The parts and the baseline of each step, in seconds; the parts sum to the step's time.
+
+    A step takes max(T_draft of the passes meanwhile, T_verify(1 + k)) + communication; verify_s is
+    the whole of T_verify, draft_s what the draft adds to it, the passes alone included. Draft and
+    target communicate in every step, unless they never run at the same time at all.
+    """
+    assert isinstance(policy, PEARL)
+    context = charge.context(steps)
+    verify_s = charge.verify(steps.waiting + 1, context)
+    meanwhile_s = charge.drafts(context + steps.waiting, steps.meanwhile)
+    if not policy.colocated:
+        meanwhile_s = np.maximum(meanwhile_s - verify_s, 0.0)
+    parts = charge.common(steps)
+    if policy.pre_verify or policy.post_verify:
+        parts["overhead_s"] = parts["overhead_s"] + charge.communication_s
+    return {
+        **parts,
+        "draft_s": charge.drafts(context, steps.alone) + meanwhile_s,
+        "verify_s": verify_s,
+        "policy_s": np.zeros(len(steps)),
+    }
+
+
+def model_runs(steps: ParallelSteps) -> tuple[int, int]:
+    """Passes of the draft and of the target, prefills apart (PEARL Table 11)."""
+    return int(steps.drafted.sum()), len(steps)
+
+
+def mean_accepted(steps: Steps) -> float:
+    """MAT: draft tokens accepted between two rejections, the mean over all such runs.
+
+    A run begins at a sequence's first step or behind a rejection, and ends at the next rejection or
+    at the output's end; a rejection right away makes a run of none, an output that ends with a
+    rejection adds none behind it. Bonus tokens count as no draft tokens and end no run. This is
+    PEARL's MAT; for vanilla speculative decoding Table 7 prints tokens per step instead.
+
+    Returns:
+        NaN if there are no steps.
+    """
+    rejected = steps.accepted < steps.proposed
+    last = np.zeros(len(steps), bool)
+    last[steps.offsets[1:][steps.counts > 0] - 1] = True
+    runs = np.count_nonzero(rejected | last)
+    return float(steps.accepted.sum() / runs) if runs else float("nan")
+
+
+@compiled
+def _walk(
+    offsets: np.ndarray,
+    ahead: np.ndarray,
+    tail: np.ndarray,
+    max_new_tokens: int,
+    rule: tuple[int, bool, bool],
+    first: int,
+    counts: np.ndarray,
+    ends: np.ndarray,
+) -> tuple[int, int, int]:
+    """Fill in all steps; returns (-1, 0, 0), or the sequence, start and depth not recorded.
+
+    `tail` is the rows of each row's branch; -1 - rows if it was cut at Γ.
+    """
+    window, pre_verify, post_verify = rule
+    count = 0
+    for s in range(len(offsets) - 1):
+        end = offsets[s + 1]
+        row = offsets[s] + first - 1
+        pending = 0  # the last emitted token and the tokens that wait behind it, if any was drafted
+        while row < end:
+            position = row - offsets[s] + 1
+            m = row + ahead[row]
+            behind = tail[m] if m < end else 0
+            chain = m - row + (1 + max(behind, -1 - behind) if m < end else 0)
+            room = min(chain, max_new_tokens - position)
+            alone = window if pending == 0 and not pre_verify else 0
+            waiting = alone if pending == 0 else pending - 1
+            meanwhile = window if post_verify or (pre_verify and pending == 0) else 0
+            if behind < 0 and waiting + meanwhile > room:
+                return s, position, chain + 1
+            alone, waiting = min(alone, room), min(waiting, room)
+            meanwhile = min(meanwhile, room - waiting)
+            checked = waiting + (1 if meanwhile > 0 else 0)
+            accepted = min(checked, ahead[row])
+            whole = meanwhile > 0 and accepted == checked
+            emitted = accepted if whole else min(accepted + 1, end - row)
+            pending = meanwhile if whole else 0
+            counts[0, count] = alone + meanwhile
+            counts[1, count] = checked
+            counts[2, count] = accepted
+            counts[3, count] = emitted
+            counts[4, count] = alone
+            count += 1
+            row += emitted
+        ends[s + 1] = count
+    return -1, 0, 0

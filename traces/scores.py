@@ -1,0 +1,191 @@
+"""A head's predicted acceptance of every draft token: `scores/NAME.parquet`.
+
+A head that looks at one token's state gives one score a row. A head that looks at the depth inside
+the draft, or at where the draft began, gives one for each (start, depth).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from traces.errors import TraceError
+from traces.trace import Trace
+from traces.writer import add_file
+
+_FACTS = b"simkit"  # where the table's metadata holds what it was made from, as JSON
+
+
+@dataclass(frozen=True, eq=False)
+class RowScores:
+    """One score for each row.
+
+    Attributes:
+        path: (n_positions,) float32, of the on-path rows.
+        branches: (n_branch_rows,) float32, of the branch rows.
+    """
+
+    path: np.ndarray
+    branches: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class StartScores:
+    """One score for each token of the draft from each start.
+
+    Attributes:
+        values: (n_positions, D) float32; row r belongs to the draft that starts at on-path row r,
+            column j - 1 to its token of depth j. NaN where no token was recorded, or none scored.
+    """
+
+    values: np.ndarray
+
+
+Scores = RowScores | StartScores
+
+
+def file_name(name: str) -> str:
+    """Where a trace keeps the scores of that name."""
+    return f"scores/{name}.parquet"
+
+
+def facts(trace: Trace, name: str) -> dict[str, Any] | None:
+    """What the scores of that name were made from; None where the trace has none."""
+    table = trace.extra(file_name(name))
+    return None if table is None else _facts(table)
+
+
+def load(trace: Trace, name: str) -> Scores:
+    """Read scores.
+
+    Raises:
+        TraceError: there are none of that name, they belong to another trace, a row has none, or
+            one is not a number.
+    """
+    table = trace.extra(file_name(name))
+    where = f"{trace.path or 'the trace'}: scores of {name}"
+    if table is None:
+        raise TraceError(f"{where} are missing; write them with simkit score")
+    if _facts(table).get("trace") != trace.hash:
+        raise TraceError(f"{where} belong to another trace; write them again with simkit score")
+    wanted = {"sequence", "depth", "score"}
+    if not wanted < set(table.column_names):
+        raise TraceError(f"{where} need the columns sequence, position or start, depth, score")
+    try:
+        score = table["score"].to_numpy().astype(np.float32)
+        if not np.isfinite(score).all():
+            raise TraceError(f"{where} hold a value that is no number")
+        return (
+            _by_row(trace, table, score)
+            if "position" in table.column_names
+            else _by_start(trace, table, score)
+        )
+    except (ValueError, IndexError):
+        raise TraceError(f"{where} do not fit the trace's rows") from None
+
+
+def save(folder: str | Path, trace: Trace, name: str, scores: Scores, head: Mapping) -> None:
+    """Write scores as float16 beside the trace that they belong to.
+
+    Args:
+        folder: of the trace.
+        trace: the one in that folder.
+        name: of the scores.
+        scores: all of them.
+        head: facts about the head that gave them, for JSON.
+
+    Raises:
+        TraceError: the trace is unfinished, or cannot be written.
+    """
+    add_file(folder, file_name(name), to_table(trace, scores, head))
+
+
+def attach(trace: Trace, name: str, scores: Scores) -> Trace:
+    """The same trace with scores, in memory."""
+    return Trace(trace.manifest, _With(trace, file_name(name), to_table(trace, scores)), trace.path)
+
+
+def to_table(trace: Trace, scores: Scores, head: Mapping[str, Any] | None = None) -> pa.Table:
+    """Scores as a table, rounded to float16."""
+    if isinstance(scores, RowScores):
+        columns = {name: _joined(trace, name) for name in ("sequence", "position", "depth")}
+        score = np.concatenate([scores.path, scores.branches])
+    else:
+        row, depth = np.nonzero(~np.isnan(scores.values))
+        columns = {
+            "sequence": trace.positions("sequence")[row],
+            "start": trace.positions("position")[row],
+            "depth": (depth + 1).astype(np.int32),
+        }
+        score = scores.values[row, depth]
+    table = pa.table({**columns, "score": score.astype(np.float16)})
+    made_from = {"trace": trace.hash, "head": dict(head or {})}
+    return table.replace_schema_metadata({_FACTS: json.dumps(made_from, sort_keys=True)})
+
+
+def _facts(table: pa.Table) -> dict[str, Any]:
+    try:
+        return json.loads((table.schema.metadata or {})[_FACTS])
+    except (KeyError, ValueError):
+        return {}
+
+
+def _joined(trace: Trace, key: str) -> np.ndarray:
+    """A key of all rows, branches behind the path."""
+    path = np.zeros(trace.n_positions, np.int32) if key == "depth" else trace.positions(key)
+    return np.concatenate([path, trace.branches(key)]) if trace.n_branch_rows else path
+
+
+def _by_row(trace: Trace, table: pa.Table, score: np.ndarray) -> RowScores:
+    n = trace.n_positions
+    if len(score) != n + trace.n_branch_rows:
+        raise ValueError
+    for key in ("sequence", "position", "depth"):
+        if not np.array_equal(table[key].to_numpy(), _joined(trace, key)):
+            raise ValueError
+    return RowScores(_read_only(score[:n]), _read_only(score[n:]))
+
+
+def _by_start(trace: Trace, table: pa.Table, score: np.ndarray) -> StartScores:
+    sequence, start, depth = (table[key].to_numpy() for key in ("sequence", "start", "depth"))
+    numbers = trace.sequences["sequence"].to_numpy()
+    index = np.searchsorted(numbers, sequence)
+    if not np.array_equal(numbers[index], sequence) or np.any(start < 1) or np.any(depth < 1):
+        raise ValueError
+    if np.any(start > np.diff(trace.position_offsets)[index]):
+        raise ValueError
+    values = np.full((trace.n_positions, int(depth.max(initial=1))), np.nan, np.float32)
+    values[trace.position_offsets[index] + start - 1, depth - 1] = score
+    return StartScores(_read_only(values))
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+class _With:
+    """A trace's source with one more table."""
+
+    def __init__(self, trace: Trace, name: str, table: pa.Table) -> None:
+        self._trace = trace
+        self._name = name
+        self._table = table
+        self.columns = trace._source.columns
+        self.read = trace._source.read
+        self.rows = trace._source.rows
+
+    def sequences(self) -> pa.Table:
+        return self._trace.sequences
+
+    def extra(self, name: str) -> pa.Table | None:
+        return self._table if name == self._name else self._trace.extra(name)
+
+    def hash(self) -> str:
+        return self._trace.hash
