@@ -125,12 +125,15 @@ def main() -> int:
 
 def _start(
     pool: ProcessPoolExecutor, where: Where, arm: Arm, plan: Plan, options: argparse.Namespace
-) -> dict[str, Future]:
+) -> tuple[Trace, dict[str, Future]]:
+    """Record, then let every policy decode at the same time."""
     plan = replace(plan, sampler=arm.sampler)
-    futures = {"trace": pool.submit(_record, where, arm, plan)}
-    for spec in _specs(options.policy, arm):
-        futures[spec] = pool.submit(_decode, where, arm, plan, spec, options.first_token)
-    return futures
+    trace = pool.submit(_record, where, arm, plan).result()
+    futures = {
+        spec: pool.submit(_decode, where, arm, plan, policy, options.first_token)
+        for spec, policy in _specs(options.policy, arm, trace, options.first_token)
+    }
+    return trace, futures
 
 
 def _specs(asked: list[str], arm: Arm) -> Iterator[str]:

@@ -15,3 +15,7 @@ class CostError(UserError):
 
 class ReplayError(UserError):
     """A trace cannot be replayed as asked."""
+
+
+class HeadError(UserError):
+    """A learned head's file is wrong, or it does not fit the trace."""

@@ -20,6 +20,7 @@ Value = int | float | bool | str
 _SPEC = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _ITEM = re.compile(r"\s*(?:([A-Za-z_]\w*)\s*=)?\s*('[^']*'|\"[^\"]*\"|[^\s,'\"=()]+)\s*(,|$)")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_LARGEST = Decimal(10) ** 12  # in a range: its numbers, 28 digits inside, can still be told apart
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,14 @@ class Range:
     step: Decimal
     text: str
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many numbers it holds."""
         return int((self.last - self.first) / self.step) + 1
 
     def values(self) -> list[int] | list[float]:
         """The numbers, computed in decimal: 0.1:0.3:0.1 holds 0.3 itself."""
-        numbers = [self.first + k * self.step for k in range(len(self))]
+        numbers = [self.first + k * self.step for k in range(self.count)]
         return [int(x) for x in numbers] if _whole(self.text) else [float(x) for x in numbers]
 
     def __str__(self) -> str:
@@ -117,13 +120,23 @@ def _value(text: str, spec: str, error: type[UserError]) -> Value | Range:
         return int(text) if _whole(text) else float(text)
     parts = text.split(":")
     if len(parts) in (2, 3) and all(_NUMBER.fullmatch(part) for part in parts):
-        first, last, step = (Decimal(p) for p in [*parts, "1"][:3])
-        if step <= 0 or last < first:
-            raise error(f"{spec}: the range {text} is empty; write first:last:step, step > 0")
-        return Range(first, last, step, text)
+        return _range(text, [*parts, "1"][:3], spec, error)
     if re.fullmatch(r"[A-Za-z_][\w.\-/]*", text):
         return text
     raise error(f"{spec}: cannot read the value {text!r}")
+
+
+def _range(text: str, parts: list[str], spec: str, error: type[UserError]) -> Range:
+    far = f"{spec}: the range {text} holds numbers that are too large or too close"
+    try:
+        first, last, step = (Decimal(part) for part in parts)
+        if max(map(abs, (first, last, step))) > _LARGEST or 0 < step < 1 / _LARGEST:
+            raise error(far)
+    except ArithmeticError:
+        raise error(far) from None
+    if step <= 0 or last < first:
+        raise error(f"{spec}: the range {text} is empty; write first:last:step, step > 0")
+    return Range(first, last, step, text)
 
 
 def _whole(text: str) -> bool:

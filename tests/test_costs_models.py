@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from replay_traces import build
 
@@ -135,12 +136,26 @@ def test_measured_constants():
         ("overhead", 0, 0, 0.25),
         ("overhead:baseline", 0, 0, 0.125),
         ("policy:svip", 0, 0, 0.5),
+        *(("head:pacer", 4, c, s) for c, s in ((10, 0.5), (20, 0.75), (30, 9.0))),
+        ("resample", 1, 0, 0.0625),
+        ("communication", 0, 0, 0.03125),
         ("control:target", 1, 10, 9.0),
     )
     assert (times.overhead(), times.baseline_overhead()) == (0.25, 0.125)
     assert (times.policy("svip"), times.policy("fixed")) == (0.5, 0.0)
+    assert (times.head("pacer"), times.head("specdecpp")) == (0.75, 0.0)
+    assert (times.resample(), times.communication()) == (0.0625, 0.03125)
     plain = measured(*BASE)
     assert (plain.overhead(), plain.baseline_overhead(), plain.policy("svip")) == (0.0, 0.0, 0.0)
+    assert (plain.head("pacer"), plain.resample(), plain.communication()) == (0.0, 0.0, 0.0)
+
+
+def test_linear_constants():
+    times = Linear(
+        draft_s=0.0, target_s=1.0, policy_s=0.5, head_s=0.25, resample_s=0.125, communication_s=2
+    )
+    assert (times.policy("svip"), times.head("pacer")) == (0.5, 0.25)
+    assert (times.resample(), times.communication()) == (0.125, 2)
 
 
 def test_measured_chooses_an_engine():
@@ -183,7 +198,7 @@ def test_measured_needs_samples():
 
 
 def test_specs():
-    assert costs.names() == ["linear", "measured"]
+    assert costs.names() == ["linear", "measured", "roofline"]
     assert costs.parse("measured") == Measured()
     assert costs.parse("measured(engine=compiled)") == Measured(engine="compiled")
     assert costs.parse(LINEAR) == Linear(draft_s=0.002, target_s=0.03)
@@ -197,7 +212,11 @@ def test_specs():
         ("linear(0.1, 0.2)", "arguments need their names"),
         ("linear(draft_s=1:2, target_s=1)", "1:2 is a range"),
         ("linear(draft=1, target_s=1)", r"no argument 'draft' \(did you mean draft_s\?\)"),
+        ("linear(draft_s=1, target_s=1, head_s=-1)", "head_s must be a number >= 0, not -1"),
+        ("linear(draft_s=1, target_s=1, resample_s=nan)", "resample_s must be a number >= 0"),
+        ("linear(draft_s=1, target_s=1, communication_s=true)", "communication_s must be"),
         ("nowhere.json", "nowhere.json: No such file"),
+        ("traces/nowhere.csv", "a cost is a name, or a .json, .toml or .parquet file"),
     ],
 )
 def test_bad_specs_are_refused_in_one_line(text, message):
@@ -224,6 +243,38 @@ def test_files(tmp_path):
     }.items():
         with pytest.raises(CostError, match=f"{name}: .*{message}"):
             costs.parse(str(tmp_path / name))
+
+
+def test_a_parquet_file_is_measured(tmp_path):
+    trace = build([[(1, 1)]], t_max=1, max_draft=1)  # has no samples of its own
+    file = tmp_path / "samples.parquet"
+    pq.write_table(samples(*BASE), file)
+    assert costs.parse(str(file)) == Measured(file=str(file))
+    given = costs.parse(f'measured(file="{file}", engine=eager)').times(trace)
+    assert given.decode(np.array([10])) == pytest.approx([0.01])
+
+
+def test_bad_parquet_files(tmp_path):
+    trace = build([[(1, 1)]], t_max=1, max_draft=1)
+    file = tmp_path / "samples.parquet"
+
+    def refused(message):
+        with pytest.raises(CostError, match=message) as caught:
+            costs.parse(str(file)).times(trace)
+        assert str(caught.value).startswith(f"{file}: ")
+        assert str(caught.value).count(str(file)) == 1
+        assert "\n" not in str(caught.value)
+
+    refused("No such file")
+    file.write_text("nothing of the kind")
+    refused("no table of timing samples: ")
+    pq.write_table(samples(*BASE).drop_columns("engine"), file)
+    refused("no table of timing samples: column engine is missing")
+    pq.write_table(samples(*BASE[:1]), file)
+    refused("no samples of target passes with context")
+    file.unlink()
+    file.mkdir()
+    refused("Is a directory")
 
 
 def test_a_name_is_registered_once():

@@ -11,8 +11,19 @@ import numpy as np
 import pytest
 import torch
 from models import CONFIGS, EOS, tiny_pair, tiny_prompts
+from replay_traces import SEQUENTIAL
 
-from benchmarks.recorded import decoded, record, replayed, walked
+from benchmarks.recorded import (
+    decoded,
+    fitted,
+    fresh_heads,
+    record,
+    record_shards,
+    replayed,
+    trace_of,
+    walked,
+    with_scores,
+)
 from simkit import policies
 from traces import Sampler
 from traces.record.pair import load_pair
@@ -33,6 +44,15 @@ MORE_SPECS = (  # beyond the defaults of every registered policy
     "heuristic(initial=5, feedback=nominal)",
     "confidence(threshold=0.15)",
     "svip(h=1.2)",
+    "adaedl(threshold=0.1, target=0.5, epsilon=0.2)",
+    "draft_verify(threshold=0.3, target=0.5, epsilon=0.2)",
+    "cumulative_confidence(threshold=0.1, keep=False)",
+    "llamacpp(p_min=0.3, n_min=2)",
+    "specdecpp(threshold=0.6, lag=1)",
+    "acceptance_head(h=0.6, max_draft=9)",
+    "acceptance_head(h=cost, max_draft=9)",
+    "pacer(block=2, threshold=0.6, carry_threshold=True)",
+    "pacer(block=3, threshold=0.5, criterion=any)",
 )
 T_MAX = 16
 EOS_IDS = (EOS, 1, 2)  # several, so that some outputs end
@@ -48,7 +68,7 @@ def one_thread():
 
 
 def specs():
-    return [f"{name}()" for name in policies.names()] + list(MORE_SPECS)
+    return [*SEQUENTIAL, *MORE_SPECS]
 
 
 def sharp_pair(family, dtype=torch.float64):
@@ -71,8 +91,16 @@ def recorded(family, sampler):
         max_draft=T_MAX,
         eos_token_ids=EOS_IDS,
         batch_size=3,
+        hidden=True,
     )
-    return pair, prompts, plan, record(pair, prompts, plan)
+    columns = record_shards(pair, prompts, plan)
+    return pair, prompts, plan, with_scores(trace_of(columns), columns, heads(family))
+
+
+@cache
+def heads(family):
+    width = sharp_pair(family).draft.config.hidden_size
+    return fresh_heads(width, max_depth=T_MAX)
 
 
 @cache
@@ -89,12 +117,12 @@ def outputs(trace):
     return trace.sequences["output_tokens"].to_pylist()
 
 
-def check(pair, prompts, plan, trace, policy, first_token):
+def check(pair, prompts, plan, trace, policy, first_token, given=None):
     try:
         policy.columns(trace.sampler)
     except policies.PolicyError:
         pytest.skip("the rule does not hold under this sampler")
-    got = decoded(pair, prompts, plan, policy, first_token)
+    got = decoded(pair, prompts, plan, fitted(policy, trace, first_token), first_token, given)
     assert [d.output for d in got] == outputs(trace)
     expected = [[tuple(step) for step in d.steps] for d in got]
     assert replayed(trace, policy, first_token) == expected
@@ -106,14 +134,15 @@ def check(pair, prompts, plan, trace, policy, first_token):
 def test_every_policy(spec, sampler):
     both = sampler in ("greedy", "t1")
     for first_token in ("draft", "prefill") if both else ("prefill",):
-        check(*recorded("llama-gqa", sampler), policies.parse(spec), first_token)
+        given = heads("llama-gqa")
+        check(*recorded("llama-gqa", sampler), policies.parse(spec), first_token, given)
 
 
 @pytest.mark.parametrize("family", sorted(set(CONFIGS) - {"llama-gqa"}))
 @pytest.mark.parametrize("sampler", ["greedy", "t1"])
 def test_every_family(family, sampler):
-    for spec in ("fixed(5)", "svip(h=1.2)"):
-        check(*recorded(family, sampler), policies.parse(spec), "draft")
+    for spec in ("fixed(5)", "svip(h=1.2)", "pacer(block=2, threshold=0.6)"):
+        check(*recorded(family, sampler), policies.parse(spec), "draft", heads(family))
 
 
 @pytest.mark.parametrize("sampler", ["greedy", "t1"])

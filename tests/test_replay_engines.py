@@ -1,5 +1,8 @@
 """Both engines give the steps that the design's words give, for every registered policy."""
 
+from importlib.metadata import EntryPoint
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -176,10 +179,57 @@ def test_names_of_parameters_differ():
     assert len({kind.__name__ for kind in kinds}) == len(kinds)
 
 
-def test_only_this_package_is_compiled():
+def test_what_is_compiled():
     class Mine(policies.Fixed):
         name = "mine"
 
+    class Other(policies.Fixed):
+        """Another rule on the same parameters: compiled code could not tell them apart."""
+
+        name = "other"
+        slots = policies.Slots(limit=lambda params, state, ahead: 1)
+
+    layout = PathLayout(iid(3, 20, 0.8, max_draft=20, seed=0))
     assert compiled.compiles(policies.Fixed())
-    assert not compiled.compiles(Mine())
+    assert listed(compiled.walk(Mine(), layout, 1)) == listed(plain.walk(Mine(), layout, 1))
+    assert not compiled.compiles(Other())
     assert not compiled.compiles(policies.from_function(lambda depth, row: True))
+
+
+class NewParams(NamedTuple):
+    max_draft: int
+
+
+class New(policies.NumericPolicy):
+    """One that another package brings: stops before an even depth."""
+
+    name = "new"
+    max_draft = 9
+    slots = policies.Slots(trips=lambda params, state, depth, row: (depth % 2 == 0, state))
+    params = NewParams(9)
+
+    def columns(self, sampler):
+        return ()
+
+
+def test_a_policy_of_another_package(monkeypatch):
+    from simkit.policies import registry
+
+    points = {
+        "new": EntryPoint("new", f"{__name__}:New", registry.PLUGINS),
+        "gone": EntryPoint("gone", "no_such_module:Gone", registry.PLUGINS),
+        "odd": EntryPoint("odd", f"{__name__}:EOS", registry.PLUGINS),
+    }
+    monkeypatch.setattr(registry, "_plugins", lambda: points)
+    monkeypatch.setattr(registry, "_POLICIES", dict(registry._POLICIES))
+    with pytest.raises(policies.PolicyError, match="gone: no_such_module:Gone cannot be loaded"):
+        policies.parse("gone()")
+    with pytest.raises(policies.PolicyError, match="odd: .* is no policy of that name"):
+        policies.parse("odd()")
+    with pytest.raises(policies.PolicyError, match="did you mean new"):
+        policies.parse("nwe()")
+    policy = policies.parse("new()")
+    layout = PathLayout(iid(3, 20, 0.8, max_draft=20, seed=0))
+    assert listed(compiled.walk(policy, layout, 1)) == listed(plain.walk(policy, layout, 1))
+    with pytest.warns(UserWarning, match="policy (gone|odd): "):
+        assert "new" in policies.names()

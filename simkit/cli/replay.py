@@ -35,6 +35,24 @@ class FirstToken(StrEnum):
     prefill = "prefill"
 
 
+def _list_costs(cost: str | None) -> str | None:
+    """Print the costs for `--cost list`, before the command's other arguments are asked for."""
+    if cost != "list":
+        return cost
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from simkit.costs import catalogue
+
+    table = Table("cost", "kind", "what", "source")
+    for entry in catalogue():
+        table.add_row(*map(escape, entry))
+    console = Console()
+    (console if console.is_terminal else Console(width=200)).print(table)
+    raise typer.Exit
+
+
 def replay(
     trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
     policy: Annotated[
@@ -44,8 +62,12 @@ def replay(
     cost: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME|FILE",
-            help="measured, linear(...), or a JSON or TOML file. Default: the trace's own timings.",
+            metavar="NAME|FILE|list",
+            help="measured, linear(...), roofline(device=...), a preset such as "
+            "pacer:deepseek-1.3b-33b, or a JSON, TOML or Parquet file; list shows all. "
+            "Default: the trace's own timings.",
+            callback=_list_costs,
+            is_eager=True,
         ),
     ] = None,
     by: Annotated[By, typer.Option(help="What a row stands for.")] = By.trace,

@@ -3,7 +3,21 @@
 from simkit.costs.base import CostModel, Times
 from simkit.costs.linear import Linear
 from simkit.costs.measured import Measured
-from simkit.costs.registry import names, parse, register
+from simkit.costs.registry import catalogue, names, parse, register
+from simkit.costs.roofline import Roofline
+from simkit.costs.threshold import rejection_threshold
 from simkit.errors import CostError
 
-__all__ = ["CostError", "CostModel", "Linear", "Measured", "Times", "names", "parse", "register"]
+__all__ = [
+    "CostError",
+    "CostModel",
+    "Linear",
+    "Measured",
+    "Roofline",
+    "Times",
+    "catalogue",
+    "names",
+    "parse",
+    "register",
+    "rejection_threshold",
+]

@@ -49,11 +49,31 @@ class Times(ABC):
     def policy(self, name: str) -> float:
         """T_policy: one decision of the policy, made after each drafted token."""
 
+    def head(self, name: str) -> float:
+        """One call of the learned head of that name; nothing unless a cost says otherwise."""
+        return 0.0
+
+    def resample(self) -> float:
+        """Drawing anew after a rejection, the first part of T_r; nothing unless a cost says so."""
+        return 0.0
+
+    def communication(self) -> float:
+        """Time per step in which draft and target run at once; nothing unless a cost says so."""
+        return 0.0
+
 
 class CostModel(ABC):
-    """A frozen dataclass that says how long things take."""
+    """A frozen dataclass that says how long things take.
+
+    Attributes:
+        name: the word that starts its spec, its kind.
+        what: it in a few words, for lists.
+        source: where its form or its numbers come from.
+    """
 
     name: ClassVar[str]
+    what: ClassVar[str] = ""
+    source: ClassVar[str] = ""
 
     @abstractmethod
     def times(self, trace: Trace) -> Times:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from simkit.costs.base import CostModel, Model, Times
+from simkit.costs.constants import Constants
 from simkit.costs.registry import register
-from simkit.errors import CostError
 from traces.trace import Trace
 
 
 @register
 @dataclass(frozen=True)
-class Linear(CostModel, Times):
+class Linear(Constants, CostModel, Times):
     """A pass over n tokens at context c takes fixed + per_token * n + per_kv_token * c seconds.
 
     A draft pass has n = 1, a verification n = γ + 1, a prefill n = n_prompt and c = 0.
@@ -30,9 +28,8 @@ class Linear(CostModel, Times):
         target_per_kv_token_s: for each token of context.
         decode_s: T_target(1) without its context part; None means that of a verification of one
             token. Verification passes of papers are slower than their decoding passes.
-        overhead_s: per step of speculative decoding, outside the passes.
-        baseline_overhead_s: per token of autoregressive decoding, outside the passes.
-        policy_s: per decision of a policy that looks at drafted tokens.
+
+    The other arguments are those of `Constants`.
 
     Raises:
         CostError: a time is negative or not finite.
@@ -45,19 +42,10 @@ class Linear(CostModel, Times):
     draft_per_kv_token_s: float = 0.0
     target_per_kv_token_s: float = 0.0
     decode_s: float | None = None
-    overhead_s: float = 0.0
-    baseline_overhead_s: float = 0.0
-    policy_s: float = 0.0
 
     name = "linear"
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is None and field.default is None:
-                continue
-            if not _is_time(value):
-                raise CostError(f"linear: {field.name} must be a number >= 0, not {value!r}")
+    what = "fixed + per token + per token of context, for each model"
+    source = "the form that vLLM and SpecDecode-Bench fit"
 
     def times(self, trace: Trace) -> Times:
         """See `CostModel`."""
@@ -82,21 +70,3 @@ class Linear(CostModel, Times):
         if model == "draft":
             return self.draft_s + self.draft_per_token_s * tokens
         return self.target_s + self.target_per_token_s * tokens
-
-    def overhead(self) -> float:
-        """See `Times`."""
-        return self.overhead_s
-
-    def baseline_overhead(self) -> float:
-        """See `Times`."""
-        return self.baseline_overhead_s
-
-    def policy(self, name: str) -> float:
-        """See `Times`."""
-        return self.policy_s
-
-
-def _is_time(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value) and value >= 0

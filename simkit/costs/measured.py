@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from simkit.costs.base import CostModel, Model, Times
 from simkit.costs.registry import register
 from simkit.errors import CostError
+from traces.errors import TraceError
+from traces.files import check_columns
+from traces.schema import LATENCY
 from traces.trace import Trace
 
 
@@ -24,47 +29,74 @@ class Measured(CostModel):
     context) is taken, then at each context the isotonic fit over tokens. Beyond the largest
     tokens or context the last segment goes on, with a slope of at least 0; below the smallest the
     time stays the same. Where no prefill was timed, it is a pass over the prompt at the smallest
-    context. An `overhead`, an `overhead:baseline` and a `policy:NAME` count if they were timed.
+    context. Of an `overhead`, `overhead:baseline`, `policy:NAME`, `head:NAME`, `resample` and
+    `communication` the median counts, and nothing where they were not timed.
 
     Attributes:
         engine: whose samples to take ("eager", "compiled"); None takes eager ones if there are
             any.
         batch_size: sequences in a pass.
+        file: a Parquet file of samples with the columns of `traces.schema.LATENCY`, those of
+            another trace or of another device; None takes the trace's own.
     """
 
     engine: str | None = None
     batch_size: int = 1
+    file: str | None = None
 
     name = "measured"
+    what = "medians of timing samples: the trace's, or measured(file=SAMPLES.parquet)"
+    source = "simkit latency"
 
     def times(self, trace: Trace) -> Times:
         """See `CostModel`."""
-        table = trace.latency()
+        table = trace.latency() if self.file is None else _read(Path(self.file))
         if table is None:
             raise CostError(f"{trace.path or 'the trace'} has no timing samples (latency.parquet)")
-        table = _choose(table, self.engine, self.batch_size)
-        samples = {name: _samples(table, name) for name in set(table["component"].to_pylist())}
-        for model in ("draft", "target"):
-            if not np.any(samples.get(model, _NONE)[1] > 0):
-                raise CostError(f"latency.parquet has no samples of {model} passes with context")
-        draft, target = samples["draft"], samples["target"]
-        one = draft[:, (draft[0] == 1) & (draft[1] > 0)]
-        if one.size == 0:
-            raise CostError("latency.parquet has no samples of draft passes over one token")
-        passes = {"draft": _Grid.fit(one), "target": _Grid.fit(target[:, target[1] > 0])}
-        prefills = {
-            model: _Grid.fit(given[:, given[1] == 0]) if np.any(given[1] == 0) else passes[model]
-            for model, given in (("draft", draft), ("target", target))
-        }
-        constants = {
-            name: float(np.median(given[2]))
-            for name, given in samples.items()
-            if name.startswith(("policy:", "overhead"))
-        }
-        return _MeasuredTimes(passes, prefills, constants)
+        try:
+            return _fit(_choose(table, self.engine, self.batch_size))
+        except CostError as error:
+            raise CostError(f"{self.file or 'latency.parquet'}: {error}") from None
 
 
 _NONE = np.empty((3, 0))
+_CONSTANTS = ("overhead", "policy:", "head:", "resample", "communication")
+
+
+def _read(file: Path) -> pa.Table:
+    """The timing samples in a file of any name."""
+    try:
+        with file.open("rb") as stream:
+            table = pq.read_table(stream)
+        check_columns(table.schema, {field.name: field.type for field in LATENCY}, file)
+    except OSError as error:
+        raise CostError(f"{file}: {error.strerror or 'not a Parquet file'}") from None
+    except (pa.ArrowException, TraceError) as error:
+        detail = " ".join(str(error).split()).removeprefix(f"{file}: ")
+        raise CostError(f"{file}: no table of timing samples: {detail}") from None
+    return table.select(LATENCY.names)
+
+
+def _fit(table: pa.Table) -> Times:
+    samples = {name: _samples(table, name) for name in set(table["component"].to_pylist())}
+    for model in ("draft", "target"):
+        if not np.any(samples.get(model, _NONE)[1] > 0):
+            raise CostError(f"no samples of {model} passes with context")
+    draft, target = samples["draft"], samples["target"]
+    one = draft[:, (draft[0] == 1) & (draft[1] > 0)]
+    if one.size == 0:
+        raise CostError("no samples of draft passes over one token")
+    passes = {"draft": _Grid.fit(one), "target": _Grid.fit(target[:, target[1] > 0])}
+    prefills = {
+        model: _Grid.fit(given[:, given[1] == 0]) if np.any(given[1] == 0) else passes[model]
+        for model, given in (("draft", draft), ("target", target))
+    }
+    constants = {
+        name: float(np.median(given[2]))
+        for name, given in samples.items()
+        if name.startswith(_CONSTANTS)
+    }
+    return _MeasuredTimes(passes, prefills, constants)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +125,15 @@ class _MeasuredTimes(Times):
 
     def policy(self, name: str) -> float:
         return self.constants.get(f"policy:{name}", 0.0)
+
+    def head(self, name: str) -> float:
+        return self.constants.get(f"head:{name}", 0.0)
+
+    def resample(self) -> float:
+        return self.constants.get("resample", 0.0)
+
+    def communication(self) -> float:
+        return self.constants.get("communication", 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +197,7 @@ def _samples(table: pa.Table, component: str) -> np.ndarray:
     out = np.array([rows[c].to_numpy() for c in ("tokens_in", "context_len", "seconds")], float)
     bad = out[2, ~((out[2] > 0) & np.isfinite(out[2]))]
     if bad.size:
-        raise CostError(f"latency.parquet: a sample of {component} took {bad[0]} seconds")
+        raise CostError(f"a sample of {component} took {bad[0]} seconds")
     return out
 
 
@@ -169,11 +210,9 @@ def _choose(table: pa.Table, engine: str | None, batch_size: int) -> pa.Table:
     table = table.filter(pc.field("engine") == engine)
     if table.num_rows == 0:
         known = f" (engines: {', '.join(engines)})" if engines else ""
-        raise CostError(
-            f"latency.parquet has no samples of engine {engine}, batch size {batch_size}{known}"
-        )
+        raise CostError(f"no samples of engine {engine}, batch size {batch_size}{known}")
     for column in ("dtype", "device"):
         found = sorted(set(table[column].to_pylist()))
         if len(found) > 1:
-            raise CostError(f"latency.parquet mixes several {column}s: {', '.join(found)}")
+            raise CostError(f"mixes several {column}s: {', '.join(found)}")
     return table

@@ -7,10 +7,12 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from simkit import specs
 from simkit.costs.base import CostModel
+from simkit.costs.presets import PRESETS
+from simkit.costs.shapes import DEVICES
 from simkit.errors import CostError
 
 _COSTS: dict[str, type[CostModel]] = {}
@@ -35,22 +37,58 @@ def names() -> list[str]:
     return sorted(_COSTS)
 
 
+class Entry(NamedTuple):
+    """A line of the list of costs."""
+
+    name: str
+    kind: str
+    what: str
+    source: str
+
+
+def catalogue() -> list[Entry]:
+    """Every cost that a name stands for: the kinds, then `roofline` devices, then presets."""
+    kinds = [Entry(name, name, _COSTS[name].what, _COSTS[name].source) for name in names()]
+    devices = [
+        Entry(
+            f"roofline(device={name})",
+            "roofline",
+            f"{device.bandwidth_bytes_per_s / 1e12:g} TB/s, "
+            f"{device.rate_flops_per_s['bfloat16'] / 1e12:g} TFLOP/s in bfloat16",
+            device.source,
+        )
+        for name, device in DEVICES.items()
+    ]
+    presets = [Entry(name, "linear", p.what, p.source) for name, p in sorted(PRESETS.items())]
+    return kinds + devices + presets
+
+
 def parse(text: str) -> CostModel:
     """The cost model of a spec such as `measured` or `linear(draft_s=0.002, target_s=0.03)`.
 
-    The name of a JSON or TOML file stands for what is in it: a `kind`, and its arguments.
+    A preset's name (`pacer:deepseek-1.3b-33b`) stands for a `linear` with its arguments; others may
+    follow in parentheses. The name of a JSON or TOML file stands for what is in it: a `kind` (or a
+    preset's name), and its arguments; that of a Parquet file for `measured` with those samples.
 
     Raises:
         CostError: the spec or the file cannot be read, or names no cost model or argument.
     """
+    text = text.strip()
     if text.endswith((".json", ".toml")):
         return _read(Path(text))
-    spec = specs.parse(text, CostError)
+    if text.endswith(".parquet"):
+        return _build("measured", {"file": text})
+    name, bracket, rest = text.partition("(")
+    name = name.strip()
+    if name not in PRESETS and ("/" in name or "." in name) and ":" not in name:
+        raise CostError(f"{text}: a cost is a name, or a .json, .toml or .parquet file")
+    # The name of a preset is no word of a spec; the part in parentheses is read like any other.
+    spec = specs.parse(f"preset{bracket}{rest}" if ":" in name else text, CostError)
     if spec.ranges():
-        raise CostError(f"{text.strip()}: {spec.ranges()[0]} is a range; give one value here")
+        raise CostError(f"{text}: {spec.ranges()[0]} is a range; give one value here")
     if spec.args:
-        raise CostError(f"{text.strip()}: a cost model's arguments need their names")
-    return _build(spec.name, spec.kwargs)
+        raise CostError(f"{text}: a cost model's arguments need their names")
+    return _build(name, spec.kwargs)
 
 
 def _read(file: Path) -> CostModel:
@@ -62,7 +100,7 @@ def _read(file: Path) -> CostModel:
     except ValueError as error:
         raise CostError(f"{file}: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
-        raise CostError(f"{file}: needs a kind ({', '.join(names())})")
+        raise CostError(f"{file}: needs a kind ({', '.join(names())}, or a preset)")
     try:
         return _build(values.pop("kind"), values)
     except CostError as error:
@@ -70,8 +108,11 @@ def _read(file: Path) -> CostModel:
 
 
 def _build(name: str, given: Mapping[str, Any]) -> CostModel:
+    if name in PRESETS:
+        return _build("linear", {**PRESETS[name].arguments, **given})
     if name not in _COSTS:
-        raise CostError(f"unknown cost model {name!r} ({specs.suggest(name, _COSTS)})")
+        known = (*_COSTS, *PRESETS)
+        raise CostError(f"unknown cost model {name!r} ({specs.suggest(name, known)})")
     parameters = inspect.signature(_COSTS[name]).parameters
     for key in given:
         if key not in parameters:

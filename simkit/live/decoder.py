@@ -231,7 +231,8 @@ class Decoder:
         return draft
 
     def _q(self, tokens: list[int]) -> Rows:
-        """The draft's distribution after a text whose front it has read."""
+        """The draft's distribution after a text whose front it has read; its end is read anew."""
+        self.draft.cut(len(tokens) - 1)
         logits = self.draft.read(tokens[self.draft.length :], 1)
         return draft_rows(logits.to(self.target.device), self.settings.sampler)
 

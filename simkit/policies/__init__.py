@@ -48,6 +48,7 @@ from simkit.policies.base import (
     score_column,
 )
 from simkit.policies.confidence import Confidence
+from simkit.policies.confidence_adaptive import ConfidenceAdaptive
 from simkit.policies.cumulative_confidence import CumulativeConfidence
 from simkit.policies.draft_verify import DraftVerify
 from simkit.policies.fixed import Fixed
@@ -70,6 +71,7 @@ __all__ = [
     "AdaEDL",
     "Autoregressive",
     "Confidence",
+    "ConfidenceAdaptive",
     "CumulativeConfidence",
     "DraftVerify",
     "Fixed",

@@ -42,7 +42,7 @@ def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]
     """Whether the predicted probability of a rejection exceeds h at this depth."""
     product = state[0] * row[0]
     most = params.most[min(depth, len(params.most)) - 1]
-    return 1.0 - product > most, (product,)
+    return bool(1.0 - product > most), (product,)
 
 
 def update(params: Any, state: State, outcome: Outcome) -> State:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from simkit.simulator.layout import PathLayout
 
-STARTS = 2**17  # draft starts, evenly spread, that a fit looks at; of a larger trace not all
+STARTS = 2**18  # draft starts, evenly spread, that a fit looks at; of a larger trace not all
 SAMPLE = 2**14  # scores that the bins are laid out by
 BINS = 256  # of a score, each about as likely as the others; a power of two
 
@@ -19,7 +19,8 @@ class Calibration(NamedTuple):
 
     Attributes:
         fold: (S,) int64, of each sequence.
-        edges: (B - 1,) float64, ascending, infinite where there are fewer bins; see `place`.
+        edges: (B - 1,) float64, ascending, infinite where there are fewer bins. A score
+            is in bin `searchsorted(edges, score)`.
         first: (F,) P(the first token of a draft is accepted).
         accept: (F, B) P(a token is accepted | all before it in the draft were, its score).
         following: (F, B) P(the token after it is accepted | it and all before it were, its score).
@@ -75,15 +76,6 @@ def calibrate(layout: PathLayout, column: str, folds: int, seed: int) -> Calibra
         fit(seen, before < ahead),
         fit((before < ahead) & (before + 1 < left), before + 1 < ahead),
     )
-
-
-def place(edges: Any, score: float) -> int:
-    """The bin of a score, `searchsorted(edges, score)`, without a branch to guess wrong."""
-    k, half = 0, BINS // 2
-    while half > 0:
-        k += half * (edges[k + half - 1] < score)
-        half //= 2
-    return k
 
 
 def _edges(score: np.ndarray) -> np.ndarray:

@@ -30,74 +30,92 @@ class ConfidenceAdaptiveParams(NamedTuple):
 
 
 def begin(params: Any, sequence: int) -> State:
-    """The threshold, the number of distinct probabilities, of matches, of misses, and the pairs.
+    """The threshold, how many pairs there are, how many of them matched, and the pairs.
 
-    Rows of the pairs: probabilities, ascending; how often each one matched; how often it did not.
-    Behind them, in the first row, lie the probabilities of the draft at hand.
+    A pair is a probability, with a minus sign if the token did not match. They are sorted by
+    probability; behind them lie the probabilities of the draft at hand.
     """
-    return params.threshold, 0, 0.0, 0.0, np.empty((3, 64))
+    return params.threshold, 0, 0, np.empty(64)
 
 
 def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
-    """The probability of the drafted token, which is kept, against the threshold."""
-    threshold, size, matched, missed, pairs = state
-    at = size + depth - 1
-    if at == pairs.shape[1]:
-        wider = np.empty((3, 2 * at))
-        wider[:, :at] = pairs
-        pairs = wider
-    pairs[0, at] = row[0]
-    return row[0] < threshold, (threshold, size, matched, missed, pairs)
+    """The probability of the drafted token against the threshold."""
+    threshold, n, matched, pairs = state
+    at = n + depth - 1
+    if at == len(pairs):
+        longer = np.empty(2 * at)
+        longer[:at] = pairs
+        pairs = longer
+    pairs[at] = row[0]
+    return row[0] < threshold, (threshold, n, matched, pairs)
 
 
 def update(params: Any, state: State, outcome: Outcome) -> State:
-    """Sort the pairs of the step in, then fit the threshold.
+    """Sort the pairs of the step in, then fit the threshold to all pairs.
 
-    The costs are computed in the order of operations of the source, so that rounding settles ties
-    as it does there. From the lowest threshold up, so that the sweep can end where the false
-    negatives alone cost more than the best threshold.
+    Costs are rounded as in the source, since that settles ties; of equal ones the highest threshold
+    wins. False negatives only grow with the threshold: the sweep ends where they alone cost more.
     """
-    threshold, size, matched, missed, pairs = state
+    threshold, n, matched, pairs = state
     if threshold == 0.0:
         return state
-    first = size
     for j in range(min(outcome.accepted + 1, outcome.drafted)):
-        probability = pairs[0, first + j]
-        at = np.searchsorted(pairs[0, :size], probability)
-        if at == size or pairs[0, at] != probability:
-            for k in range(size, at, -1):
-                pairs[0, k] = pairs[0, k - 1]
-                pairs[1, k] = pairs[1, k - 1]
-                pairs[2, k] = pairs[2, k - 1]
-            pairs[0, at], pairs[1, at], pairs[2, at] = probability, 0.0, 0.0
-            size += 1
-        if j < outcome.accepted:
-            pairs[1, at] += 1.0
-            matched += 1.0
-        else:
-            pairs[2, at] += 1.0
-            missed += 1.0
-    if matched + missed <= 5.0 or matched == 0.0 or missed == 0.0:
-        return threshold, size, matched, missed, pairs
+        pair = pairs[n] if j < outcome.accepted else -pairs[n]
+        at = n
+        while at > 0 and abs(pairs[at - 1]) > abs(pair):
+            pairs[at] = pairs[at - 1]
+            at -= 1
+        pairs[at] = pair
+        n += 1
+    matched += outcome.accepted
+    missed = n - matched
+    if n <= 5 or matched == 0 or missed == 0:
+        return threshold, n, matched, pairs
     tps, fps, best = matched, missed, math.inf
-    for k in range(size):
-        bend = pairs[1, k] != pairs[1, k - 1] or pairs[2, k] != pairs[2, k - 1]
-        if k == 0 or k == size - 1 or bend:
+    ties, before = (0, 0), (0, 0)  # pairs of one probability, and of the one below: hits, misses
+    for k in range(n):
+        hit = math.copysign(1.0, pairs[k]) > 0.0
+        ties = (ties[0] + 1, ties[1]) if hit else (ties[0], ties[1] + 1)
+        if k + 1 < n and abs(pairs[k + 1]) == abs(pairs[k]):
+            continue
+        if ties != before or k + 1 == n:  # roc_curve drops points on a line with their neighbours
             fnr = 1.0 - tps / matched
             cost = fps / missed + 3.0 * fnr
             if cost <= best:
-                best, threshold = cost, pairs[0, k]
+                best, threshold = cost, abs(pairs[k])
             if 3.0 * fnr > best:
                 break
-        tps -= pairs[1, k]
-        fps -= pairs[2, k]
-    return threshold, size, matched, missed, pairs
+        tps, fps = tps - ties[0], fps - ties[1]
+        ties, before = (0, 0), ties
+    return threshold, n, matched, pairs
 
 
 @register
 @dataclass(frozen=True)
 class ConfidenceAdaptive(NumericPolicy):
-    """`Confidence`, whose threshold is fitted after each step."""
+    """`Confidence` with a threshold that is fitted again after each step.
+
+    A step adds pairs (probability, matched): all its accepted tokens, and the first rejected one;
+    what was drafted behind it is left out. Once there are more than five pairs, and both matches
+    and misses among them, the threshold becomes the point of their ROC curve that minimises
+    FPR + 3·FNR, which is one of the probabilities seen. A threshold of 0 never trips and, as in
+    the source, never adapts.
+
+    Tripping token: kept. Score: of the distribution the token was drawn from, no lag; where the
+    draft takes its likeliest token, that of temperature 1. State: the pairs and the threshold, per
+    sequence. Feedback: the tokens really drafted, as far as the first rejected one.
+    Source: `AssistedCandidateGenerator` of Hugging Face transformers 5.23 with its defaults, where
+    scikit-learn (`roc_curve`) is installed. There too each call of `generate` starts anew, though
+    `GenerationConfig` says that the threshold persists. Versions that fit the threshold but do not
+    hand it to `ConfidenceCriteria` draft as `Confidence` does.
+
+    Attributes:
+        threshold: of a sequence's first steps, in [0, 1].
+        max_draft: see `Policy`; 20 as in transformers.
+
+    Raises:
+        PolicyError: an argument is out of range.
+    """
 
     threshold: float = 0.4
     max_draft: int = 20

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import warnings
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
 from simkit import specs
 from simkit.errors import PolicyError
 from simkit.policies.base import Policy
+
+PLUGINS = "simkit.policies"
+"""The group of entry points by which an installed package adds policies, by name."""
 
 _POLICIES: dict[str, type[Policy]] = {}
 
@@ -27,7 +33,13 @@ def register(cls: P) -> P:
 
 
 def names() -> list[str]:
-    """All registered names, sorted."""
+    """All registered names, those of installed packages too, sorted."""
+    for name in _plugins():
+        if name not in _POLICIES:
+            try:
+                get(name)
+            except PolicyError as error:
+                warnings.warn(str(error), stacklevel=2)
     return sorted(_POLICIES)
 
 
@@ -35,11 +47,33 @@ def get(name: str) -> type[Policy]:
     """The policy class of that name.
 
     Raises:
-        PolicyError: there is none; the message suggests the nearest.
+        PolicyError: there is none, and the message suggests the nearest; or the package that has
+            it cannot be loaded.
     """
+    if name not in _POLICIES and name in _plugins():
+        _load(_plugins()[name])
     if name not in _POLICIES:
-        raise PolicyError(f"unknown policy {name!r} ({specs.suggest(name, _POLICIES)})")
+        known = _POLICIES | _plugins()
+        raise PolicyError(f"unknown policy {name!r} ({specs.suggest(name, known)})")
     return _POLICIES[name]
+
+
+@cache
+def _plugins() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=PLUGINS)}
+
+
+def _load(point: EntryPoint) -> None:
+    """Register what an entry point names, a policy class of the same name."""
+    try:
+        cls = point.load()
+    except Exception as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise PolicyError(f"policy {point.name}: {point.value} cannot be loaded: {why}") from None
+    if not (isinstance(cls, type) and issubclass(cls, Policy) and cls.name == point.name):
+        raise PolicyError(f"policy {point.name}: {point.value} is no policy of that name")
+    if _POLICIES.get(point.name) is not cls:
+        register(cls)
 
 
 def parse(text: str) -> Policy:

@@ -63,13 +63,10 @@ NO_PRICES = Prices(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 0)))
 
 
 def compiles(policy: Policy) -> bool:
-    """Whether the loop takes this policy: a numeric one of this package.
-
-    Others' code has no part in the name of the folder that compiled code is kept in.
-    """
-    home = policies.__name__ + "."
-    ours = isinstance(policy, NumericPolicy) and type(policy).__module__.startswith(home)
-    return ours and not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+    """Whether the loop takes this policy: a numeric one with a rule that goes with its params."""
+    if not isinstance(policy, NumericPolicy) or numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return False
+    return _SLOTS.setdefault(type(policy.params), policy.slots) == policy.slots
 
 
 def walk(policy: NumericPolicy, layout: PathLayout, first: int) -> Steps:
@@ -109,7 +106,7 @@ def total(
 
 
 def _prepare(policy: NumericPolicy, layout: PathLayout) -> tuple[Path, Read, tuple[bool, bool]]:
-    _SLOTS[type(policy.params)] = policy.slots
+    _SLOTS.setdefault(type(policy.params), policy.slots)
     tables = _paths.get(layout) or _paths.setdefault(layout, _Tables(layout))
     read = tables.read(policy.columns(layout.trace.sampler))
     return tables.path, read, (policy.carried == "sequence", policy.needs_future)
@@ -169,6 +166,7 @@ def _read_only(array: np.ndarray) -> np.ndarray:
 
 
 _SLOTS: dict[type, Slots] = {}
+_HOME = f"{policies.__name__}."
 
 
 @cache
@@ -176,9 +174,10 @@ def _loop(function: Callable, params: type) -> Callable[..., tuple[int, int, int
     """The compiled function for one class of parameters.
 
     A dispatcher takes two named tuples with the same fields for one another, so each class has a
-    dispatcher of its own. It has a name of its own too, since names tell compiled code apart.
+    dispatcher of its own. It has a name of its own too, since names tell compiled code apart. Code
+    of other packages is not kept: they have no part in the name of the folder that it lies in.
     """
-    return compiled(function)
+    return compiled(function, keep=params.__module__.startswith(_HOME))
 
 
 def _begin(params: Any, sequence: int) -> Any: ...

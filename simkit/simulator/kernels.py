@@ -19,9 +19,9 @@ from numba import njit
 _PACKAGE = Path(__file__).parent.parent
 
 
-def compiled(function: Callable) -> Callable:
+def compiled(function: Callable, keep: bool = True) -> Callable:
     """Compile without the GIL (decorator); kept on disk if any folder can be written."""
-    folder = _folder()
+    folder = _folder() if keep else None
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = str(folder or before)  # type: ignore[attr-defined]
     try:

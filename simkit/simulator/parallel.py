@@ -113,19 +113,20 @@ def model_runs(steps: ParallelSteps) -> tuple[int, int]:
 def mean_accepted(steps: Steps) -> float:
     """MAT: draft tokens accepted between two rejections, the mean over all such runs.
 
-    A run begins at a sequence's first step or behind a rejection, and ends at the next rejection or
-    at the output's end; a rejection right away makes a run of none, an output that ends with a
-    rejection adds none behind it. Bonus tokens count as no draft tokens and end no run. This is
-    PEARL's MAT; for vanilla speculative decoding Table 7 prints tokens per step instead.
+    A run begins at a sequence's first step or behind a rejection, and ends at the next rejection; a
+    rejection right away makes a run of none. The output's end ends a run too, if it has any token.
+    Tokens of the target's own are not counted, and a bonus token ends no run. This is PEARL's MAT;
+    for vanilla speculative decoding its Table 7 prints tokens per step instead.
 
     Returns:
-        NaN if there are no steps.
+        NaN if there are no runs.
     """
     rejected = steps.accepted < steps.proposed
-    last = np.zeros(len(steps), bool)
-    last[steps.offsets[1:][steps.counts > 0] - 1] = True
-    runs = np.count_nonzero(rejected | last)
-    return float(steps.accepted.sum() / runs) if runs else float("nan")
+    ends = rejected.copy()
+    ends[steps.offsets[1:][steps.counts > 0] - 1] = True
+    length = np.bincount(np.cumsum(ends) - ends, steps.accepted)
+    length = length[rejected[ends] | (length > 0)]
+    return float(length.mean()) if len(length) else float("nan")
 
 
 @compiled

@@ -1,0 +1,82 @@
+"""The seconds that no pass explains, as arguments that several kinds of costs share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, TypeGuard
+
+from simkit.errors import CostError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """Arguments and methods of the parts of `Times` that are one number each.
+
+    Attributes:
+        overhead_s: per step of speculative decoding, outside the passes.
+        baseline_overhead_s: per token of autoregressive decoding, outside the passes. Its own
+            argument, since a loop around one pass does less than one that drafts and compares.
+        policy_s: per decision of a policy that looks at drafted tokens.
+        head_s: per call of a learned head, whichever.
+        resample_s: drawing anew after a rejection.
+        communication_s: per step in which draft and target run at the same time.
+
+    Raises:
+        CostError: a time is negative or not finite.
+    """
+
+    overhead_s: float = 0.0
+    baseline_overhead_s: float = 0.0
+    policy_s: float = 0.0
+    head_s: float = 0.0
+    resample_s: float = 0.0
+    communication_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_seconds(self)
+
+    def overhead(self) -> float:
+        """See `Times`."""
+        return self.overhead_s
+
+    def baseline_overhead(self) -> float:
+        """See `Times`."""
+        return self.baseline_overhead_s
+
+    def policy(self, name: str) -> float:
+        """See `Times`."""
+        return self.policy_s
+
+    def head(self, name: str) -> float:
+        """See `Times`."""
+        return self.head_s
+
+    def resample(self) -> float:
+        """See `Times`."""
+        return self.resample_s
+
+    def communication(self) -> float:
+        """See `Times`."""
+        return self.communication_s
+
+
+def check_seconds(cost: Any) -> None:
+    """Check the fields of a cost that are seconds: `…_s`, but not rates, `…_per_s`.
+
+    Raises:
+        CostError: one is negative or not finite; None passes where it is the default.
+    """
+    for field in fields(cost):
+        value = getattr(cost, field.name)
+        if not field.name.endswith("_s") or field.name.endswith("_per_s"):
+            continue
+        if value is None and field.default is None:
+            continue
+        if not (is_number(value) and value >= 0):
+            raise CostError(f"{cost.name}: {field.name} must be a number >= 0, not {value!r}")
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether it is an int or a float, and finite."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,214 @@
+"""A head in two files: its weights in safetensors, and what it is in a JSON beside them."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+from simkit.errors import HeadError
+from simkit.heads.pacer import PacerHead
+from simkit.heads.row import RowHead
+from traces import files
+from traces.errors import TraceError
+from traces.manifest import Manifest
+
+FORMAT = 1
+SUFFIX = ".safetensors"
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "pacer": {"max_depth": 40, "position_embedding": True, "attention": "full", "block": 4},
+    "acceptance": {"layers": 2, "accept_weight": 1.0, "reject_weight": 1.0},
+    "specdecpp": {"layers": 3, "accept_weight": 1.0, "reject_weight": 6.0, "lag": 0},
+}
+"""The kinds of heads, each with its options."""
+
+SCORE_NAMES = {"pacer": "pacer", "acceptance": "acceptance_head", "specdecpp": "specdecpp"}
+"""The policy that each kind was made for, whose name its scores bear unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """A trained head.
+
+    Attributes:
+        kind: a key of `DEFAULTS`.
+        width: H, numbers in a state of its draft model.
+        options: of its kind.
+        module: the network, float32, in eval mode.
+        facts: of its training: trace, models, sampler, seed, metrics, library versions.
+    """
+
+    kind: str
+    width: int
+    options: Mapping[str, Any]
+    module: nn.Module
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def by_start(self) -> bool:
+        """Whether it scores each (start, depth), not each row."""
+        return self.kind == "pacer"
+
+    def network(self, device: str | torch.device = "cpu") -> nn.Module:
+        """A copy of the network to score with.
+
+        Heads that score rows run in float64, which costs little, so that the shape of a batch does
+        not show in a score; PACER's runs in float32.
+        """
+        dtype = torch.float32 if self.by_start else torch.float64
+        return copy.deepcopy(self.module).to(device, dtype)
+
+    @property
+    def hash(self) -> str:
+        """A sha256 of what decides its scores: kind, options and weights."""
+        what = json.dumps([self.kind, self.width, dict(self.options)], sort_keys=True)
+        return hashlib.sha256(what.encode() + self.weights).hexdigest()
+
+    @property
+    def weights(self) -> bytes:
+        """The bytes of its safetensors file."""
+        state = {k: v.detach().float().cpu() for k, v in self.module.state_dict().items()}
+        return safetensors.torch.save(state)
+
+
+def build(kind: str, width: int, options: Mapping[str, Any]) -> nn.Module:
+    """A network with fresh weights; all options of its kind are given."""
+    if kind == "pacer":
+        return PacerHead(width, **options)
+    return RowHead(width, options["layers"], outputs=1 if kind == "acceptance" else 2)
+
+
+def save(head: Head, path: Path) -> None:
+    """Write the weights to `path` and the sidecar beside it; equal heads give equal bytes.
+
+    Raises:
+        HeadError: the name does not end in .safetensors, or the file cannot be written.
+    """
+    check_suffix(path)
+    weights = head.weights
+    about = {
+        "format": FORMAT,
+        "kind": head.kind,
+        "width": head.width,
+        "options": dict(head.options),
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+        **head.facts,
+    }
+    text = json.dumps(about, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        files.write_atomic(path, weights)
+        files.write_atomic(path.with_suffix(".json"), text.encode())
+    except (TraceError, OSError) as error:
+        raise HeadError(str(error)) from None
+
+
+def load(path: str | Path) -> Head:
+    """Read a head.
+
+    Raises:
+        HeadError: a file is missing, is no safetensors file (a pickle is never read), or the two
+            do not belong together; the message names the file.
+    """
+    path = Path(path)
+    check_suffix(path)
+    about = _read_sidecar(path.with_suffix(".json"))
+    data = _read(path)
+    if hashlib.sha256(data).hexdigest() != about.pop("weights_sha256"):
+        raise HeadError(f"{path}: its weights are not those that {path.stem}.json describes")
+    try:
+        weights = safetensors.torch.load(data)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise HeadError(f"{path}: not a safetensors file: {_line(error)}") from None
+    kind, width, options = (about.pop(name) for name in ("kind", "width", "options"))
+    try:
+        module = build(kind, width, options)
+        module.load_state_dict(weights)
+    except (RuntimeError, TypeError, KeyError, ValueError) as error:
+        raise HeadError(f"{path}: does not fit its sidecar: {_line(error)}") from None
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in weights.values()):
+        raise HeadError(f"{path}: a weight is NaN or infinite")
+    return Head(kind, width, options, module.eval(), about)
+
+
+def check_fits(head: Head, manifest: Manifest, where: str) -> None:
+    """Refuse a head that was trained for another pair of models.
+
+    Raises:
+        HeadError: the message says which model differs.
+    """
+    for model in ("draft", "target"):
+        info = getattr(manifest, model)
+        here = None if info is None else info.weights_sha256
+        there = head.facts.get("trained_on", {}).get(f"{model}_sha256")
+        if here != there:
+            raise HeadError(
+                f"the head was trained for another {model} model (weights {_short(there)}) than"
+                f" that of {where} ({_short(here)})"
+            )
+
+
+def check_width(head: Head, width: int, where: str) -> None:
+    """Refuse states of another width.
+
+    Raises:
+        HeadError: as said.
+    """
+    if head.width != width:
+        raise HeadError(
+            f"the head takes states of {head.width} numbers, the draft model of {where} has"
+            f" {width}: it is another draft"
+        )
+
+
+def _read_sidecar(path: Path) -> dict[str, Any]:
+    try:
+        about = json.loads(_read(path))
+    except ValueError as error:
+        raise HeadError(f"{path}: not JSON: {_line(error)}") from None
+    wanted = {"kind": str, "width": int, "options": dict, "weights_sha256": str}
+    if not isinstance(about, dict) or about.pop("format", None) != FORMAT:
+        raise HeadError(f"{path}: not a head's sidecar of format {FORMAT}")
+    for name, kind in wanted.items():
+        if not isinstance(about.get(name), kind):
+            raise HeadError(f"{path}: field {name} is missing or not {kind.__name__}")
+    if about["kind"] not in DEFAULTS:
+        raise HeadError(f"{path}: unknown kind of head {about['kind']!r}")
+    if set(about["options"]) != set(DEFAULTS[about["kind"]]):
+        raise HeadError(f"{path}: its options are not those of {about['kind']}")
+    return about
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise HeadError(f"{path}: no such file") from None
+    except OSError as error:
+        raise HeadError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def check_suffix(path: Path) -> None:
+    """Refuse a name that is not that of a safetensors file.
+
+    Raises:
+        HeadError: as said.
+    """
+    if path.suffix != SUFFIX:
+        raise HeadError(f"{path}: a head is a {SUFFIX} file; a pickle is never read")
+
+
+def _short(sha256: str | None) -> str:
+    return "unknown" if sha256 is None else sha256[:8]
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:160]

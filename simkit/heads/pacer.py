@@ -1,0 +1,125 @@
+"""The PACER head: one transformer layer over the draft's states (PACER paper, section 3.2)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Attention = Literal["full", "local-draft", "local-block"]
+ATTENTION = ("full", "local-draft", "local-block")
+
+
+class PacerHead(nn.Module):
+    """Scores the token at depth j of the draft that starts at position i.
+
+    It attends to the states of the prompt and of y_<i, as they are, and to those of the draft's own
+    tokens 1 … j, each with the embedding of its depth added (eq. 7). The states come out of the
+    draft model's final norm, so one norm of ours is applied to each row by itself and the depth is
+    added behind it: projections are then sums of a row's and a depth's, and are shared by all
+    drafts that run through a row. There is no other position code.
+
+    Args:
+        width: H, of the draft's states.
+        max_depth: deepest token that has an embedding.
+        position_embedding: add the depth (off: the paper's ablation, Table 5).
+        attention: "full", or only this draft ("local-draft"), or only the current block of it.
+        block: b, tokens of a block; only "local-block" uses it.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        max_depth: int = 40,
+        position_embedding: bool = True,
+        attention: Attention = "full",
+        block: int = 4,
+    ) -> None:
+        super().__init__()
+        self.attention, self.block, self.max_depth = attention, block, max_depth
+        self.n_heads = next(n for n in range(max(1, width // 32), 0, -1) if width % n == 0)
+        self.norm = nn.LayerNorm(width)
+        self.depth = nn.Embedding(max_depth, width) if position_embedding else None
+        self.project = nn.Linear(width, 3 * width, bias=False)
+        self.merge = nn.Linear(width, width)
+        self.norm_mlp = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+        self.norm_out = nn.LayerNorm(width)
+        self.out = nn.Linear(width, 1)
+        if self.depth is not None:
+            nn.init.normal_(self.depth.weight, std=0.02)
+
+    def forward(self, rows: Tensor, index: Tensor, n_prefix: Tensor) -> Tensor:
+        """Logits of acceptance of S drafts of one sequence, packed.
+
+        This is the masked sequence of the paper's appendix D, with the blocks that the mask makes
+        zero left out: keys and values of the text are there once, for all drafts.
+
+        Args:
+            rows: (N, H) states: the text's first, in order, then others.
+            index: (S, D) int64, the row of each draft's token at each depth. Tokens beyond a
+                draft's end may be anything: no earlier token attends to them.
+            n_prefix: (S,) int64, how many of the first rows stand before each draft.
+
+        Returns:
+            (S, D).
+        """
+        return self.score(*self.encode(rows), index, n_prefix)
+
+    def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """What drafts share of their rows: normed (N, H), projected (N, 3, heads, H / heads)."""
+        states = self.norm(rows)
+        return states, self._heads(self.project(states))
+
+    def score(self, states: Tensor, heads: Tensor, index: Tensor, n_prefix: Tensor) -> Tensor:
+        """The rest of `forward`, for any part of the drafts that run through encoded rows."""
+        tokens, own = states[index], heads[index]
+        if self.depth is not None:
+            depth = self.depth.weight[: index.shape[1]]
+            tokens, own = tokens + depth, own + self._heads(self.project(depth))
+        n_text = int(n_prefix.max()) if self.attention == "full" else 0
+        mixed = self._attend(own, heads[:n_text], n_prefix)
+        x = tokens + self.merge(mixed)
+        x = x + self.down(functional.silu(self.up(self.norm_mlp(x))))
+        return self.out(self.norm_out(x))[..., 0]
+
+    def _heads(self, projected: Tensor) -> Tensor:
+        return projected.unflatten(-1, (3, self.n_heads, -1))
+
+    def _attend(self, own: Tensor, text: Tensor, n_prefix: Tensor) -> Tensor:
+        """Mix the values that each draft token sees.
+
+        Args:
+            own: (S, D, 3, heads, d) queries, keys, values of the drafts.
+            text: (C, 3, heads, d) of the text.
+            n_prefix: (S,), how many of these C each draft sees.
+
+        Returns:
+            (S, D, H).
+        """
+        n_drafts, deep = own.shape[:2]
+        q, k, v = own.permute(2, 3, 0, 1, 4)  # each (heads, S, D, d)
+        q = q * q.shape[-1] ** -0.5
+        local = (q @ k.mT).masked_fill_(~self._local_mask(deep, q.device), -torch.inf)
+        if not len(text):
+            mixed = local.softmax(-1) @ v
+            return mixed.permute(1, 2, 0, 3).flatten(2)
+        _, text_k, text_v = text.permute(1, 2, 0, 3)  # each (heads, C, d)
+        prefix = (q.flatten(1, 2) @ text_k.mT).unflatten(1, (n_drafts, deep))
+        beyond = torch.arange(len(text), device=q.device) >= n_prefix[:, None]
+        prefix.masked_fill_(beyond[:, None], -torch.inf)
+        weight = torch.cat([prefix, local], -1).softmax(-1)  # (heads, S, D, C + D)
+        of_text, of_draft = weight.split([len(text), deep], -1)
+        mixed = (of_text.flatten(1, 2) @ text_v).unflatten(1, (n_drafts, deep)) + of_draft @ v
+        return mixed.permute(1, 2, 0, 3).flatten(2)
+
+    def _local_mask(self, deep: int, device: torch.device) -> Tensor:
+        """(D, D) bool: which tokens of its own draft a token sees."""
+        depth = torch.arange(deep, device=device)
+        sees = depth[:, None] >= depth
+        if self.attention == "local-block":
+            sees = sees & (depth[:, None] // self.block == depth // self.block)
+        return sees

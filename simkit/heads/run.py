@@ -1,0 +1,110 @@
+"""What `simkit train` and `simkit score` do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+from simkit.errors import HeadError
+from simkit.heads import files, scoring, states, training
+from simkit.heads.evaluate import evaluate
+from simkit.heads.files import Head
+from simkit.heads.training import Settings
+from simkit.simulator.layout import PathLayout
+from traces import scores
+from traces.manifest import Manifest
+from traces.trace import Trace
+
+_LIBRARIES = ("torch", "numpy", "safetensors", "scikit-learn")
+
+
+def train(
+    kind: str,
+    trace: Trace,
+    options: Mapping[str, Any],
+    settings: Settings,
+    on_epoch: Callable[[int, float, float], None] = lambda epoch, train, validation: None,
+) -> Head:
+    """Train a head on a trace and judge it on prompts that were held out.
+
+    Args:
+        kind: a key of `files.DEFAULTS`.
+        trace: recorded with hidden states.
+        options: those of its kind that differ from the default.
+        settings: how to train.
+        on_epoch: told its number from 1, the mean training loss and the validation loss, nats.
+
+    Raises:
+        HeadError: an unknown kind or option, no hidden states, or training failed.
+    """
+    if kind not in files.DEFAULTS:
+        raise HeadError(f"unknown head {kind!r}: it is one of {', '.join(files.DEFAULTS)}")
+    for name in options:
+        if name not in files.DEFAULTS[kind]:
+            known = ", ".join(files.DEFAULTS[kind])
+            raise HeadError(f"the {kind} head has no option {name} (it has {known})")
+    layout, found = PathLayout(trace), states.read(trace)
+    parts = training.split(trace.n_sequences, settings)
+    head, how = training.train(
+        kind, {**files.DEFAULTS[kind], **options}, layout, found, parts, settings, on_epoch
+    )
+    counts = {f"{name}_prompts": int(part.sum()) for name, part in parts._asdict().items()}
+    facts = {
+        "trained_on": _models(trace.manifest) | {"trace": trace.hash},
+        "training": asdict(settings) | how | counts,
+        "metrics": evaluate(head, layout, found, parts),
+        "libraries": {name: version(name) for name in _LIBRARIES},
+    }
+    return Head(head.kind, head.width, head.options, head.module, facts)
+
+
+def score(
+    trace: Trace,
+    head: Head,
+    name: str | None = None,
+    recording: Trace | None = None,
+    max_draft: int = 40,
+    on_sequence: Callable[[], None] = lambda: None,
+) -> str | None:
+    """Write a head's score table into a trace's folder, unless it is there.
+
+    Args:
+        trace: in a folder.
+        head: of the same pair of models.
+        name: of the scores; None takes the name of the head's policy.
+        recording: where the hidden states are, if not in the trace.
+        max_draft: deepest token that a head by (start, depth) scores.
+        on_sequence: told when a sequence is scored.
+
+    Returns:
+        the name, or None if this head's scores of that name were there already.
+
+    Raises:
+        HeadError: the head does not fit the trace, or there are no hidden states.
+        TraceError: the trace cannot be written.
+    """
+    name = name or files.SCORE_NAMES[head.kind]
+    if not re.fullmatch(r"[\w.@+-]+", name):
+        raise HeadError(f"{name!r} cannot be the name of scores: letters, digits and . @ + - only")
+    assert trace.path is not None
+    files.check_fits(head, trace.manifest, str(trace.path))
+    about: dict[str, Any] = {"kind": head.kind, "hash": head.hash}
+    if head.by_start:
+        about["max_draft"] = max_draft
+    made_from = scores.facts(trace, name)
+    if made_from is not None and made_from == {"trace": trace.hash, "head": about}:
+        return None
+    found = states.read(trace, recording)
+    layout = PathLayout(trace)
+    values = scoring.score(head, layout, found, max_draft, on_sequence=on_sequence)
+    scores.save(trace.path, trace, name, values, about)
+    return name
+
+
+def _models(manifest: Manifest) -> dict[str, Any]:
+    models = {f"{name}_sha256": getattr(manifest, name) for name in ("target", "draft")}
+    weights = {k: None if info is None else info.weights_sha256 for k, info in models.items()}
+    return weights | {"sampler": asdict(manifest.sampler)}

@@ -1,0 +1,113 @@
+"""Score every draft token of a trace with a head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from simkit.errors import HeadError
+from simkit.heads.drafts import Drafts, drafts
+from simkit.heads.files import Head, check_width
+from simkit.heads.pacer import PacerHead
+from simkit.heads.states import States
+from simkit.simulator.layout import PathLayout
+from traces.scores import RowScores, Scores, StartScores
+
+_DRAFTS = 8  # of one pass: their attention weights then stay in a core's cache
+_ROWS = 8192
+
+
+def score(
+    head: Head,
+    layout: PathLayout,
+    states: States,
+    max_draft: int = 40,
+    threads: int | None = None,
+    on_sequence: Callable[[], None] = lambda: None,
+) -> Scores:
+    """A head's acceptance probability for every draft token.
+
+    Args:
+        head: of the width of the states.
+        layout: of the trace.
+        states: of the trace.
+        max_draft: deepest token that a head by (start, depth) scores.
+        threads: that score sequences at the same time; None takes torch's number.
+        on_sequence: told when a sequence is scored.
+
+    Raises:
+        HeadError: another width, deeper than the head's embedding, or a score is not a number.
+    """
+    check_width(head, states.width, str(layout.trace.path or "the trace"))
+    n_threads = torch.get_num_threads() if threads is None else threads
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # sequences run beside each other, not their matrix products
+    try:
+        if not head.by_start:
+            return RowScores(score_rows(head, states.path), score_rows(head, states.branches))
+        return _by_start(head, layout, states, max_draft, n_threads, on_sequence)
+    finally:
+        torch.set_num_threads(before)
+
+
+def score_drafts(module: PacerHead, rows: Drafts) -> np.ndarray:
+    """Probabilities (T, D) of one sequence's drafts, NaN where a draft has ended; float32."""
+    out = np.full(rows.index.shape, np.nan, np.float32)
+    with torch.inference_mode():
+        encoded = module.encode(torch.from_numpy(rows.rows).float())
+        index, n_prefix = torch.from_numpy(rows.index), torch.from_numpy(rows.n_prefix)
+        for first in range(0, len(index), _DRAFTS):
+            some = slice(first, first + _DRAFTS)
+            deep = int(rows.length[some].max())
+            logits = module.score(*encoded, index[some, :deep], n_prefix[some])
+            out[some, :deep] = logits.sigmoid().numpy()
+    recorded = rows.recorded
+    _check(out[recorded])
+    out[~recorded] = np.nan
+    return out
+
+
+def score_rows(head: Head, states: np.ndarray) -> np.ndarray:
+    """Probabilities (n,) float32 of states (n, H), by a head that scores rows."""
+    module = head.network()
+    out = np.empty(len(states), np.float32)
+    with torch.inference_mode():
+        for first in range(0, len(states), _ROWS):
+            some = slice(first, first + _ROWS)
+            logits = module(torch.from_numpy(states[some]).double())
+            out[some] = logits.sigmoid().float().numpy()
+    _check(out)
+    return out
+
+
+def _by_start(
+    head: Head,
+    layout: PathLayout,
+    states: States,
+    max_draft: int,
+    threads: int,
+    on_sequence: Callable[[], None],
+) -> StartScores:
+    module = head.network()
+    assert isinstance(module, PacerHead)
+    if not 1 <= max_draft <= module.max_depth:
+        raise HeadError(
+            f"max_draft must be from 1 to {module.max_depth}, the head's depths, not {max_draft}"
+        )
+
+    def one(sequence: int) -> np.ndarray:
+        values = score_drafts(module, drafts(layout, states, sequence, max_draft))
+        on_sequence()
+        return values
+
+    with ThreadPoolExecutor(threads) as pool:
+        parts = list(pool.map(one, range(len(layout.n_output))))
+    return StartScores(np.concatenate(parts))
+
+
+def _check(values: np.ndarray) -> None:
+    if not np.isfinite(values).all():
+        raise HeadError("the head gives scores that are NaN: its weights or the states are broken")

@@ -1,0 +1,280 @@
+"""Train a head on some prompts of a trace, choose its epoch on others."""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from simkit.errors import HeadError
+from simkit.heads import examples, files, row
+from simkit.heads.drafts import drafts
+from simkit.heads.pacer import ATTENTION, PacerHead
+from simkit.heads.states import States
+from simkit.simulator.layout import PathLayout
+
+_FEWEST_PROMPTS = 5
+_ROWS = 512  # of a step of a row head
+_PROMPTS = 4  # of a step of the PACER head
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train.
+
+    Attributes:
+        epochs: passes over the training prompts; the best one is kept.
+        learning_rate: AdamW's highest; it falls to 0 along a cosine.
+        weight_decay: AdamW's.
+        starts: drafts of a prompt that an epoch draws for the PACER head; 0 takes all.
+        test_share: of the prompts, for the reported figures.
+        validation_share: of the prompts, for the choice of the epoch.
+        seed: of the split, the weights and the order.
+        device: to train on.
+    """
+
+    epochs: int = 12
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    starts: int = 32
+    test_share: float = 0.2
+    validation_share: float = 0.15
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise HeadError(f"epochs must be at least 1, not {self.epochs}")
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise HeadError(f"learning_rate must be > 0, not {self.learning_rate}")
+
+
+class Split(NamedTuple):
+    """Which sequences are for what; each (S,) bool."""
+
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+
+
+class Task(Protocol):
+    """What training needs to know of one kind of head."""
+
+    @abstractmethod
+    def batches(self, generator: np.random.Generator) -> Iterator[Callable[[nn.Module], Tensor]]:
+        """The training steps of an epoch: each gives a module's loss."""
+
+    @abstractmethod
+    def validation_loss(self, module: nn.Module) -> float:
+        """The mean loss on the validation prompts."""
+
+
+def split(n_sequences: int, settings: Settings) -> Split:
+    """Deal the prompts at random.
+
+    Raises:
+        HeadError: there are too few.
+    """
+    if n_sequences < _FEWEST_PROMPTS:
+        raise HeadError(f"{n_sequences} prompts are too few to train on: at least 5 are needed")
+    order = np.random.default_rng(settings.seed).permutation(n_sequences)
+    shares = (settings.test_share, settings.validation_share)
+    n_test, n_validation = (max(1, round(share * n_sequences)) for share in shares)
+    parts = np.split(order, [n_test, n_test + n_validation])
+    test, validation, train = (np.isin(np.arange(n_sequences), part) for part in parts)
+    return Split(train, validation, test)
+
+
+def train(
+    kind: str,
+    options: Mapping[str, Any],
+    layout: PathLayout,
+    states: States,
+    parts: Split,
+    settings: Settings,
+    on_epoch: Callable[[int, float, float], None] = lambda epoch, train, validation: None,
+) -> tuple[files.Head, dict[str, Any]]:
+    """Train a head and keep the epoch with the least loss on the validation prompts.
+
+    Args:
+        kind: of the head.
+        options: all of its kind.
+        layout: of the trace.
+        states: of the trace.
+        parts: which of its sequences are for what.
+        settings: how to train.
+        on_epoch: told its number from 1, the mean training loss and the validation loss, nats.
+
+    Returns:
+        the head, without facts, and how training went.
+
+    Raises:
+        HeadError: an option is out of range, or the loss is not a number.
+    """
+    torch.manual_seed(settings.seed)
+    module = _build(kind, states.width, options).to(settings.device)
+    task: Task = (_Drafts if kind == "pacer" else _Rows)(
+        kind, options, layout, states, parts, settings
+    )
+    generator = np.random.default_rng(settings.seed)
+    best, best_epoch, kept = math.inf, 0, module.state_dict()
+    optimizer = torch.optim.AdamW(
+        module.parameters(), settings.learning_rate, weight_decay=settings.weight_decay
+    )
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.epochs)
+    for epoch in range(1, settings.epochs + 1):
+        mean = _epoch(module, task, generator, optimizer)
+        schedule.step()
+        with torch.inference_mode():
+            held_out = task.validation_loss(module)
+        if not math.isfinite(mean + held_out):
+            raise HeadError(f"the loss is {mean} in epoch {epoch}: lower --learning-rate")
+        if held_out < best:
+            best, best_epoch, kept = held_out, epoch, copy.deepcopy(module.state_dict())
+        on_epoch(epoch, mean, held_out)
+    module.load_state_dict(kept)
+    how = {"epochs": settings.epochs, "best_epoch": best_epoch, "validation_loss": best}
+    return files.Head(kind, states.width, dict(options), module.cpu().eval()), how
+
+
+def _build(kind: str, width: int, options: Mapping[str, Any]) -> nn.Module:
+    for name, least in (("layers", 1), ("max_depth", 1), ("block", 1), ("lag", 0)):
+        if options.get(name, least) < least:
+            raise HeadError(f"{name} must be at least {least}, not {options[name]}")
+    for name in ("accept_weight", "reject_weight"):
+        if not options.get(name, 1.0) > 0:
+            raise HeadError(f"{name} must be > 0, not {options[name]}")
+    if options.get("lag", 0) > 1:
+        raise HeadError(f"lag must be 0 or 1, not {options['lag']}")
+    if options.get("attention", "full") not in ATTENTION:
+        raise HeadError(f"attention must be one of {', '.join(ATTENTION)}")
+    return files.build(kind, width, options)
+
+
+def _epoch(
+    module: nn.Module,
+    task: Task,
+    generator: np.random.Generator,
+    optimizer: torch.optim.Optimizer,
+) -> float:
+    losses = []
+    for loss_of in task.batches(generator):
+        optimizer.zero_grad()
+        loss = loss_of(module)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return float(np.mean(losses))
+
+
+class _Rows(Task):
+    """Rows by themselves: on-path rows of the training prompts, and mixed ones where recorded."""
+
+    def __init__(
+        self,
+        kind: str,
+        options: Mapping[str, Any],
+        layout: PathLayout,
+        states: States,
+        parts: Split,
+        settings: Settings,
+    ) -> None:
+        self.weights = options["accept_weight"], options["reject_weight"]
+        rows, _ = examples.on_path(kind, options, layout, states, parts.train)
+        rows += examples.off_path(kind, options, layout.trace, states, parts.train)
+        held_out, _ = examples.on_path(kind, options, layout, states, parts.validation)
+        self.rows, self.held_out = (_tensors(part, settings.device) for part in (rows, held_out))
+
+    def batches(self, generator: np.random.Generator) -> Iterator[Callable[[nn.Module], Tensor]]:
+        """Shuffled rows, 512 a step."""
+        states, labels = self.rows
+        order = torch.from_numpy(generator.permutation(len(labels))).to(labels.device)
+        for some in order.split(_ROWS):
+            yield lambda module, some=some: row.loss(
+                module(states[some]), labels[some], *self.weights
+            )
+
+    def validation_loss(self, module: nn.Module) -> float:
+        """Over all validation rows."""
+        states, labels = self.held_out
+        return float(row.loss(module(states), labels, *self.weights))
+
+
+class _Drafts(Task):
+    """Packed drafts: of each prompt, some starts an epoch, and all their recorded depths."""
+
+    def __init__(
+        self,
+        kind: str,
+        options: Mapping[str, Any],
+        layout: PathLayout,
+        states: States,
+        parts: Split,
+        settings: Settings,
+    ) -> None:
+        self.layout, self.states = layout, states
+        self.max_depth, self.settings = options["max_depth"], settings
+        self.train, self.held_out = (
+            np.flatnonzero(p).tolist() for p in (parts.train, parts.validation)
+        )
+
+    def batches(self, generator: np.random.Generator) -> Iterator[Callable[[nn.Module], Tensor]]:
+        """Shuffled prompts, 4 a step."""
+        order = generator.permutation(self.train)
+        for first in range(0, len(order), _PROMPTS):
+            some = order[first : first + _PROMPTS]
+            chosen = [self._starts(int(sequence), generator) for sequence in some]
+            yield lambda module, some=some, chosen=chosen: self._loss(module, some, chosen)
+
+    def validation_loss(self, module: nn.Module) -> float:
+        """Over every fourth start of the validation prompts."""
+        chosen = [np.arange(0, self.layout.n_output[sequence], 4) for sequence in self.held_out]
+        parts = zip(self.held_out, chosen, strict=True)
+        losses = [self._loss(module, [s], [starts], "none") for s, starts in parts]
+        return float(torch.cat(losses).mean())
+
+    def _starts(self, sequence: int, generator: np.random.Generator) -> np.ndarray:
+        n = int(self.layout.n_output[sequence])
+        wanted = self.settings.starts or n
+        return np.sort(generator.permutation(n)[:wanted])
+
+    def _loss(
+        self,
+        module: nn.Module,
+        sequences: Iterable[int],
+        chosen: list[np.ndarray],
+        reduction: str = "mean",
+    ) -> Tensor:
+        assert isinstance(module, PacerHead)
+        logits, labels = [], []
+        for sequence, starts in zip(sequences, chosen, strict=True):
+            some = drafts(self.layout, self.states, int(sequence), self.max_depth).pick(starts)
+            out = module(
+                self._tensor(some.rows).float(),
+                self._tensor(some.index),
+                self._tensor(some.n_prefix),
+            )
+            recorded = self._tensor(some.recorded)
+            logits.append(out[recorded])
+            labels.append(self._tensor(some.accepted).float()[recorded])
+        return functional.binary_cross_entropy_with_logits(
+            torch.cat(logits), torch.cat(labels), reduction=reduction
+        )
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values).to(self.settings.device)
+
+
+def _tensors(rows: examples.Rows, device: str) -> tuple[Tensor, Tensor]:
+    return (
+        torch.from_numpy(rows.state).to(device).float(),
+        torch.from_numpy(rows.label).to(device),
+    )
