@@ -1,10 +1,13 @@
 """How fast a replay runs, on one core: `python -m benchmarks.replay_speed`.
 
-Measures positions per second of the compiled loop on a made-up trace of ten million positions,
-with costs from a table, after compiling and laying out the trace, whose times are given apart. On a
-smaller trace: drafted tokens per second of a policy written as a Python function, and the ratio to
-the plain Python loop. Each figure is the best of several runs. Last, the whole `simkit replay`
-command on the bundled trace, in a process of its own, started twice.
+Measures positions per second of every registered policy on a made-up trace of ten million
+positions, with costs from a table, after compiling and laying out the trace, whose times are given
+apart. Policies that read a head's scores, and those that search or fit, run on a twentieth of it,
+with made-up scores. On that smaller trace too: drafted tokens per second of a policy written as a
+Python function, and the ratio to the plain Python loop. Each figure is the best of several runs, in
+CPU seconds of the one thread, so that other work on the machine hardly shows.
+Last, the whole `simkit replay` command on the bundled trace, in its own process, started twice, in
+seconds of the clock on the wall.
 """
 
 from __future__ import annotations
@@ -16,26 +19,32 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
 
 import numba
 import numpy as np
 
 from simkit import policies
 from simkit.costs import Linear
-from simkit.policies import NumericPolicy, Policy
-from simkit.simulator import compiled, plain
+from simkit.policies import Policy, Sequential
+from simkit.simulator import plain
 from simkit.simulator.charge import Charge
 from simkit.simulator.layout import PathLayout
-from traces import synthetic
-from traces.trace import bundled
+from simkit.simulator.run import Run, run
+from traces import scores, synthetic
+from traces.trace import Trace, bundled
 
 LENGTH = 1000  # output tokens of a sequence
 ALPHA = 0.8
 COST = Linear(
     draft_s=2e-3, target_s=30e-3, target_per_token_s=1e-4, target_per_kv_token_s=1e-6, policy_s=1e-6
 )
-SPECS = ("autoregressive", "fixed(5)", "oracle", "heuristic", "confidence", "svip(h=0.5)")
+COLUMNS = ("draft_entropy", "draft_prob_raw", "draft_top1_prob", "draft_top10_mass")
+SPECS = {"fixed": "fixed(5)", "svip": "svip(h=0.5)"}  # others as they are by default
+SEARCHING = ("confidence_adaptive", "prophet", "rate_optimal")
 TARGETS = {"fixed(5)": 200e6, "svip(h=0.5)": 120e6}  # positions a second
+OTHERS, SEARCHES = 50e6, 2e6  # the targets of other rules by row, and of those that search
 
 
 def main() -> None:
@@ -47,50 +56,67 @@ def main() -> None:
     given = parser.parse_args()
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores,", end=" ")
     print(f"Python {platform.python_version()}, numba {numba.__version__}")
-    fast = compiled_speed(given.positions, given.max_draft, given.repeats)
-    python_speed(max(1, given.positions // 20), given.max_draft, fast, given.repeats)
+    whole = prepare(given.positions, given.max_draft)
+    part = prepare(max(1, given.positions // 20), given.max_draft, ("by_row", "by_start"))
+    fast = replay_speed(whole, part, given.repeats)
+    python_speed(part, fast, given.repeats)
     command_speed()
 
 
-def compiled_speed(positions: int, max_draft: int, repeats: int) -> dict[str, float]:
-    """Positions per second of each policy in the compiled loop."""
-    layout, charge, seconds = prepare(positions, max_draft)
-    n = len(layout.ahead)
-    print(f"\ntrace: {n:,} positions, {layout.trace.n_branch_rows:,} branch rows, Γ = {max_draft},")
-    print(f"  α = {ALPHA}; made and laid out in {seconds:.1f} s\n")
-    print(f"{'policy':18}{'first run, s':>14}{'M positions/s':>15}{'ns/step':>9}{'target':>8}")
+class Prepared(NamedTuple):
+    """A trace with its columns read, its layout, and its costs."""
+
+    layout: PathLayout
+    charge: Charge
+
+
+def replay_speed(whole: Prepared, part: Prepared, repeats: int) -> dict[str, float]:
+    """Positions per second of each policy, over all sequences and with their seconds."""
+    print(f"\n{'policy':22}{'positions':>12}{'first run, s':>14}{'M positions/s':>15}", end="")
+    print(f"{'ns/step':>9}{'target':>8}")
     speed = {}
-    for spec in SPECS:
-        policy = policies.parse(spec)
-        assert isinstance(policy, NumericPolicy)
-        table = charge.verify_table(policy.max_draft)
-        assert table is not None
-        prices = compiled.Prices(layout.n_prompt, charge.draft_sum, table)
-
-        def run(policy: NumericPolicy = policy, prices: compiled.Prices = prices) -> compiled.Sums:
-            return compiled.total(policy, layout, 1, prices)
-
-        first = best(run, 1)
-        seconds = best(run, repeats)
-        speed[spec] = n / seconds
-        steps = int(run().steps.sum())
-        target = f"≥ {TARGETS[spec] / 1e6:.0f}" if spec in TARGETS else ""
-        rate = f"{speed[spec] / 1e6:15.0f}{seconds / steps * 1e9:9.1f}"
-        print(f"{spec:18}{first:14.2f}{rate}{target:>8}")
+    for name in policies.names():
+        policy = policies.parse(SPECS.get(name, name))
+        on, target = whole, TARGETS.get(str(policy), OTHERS)
+        if name == "pacer":
+            on, target = part, 0.0
+            policy = replace(policy, head="by_start")  # type: ignore
+        elif policy.head:
+            on, policy = part, replace(policy, head="by_row")  # type: ignore
+        elif name in SEARCHING or not isinstance(policy, Sequential):
+            on, target = part, SEARCHES if name in SEARCHING else 0.0
+        label = SPECS.get(name, name)
+        print(f"{label:22}", end="")
+        speed[label] = one_speed(policy, on, target, repeats)
     return speed
 
 
-def python_speed(positions: int, max_draft: int, fast: dict[str, float], repeats: int) -> None:
+def one_speed(policy: Policy, on: Prepared, target: float, repeats: int) -> float:
+    """Print the rest of a policy's line; returns its positions per second."""
+
+    def replay() -> Run:
+        return run(policy, on.layout, on.charge, 1)
+
+    n = len(on.layout.ahead)
+    first, seconds = best(replay, 1), best(replay, repeats)
+    steps = int(replay().counts["steps"].sum())
+    wanted = f"≥ {target / 1e6:.0f}" if target else ""
+    print(f"{n:12,}{first:14.2f}", end="")
+    print(f"{n / seconds / 1e6:15.1f}{seconds / steps * 1e9:9.1f}{wanted:>8}", flush=True)
+    return n / seconds
+
+
+def python_speed(on: Prepared, fast: dict[str, float], repeats: int) -> None:
     """Drafted tokens per second in the plain loop, and what the compiled one gains."""
-    layout, _, _ = prepare(positions, max_draft)
-    given: list[Policy] = [policies.parse(spec) for spec in TARGETS]
-    given.append(policies.from_function(lambda depth, row: row[0] > 0.25, ("draft_entropy",)))
-    print(f"\nplain Python loop, {len(layout.ahead):,} positions\n")
+    unsure = policies.from_function(lambda depth, row: row[0] > 0.25, ("draft_entropy",))
+    given = [policies.parse(spec) for spec in TARGETS] + [unsure]
+    print(f"\nplain Python loop, {len(on.layout.ahead):,} positions\n")
     print(f"{'policy':18}{'M drafted/s':>14}{'M positions/s':>15}{'compiled':>10}{'target':>8}")
     for policy in given:
-        seconds = best(lambda policy=policy: plain.walk(policy, layout, 1), max(1, repeats // 3))
-        drafted = plain.walk(policy, layout, 1).drafted.sum() / seconds
-        rate = len(layout.ahead) / seconds
+        assert isinstance(policy, Sequential)
+        seconds = best(lambda policy=policy: plain.walk(policy, on.layout, 1), max(1, repeats // 3))
+        drafted = plain.walk(policy, on.layout, 1).drafted.sum() / seconds
+        rate = len(on.layout.ahead) / seconds
         ratio = f"× {fast[str(policy)] / rate:.0f}" if str(policy) in fast else ""
         target = "" if ratio else "≥ 0.5"
         print(f"{policy!s:18}{drafted / 1e6:14.2f}{rate / 1e6:15.2f}{ratio:>10}{target:>8}")
@@ -103,33 +129,47 @@ def command_speed() -> None:
     code = "from simkit.cli import main; main()"
     command = [sys.executable, "-c", code, "replay", "reference", "--policy", "fixed(5)"]
 
-    def run() -> None:
+    def command_line() -> None:
         subprocess.run(command, check=True, capture_output=True)
 
-    print(f"\nsimkit replay reference --policy 'fixed(5)': {best(run, 1):.2f} s,", end=" ")
-    print(f"again {best(run, 1):.2f} s (target ≤ 2.5)")
+    seconds = [best(command_line, 1, time.perf_counter) for _ in range(2)]
+    print("\nsimkit replay reference --policy 'fixed(5)':", end=" ")
+    print(f"{seconds[0]:.2f} s, again {seconds[1]:.2f} s (target ≤ 2.5)")
 
 
-def prepare(positions: int, max_draft: int) -> tuple[PathLayout, Charge, float]:
-    """A trace with its columns read, its layout and costs, and the seconds that took."""
+def prepare(positions: int, max_draft: int, heads: tuple[str, ...] = ()) -> Prepared:
+    """A trace, maybe with scores by row and by start; says how long it took."""
     started = time.perf_counter()
     n_sequences = max(1, positions // LENGTH)
     trace = synthetic.iid(n_sequences, LENGTH, ALPHA, max_draft=max_draft, seed=0)
+    for head in heads:
+        trace = scores.attach(trace, head, made_up(trace, head == "by_start"))
     layout = PathLayout(trace)
-    for column in ("draft_entropy", "draft_prob_raw"):
-        for table in ("positions", "branches"):
-            trace.column(table, column)
+    layout.columns(COLUMNS + tuple(map(policies.score_column, heads)))
     charge = Charge(COST, layout, 1)
-    return layout, charge, time.perf_counter() - started
+    print(f"\ntrace: {trace.n_positions:,} positions, {trace.n_branch_rows:,} branch rows,", end="")
+    print(f" Γ = {max_draft}, α = {ALPHA}; laid out in {time.perf_counter() - started:.1f} s")
+    return Prepared(layout, charge)
 
 
-def best(run: Callable[[], object], repeats: int) -> float:
+def made_up(trace: Trace, by_start: bool) -> scores.Scores:
+    """Scores that are high where the draft was accepted; by start, as if nothing were rejected."""
+    path = trace.positions("draft_prob_raw") ** np.float32(0.3)
+    if not by_start:
+        return scores.RowScores(path, trace.branches("draft_prob_raw") ** np.float32(0.3))
+    ahead = np.append(path, np.ones(trace.max_draft - 1, np.float32))
+    return scores.StartScores(np.lib.stride_tricks.sliding_window_view(ahead, trace.max_draft))
+
+
+def best(
+    call: Callable[[], object], repeats: int, clock: Callable[[], float] = time.thread_time
+) -> float:
     """The shortest time of a call, in seconds."""
     times = []
     for _ in range(repeats):
-        started = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - started)
+        started = clock()
+        call()
+        times.append(clock() - started)
     return float(np.min(times))
 
 

@@ -22,11 +22,22 @@ ROW_HEADS = ("acceptance_head", "specdecpp")
 START_HEADS = ("pacer",)
 
 
-def bound(policy: Policy | str, trace: Trace, first: int = 1) -> Policy:
-    """A policy fitted to the trace, and to `COST` if it wants a cost."""
+def bound(
+    policy: Policy | str, trace: Trace, first: int = 1, cost: costs.CostModel = COST
+) -> Policy:
+    """A policy fitted to the trace, and to the cost if it wants one."""
     policy = policies.parse(policy) if isinstance(policy, str) else policy
     layout = PathLayout(trace)
-    return policy.bind(Setting(layout, Charge(COST.times(trace), layout, first), first))
+    return policy.bind(Setting(layout, Charge(cost.times(trace), layout, first), first))
+
+
+def holds(policy: Policy | str, trace: Trace) -> bool:
+    """Whether the rule holds under the trace's sampler."""
+    try:
+        (policies.parse(policy) if isinstance(policy, str) else policy).columns(trace.sampler)
+    except policies.PolicyError:
+        return False
+    return True
 
 
 def with_scores(trace: Trace, seed: int = 0) -> Trace:
@@ -132,7 +143,11 @@ def tiny_traces(draw: st.DrawFn, whole: bool = True) -> Trace:
 
 
 def steps_by_hand(trace: Trace, policy: Sequential, first: int = 1) -> list[tuple[int, ...]]:
-    """(sequence, start, drafted, accepted) of every step, straight from the design's words."""
+    """Every step, straight from the design's words.
+
+    Returns:
+        (sequence, start, drafted, proposed, accepted) of each.
+    """
     path = _by_key(trace, "positions", ("sequence", "position"), _columns(policy, trace))
     branch = _by_key(trace, "branches", ("sequence", "position", "depth"), _columns(policy, trace))
     scored = _scores(trace, policy)
@@ -152,7 +167,7 @@ def steps_by_hand(trace: Trace, policy: Sequential, first: int = 1) -> list[tupl
             accepted = min(proposed, m - i)
             eos = accepted > 0 and path[s, i + accepted - 1]["draft_token"] == EOS
             state = policy.update(state, Outcome(drafted, proposed, accepted, eos))
-            out.append((s, i, drafted, accepted))
+            out.append((s, i, drafted, proposed, accepted))
             i += accepted if eos else accepted + 1
             if eos:
                 break

@@ -4,6 +4,7 @@ import pickle
 from dataclasses import FrozenInstanceError, dataclass
 
 import pytest
+from replay_traces import bound, build
 
 from simkit import policies
 from simkit.policies import PolicyError
@@ -50,7 +51,7 @@ def test_other_ways_to_write_them(text, canonical):
     ("text", "message"),
     [
         ("svpi(h=0.4)", r"unknown policy 'svpi' \(did you mean svip\?\)"),
-        ("zzz", r"unknown policy 'zzz' \(known: autoregressive, confidence, "),
+        ("zzz", r"unknown policy 'zzz' \(known: acceptance_head, adaedl, "),
         ("svip(x=0.4)", r"svip has no argument 'x' \(known: h, max_draft, scale\)"),
         ("svip(scal=1)", r"did you mean scale\?"),
         ("svip(h=0.4", "not of the form"),
@@ -122,7 +123,9 @@ def test_every_policy(name):
         policy.max_draft = 3
     for words in ("Tripping token:", "Score:", "State:", "Feedback:"):
         assert words in cls.__doc__
-    assert policy.limit(policy.begin(0), 7) <= policy.max_draft
+    if isinstance(policy, policies.Sequential):
+        fitted = bound(policy, build([[(1, 1), (1, 2)]], t_max=2, max_draft=2))
+        assert fitted.limit(fitted.begin(0), 7) <= policy.max_draft
 
 
 def test_subclass_without_registration_has_a_spec_too():

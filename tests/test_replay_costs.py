@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from replay_traces import build, steps_by_hand, tiny_traces
+from hypothesis import assume, given, settings
+from replay_traces import SEQUENTIAL, bound, build, holds, steps_by_hand, tiny_traces
 
 import simkit
 from simkit import policies
@@ -14,6 +14,7 @@ from simkit.costs import CostError, CostModel, Linear, Times
 from simkit.policies.base import never
 from simkit.simulator import charge
 
+HEAD_S = 0.5
 COST = Linear(
     draft_s=1.0,
     target_s=10.0,
@@ -25,12 +26,14 @@ COST = Linear(
     overhead_s=0.0625,
     baseline_overhead_s=0.5,
     policy_s=0.03125,
+    head_s=HEAD_S,
 )
 PARTS = ("prefill_s", "draft_s", "verify_s", "policy_s", "overhead_s")
 
 
 def by_hand(trace, policy, first):
     """Parts and baseline of each sequence, pass by pass."""
+    policy = bound(policy, trace, first, COST)
     steps = steps_by_hand(trace, policy, first)
     decides = policy.slots.trips is not never
     out = []
@@ -40,11 +43,12 @@ def by_hand(trace, policy, first):
         row["prefill_s"] = 10 + 2 * n_prompt
         if any(step[2] for step in mine):
             row["prefill_s"] += 1 + 0.5 * n_prompt
-        for _, i, drafted, _ in mine:
+        for _, i, drafted, proposed, _ in mine:
             known = n_prompt + i - 1
             row["draft_s"] += sum(1.5 + 0.25 * (known + j - 1) for j in range(1, drafted + 1))
-            row["verify_s"] += 10 + 2 * (drafted + 1) + 0.125 * known
-            row["policy_s"] += 0.03125 * drafted * decides
+            row["verify_s"] += 10 + 2 * (proposed + 1) + 0.125 * known
+            call_s = 0.03125 + (HEAD_S if policy.head else 0)
+            row["policy_s"] += call_s * policy.calls(drafted) * decides
             row["overhead_s"] += 0.0625
         decoded = range(first, info["n_output"] + 1)
         row["baseline_s"] = 10 + 2 * n_prompt
@@ -53,11 +57,12 @@ def by_hand(trace, policy, first):
     return out
 
 
-@pytest.mark.parametrize("name", policies.names())
+@pytest.mark.parametrize("name", SEQUENTIAL)
 @settings(max_examples=15, deadline=None)
 @given(trace=tiny_traces())
 def test_seconds_of_every_policy(name, trace):
     policy = policies.parse(name)
+    assume(holds(policy, trace))
     for first_token, first in (("draft", 1), ("prefill", 2)):
         result = simkit.replay(trace, policy, COST, by="sequence", first_token=first_token)
         for record, expected in zip(result.records(), by_hand(trace, policy, first), strict=True):

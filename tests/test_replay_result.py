@@ -122,7 +122,7 @@ def test_policies_are_given_as_objects_specs_or_functions(trace):
 
     given = [policies.SVIP(h=0.4), "svip(0.4)", unsure]
     frame = simkit.replay(trace, given, COST).frame
-    assert frame["policy"].to_list() == ["svip(h=0.4)", "svip(h=0.4)", "unsure"]
+    assert frame["policy"].to_list() == ["svip(h=0.4)", "unsure"]
     assert frame["steps"].n_unique() == 1
     assert simkit.replay(trace, "fixed(5)").frame["policy"].to_list() == ["fixed(5)"]
 

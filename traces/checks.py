@@ -102,7 +102,7 @@ def check_verdicts(rows: Rows, manifest: Manifest) -> Iterator[str]:
 def check_values(rows: Rows, manifest: Manifest) -> Iterator[str]:
     """Ranges of all numbers."""
     size = manifest.vocab_size
-    for name in ("draft_token", "target_token"):
+    for name in ("draft_token", "target_token", "token"):
         if name in rows.columns:
             outside = (rows[name] < 0) | (rows[name] >= (np.inf if size is None else size))
             yield from rows.problems(outside, f"{name} is {{{name}}}, the vocabulary has {size}")
@@ -201,6 +201,27 @@ def check_hidden(
     for key, column in expected.items():
         wrong |= rows[key] != column[order]
     yield from rows.problems(wrong, _UNORDERED)
-    yield from rows.problems(
-        ~np.isfinite(rows["state"].sum(1, dtype=np.float32)), "a state is not finite"
-    )
+    yield from _check_states(rows)
+
+
+def check_mixed(rows: Rows, positions: Rows, manifest: Manifest) -> Iterator[str]:
+    """Rows on mixed contexts, against the on-path rows of the same shard (whose keys hold)."""
+    if len(rows) != len(positions):
+        yield f"{rows.file}: {len(rows)} rows, its shard has {len(positions)} positions"
+        return
+    wrong = rows["sequence"] != positions["sequence"]
+    wrong |= rows["position"] != positions["position"]
+    yield from rows.problems(wrong, _UNORDERED)
+    other = ~rows["from_draft"] & (rows["token"] != positions["target_token"])
+    what = "token {token} is not the output's, and not from the draft"
+    yield from rows.problems(other & ~wrong, what)
+    eos = rows["from_draft"] & np.isin(rows["token"], manifest.eos_token_ids)
+    yield from rows.problems(eos, "an EOS token of the draft")
+    yield from check_values(rows, manifest)
+    yield from check_verdicts(rows, manifest)
+    yield from _check_states(rows)
+
+
+def _check_states(rows: Rows) -> Iterator[str]:
+    finite = np.isfinite(rows["state"].sum(1, dtype=np.float32))
+    yield from rows.problems(~finite, "a state is not finite")

@@ -38,6 +38,8 @@ def describe(trace: Trace) -> dict[str, Any]:
         "sequences_by_task": _by_task(trace),
         "positions": trace.n_positions,
         "branch_rows": trace.n_branch_rows,
+        "mixed_rows": manifest.rows("mixed"),
+        "mix": manifest.mix,
         "accepted": _summary(trace, "accepted", np.mean),
         "overlap": _summary(trace, "overlap", np.mean),
         "draft_entropy": _summary(trace, "draft_entropy", np.median),
@@ -77,6 +79,9 @@ def _uses(trace: Trace) -> list[str]:
         uses.append("the target's view of branches")
     if manifest.hidden:
         uses.append("training heads on the draft's states")
+    if manifest.mix:
+        rows, share = manifest.rows("mixed"), f"{manifest.mix:g} of the tokens the draft's"
+        uses.append(f"training the acceptance head on {rows:,} mixed contexts ({share})")
     if "latency.parquet" in files or trace.latency() is not None:
         uses.append("measured costs")
     for name in sorted(files):

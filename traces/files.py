@@ -48,10 +48,15 @@ def encode(table: pa.Table) -> tuple[bytes, FileInfo]:
         column_encoding=encodings,
         write_statistics=["sequence"],  # pyright: ignore[reportArgumentType]
         write_page_checksum=True,
-        store_schema=any(map(pa.types.is_fixed_size_list, table.schema.types)),  # Parquet has none
+        store_schema=_needs_schema(table.schema),
     )
     data = sink.getvalue().to_pybytes()
     return data, FileInfo(table.num_rows, len(data), hashlib.sha256(data).hexdigest())
+
+
+def _needs_schema(schema: pa.Schema) -> bool:
+    """Whether Parquet's own words leave something out: lists of fixed size, facts of ours."""
+    return bool(schema.metadata) or any(map(pa.types.is_fixed_size_list, schema.types))
 
 
 def _has_few_values(column: pa.ChunkedArray) -> bool:

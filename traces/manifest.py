@@ -81,6 +81,8 @@ class Manifest:
         eos_token_ids: tokens that end an output, ascending.
         branch_target: whether branch rows hold the target's view too.
         hidden: whether the draft model's states are there.
+        mix: share of the draft's own tokens in the mixed contexts; 0 where there are none. It is
+            left out of the text and the hash then, which are those of traces before mixing.
         files: by path inside the trace, with forward slashes.
 
     Raises:
@@ -107,6 +109,7 @@ class Manifest:
     eos_token_ids: tuple[int, ...] = ()
     branch_target: bool = False
     hidden: bool = False
+    mix: float = 0.0
     files: Mapping[str, FileInfo] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -116,6 +119,8 @@ class Manifest:
                 raise TraceError(f"{name} must be >= {least}, not {getattr(self, name)}")
         if self.kind not in KINDS:
             raise TraceError(f"kind must be one of {', '.join(KINDS)}, not {self.kind}")
+        if not 0 <= self.mix <= 1:
+            raise TraceError(f"mix must be from 0 to 1, not {self.mix}")
         for name in self.files:
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
@@ -125,6 +130,11 @@ class Manifest:
     def n_shards(self) -> int:
         """Shards of the whole recording."""
         return -(-self.n_prompts // self.batch_size)
+
+    @property
+    def with_state(self) -> list[str]:
+        """The sharded tables whose rows have a state, `schema.WITH_STATE`, that were recorded."""
+        return [*(["hidden"] if self.hidden else []), *(["mixed"] if self.mix else [])]
 
     def shard_files(self, table: str) -> list[str]:
         """The listed files of one folder ("positions", …), in order."""
@@ -136,7 +146,7 @@ class Manifest:
 
     def content_hash(self) -> str:
         """A sha256 over the recording: the header and the recorded files, not what was added."""
-        content = asdict(replace(self, complete=True))
+        content = _content(replace(self, complete=True))
         content["files"] = {
             name: info for name, info in content["files"].items() if name.split("/")[0] in RECORDED
         }
@@ -144,7 +154,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """The text of manifest.json: always the same for equal manifests."""
-        data = _sorted(asdict(self))
+        data = _sorted(_content(self))
         ordered = {"schema_version": data.pop("schema_version")} | data
         return json.dumps(ordered, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -224,6 +234,13 @@ def _check_version(version: Any, where: str) -> None:
         raise TraceError(f"{where}: schema version {version} is too new, {known}: update simkit")
     if version < SCHEMA_VERSION:
         raise TraceError(f"{where}: schema version {version} is too old, {known}: record it again")
+
+
+def _content(manifest: Manifest) -> dict[str, Any]:
+    data = asdict(manifest)
+    if not manifest.mix:
+        del data["mix"]
+    return data
 
 
 def _sorted(data: dict[str, Any]) -> dict[str, Any]:

@@ -61,6 +61,22 @@ BRANCHES_WITH_TARGET = _fields(
     _floats(DRAFT_STATISTICS),
     _floats(TARGET_STATISTICS),
 )
+HIDDEN = _fields(_KEY, {"depth": pa.int32()})
+# What both models say behind mixed texts, in which some of an output's tokens are the draft's own.
+MIXED = _fields(
+    _KEY,
+    {
+        "token": pa.int32(),  # of the mixed text
+        "from_draft": pa.bool_(),  # whether it is the draft's own, else the output's
+        "draft_token": pa.int32(),
+        "target_token": pa.int32(),
+        "accepted": pa.bool_(),
+    },
+    _floats(DRAFT_STATISTICS),
+    _floats(TARGET_STATISTICS),
+)
+# Tables whose rows have a `state` too, see `with_state`; a trace may have them.
+WITH_STATE = {"hidden": HIDDEN, "mixed": MIXED}
 SEQUENCES = pa.schema(
     [
         pa.field("sequence", pa.int32(), nullable=False),
@@ -89,16 +105,15 @@ LATENCY = _fields(
 )
 
 
-def hidden(width: int) -> pa.Schema:
-    """Rows of draft states of `width` numbers.
+def with_state(table: str, width: int) -> pa.Schema:
+    """A table of `WITH_STATE`, whole: `state` is the draft's final-norm state, `width` numbers.
 
-    The key is that of the row whose q was computed from the state: depth 0 on the path, 1 and on
-    in a branch. Positions 0, -1, … reach back into the prompt: the state at position i was
-    computed from the token before it.
+    It is the state from which q of the row's key was computed: its input is the token before. In
+    "hidden", depth 0 is on the path, 1 and on in a branch; positions 0, -1, … reach back into the
+    prompt.
     """
     state = pa.list_(pa.field("element", pa.float16(), nullable=False), width)
-    key = _fields(_KEY, {"depth": pa.int32()})
-    return key.append(pa.field("state", state, nullable=False))
+    return WITH_STATE[table].append(pa.field("state", state, nullable=False))
 
 
 def tables(branch_target: bool) -> dict[str, pa.Schema]:

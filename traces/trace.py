@@ -129,7 +129,7 @@ class Trace:
         return self.column("branches", column)
 
     def column(self, table: str, column: str) -> np.ndarray:
-        """A column of any sharded table ("positions", "branches", "hidden"); see `positions`."""
+        """A column of any sharded table ("positions", "hidden", …); see `positions`."""
         key = (table, column)
         if key not in self._cache:
             self._cache[key] = self._source.read(table, column)
@@ -186,12 +186,13 @@ class _Folder:
         self.folder = folder
         self.manifest = manifest
         self.tables = schema.tables(manifest.branch_target)
+        self.tables |= {name: schema.WITH_STATE[name] for name in manifest.with_state}
         for name, info in manifest.files.items():
             files.check_size(folder, name, info)
 
     def columns(self, table: str) -> frozenset[str]:
-        if table == "hidden" and self.manifest.hidden:
-            return frozenset(("sequence", "position", "depth", "state"))
+        if table in self.manifest.with_state:
+            return frozenset((*self.tables[table].names, "state"))
         if table not in self.tables or self.manifest.kind != "rows":
             return frozenset()
         return frozenset(self.tables[table].names)
@@ -216,10 +217,9 @@ class _Folder:
 
     def _type(self, table: str, column: str, name: str) -> pa.DataType:
         if column != "state":
-            known = self.tables.get(table, schema.hidden(1))
-            return known.field(column).type
+            return self.tables[table].field(column).type
         width = files.list_width(self.folder / name, column)
-        return schema.hidden(width).field(column).type
+        return schema.with_state(table, width).field(column).type
 
     def sequences(self) -> pa.Table:
         name = "sequences.parquet"

@@ -9,7 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from traces import files, schema
-from traces.checks import Rows, check_branches, check_hidden, check_keys, check_positions
+from traces.checks import (
+    Rows,
+    check_branches,
+    check_hidden,
+    check_keys,
+    check_mixed,
+    check_positions,
+)
 from traces.errors import TraceError
 from traces.manifest import Manifest
 from traces.trace import find
@@ -42,7 +49,7 @@ def _check_files(folder: Path, manifest: Manifest) -> Iterator[str]:
             files.check_hash(folder, name, info)
         except TraceError as error:
             yield str(error)
-    tables = [*schema.tables(manifest.branch_target), *(["hidden"] if manifest.hidden else [])]
+    tables = [*schema.tables(manifest.branch_target), *manifest.with_state]
     wanted = [f"{table}/{k:05d}.parquet" for table in tables for k in range(manifest.n_shards)]
     for name in [_SEQUENCES, *(wanted if manifest.kind == "rows" else [])]:
         if name not in manifest.files:
@@ -109,11 +116,16 @@ def _check_shard(
     outputs = sequences["output_tokens"].combine_chunks().flatten().to_numpy()
     yield from check_positions(positions, outputs, manifest)
     yield from check_branches(branches, positions, manifest)
-    if manifest.hidden:
-        name = f"hidden/{shard:05d}.parquet"
-        width = files.list_width(folder / name, "state")
-        states = _rows(folder, name, manifest, schema.hidden(width))
-        yield from check_hidden(states, positions, branches, key, sequences["n_prompt"].to_numpy())
+    for table in manifest.with_state:
+        # All states are of one width, whatever their table and shard.
+        width = files.list_width(folder / f"{manifest.with_state[0]}/00000.parquet", "state")
+        wanted = schema.with_state(table, width)
+        rows = _rows(folder, f"{table}/{shard:05d}.parquet", manifest, wanted)
+        if table == "hidden":
+            n_prompt = sequences["n_prompt"].to_numpy()
+            yield from check_hidden(rows, positions, branches, key, n_prompt)
+        else:
+            yield from check_mixed(rows, positions, manifest)
 
 
 def _check_latency(folder: Path, manifest: Manifest) -> Iterator[str]:

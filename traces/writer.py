@@ -26,7 +26,7 @@ from traces.manifest import MANIFEST, FileInfo, Manifest, difference, read_manif
 from traces.trace import Trace
 
 PARTS = "parts"
-_SHARD = re.compile(r"(positions|branches|hidden|parts)/\d{5}\.parquet")
+_SHARD = re.compile(r"(positions|branches|hidden|mixed|parts)/\d{5}\.parquet")
 _NO_LOCKS = (errno.ENOTSUP, errno.EBADF, errno.ENOLCK, errno.EINVAL)
 
 Columns = Mapping[str, "np.ndarray | Sequence[Any]"]
@@ -90,6 +90,7 @@ class TraceWriter:
         positions: Columns,
         branches: Columns,
         hidden: Columns | None = None,
+        mixed: Columns | None = None,
     ) -> None:
         """Add a shard. All of its files are durable before the manifest lists any.
 
@@ -99,7 +100,8 @@ class TraceWriter:
             positions: columns of `schema.POSITIONS`, rows by (sequence, position).
             branches: columns of `schema.BRANCHES` (or with the target's), rows by (sequence,
                 position, depth).
-            hidden: columns of `schema.hidden`; `state` is a (rows, width) array of float16.
+            hidden: columns of `schema.HIDDEN` and `state`, a (rows, width) array of float16.
+            mixed: columns of `schema.MIXED` and `state`, rows by (sequence, position).
 
         Raises:
             TraceError: the file cannot be written (disk full); earlier shards stay valid.
@@ -113,8 +115,11 @@ class TraceWriter:
             tables[name] = _table(positions if name == "positions" else branches, columns)
         if (hidden is not None) != manifest.hidden:
             raise ValueError("hidden states do not go with the header")
-        if hidden is not None:
-            tables["hidden"] = _hidden_table(hidden)
+        if (mixed is not None) != (manifest.mix > 0):
+            raise ValueError("mixed rows do not go with the header")
+        for name, columns in (("hidden", hidden), ("mixed", mixed)):
+            if columns is not None:
+                tables[name] = _state_table(name, columns)
         self._check_shard(index, tables)
         listed = dict(manifest.files)
         for name, table in tables.items():
@@ -314,10 +319,10 @@ def _array(values: Any, field: pa.Field) -> pa.Array:
         raise ValueError(f"column {field.name}: {error}") from None
 
 
-def _hidden_table(columns: Columns) -> pa.Table:
+def _state_table(name: str, columns: Columns) -> pa.Table:
+    """Columns as a table whose last one is `state`, an array (rows, width)."""
     state = np.ascontiguousarray(columns["state"], np.float16)
-    wanted = schema.hidden(state.shape[1])
-    kind = wanted.field("state").type
-    values = pa.FixedSizeListArray.from_arrays(pa.array(state.reshape(-1)), type=kind)
-    keys = [_array(columns[field.name], field) for field in list(wanted)[:-1]]
-    return pa.Table.from_arrays([*keys, values], schema=wanted)
+    field = schema.with_state(name, state.shape[1]).field("state")
+    values = pa.FixedSizeListArray.from_arrays(pa.array(state.reshape(-1)), type=field.type)
+    others = {key: column for key, column in columns.items() if key != "state"}
+    return _table(others, schema.WITH_STATE[name]).append_column(field, values)

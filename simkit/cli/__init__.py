@@ -17,6 +17,10 @@ _HELP = {
     "info": "Say what is in a trace.",
     "validate": "Check a trace: hashes, keys, ranges.",
     "replay": "Replay stopping policies on a trace.",
+    "sweep": "Replay every setting of policies on a trace.",
+    "tune": "Choose policies' arguments by cross-validation.",
+    "train": "Train a learned head on a trace.",
+    "score": "Write a head's score table into a trace.",
 }
 
 

@@ -44,6 +44,13 @@ def record(
     branch_target: Annotated[
         bool, typer.Option("--branch-target", help="The target's view of branch rows too.")
     ] = False,
+    mix: Annotated[
+        float,
+        typer.Option(
+            help="Share of the draft's own tokens in mixed contexts to record, with the draft's"
+            " states, for an acceptance head (its paper: 0.5); 0 records none."
+        ),
+    ] = 0.0,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a stopped recording.")
     ] = False,
@@ -62,6 +69,7 @@ def record(
         batch_size=batch_size,
         hidden=hidden,
         branch_target=branch_target,
+        mix=mix,
     )
     from traces.record.header import make_header
     from traces.record.recorder import record as run

@@ -96,7 +96,7 @@ def _print(result: Result, format: Format) -> None:
         console = Console()
         if not console.is_terminal:
             console = Console(width=200)
-        console.print(rich(result, wide=console.width >= 130))
+        console.print(rich(result.records(), wide=console.width >= 130))
     elif format is Format.json:
         import json
 

@@ -18,7 +18,7 @@ def validate(
 
     problems = check(trace)
     for problem in problems:
-        print(problem, file=sys.stderr)
+        print(f"simkit: {problem}", file=sys.stderr)
     if problems:
         raise typer.Exit(2)
     whole = load(trace)

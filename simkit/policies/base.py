@@ -7,6 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from simkit.errors import PolicyError
@@ -269,8 +270,8 @@ class NumericPolicy(Sequential):
 
 
 def check_whole(policy: Policy, name: str, least: int) -> None:
-    """Refuse an argument that is not a whole number of at least `least`."""
-    value = getattr(policy, name)
+    """Refuse an argument that is not a whole number of at least `least`; make numpy's Python's."""
+    value = _plain(policy, name)
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise PolicyError(f"{policy.name}: {name} must be a whole number >= {least}, not {value!r}")
     if value > _MOST:
@@ -278,12 +279,22 @@ def check_whole(policy: Policy, name: str, least: int) -> None:
 
 
 def check_real(policy: Policy, name: str, least: float, most: float = math.inf) -> None:
-    """Refuse an argument that is not a finite number in [least, most]."""
-    value = getattr(policy, name)
+    """Refuse an argument that is not a finite number in [least, most]; make numpy's Python's."""
+    value = _plain(policy, name)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (number and math.isfinite(value) and least <= value <= most):
         bounds = f">= {least:g}" if most == math.inf else f"in [{least:g}, {most:g}]"
         raise PolicyError(f"{policy.name}: {name} must be a number {bounds}, not {value!r}")
+
+
+def _plain(policy: Policy, name: str) -> Any:
+    """An argument; put in its place as a Python number if it is numpy's: specs hold only those."""
+    value = getattr(policy, name)
+    kind: Any = int if isinstance(value, Integral) else float if isinstance(value, Real) else None
+    if kind and type(value) not in (kind, bool):
+        value = kind(value)
+        object.__setattr__(policy, name, value)
+    return value
 
 
 def check_word(policy: Policy, name: str, words: tuple[str, ...]) -> None:

@@ -44,7 +44,8 @@ def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]
     at = n + depth - 1
     if at == len(pairs):
         longer = np.empty(2 * at)
-        longer[:at] = pairs
+        for k in range(at):  # a slice would take much longer to compile
+            longer[k] = pairs[k]
         pairs = longer
     pairs[at] = row[0]
     return row[0] < threshold, (threshold, n, matched, pairs)

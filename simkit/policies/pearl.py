@@ -88,15 +88,12 @@ class PEARL(Parallel):
     def __str__(self) -> str:
         """The canonical spec: the arguments that differ from their defaults."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}
-        return render(
-            self.name,
-            [],
-            {f.name: given[f.name] for f in fields(self) if given[f.name] != f.default},
-        )
+        defaults = {f.name: f.default for f in fields(self)}
+        return render(self.name, [], {k: v for k, v in given.items() if v != defaults[k]})
 
 
 def _mean_context(setting: Setting) -> np.ndarray:
     """Known tokens before an output token, the mean over the trace, int64 (1,)."""
     layout = setting.layout
-    positions = layout.n_output * (layout.n_prompt + (layout.n_output - 1) / 2)
-    return np.array([round(positions.sum() / max(1, layout.n_output.sum()))])
+    known = layout.n_output * (layout.n_prompt + (layout.n_output - 1) / 2)
+    return np.array([round(known.sum() / max(1, layout.n_output.sum()))])

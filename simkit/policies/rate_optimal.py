@@ -146,14 +146,14 @@ class RateOptimal(NumericPolicy):
     def bind(self, setting: Setting) -> RateOptimal:
         """See `Policy`."""
         charge, layout = setting.costs(self.name), setting.layout
+        rate = _attained(Oracle(max_draft=self.max_draft), setting)
         fit = calibrate(layout, self.score, self.folds, seed=0)
         price, shift = self._price(charge, layout.trace.max_new_tokens)
         context = layout.n_prompt + setting.first - 1
         arrays = (fit.fold, context, fit.edges, fit.first, fit.accept, fit.following, price)
         for array in arrays:
             array.flags.writeable = False
-        start = _attained(Oracle(max_draft=self.max_draft), setting)
-        params = RateOptimalParams(*arrays, shift, start, self.max_draft)
+        params = RateOptimalParams(*arrays, shift, rate, self.max_draft)
         return self._settled(params, setting)
 
     @cached_property

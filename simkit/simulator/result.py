@@ -117,13 +117,13 @@ class Result:
 
         console = Console(width=160, color_system=None)
         with console.capture() as text:
-            console.print(rich(self, wide=True))
+            console.print(rich(self.records(), wide=True))
         return text.get().rstrip()
 
     def _repr_html_(self) -> str:
         from simkit.simulator.table import html
 
-        return html(self)
+        return html(self.records())
 
     def _find(self, policy: str | Policy) -> Run:
         for run in self.runs:

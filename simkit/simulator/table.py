@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from simkit.simulator.result import Result
 
-
-def rich(result: Result, wide: bool) -> Table:
-    """For the terminal; `wide` adds the parts of the time."""
+def rich(records: list[dict[str, Any]], wide: bool) -> Table:
+    """Rows of a result, for the terminal; `wide` adds the parts of the time."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    heads, rows = cells(result, wide)
+    heads, rows = cells(records, wide)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for k, head in enumerate(heads):
         head = head.replace("/", "/\n")
@@ -27,9 +25,9 @@ def rich(result: Result, wide: bool) -> Table:
     return table
 
 
-def html(result: Result) -> str:
-    """For a notebook."""
-    heads, rows = cells(result, wide=True)
+def html(records: list[dict[str, Any]]) -> str:
+    """Rows of a result, for a notebook."""
+    heads, rows = cells(records, wide=True)
     head = "".join(f"<th>{escape(cell)}</th>" for cell in heads)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
@@ -37,9 +35,9 @@ def html(result: Result) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def cells(result: Result, wide: bool) -> tuple[list[str], list[list[str]]]:
+def cells(records: list[dict[str, Any]], wide: bool) -> tuple[list[str], list[list[str]]]:
     """Column heads, and the cells of each row; times only if there are any."""
-    rows = [_row(record, wide) for record in result.records()]
+    rows = [_row(record, wide) for record in records]
     empty = {head for head in rows[0] if all(row[head] == "" for row in rows)} if rows else set()
     heads = [head for head in (rows[0] if rows else {}) if head not in empty]
     return heads, [[row[head] for head in heads] for row in rows]

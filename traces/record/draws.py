@@ -1,8 +1,9 @@
 """Keyed randomness: what a token is drawn with depends on what came before it, on nothing else.
 
 A key is a function of (seed, sequence, position, the generated tokens before it). A counter-based
-hash of a key and a token id gives three independent streams: an Exp(1) variable for each token of
-the draft's race, another for each token of the correction's race, and one uniform for acceptance.
+hash of a key and a token id gives independent streams: an Exp(1) variable for each token of the
+draft's race, another for each token of the correction's race, one uniform for acceptance, and one
+that chooses between an output's token and the draft's in a mixed text.
 Whoever holds the key draws the same numbers: the recorder, a live decoder, on any device.
 
 Keys are int64 tensors (torch has no unsigned arithmetic; sums and products wrap).
@@ -13,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-DRAFT, CORRECTION, ACCEPT = 1, 2, 3  # the streams
+DRAFT, CORRECTION, ACCEPT, MIXING = 1, 2, 3, 4  # the streams
 
 _GOLDEN = -0x61C8864680B583EB  # 2^64 / golden ratio, as a signed number
 _MIX_1 = -0x40A7B892E31B1A47  # splitmix64's multipliers (Steele, Lea and Flood 2014)
@@ -37,9 +38,9 @@ def exponentials(key: Tensor, stream: int, vocab_size: int) -> Tensor:
     return -torch.log(_uniform(key[..., None], stream, ids))
 
 
-def uniform(key: Tensor) -> Tensor:
-    """The acceptance uniform in (0, 1), float64, the shape of `key`."""
-    return _uniform(key, ACCEPT, torch.zeros((), dtype=torch.long, device=key.device))
+def uniform(key: Tensor, stream: int = ACCEPT) -> Tensor:
+    """The uniform in (0, 1) of a stream (ACCEPT or MIXING), float64, the shape of `key`."""
+    return _uniform(key, stream, torch.zeros((), dtype=torch.long, device=key.device))
 
 
 def race(weights: Tensor, key: Tensor, stream: int) -> Tensor:

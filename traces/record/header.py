@@ -47,6 +47,7 @@ def make_header(pair: Pair, prompts: list[Prompt], plan: Plan) -> Manifest:
         eos_token_ids=plan.eos_token_ids,
         branch_target=plan.branch_target,
         hidden=plan.hidden,
+        mix=plan.mix,
     )
 
 

@@ -23,6 +23,7 @@ class Plan:
         batch_size: prompts in a shard; they are run as one batch.
         branch_target: record the target's statistics on branch rows too.
         hidden: record the draft's final-norm states.
+        mix: share of the draft's own tokens in the mixed contexts; 0 records none.
 
     Raises:
         RecordError: a number is out of range.
@@ -36,6 +37,7 @@ class Plan:
     batch_size: int = 8
     branch_target: bool = False
     hidden: bool = False
+    mix: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "max_draft", "batch_size"):
@@ -43,6 +45,8 @@ class Plan:
                 raise RecordError(f"{name} must be at least 1, not {getattr(self, name)}")
         if not -(2**63) <= self.seed < 2**63:
             raise RecordError(f"seed must fit in 64 bits, not {self.seed}")
+        if not 0 <= self.mix <= 1:
+            raise RecordError(f"mix must be a share from 0 to 1, not {self.mix:g}")
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,12 @@ def record(
                 if shard not in writer.done:
                     rows = record_shard(pair, batch, start, plan, on_token)
                     writer.write_shard(
-                        shard, rows.sequences, rows.positions, rows.branches, rows.hidden
+                        shard,
+                        rows.sequences,
+                        rows.positions,
+                        rows.branches,
+                        rows.hidden,
+                        rows.mixed,
                     )
                     tokens += len(rows.positions["position"])
                 on_shard(start + len(batch))

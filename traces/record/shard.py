@@ -13,6 +13,7 @@ from traces import schema
 from traces.errors import RecordError
 from traces.record.branches import record_branches, slots_for_branches
 from traces.record.forward import Forward
+from traces.record.mixed import record_mixed
 from traces.record.pair import Pair
 from traces.record.path import Path, record_path
 from traces.record.plan import Plan
@@ -25,12 +26,13 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Shard:
-    """Columns of a shard's rows; `hidden` has the key columns and `state` (rows, H), float16."""
+    """Columns of a shard's rows; in `hidden` and `mixed`, `state` is (rows, H), float16."""
 
     sequences: dict[str, list]
     positions: Arrays
     branches: Arrays
     hidden: Arrays | None
+    mixed: Arrays | None
 
 
 def record_shard(
@@ -57,17 +59,22 @@ def record_shard(
     numbers = range(first_sequence, first_sequence + len(prompts))
     target, draft = forwards(pair, base, plan, len(prompts))
     path = record_path(target, draft, tokens, numbers, plan, on_token)
-    positions = _positions(path, first_sequence)
+    positions = _on_path(path.columns, path, first_sequence)
     _check_finite(positions)
     rows = list(record_branches(target, draft, path, plan))
     branches, branch_states = _branches(rows, first_sequence, plan)
     _check_finite(branches)
+    mixed = None
+    if plan.mix:  # last: it writes over the outputs in the caches
+        mixed = _on_path(record_mixed(target, draft, tokens, path, plan), path, first_sequence)
+        _check_finite(mixed)
     _check_excess(target, "target")
     _check_excess(draft, "draft")
     hidden = None
     if plan.hidden:
         hidden = _hidden(path, first_sequence, branches, branch_states)
-    return Shard(_sequences(prompts, positions, first_sequence, plan), positions, branches, hidden)
+    sequences = _sequences(prompts, positions, first_sequence, plan)
+    return Shard(sequences, positions, branches, hidden, mixed)
 
 
 def forwards(pair: Pair, base: int, plan: Plan, batch: int) -> tuple[Forward, Forward]:
@@ -75,19 +82,21 @@ def forwards(pair: Pair, base: int, plan: Plan, batch: int) -> tuple[Forward, Fo
     extra = slots_for_branches(plan, batch)
     return (
         Forward(pair.target, pair.vocab_size, base + (extra if plan.branch_target else 0)),
-        Forward(pair.draft, pair.vocab_size, base + extra, keep_hidden=plan.hidden),
+        Forward(pair.draft, pair.vocab_size, base + extra, plan.hidden or plan.mix > 0),
     )
 
 
-def _positions(path: Path, first_sequence: int) -> Arrays:
+def _on_path(columns: dict[str, Tensor], path: Path, first_sequence: int) -> Arrays:
+    """Columns (B, T, …) as rows by (sequence, position), one for each output token."""
     n_output = path.n_output.cpu().numpy()
     width = path.keys.shape[1]
     mine = np.arange(width) < n_output[:, None]  # (B, T): the rest is padding
     row, column = np.nonzero(mine)
-    arrays = {name: _numpy(value)[mine] for name, value in path.columns.items()}
-    arrays["sequence"] = (row + first_sequence).astype(np.int32)
-    arrays["position"] = (column + 1).astype(np.int32)
-    return {name: arrays[name] for name in schema.POSITIONS.names}
+    keys = {
+        "sequence": (row + first_sequence).astype(np.int32),
+        "position": (column + 1).astype(np.int32),
+    }
+    return keys | {name: _numpy(value)[mine] for name, value in columns.items()}
 
 
 def _branches(

@@ -1,0 +1,46 @@
+"""`simkit score`: write a head's score table into a trace."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from simkit.cli.train import needs_torch, progress
+
+
+def score(
+    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    head: Annotated[Path, typer.Option(help="FILE.safetensors, with its .json beside it.")],
+    name: Annotated[
+        str | None, typer.Option(help="Of the scores. Default: that of the head's policy.")
+    ] = None,
+    hidden: Annotated[
+        str | None,
+        typer.Option(help="The same recording made with --hidden, if the trace has no states."),
+    ] = None,
+    max_draft: Annotated[int, typer.Option(help="pacer: deepest token to score.")] = 40,
+) -> None:
+    """Write a head's score table into a trace."""
+    needs_torch("scoring")
+    import traces
+    from simkit.heads import files, run
+
+    there = traces.load(trace)
+    recording = None if hidden is None else traces.load(hidden)
+    loaded = files.load(head)
+    console = Console(stderr=True)
+    start = time.perf_counter()
+    with progress(console) as bar:
+        task = bar.add_task("scoring", total=there.n_sequences if loaded.by_start else None)
+        done = run.score(
+            there, loaded, name, recording, max_draft, lambda: bar.update(task, advance=1)
+        )
+    if done is None:
+        console.print("nothing to do: this head's scores are there", soft_wrap=True)
+        return
+    seconds = time.perf_counter() - start
+    console.print(f"wrote scores/{done}.parquet to {there.path} in {seconds:.1f} s", soft_wrap=True)

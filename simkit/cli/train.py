@@ -1,0 +1,118 @@
+"""`simkit train`: train a learned head on a trace."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from simkit.heads.files import Head
+
+
+def train(
+    head: Annotated[str, typer.Argument(help="pacer, acceptance or specdecpp.")],
+    trace: Annotated[str, typer.Argument(help="A trace recorded with --hidden.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.safetensors")],
+    epochs: Annotated[int, typer.Option(help="Passes over the prompts; the best is kept.")] = 12,
+    seed: Annotated[int, typer.Option(help="Of the split, the weights and the order.")] = 0,
+    learning_rate: Annotated[float, typer.Option(help="AdamW's, at the start.")] = 1e-3,
+    device: Annotated[str, typer.Option(help="cpu, cuda …")] = "cpu",
+    starts: Annotated[
+        int, typer.Option(help="pacer: drafts of a prompt in an epoch; 0 takes all.")
+    ] = 32,
+    max_depth: Annotated[int | None, typer.Option(help="pacer: deepest token. [40]")] = None,
+    position_embedding: Annotated[
+        bool | None,
+        typer.Option("--position-embedding/--no-position-embedding", help="pacer: the depth."),
+    ] = None,
+    attention: Annotated[
+        str | None, typer.Option(help="pacer: full, local-draft or local-block. [full]")
+    ] = None,
+    block: Annotated[int | None, typer.Option(help="pacer: b of local-block. [4]")] = None,
+    layers: Annotated[
+        int | None, typer.Option(help="Residual blocks. [acceptance 2, specdecpp 3]")
+    ] = None,
+    accept_weight: Annotated[float | None, typer.Option(help="Of accepted tokens. [1]")] = None,
+    reject_weight: Annotated[
+        float | None, typer.Option(help="Of rejected tokens. [acceptance 1, specdecpp 6]")
+    ] = None,
+    lag: Annotated[
+        int | None, typer.Option(help="specdecpp: 1 judges the token before. [0]")
+    ] = None,
+) -> None:
+    """Train a learned head on a trace."""
+    options = {
+        "max_depth": max_depth,
+        "position_embedding": position_embedding,
+        "attention": attention,
+        "block": block,
+        "layers": layers,
+        "accept_weight": accept_weight,
+        "reject_weight": reject_weight,
+        "lag": lag,
+    }
+    needs_torch("training")
+    import traces
+    from simkit.heads import files, run
+    from simkit.heads.training import Settings
+
+    files.check_suffix(output)
+    settings = Settings(epochs, learning_rate, starts=starts, seed=seed, device=device)
+    console = Console(stderr=True)
+    start = time.perf_counter()
+    with progress(console) as bar:
+        task = bar.add_task(f"training {head}", total=epochs)
+
+        def on_epoch(epoch: int, loss: float, held_out: float) -> None:
+            bar.update(task, advance=1, description=f"loss {loss:.4f}, held out {held_out:.4f}")
+
+        trained = run.train(
+            head,
+            traces.load(trace),
+            {name: value for name, value in options.items() if value is not None},
+            settings,
+            on_epoch,
+        )
+    files.save(trained, output)
+    Console().print(_table(trained))
+    size = output.stat().st_size / 1000
+    seconds = time.perf_counter() - start
+    console.print(f"wrote {output} ({size:.0f} kB) after {seconds:.0f} s", soft_wrap=True)
+
+
+def needs_torch(what: str) -> None:
+    """Refuse in one line where the extra is not installed."""
+    from simkit.errors import HeadError
+
+    try:
+        import safetensors  # noqa: F401
+        import sklearn  # noqa: F401
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise HeadError(f"{what} needs {error.name}: pip install 'draft-simkit[heads]'") from None
+
+
+def progress(console: Console):
+    """A bar on a terminal, nothing elsewhere."""
+    from rich.progress import Progress
+
+    return Progress(console=console, transient=True, disable=not console.is_terminal)
+
+
+def _table(head: Head) -> Table:
+    metrics = head.facts["metrics"]
+    title = f"{head.kind}: {metrics['tokens']:,} tokens of {{}} prompts, {{:.1%}} accepted"
+    prompts = head.facts["training"]["test_prompts"]
+    table = Table(title=title.format(prompts, metrics["accepted"]), box=None, title_justify="left")
+    figures = list(next(iter(metrics["signals"].values())))
+    for name in ("", *figures):
+        table.add_column(name.replace("_", " "), justify="right" if name else "left")
+    for name, row in metrics["signals"].items():
+        cells = ["–" if row[key] is None else f"{row[key]:.4f}" for key in figures]
+        table.add_row(name, *cells, style="bold" if name == "head" else None)
+    return table

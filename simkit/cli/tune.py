@@ -1,0 +1,100 @@
+"""`simkit tune`: a policy's arguments by cross-validation over prompts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simkit.cli.replay import FirstToken, Format
+from simkit.cli.sweep import By, Cost, Threads, progress_bar
+
+if TYPE_CHECKING:
+    from simkit.sweeps import Tuned
+
+
+def tune(
+    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    policy: Annotated[
+        list[str],
+        typer.Option(help="A spec with ranges, 'svip(h=0.1:1.0:0.05)'; give it again for more."),
+    ],
+    cost: Cost = None,
+    folds: Annotated[int, typer.Option(help="Of prompts, stratified by task.")] = 5,
+    seed: Annotated[int, typer.Option(help="Of the folds, and of the bootstrap.")] = 0,
+    by: Annotated[By, typer.Option(help="task: tune on each task apart.")] = By.trace,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="What to compare with, tuned too. Default: fixed(0:20), or up to Γ."),
+    ] = None,
+    format: Annotated[Format, typer.Option(help="How to print.")] = Format.table,
+    first_token: Annotated[
+        FirstToken,
+        typer.Option(help="prefill: the prompt's pass emits the first token; draft: it does not."),
+    ] = FirstToken.draft,
+    confidence: Annotated[float, typer.Option(help="Of the bootstrap intervals.")] = 0.95,
+    threads: Threads = None,
+) -> None:
+    """Choose policies' arguments on some prompts, judge them on others."""
+    import simkit
+
+    with progress_bar("settings") as progress:
+        tuned = simkit.tune(
+            trace,
+            policy,
+            cost,
+            folds=folds,
+            seed=seed,
+            by=by.value,
+            reference=reference,
+            first_token=first_token.value,
+            confidence=confidence,
+            threads=threads,
+            progress=progress,
+        )
+    _print(tuned, format)
+
+
+def _print(tuned: Tuned, format: Format) -> None:
+    if format is Format.table:
+        from rich.console import Console
+
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=200)
+        console.print(_table(tuned))
+    elif format is Format.json:
+        import json
+
+        typer.echo(json.dumps(tuned.records(), indent=1, ensure_ascii=False))
+    else:
+        typer.echo(tuned.frame.write_csv(), nl=False)
+
+
+def _table(tuned: Tuned) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from simkit.sweeps.tuning import counted
+
+    by_task = any(choice.task is not None for choice in tuned.choices)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    heads = ("policy", *(("task",) if by_task else ()), "chosen", "held-out speedup")
+    heads += (f"against {tuned.reference}", "in-sample", "chosen in folds")
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for c in tuned.choices:
+        cells = [c.spec, *([c.task or ""] if by_task else []), c.chosen]
+        cells += [
+            _interval(c.speedup, c.speedup_lo, c.speedup_hi),
+            _interval(c.against, c.against_lo, c.against_hi),
+            f"{c.in_sample:.3f}",
+            counted(c.folds),
+        ]
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    return f"{value:.3f}" if low != low else f"{value:.3f} [{low:.3f}, {high:.3f}]"  # noqa: PLR0124

@@ -1,0 +1,34 @@
+"""Folds of prompts for cross-validation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simkit.errors import ReplayError
+
+
+def stratified(strata: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """The fold of each prompt, in [0, folds): random, and of every stratum about as many in each.
+
+    Each stratum is shuffled and dealt out in turn, from where the stratum before it left off, so
+    that folds as a whole differ by no more than one prompt.
+
+    Args:
+        strata: (S,) int, each prompt's stratum, its task for instance.
+        folds: how many, at least 2.
+        seed: of the shuffling.
+
+    Raises:
+        ReplayError: there are fewer than two folds, or fewer prompts than folds.
+    """
+    if folds < 2:
+        raise ReplayError(f"folds must be at least 2, not {folds}")
+    if len(strata) < folds:
+        raise ReplayError(f"{len(strata)} prompts cannot be cut into {folds} folds")
+    rng = np.random.default_rng(seed)
+    dealt = np.concatenate(
+        [rng.permutation(np.flatnonzero(strata == s)) for s in np.unique(strata)]
+    )
+    fold = np.empty(len(strata), np.int64)
+    fold[dealt] = np.arange(len(strata)) % folds
+    return fold

@@ -1,0 +1,240 @@
+"""All settings of policies on one trace, side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from simkit.costs import CostModel
+from simkit.errors import PolicyError, ReplayError
+from simkit.policies import FunctionPolicy, Policy, Setting, expand
+from simkit.simulator.given import (
+    FIRST,
+    AnyCost,
+    AnyPolicy,
+    AnyTrace,
+    check_confidence,
+    distinct,
+    listed,
+    policy_of,
+    setting,
+)
+from simkit.simulator.interval import ratio_interval
+from simkit.simulator.rows import FIELDS, Columns, fields, groups, series, totals
+from simkit.simulator.run import Run
+from simkit.sweeps.engine import Progress, replays
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MOST = 100_000  # settings in one sweep
+BY = ("trace", "task")
+
+
+class Sweep:
+    """Counts and times of many settings on one trace, one row for each setting and group.
+
+    Attributes:
+        policies: the settings, in order.
+        columns: the fields of a replay, NaN where a value is missing; with `by="task"` also task.
+        facts: what the numbers hold for: trace, hash, cost, first_token, by, version.
+    """
+
+    def __init__(self, policies: list[Policy], columns: Columns, facts: dict[str, Any]) -> None:
+        self.policies = policies
+        self.columns = columns
+        self.facts = facts
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """The rows: the fields of a replay, task, family (the policy's name), its arguments.
+
+        An argument that a family does not have is null there. One that has the name of a field is
+        called family.argument.
+        """
+        import polars as pl
+
+        rows = [series(name, values) for name, values in self.columns.items()]
+        repeats = len(self) // max(1, len(self.policies))
+        for name, values in _arguments(self.policies).items():
+            repeated = [value for value in values for _ in range(repeats)]
+            rows.append(pl.Series(name, repeated, _type(values), strict=False))
+        return pl.DataFrame(rows)
+
+    @property
+    def timed(self) -> bool:
+        """Whether there are times."""
+        return self.facts["cost"] is not None
+
+    def best(self, n: int = 1) -> pl.DataFrame:
+        """The n fastest settings, fastest first; of each task, if the rows are by task.
+
+        Raises:
+            ReplayError: there are no times.
+        """
+        if not self.timed:
+            raise ReplayError("there are no times to choose by: give a cost")
+        fastest = self.frame.sort("speedup", descending=True, nulls_last=True, maintain_order=True)
+        if "task" not in fastest.columns:
+            return fastest.head(n)
+        return fastest.group_by("task", maintain_order=True).head(n).select(fastest.columns)
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as plain dictionaries, None where a value is missing."""
+        return self.frame.to_dicts()
+
+    def save(self, file: str | Path) -> None:
+        """Write the frame as Parquet, with `facts` in its metadata under the key "simkit".
+
+        Raises:
+            TraceError: the file cannot be written.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        from traces.files import write_atomic
+
+        sink = pa.BufferOutputStream()
+        table = self.frame.to_arrow().replace_schema_metadata({"simkit": json.dumps(self.facts)})
+        pq.write_table(table, sink, compression="zstd")
+        write_atomic(Path(file), sink.getvalue().to_pybytes())
+
+    def __len__(self) -> int:
+        return len(self.columns["policy"])
+
+    def __repr__(self) -> str:
+        return f"<Sweep by {self.facts['by']}: {len(self.policies):,} settings>"
+
+    def _repr_html_(self) -> str:
+        return self.frame._repr_html_()
+
+
+def sweep(
+    trace: AnyTrace,
+    specs: AnyPolicy | Iterable[AnyPolicy],
+    cost: AnyCost | None = None,
+    by: Literal["trace", "task"] = "trace",
+    first_token: Literal["draft", "prefill"] = "draft",
+    threads: int | None = None,
+    intervals: bool = False,
+    confidence: float = 0.95,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Sweep:
+    """Replay every setting of policies on a trace; each number is the one that `replay` gives.
+
+    Args:
+        trace: a recorded pair; or its folder, or a bundled trace's name.
+        specs: specs with ranges such as "svip(h=0.1:1.0:0.05)", policies, or functions. Settings
+            that occur twice count once.
+        cost: see `replay`.
+        by: what one row stands for.
+        first_token: see `replay`.
+        threads: None means one for each core that this process may use.
+        intervals: whether to bootstrap the speedups' intervals, which takes far longer than the
+            replays.
+        confidence: of these intervals.
+        seed: of the bootstrap.
+        progress: called with the number of settings done, and of all.
+
+    Raises:
+        PolicyError: a spec cannot be read, or there are more than 100,000 settings.
+        UserError: as `replay` does; the message names the setting.
+    """
+    if by not in BY:
+        raise ReplayError(f"by must be trace or task, not {by!r}")
+    check_confidence(confidence)
+    policies = settings(specs)
+    where = setting(trace, cost, first_token)
+    runs = replays(policies, where, threads, progress)
+    columns = _columns(runs, len(policies), where, by, (confidence, seed) if intervals else None)
+    return Sweep(policies, columns, _facts(where, cost, by))
+
+
+def settings(specs: AnyPolicy | Iterable[AnyPolicy]) -> list[Policy]:
+    """The policies that specs with ranges mean, each once.
+
+    Raises:
+        PolicyError: a spec cannot be read, or there are more than `MOST`.
+        ReplayError: there is none.
+    """
+    found: list[Policy] = []
+    for given in listed(specs):
+        some = policy_of(given, lambda text: expand(text, MOST))
+        found += [some] if isinstance(some, Policy) else some
+        if len(found) > MOST:
+            raise PolicyError(f"the specs mean more than {MOST} settings: {len(found)} by {given}")
+    if not found:
+        raise ReplayError("there is no policy to replay")
+    return distinct(found)
+
+
+def _columns(
+    runs: Iterable[Run], n_runs: int, where: Setting, by: str, interval: tuple[float, int] | None
+) -> Columns:
+    """The rows of all runs, of which no more than one need be there at a time."""
+    keys, group, n = groups(where.layout.trace, by)
+    names: list[str] = []
+    parts: list[tuple[Columns, Columns]] = []
+    ends = np.full((n_runs, n, 2), np.nan)
+    for k, run in enumerate(runs):
+        names.append(str(run.policy))
+        parts.append(totals(run, group, n))
+        if interval and run.seconds is not None:
+            for g in range(n):
+                some = group == g
+                pair = run.seconds["baseline_s"][some], run.total_s[some]
+                ends[k, g] = ratio_interval(*pair, *interval)
+    columns = fields(np.repeat(np.array(names, object), n), *map(_joined, zip(*parts, strict=True)))
+    columns["speedup_lo"], columns["speedup_hi"] = ends.reshape(-1, 2).T
+    return columns | {name: np.tile(values, n_runs) for name, values in keys.items()}
+
+
+def _joined(parts: tuple[Columns, ...]) -> Columns:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _arguments(policies: list[Policy]) -> dict[str, list[Any]]:
+    """The family of each policy, and the arguments of its spec."""
+    columns: dict[str, list[Any]] = {"family": [policy.name for policy in policies]}
+    for k, policy in enumerate(policies):
+        if isinstance(policy, FunctionPolicy) or not is_dataclass(policy):
+            continue
+        for name in (f.name for f in dataclass_fields(policy) if f.init):
+            taken = name in FIELDS or name in ("task", "family")
+            column = f"{policy.name}.{name}" if taken else name
+            columns.setdefault(column, [None] * len(policies))[k] = getattr(policy, name)
+    return columns
+
+
+def _type(values: list[Any]) -> Any:
+    """The narrowest type that holds all values of a column."""
+    import polars as pl
+
+    kinds = {type(value) for value in values} - {type(None)}
+    if kinds <= {bool}:
+        return pl.Boolean
+    if kinds <= {int}:
+        return pl.Int64
+    return pl.Float64 if kinds <= {int, float} else pl.String
+
+
+def _facts(where: Setting, cost: AnyCost | None, by: str) -> dict[str, Any]:
+    trace = where.layout.trace
+    model = "measured" if cost is None and where.charge else cost
+    return {
+        "trace": str(trace.path or "in memory"),
+        "hash": trace.hash,
+        "cost": repr(model) if isinstance(model, CostModel) else model,
+        "first_token": {first: name for name, first in FIRST.items()}[where.first],
+        "by": by,
+        "version": version("draft-simkit"),
+    }

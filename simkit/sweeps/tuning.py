@@ -1,0 +1,308 @@
+"""A policy's arguments by cross-validation over prompts, and how fast they are on held-out ones."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from simkit.errors import PolicyError, ReplayError
+from simkit.policies import Policy, Setting
+from simkit.simulator.charge import PARTS
+from simkit.simulator.given import AnyCost, AnyPolicy, AnyTrace, check_confidence, listed, setting
+from simkit.simulator.interval import ratio_interval
+from simkit.simulator.rows import groups
+from simkit.sweeps.engine import Progress, replays
+from simkit.sweeps.folds import stratified
+from simkit.sweeps.grid import BY, settings
+
+if TYPE_CHECKING:
+    import polars as pl
+
+BEST = "best of all"
+
+
+class Choice(NamedTuple):
+    """What cross-validation says of one family of settings, on one group of prompts.
+
+    Attributes:
+        spec: of the family, as it was given; "best of all" is the union of the given families.
+        task: of the prompts; None for all tasks together.
+        settings: how many settings there were to choose from.
+        chosen: the fastest setting on all prompts.
+        speedup: of the held-out prompts: each fold's baseline and total time with the setting that
+            is fastest on the other folds, summed over all folds.
+        speedup_lo: lower end of its bootstrap interval over prompts, NaN for a single prompt.
+        speedup_hi: upper end.
+        in_sample: speedup of `chosen` on the prompts that it was chosen by, which flatters it.
+        against: held-out total time of the tuned reference over that of this family: above 1 this
+            family is faster.
+        against_lo: lower end of its bootstrap interval, paired over prompts.
+        against_hi: upper end.
+        folds: in how many folds each setting was chosen, most often first.
+    """
+
+    spec: str
+    task: str | None
+    settings: int
+    chosen: str
+    speedup: float
+    speedup_lo: float
+    speedup_hi: float
+    in_sample: float
+    against: float
+    against_lo: float
+    against_hi: float
+    folds: dict[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """Families of policies, tuned and judged by cross-validation.
+
+    Attributes:
+        choices: one for each family and group, the reference first.
+        reference: spec of the family that others are compared with.
+        held_out: by family, (S,) seconds of each prompt under the setting that was chosen without
+            its fold.
+        held_out_parts: by family, the parts that sum to these seconds: prefill_s, draft_s,
+            verify_s, policy_s, overhead_s.
+        baseline_s: (S,) seconds of each prompt, decoded by the target alone.
+        fold: (S,) each prompt's fold.
+    """
+
+    choices: list[Choice]
+    reference: str
+    held_out: dict[str, np.ndarray]
+    held_out_parts: dict[str, dict[str, np.ndarray]]
+    baseline_s: np.ndarray
+    fold: np.ndarray
+
+    def records(self) -> list[dict[str, Any]]:
+        """The choices as plain dictionaries, None where a value is missing."""
+        return [
+            {
+                name: None if isinstance(value, float) and math.isnan(value) else value
+                for name, value in choice._asdict().items()
+            }
+            for choice in self.choices
+        ]
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The choices as a data frame; `folds` is a text."""
+        import polars as pl
+
+        rows = [row | {"folds": counted(row["folds"])} for row in self.records()]
+        kinds = {"task": pl.String, "speedup_lo": pl.Float64, "speedup_hi": pl.Float64}
+        kinds |= {"against_lo": pl.Float64, "against_hi": pl.Float64}
+        return pl.DataFrame(rows, schema_overrides=kinds)
+
+    def __repr__(self) -> str:
+        return f"<Tuned: {', '.join(f'{c.spec}: {c.chosen}' for c in self.choices)}>"
+
+    def _repr_html_(self) -> str:
+        return self.frame._repr_html_()
+
+
+def counted(folds: dict[str, int]) -> str:
+    """How often each setting was chosen, in words."""
+    return ", ".join(f"{setting} × {n}" for setting, n in folds.items())
+
+
+def tune(
+    trace: AnyTrace,
+    specs: AnyPolicy | Iterable[AnyPolicy],
+    cost: AnyCost | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    by: Literal["trace", "task"] = "trace",
+    reference: str | None = None,
+    first_token: Literal["draft", "prefill"] = "draft",
+    confidence: float = 0.95,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Tuned:
+    """Choose arguments of policies by cross-validation over prompts.
+
+    Each family's setting is chosen, for each fold, by the least total time of the prompts outside
+    it, and judged on the prompts inside. Every setting is replayed once. State that lasts a whole
+    run goes through all prompts in order, held-out ones too; a policy that is fitted to the trace
+    sees to its own held-out prompts.
+
+    Args:
+        trace: a recorded pair; or its folder, or a bundled trace's name.
+        specs: families, each a spec with ranges such as "svip(h=0.1:1.0:0.05)", a policy, or a
+            function.
+        cost: see `simkit.replay`.
+        folds: of prompts, random, stratified by task.
+        seed: of the folds, and of the bootstrap.
+        by: "task" tunes on each task's prompts apart.
+        reference: family to compare with; None means "fixed(0:20)", or up to Γ if that is less.
+        first_token: see `simkit.replay`.
+        confidence: of the bootstrap intervals.
+        threads: None means one for each core that this process may use.
+        progress: called with the number of settings done, and of all.
+
+    Raises:
+        PolicyError: a spec cannot be read, means too many settings, or needs the future.
+        ReplayError: there are no times, or too few prompts for the folds; see `simkit.replay`.
+        UserError: as `simkit.replay` does; the message names the setting.
+    """
+    if by not in BY:
+        raise ReplayError(f"by must be trace or task, not {by!r}")
+    check_confidence(confidence)
+    where = setting(trace, cost, first_token)
+    if where.charge is None:
+        raise ReplayError("tuning needs times: give a cost (--cost)")
+    reference = reference or f"fixed(0:{min(20, where.layout.trace.max_draft)})"
+    families = _families(specs, reference)
+    search = _Search(where, by, folds, seed)
+    found = search(families, threads, progress)
+    choices = [
+        _judged(search, found[spec], found[reference], g, (confidence, seed))
+        for g in range(len(search.names))
+        for spec in families
+    ]
+    return Tuned(
+        choices,
+        reference,
+        {spec: family.held_s for spec, family in found.items()},
+        _parts(found, where, threads),
+        search.baseline_s,
+        search.fold,
+    )
+
+
+class _Found(NamedTuple):
+    """What was found for one family: its settings, `total_s` (n, S), `pick` and `held_s` (S,).
+
+    `pick` is the index of the setting that was chosen without each prompt's fold, `held_s` the
+    prompt's seconds under it.
+    """
+
+    spec: str
+    policies: list[Policy]
+    total_s: np.ndarray
+    pick: np.ndarray
+    held_s: np.ndarray
+
+
+class _Search:
+    """The prompts of a trace in groups and folds, and the choice of settings on them.
+
+    Raises:
+        ReplayError: a group has fewer prompts than folds.
+    """
+
+    def __init__(self, where: Setting, by: str, folds: int, seed: int) -> None:
+        assert where.charge is not None
+        trace = where.layout.trace
+        _, task, n_tasks = groups(trace, "task")
+        keys, self.group, n = groups(trace, by)
+        self.names: list[str | None] = keys["task"].tolist() if keys else [None] * n
+        self.where = where
+        self.folds = folds
+        self.baseline_s = where.charge.baseline_s
+        self.fold = np.empty(len(task), np.int64)
+        for g, name in enumerate(self.names):
+            rows = self.group == g
+            try:
+                self.fold[rows] = stratified(task[rows], folds, seed)
+            except ReplayError as error:
+                raise ReplayError(f"task {name}: {error}" if name else str(error)) from None
+
+    def __call__(
+        self, families: dict[str, list[Policy]], threads: int | None, progress: Progress | None
+    ) -> dict[str, _Found]:
+        """Replay every setting once, and choose."""
+        policies = settings(policy for family in families.values() for policy in family)
+        index = {str(policy): k for k, policy in enumerate(policies)}
+        total_s = np.empty((len(policies), len(self.fold)))
+        for k, run in enumerate(replays(policies, self.where, threads, progress)):
+            total_s[k] = run.total_s
+        found = {}
+        for spec, family in families.items():
+            mine = total_s[[index[str(policy)] for policy in family]]
+            pick = self._pick(mine)
+            held_s = mine[pick, np.arange(len(pick))]
+            found[spec] = _Found(spec, family, mine, pick, held_s)
+        return found
+
+    def _pick(self, total_s: np.ndarray) -> np.ndarray:
+        pick = np.empty(len(self.fold), np.int64)
+        for g in range(len(self.names)):
+            inside = self.group == g
+            for k in range(self.folds):
+                held = inside & (self.fold == k)
+                pick[held] = total_s[:, inside & ~held].sum(1).argmin()
+        return pick
+
+
+def _judged(
+    search: _Search, mine: _Found, reference: _Found, g: int, interval: tuple[float, int]
+) -> Choice:
+    """One family on one group of prompts."""
+    rows = search.group == g
+    baseline_s, held_s, other_s = search.baseline_s[rows], mine.held_s[rows], reference.held_s[rows]
+    on_all = mine.total_s[:, rows].sum(1)
+    first = [int(np.flatnonzero(rows & (search.fold == k))[0]) for k in range(search.folds)]
+    chosen = Counter(str(mine.policies[mine.pick[s]]) for s in first)
+    return Choice(
+        mine.spec,
+        search.names[g],
+        len(mine.policies),
+        str(mine.policies[on_all.argmin()]),
+        _ratio(baseline_s.sum(), held_s.sum()),
+        *ratio_interval(baseline_s, held_s, *interval),
+        _ratio(baseline_s.sum(), on_all.min()),
+        _ratio(other_s.sum(), held_s.sum()),
+        *ratio_interval(other_s, held_s, *interval),
+        dict(chosen.most_common()),
+    )
+
+
+def _parts(
+    found: dict[str, _Found], where: Setting, threads: int | None
+) -> dict[str, dict[str, np.ndarray]]:
+    """The parts of each family's held-out seconds; the settings that were chosen run once more."""
+    chosen = {str(f.policies[k]): f.policies[k] for f in found.values() for k in np.unique(f.pick)}
+    seconds = {str(run.policy): run.seconds for run in replays([*chosen.values()], where, threads)}
+    parts = {}
+    for spec, family in found.items():
+        parts[spec] = {part: np.empty(len(family.pick)) for part in PARTS}
+        for k in np.unique(family.pick):
+            some = family.pick == k
+            times = seconds[str(family.policies[k])] or {}
+            for part in PARTS:
+                parts[spec][part][some] = times[part][some]
+    return parts
+
+
+def _families(specs: AnyPolicy | Iterable[AnyPolicy], reference: str) -> dict[str, list[Policy]]:
+    """The settings of each family by its spec, the reference first, the union of all last."""
+    families = {reference: settings(reference)}
+    given = []
+    for each in listed(specs):
+        family = settings([each])
+        spec = each.strip() if isinstance(each, str) else str(family[0])
+        if families.setdefault(spec, family) != family:
+            raise ReplayError(f"two families that differ are both called {spec}")
+        given.append(spec)
+    if not given:
+        raise ReplayError("there is no policy to tune")
+    for policy in (policy for family in families.values() for policy in family):
+        if policy.needs_future:
+            raise PolicyError(f"{policy} needs the future: it is a bound, and cannot be tuned")
+    if len(set(given)) > 1:
+        union = [policy for spec in dict.fromkeys(given) for policy in families[spec]]
+        families[BEST] = settings(union)
+    return families
+
+
+def _ratio(top: float, bottom: float) -> float:
+    return float(top / bottom) if bottom > 0 else math.nan

@@ -1,0 +1,109 @@
+"""The gap between the tuned `fixed` and the prophet, against sums done by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from replay_traces import build
+
+import simkit
+from analysis.gap import chosen, gap, parts
+from simkit.costs import Linear
+from simkit.errors import ReplayError
+from traces.synthetic import iid
+
+COST = Linear(draft_s=1.0, target_s=8.0, target_per_token_s=0.1, overhead_s=0.2, policy_s=0.02)
+FIXED = [f"fixed({k})" for k in range(13)]
+SVIP = [f"svip(h={h / 10:g})" for h in range(2, 11)]
+
+
+def seconds(trace, specs):
+    """Seconds of each policy on each prompt, and those of its decisions."""
+    frames = [simkit.replay(trace, spec, COST, by="sequence").frame for spec in specs]
+    return tuple(np.array([f[name] for f in frames]) for name in ("total_s", "policy_s"))
+
+
+def test_parts_by_hand():
+    """Two folds of six prompts, each setting chosen by the other fold."""
+    trace = iid(6, 120, 0.8, max_draft=12, seed=3)
+    found = gap(trace, "svip(h=0.2:1.0:0.1, max_draft=12)", COST, folds=2, seed=5)
+    specs = FIXED + [s.replace(")", ", max_draft=12)") for s in SVIP]
+    total_s, policy_s = seconds(trace, specs)
+    prophet_s = seconds(trace, ["prophet"])[0][0]
+    fold = np.random.default_rng(5).permutation(6) % 2
+    expected = dict.fromkeys(("fixed", "reachable", "overhead", "unreachable"), 0.0)
+    for f in (0, 1):
+        inside, outside = fold == f, fold != f
+        fixed = min(range(13), key=lambda k: total_s[k, outside].sum())
+        best = min(range(len(specs)), key=lambda k: total_s[k, outside].sum())
+        assert (found.fixed[f], found.best[f]) == (specs[fixed], specs[best])
+        assert specs[best].startswith("svip")
+        here = [x[inside].sum() for x in (total_s[fixed], total_s[best], policy_s[best], prophet_s)]
+        expected["fixed"] += here[0]
+        expected["reachable"] += here[0] - here[1]
+        expected["overhead"] += here[2]
+        expected["unreachable"] += here[1] - here[2] - here[3]
+    rows = {row["part"]: row for row in found.frame.to_dicts()}
+    for name, value in expected.items():
+        assert rows[name]["seconds"] == pytest.approx(value)
+        assert rows[name]["of_fixed"] == pytest.approx(value / expected["fixed"])
+        assert rows[name]["of_fixed_lo"] < rows[name]["of_fixed"] < rows[name]["of_fixed_hi"] or (
+            name == "fixed"
+        )
+    assert rows["prophet"]["seconds"] == pytest.approx(prophet_s.sum())
+    assert rows["gap"]["of_gap"] == rows["gap"]["of_gap_lo"] == rows["gap"]["of_gap_hi"] == 1.0
+    shares = [rows[name]["of_gap"] for name in ("reachable", "overhead", "unreachable")]
+    assert sum(shares) == pytest.approx(1)
+    assert min(shares) > 0
+
+
+@given(
+    values=st.lists(st.tuples(*[st.floats(0, 1e3)] * 4), min_size=1, max_size=9).map(
+        lambda rows: np.array(rows).T
+    )
+)
+def test_the_parts_sum_to_the_gap(values):
+    found = parts(*values)
+    total_s = found["reachable"] + found["overhead"] + found["unreachable"]
+    np.testing.assert_allclose(total_s, found["gap"], atol=1e-9)
+    np.testing.assert_array_equal(found["gap"], found["fixed"] - found["prophet"])
+
+
+def test_a_setting_is_chosen_by_the_other_folds():
+    total_s = np.array([[1.0, 1.0, 9.0, 9.0], [2.0, 2.0, 3.0, 3.0], [9.0, 9.0, 1.0, 1.0]])
+    assert chosen(total_s, np.array([0, 0, 1, 1])).tolist() == [2, 0]
+    assert chosen(total_s, np.array([1, 0, 1, 0])).tolist() == [1, 1]
+    assert chosen(np.ones((3, 4)), np.array([0, 1, 2, 3])).tolist() == [0, 0, 0, 0]
+
+
+def test_no_candidate_is_worse_than_none():
+    """What is slower than every fixed length is never chosen: nothing is reached."""
+    trace = iid(5, 60, 0.8, max_draft=12, seed=3)
+    found = gap(trace, "fixed(12)", COST, folds=5)
+    rows = {row["part"]: row for row in found.frame.to_dicts()}
+    assert found.best == found.fixed
+    assert rows["reachable"]["seconds"] == rows["overhead"]["seconds"] == 0
+    assert rows["unreachable"]["of_gap"] == 1
+
+
+def test_prompts_that_leave_no_gap_leave_no_interval_of_it():
+    trace = build([[(1, 2)] * 3] * 4, t_max=3, max_draft=3)
+    found = gap(trace, "fixed(1)", COST, folds=2)
+    rows = {row["part"]: row for row in found.frame.to_dicts()}
+    assert rows["gap"]["seconds"] == 0
+    assert rows["gap"]["of_gap"] is rows["gap"]["of_gap_lo"] is None
+    assert rows["prophet"]["of_fixed"] == 1
+
+
+def test_what_cannot_be_split():
+    trace = iid(4, 20, 0.5, max_draft=40, seed=0)
+    for candidate in ("oracle", "prophet"):
+        with pytest.raises(ReplayError, match="cannot be a candidate: it needs the future"):
+            gap(trace, [candidate], COST, folds=2)
+    with pytest.raises(ReplayError, match="cannot be a candidate: it runs both models at once"):
+        gap(trace, ["pearl(3)"], COST, folds=2)
+    with pytest.raises(ReplayError, match="no times to split: give a cost"):
+        gap(trace, ["svip"])
+    for folds in (1, 5):
+        with pytest.raises(ReplayError, match=r"between 2 and the number of prompts \(4\)"):
+            gap(trace, ["svip"], COST, folds=folds)

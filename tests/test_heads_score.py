@@ -1,0 +1,150 @@
+"""Score tables against one (start, depth) at a time, against live scoring, and on disk."""
+
+import heads_traces
+import numpy as np
+import pytest
+import torch
+from models import tiny_pair, tiny_prompts
+
+from simkit.errors import HeadError
+from simkit.heads import files, run, scoring, states
+from simkit.heads.drafts import drafts
+from simkit.heads.files import Head
+from simkit.heads.live import Scorer
+from simkit.simulator.layout import PathLayout
+from traces import scores
+from traces.trace import load
+
+
+def head_of(kind, trace, width=32, **options):
+    torch.manual_seed(0)
+    options = {**files.DEFAULTS[kind], **options}
+    module = files.build(kind, width, options).eval()
+    for weight in module.parameters():
+        torch.nn.init.normal_(weight, std=0.1)
+    models = {"target_sha256": "0" * 64, "draft_sha256": "0" * 64}
+    return Head(kind, width, options, module, {"trained_on": models})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("heads") / "trace"
+    heads_traces.recorded(folder)
+    return folder
+
+
+def test_drafts_run_through_the_rows_that_a_replay_sees(folder):
+    trace = load(folder)
+    layout, found = PathLayout(trace), states.read(trace)
+    read = layout.columns(("draft_entropy",))
+    entropy = np.concatenate([read.path[0], read.branches[0]])
+    hidden = np.concatenate([found.path, found.branches])
+    for sequence in range(trace.n_sequences):
+        rows = drafts(layout, found, sequence, max_depth=7)
+        one = layout.sequence(read, sequence)
+        for start in range(len(rows.index)):
+            deep = int(rows.length[start])
+            expected = [x for (x,) in one.draft(start + 1, deep)]
+            source = rows.source[start, :deep]
+            assert entropy[source].tolist() == expected
+            assert np.array_equal(rows.rows[rows.index[start, :deep]], hidden[source])
+            assert rows.accepted[start].sum() == min(one.ahead[start], 7)
+            assert rows.n_prefix[start] == layout.n_prompt[sequence] - 1 + start
+        assert (rows.source[~rows.recorded] == -1).all()
+
+
+@pytest.mark.parametrize("attention", ["full", "local-draft", "local-block"])
+def test_a_pass_scores_as_one_start_and_depth_at_a_time(folder, attention):
+    trace = load(folder)
+    layout, found = PathLayout(trace), states.read(trace)
+    head = head_of("pacer", trace, attention=attention)
+    table = scoring.score(head, layout, found, 7, threads=2)
+    assert table.values.shape == (trace.n_positions, 7)
+    module = head.network().double()
+    compared = 0
+    for sequence in range(2):
+        rows = drafts(layout, found, sequence, 7)
+        first = layout.offsets[sequence]
+        for start in range(0, len(rows.index), 3):
+            assert np.isnan(table.values[first + start, rows.length[start] :]).all()
+            for depth in range(1, int(rows.length[start]) + 1):
+                text = found.text(sequence)[: rows.n_prefix[start]]
+                tokens = rows.rows[rows.index[start, :depth]]
+                alone = torch.from_numpy(np.concatenate([text, tokens])).double()
+                index = torch.arange(len(text), len(alone))[None]
+                logit = module(alone, index, torch.tensor([len(text)]))[0, -1]
+                expected = logit.sigmoid().item()
+                assert table.values[first + start, depth - 1] == pytest.approx(expected, abs=1e-5)
+                compared += 1
+    assert compared > 50
+
+
+@pytest.mark.parametrize("kind", files.DEFAULTS)
+def test_live_scores_are_the_tables(folder, kind):
+    """Over the states of a pass of the draft over one text, batch size 1, not the recording's."""
+    trace = heads_traces.recorded(folder.parent / f"double-{kind}", dtype=torch.float64)
+    layout, found = PathLayout(trace), states.read(trace)
+    head = head_of(kind, trace)
+    table = scores.attach(trace, "x", scoring.score(head, layout, found, 7))
+    table = scores.load(table, "x")
+    scorer = Scorer(head)
+    draft = tiny_pair(dtype=torch.float64).draft
+    same, compared = 0, 0
+    for sequence, prompt in enumerate(tiny_prompts(6)):
+        output = trace.sequences["output_tokens"][sequence].as_py()
+        for start in range(0, len(output), 5):
+            rows = drafts(layout, found, sequence, 7)
+            tokens = prompt.tokens + output[:start]
+            for depth, source in enumerate(rows.source[start, : rows.length[start]].tolist(), 1):
+                with torch.inference_mode():
+                    hidden = draft.model(torch.tensor([tokens])).last_hidden_state[0]
+                live = scorer.score(hidden, len(hidden) - depth)
+                same += live == value(table, layout.offsets[sequence] + start, depth, source, trace)
+                compared += 1
+                drafted = (trace.positions, trace.branches)[source >= trace.n_positions]
+                tokens = [*tokens, int(drafted("draft_token")[source % trace.n_positions])]
+    assert compared > 100
+    assert same >= 0.99 * compared
+
+
+def value(table, row, depth, source, trace):
+    if isinstance(table, scores.StartScores):
+        return table.values[row, depth - 1]
+    return np.concatenate([table.path, table.branches])[source]
+
+
+@pytest.mark.parametrize("kind", files.DEFAULTS)
+def test_the_table_is_written_once(folder, kind):
+    head = head_of(kind, load(folder))
+    name = run.score(load(folder), head, max_draft=7)
+    assert name == files.SCORE_NAMES[kind]
+    file = folder / f"scores/{name}.parquet"
+    before = file.stat().st_mtime_ns
+    assert run.score(load(folder), head, max_draft=7) is None
+    assert file.stat().st_mtime_ns == before
+    trace = load(folder)
+    layout, found = PathLayout(trace), states.read(trace)
+    kept, fresh = scores.load(trace, name), scoring.score(head, layout, found, 7)
+    for field in fresh.__dataclass_fields__:
+        values = getattr(fresh, field).astype(np.float16)
+        assert np.array_equal(getattr(kept, field), values, equal_nan=True)
+    with torch.no_grad():
+        next(head.module.parameters()).add_(0.1)
+    assert run.score(load(folder), head, max_draft=7) == name
+    assert file.stat().st_mtime_ns != before
+
+
+def test_states_of_the_same_recording_elsewhere(tmp_path):
+    with_states = heads_traces.revealing(tmp_path / "with", n=7)
+    bare = heads_traces.revealing(tmp_path / "bare", n=7, hidden=False)
+    head = head_of("acceptance", bare, width=heads_traces.WIDTH)
+    with pytest.raises(HeadError, match="no hidden states: record it with --hidden"):
+        run.score(bare, head)
+    assert run.score(bare, head, recording=with_states) == "acceptance_head"
+    run.score(with_states, head)
+    kept = (scores.load(load(x), "acceptance_head") for x in (bare.path, with_states.path))
+    a, b = kept
+    assert np.array_equal(a.path, b.path) and np.array_equal(a.branches, b.branches)
+    other = heads_traces.revealing(tmp_path / "other", n=7, seed=1)
+    with pytest.raises(HeadError, match="do not belong to that trace"):
+        run.score(load(bare.path), head, name="x", recording=other)

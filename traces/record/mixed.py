@@ -1,0 +1,117 @@
+"""Training rows on mixed contexts: outputs in which a share of the tokens is the draft's own.
+
+Token mixing for the acceptance head ("Acceptance-Guided Adaptive Speculative Decoding", section
+2.3): for an output y the draft model makes a continuation d of the prompt of its own, and the mixed
+text z has z_i = d_i with probability R (the paper: half), else y_i. One pass of both models over
+prompt + z says at every position what the draft would propose behind z_<i, and whether the target
+would accept it. A head trained on these rows has seen contexts that are not the target's.
+
+All draws are keyed by the tokens before them, so d follows y up to the first rejection, then that
+position's branch; and where z_<i = y_<i the row is the on-path row.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from traces.record import draws
+from traces.record.forward import Forward, causal_mask
+from traces.record.path import Path
+from traces.record.plan import Plan
+from traces.record.statistics import (
+    draft_rows,
+    draft_statistics,
+    draft_token,
+    outcome,
+    target_rows,
+    target_statistics,
+)
+
+_MOST_LOGITS = 2**26  # of one pass, over all its rows
+
+
+def record_mixed(
+    target: Forward, draft: Forward, prompts: list[list[int]], path: Path, plan: Plan
+) -> dict[str, Tensor]:
+    """Mix the outputs of a batch and run both models over the result.
+
+    Args:
+        target: as the on-path pass left it; its cache ends with prompt + z.
+        draft: likewise; it keeps its hidden states.
+        prompts: token ids.
+        path: the outputs of these prompts.
+        plan: the recording's settings.
+
+    Returns:
+        the columns of `traces.schema.MIXED` but the key, each (B, T), and `state` (B, T, H).
+    """
+    last = torch.tensor([prompt[-1] for prompt in prompts], device=path.keys.device)
+    own, has = _continuation(draft, last, path, plan)
+    from_draft = has & (draws.uniform(path.keys, draws.MIXING) < plan.mix)
+    z = torch.where(from_draft, own, path.columns["target_token"])
+    keys = _keys(path.keys[:, 0], z)
+    fed = torch.cat([last[:, None], z[:, :-1]], 1)
+    for model in (target, draft):
+        model.cache.cut(path.start - 1)
+    most = max(1, _MOST_LOGITS // (len(fed) * draft.vocab_size))
+    parts = [
+        _rows(target, draft, tokens, key, path, plan)
+        for tokens, key in zip(fed.split(most, 1), keys.split(most, 1), strict=True)
+    ]
+    columns = {name: torch.cat([part[name] for part in parts], 1) for name in parts[0]}
+    return {"token": z, "from_draft": from_draft} | columns
+
+
+def _continuation(draft: Forward, last: Tensor, path: Path, plan: Plan) -> tuple[Tensor, Tensor]:
+    """The draft's own text d (B, T), and which of its tokens there are (B, T).
+
+    It is as long as y, or ends before its first EOS: nothing is drafted behind one.
+    """
+    own = torch.zeros_like(path.keys)
+    has = torch.zeros_like(path.keys, dtype=torch.bool)
+    eos = torch.tensor(plan.eos_token_ids, device=last.device, dtype=torch.long)
+    token, key = last, path.keys[:, 0]
+    alive = torch.ones_like(has[:, 0])
+    draft.cache.cut(path.start - 1)
+    for i in range(own.shape[1]):
+        q = draft_rows(_feed(draft, token[:, None], path)[:, 0], plan.sampler)
+        token = draft_token(q, key)
+        alive = alive & (i < path.n_output) & ~torch.isin(token, eos)
+        if not bool(alive.any()):
+            break
+        own[:, i], has[:, i] = token, alive
+        key = draws.next_key(key, token)
+    return own, has
+
+
+def _keys(first: Tensor, tokens: Tensor) -> Tensor:
+    """Keys (B, T) of the positions of texts (B, T), given those of position 1 (B,)."""
+    keys = [first]
+    for token in tokens[:, :-1].unbind(1):
+        keys.append(draws.next_key(keys[-1], token))
+    return torch.stack(keys, 1)
+
+
+def _rows(
+    target: Forward, draft: Forward, fed: Tensor, keys: Tensor, path: Path, plan: Plan
+) -> dict[str, Tensor]:
+    """The rows behind each of these tokens (B, n), which both caches go up to; columns (B, n)."""
+    q = draft_rows(_feed(draft, fed, path).flatten(0, 1), plan.sampler)
+    p_logits = _feed(target, fed, path).flatten(0, 1)
+    p = target_rows(p_logits.to(q.logits.device), plan.sampler)
+    key = keys.flatten()
+    drawn = outcome(p, q, draft_token(q, key), key)
+    columns = drawn._asdict()
+    columns |= draft_statistics(q, drawn.draft_token)
+    columns |= target_statistics(p, q, drawn.draft_token)
+    columns = {name: value.unflatten(0, fed.shape) for name, value in columns.items()}
+    return columns | {"state": draft.hidden.half()}
+
+
+def _feed(model: Forward, tokens: Tensor, path: Path) -> Tensor:
+    """Logits (B, n, V) behind the next tokens (B, n) of a text that follows the prompts."""
+    start = model.cache.length
+    end = start + tokens.shape[1]
+    text = torch.arange(start, end, device=tokens.device) - path.pads[:, None]
+    return model.pass_(tokens, text, causal_mask(path.pads, start, end))
