@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from simkit.errors import ReplayError
-from simkit.policies import Fixed, Parallel, Policy, Prophet
-from simkit.simulator.given import AnyCost, AnyPolicy, AnyTrace, check_confidence, setting
+from simkit.policies import Parallel, Prophet
+from simkit.simulator.given import AnyCost, AnyPolicy, AnyTrace, listed, setting
 from simkit.simulator.interval import ratio_interval
-from simkit.sweeps.engine import replays
+from simkit.simulator.run import run
 from simkit.sweeps.grid import settings
+from simkit.sweeps.tuning import BEST, tune
 
 if TYPE_CHECKING:
     import polars as pl
 
-LONGEST = 40  # of the fixed lengths, like the default max_draft
+LONGEST = 20  # of the fixed lengths, as in `tune`
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,13 +31,13 @@ class Gap:
             `parts`: part, its seconds, and these as shares of_fixed and of_gap, each with the ends
             _lo and _hi of its bootstrap interval over prompts. Null where it is not defined: an
             interval of a single prompt, or of_gap where a prompt leaves no gap.
-        fixed: the length that was chosen for each fold, by the other folds.
-        best: the policy that was chosen for each fold, likewise.
+        fixed: in how many folds each fixed length was chosen, by the other folds.
+        best: the same of all settings.
     """
 
     frame: pl.DataFrame
-    fixed: tuple[str, ...]
-    best: tuple[str, ...]
+    fixed: dict[str, int]
+    best: dict[str, int]
 
 
 def gap(
@@ -50,64 +51,43 @@ def gap(
 ) -> Gap:
     """Split the gap between the tuned `fixed` and `prophet`.
 
-    Settings are tuned by cross-validation over prompts: each fold of prompts is timed with the
-    setting that is fastest on the others, `fixed` out of all fixed lengths that were recorded (at
-    most 40), the best policy out of these and the candidates.
+    Settings are tuned by cross-validation over prompts, see `simkit.sweeps.tune`: `fixed` over all
+    lengths up to 20 that were recorded, the best policy over these and the candidates.
 
     Args:
         trace: a recorded pair; or its folder, or a bundled trace's name.
         candidates: policies that a drafter can follow; specs may hold ranges.
         cost: see `simkit.replay`.
-        folds: of prompts, 2 to their number.
+        folds: of prompts, at least 2.
         seed: of the folds and of the bootstrap.
         first_token: see `simkit.replay`.
         confidence: of the intervals.
 
     Raises:
-        ReplayError: a candidate needs the future or runs both models at once; there are no times;
-            or folds do not fit the trace.
+        ReplayError: a candidate runs both models at once, so the prophet does not bound it; or as
+            `simkit.sweeps.tune` does.
+        PolicyError: a candidate needs the future; or as `simkit.sweeps.tune` does.
         UserError: as `simkit.replay` does; the message names the setting.
     """
-    check_confidence(confidence)
     where = setting(trace, cost, first_token)
-    n = where.layout.trace.n_sequences
-    if where.charge is None:
-        raise ReplayError("there are no times to split: give a cost")
-    if not 2 <= folds <= n:
-        raise ReplayError(f"folds must lie between 2 and the number of prompts ({n}), not {folds}")
-    longest = min(LONGEST, where.layout.trace.max_draft)
-    lengths = [Fixed(k) for k in range(longest + 1)]
-    pool = settings([*lengths, *_allowed(settings(candidates))])
-    prophet = Prophet(max_draft=max(policy.max_draft for policy in pool))
-    runs = list(replays([*pool, prophet], where))
-    total_s = np.array([run.total_s for run in runs])
-    policy_s = np.array([run.seconds["policy_s"] for run in runs if run.seconds])
-
-    fold = np.random.default_rng(seed).permutation(n) % folds
-    fixed, best = (chosen(total_s[:k], fold) for k in (len(lengths), len(pool)))
-    every = np.arange(n)
+    trace = where.layout.trace
+    fixed = f"fixed(0:{min(LONGEST, trace.max_draft)})"
+    specs = [fixed, *listed(candidates)]
+    pool = settings(specs)
+    for policy in pool:
+        if isinstance(policy, Parallel):
+            raise ReplayError(f"{policy} runs both models at once: the prophet does not bound it")
+    tuned = tune(trace, specs, cost, folds, seed, "trace", fixed, first_token, confidence)
+    best = BEST if BEST in tuned.held_out else fixed
+    prophet = run(Prophet(max_draft=max(policy.max_draft for policy in pool)), *where)
     seconds = parts(
-        total_s[fixed[fold], every],
-        total_s[best[fold], every],
-        policy_s[best[fold], every],
-        total_s[-1],
+        tuned.held_out[fixed],
+        tuned.held_out[best],
+        tuned.held_out_parts[best]["policy_s"],
+        prophet.total_s,
     )
-    names = tuple(tuple(str(pool[k]) for k in choice) for choice in (fixed, best))
-    return Gap(_frame(seconds, confidence, seed), *names)
-
-
-def chosen(total_s: np.ndarray, fold: np.ndarray) -> np.ndarray:
-    """The setting that is fastest on all prompts outside each fold.
-
-    Args:
-        total_s: (P, S) seconds of each setting on each prompt.
-        fold: (S,) of each prompt, 0 to F - 1.
-
-    Returns:
-        (F,) indices of settings; of equals the first.
-    """
-    others = [total_s[:, fold != f].sum(1).argmin() for f in range(int(fold.max()) + 1)]
-    return np.array(others)
+    choices = {choice.spec: choice.folds for choice in tuned.choices}
+    return Gap(_frame(seconds, confidence, seed), choices[fixed], choices[best])
 
 
 def parts(
@@ -134,14 +114,6 @@ def parts(
         "overhead": best_policy_s,
         "unreachable": best_s - best_policy_s - prophet_s,
     }
-
-
-def _allowed(candidates: list[Policy]) -> list[Policy]:
-    for policy in candidates:
-        if policy.needs_future or isinstance(policy, Parallel):
-            why = "needs the future" if policy.needs_future else "runs both models at once"
-            raise ReplayError(f"{policy} cannot be a candidate: it {why}")
-    return candidates
 
 
 def _frame(seconds: dict[str, np.ndarray], confidence: float, seed: int) -> pl.DataFrame:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -26,14 +27,20 @@ import torch
 from benchmarks.recorded import (
     REFERENCE,
     FirstToken,
+    Recorded,
     Steps,
     decoded,
+    fitted,
     record_shards,
     replayed,
     trace_of,
+    with_scores,
 )
 from simkit import policies
+from simkit.heads.files import Head
+from simkit.heads.files import load as load_head
 from simkit.live import Decoded
+from simkit.policies import Policy
 from traces import Sampler
 from traces.record.pair import Pair, load_pair
 from traces.record.plan import Plan
@@ -111,9 +118,8 @@ def main() -> int:
     print("| arm | dtype | policy | steps | differ | sequences differ | steps per break | CPU s |")
     print("|---|---|---|---|---|---|---|---|")
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        runs = [(arm, _start(pool, where, arm, plan, options)) for arm in arms]
-        for arm, futures in runs:
-            trace = trace_of(*futures.pop("trace").result())
+        runs = [(arm, *_start(pool, where, arm, plan, options)) for arm in arms]
+        for arm, trace, futures in runs:
             for spec, future in futures.items():
                 got, seconds = future.result()
                 result = agreement(trace, spec, got, options.first_token)
@@ -128,7 +134,8 @@ def _start(
 ) -> tuple[Trace, dict[str, Future]]:
     """Record, then let every policy decode at the same time."""
     plan = replace(plan, sampler=arm.sampler)
-    trace = pool.submit(_record, where, arm, plan).result()
+    recorded = pool.submit(_record, where, arm, plan).result()
+    trace = with_scores(trace_of(recorded), recorded, heads())
     futures = {
         spec: pool.submit(_decode, where, arm, plan, policy, options.first_token)
         for spec, policy in _specs(options.policy, arm, trace, options.first_token)
@@ -136,14 +143,25 @@ def _start(
     return trace, futures
 
 
-def _specs(asked: list[str], arm: Arm) -> Iterator[str]:
+def _specs(
+    asked: list[str], arm: Arm, trace: Trace, first_token: FirstToken
+) -> Iterator[tuple[str, Policy]]:
+    """Specs, each with its policy as it is fitted to the recording."""
     everything = [f"{name}()" for name in policies.names()] if arm.exact else LOOSE_POLICIES
     for spec in asked or everything:
+        policy = policies.parse(spec)
         try:
-            policies.parse(spec).columns(arm.sampler)
+            policy.columns(arm.sampler)
         except policies.PolicyError:
             continue  # does not hold under this sampler
-        yield spec
+        yield spec, fitted(policy, trace, first_token)
+
+
+@functools.cache
+def heads() -> dict[str, Head]:
+    """The reference pair's heads, by the names of their scores."""
+    files = sorted(Path(REFERENCE, "heads").glob("*.safetensors"))
+    return {file.stem: load_head(file) for file in files}
 
 
 @functools.cache
@@ -154,19 +172,19 @@ def _load(where: Where, dtype: str) -> tuple[Pair, list[Prompt]]:
     return pair, prompts[:: max(1, len(prompts) // where.n_prompts)][: where.n_prompts]
 
 
-def _record(where: Where, arm: Arm, plan: Plan) -> tuple:
+def _record(where: Where, arm: Arm, plan: Plan) -> Recorded:
     pair, prompts = _load(where, arm.dtype)
-    plan = replace(plan, eos_token_ids=pair.eos_token_ids)
+    plan = replace(plan, eos_token_ids=pair.eos_token_ids, hidden=True)
     return record_shards(pair, prompts[:: arm.every], plan)
 
 
 def _decode(
-    where: Where, arm: Arm, plan: Plan, spec: str, first_token: FirstToken
+    where: Where, arm: Arm, plan: Plan, policy: Policy, first_token: FirstToken
 ) -> tuple[list[Decoded], float]:
     pair, prompts = _load(where, arm.dtype)
     plan = replace(plan, eos_token_ids=pair.eos_token_ids)
     start = time.process_time()
-    got = decoded(pair, prompts[:: arm.every], plan, policies.parse(spec), first_token)
+    got = decoded(pair, prompts[:: arm.every], plan, policy, first_token, heads())
     return got, time.process_time() - start
 
 

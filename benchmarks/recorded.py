@@ -15,7 +15,8 @@ from simkit.heads.files import DEFAULTS, SCORE_NAMES, Head, build
 from simkit.heads.live import Scorer
 from simkit.heads.scoring import score
 from simkit.live import Decoded, Decoder, Settings, Step
-from simkit.policies import Policy, Sequential, Setting
+from simkit.live.pearl import PearlDecoder
+from simkit.policies import PEARL, Policy, Sequential, Setting
 from simkit.simulator import plain
 from simkit.simulator.charge import Charge
 from simkit.simulator.layout import PathLayout
@@ -150,7 +151,7 @@ def decoded(
     pair: Pair,
     prompts: list[Prompt],
     plan: Plan,
-    policy: Sequential,
+    policy: Policy,
     first_token: FirstToken = "draft",
     heads: Mapping[str, Head] | None = None,
 ) -> list[Decoded]:
@@ -172,6 +173,11 @@ def decoded(
         first_token,
         look_ahead=True,
     )
-    scorers = {name: Scorer(head) for name, head in (heads or {}).items()}
-    decoder = Decoder(pair.target, pair.draft, policy, settings, pair.vocab_size, scorers)
+    models = pair.target, pair.draft
+    if isinstance(policy, PEARL):
+        decoder = PearlDecoder(*models, policy, settings, pair.vocab_size)
+    else:
+        assert isinstance(policy, Sequential)
+        scorers = {name: Scorer(head) for name, head in (heads or {}).items()}
+        decoder = Decoder(*models, policy, settings, pair.vocab_size, scorers)
     return [decoder.decode(prompt.tokens, number) for number, prompt in enumerate(prompts)]

@@ -3,6 +3,7 @@
 import pickle
 from dataclasses import FrozenInstanceError, dataclass
 
+import numpy as np
 import pytest
 from replay_traces import bound, build
 
@@ -76,6 +77,7 @@ def test_other_ways_to_write_them(text, canonical):
         ("fixed(1:10)", r"fixed\(1:10\): 1:10 is a range"),
         ("fixed(10:1)", "the range 10:1 is empty"),
         ("svip(h=0:1:0)", "the range 0:1:0 is empty"),
+        ("svip(h=0:1e999999999)", "numbers that are too large or too close"),
     ],
 )
 def test_bad_specs_are_refused_in_one_line(text, message):
@@ -134,3 +136,17 @@ def test_subclass_without_registration_has_a_spec_too():
         name = "mine"
 
     assert str(Mine(0.2)) == "mine(h=0.2)"
+
+
+def test_numbers_of_numpy_become_those_of_python():
+    for policy, text in (
+        (policies.Fixed(np.int64(5)), "fixed(5)"),
+        (policies.SVIP(h=np.float64(0.4), scale=np.int32(2)), "svip(h=0.4, scale=2)"),
+        (policies.Confidence(np.float32(0.5)), "confidence(threshold=0.5)"),
+    ):
+        assert str(policy) == text
+        assert policy == policies.parse(text)
+    assert type(policies.SVIP(h=np.float64(0.4)).h) is float
+    for wrong in (np.float64(5), np.True_, np.array([5])):
+        with pytest.raises(PolicyError, match="length must be a whole number"):
+            policies.Fixed(wrong)

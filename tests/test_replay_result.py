@@ -3,8 +3,10 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -127,6 +129,35 @@ def test_policies_are_given_as_objects_specs_or_functions(trace):
     assert simkit.replay(trace, "fixed(5)").frame["policy"].to_list() == ["fixed(5)"]
 
 
+def test_every_policy_has_a_name_of_its_own(trace):
+    def rule(depth, row):
+        return row.draft_entropy > 0.3
+
+    first = rule
+    twice = [rule, "fixed(3)", lambda depth, row: True, lambda depth, row: False, first, "fixed(3)"]
+    result = simkit.replay(trace, twice, COST)
+    names = ["rule", "fixed(3)", "<lambda>", "<lambda> (2)"]
+    assert result.frame["policy"].to_list() == names
+    assert result.frame["drafted"].n_unique() == 4
+    assert result.compare("<lambda> (2)", "rule").a == "<lambda> (2)"
+    assert len(result.steps("<lambda>")) == result.frame["steps"][2]
+
+    class Mine(policies.Fixed):
+        def limit(self, state, ahead):
+            return 1
+
+    with pytest.raises(ReplayError, match=r"two policies that differ are both called fixed\(3\)"):
+        simkit.replay(trace, ["fixed(3)", Mine(3)])
+
+
+def test_a_trace_is_given_by_its_folder_or_name(folder, trace):
+    expected = simkit.replay(trace, "fixed(3)", COST).frame
+    assert simkit.replay(folder, "fixed(3)", COST).frame.equals(expected)
+    assert simkit.replay(Path(folder), "fixed(3)", COST).frame.equals(expected)
+    with pytest.raises(TraceError, match="nowhere: no such folder and no bundled trace"):
+        simkit.replay("nowhere", "fixed(3)")
+
+
 def test_bad_arguments(trace):
     for policy, message in ((3, "3 is no policy"), ([3], "3 is no policy")):
         with pytest.raises((PolicyError, TypeError), match=message if policy != 3 else None):
@@ -163,6 +194,9 @@ def test_compare(trace):
         ReplayError, match=r"svip\(h=0.4\) was not replayed; there is oracle\(\), fixed"
     ):
         result.compare("svip", "oracle")
+    for unknown in ("my rule", "<lambda>", "svpi(h=1)", policies.Fixed(9)):
+        with pytest.raises(ReplayError, match=f"{re.escape(str(unknown))} was not replayed"):
+            result.steps(unknown)
     with pytest.raises(ReplayError, match="no times to compare"):
         simkit.replay(trace, ["oracle", "svip"]).compare("oracle", "svip")
 

@@ -39,6 +39,7 @@ def test_validate_prints_problems(folder, capsys):
     status, out, err = run(capsys, "validate", folder)
     assert (status, out) == (2, "")
     assert "positions/00000.parquet: sequence 0, position " in err
+    assert all(line.startswith("simkit: ") for line in err.splitlines())
 
 
 @pytest.mark.parametrize("command", ["info", "validate"])

@@ -21,6 +21,9 @@ def train(
     epochs: Annotated[int, typer.Option(help="Passes over the prompts; the best is kept.")] = 12,
     seed: Annotated[int, typer.Option(help="Of the split, the weights and the order.")] = 0,
     learning_rate: Annotated[float, typer.Option(help="AdamW's, at the start.")] = 1e-3,
+    noise: Annotated[
+        float, typer.Option(help="On the states in training, in their standard deviations.")
+    ] = 0.5,
     device: Annotated[str, typer.Option(help="cpu, cuda …")] = "cpu",
     starts: Annotated[
         int, typer.Option(help="pacer: drafts of a prompt in an epoch; 0 takes all.")
@@ -62,7 +65,7 @@ def train(
     from simkit.heads.training import Settings
 
     files.check_suffix(output)
-    settings = Settings(epochs, learning_rate, starts=starts, seed=seed, device=device)
+    settings = Settings(epochs, learning_rate, noise=noise, starts=starts, seed=seed, device=device)
     console = Console(stderr=True)
     start = time.perf_counter()
     with progress(console) as bar:

@@ -34,6 +34,8 @@ class Settings:
         epochs: passes over the training prompts; the best one is kept.
         learning_rate: AdamW's highest; it falls to 0 along a cosine.
         weight_decay: AdamW's.
+        noise: standard deviation of the noise on a state in training, in units of the standard
+            deviation that each of its numbers has over the training rows.
         starts: drafts of a prompt that an epoch draws for the PACER head; 0 takes all.
         test_share: of the prompts, for the reported figures.
         validation_share: of the prompts, for the choice of the epoch.
@@ -44,6 +46,7 @@ class Settings:
     epochs: int = 12
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
+    noise: float = 0.5
     starts: int = 32
     test_share: float = 0.2
     validation_share: float = 0.15
@@ -55,6 +58,8 @@ class Settings:
             raise HeadError(f"epochs must be at least 1, not {self.epochs}")
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
             raise HeadError(f"learning_rate must be > 0, not {self.learning_rate}")
+        if not (math.isfinite(self.noise) and self.noise >= 0):
+            raise HeadError(f"noise must be >= 0, not {self.noise}")
 
 
 class Split(NamedTuple):
@@ -192,6 +197,7 @@ class _Rows(Task):
         rows += examples.off_path(kind, options, layout.trace, states, parts.train)
         held_out, _ = examples.on_path(kind, options, layout, states, parts.validation)
         self.rows, self.held_out = (_tensors(part, settings.device) for part in (rows, held_out))
+        self.noise = _Noise(rows.state, settings)
 
     def batches(self, generator: np.random.Generator) -> Iterator[Callable[[nn.Module], Tensor]]:
         """Shuffled rows, 512 a step."""
@@ -199,7 +205,7 @@ class _Rows(Task):
         order = torch.from_numpy(generator.permutation(len(labels))).to(labels.device)
         for some in order.split(_ROWS):
             yield lambda module, some=some: row.loss(
-                module(states[some]), labels[some], *self.weights
+                module(self.noise(states[some])), labels[some], *self.weights
             )
 
     def validation_loss(self, module: nn.Module) -> float:
@@ -222,6 +228,7 @@ class _Drafts(Task):
     ) -> None:
         self.layout, self.states = layout, states
         self.max_depth, self.settings = options["max_depth"], settings
+        self.noise = _Noise(states.path[np.repeat(parts.train, layout.n_output)], settings)
         self.train, self.held_out = (
             np.flatnonzero(p).tolist() for p in (parts.train, parts.validation)
         )
@@ -232,13 +239,15 @@ class _Drafts(Task):
         for first in range(0, len(order), _PROMPTS):
             some = order[first : first + _PROMPTS]
             chosen = [self._starts(int(sequence), generator) for sequence in some]
-            yield lambda module, some=some, chosen=chosen: self._loss(module, some, chosen)
+            yield lambda module, some=some, chosen=chosen: self._losses(
+                module, some, chosen, self.noise
+            ).mean()
 
     def validation_loss(self, module: nn.Module) -> float:
         """Over every fourth start of the validation prompts."""
         chosen = [np.arange(0, self.layout.n_output[sequence], 4) for sequence in self.held_out]
         parts = zip(self.held_out, chosen, strict=True)
-        losses = [self._loss(module, [s], [starts], "none") for s, starts in parts]
+        losses = [self._losses(module, [s], [starts]) for s, starts in parts]
         return float(torch.cat(losses).mean())
 
     def _starts(self, sequence: int, generator: np.random.Generator) -> np.ndarray:
@@ -246,19 +255,20 @@ class _Drafts(Task):
         wanted = self.settings.starts or n
         return np.sort(generator.permutation(n)[:wanted])
 
-    def _loss(
+    def _losses(
         self,
         module: nn.Module,
         sequences: Iterable[int],
         chosen: list[np.ndarray],
-        reduction: str = "mean",
+        noise: Callable[[Tensor], Tensor] = lambda states: states,
     ) -> Tensor:
+        """Of each recorded token of the chosen drafts, (n,)."""
         assert isinstance(module, PacerHead)
         logits, labels = [], []
         for sequence, starts in zip(sequences, chosen, strict=True):
             some = drafts(self.layout, self.states, int(sequence), self.max_depth).pick(starts)
             out = module(
-                self._tensor(some.rows).float(),
+                noise(self._tensor(some.rows).float()),
                 self._tensor(some.index),
                 self._tensor(some.n_prefix),
             )
@@ -266,11 +276,22 @@ class _Drafts(Task):
             logits.append(out[recorded])
             labels.append(self._tensor(some.accepted).float()[recorded])
         return functional.binary_cross_entropy_with_logits(
-            torch.cat(logits), torch.cat(labels), reduction=reduction
+            torch.cat(logits), torch.cat(labels), reduction="none"
         )
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         return torch.from_numpy(values).to(self.settings.device)
+
+
+class _Noise:
+    """Adds noise to states, so that a small set of prompts is not learnt by heart."""
+
+    def __init__(self, rows: np.ndarray, settings: Settings) -> None:
+        spread = rows.astype(np.float32).std(0) * np.float32(settings.noise)
+        self.spread = torch.from_numpy(spread).to(settings.device)
+
+    def __call__(self, states: Tensor) -> Tensor:
+        return states + self.spread * torch.randn_like(states)
 
 
 def _tensors(rows: examples.Rows, device: str) -> tuple[Tensor, Tensor]:

@@ -104,6 +104,20 @@ def total(
     return add_up(policy, steps, seconds, charge, span)
 
 
+def divides(policy: Policy, setting: Setting) -> bool:
+    """Whether `total` replays a span of sequences alone, in the compiled loop.
+
+    Args:
+        policy: as `bind` gave it.
+        setting: what it was bound to.
+    """
+    from simkit.simulator import compiled
+
+    if not isinstance(policy, NumericPolicy) or policy.carried == "run":
+        return False
+    return compiled.compiles(policy) and _prices(policy, setting.layout, setting.charge) is not None
+
+
 def walk(policy: Sequential, layout: PathLayout, first: int) -> Steps:
     """Every step of a policy, by the fastest way there is for it.
 

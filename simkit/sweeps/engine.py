@@ -20,7 +20,7 @@ import numpy as np
 from simkit.errors import ReplayError
 from simkit.policies import NumericPolicy, Policy, Setting
 from simkit.simulator import compiled
-from simkit.simulator.run import Run, Seconds, gather, total
+from simkit.simulator.run import Run, Seconds, divides, gather, total
 from simkit.simulator.steps import Sums
 from traces.errors import UserError
 
@@ -111,17 +111,16 @@ def _batches(policies: Iterable[Policy], setting: Setting) -> Iterator[_Batch]:
     for policy in policies:
         with _named(policy):
             bound = policy.bind(setting)
-            divides = False
+            split = divides(bound, setting)
             if isinstance(bound, NumericPolicy) and compiled.compiles(bound):
-                divides = bound.carried == "sequence"
                 kind = (type(bound.params), bound.columns(setting.layout.trace.sampler))
                 if kind not in known:
                     total(bound, *setting, (0, 0))
                     known.add(kind)
-        if batch.given and (not divides or len(batch.given) == most):
+        if batch.given and (not split or len(batch.given) == most):
             yield batch
             batch = _Batch([], [], spans)
-        if divides:
+        if split:
             batch.given.append(policy)
             batch.bound.append(bound)
         else:

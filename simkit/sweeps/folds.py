@@ -16,11 +16,14 @@ def stratified(strata: np.ndarray, folds: int, seed: int) -> np.ndarray:
     Args:
         strata: (S,) int, each prompt's stratum, its task for instance.
         folds: how many, at least 2.
-        seed: of the shuffling.
+        seed: of the shuffling, at least 0.
 
     Raises:
-        ReplayError: there are fewer than two folds, or fewer prompts than folds.
+        ReplayError: the seed is negative, or there are fewer than two folds, or fewer prompts than
+            folds.
     """
+    if seed < 0:
+        raise ReplayError(f"seed must be at least 0, not {seed}")
     if folds < 2:
         raise ReplayError(f"folds must be at least 2, not {folds}")
     if len(strata) < folds:

@@ -130,35 +130,30 @@ def tune(
     """Choose arguments of policies by cross-validation over prompts.
 
     Each family's setting is chosen, for each fold, by the least total time of the prompts outside
-    it, and judged on the prompts inside. Every setting is replayed once. State that lasts a whole
-    run goes through all prompts in order, held-out ones too; a policy that is fitted to the trace
-    sees to its own held-out prompts.
+    it, and judged on the prompts inside. State that lasts a whole run goes through all prompts in
+    order, held-out ones too; a policy fitted to the trace sees to its own held-out prompts.
 
     Args:
-        trace: a recorded pair; or its folder, or a bundled trace's name.
+        trace: see `simkit.replay`, as for cost, first_token and confidence.
         specs: families, each a spec with ranges such as "svip(h=0.1:1.0:0.05)", a policy, or a
             function.
-        cost: see `simkit.replay`.
+        cost: of the steps.
         folds: of prompts, random, stratified by task.
         seed: of the folds, and of the bootstrap.
         by: "task" tunes on each task's prompts apart.
         reference: family to compare with; None means "fixed(0:20)", or up to Γ if that is less.
-        first_token: see `simkit.replay`.
+        first_token: "draft" or "prefill".
         confidence: of the bootstrap intervals.
-        threads: None means one for each core that this process may use.
-        progress: called with the number of settings done, and of all.
+        threads: see `simkit.sweep`, as for progress.
+        progress: called as settings are done.
 
     Raises:
         PolicyError: a spec cannot be read, means too many settings, or needs the future.
-        ReplayError: there are no times, or too few prompts for the folds; see `simkit.replay`.
+        ReplayError: there are no times, or too few prompts for the folds.
         UserError: as `simkit.replay` does; the message names the setting.
     """
-    if by not in BY:
-        raise ReplayError(f"by must be trace or task, not {by!r}")
     check_confidence(confidence)
     where = setting(trace, cost, first_token)
-    if where.charge is None:
-        raise ReplayError("tuning needs times: give a cost (--cost)")
     reference = reference or f"fixed(0:{min(20, where.layout.trace.max_draft)})"
     families = _families(specs, reference)
     search = _Search(where, by, folds, seed)
@@ -168,14 +163,9 @@ def tune(
         for g in range(len(search.names))
         for spec in families
     ]
-    return Tuned(
-        choices,
-        reference,
-        {spec: family.held_s for spec, family in found.items()},
-        _parts(found, where, threads),
-        search.baseline_s,
-        search.fold,
-    )
+    held_s = {spec: family.held_s for spec, family in found.items()}
+    parts = _parts(found, where, threads)
+    return Tuned(choices, reference, held_s, parts, search.baseline_s, search.fold)
 
 
 class _Found(NamedTuple):
@@ -196,13 +186,16 @@ class _Search:
     """The prompts of a trace in groups and folds, and the choice of settings on them.
 
     Raises:
-        ReplayError: a group has fewer prompts than folds.
+        ReplayError: there are no times, or a group has fewer prompts than folds.
     """
 
     def __init__(self, where: Setting, by: str, folds: int, seed: int) -> None:
-        assert where.charge is not None
+        if by not in BY:
+            raise ReplayError(f"by must be trace or task, not {by!r}")
+        if where.charge is None:
+            raise ReplayError("tuning needs times: give a cost (--cost)")
         trace = where.layout.trace
-        _, task, n_tasks = groups(trace, "task")
+        _, task, _ = groups(trace, "task")
         keys, self.group, n = groups(trace, by)
         self.names: list[str | None] = keys["task"].tolist() if keys else [None] * n
         self.where = where

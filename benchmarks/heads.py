@@ -1,0 +1,139 @@
+"""Learned heads: held-out figures, the speed of scoring, and live scores against the tables.
+
+python -m benchmarks.heads            # what the bundled heads know, from their sidecars
+python -m benchmarks.heads --speed    # (start, depth) pairs scored a second
+python -m benchmarks.heads --live     # live scores against the score table, last bit included
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.recorded import REFERENCE
+from simkit.heads import files, scoring, states
+from simkit.heads.drafts import drafts
+from simkit.heads.files import Head
+from simkit.heads.live import Scorer
+from simkit.heads.states import States
+from simkit.simulator.layout import PathLayout
+from traces.record.header import make_header
+from traces.record.pair import Pair, load_pair, quiet
+from traces.record.plan import Plan
+from traces.record.prompts import read_prompts
+from traces.record.recorder import record
+from traces.synthetic import iid
+from traces.trace import Trace, load
+
+HEADS = Path(REFERENCE) / "heads"
+
+
+def known(console: Console) -> None:
+    """Print the held-out figures of every bundled head."""
+    for file in sorted(HEADS.glob("*.safetensors")):
+        head = files.load(file)
+        metrics, training = head.facts["metrics"], head.facts["training"]
+        names = list(next(iter(metrics["signals"].values())))
+        title = f"{head.kind}: {metrics['tokens']:,} tokens of {training['test_prompts']} prompts"
+        table = Table("", *names, title=title, title_justify="left")
+        for signal, row in metrics["signals"].items():
+            table.add_row(signal, *(f"{row[name]:.3f}" for name in names))
+        console.print(table)
+
+
+def speed(console: Console, threads: int) -> None:
+    """Pairs a second of the whole scoring of made-up sequences, and of one call a pair."""
+    torch.set_num_threads(threads)
+    trace = iid(24, 256, 0.8, max_draft=40, seed=0)
+    layout = PathLayout(trace)
+    for width in (96, 128):
+        found = _states(trace, width)
+        module = files.build("pacer", width, files.DEFAULTS["pacer"]).eval()
+        head = Head("pacer", width, files.DEFAULTS["pacer"], module)
+        best, cpu = np.inf, np.inf
+        for _ in range(5):
+            wall, used = time.perf_counter(), time.process_time()
+            values = scoring.score(head, layout, found, 40).values
+            best = min(best, time.perf_counter() - wall)
+            cpu = min(cpu, time.process_time() - used)
+        n = np.count_nonzero(~np.isnan(values))
+        one = _one_by_one(head, layout, found)
+        console.print(
+            f"width {width}: {n:,} pairs, {n / best:,.0f} a second on {threads} threads"
+            f" ({n / cpu:,.0f} a CPU second); one call a pair: {one:,.0f} a second"
+        )
+
+
+def _states(trace: Trace, width: int) -> States:
+    rng = np.random.default_rng(0)
+
+    def some(rows: int) -> np.ndarray:
+        return rng.normal(size=(rows, width)).astype(np.float16)
+
+    n_prompt = np.arange(trace.n_sequences + 1) * 100  # rows of prompt before each output
+    return States(
+        prompt=some(int(n_prompt[-1])),
+        path=some(trace.n_positions),
+        branches=some(trace.n_branch_rows),
+        prompt_offsets=n_prompt,
+        path_offsets=trace.position_offsets,
+    )
+
+
+def _one_by_one(head: Head, layout: PathLayout, found: States) -> float:
+    scorer, rows = Scorer(head), drafts(layout, found, 0, 40)
+    start, done = time.perf_counter(), 0
+    for first in range(0, len(rows.index), 16):
+        n_prefix = int(rows.n_prefix[first])
+        for depth in range(1, int(rows.length[first]) + 1, 4):
+            tokens = rows.rows[rows.index[first, :depth]]
+            text = np.concatenate([rows.rows[:n_prefix], tokens])
+            scorer.score(torch.from_numpy(text), n_prefix)
+            done += 1
+    return done / (time.perf_counter() - start)
+
+
+def live(console: Console, n_prompts: int) -> None:
+    """Record some prompts as a batch; then read their drafts one by one, as a live decoder does."""
+    quiet()
+    torch.set_num_threads(1)
+    for dtype in ("float32", "float64"):
+        pair = load_pair(f"{REFERENCE}/models/target", f"{REFERENCE}/models/draft", "cpu", dtype)
+        prompts = read_prompts(Path(REFERENCE) / "prompts.jsonl", pair.tokenizer, pair.vocab_size)
+        some = prompts[:: len(prompts) // n_prompts][:n_prompts]
+        plan = Plan(
+            max_new_tokens=64, eos_token_ids=pair.eos_token_ids, hidden=True, batch_size=n_prompts
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            record(pair, some, folder + "/trace", plan, make_header(pair, some, plan))
+            trace = load(folder + "/trace")
+            for file in sorted(HEADS.glob("*.safetensors")):
+                _compare(console, dtype, pair, trace, files.load(file))
+
+
+def _compare(console: Console, dtype: str, pair: Pair, trace: Trace, head: Head) -> None:
+    layout, found = PathLayout(trace), states.read(trace)
+    table = scoring.score(head, layout, found)
+    stored, again = [], []
+    for row, depth, source, passed, n_prefix in _drafts(pair, trace, layout, found):
+        if head.by_start:
+            stored.append(table.values[row, depth - 1])  # pyright: ignore[reportAttributeAccessIssue]
+        else:
+            n = trace.n_positions
+            part = table.path if source < n else table.branches  # pyright: ignore
+            stored.append(part[source % n if source < n else source - n])
+        again.append(Scorer.score(_scorer(head), passed[: n_prefix + depth], n_prefix))
+    a, b = (np.array(values, np.float16).view(np.int16).astype(int) for values in (stored, again))
+    console.print(
+        f"{head.kind}, models in {dtype}: {len(a):,} scores, {np.mean(a == b):.2%} the same bits,"
+        f" {np.mean(abs(a - b) > 1):.2%} more than one float16 step away, at most"
+        f" {np.max(abs(a - b))} steps"
+    )

@@ -1,0 +1,189 @@
+"""Heads and traces that do not fit: one line on stderr, exit status 2, nothing written."""
+
+import json
+import pickle
+import shutil
+
+import heads_traces
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from simkit.cli import main
+from simkit.heads import files
+from simkit.heads.files import Head
+from traces.trace import load
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as exit_:
+        main([str(argument) for argument in arguments])
+    return exit_.value.code
+
+
+def refused(capsys, *arguments):
+    code = run(*arguments)
+    captured = capsys.readouterr()
+    lines = [line for line in captured.err.splitlines() if line.strip()]
+    assert (code, captured.out) == (2, "")
+    assert len(lines) == 1 and lines[0].startswith("simkit: ")
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A trace with states, one without, and a head for both."""
+    folder = tmp_path_factory.mktemp("heads")
+    heads_traces.revealing(folder / "trace", n=7)
+    heads_traces.revealing(folder / "bare", n=7, hidden=False)
+    files.save(made(), folder / "head.safetensors")
+    return folder
+
+
+def made(kind="acceptance", width=heads_traces.WIDTH, draft="0" * 64, target="0" * 64):
+    torch.manual_seed(0)
+    options = dict(files.DEFAULTS[kind])
+    models = {"trained_on": {"draft_sha256": draft, "target_sha256": target}}
+    return Head(kind, width, options, files.build(kind, width, options), models)
+
+
+HEADS = {
+    "draft width": (made(width=8), "takes states of 8 numbers, the draft model of"),
+    "another draft": (made(draft="1" * 64), "trained for another draft model (weights 11111111)"),
+    "another target": (made(target="2" * 64), "trained for another target model"),
+}
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_heads_of_another_pair(case, folder, tmp_path, capsys):
+    head, message = HEADS[case]
+    files.save(head, tmp_path / "x.safetensors")
+    line = refused(capsys, "score", folder / "trace", "--head", tmp_path / "x.safetensors")
+    assert message in line
+    assert not (folder / "trace" / "scores").exists()
+
+
+def test_a_trace_without_states(folder, capsys):
+    line = refused(capsys, "score", folder / "bare", "--head", folder / "head.safetensors")
+    assert "has no hidden states: record it with --hidden" in line
+
+
+def test_scores_that_are_no_numbers(folder, tmp_path, capsys):
+    """Finite weights can still overflow."""
+    head = made()
+    with torch.no_grad():
+        for weight in head.module.parameters():
+            weight.fill_(1e38)
+    head = Head("pacer", 16, dict(files.DEFAULTS["pacer"]), made("pacer").module, head.facts)
+    with torch.no_grad():
+        head.module.up.weight.fill_(3e38)
+        head.module.down.weight.fill_(3e38)
+    files.save(head, tmp_path / "x.safetensors")
+    line = refused(capsys, "score", folder / "trace", "--head", tmp_path / "x.safetensors")
+    assert "gives scores that are NaN" in line
+
+
+def damage(name):
+    """Ways to spoil a head's two files; what the refusal says."""
+
+    def with_sidecar(path, **changes):
+        sidecar = path.with_suffix(".json")
+        sidecar.write_text(json.dumps(json.loads(sidecar.read_text()) | changes))
+
+    def relist(path):
+        import hashlib
+
+        with_sidecar(path, weights_sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+
+    def pickled(path):
+        path.write_bytes(pickle.dumps({"weight": np.ones(3)}))
+        relist(path)
+
+    def nan(path):
+        weights = safetensors.torch.load(path.read_bytes())
+        weights["out.bias"][0] = torch.nan
+        path.write_bytes(safetensors.torch.save(weights))
+        relist(path)
+
+    return {
+        "pickle inside": (pickled, "not a safetensors file"),
+        "cut short": (lambda path: path.write_bytes(path.read_bytes()[:-9]), "weights are not"),
+        "no sidecar": (lambda path: path.with_suffix(".json").unlink(), "head.json: no such file"),
+        "no weights": (lambda path: path.unlink(), "head.safetensors: no such file"),
+        "sidecar no JSON": (
+            lambda path: path.with_suffix(".json").write_text("{"),
+            "head.json: not JSON",
+        ),
+        "another format": (lambda path: with_sidecar(path, format=2), "sidecar of format 1"),
+        "another kind": (lambda path: with_sidecar(path, kind="medusa"), "unknown kind"),
+        "other options": (lambda path: with_sidecar(path, options={}), "its options are not"),
+        "other layers": (
+            lambda path: with_sidecar(
+                path, options={"layers": 3, "accept_weight": 1.0, "reject_weight": 1.0}
+            ),
+            "does not fit its sidecar",
+        ),
+        "NaN weights": (nan, "a weight is NaN or infinite"),
+    }[name]
+
+
+CASES = (
+    "pickle inside",
+    "cut short",
+    "no sidecar",
+    "no weights",
+    "sidecar no JSON",
+    "another format",
+    "another kind",
+    "other options",
+    "other layers",
+    "NaN weights",
+)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_damaged_files(case, folder, tmp_path, capsys):
+    for suffix in (".safetensors", ".json"):
+        shutil.copy(folder / f"head{suffix}", tmp_path)
+    spoil, message = damage(case)
+    spoil(tmp_path / "head.safetensors")
+    line = refused(capsys, "score", folder / "trace", "--head", tmp_path / "head.safetensors")
+    assert message in line
+
+
+def test_a_pickle_is_never_read(folder, tmp_path, capsys):
+    torch.save(made().module.state_dict(), tmp_path / "head.pt")
+    line = refused(capsys, "score", folder / "trace", "--head", tmp_path / "head.pt")
+    assert "a pickle is never read" in line
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--name", "a/b"], "cannot be the name of scores"),
+        (["--hidden", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_options(options, message, folder, capsys):
+    head = folder / "head.safetensors"
+    assert message in refused(capsys, "score", folder / "bare", "--head", head, *options)
+
+
+def test_the_commands(folder, tmp_path, capsys):
+    """Train, score once, find it done; then the other trace by the first one's states."""
+    out = tmp_path / "new.safetensors"
+    assert run("train", "acceptance", folder / "trace", "-o", out, "--epochs", 1) == 0
+    printed = capsys.readouterr().out
+    assert "auc" in printed and "entropy" in printed
+    assert run("score", folder / "trace", "--head", out) == 0
+    assert "wrote scores/acceptance_head.parquet" in capsys.readouterr().err
+    assert run("score", folder / "trace", "--head", out) == 0
+    assert "nothing to do" in capsys.readouterr().err
+    assert run("validate", folder / "trace") == 0
+    arguments = ["--head", out, "--hidden", folder / "trace", "--name", "mine"]
+    assert run("score", folder / "bare", *arguments) == 0
+    assert load(folder / "bare").extra("scores/mine.parquet") is not None
+    capsys.readouterr()
+    line = refused(capsys, "train", "pacer", folder / "trace", "-o", tmp_path / "x.pt")
+    assert "a pickle is never read" in line
