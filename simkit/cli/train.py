@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -92,12 +93,9 @@ def needs_torch(what: str) -> None:
     """Refuse in one line where the extra is not installed."""
     from simkit.errors import HeadError
 
-    try:
-        import safetensors  # noqa: F401
-        import sklearn  # noqa: F401
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise HeadError(f"{what} needs {error.name}: pip install 'draft-simkit[heads]'") from None
+    for module in ("torch", "safetensors", "sklearn"):
+        if find_spec(module) is None:
+            raise HeadError(f"{what} needs {module}: pip install 'draft-simkit[heads]'")
 
 
 def progress(console: Console):

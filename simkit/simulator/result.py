@@ -15,7 +15,7 @@ from simkit.policies import Policy, PolicyError, parse
 from simkit.simulator.interval import ratio_interval
 from simkit.simulator.layout import PathLayout
 from simkit.simulator.rows import Columns, fields, groups, series, totals
-from simkit.simulator.run import Run
+from simkit.simulator.run import Run, tokens
 
 if TYPE_CHECKING:
     import polars as pl
@@ -161,6 +161,7 @@ class Result:
             "proposed": steps.proposed,
             "accepted": steps.accepted,
             "emitted": steps.emitted,
+            "tokens": tokens(run.bound, steps.accepted, 1, steps.emitted),
         }
         number = self._layout.trace.sequences["sequence"].to_numpy()
         return {

@@ -39,7 +39,7 @@ def fields(policies: np.ndarray, counts: Columns, seconds: Columns) -> Columns:
 
     Args:
         policies: names of the rows' policies, objects.
-        counts: steps, drafted, proposed, accepted, emitted.
+        counts: steps, drafted, proposed, accepted, emitted, and what tokens_per_step counts.
         seconds: the parts of the time, and baseline_s; empty if there are no times.
     """
     missing = np.full(len(policies), np.nan)
@@ -50,7 +50,7 @@ def fields(policies: np.ndarray, counts: Columns, seconds: Columns) -> Columns:
     values = {
         "policy": policies,
         **counts,
-        "tokens_per_step": accepted + 1,
+        "tokens_per_step": ratio(counts["tokens"], counts["steps"]),
         "accepted_per_step": accepted,
         **parts,
         "total_s": total_s,

@@ -26,7 +26,7 @@ class Run:
         layout: of the trace.
         charge: the costs; None if there are none.
         first: position of each sequence's first step.
-        counts: steps, drafted, proposed, accepted, emitted; int64.
+        counts: steps, drafted, proposed, accepted, emitted, and `tokens`; int64.
         seconds: the parts of the time, and the baseline; None without costs.
     """
 
@@ -71,9 +71,18 @@ def gather(
 
     counts = {field: joined(field) for field in ("steps", "drafted", "proposed", "accepted")}
     counts["emitted"] = setting.layout.n_output - setting.first + 1
+    counts["tokens"] = tokens(bound, counts["accepted"], counts["steps"], counts["emitted"])
     times = [seconds for _, seconds in parts if seconds]
     seconds = {part: np.concatenate([t[part] for t in times]) for part in times[0]} if times else {}
     return Run(policy, bound, *setting, counts, seconds or None)
+
+
+def tokens(policy: Policy, accepted: np.ndarray, steps: Any, emitted: np.ndarray) -> np.ndarray:
+    """What tokens_per_step counts: a + 1 in a step, though an accepted EOS leaves no bonus token.
+
+    Where draft and target work in parallel, what a step emits: there is no bonus token as a rule.
+    """
+    return emitted if isinstance(policy, Parallel) else accepted + steps
 
 
 def total(
