@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORK := .work
 
-.PHONY: demo test lint unit minimal install reference clean
+.PHONY: demo test lint unit minimal install reference heads ablation-heads clean
 
 # $(call first,N): the first N prompts of each task.
 first = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < $(1)) print}' traces/reference/prompts.jsonl
@@ -70,3 +70,31 @@ reference: $(VENV)/.installed
 	  --out traces/data/reference-sampled
 	$(BIN)/simkit latency $(PAIR) --repeats 40 --out traces/data/reference
 	$(BIN)/simkit latency $(PAIR) --repeats 40 --out traces/data/reference-sampled
+
+# The bundled heads: trained on the prompts that the bundled trace does not hold, whose states are
+# recorded again because it is bundled without them. Then its score tables, one for each head.
+rest = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ >= $(1)) print}' traces/reference/prompts.jsonl
+HEADS := traces/reference/heads
+heads: $(VENV)/.installed-dev
+	rm -rf $(WORK)/heads && mkdir -p $(WORK)/heads $(HEADS)
+	$(call rest,32) > $(WORK)/heads/train.jsonl
+	$(call first,32) > $(WORK)/heads/reference.jsonl
+	$(BIN)/simkit record $(PAIR) --prompts $(WORK)/heads/train.jsonl --batch-size 16 \
+	  --hidden --mix 0.5 --out $(WORK)/heads/train
+	$(BIN)/simkit record $(PAIR) --prompts $(WORK)/heads/reference.jsonl --batch-size 16 \
+	  --hidden --out $(WORK)/heads/reference
+	for head in pacer acceptance specdecpp; do \
+	  OMP_NUM_THREADS=1 $(BIN)/simkit train $$head $(WORK)/heads/train -o $(HEADS)/$$head.safetensors && \
+	  $(BIN)/simkit score reference --head $(HEADS)/$$head.safetensors \
+	    --hidden $(WORK)/heads/reference || exit 1; \
+	done
+
+# Score tables of the PACER head's variants, for `python -m benchmarks.ablations`: trained like the
+# bundled head, after `make heads`, on the same recording.
+variant = $(BIN)/simkit train pacer $(WORK)/heads/train -o $(WORK)/heads/pacer-$(1).safetensors $(2) && \
+  $(BIN)/simkit score reference --head $(WORK)/heads/pacer-$(1).safetensors \
+    --hidden $(WORK)/heads/reference --name pacer-$(1)
+ablation-heads: $(VENV)/.installed-dev
+	$(call variant,no-position,--no-position-embedding)
+	$(call variant,local-block,--attention local-block)
+	$(call variant,local-draft,--attention local-draft)

@@ -113,6 +113,25 @@ def value(table, row, depth, source, trace):
     return np.concatenate([table.path, table.branches])[source]
 
 
+def test_a_lagged_score_stands_at_the_token_that_it_judges(folder):
+    """It comes from the state that the token entered: that of the next token of its draft."""
+    trace = load(folder)
+    layout, found = PathLayout(trace), states.read(trace)
+    head = head_of("specdecpp", trace, lag=1)
+    table = scoring.score(head, layout, found)
+    score = np.concatenate([table.path, table.branches])
+    hidden = np.concatenate([found.path, found.branches])
+    own = scoring.score_rows(head, hidden)
+    for sequence in range(trace.n_sequences):
+        rows = drafts(layout, found, sequence, 32)
+        for source, length in zip(rows.source, rows.length, strict=True):
+            draft = source[:length]
+            assert np.array_equal(score[draft[:-1]], own[draft[1:]])
+    assert (score[draft[-1:]] == 1).all()
+    with pytest.raises(HeadError, match="not live"):
+        Scorer(head)
+
+
 @pytest.mark.parametrize("kind", files.DEFAULTS)
 def test_the_table_is_written_once(folder, kind):
     head = head_of(kind, load(folder))

@@ -21,7 +21,9 @@ def train(
     output: Annotated[Path, typer.Option("--output", "-o", help="FILE.safetensors")],
     epochs: Annotated[int, typer.Option(help="Passes over the prompts; the best is kept.")] = 12,
     seed: Annotated[int, typer.Option(help="Of the split, the weights and the order.")] = 0,
-    learning_rate: Annotated[float, typer.Option(help="AdamW's, at the start.")] = 1e-3,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="AdamW's, at the start. [pacer 2e-3, others 1e-3]")
+    ] = None,
     noise: Annotated[
         float, typer.Option(help="On the states in training, in their standard deviations.")
     ] = 0.5,
@@ -63,10 +65,12 @@ def train(
     needs_torch("training")
     import traces
     from simkit.heads import files, run
-    from simkit.heads.training import Settings
+    from simkit.heads.training import LEARNING_RATES, Settings
 
     files.check_suffix(output)
-    settings = Settings(epochs, learning_rate, noise=noise, starts=starts, seed=seed, device=device)
+    rate = LEARNING_RATES.get(head, 1e-3) if learning_rate is None else learning_rate
+    settings = Settings(epochs, rate, noise=noise, starts=starts, seed=seed, device=device)
+    given = {name: value for name, value in options.items() if value is not None}
     console = Console(stderr=True)
     start = time.perf_counter()
     with progress(console) as bar:
@@ -75,13 +79,7 @@ def train(
         def on_epoch(epoch: int, loss: float, held_out: float) -> None:
             bar.update(task, advance=1, description=f"loss {loss:.4f}, held out {held_out:.4f}")
 
-        trained = run.train(
-            head,
-            traces.load(trace),
-            {name: value for name, value in options.items() if value is not None},
-            settings,
-            on_epoch,
-        )
+        trained = run.train(head, traces.load(trace), given, settings, on_epoch)
     files.save(trained, output)
     Console().print(_table(trained))
     size = output.stat().st_size / 1000

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from simkit.errors import HeadError
 from simkit.heads.files import Head, check_width, load
 from simkit.heads.pacer import PacerHead
 
@@ -20,10 +21,15 @@ class Scorer:
     Args:
         head: or its file.
         device: where it runs.
+
+    Raises:
+        HeadError: its file is wrong, or it has a lag.
     """
 
     def __init__(self, head: Head | str | Path, device: str | torch.device = "cpu") -> None:
         self.head = head if isinstance(head, Head) else load(head)
+        if self.head.options.get("lag"):
+            raise HeadError("a head with a lag knows of a token only after the next: not live")
         self.module = self.head.network(device)
         weight = next(self.module.parameters())
         self.device, self.dtype = weight.device, weight.dtype

@@ -47,7 +47,8 @@ def score(
     torch.set_num_threads(1)  # sequences run beside each other, not their matrix products
     try:
         if not head.by_start:
-            return RowScores(score_rows(head, states.path), score_rows(head, states.branches))
+            own = RowScores(score_rows(head, states.path), score_rows(head, states.branches))
+            return _lagged(layout, own) if head.options.get("lag") else own
         return _by_start(head, layout, states, max_draft, n_threads, on_sequence)
     finally:
         torch.set_num_threads(before)
@@ -81,6 +82,22 @@ def score_rows(head: Head, states: np.ndarray) -> np.ndarray:
             out[some] = logits.sigmoid().float().numpy()
     _check(out)
     return out
+
+
+def _lagged(layout: PathLayout, own: RowScores) -> RowScores:
+    """Scores of the tokens that entered the states, where `own` holds those of the states' rows.
+
+    A draft's last recorded token entered none: it gets 1. A rule that lags never reads that.
+    """
+    accepted, branch = layout.trace.positions("accepted"), layout.branch
+    path, off = np.ones_like(own.path), np.ones_like(own.branches)
+    follows = np.flatnonzero(accepted & ~np.isin(np.arange(len(path)) + 1, layout.offsets))
+    path[follows] = own.path[follows + 1]
+    rejected = np.flatnonzero(branch[1:] > branch[:-1])
+    path[rejected] = own.branches[branch[rejected]]
+    inner = ~np.isin(np.arange(len(off)) + 1, branch)
+    off[inner] = own.branches[np.flatnonzero(inner) + 1]
+    return RowScores(path, off)
 
 
 def _by_start(

@@ -21,6 +21,9 @@ from simkit.heads.pacer import ATTENTION, PacerHead
 from simkit.heads.states import States
 from simkit.simulator.layout import PathLayout
 
+LEARNING_RATES = {"pacer": 2e-3, "acceptance": 1e-3, "specdecpp": 1e-3}
+"""What `simkit train` takes unless told otherwise: by the validation loss on the bundled pair."""
+
 _FEWEST_PROMPTS = 5
 _ROWS = 512  # of a step of a row head
 _PROMPTS = 4  # of a step of the PACER head
@@ -60,6 +63,13 @@ class Settings:
             raise HeadError(f"learning_rate must be > 0, not {self.learning_rate}")
         if not (math.isfinite(self.noise) and self.noise >= 0):
             raise HeadError(f"noise must be >= 0, not {self.noise}")
+        if self.starts < 0:
+            raise HeadError(f"starts must be >= 0, not {self.starts}")
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).partition("\n")[0]
+            raise HeadError(f"device {self.device!r} cannot be used: {reason}") from None
 
 
 class Split(NamedTuple):
@@ -151,14 +161,13 @@ def train(
 
 
 def _build(kind: str, width: int, options: Mapping[str, Any]) -> nn.Module:
-    for name, least in (("layers", 1), ("max_depth", 1), ("block", 1), ("lag", 0)):
-        if options.get(name, least) < least:
-            raise HeadError(f"{name} must be at least {least}, not {options[name]}")
+    limits = {"layers": (1, 64), "max_depth": (1, 1024), "block": (1, 1024), "lag": (0, 1)}
+    for name, (least, most) in limits.items():
+        if not least <= options.get(name, least) <= most:
+            raise HeadError(f"{name} must be from {least} to {most}, not {options[name]}")
     for name in ("accept_weight", "reject_weight"):
         if not options.get(name, 1.0) > 0:
             raise HeadError(f"{name} must be > 0, not {options[name]}")
-    if options.get("lag", 0) > 1:
-        raise HeadError(f"lag must be 0 or 1, not {options['lag']}")
     if options.get("attention", "full") not in ATTENTION:
         raise HeadError(f"attention must be one of {', '.join(ATTENTION)}")
     return files.build(kind, width, options)
