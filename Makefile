@@ -71,29 +71,39 @@ reference: $(VENV)/.installed
 	$(BIN)/simkit latency $(PAIR) --repeats 40 --out traces/data/reference
 	$(BIN)/simkit latency $(PAIR) --repeats 40 --out traces/data/reference-sampled
 
-# The bundled heads: trained on the prompts that the bundled trace does not hold, whose states are
-# recorded again because it is bundled without them. Then its score tables, one for each head.
+# The bundled heads: trained on the prompts that the bundled traces do not hold, whose states are
+# recorded again because they are bundled without them. Then the score tables, one for each head.
 rest = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ >= $(1)) print}' traces/reference/prompts.jsonl
 HEADS := traces/reference/heads
+RECORD_STATES := $(BIN)/simkit record $(PAIR) --batch-size 16 --hidden
+
+# $(call heads_of,TRACE,SUFFIX,OPTIONS): heads HEAD+SUFFIX for a bundled TRACE recorded with OPTIONS.
+define heads_of
+	OMP_NUM_THREADS=1 $(RECORD_STATES) $(3) --mix 0.5 --prompts $(WORK)/heads/train.jsonl --out $(WORK)/heads/train$(2)
+	$(RECORD_STATES) $(3) --prompts $(WORK)/heads/bundled.jsonl --out $(WORK)/heads/$(1)
+	for head in pacer acceptance specdecpp; do \
+	  file=$(HEADS)/$$head$(2).safetensors; \
+	  OMP_NUM_THREADS=1 $(BIN)/simkit train $$head $(WORK)/heads/train$(2) -o $$file && \
+	  $(BIN)/simkit score $(1) --head $$file --hidden $(WORK)/heads/$(1) || exit 1; \
+	done
+endef
+
 heads: $(VENV)/.installed-dev
 	rm -rf $(WORK)/heads && mkdir -p $(WORK)/heads $(HEADS)
 	$(call rest,32) > $(WORK)/heads/train.jsonl
-	$(call first,32) > $(WORK)/heads/reference.jsonl
-	$(BIN)/simkit record $(PAIR) --prompts $(WORK)/heads/train.jsonl --batch-size 16 \
-	  --hidden --mix 0.5 --out $(WORK)/heads/train
-	$(BIN)/simkit record $(PAIR) --prompts $(WORK)/heads/reference.jsonl --batch-size 16 \
-	  --hidden --out $(WORK)/heads/reference
-	for head in pacer acceptance specdecpp; do \
-	  OMP_NUM_THREADS=1 $(BIN)/simkit train $$head $(WORK)/heads/train -o $(HEADS)/$$head.safetensors && \
-	  $(BIN)/simkit score reference --head $(HEADS)/$$head.safetensors \
-	    --hidden $(WORK)/heads/reference || exit 1; \
-	done
+	$(call first,32) > $(WORK)/heads/bundled.jsonl
+	$(call heads_of,reference,,)
+	$(call heads_of,reference-sampled,-sampled,--temperature 1)
 
 # Score tables of the PACER head's variants, for `python -m benchmarks.ablations`: trained like the
-# bundled head, after `make heads`, on the same recording.
-variant = $(BIN)/simkit train pacer $(WORK)/heads/train -o $(WORK)/heads/pacer-$(1).safetensors $(2) && \
-  $(BIN)/simkit score reference --head $(WORK)/heads/pacer-$(1).safetensors \
-    --hidden $(WORK)/heads/reference --name pacer-$(1)
+# bundled head, after `make heads`, on the same recording. $(call variant,NAME,OPTIONS)
+define variant
+	OMP_NUM_THREADS=1 $(BIN)/simkit train pacer $(WORK)/heads/train \
+	  -o $(WORK)/heads/pacer-$(1).safetensors $(2)
+	$(BIN)/simkit score reference --head $(WORK)/heads/pacer-$(1).safetensors \
+	  --hidden $(WORK)/heads/reference --name pacer-$(1)
+endef
+
 ablation-heads: $(VENV)/.installed-dev
 	$(call variant,no-position,--no-position-embedding)
 	$(call variant,local-block,--attention local-block)

@@ -43,7 +43,7 @@ def known(console: Console) -> None:
         head = files.load(file)
         metrics, training = head.facts["metrics"], head.facts["training"]
         names = list(next(iter(metrics["signals"].values())))
-        title = f"{head.kind}: {metrics['tokens']:,} tokens of {training['test_prompts']} prompts"
+        title = f"{file.stem}: {metrics['tokens']:,} tokens of {training['test_prompts']} prompts"
         table = Table("", *names, title=title, title_justify="left")
         for signal, row in metrics["signals"].items():
             table.add_row(signal, *(f"{row[name]:.3f}" for name in names))
@@ -61,10 +61,11 @@ def speed(console: Console, threads: int) -> None:
         best, cpu = np.inf, np.inf
         for _ in range(5):
             wall, used = time.perf_counter(), time.process_time()
-            values = scoring.score(head, layout, found, 40, threads).values
+            table = scoring.score(head, layout, found, 40, threads)
             best = min(best, time.perf_counter() - wall)
             cpu = min(cpu, time.process_time() - used)
-        n = np.count_nonzero(~np.isnan(values))
+        assert isinstance(table, StartScores)
+        n = np.count_nonzero(~np.isnan(table.values))
         one = _one_by_one(head, layout, found)
         console.print(
             f"width {width}: {n:,} pairs, {n / best:,.0f} a second on {threads} threads"
@@ -116,8 +117,9 @@ def live(console: Console, n_prompts: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             record(pair, some, folder + "/trace", plan, make_header(pair, some, plan))
             trace = load(folder + "/trace")
-            for file in sorted(HEADS.glob("*.safetensors")):
-                _compare(console, dtype, pair, trace, files.load(file))
+            for kind in files.DEFAULTS:
+                head = files.load(HEADS / f"{kind}.safetensors")
+                _compare(console, dtype, pair, trace, head)
 
 
 def _compare(console: Console, dtype: str, pair: Pair, trace: Trace, head: Head) -> None:

@@ -1,5 +1,7 @@
 """Score tables against one (start, depth) at a time, against live scoring, and on disk."""
 
+from pathlib import Path
+
 import heads_traces
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ from simkit.heads.live import Scorer
 from simkit.simulator.layout import PathLayout
 from traces import scores
 from traces.trace import load
+
+BUNDLED = Path(__file__).parent.parent / "traces" / "reference" / "heads"
 
 
 def head_of(kind, trace, width=32, **options):
@@ -167,3 +171,16 @@ def test_states_of_the_same_recording_elsewhere(tmp_path):
     other = heads_traces.revealing(tmp_path / "other", n=7, seed=1)
     with pytest.raises(HeadError, match="do not belong to that trace"):
         run.score(load(bare.path), head, name="x", recording=other)
+
+
+@pytest.mark.parametrize("file", sorted(BUNDLED.glob("*.safetensors")), ids=lambda f: f.stem)
+def test_the_bundled_scores_are_those_of_the_bundled_heads(file):
+    """Trained on other prompts of the same pair; `make heads` makes them."""
+    head = files.load(file)
+    trace = load("reference-sampled" if file.stem.endswith("-sampled") else "reference")
+    files.check_fits(head, trace.manifest, "reference")
+    assert head.facts["trained_on"]["trace"] != trace.hash
+    facts = scores.facts(trace, files.SCORE_NAMES[head.kind])
+    assert facts is not None and facts["trace"] == trace.hash
+    assert facts["head"]["hash"] == head.hash
+    scores.load(trace, files.SCORE_NAMES[head.kind])
