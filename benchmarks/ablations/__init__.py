@@ -1,0 +1,1 @@
+"""The ablations of the PACER and the acceptance-head papers, replayed on the reference trace."""

@@ -1,0 +1,77 @@
+"""What a recorded pair is like, which explains much of where it differs from the papers' pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from benchmarks.ablations.arms import ALL
+from simkit import costs
+from simkit.policies import Oracle, Pacer
+from simkit.simulator.given import setting
+from simkit.simulator.rows import groups
+from simkit.simulator.run import run
+from traces.trace import Trace
+
+LONGEST, LEAST = 32, 16  # a loop's period in tokens, and the tokens that must repeat
+
+
+def by_task(trace: Trace) -> Iterator[tuple[str, float, float, float, float, float]]:
+    """Of each task's prompts, and of all: five numbers that speak of the length of drafts.
+
+    They are τ of `oracle`, which accepts all it drafts; the share of its steps with 0 and with at
+    most 2 tokens; the share of PACER's drafts, at its defaults, that end with the first block; and
+    the share of output tokens in loops.
+    """
+    where = setting(trace, "linear(draft_s=1, target_s=1)", "draft")
+    keys, task, n_tasks = groups(trace, "task")
+    pacer = Pacer()
+    best, blocks = (run(policy, *where).steps()[0] for policy in (Oracle(), pacer))
+    outputs = trace.sequences["output_tokens"].to_pylist()
+    loops = [in_loop(np.array(tokens)) for tokens in outputs]
+    for k, name in enumerate((*keys["task"].tolist(), ALL)):
+        mine = (task == k) | (k == n_tasks)
+        accepted, drafted = (
+            best.accepted[mine[best.sequence]],
+            blocks.drafted[mine[blocks.sequence]],
+        )
+        looped = np.concatenate([found for found, there in zip(loops, mine, strict=True) if there])
+        yield (
+            name,
+            float(accepted.mean()),
+            float((accepted == 0).mean()),
+            float((accepted <= 2).mean()),
+            float((drafted <= pacer.block).mean()),
+            float(looped.mean()),
+        )
+
+
+def in_loop(tokens: np.ndarray) -> np.ndarray:
+    """Which tokens repeat: for some period p <= 32, they equal those p before, 16 or 2 p on end.
+
+    Args:
+        tokens: (T,) of one output.
+
+    Returns:
+        (T,) bool.
+    """
+    found = np.zeros(len(tokens), bool)
+    for period in range(1, min(LONGEST, len(tokens) - 1) + 1):
+        same = np.zeros(len(tokens) + 2, np.int8)  # a 0 at both ends
+        same[period + 1 : -1] = tokens[period:] == tokens[:-period]
+        turns = np.flatnonzero(np.diff(same))
+        for first, end in zip(turns[::2], turns[1::2], strict=True):
+            if end - first >= max(LEAST, 2 * period):
+                found[first:end] = True
+    return found
+
+
+def by_cost(trace: Trace, specs: Iterable[str]) -> Iterator[tuple[str, float, float]]:
+    """Of each cost: c = T_target(1) / T_draft, and T_head / T_draft, in the middle of an output."""
+    rows = trace.sequences
+    middle = np.array([np.mean(rows["n_prompt"].to_numpy() + rows["n_output"].to_numpy() / 2)])
+    for spec in specs:
+        times = costs.parse(spec).times(trace)
+        draft_s = times.draft(middle.round()).item()
+        yield spec, times.decode(middle.round()).item() / draft_s, times.head("pacer") / draft_s

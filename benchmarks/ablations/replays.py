@@ -1,0 +1,178 @@
+"""Every arm of the ablations replayed on one trace, as rows of numbers with intervals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.ablations.arms import ALL, VANILLA, Ablation, Arm
+from simkit.errors import ReplayError
+from simkit.simulator.given import setting
+from simkit.simulator.interval import ratio_interval
+from simkit.simulator.rows import groups
+from simkit.sweeps import grid
+from simkit.sweeps.engine import replays
+from simkit.sweeps.folds import stratified
+from simkit.sweeps.tuning import counted
+from traces.trace import Trace
+
+PAPER, TUNED = "paper's settings", "tuned"
+FOLDS, SEED, CONFIDENCE = 5, 0, 0.95
+
+
+@dataclass(frozen=True)
+class Row:
+    """One arm under one cost, on the prompts of one task.
+
+    setting is the spec, when tuned the one that was chosen most often, and folds how often each
+    was; tau counts as the paper does; ratio is how many times faster than the row `against`, paired
+    over prompts; steps_ratio how many times fewer steps it takes, that is, more tokens a step.
+    """
+
+    ablation: str
+    settings: str
+    cost: str
+    task: str
+    arm: str
+    setting: str
+    folds: str | None
+    tokens_per_s: float
+    speedup: float
+    speedup_lo: float
+    speedup_hi: float
+    tau: float
+    against: str | None
+    ratio: float | None
+    ratio_lo: float | None
+    ratio_hi: float | None
+    steps_ratio: float | None
+    steps_ratio_lo: float | None
+    steps_ratio_hi: float | None
+    printed_tokens_per_s: float | None
+    printed_speedup: float | None
+    printed_tau: float | None
+    verdict: str | None
+
+
+class _Sums(NamedTuple):
+    """One arm: what was chosen, and of each prompt (n,) its seconds, steps and accepted tokens."""
+
+    chosen: dict[str, int]
+    total_s: np.ndarray
+    steps: np.ndarray
+    accepted: np.ndarray
+
+
+class Replays:
+    """Every setting that some ablations need, replayed once under one cost.
+
+    Raises:
+        UserError: as `simkit.sweep` does.
+    """
+
+    def __init__(self, trace: Trace, cost: str, ablations: Iterable[Ablation]) -> None:
+        where = setting(trace, cost, "draft")
+        if where.charge is None:
+            raise ReplayError("ablations need times: give a cost")
+        self.cost = cost
+        self.baseline_s = where.charge.baseline_s
+        self.n_output = where.layout.n_output
+        keys, self.task, _ = groups(trace, "task")
+        self.tasks = {name: k for k, name in enumerate(keys["task"].tolist())}
+        arms = (arm for ablation in ablations for some in ablation.arms.values() for arm in some)
+        specs = {spec for arm in arms for spec in (arm.policy, arm.family) if spec} - {VANILLA}
+        self.members = {spec: [str(policy) for policy in grid.settings(spec)] for spec in specs}
+        self.sums = {
+            str(run.policy): (run.total_s, run.counts["steps"], run.counts["accepted"])
+            for run in replays(grid.settings(sorted(specs)), where)
+        }
+        self.members[VANILLA] = [VANILLA]
+        self.sums[VANILLA] = self.baseline_s, self.n_output, np.zeros_like(self.n_output)
+
+    def rows(self, ablation: Ablation) -> Iterator[Row]:
+        """The rows of an ablation, at the paper's settings and tuned."""
+        for tuned in (False, True):
+            for task, arms in ablation.arms.items():
+                some = self.task >= 0 if task == ALL else self.task == self.tasks.get(task, -1)
+                if not some.any():
+                    continue
+                specs = {arm.label: arm.spec(tuned) for arm in arms}
+                sums = {label: self._judged(spec, some) for label, spec in specs.items() if spec}
+                for arm in arms:
+                    if arm.label in sums:
+                        yield self._row(ablation, tuned, task, arm, sums, some)
+
+    def _judged(self, spec: str, some: np.ndarray) -> _Sums:
+        """One setting as it is; of several, for each fold the one that is fastest on the others."""
+        names = self.members[spec]
+        total_s, steps, accepted = (
+            np.array(values)[:, some]
+            for values in zip(*(self.sums[name] for name in names), strict=True)
+        )
+        fold = stratified(self.task[some], FOLDS, SEED)
+        pick = np.empty(len(fold), np.int64)
+        for k in range(FOLDS):
+            pick[fold == k] = total_s[:, fold != k].sum(1).argmin()
+        chosen = Counter(names[pick[np.argmax(fold == k)]] for k in range(FOLDS))
+        prompt = np.arange(len(pick))
+        return _Sums(
+            dict(chosen.most_common()),
+            *(values[pick, prompt] for values in (total_s, steps, accepted)),
+        )
+
+    def _row(
+        self,
+        ablation: Ablation,
+        tuned: bool,
+        task: str,
+        arm: Arm,
+        sums: dict[str, _Sums],
+        some: np.ndarray,
+    ) -> Row:
+        mine = sums[arm.label]
+        ratio = steps_ratio = (None, None, None)
+        if arm.against:
+            other = sums[arm.against]
+            ratio = _ratio(other.total_s, mine.total_s)
+            steps_ratio = _ratio(other.steps, mine.steps)
+        return Row(
+            ablation.name,
+            TUNED if tuned else PAPER,
+            self.cost,
+            task,
+            arm.label,
+            next(iter(mine.chosen)),
+            counted(mine.chosen) if tuned else None,
+            float(self.n_output[some].sum() / mine.total_s.sum()),
+            *_ratio(self.baseline_s[some], mine.total_s),
+            float(mine.accepted.sum() / mine.steps.sum()) + ablation.bonus,
+            arm.against,
+            *ratio,
+            *steps_ratio,
+            *arm.printed,
+            None if arm.claim is None else verdict(arm.claim, *ratio[1:]),
+        )
+
+
+def verdict(claim: int, low: float | None, high: float | None) -> str:
+    """Whether an interval of a ratio of speeds agrees with the sign that a paper claims."""
+    found = 0 if low is None or high is None else int(low > 1) - int(high < 1)
+    if found == 0:
+        return "not distinguishable"
+    return "agrees" if found == claim else "differs"
+
+
+def _ratio(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float, float]:
+    ends = ratio_interval(top, bottom, CONFIDENCE, SEED)
+    return float(top.sum() / bottom.sum()), *ends
+
+
+def frame(rows: Iterable[Row]):
+    """The rows as a data frame."""
+    import polars as pl
+
+    return pl.DataFrame([asdict(row) for row in rows], infer_schema_length=None)

@@ -1,0 +1,84 @@
+"""Another simulator's numbers, from its data: `python -m benchmarks.peers FILE.jsonl`.
+
+Reads a sample of SpecDecode-Bench (arXiv:2601.11580; 300 requests of GSM8K, Llama-3.1-8B-Instruct
+and its EAGLE drafter on an H100; or the file that SIMKIT_PEER_DATA names), replays it with that
+simulator's cost, and prints the speedups beside those that the simulator prints at batch size 1.
+Then the time of one setting in process: steps, costs and sums of each request; the layout and the
+tables of costs, which all settings of a sweep share, are made before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import time
+
+import numpy as np
+
+import simkit
+from simkit import policies
+from simkit.importers import specdecode_bench
+from simkit.simulator.given import setting
+from simkit.simulator.run import Run, run
+from traces.trace import Trace
+
+COST = "specdecode-bench:eagle"
+TARGET_S = 2e-3
+# Its speedups as a ratio of mean throughputs, and as a ratio of summed times.
+PRINTED = {
+    "fixed(1)": ("1.29", "1.30"),
+    "fixed(3)": ("1.81", "1.81"),
+    "fixed(5)": ("2.01", "2.00"),
+    "oracle()": ("2.13", "2.11"),
+}
+MORE = ("prophet()", "heuristic()")
+
+
+def main() -> None:
+    """Print all figures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
+    parser.add_argument("file", nargs="?", default=os.environ.get("SIMKIT_PEER_DATA"))
+    parser.add_argument("--repeats", type=int, default=50)
+    given = parser.parse_args()
+    if not given.file:
+        parser.error("name the sample, or set SIMKIT_PEER_DATA")
+    trace = specdecode_bench.read(given.file)
+    print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}")
+    print(f"{trace.n_sequences} requests, {trace.n_positions:,} positions, {COST}\n")
+    print(f"{'':24}{'mean throughputs':^20}{'summed times':^20}{'one setting':>12}")
+    print(f"{'policy':24}" + f"{'simkit':>10}{'printed':>10}" * 2 + f"{'ms':>12}")
+    result = simkit.replay(trace, [*PRINTED, *MORE], COST, first_token="prefill")
+    for row, replayed in zip(result.records(), result.runs, strict=True):
+        ours = (throughput_ratio(replayed), row["speedup"])
+        theirs = PRINTED.get(row["policy"], ("", ""))
+        cells = "".join(f"{a:10.2f}{b:>10}" for a, b in zip(ours, theirs, strict=True))
+        spent_s = setting_s(trace, row["policy"], given.repeats)
+        print(f"{row['policy']:24}{cells}{1e3 * spent_s:12.2f}")
+    print(f"\ntarget: one setting in {1e3 * TARGET_S:g} ms (median of {given.repeats})")
+
+
+def throughput_ratio(replayed: Run) -> float:
+    """The mean of requests' tokens a second over that of autoregressive decoding."""
+    assert replayed.seconds is not None
+    tokens = replayed.layout.n_output
+    mean = np.mean(tokens / replayed.total_s)
+    return float(mean / np.mean(tokens / replayed.seconds["baseline_s"]))
+
+
+def setting_s(trace: Trace, spec: str, repeats: int) -> float:
+    """Seconds of one setting, the median."""
+    where = setting(trace, COST, "prefill")
+    policy = policies.parse(spec)
+    spent = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        replayed = run(policy, *where)
+        assert replayed.total_s.sum() > 0
+        spent.append(time.perf_counter() - started)
+    return statistics.median(spent)
+
+
+if __name__ == "__main__":
+    main()
