@@ -19,3 +19,11 @@ class ReplayError(UserError):
 
 class HeadError(UserError):
     """A learned head's file is wrong, or it does not fit the trace."""
+
+
+class LiveError(UserError):
+    """A live run cannot be made as asked, or broke off."""
+
+
+class ImporterError(UserError):
+    """Another program's file cannot be imported."""

@@ -14,6 +14,7 @@ from traces.memory import count_up
 
 _SHOWN = 3  # rows of one kind of problem that are told one by one
 _ROUNDING = 1e-5  # of probabilities and entropies that were reduced in float32
+_KEYS = ("sequence", "position", "start", "depth")
 _UNORDERED = "the key does not follow the row before it"
 _ORDERED = (  # the first is never above the second
     ("draft_prob_raw", "draft_top1_prob"),
@@ -48,9 +49,7 @@ class Rows:
         rows = np.flatnonzero(bad)
         for row in rows[:_SHOWN]:
             values = {name: column[row] for name, column in self.columns.items()}
-            where = ", ".join(
-                f"{key} {values[key]}" for key in ("sequence", "position", "depth") if key in values
-            )
+            where = ", ".join(f"{key} {values[key]}" for key in _KEYS if key in values)
             yield f"{self.file}: {where}: {what.format(**values)}"
         if len(rows) > _SHOWN:
             more = len(rows) - _SHOWN
@@ -145,6 +144,32 @@ def check_branches(branches: Rows, positions: Rows, manifest: Manifest) -> Itera
     yield from branches.problems(orphan, "a branch of a position that there is not")
     if not (wrong.any() or unordered.any() or orphan.any()):
         yield from _check_lengths(branches, positions, owner, start, lengths, manifest)
+
+
+def check_lattice(
+    rows: Rows, sequence: np.ndarray, n_output: np.ndarray, manifest: Manifest
+) -> Iterator[str]:
+    """The drafts from each start of these sequences."""
+    first = np.ones(len(rows), bool)
+    first[1:] = (np.diff(rows["sequence"]) != 0) | (np.diff(rows["start"]) != 0)
+    begins = np.flatnonzero(first)
+    lengths = np.diff(begins, append=len(rows))
+    yield from rows.problems(
+        rows["depth"] != count_up(lengths), "depths of a draft must be 1, 2, 3, …"
+    )
+    yield from rows.problems(rows["depth"] > manifest.max_draft, f"Γ is {manifest.max_draft}")
+    index = np.minimum(np.searchsorted(sequence, rows["sequence"]), len(sequence) - 1)
+    orphan = (sequence[index] != rows["sequence"]) | (rows["start"] < 1)
+    orphan |= rows["start"] > n_output[index]
+    yield from rows.problems(orphan, "a draft from a position that there is not")
+    keys = rows["sequence"][begins].astype(np.int64) * (manifest.max_new_tokens + 1)
+    unordered = np.zeros(len(rows), bool)
+    unordered[begins[1:][np.diff(keys + rows["start"][begins]) <= 0]] = True
+    yield from rows.problems(unordered & ~orphan, "drafts must ascend, each key once")
+    if "draft_token" in rows.columns:
+        eos = np.isin(rows["draft_token"], manifest.eos_token_ids)
+        yield from rows.problems(eos & ~np.append(first[1:], True), "rows after an EOS token")
+    yield from check_values(rows, manifest)
 
 
 def _holds(known: np.ndarray, index: np.ndarray, keys: np.ndarray) -> np.ndarray:

@@ -14,8 +14,9 @@ from traces.trace import Trace
 def describe(trace: Trace) -> dict[str, Any]:
     """Settings, sizes and a few statistics, ready for JSON.
 
-    Shares and means are over all positions: `accepted` is the chance that a draft token is
-    accepted given that all before it were; `overlap` is the mean of sum min(p, q), raw; entropies
+    Shares and means are over all positions (those of a lattice, over the tokens of all drafts up to
+    the first rejected one): `accepted` is the chance that a draft token is accepted given that all
+    before it were; `overlap` is the mean of sum min(p, q), raw; entropies
     are medians, in nats. None stands for what is not known.
     """
     manifest = trace.manifest
@@ -38,6 +39,7 @@ def describe(trace: Trace) -> dict[str, Any]:
         "sequences_by_task": _by_task(trace),
         "positions": trace.n_positions,
         "branch_rows": trace.n_branch_rows,
+        "lattice_rows": trace.n_lattice_rows,
         "mixed_rows": manifest.rows("mixed"),
         "mix": manifest.mix,
         "accepted": _summary(trace, "accepted", np.mean),
@@ -55,9 +57,21 @@ def _by_task(trace: Trace) -> dict[str, int]:
 
 
 def _summary(trace: Trace, column: str, reduce: Any) -> float | None:
-    if not trace.n_positions or not trace.has("positions", column):
+    table = "lattice" if trace.manifest.kind == "lattice" else "positions"
+    if not trace.n_positions or not trace.has(table, column):
         return None
-    return float(reduce(trace.positions(column).astype(np.float64)))
+    values = trace.column(table, column).astype(np.float64)
+    return float(reduce(values[_reached(trace)] if table == "lattice" else values))
+
+
+def _reached(trace: Trace) -> np.ndarray:
+    """Rows of a lattice before which nothing in their draft was rejected, (n_lattice_rows,)."""
+    rejected = ~trace.lattice("accepted")
+    before = np.cumsum(rejected) - rejected
+    begins = trace.lattice_offsets[:-1]
+    begins = begins[begins < len(before)]
+    rows = np.arange(len(before))
+    return before == before[begins][np.searchsorted(begins, rows, side="right") - 1]
 
 
 def _sizes(trace: Trace) -> dict[str, int]:
@@ -73,6 +87,9 @@ def _uses(trace: Trace) -> list[str]:
     uses = []
     if manifest.kind == "rows":
         uses.append(f"any policy; up to {manifest.max_draft - 1} tokens past a rejection")
+    else:
+        names = ", ".join(manifest.lattice_columns)
+        uses.append(f"policies that read {names}" if names else "policies that read no column")
     if manifest.sampler.greedy:
         uses.append("rules that drop drafted tokens (greedy)")
     if manifest.branch_target:

@@ -14,6 +14,9 @@ from pathlib import Path, PurePosixPath
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+import pyarrow as pa
+
+from traces import schema
 from traces.errors import RecordError, TraceError
 from traces.sampler import Sampler
 from traces.schema import SCHEMA_VERSION
@@ -83,6 +86,8 @@ class Manifest:
         hidden: whether the draft model's states are there.
         mix: share of the draft's own tokens in the mixed contexts; 0 where there are none. It is
             left out of the text and the hash then, which are those of traces before mixing.
+        lattice_columns: what a lattice has beyond its key and `accepted`, some of
+            `schema.LATTICE_COLUMNS`; left out of the text and the hash of a trace of rows.
         files: by path inside the trace, with forward slashes.
 
     Raises:
@@ -110,6 +115,7 @@ class Manifest:
     branch_target: bool = False
     hidden: bool = False
     mix: float = 0.0
+    lattice_columns: tuple[str, ...] = ()
     files: Mapping[str, FileInfo] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -121,6 +127,9 @@ class Manifest:
             raise TraceError(f"kind must be one of {', '.join(KINDS)}, not {self.kind}")
         if not 0 <= self.mix <= 1:
             raise TraceError(f"mix must be from 0 to 1, not {self.mix}")
+        for name in self.lattice_columns:
+            if name not in schema.LATTICE_COLUMNS or self.kind != "lattice":
+                raise TraceError(f"lattice_columns names {name!r}, which is not for this trace")
         for name in self.files:
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
@@ -130,6 +139,18 @@ class Manifest:
     def n_shards(self) -> int:
         """Shards of the whole recording."""
         return -(-self.n_prompts // self.batch_size)
+
+    @property
+    def tables(self) -> dict[str, pa.Schema]:
+        """The sharded tables that every trace of this kind has; a shard has a file in each."""
+        if self.kind == "lattice":
+            return {"lattice": schema.lattice(self.lattice_columns)}
+        return schema.tables(self.branch_target)
+
+    @property
+    def shards(self) -> list[str]:
+        """The files of the first of these tables: one for each shard that is whole."""
+        return self.shard_files(next(iter(self.tables)))
 
     @property
     def with_state(self) -> list[str]:
@@ -240,6 +261,8 @@ def _content(manifest: Manifest) -> dict[str, Any]:
     data = asdict(manifest)
     if not manifest.mix:
         del data["mix"]
+    if manifest.kind == "rows":
+        del data["lattice_columns"]
     return data
 
 

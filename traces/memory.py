@@ -69,6 +69,48 @@ def from_arrays(
     return Trace(manifest, Arrays(manifest, given, columns, rows, latency))
 
 
+def from_drafts(
+    sequences: Mapping[str, Any],
+    lattice: Mapping[str, Column],
+    *,
+    max_draft: int,
+    max_new_tokens: int,
+    eos_token_ids: Sequence[int] = (),
+    sampler: Sampler | None = None,
+    latency: pa.Table | None = None,
+) -> Trace:
+    """Build a lattice from columns; the arguments are those of `from_arrays`.
+
+    Args:
+        sequences: columns of `schema.SEQUENCES`, see `from_arrays`; `finish_reason` is "length"
+            unless it is given.
+        lattice: columns of `schema.lattice`, rows by (sequence, start, depth).
+        max_draft: Γ, the longest of the drafts.
+        max_new_tokens: T_max.
+        eos_token_ids: tokens that end a draft, where it has a `draft_token`.
+        sampler: how tokens were drawn; None is greedy.
+        latency: timing samples, `schema.LATENCY`.
+
+    Raises:
+        TraceError: an unknown column, or columns whose lengths or types do not fit.
+    """
+    keys, lengths = _keys(sequences)
+    manifest = Manifest(
+        max_draft=max_draft,
+        max_new_tokens=max_new_tokens,
+        kind="lattice",
+        lattice_columns=tuple(name for name in schema.LATTICE_COLUMNS if name in lattice),
+        sampler=sampler or Sampler(),
+        eos_token_ids=tuple(sorted(eos_token_ids)),
+        batch_size=max(1, len(lengths)),
+        n_prompts=len(lengths),
+        complete=True,
+    )
+    given = {**sequences, "sequence": keys, "n_output": lengths}
+    rows = {"lattice": _n_rows(lattice)}
+    return Trace(manifest, Arrays(manifest, given, {"lattice": lattice}, rows, latency))
+
+
 class Arrays:
     """Columns in memory as a `Source`.
 
@@ -92,7 +134,11 @@ class Arrays:
         self._columns = columns
         self._rows = rows
         self._latency = latency
-        known = {"positions": schema.POSITIONS, "branches": schema.BRANCHES_WITH_TARGET}
+        known = {
+            "positions": schema.POSITIONS,
+            "branches": schema.BRANCHES_WITH_TARGET,
+            "lattice": schema.lattice(),
+        }
         self._types = known
         for table, given in columns.items():
             for name, values in given.items():
@@ -107,7 +153,7 @@ class Arrays:
 
     def rows(self, table: str) -> int:
         """Rows of a table."""
-        rows = self._rows[table]
+        rows = self._rows.get(table, 0)
         return rows() if callable(rows) else rows
 
     def read(self, table: str, column: str) -> np.ndarray:
@@ -159,7 +205,7 @@ class Arrays:
         return state.hexdigest()
 
     def _output_tokens(self, lengths: np.ndarray) -> pa.Array:
-        has = "target_token" in self._columns["positions"]
+        has = "target_token" in self._columns.get("positions", ())
         tokens = self.read("positions", "target_token") if has else np.empty(0, np.int32)
         ends = np.cumsum(lengths) if has else np.zeros(len(lengths))
         offsets = np.concatenate([[0], ends]).astype(np.int32)

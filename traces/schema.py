@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 SCHEMA_VERSION = 1
@@ -62,6 +64,11 @@ BRANCHES_WITH_TARGET = _fields(
     _floats(TARGET_STATISTICS),
 )
 HIDDEN = _fields(_KEY, {"depth": pa.int32()})
+# The draft from each start, where drafts from different starts share nothing.
+_LATTICE = _fields(
+    {"sequence": pa.int32(), "start": pa.int32(), "depth": pa.int32(), "accepted": pa.bool_()}
+)
+LATTICE_COLUMNS = tuple(name for name in POSITIONS.names if name not in (*_KEY, "accepted"))
 # What both models say behind mixed texts, in which some of an output's tokens are the draft's own.
 MIXED = _fields(
     _KEY,
@@ -103,6 +110,26 @@ LATENCY = _fields(
         "repeat": pa.int32(),
     }
 )
+# Real speculative decoding, one forward pass, decision or step a row.
+LIVE = _fields(
+    {
+        "run": pa.int32(),  # which arm; one policy may be two arms
+        "round": pa.int32(),
+        "policy": pa.string(),  # its spec; "baseline": the target alone
+        "sequence": pa.int32(),
+        "step": pa.int32(),  # 1-based; 0 is what comes before the first step
+        "start": pa.int32(),  # position of the step's first token
+        "accepted": pa.int32(),  # of the step
+        # prefill, draft, verify, policy, head; step and sequence: all that passed from begin to end
+        "kind": pa.string(),
+        "component": pa.string(),  # draft, target, policy:NAME, head:NAME; "" of step and sequence
+        "depth": pa.int32(),  # of the drafted token, else 0; of a step: how many were drafted
+        "tokens_in": pa.int32(),  # of a step or sequence: how many came out
+        "context_len": pa.int32(),  # tokens already in the cache
+        "batch_size": pa.int32(),
+        "seconds": pa.float64(),
+    }
+)
 
 
 def with_state(table: str, width: int) -> pa.Schema:
@@ -114,6 +141,15 @@ def with_state(table: str, width: int) -> pa.Schema:
     """
     state = pa.list_(pa.field("element", pa.float16(), nullable=False), width)
     return WITH_STATE[table].append(pa.field("state", state, nullable=False))
+
+
+def lattice(columns: Sequence[str] = LATTICE_COLUMNS) -> pa.Schema:
+    """A lattice with these columns, some of `LATTICE_COLUMNS`, beyond its key and `accepted`.
+
+    `accepted` means what it does in positions up to the first rejection of a draft, and nothing
+    behind it.
+    """
+    return pa.schema([*_LATTICE, *(POSITIONS.field(name) for name in columns)])
 
 
 def tables(branch_target: bool) -> dict[str, pa.Schema]:

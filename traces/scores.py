@@ -118,9 +118,10 @@ def to_table(trace: Trace, scores: Scores, head: Mapping[str, Any] | None = None
         score = np.concatenate([scores.path, scores.branches])
     else:
         row, depth = np.nonzero(~np.isnan(scores.values))
+        sequence = np.searchsorted(trace.position_offsets, row, side="right") - 1
         columns = {
-            "sequence": trace.positions("sequence")[row],
-            "start": trace.positions("position")[row],
+            "sequence": trace.sequences["sequence"].to_numpy()[sequence],
+            "start": (row - trace.position_offsets[sequence] + 1).astype(np.int32),
             "depth": (depth + 1).astype(np.int32),
         }
         score = scores.values[row, depth]
@@ -143,6 +144,8 @@ def _joined(trace: Trace, key: str) -> np.ndarray:
 
 
 def _by_row(trace: Trace, table: pa.Table, score: np.ndarray) -> RowScores:
+    if trace.manifest.kind != "rows":
+        raise ValueError
     n = trace.n_positions
     if len(score) != n + trace.n_branch_rows:
         raise ValueError

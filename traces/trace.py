@@ -32,7 +32,7 @@ class Source(Protocol):
 
     @abstractmethod
     def rows(self, table: str) -> int:
-        """Rows of "positions" or "branches"."""
+        """Rows of "positions", "branches" or "lattice"; 0 if there is no such table."""
 
     @abstractmethod
     def sequences(self) -> pa.Table:
@@ -49,6 +49,8 @@ class Source(Protocol):
 
 class Trace:
     """One recording: every output position of every sequence, and the branches off the path.
+
+    A lattice has neither rows nor branches; it holds the draft from each position.
 
     Arrays are contiguous, in key order, read-only and cached: asking twice reads once.
 
@@ -95,12 +97,19 @@ class Trace:
     @property
     def n_positions(self) -> int:
         """Output tokens of all sequences."""
+        if self.manifest.kind == "lattice":
+            return int(self.position_offsets[-1])
         return self._source.rows("positions")
 
     @property
     def n_branch_rows(self) -> int:
         """Recorded draft tokens off the path."""
         return self._source.rows("branches")
+
+    @property
+    def n_lattice_rows(self) -> int:
+        """Draft tokens of all starts of a lattice."""
+        return self._source.rows("lattice")
 
     @cached_property
     def hash(self) -> str:
@@ -127,6 +136,14 @@ class Trace:
             TraceError: no such column, or its file is damaged.
         """
         return self.column("branches", column)
+
+    def lattice(self, column: str) -> np.ndarray:
+        """A column of a lattice, shape (n_lattice_rows,), by (sequence, start, depth).
+
+        Raises:
+            TraceError: no such column, or its file is damaged.
+        """
+        return self.column("lattice", column)
 
     def column(self, table: str, column: str) -> np.ndarray:
         """A column of any sharded table ("positions", "hidden", …); see `positions`."""
@@ -155,14 +172,26 @@ class Trace:
         Rows offsets[r] to offsets[r + 1] of `branches` are the branch of the r-th on-path row;
         none if it was accepted.
         """
+        return self._by_position("branches", "position")
+
+    @cached_property
+    def lattice_offsets(self) -> np.ndarray:
+        """Where the drafts of a lattice start: shape (n_positions + 1,), int64.
+
+        Rows offsets[r] to offsets[r + 1] are the draft from the r-th position of all.
+        """
+        return self._by_position("lattice", "start")
+
+    def _by_position(self, table: str, key: str) -> np.ndarray:
+        """Where runs of depths 1, 2, … start in a table, each at the position that `key` names."""
         read = self._source.read  # not cached: three long columns that the rest rarely needs
-        starts = np.flatnonzero(read("branches", "depth") == 1)
-        sequence = read("branches", "sequence")[starts]
-        position = read("branches", "position")[starts]
+        starts = np.flatnonzero(read(table, "depth") == 1)
+        sequence = read(table, "sequence")[starts]
+        position = read(table, key)[starts]
         index = np.searchsorted(self.sequences["sequence"].to_numpy(), sequence)
         lengths = np.zeros(self.n_positions, np.int64)
         rows = self.position_offsets[index] + position - 1
-        lengths[rows] = np.diff(starts, append=self.n_branch_rows)
+        lengths[rows] = np.diff(starts, append=self._source.rows(table))
         return _offsets(lengths)
 
     def extra(self, name: str) -> pa.Table | None:
@@ -185,7 +214,7 @@ class _Folder:
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
-        self.tables = schema.tables(manifest.branch_target)
+        self.tables = manifest.tables
         self.tables |= {name: schema.WITH_STATE[name] for name in manifest.with_state}
         for name, info in manifest.files.items():
             files.check_size(folder, name, info)
@@ -193,7 +222,7 @@ class _Folder:
     def columns(self, table: str) -> frozenset[str]:
         if table in self.manifest.with_state:
             return frozenset((*self.tables[table].names, "state"))
-        if table not in self.tables or self.manifest.kind != "rows":
+        if table not in self.tables:
             return frozenset()
         return frozenset(self.tables[table].names)
 
@@ -259,7 +288,7 @@ def find(path_or_name: str | Path) -> tuple[Path, Manifest]:
     folder = _folder(path_or_name)
     manifest = read_manifest(folder)
     if not manifest.complete:
-        done = len(manifest.shard_files("positions"))
+        done = len(manifest.shards)
         raise TraceError(
             f"{folder}: the recording is incomplete ({done} of {manifest.n_shards} shards):"
             " resume it with --resume"

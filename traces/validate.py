@@ -14,6 +14,7 @@ from traces.checks import (
     check_branches,
     check_hidden,
     check_keys,
+    check_lattice,
     check_mixed,
     check_positions,
 )
@@ -49,9 +50,9 @@ def _check_files(folder: Path, manifest: Manifest) -> Iterator[str]:
             files.check_hash(folder, name, info)
         except TraceError as error:
             yield str(error)
-    tables = [*schema.tables(manifest.branch_target), *manifest.with_state]
+    tables = [*manifest.tables, *manifest.with_state]
     wanted = [f"{table}/{k:05d}.parquet" for table in tables for k in range(manifest.n_shards)]
-    for name in [_SEQUENCES, *(wanted if manifest.kind == "rows" else [])]:
+    for name in [_SEQUENCES, *wanted]:
         if name not in manifest.files:
             yield f"{folder / name}: the manifest does not list it"
     for file in sorted([*folder.glob("*.parquet"), *folder.glob("*/*.parquet")]):
@@ -65,9 +66,10 @@ def _check_rows(folder: Path, manifest: Manifest) -> Iterator[str]:
         sequences = _read(folder, _SEQUENCES, manifest, schema.SEQUENCES)
         problems = list(_check_sequences(folder / _SEQUENCES, sequences, manifest))
         yield from problems
-        for shard in range(manifest.n_shards if manifest.kind == "rows" and not problems else 0):
+        check = _check_shard if manifest.kind == "rows" else _check_lattice
+        for shard in range(0 if problems else manifest.n_shards):
             part = sequences.slice(shard * manifest.batch_size, manifest.batch_size)
-            yield from _check_shard(folder, shard, part, manifest)
+            yield from check(folder, shard, part, manifest)
         latency = manifest.files.get("latency.parquet")
         if latency is not None:
             yield from _check_latency(folder, manifest)
@@ -80,7 +82,9 @@ def _check_sequences(file: Path, table: pa.Table, manifest: Manifest) -> Iterato
     if not np.array_equal(key, np.arange(manifest.n_prompts)):
         yield f"{file}: the sequences are not 0 to {manifest.n_prompts - 1}, each once"
         return
-    for count, tokens in (("n_prompt", "prompt_tokens"), ("n_output", "output_tokens")):
+    # The outputs of a lattice need not be known token by token.
+    known = {"n_prompt": "prompt_tokens", "n_output": "output_tokens"}
+    for count, tokens in list(known.items())[: 1 if manifest.kind == "lattice" else 2]:
         lengths = np.diff(table[tokens].combine_chunks().offsets.to_numpy())
         wrong = table[count].to_numpy() != lengths
         for s in np.flatnonzero(wrong):
@@ -93,6 +97,8 @@ def _check_sequences(file: Path, table: pa.Table, manifest: Manifest) -> Iterato
         length, reason = row["n_output"], row["finish_reason"]
         if not 1 <= length <= longest:
             yield f"{file}: sequence {s}: {length} output tokens, not 1 to {longest}"
+        elif manifest.kind == "lattice":
+            continue
         elif row["output_tokens"][-1:] and row["output_tokens"][-1] in eos:
             if reason != "eos":
                 yield f"{file}: sequence {s}: ends in EOS, but finish_reason is {reason!r}"
@@ -103,7 +109,7 @@ def _check_sequences(file: Path, table: pa.Table, manifest: Manifest) -> Iterato
 def _check_shard(
     folder: Path, shard: int, sequences: pa.Table, manifest: Manifest
 ) -> Iterator[str]:
-    tables = schema.tables(manifest.branch_target)
+    tables = manifest.tables
     positions, branches = (
         _rows(folder, f"{table}/{shard:05d}.parquet", manifest, tables[table])
         for table in ("positions", "branches")
@@ -126,6 +132,15 @@ def _check_shard(
             yield from check_hidden(rows, positions, branches, key, n_prompt)
         else:
             yield from check_mixed(rows, positions, manifest)
+
+
+def _check_lattice(
+    folder: Path, shard: int, sequences: pa.Table, manifest: Manifest
+) -> Iterator[str]:
+    wanted = manifest.tables["lattice"]
+    rows = _rows(folder, f"lattice/{shard:05d}.parquet", manifest, wanted)
+    key, n_output = sequences["sequence"].to_numpy(), sequences["n_output"].to_numpy()
+    yield from check_lattice(rows, key, n_output, manifest)
 
 
 def _check_latency(folder: Path, manifest: Manifest) -> Iterator[str]:

@@ -26,7 +26,7 @@ from traces.manifest import MANIFEST, FileInfo, Manifest, difference, read_manif
 from traces.trace import Trace
 
 PARTS = "parts"
-_SHARD = re.compile(r"(positions|branches|hidden|mixed|parts)/\d{5}\.parquet")
+_SHARD = re.compile(r"(positions|branches|lattice|hidden|mixed|parts)/\d{5}\.parquet")
 _NO_LOCKS = (errno.ENOTSUP, errno.EBADF, errno.ENOLCK, errno.EINVAL)
 
 Columns = Mapping[str, "np.ndarray | Sequence[Any]"]
@@ -60,7 +60,7 @@ class TraceWriter:
         except BaseException:
             self.close()
             raise
-        self.done = {int(name[-13:-8]) for name in self._manifest.shard_files("positions")}
+        self.done = {int(name[-13:-8]) for name in self._manifest.shards}
 
     def __enter__(self) -> TraceWriter:
         return self
@@ -87,10 +87,11 @@ class TraceWriter:
         self,
         index: int,
         sequences: Columns,
-        positions: Columns,
-        branches: Columns,
+        positions: Columns | None = None,
+        branches: Columns | None = None,
         hidden: Columns | None = None,
         mixed: Columns | None = None,
+        lattice: Columns | None = None,
     ) -> None:
         """Add a shard. All of its files are durable before the manifest lists any.
 
@@ -102,6 +103,8 @@ class TraceWriter:
                 position, depth).
             hidden: columns of `schema.HIDDEN` and `state`, a (rows, width) array of float16.
             mixed: columns of `schema.MIXED` and `state`, rows by (sequence, position).
+            lattice: columns of `schema.lattice`, rows by (sequence, start, depth); instead of
+                positions and branches.
 
         Raises:
             TraceError: the file cannot be written (disk full); earlier shards stay valid.
@@ -111,8 +114,12 @@ class TraceWriter:
         if manifest.complete or index in self.done or index not in range(manifest.n_shards):
             raise ValueError(f"shard {index} is not one that is left to write")
         tables = {PARTS: _table(sequences, schema.SEQUENCES)}
-        for name, columns in schema.tables(manifest.branch_target).items():
-            tables[name] = _table(positions if name == "positions" else branches, columns)
+        given = {"positions": positions, "branches": branches, "lattice": lattice}
+        for name, columns in given.items():
+            if (columns is not None) != (name in manifest.tables):
+                raise ValueError(f"{name} do not go with the header")
+            if columns is not None:
+                tables[name] = _table(columns, manifest.tables[name])
         if (hidden is not None) != manifest.hidden:
             raise ValueError("hidden states do not go with the header")
         if (mixed is not None) != (manifest.mix > 0):
@@ -185,6 +192,8 @@ class TraceWriter:
         expected = self.shard_sequences(index)
         if tables[PARTS]["sequence"].to_pylist() != list(expected):
             raise ValueError(f"shard {index} must hold sequences {expected}")
+        if "positions" not in tables:
+            return
         rows = tables["positions"].num_rows
         if rows != sum(tables[PARTS]["n_output"].to_pylist()):
             raise ValueError(f"shard {index} has {rows} positions, n_output adds up to another")
@@ -201,18 +210,19 @@ def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
         TraceError: the folder is not empty or cannot be written, or the trace lacks a column.
     """
     header = replace(trace.manifest, batch_size=batch_size)
-    tables = schema.tables(header.branch_target)
+    off_path = "lattice" if header.kind == "lattice" else "branches"
+    offsets = trace.lattice_offsets if header.kind == "lattice" else trace.branch_offsets
     with TraceWriter(path, header) as writer:
         for index in range(writer.n_shards):
             sequences = writer.shard_sequences(index)
             rows = slice(*trace.position_offsets[[sequences.start, sequences.stop]])
-            off = slice(*trace.branch_offsets[[rows.start, rows.stop]])
-            writer.write_shard(
-                index,
-                trace.sequences.slice(sequences.start, len(sequences)).to_pydict(),
-                {name: trace.positions(name)[rows] for name in tables["positions"].names},
-                {name: trace.branches(name)[off] for name in tables["branches"].names},
-            )
+            where = {"positions": rows, off_path: slice(*offsets[[rows.start, rows.stop]])}
+            tables = {
+                table: {name: trace.column(table, name)[where[table]] for name in columns.names}
+                for table, columns in header.tables.items()
+            }
+            part = trace.sequences.slice(sequences.start, len(sequences))
+            writer.write_shard(index, part.to_pydict(), **tables)
         writer.finish()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from keyword import iskeyword
 from typing import NoReturn
 
 import typer
@@ -21,6 +22,9 @@ _HELP = {
     "tune": "Choose policies' arguments by cross-validation.",
     "train": "Train a learned head on a trace.",
     "score": "Write a head's score table into a trace.",
+    "live": "Decode with a pair under several policies, timed.",
+    "fidelity": "Hold a trace's predictions against live runs.",
+    "import": "Import another program's acceptance data.",
 }
 
 
@@ -33,9 +37,10 @@ class _Lazy(TyperGroup):
     def get_command(self, ctx: typer.Context, cmd_name: str):
         if cmd_name not in _HELP:
             return None
-        module = import_module(f"simkit.cli.{cmd_name}")
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        module = import_module(f"simkit.cli.{name}")
         single = typer.Typer(add_completion=False)
-        single.command(cmd_name, help=_HELP[cmd_name])(getattr(module, cmd_name))
+        single.command(cmd_name, help=_HELP[cmd_name])(getattr(module, name))
         return typer.main.get_command(single)
 
     def format_commands(self, ctx: typer.Context, formatter) -> None:

@@ -58,7 +58,8 @@ def _lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     names = ", ".join(f"{task or 'no task'} {n:,}" for task, n in tasks.items())
     yield "sequences", f"{facts['sequences']:,} ({names})" if tasks else "0"
     yield "positions", f"{facts['positions']:,}"
-    yield "branch rows", f"{facts['branch_rows']:,}"
+    off_path = "lattice" if facts["kind"] == "lattice" else "branch"
+    yield f"{off_path} rows", f"{facts[f'{off_path}_rows']:,}"
     if facts["accepted"] is not None:
         yield "accepted", f"{facts['accepted']:.1%} of draft tokens whose predecessors were"
     if facts["overlap"] is not None:

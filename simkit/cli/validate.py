@@ -22,7 +22,10 @@ def validate(
     if problems:
         raise typer.Exit(2)
     whole = load(trace)
+    off_path = f"{whole.n_branch_rows:,} branch rows"
+    if whole.manifest.kind == "lattice":
+        off_path = f"{whole.n_lattice_rows:,} lattice rows"
     typer.echo(
         f"OK: {len(whole.manifest.files)} files, {whole.n_sequences:,} sequences,"
-        f" {whole.n_positions:,} positions, {whole.n_branch_rows:,} branch rows"
+        f" {whole.n_positions:,} positions, {off_path}"
     )

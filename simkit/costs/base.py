@@ -49,6 +49,14 @@ class Times(ABC):
     def policy(self, name: str) -> float:
         """T_policy: one decision of the policy, made after each drafted token."""
 
+    def draft_step(self, context: np.ndarray) -> np.ndarray:
+        """What each step pays the draft once, at each context length, even if it drafts nothing.
+
+        Nothing unless a cost says otherwise: then that of a drafter whose passes over a draft are
+        timed together, and `draft` is what one more token adds.
+        """
+        return np.zeros(np.shape(context))
+
     def head(self, name: str) -> float:
         """One call of the learned head of that name; nothing unless a cost says otherwise."""
         return 0.0

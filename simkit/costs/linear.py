@@ -9,6 +9,7 @@ import numpy as np
 from simkit.costs.base import CostModel, Model, Times
 from simkit.costs.constants import Constants
 from simkit.costs.registry import register
+from simkit.errors import CostError
 from traces.trace import Trace
 
 
@@ -17,7 +18,9 @@ from traces.trace import Trace
 class Linear(Constants, CostModel, Times):
     """A pass over n tokens at context c takes fixed + per_token * n + per_kv_token * c seconds.
 
-    A draft pass has n = 1, a verification n = γ + 1, a prefill n = n_prompt and c = 0.
+    A draft pass has n = 1, a verification n = γ + 1, a prefill n = n_prompt and c = 0. With
+    `draft_per_step` it is not each pass of the draft that takes so long but all drafting of a step,
+    n = γ + 1 even if γ = 0, and the draft has no prefill: it goes on from the target's states.
 
     Attributes:
         draft_s: fixed part of a draft pass.
@@ -28,11 +31,14 @@ class Linear(Constants, CostModel, Times):
         target_per_kv_token_s: for each token of context.
         decode_s: T_target(1) without its context part; None means that of a verification of one
             token. Verification passes of papers are slower than their decoding passes.
+        draft_per_step: see above.
+        prefill_overhead_s: outside the target's prefill pass, once a sequence, also in
+            autoregressive decoding.
 
     The other arguments are those of `Constants`.
 
     Raises:
-        CostError: a time is negative or not finite.
+        CostError: a time is negative or not finite, or a flag is not one.
     """
 
     draft_s: float
@@ -42,10 +48,17 @@ class Linear(Constants, CostModel, Times):
     draft_per_kv_token_s: float = 0.0
     target_per_kv_token_s: float = 0.0
     decode_s: float | None = None
+    draft_per_step: bool = False
+    prefill_overhead_s: float = 0.0
 
     name = "linear"
     what = "fixed + per token + per token of context, for each model"
     source = "the form that vLLM and SpecDecode-Bench fit"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.draft_per_step, bool):
+            raise CostError(f"linear: draft_per_step must be true or false: {self.draft_per_step}")
 
     def times(self, trace: Trace) -> Times:
         """See `CostModel`."""
@@ -53,6 +66,15 @@ class Linear(Constants, CostModel, Times):
 
     def draft(self, context: np.ndarray) -> np.ndarray:
         """See `Times`."""
+        if self.draft_per_step:
+            return np.full(np.shape(context), self.draft_per_token_s)
+        return self._drafting(context)
+
+    def draft_step(self, context: np.ndarray) -> np.ndarray:
+        """See `Times`."""
+        return self._drafting(context) if self.draft_per_step else super().draft_step(context)
+
+    def _drafting(self, context: np.ndarray) -> np.ndarray:
         return self.draft_s + self.draft_per_token_s + self.draft_per_kv_token_s * context
 
     def verify(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
@@ -67,6 +89,8 @@ class Linear(Constants, CostModel, Times):
 
     def prefill(self, model: Model, tokens: np.ndarray) -> np.ndarray:
         """See `Times`."""
+        if model == "draft" and self.draft_per_step:
+            return np.zeros(np.shape(tokens))
         if model == "draft":
             return self.draft_s + self.draft_per_token_s * tokens
-        return self.target_s + self.target_per_token_s * tokens
+        return self.prefill_overhead_s + self.target_s + self.target_per_token_s * tokens

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from simkit.costs import fit
 from simkit.costs.base import CostModel, Model, Times
 from simkit.costs.registry import register
 from simkit.errors import CostError
 from traces.errors import TraceError
 from traces.files import check_columns
-from traces.schema import LATENCY
+from traces.schema import LATENCY, LIVE
 from traces.trace import Trace
 
 
@@ -37,7 +38,8 @@ class Measured(CostModel):
             any.
         batch_size: sequences in a pass.
         file: a Parquet file of samples with the columns of `traces.schema.LATENCY`, those of
-            another trace or of another device; None takes the trace's own.
+            another trace or of another device, or a log of live runs, whose passes then count
+            (`simkit.costs.fit.samples`); None takes the trace's own.
     """
 
     engine: str | None = None
@@ -46,7 +48,7 @@ class Measured(CostModel):
 
     name = "measured"
     what = "medians of timing samples: the trace's, or measured(file=SAMPLES.parquet)"
-    source = "simkit latency"
+    source = "simkit latency, simkit live"
 
     def times(self, trace: Trace) -> Times:
         """See `CostModel`."""
@@ -68,6 +70,9 @@ def _read(file: Path) -> pa.Table:
     try:
         with file.open("rb") as stream:
             table = pq.read_table(stream)
+        if "kind" in table.column_names:
+            check_columns(table.schema, {field.name: field.type for field in LIVE}, file)
+            return fit.samples(table)
         check_columns(table.schema, {field.name: field.type for field in LATENCY}, file)
     except OSError as error:
         raise CostError(f"{file}: {error.strerror or 'not a Parquet file'}") from None

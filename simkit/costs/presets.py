@@ -8,7 +8,7 @@ from typing import NamedTuple
 class Preset(NamedTuple):
     """Arguments of a `linear` cost, and where they are printed."""
 
-    arguments: dict[str, float]
+    arguments: dict[str, float | bool]
     source: str
 
     @property
@@ -58,4 +58,21 @@ PRESETS = {
     "pearl:deepseek-6.7b-33b": _pearl(50.05, 17.37),
     "pearl:llama2-7b-70b": _pearl(49.94, 9.22, 0.2e-3),
     "pearl:llama3.1-8b-70b": _pearl(44.37, 9.00),
+    # Llama-3.1-8B-Instruct and its EAGLE drafter on an H100. It counts the prefill pass, with one
+    # overhead, in both latencies, so replays need first_token="prefill".
+    "specdecode-bench:eagle": Preset(
+        {
+            "target_s": 5.88590713e-3,
+            "target_per_token_s": 2.10103129e-5,
+            "target_per_kv_token_s": 3.92645679e-8,
+            "draft_s": 2.13526175e-3,
+            "draft_per_token_s": 8.41429603e-7,
+            "draft_per_kv_token_s": 2.37768493e-9,
+            "draft_per_step": True,
+            "overhead_s": 1.20683946e-3,
+            "baseline_overhead_s": 1.20683946e-3,
+            "prefill_overhead_s": 1.20683946e-3,
+        },
+        "linear fits of the SpecDecode-Bench simulator (arXiv:2601.11580); drafting by the step",
+    ),
 }

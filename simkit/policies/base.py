@@ -16,7 +16,7 @@ from traces.sampler import Sampler
 
 if TYPE_CHECKING:
     from simkit.simulator.charge import Charge
-    from simkit.simulator.layout import PathLayout
+    from simkit.simulator.layout import Layout
 
 State = tuple
 """A flat tuple of numbers, whose length and types never change.
@@ -57,7 +57,7 @@ class Setting(NamedTuple):
         first: position of each sequence's first step.
     """
 
-    layout: PathLayout
+    layout: Layout
     charge: Charge | None
     first: int
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from simkit.simulator.layout import PathLayout
+    from simkit.simulator.layout import Layout
 
 STARTS = 2**18  # draft starts, evenly spread, that a fit looks at; of a larger trace not all
 SAMPLE = 2**14  # scores that the bins are laid out by
@@ -33,7 +33,7 @@ class Calibration(NamedTuple):
     following: np.ndarray
 
 
-def calibrate(layout: PathLayout, column: str, folds: int, seed: int) -> Calibration:
+def calibrate(layout: Layout, column: str, folds: int, seed: int) -> Calibration:
     """Fit a score to what was accepted.
 
     A fit is the isotonic regression of the accept flag on the score, in the direction in which

@@ -9,7 +9,7 @@ import numpy as np
 from simkit.costs import CostError, Times
 from simkit.policies import NumericPolicy, Policy, Sequential
 from simkit.policies.base import never
-from simkit.simulator.layout import PathLayout
+from simkit.simulator.layout import Layout
 from simkit.simulator.steps import Steps, Sums
 
 PARTS = ("prefill_s", "draft_s", "verify_s", "policy_s", "overhead_s")
@@ -32,13 +32,14 @@ class Charge:
         CostError: a time is negative or not finite.
     """
 
-    def __init__(self, times: Times, layout: PathLayout, first: int) -> None:
+    def __init__(self, times: Times, layout: Layout, first: int) -> None:
         self.times = times
         self.first = first
         self.n_prompt = layout.n_prompt
         longest = int(self.n_prompt.max(initial=0)) + layout.trace.max_new_tokens
         self.contexts = np.arange(longest + 1)
         self.draft_sum = _summed("draft", times.draft(self.contexts))
+        self.draft_step = _checked("draft", times.draft_step(self.contexts))
         self.decode_sum = _summed("decoding", times.decode(self.contexts))
         self.prefill = {
             "draft": _checked("draft prefill", times.prefill("draft", self.n_prompt)),
@@ -83,7 +84,7 @@ class Charge:
         context = self.context(steps)
         return {
             **self.common(steps),
-            "draft_s": self.drafts(context, steps.drafted),
+            "draft_s": self.drafts(context, steps.drafted) + self.draft_step[context],
             "verify_s": self.verify(steps.proposed + 1, context),
             "policy_s": policy.calls(steps.drafted) * self._call_s(policy),
         }

@@ -6,10 +6,9 @@ place, which it finds by the type of the parameters.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
@@ -18,48 +17,9 @@ from numba.extending import overload
 from simkit import policies
 from simkit.policies import NumericPolicy, Outcome, Policy, Slots
 from simkit.simulator.kernels import compiled, compiled_part
-from simkit.simulator.layout import PathLayout, Read
+from simkit.simulator.layout import Layout, Read
 from simkit.simulator.steps import Steps, Sums, sequential
-
-
-class Path(NamedTuple):
-    """A `PathLayout` for the loop, in read-only arrays.
-
-    Branches lie depth by depth, the first tokens of all of them, then the second tokens, …, so
-    that what is read in turn lies side by side.
-
-    Attributes:
-        offsets: see `PathLayout`.
-        ahead: see `PathLayout`.
-        tail: (R,) int32, rows of r's branch; -1 - rows if it was cut at Γ.
-        rank: (R,) int32, index of r's branch among those that are not empty.
-        n_branches: how many of them there are.
-        max_new_tokens: T_max.
-    """
-
-    offsets: np.ndarray
-    ahead: np.ndarray
-    tail: np.ndarray
-    rank: np.ndarray
-    n_branches: int
-    max_new_tokens: int
-
-
-class Prices(NamedTuple):
-    """Seconds, in tables for the loop.
-
-    Attributes:
-        n_prompt: (S,) int64.
-        draft: (C + 1,) draft passes at all contexts below c, summed.
-        verify: (C, K) verification of an empty draft, of one token, …, at context c.
-    """
-
-    n_prompt: np.ndarray
-    draft: np.ndarray
-    verify: np.ndarray
-
-
-NO_PRICES = Prices(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 0)))
+from simkit.simulator.tables import NO_PRICES, Path, Prices, tables_of
 
 
 def compiles(policy: Policy) -> bool:
@@ -69,7 +29,7 @@ def compiles(policy: Policy) -> bool:
     return _SLOTS.setdefault(type(policy.params), policy.slots) == policy.slots
 
 
-def walk(policy: NumericPolicy, layout: PathLayout, first: int) -> Steps:
+def walk(policy: NumericPolicy, layout: Layout, first: int) -> Steps:
     """Replay a policy; the same arguments, steps and errors as in `plain.walk`."""
     path, read, flags = _prepare(policy, layout)
     counts = np.empty((3, len(layout.ahead)), np.int32)
@@ -81,7 +41,7 @@ def walk(policy: NumericPolicy, layout: PathLayout, first: int) -> Steps:
 
 def total(
     policy: NumericPolicy,
-    layout: PathLayout,
+    layout: Layout,
     first: int,
     prices: Prices = NO_PRICES,
     span: tuple[int, int] | None = None,
@@ -105,64 +65,16 @@ def total(
     return Sums(*counts, *seconds)
 
 
-def _prepare(policy: NumericPolicy, layout: PathLayout) -> tuple[Path, Read, tuple[bool, bool]]:
+def _prepare(policy: NumericPolicy, layout: Layout) -> tuple[Path, Read, tuple[bool, bool]]:
     _SLOTS.setdefault(type(policy.params), policy.slots)
-    tables = _paths.get(layout) or _paths.setdefault(layout, _Tables(layout))
+    tables = tables_of(layout)
     read = tables.read(policy.columns(layout.trace.sampler))
     return tables.path, read, (policy.carried == "sequence", policy.needs_future)
 
 
-def _check(failure: tuple[int, int, int], layout: PathLayout) -> None:
+def _check(failure: tuple[int, int, int], layout: Layout) -> None:
     if failure[0] >= 0:
         raise layout.outrun(*failure)
-
-
-class _Tables:
-    """What the loop reads of one layout; branch columns are turned when they are first read."""
-
-    def __init__(self, layout: PathLayout) -> None:
-        size = np.diff(layout.branch).astype(np.int32)
-        self.layout = weakref.proxy(layout)
-        self.rows = np.flatnonzero(size)
-        self.planes: dict[str, np.ndarray] = {}
-        self.path = Path(
-            _read_only(layout.offsets),
-            _read_only(layout.ahead),
-            _read_only(np.where(layout.cut, -1 - size, size)),
-            _read_only(np.cumsum(size > 0, dtype=np.int32) - 1),
-            len(self.rows),
-            layout.trace.max_new_tokens,
-        )
-
-    def read(self, names: tuple[str, ...]) -> Read:
-        """What the layout reads, branches turned."""
-        path, branches, starts = self.layout.columns(names)
-        by_row = names[: len(branches)]
-        for name, column in zip(by_row, branches, strict=True):
-            if name not in self.planes:
-                self.planes[name] = self._turn(column)
-        return Read(
-            tuple(map(_read_only, path)),
-            tuple(self.planes[name] for name in by_row),
-            tuple(map(_read_only, starts)),
-        )
-
-    def _turn(self, column: np.ndarray) -> np.ndarray:
-        begins, ends = self.layout.branch[self.rows], self.layout.branch[self.rows + 1]
-        depth = int((ends - begins).max(initial=0))
-        planes = np.zeros((depth, len(self.rows)), column.dtype)
-        _turn(_read_only(column), begins, ends, planes)
-        return _read_only(planes.reshape(-1))
-
-
-_paths: weakref.WeakKeyDictionary[PathLayout, _Tables] = weakref.WeakKeyDictionary()
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    """One type of array for the loop, whoever made it."""
-    out = np.ascontiguousarray(array).view()
-    out.flags.writeable = False
-    return out
 
 
 _SLOTS: dict[type, Slots] = {}
@@ -281,7 +193,7 @@ def _sequence(
         room = min(longest, params.max_draft, path.max_new_tokens - (row - origin + 1))
         depth = 0
         stop = False
-        reach = min(room, ahead + 1, end - row)
+        reach = 0 if path.by_start else min(room, ahead + 1, end - row)
         while depth < reach and not stop:
             scores = _scores(read.starts, row, depth + 1)
             if _missing(scores):
@@ -289,7 +201,7 @@ def _sequence(
             values = _row(read.path, row + depth) + scores
             stop, state = _trips(params, state, depth + 1, values)
             depth += 1
-        m = row + ahead
+        m = row if path.by_start else row + ahead  # the row that says where drafting ends
         if depth < room and not stop and m < end:
             tail = int(path.tail[_U(m)])
             reach = min(room, depth + (tail if tail >= 0 else -1 - tail))
@@ -383,17 +295,7 @@ def _charge(prices: Prices, context: Any, steps: np.ndarray, count: int) -> tupl
     verify_s = 0.0
     for k in range(count):
         draft_s += prices.draft[_U(context + steps[0, k])] - prices.draft[_U(context)]
+        draft_s += prices.draft_step[_U(context)]
         verify_s += prices.verify[_U(context), _U(steps[1, k])]
         context += steps[2, k] + 1
     return draft_s, verify_s
-
-
-@compiled
-def _turn(column: np.ndarray, begins: np.ndarray, ends: np.ndarray, planes: np.ndarray) -> None:
-    """Lay branches out depth by depth, some at a time so that both sides stay in the cache."""
-    for block in range(0, len(begins), 64):
-        last = min(block + 64, len(begins))
-        for depth in range(len(planes)):
-            for k in range(block, last):
-                if begins[k] + depth < ends[k]:
-                    planes[depth, k] = column[begins[k] + depth]

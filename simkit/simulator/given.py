@@ -11,7 +11,7 @@ from simkit import costs
 from simkit.errors import ReplayError
 from simkit.policies import FunctionPolicy, Policy, PolicyError, Setting, from_function
 from simkit.simulator.charge import Charge
-from simkit.simulator.layout import PathLayout
+from simkit.simulator.lattice import layout_of
 from traces.schema import DRAFT_STATISTICS
 from traces.trace import Trace, load
 
@@ -41,7 +41,7 @@ def setting(trace: AnyTrace, cost: AnyCost | None, first_token: str) -> Setting:
         raise ReplayError(f"first_token must be draft or prefill, not {first_token!r}")
     if not isinstance(trace, Trace):
         trace = load(trace)
-    layout = PathLayout(trace)
+    layout = layout_of(trace)
     model = _cost(cost, trace)
     first = FIRST[first_token]
     return Setting(layout, Charge(model.times(trace), layout, first) if model else None, first)

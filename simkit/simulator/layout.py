@@ -1,13 +1,15 @@
 """What a step sees: the rows that a draft from any start would have.
 
-Drafts on a recorded path share rows: a step at i sees the on-path rows i, i + 1, … up to the first
-rejected one, m, and then the branch of m.
+`PathLayout` is that of a recorded path. Drafts on it share rows: a step at i sees the on-path rows
+i, i + 1, … up to the first rejected one, m, and then the branch of m. A lattice, whose drafts share
+nothing, has a layout of its own, `simkit.simulator.lattice`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -32,23 +34,93 @@ class Read(NamedTuple):
     starts: Columns
 
 
-class PathLayout:
-    """The drafts of a recorded path. Row r of the trace's positions is position i of sequence s.
+class Layout(ABC):
+    """The drafts from every position. Row r, of all R, is position i of sequence s.
 
     Attributes:
+        by_start: whether each start has a draft of its own. If not, drafts share the path's rows,
+            and what says where one ends is the branch of the position where it is rejected.
         trace: where columns are read from.
         offsets: (S + 1,) int64; the rows of sequence s are offsets[s] to offsets[s + 1].
         n_prompt: (S,) int64.
         n_output: (S,) int64, T.
-        ahead: (R,) int32, tokens accepted in a row from r on; to the output's end if no rejection
-            follows.
-        branch: (R + 1,) int64; the branch of r is rows branch[r] to branch[r + 1] of the branches.
-        cut: (R,) bool, r's branch was cut at Γ: more could have been drafted than was recorded.
+        ahead: (R,) int32, tokens accepted in a row of a draft from r; to the output's end if no
+            rejection follows.
+        branch: (R + 1,) int64; branch[r + 1] - branch[r] tokens can be drafted in the branch of r,
+            or, by start, in the draft from r.
+        cut: (R,) bool, that one was cut: more could have been drafted than was recorded.
     """
+
+    by_start: ClassVar[bool]
+    trace: Trace
+    offsets: np.ndarray
+    n_prompt: np.ndarray
+    n_output: np.ndarray
+    ahead: np.ndarray
+    branch: np.ndarray
+    cut: np.ndarray
+
+    @abstractmethod
+    def columns(self, names: tuple[str, ...]) -> Read:
+        """The named columns; a name `score:NAME` stands for a head's scores.
+
+        Raises:
+            TraceError: one of them was not recorded.
+            ReplayError: a column by start does not come last.
+        """
+
+    @abstractmethod
+    def sequence(self, read: Read, index: int) -> Drafts:
+        """What drafts of one sequence see, as Python values; `read` is this layout's."""
+
+    def outrun(self, sequence: int, start: int, depth: int) -> ReplayError:
+        """The complaint about a row that was not recorded."""
+        number = self.trace.sequences["sequence"][sequence].as_py()
+        where = f"sequence {number}, position {start}: depth {depth}"
+        if depth <= self._recorded(sequence, start):
+            return ReplayError(f"{where} was not scored; score the trace that deep")
+        return ReplayError(
+            f"{where} was not recorded;"
+            f" the trace holds drafts of up to max_draft (Γ) = {self.trace.max_draft} tokens"
+        )
+
+    @abstractmethod
+    def _recorded(self, sequence: int, start: int) -> int:
+        """How many tokens of the draft from `start` there are."""
+
+
+class Drafts(Protocol):
+    """The drafts of one sequence."""
+
+    @property
+    def ahead(self) -> list[int]:
+        """Tokens accepted in a row from each position on; entry i - 1 is that of position i."""
+        ...
+
+    def draft(self, start: int, room: int) -> Iterator[tuple[float, ...]]:
+        """Rows of the draft tokens from position `start` on, until drafting ends.
+
+        Args:
+            start: i, 1-based.
+            room: how many rows may be asked for at most.
+
+        Raises:
+            ReplayError: a row is asked for that was not recorded.
+        """
+        ...
+
+
+class PathLayout(Layout):
+    """The drafts of a recorded path, see `Layout`.
+
+    The branch of r is rows branch[r] to branch[r + 1] of the trace's branches.
+    """
+
+    by_start = False
 
     def __init__(self, trace: Trace) -> None:
         if trace.manifest.kind != "rows":
-            raise ReplayError(f"a trace of kind {trace.manifest.kind!r} cannot be replayed yet")
+            raise ReplayError("the trace is a lattice: it has no rows on a path")
         self.trace = trace
         self._found: dict[str, scores.Scores] = {}
         self.offsets = trace.position_offsets
@@ -61,12 +133,7 @@ class PathLayout:
         self.cut = self._cut()
 
     def columns(self, names: tuple[str, ...]) -> Read:
-        """The named columns; a name `score:NAME` stands for a head's scores.
-
-        Raises:
-            TraceError: one of them was not recorded.
-            ReplayError: a column by start does not come last.
-        """
+        """See `Layout`."""
         path, branches, starts = [], [], []
         for name in names:
             found = self._column(name)
@@ -91,7 +158,7 @@ class PathLayout:
         return self._found[name]
 
     def sequence(self, read: Read, index: int) -> SequenceRows:
-        """The rows of one sequence as Python values; `read` is this layout's."""
+        """See `Layout`."""
         rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
         return SequenceRows(
             self,
@@ -103,19 +170,7 @@ class PathLayout:
             self.branch[rows.start : rows.stop + 1].tolist(),
         )
 
-    def outrun(self, sequence: int, start: int, depth: int) -> ReplayError:
-        """The complaint about a row that was not recorded."""
-        number = self.trace.sequences["sequence"][sequence].as_py()
-        where = f"sequence {number}, position {start}: depth {depth}"
-        if depth <= self._recorded(sequence, start):
-            return ReplayError(f"{where} was not scored; score the trace that deep")
-        return ReplayError(
-            f"{where} was not recorded;"
-            f" the trace holds drafts of up to max_draft (Γ) = {self.trace.max_draft} tokens"
-        )
-
     def _recorded(self, sequence: int, start: int) -> int:
-        """How many tokens of the draft from `start` there are."""
         row = self.offsets[sequence] + start - 1
         m = row + self.ahead[row]
         if m >= self.offsets[sequence + 1]:
@@ -180,15 +235,7 @@ class SequenceRows(NamedTuple):
     bounds: list[int]
 
     def draft(self, start: int, room: int) -> Iterator[tuple[float, ...]]:
-        """Rows of the draft tokens from position `start` on, until drafting ends.
-
-        Args:
-            start: i, 1-based.
-            room: how many rows may be asked for at most.
-
-        Raises:
-            ReplayError: a row is asked for that was not recorded.
-        """
+        """See `Drafts`."""
         if not self.starts:
             yield from self._by_row(start, room)
             return

@@ -18,7 +18,7 @@ from simkit.policies import Parallel, PolicyError
 from simkit.policies.pearl import PEARL
 from simkit.simulator.charge import Charge
 from simkit.simulator.kernels import compiled
-from simkit.simulator.layout import PathLayout
+from simkit.simulator.layout import Layout
 from simkit.simulator.steps import Steps
 
 
@@ -47,7 +47,7 @@ class ParallelSteps(Steps):
         return self.proposed - (self.meanwhile > 0)
 
 
-def walk(policy: Parallel, layout: PathLayout, first: int) -> ParallelSteps:
+def walk(policy: Parallel, layout: Layout, first: int) -> ParallelSteps:
     """Replay a policy step by step.
 
     Args:
@@ -70,6 +70,7 @@ def walk(policy: Parallel, layout: PathLayout, first: int) -> ParallelSteps:
         layout.ahead,
         np.where(layout.cut, -1 - tail, tail),
         layout.trace.max_new_tokens,
+        layout.by_start,
         (policy.window, policy.pre_verify, policy.post_verify),
         first,
         counts,
@@ -99,7 +100,7 @@ def seconds(policy: Parallel, steps: ParallelSteps, charge: Charge) -> dict[str,
         parts["overhead_s"] = parts["overhead_s"] + charge.communication_s
     return {
         **parts,
-        "draft_s": charge.drafts(context, steps.alone) + meanwhile_s,
+        "draft_s": charge.draft_step[context] + charge.drafts(context, steps.alone) + meanwhile_s,
         "verify_s": verify_s,
         "policy_s": np.zeros(len(steps)),
     }
@@ -135,6 +136,7 @@ def _walk(
     ahead: np.ndarray,
     tail: np.ndarray,
     max_new_tokens: int,
+    by_start: bool,
     rule: tuple[int, bool, bool],
     first: int,
     counts: np.ndarray,
@@ -142,19 +144,27 @@ def _walk(
 ) -> tuple[int, int, int]:
     """Fill in all steps; returns (-1, 0, 0), or the sequence, start and depth not recorded.
 
-    `tail` is the rows of each row's branch; -1 - rows if it was cut at Γ.
+    `tail` is the tokens of each row's branch, or by start of the draft from it; -1 - tokens if it
+    was cut. A draft that runs on over steps is the draft from the row where it began.
     """
     window, pre_verify, post_verify = rule
     count = 0
     for s in range(len(offsets) - 1):
         end = offsets[s + 1]
         row = offsets[s] + first - 1
+        origin = row
         pending = 0  # the last emitted token and the tokens that wait behind it, if any was drafted
         while row < end:
             position = row - offsets[s] + 1
-            m = row + ahead[row]
-            behind = tail[m] if m < end else 0
-            chain = m - row + (1 + max(behind, -1 - behind) if m < end else 0)
+            if pending == 0:
+                origin = row
+            m = origin + ahead[origin]
+            if by_start:
+                behind = tail[origin]
+                chain = max(behind, -1 - behind) - (row - origin)
+            else:
+                behind = tail[m] if m < end else 0
+                chain = m - row + (1 + max(behind, -1 - behind) if m < end else 0)
             room = min(chain, max_new_tokens - position)
             alone = window if pending == 0 and not pre_verify else 0
             waiting = alone if pending == 0 else pending - 1
@@ -164,7 +174,7 @@ def _walk(
             alone, waiting = min(alone, room), min(waiting, room)
             meanwhile = min(meanwhile, room - waiting)
             checked = waiting + (1 if meanwhile > 0 else 0)
-            accepted = min(checked, ahead[row])
+            accepted = min(checked, m - row)
             whole = meanwhile > 0 and accepted == checked
             emitted = accepted if whole else min(accepted + 1, end - row)
             pending = meanwhile if whole else 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from simkit.policies import Outcome, Sequential
-from simkit.simulator.layout import PathLayout
+from simkit.simulator.layout import Layout
 from simkit.simulator.steps import Steps, sequential
 
 
-def walk(policy: Sequential, layout: PathLayout, first: int) -> Steps:
+def walk(policy: Sequential, layout: Layout, first: int) -> Steps:
     """Replay a policy step by step.
 
     Args:

@@ -13,7 +13,7 @@ import numpy as np
 from simkit.errors import ReplayError
 from simkit.policies import Policy, PolicyError, parse
 from simkit.simulator.interval import ratio_interval
-from simkit.simulator.layout import PathLayout
+from simkit.simulator.layout import Layout
 from simkit.simulator.rows import Columns, fields, groups, series, totals
 from simkit.simulator.run import Run, tokens
 
@@ -54,7 +54,7 @@ class Result:
     """
 
     def __init__(
-        self, layout: PathLayout, runs: list[Run], by: str, confidence: float, seed: int
+        self, layout: Layout, runs: list[Run], by: str, confidence: float, seed: int
     ) -> None:
         self.runs = runs
         self.by = by

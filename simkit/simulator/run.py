@@ -10,7 +10,7 @@ import numpy as np
 from simkit.policies import NumericPolicy, Parallel, Policy, Sequential, Setting
 from simkit.simulator import plain
 from simkit.simulator.charge import PARTS, Charge, add_up
-from simkit.simulator.layout import PathLayout
+from simkit.simulator.layout import Layout
 from simkit.simulator.steps import Steps, Sums
 
 Seconds = dict[str, np.ndarray]
@@ -32,7 +32,7 @@ class Run:
 
     policy: Policy
     bound: Policy
-    layout: PathLayout
+    layout: Layout
     charge: Charge | None
     first: int
     counts: dict[str, np.ndarray]
@@ -49,7 +49,7 @@ class Run:
         return _steps(self.bound, self.layout, self.charge, self.first)
 
 
-def run(policy: Policy, layout: PathLayout, charge: Charge | None, first: int) -> Run:
+def run(policy: Policy, layout: Layout, charge: Charge | None, first: int) -> Run:
     """Replay a policy.
 
     Raises:
@@ -87,7 +87,7 @@ def tokens(policy: Policy, accepted: np.ndarray, steps: Any, emitted: np.ndarray
 
 def total(
     policy: Policy,
-    layout: PathLayout,
+    layout: Layout,
     charge: Charge | None,
     first: int,
     span: tuple[int, int] | None = None,
@@ -127,7 +127,7 @@ def divides(policy: Policy, setting: Setting) -> bool:
     return compiled.compiles(policy) and _prices(policy, setting.layout, setting.charge) is not None
 
 
-def walk(policy: Sequential, layout: PathLayout, first: int) -> Steps:
+def walk(policy: Sequential, layout: Layout, first: int) -> Steps:
     """Every step of a policy, by the fastest way there is for it.
 
     Raises:
@@ -144,7 +144,7 @@ def walk(policy: Sequential, layout: PathLayout, first: int) -> Steps:
 
 
 def _steps(
-    policy: Policy, layout: PathLayout, charge: Charge | None, first: int
+    policy: Policy, layout: Layout, charge: Charge | None, first: int
 ) -> tuple[Steps, Seconds | None]:
     if isinstance(policy, Parallel):
         from simkit.simulator import parallel
@@ -156,11 +156,13 @@ def _steps(
     return steps, charge.of_steps(policy, steps) if charge else None
 
 
-def _prices(policy: NumericPolicy, layout: PathLayout, charge: Charge | None) -> Any:
+def _prices(policy: NumericPolicy, layout: Layout, charge: Charge | None) -> Any:
     """The loop's tables; None if the verification table is too large."""
-    from simkit.simulator.compiled import NO_PRICES, Prices
+    from simkit.simulator.tables import NO_PRICES, Prices
 
     if charge is None:
         return NO_PRICES
     table = charge.verify_table(min(policy.max_draft, layout.trace.max_new_tokens - 1))
-    return None if table is None else Prices(layout.n_prompt, charge.draft_sum, table)
+    if table is None:
+        return None
+    return Prices(layout.n_prompt, charge.draft_sum, charge.draft_step, table)

@@ -6,10 +6,10 @@ import numpy as np
 
 from simkit.simulator.charge import Charge
 from simkit.simulator.kernels import compiled
-from simkit.simulator.layout import PathLayout
+from simkit.simulator.layout import Layout
 
 
-def shortest(layout: PathLayout, charge: Charge, first: int, max_draft: int) -> np.ndarray:
+def shortest(layout: Layout, charge: Charge, first: int, max_draft: int) -> np.ndarray:
     """The draft length at every start that makes each sequence's time shortest.
 
     A sequence is a graph: its nodes are start positions, an edge is a step, its length the step's
@@ -29,14 +29,14 @@ def shortest(layout: PathLayout, charge: Charge, first: int, max_draft: int) -> 
         (R,) int32, draft tokens of a step from each on-path row; of equal times the fewest.
     """
     lengths = np.zeros(len(layout.ahead), np.int32)
-    prefill_s, overhead_s = charge.prefill["draft"], float(charge.times.overhead())
+    prefill_s, each_s = charge.prefill["draft"], charge.draft_step + charge.times.overhead()
     longest = min(max_draft, layout.trace.max_new_tokens - 1)
     table = charge.verify_table(longest)
 
     def plan(low: int, high: int, table: np.ndarray, base: int) -> None:
         _plan(
             layout.offsets, layout.ahead, layout.n_prompt, charge.draft_sum, table, base,
-            prefill_s, overhead_s, first, longest, low, high, lengths,
+            prefill_s, each_s, first, longest, low, high, lengths,
         )  # fmt: skip
 
     n = len(layout.n_output)
@@ -61,26 +61,29 @@ def _plan(
     verify: np.ndarray,
     base: int,
     prefill_s: np.ndarray,
-    overhead_s: float,
+    each_s: np.ndarray,
     first: int,
     longest: int,
     low: int,
     high: int,
     lengths: np.ndarray,
 ) -> None:
-    """Fill in the lengths of sequences `low` to `high`; row c of `verify` is context base + c."""
+    """Fill in the lengths of sequences `low` to `high`; row c of `verify` is context base + c.
+
+    A step at context c pays `each_s[c]` whatever its length.
+    """
     for s in range(low, high):
         origin, n_output = offsets[s], offsets[s + 1] - offsets[s]
         left_s = np.zeros(n_output + 1)  # from 0-based position k to the end
         undrafted_s = 0.0
         for k in range(n_output - 1, first - 2, -1):
             context = n_prompt[s] + k
-            step_s = verify[context - base, 0] + overhead_s
+            step_s = verify[context - base, 0] + each_s[context]
             undrafted_s += step_s
             best_s, best = step_s + left_s[k + 1], 0
             for length in range(1, min(ahead[origin + k], longest) + 1):
                 draft_s = draft_sum[context + length] - draft_sum[context]
-                step_s = draft_s + verify[context - base, length] + overhead_s
+                step_s = draft_s + verify[context - base, length] + each_s[context]
                 total_s = step_s + left_s[min(k + length + 1, n_output)]
                 if total_s < best_s:
                     best_s, best = total_s, length

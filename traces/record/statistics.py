@@ -7,7 +7,8 @@ float64; the columns come out as float32, the values on which policies decide, l
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Iterable
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from traces.record import draws
 from traces.sampler import Sampler
+from traces.schema import DRAFT_STATISTICS
 
 
 class Rows:
@@ -107,20 +109,29 @@ def outcome(p: Rows, q: Rows, token: Tensor, key: Tensor) -> Outcome:
     return Outcome(token, accepted, torch.where(accepted, token, correction))
 
 
-def draft_statistics(q: Rows, token: Tensor) -> dict[str, Tensor]:
-    """The columns `traces.schema.DRAFT_STATISTICS` of the rows' draft tokens, float32 (N,)."""
-    top = q.logits.topk(min(10, q.logits.shape[-1]), -1).values
-    log_norm = at(q.logits, token) - at(q.log_prob, token)
-    top = (top - log_norm[:, None]).double().exp()
+def draft_statistics(
+    q: Rows, token: Tensor, names: Iterable[str] = DRAFT_STATISTICS
+) -> dict[str, Tensor]:
+    """Columns of `traces.schema.DRAFT_STATISTICS` of the rows' draft tokens, float32 (N,).
+
+    Only those that are named are computed; each comes out the same whatever the others.
+    """
+
+    @cache
+    def top() -> Tensor:
+        values = q.logits.topk(min(10, q.logits.shape[-1]), -1).values
+        log_norm = at(q.logits, token) - at(q.log_prob, token)
+        return (values - log_norm[:, None]).double().exp()
+
     columns = {
-        "draft_prob": q.processed_at(token),
-        "draft_prob_raw": at(q.prob, token),
-        "draft_entropy": q.entropy,
-        "draft_top1_prob": top[:, 0],
-        "draft_top2_prob": top[:, 1],
-        "draft_top10_mass": top.sum(-1),
+        "draft_prob": lambda: q.processed_at(token),
+        "draft_prob_raw": lambda: at(q.prob, token),
+        "draft_entropy": lambda: q.entropy,
+        "draft_top1_prob": lambda: top()[:, 0],
+        "draft_top2_prob": lambda: top()[:, 1],
+        "draft_top10_mass": lambda: top().sum(-1),
     }
-    return {name: _column(value, name) for name, value in columns.items()}
+    return {name: _column(columns[name](), name) for name in names}
 
 
 def target_statistics(p: Rows, q: Rows, token: Tensor) -> dict[str, Tensor]:

@@ -1,0 +1,126 @@
+"""`simkit import`: other programs' files."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Source(StrEnum):
+    """What the file was written by."""
+
+    specdecode_bench = "specdecode-bench"
+    spec_bench = "spec-bench"
+
+
+class Align(StrEnum):
+    """Which step an entry of `acc_len` is for."""
+
+    simulator = "simulator"
+    measured = "measured"
+
+
+def import_(
+    format: Annotated[Source, typer.Argument(help="What wrote it.")],
+    file: Annotated[Path, typer.Argument(help="JSON lines.")],
+    out: Annotated[
+        Path,
+        typer.Option(help="The trace's folder; of spec-bench a .parquet file or a folder."),
+    ],
+    drafter: Annotated[
+        str | None,
+        typer.Option(help="specdecode-bench: NAME of acc_NAME.  [default: eagle]"),
+    ] = None,
+    align: Annotated[
+        Align | None,
+        typer.Option(
+            help="specdecode-bench: the first entry of acc_len is for the step behind the "
+            "prefill's token, as that simulator reads it, or for the position that it was "
+            "measured at.  [default: simulator]"
+        ),
+    ] = None,
+) -> None:
+    """Import another program's file: a trace where it holds enough for one, else a table."""
+    if format is Source.specdecode_bench:
+        _specdecode_bench(file, out, drafter or "eagle", align or Align.simulator)
+    elif drafter or align:
+        raise typer.BadParameter("--drafter and --align are for specdecode-bench")
+    else:
+        _spec_bench(file, out)
+
+
+def _specdecode_bench(file: Path, out: Path, drafter: str, align: Align) -> None:
+    from simkit.importers import specdecode_bench
+    from traces.writer import save
+
+    trace = specdecode_bench.read(file, drafter, align.value)
+    _check_empty(out)
+    save(trace, out, batch_size=1024)
+    typer.echo(
+        f"{out}: {trace.n_sequences:,} sequences, {trace.n_positions:,} positions,"
+        f" {trace.n_lattice_rows:,} lattice rows of {drafter}"
+    )
+
+
+def _check_empty(out: Path) -> None:
+    from simkit.errors import ImporterError
+
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise ImporterError(f"{out}: exists and is no empty folder: name another")
+
+
+def _spec_bench(file: Path, out: Path) -> None:
+    import pyarrow.parquet as pq
+
+    from simkit.importers import spec_bench
+
+    table = spec_bench.read(file)
+    target = out if out.suffix == ".parquet" else out / "spec-bench.parquet"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, target, compression="zstd")
+    _print(table)
+    typer.echo(f"written to {target}")
+
+
+def _print(table: pa.Table) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = table.to_pylist()
+    depths = range(1, min(8, max(row["depth"] for row in rows)) + 1)
+    shown = Table(
+        "category",
+        *("questions", "steps", "tokens/s", "accepted/step"),
+        *(f"a ≥ {depth}" for depth in depths),
+        title="marginal (conditional) acceptance by depth",
+    )
+    for first in (row for row in rows if row["depth"] == 1):
+        mine = {row["depth"]: row for row in rows if row["category"] == first["category"]}
+        cells = [
+            f"{_share(mine[d]['marginal'])} ({_share(mine[d]['conditional'])})" if d in mine else ""
+            for d in depths
+        ]
+        shown.add_row(
+            first["category"] or "all",
+            f"{first['questions']:,}",
+            f"{first['steps']:,}",
+            _number(first["tokens_per_s"], 1),
+            _number(first["accepted_per_step"], 2),
+            *cells,
+        )
+    console = Console()
+    (console if console.is_terminal else Console(width=200)).print(shown)
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:,.{digits}f}"

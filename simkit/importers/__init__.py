@@ -1,0 +1,1 @@
+"""Other programs' files, as traces where they hold enough for one."""

@@ -1,0 +1,99 @@
+"""Files of one JSON object a line, with complaints that name the line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeGuard
+
+from simkit.errors import ImporterError
+
+_MOST = 2**31 - 1  # of a whole number: tables hold 32 bits
+
+
+class Record(NamedTuple):
+    """One object of a file.
+
+    Attributes:
+        where: the file and the line, for complaints.
+        fields: the object.
+    """
+
+    where: str
+    fields: dict[str, Any]
+
+    def get(self, *names: str) -> Any:
+        """A field, or one of the objects in it.
+
+        Raises:
+            ImporterError: it is missing, or what should hold it is no object.
+        """
+        value: Any = self.fields
+        for depth, name in enumerate(names, start=1):
+            if not isinstance(value, dict) or name not in value:
+                raise self.error(f"field {'.'.join(names[:depth])} is missing")
+            value = value[name]
+        return value
+
+    def whole(self, name: str, value: Any, least: int, most: int = _MOST) -> list[int]:
+        """A field's value as a list of whole numbers.
+
+        Raises:
+            ImporterError: it is none, or one of them is out of range.
+        """
+        if not isinstance(value, list):
+            raise self.error(f"{name} must be a list of whole numbers, not {_short(value)}")
+        for k, item in enumerate(value):
+            if type(item) is not int:
+                raise self.error(f"{name}[{k}] must be a whole number, not {_short(item)}")
+            if not least <= item <= most:
+                raise self.error(f"{name}[{k}] is {_short(item)}, not from {least} to {most}")
+        return value
+
+    def error(self, what: str) -> ImporterError:
+        """A complaint about this record."""
+        return ImporterError(f"{self.where}: {what}")
+
+
+def read(file: str | Path) -> Iterator[Record]:
+    """The objects of a file; blank lines are skipped.
+
+    Raises:
+        ImporterError: the file cannot be read or is empty, or a line is no JSON object.
+    """
+    empty = True
+    try:
+        with open(file, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    empty = False
+                    yield _record(f"{file}: line {number}", line)
+    except UnicodeDecodeError:
+        raise ImporterError(f"{file}: not UTF-8 text") from None
+    except OSError as error:
+        raise ImporterError(f"{file}: cannot be read: {error.strerror}") from None
+    if empty:
+        raise ImporterError(f"{file}: there is no record in it")
+
+
+def is_seconds(value: Any) -> TypeGuard[float]:
+    """Whether a value is a finite number >= 0."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value) and value >= 0
+
+
+def _record(where: str, line: str) -> Record:
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ImporterError(f"{where}: not JSON: {' '.join(str(error).split())}") from None
+    if not isinstance(fields, dict):
+        raise ImporterError(f"{where}: not a JSON object")
+    return Record(where, fields)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

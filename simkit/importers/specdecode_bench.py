@@ -1,0 +1,81 @@
+"""Records of the SpecDecode-Bench simulator (arXiv:2601.11580): accepted lengths as a lattice.
+
+A record holds `id`, `prompt_token_ids`, `generated_token_ids`, and for each drafter, as
+`acc_NAME.acc_len`, the tokens that one step would emit from every output position, the bonus token
+included. Draft tokens and probabilities are not there. Tokens and lengths come from separate runs,
+so there may be a few more of the ones than of the others; an output is as long as `acc_len`.
+
+A draft is written as `acc_len` - 1 accepted rows and a rejected one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from simkit.importers import jsonl
+from traces.memory import count_up, from_drafts
+from traces.trace import Trace
+
+Align = Literal["simulator", "measured"]
+
+_ROOM = 64  # tokens of budget behind the longest output: no draft of up to so many is cut by it
+_LONGEST = 4096  # tokens of a draft; more is no acceptance length
+_PREFIX = "acc_"
+
+
+def read(file: str | Path, drafter: str = "eagle", align: Align = "simulator") -> Trace:
+    """A lattice trace with no columns but `accepted`, in memory.
+
+    Args:
+        file: JSON lines.
+        drafter: NAME of `acc_NAME`.
+        align: which step entry k of `acc_len`, counted from 0, is for. "simulator": that at
+            position k + 2, as the simulator reads it: the prefill's token is out, then one entry
+            for each token. There is none for position 1. "measured": that at position k + 1, where
+            its n-gram drafts were found (see docs/importing.md).
+
+    Raises:
+        ImporterError: the file cannot be read, a record has wrong fields, or no such drafter.
+    """
+    sequences: dict[str, list] = {name: [] for name in ("id", "prompt_tokens", "output_tokens")}
+    emitted: list[np.ndarray] = []
+    for record in jsonl.read(file):
+        sequences["id"].append(str(record.get("id")))
+        for column, name in (
+            ("prompt_tokens", "prompt_token_ids"),
+            ("output_tokens", "generated_token_ids"),
+        ):
+            sequences[column].append(record.whole(name, record.get(name), 0))
+        lengths = np.array(_accepted(record, drafter), np.int64)
+        emitted.append(lengths if align == "measured" else np.append(1, lengths[:-1]))
+    n_output = np.array([len(lengths) for lengths in emitted])
+    return from_drafts(
+        {**sequences, "n_output": n_output, "finish_reason": ["eos"] * len(emitted)},
+        _rows(np.concatenate(emitted), n_output),
+        max_draft=int(max(lengths.max() for lengths in emitted)),
+        max_new_tokens=int(n_output.max()) + _ROOM,
+    )
+
+
+def _accepted(record: jsonl.Record, drafter: str) -> list[int]:
+    name = f"{_PREFIX}{drafter}"
+    if name not in record.fields:
+        there = [key.removeprefix(_PREFIX) for key in record.fields if key.startswith(_PREFIX)]
+        known = f"there is {', '.join(there)}" if there else f"it has no field {_PREFIX}NAME at all"
+        raise record.error(f"no drafter {drafter}: {known}")
+    field = f"{name}.acc_len"
+    lengths = record.whole(field, record.get(name, "acc_len"), 1, _LONGEST)
+    if not lengths:
+        raise record.error(f"{field} is empty")
+    return lengths
+
+
+def _rows(emitted: np.ndarray, n_output: np.ndarray) -> dict[str, np.ndarray]:
+    """A row for each draft token up to the rejected one; the starts stand end to end."""
+    depth = count_up(emitted)
+    keys = {"sequence": np.repeat(np.arange(len(n_output)), n_output), "start": count_up(n_output)}
+    columns = {name: np.repeat(key, emitted).astype(np.int32) for name, key in keys.items()}
+    return {**columns, "depth": depth, "accepted": depth < np.repeat(emitted, emitted)}

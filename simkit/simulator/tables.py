@@ -1,0 +1,121 @@
+"""What the compiled loop reads: layouts and costs as read-only arrays."""
+
+from __future__ import annotations
+
+import weakref
+from typing import NamedTuple
+
+import numpy as np
+
+from simkit.simulator.kernels import compiled
+from simkit.simulator.layout import Layout, Read
+
+
+class Path(NamedTuple):
+    """A `Layout` for the loop, in read-only arrays.
+
+    Branches lie depth by depth, the first tokens of all of them, then the second tokens, …, so
+    that what is read in turn lies side by side.
+
+    Attributes:
+        offsets: see `Layout`.
+        ahead: see `Layout`.
+        tail: (R,) int32, tokens of r's branch, or by start of the draft from r; -1 - tokens if it
+            was cut.
+        rank: (R,) int32, index of r's branch among those that are not empty.
+        n_branches: how many of them there are.
+        max_new_tokens: T_max.
+        by_start: see `Layout`.
+    """
+
+    offsets: np.ndarray
+    ahead: np.ndarray
+    tail: np.ndarray
+    rank: np.ndarray
+    n_branches: int
+    max_new_tokens: int
+    by_start: bool
+
+
+class Prices(NamedTuple):
+    """Seconds, in tables for the loop.
+
+    Attributes:
+        n_prompt: (S,) int64.
+        draft: (C + 1,) draft passes at all contexts below c, summed.
+        draft_step: (C,) what a step at context c pays the draft whatever its length.
+        verify: (C, K) verification of an empty draft, of one token, …, at context c.
+    """
+
+    n_prompt: np.ndarray
+    draft: np.ndarray
+    draft_step: np.ndarray
+    verify: np.ndarray
+
+
+NO_PRICES = Prices(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros((0, 0)))
+
+
+class Tables:
+    """What the loop reads of one layout; branch columns are turned when they are first read."""
+
+    def __init__(self, layout: Layout) -> None:
+        size = np.diff(layout.branch).astype(np.int32)
+        self.layout = weakref.proxy(layout)
+        self.rows = np.flatnonzero(size)
+        self.planes: dict[str, np.ndarray] = {}
+        self.path = Path(
+            read_only(layout.offsets),
+            read_only(layout.ahead),
+            read_only(np.where(layout.cut, -1 - size, size)),
+            read_only(np.cumsum(size > 0, dtype=np.int32) - 1),
+            len(self.rows),
+            layout.trace.max_new_tokens,
+            layout.by_start,
+        )
+
+    def read(self, names: tuple[str, ...]) -> Read:
+        """What the layout reads, branches turned."""
+        path, branches, starts = self.layout.columns(names)
+        by_row = names[: len(branches)]
+        for name, column in zip(by_row, branches, strict=True):
+            if name not in self.planes:
+                self.planes[name] = self._turn(column)
+        return Read(
+            tuple(map(read_only, path)),
+            tuple(self.planes[name] for name in by_row),
+            tuple(map(read_only, starts)),
+        )
+
+    def _turn(self, column: np.ndarray) -> np.ndarray:
+        begins, ends = self.layout.branch[self.rows], self.layout.branch[self.rows + 1]
+        depth = int((ends - begins).max(initial=0))
+        planes = np.zeros((depth, len(self.rows)), column.dtype)
+        _turn(read_only(column), begins, ends, planes)
+        return read_only(planes.reshape(-1))
+
+
+_tables: weakref.WeakKeyDictionary[Layout, Tables] = weakref.WeakKeyDictionary()
+
+
+def tables_of(layout: Layout) -> Tables:
+    """The tables of a layout, made once."""
+    return _tables.get(layout) or _tables.setdefault(layout, Tables(layout))
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """One type of array for the loop, whoever made it."""
+    out = np.ascontiguousarray(array).view()
+    out.flags.writeable = False
+    return out
+
+
+@compiled
+def _turn(column: np.ndarray, begins: np.ndarray, ends: np.ndarray, planes: np.ndarray) -> None:
+    """Lay branches out depth by depth, some at a time so that both sides stay in the cache."""
+    for block in range(0, len(begins), 64):
+        last = min(block + 64, len(begins))
+        for depth in range(len(planes)):
+            for k in range(block, last):
+                if begins[k] + depth < ends[k]:
+                    planes[depth, k] = column[begins[k] + depth]
