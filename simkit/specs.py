@@ -121,9 +121,9 @@ def _value(text: str, spec: str, error: type[UserError]) -> Value | Range:
     parts = text.split(":")
     if len(parts) in (2, 3) and all(_NUMBER.fullmatch(part) for part in parts):
         return _range(text, [*parts, "1"][:3], spec, error)
-    if re.fullmatch(r"[A-Za-z_][\w.\-/]*", text):
+    if re.fullmatch(r"[A-Za-z_][\w.\-/:]*", text):
         return text
-    raise error(f"{spec}: cannot read the value {text!r}")
+    raise error(f"{spec}: cannot read the value {text!r}; put a text in quotes")
 
 
 def _range(text: str, parts: list[str], spec: str, error: type[UserError]) -> Range:

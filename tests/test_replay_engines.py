@@ -200,6 +200,29 @@ class NewParams(NamedTuple):
     max_draft: int
 
 
+def test_max_draft_bounds_a_limit_beyond_it_and_no_more_is_proposed_than_drafted():
+    class Params(NamedTuple):
+        max_draft: int
+
+    class Eager(policies.NumericPolicy):
+        name = "eager"
+        max_draft = 3
+        params = Params(3)
+        slots = policies.Slots(
+            limit=lambda params, state, ahead: 30,
+            proposed=lambda params, state, drafted: drafted + 7,
+        )
+
+        def columns(self, sampler):
+            return ()
+
+    layout = PathLayout(iid(3, 20, 0.8, max_draft=20, seed=0))
+    for engine in (plain, compiled):
+        steps = engine.walk(Eager(), layout, 1)
+        assert steps.drafted.max() == 3
+        assert np.array_equal(steps.proposed, steps.drafted)
+
+
 class New(policies.NumericPolicy):
     """One that another package brings: stops before an even depth."""
 
@@ -210,6 +233,20 @@ class New(policies.NumericPolicy):
 
     def columns(self, sampler):
         return ()
+
+
+def test_two_policies_of_one_name_are_refused(monkeypatch):
+    from simkit.policies import registry
+
+    for points, known in (
+        ([EntryPoint("svip", "a:B", registry.PLUGINS)], "SVIP of simkit and a:B"),
+        ([EntryPoint("deep", f"{x}:B", registry.PLUGINS) for x in "ac"], "a:B and c:B"),
+    ):
+        monkeypatch.setattr(registry, "entry_points", lambda group, points=points: points)
+        registry._plugins.cache_clear()
+        with pytest.raises(policies.PolicyError, match=f"two policies are named .*: {known}"):
+            policies.parse("svip()")
+    registry._plugins.cache_clear()
 
 
 def test_a_policy_of_another_package(monkeypatch):

@@ -66,7 +66,7 @@ def load(trace: Trace, name: str) -> Scores:
 
     Raises:
         TraceError: there are none of that name, they belong to another trace, a row has none, or
-            one is not a number.
+            one is no probability.
     """
     table = trace.extra(file_name(name))
     where = f"{trace.path or 'the trace'}: scores of {name}"
@@ -79,8 +79,8 @@ def load(trace: Trace, name: str) -> Scores:
         raise TraceError(f"{where} need the columns sequence, position or start, depth, score")
     try:
         score = table["score"].to_numpy().astype(np.float32)
-        if not np.isfinite(score).all():
-            raise TraceError(f"{where} hold a value that is no number")
+        if not np.all((score >= 0) & (score <= 1)):
+            raise TraceError(f"{where} hold a value that is no probability")
         return (
             _by_row(trace, table, score)
             if "position" in table.column_names

@@ -199,7 +199,7 @@ class Decoder:
         ahead = self._ahead(text) if self.policy.needs_future else -1
         draft = self._draft(text, self.policy.limit(self.state, ahead))
         drafted = len(draft.tokens)
-        draft = draft.first(self.policy.proposed(self.state, drafted))
+        draft = draft.first(max(0, self.policy.proposed(self.state, drafted)))
         p, accepted, drawn = self._verify(text, draft)
         emitted = draft.tokens[:accepted]
         ended = bool(emitted) and emitted[-1] in self.settings.eos_token_ids
@@ -215,7 +215,7 @@ class Decoder:
 
     def _draft(self, text: _Text, limit: int, ask: bool = True) -> _Draft:
         """Draft up to `limit` tokens, as far as the budget, an EOS or the policy allows."""
-        room = min(limit, self.settings.max_new_tokens - text.position)
+        room = min(limit, self.policy.max_draft, self.settings.max_new_tokens - text.position)
         draft, key, tokens = _Draft(), text.key, text.tokens
         while len(draft.tokens) < room:
             q = self._q(tokens + draft.tokens)

@@ -6,7 +6,7 @@ A policy holds no state. To drive one from plain Python, as a live decoder does:
     columns = policy.columns(sampler)           # what a row must hold, in order
     state = policy.begin(sequence)              # once a run, or once a sequence: policy.carried
     while the output goes on, for a step at position i:
-        room = min(policy.limit(state, -1), max_new_tokens - i)
+        room = min(policy.limit(state, -1), policy.max_draft, max_new_tokens - i)
         drafted = 0
         while drafted < room:
             draft one token; drafted += 1

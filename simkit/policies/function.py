@@ -45,7 +45,7 @@ class FunctionPolicy(Sequential):
         """See `Policy`; a rule reads only what the draft knows, not the target's verdict."""
         for name in self.reads:
             if name in _VERDICT:
-                raise PolicyError(f"{self.name}: column {name} is not one that a drafter sees")
+                raise PolicyError(f"{self.label}: column {name} is not one that a drafter sees")
         return self.reads
 
     def begin(self, sequence: int) -> State:

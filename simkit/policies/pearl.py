@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from simkit.errors import PolicyError
-from simkit.policies.base import MAX_DRAFT, Parallel, Setting, check_whole
+from simkit.policies.base import MAX_DRAFT, Parallel, Setting, check_flag, check_whole
 from simkit.policies.registry import register
 from simkit.specs import render
 from traces.sampler import Sampler
@@ -57,8 +57,7 @@ class PEARL(Parallel):
     def __post_init__(self) -> None:
         check_whole(self, "max_draft", 1)
         for flag in ("pre_verify", "post_verify", "colocated"):
-            if not isinstance(getattr(self, flag), bool):
-                raise PolicyError(f"pearl: {flag} must be true or false")
+            check_flag(self, flag)
         if self.window is not None:
             check_whole(self, "window", 1)
             if self.window > self.max_draft:
@@ -82,8 +81,9 @@ class PEARL(Parallel):
         times = setting.costs(str(self)).times
         context = _mean_context(setting)
         draft_s, target_s = times.draft(context)[0], times.decode(context)[0]
-        ratio = target_s / draft_s if draft_s > 0 else np.inf
-        return replace(self, window=int(np.clip(np.round(ratio), 1, self.max_draft)))
+        if draft_s == 0:
+            raise PolicyError(f"{self}: drafting takes no time under this cost; give a window")
+        return replace(self, window=int(np.clip(np.round(target_s / draft_s), 1, self.max_draft)))
 
     def __str__(self) -> str:
         """The canonical spec: the arguments that differ from their defaults."""

@@ -19,6 +19,7 @@ from simkit.policies.base import (
     Slots,
     State,
     check_whole,
+    settle_head,
 )
 from simkit.policies.calibration import BINS, calibrate
 from simkit.policies.oracle import Oracle
@@ -119,7 +120,7 @@ class RateOptimal(NumericPolicy):
 
     Attributes:
         score: a statistic of the draft, or "score:NAME" for the scores of a head.
-        folds: into which the prompts are dealt, >= 2.
+        folds: into which the prompts are dealt, >= 2; no more of them than prompts.
         max_draft: see `Policy`.
 
     Raises:
@@ -139,6 +140,9 @@ class RateOptimal(NumericPolicy):
         score = str(self.score)
         if score.startswith("score:"):
             object.__setattr__(self, "head", score.removeprefix("score:"))
+            if not self.head:
+                raise PolicyError(f"{self.name}: score:NAME needs a name")
+            settle_head(self)
         elif score not in DRAFT_STATISTICS:
             known = ", ".join(DRAFT_STATISTICS)
             raise PolicyError(f"{self.name}: score must be score:NAME or one of {known}")
@@ -147,7 +151,8 @@ class RateOptimal(NumericPolicy):
         """See `Policy`."""
         charge, layout = setting.costs(self.name), setting.layout
         rate = _attained(Oracle(max_draft=self.max_draft), setting)
-        fit = calibrate(layout, self.score, self.folds, seed=0)
+        folds = min(self.folds, max(2, len(layout.n_output)))
+        fit = calibrate(layout, self.score, folds, seed=0)
         price, shift = self._price(charge, layout.trace.max_new_tokens)
         context = layout.n_prompt + setting.first - 1
         arrays = (fit.fold, context, fit.edges, fit.first, fit.accept, fit.following, price)

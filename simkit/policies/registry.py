@@ -50,17 +50,30 @@ def get(name: str) -> type[Policy]:
         PolicyError: there is none, and the message suggests the nearest; or the package that has
             it cannot be loaded.
     """
-    if name not in _POLICIES and name in _plugins():
-        _load(_plugins()[name])
+    plugins = _plugins()
+    if name not in _POLICIES and name in plugins:
+        _load(plugins[name])
     if name not in _POLICIES:
-        known = _POLICIES | _plugins()
+        known = _POLICIES | plugins
         raise PolicyError(f"unknown policy {name!r} ({specs.suggest(name, known)})")
     return _POLICIES[name]
 
 
 @cache
 def _plugins() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=PLUGINS)}
+    """Entry points by name.
+
+    Raises:
+        PolicyError: two packages offer a policy of one name, or one offers a name of this one's.
+    """
+    points: dict[str, EntryPoint] = {}
+    for point in entry_points(group=PLUGINS):
+        other = points.get(point.name)
+        if point.name in _POLICIES or (other is not None and other.value != point.value):
+            known = f"{other.value}" if other else f"{_POLICIES[point.name].__qualname__} of simkit"
+            raise PolicyError(f"two policies are named {point.name}: {known} and {point.value}")
+        points[point.name] = point
+    return points
 
 
 def _load(point: EntryPoint) -> None:

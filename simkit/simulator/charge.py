@@ -13,6 +13,7 @@ from simkit.simulator.layout import Layout
 from simkit.simulator.steps import Steps, Sums
 
 PARTS = ("prefill_s", "draft_s", "verify_s", "policy_s", "overhead_s")
+_LONGEST_S = 1e9  # of one pass; sums of them stay finite
 CELLS = 2**25  # of a verification table; above that each step is asked for
 
 
@@ -171,13 +172,13 @@ def _summed(what: str, seconds: np.ndarray) -> np.ndarray:
 
 def _checked(what: str, seconds: np.ndarray) -> np.ndarray:
     seconds = np.asarray(seconds, np.float64)
-    wrong = ~(np.isfinite(seconds) & (seconds >= 0))
+    wrong = ~((seconds >= 0) & (seconds < _LONGEST_S))
     if wrong.any():
         raise CostError(f"the cost model gives {seconds[wrong].flat[0]} seconds for a {what} pass")
     return seconds
 
 
 def _positive(what: str, seconds: float) -> float:
-    if not (np.isfinite(seconds) and seconds >= 0):
+    if not 0 <= seconds < _LONGEST_S:
         raise CostError(f"the cost model gives {seconds} seconds for {what}")
     return float(seconds)

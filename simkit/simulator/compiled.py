@@ -215,7 +215,7 @@ def _sequence(
                 k += path.n_branches
             if depth < room and not stop and tail < 0:
                 return count, state, row - origin + 1, depth + 1
-        proposed = _proposed(params, state, depth)
+        proposed = max(0, min(depth, _proposed(params, state, depth)))
         taken = min(proposed, ahead)
         counts[0, _U(at + count)] = depth
         counts[1, _U(at + count)] = proposed

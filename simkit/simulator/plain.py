@@ -36,14 +36,14 @@ def walk(policy: Sequential, layout: Layout, first: int) -> Steps:
         while i <= n_output:
             ahead = rows.ahead[i - 1]
             longest = policy.limit(state, ahead if policy.needs_future else -1)
-            room = max(0, min(longest, max_new_tokens - i))
+            room = max(0, min(longest, policy.max_draft, max_new_tokens - i))
             drafted = 0
             for row in rows.draft(i, room):
                 drafted += 1
                 stop, state = policy.trips(state, drafted, row)
                 if stop:
                     break
-            proposed = policy.proposed(state, drafted)
+            proposed = max(0, min(drafted, policy.proposed(state, drafted)))
             accepted = min(proposed, ahead)
             counts.append((drafted, proposed, accepted))
             outcome = Outcome(drafted, proposed, accepted, i + accepted > n_output)

@@ -131,7 +131,7 @@ def tune(
 
     Each family's setting is chosen, for each fold, by the least total time of the prompts outside
     it, and judged on the prompts inside. State that lasts a whole run goes through all prompts in
-    order, held-out ones too; a policy fitted to the trace sees to its own held-out prompts.
+    order, held-out ones too; `rate_optimal` fits scores out of fold, but its rate to all prompts.
 
     Args:
         trace: see `simkit.replay`, as for cost, first_token and confidence.
@@ -194,6 +194,8 @@ class _Search:
             raise ReplayError(f"by must be trace or task, not {by!r}")
         if where.charge is None:
             raise ReplayError("tuning needs times: give a cost (--cost)")
+        if not where.charge.baseline_s.any():
+            raise ReplayError("tuning needs times: under this cost nothing takes any")
         trace = where.layout.trace
         _, task, _ = groups(trace, "task")
         keys, self.group, n = groups(trace, by)

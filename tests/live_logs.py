@@ -1,0 +1,82 @@
+"""Logs of live runs on a made-up machine, whose times are those of a cost."""
+
+import numpy as np
+
+from simkit.live.batch import Outputs
+from simkit.live.decoder import Step
+from simkit.live.log import Log, Row
+from simkit.simulator import plain
+from simkit.simulator.layout import PathLayout
+
+
+def run(trace, plan, times, slow=None):
+    """What `simkit.fidelity.measure` would give if passes took exactly these times.
+
+    `slow` multiplies the seconds of some arms, by number.
+    """
+    layout, log, found = PathLayout(trace), Log(), {}
+    for round_ in range(plan.rounds):
+        for number, arm in enumerate(plan.arms):
+            decoded = baseline(layout) if arm.policy is None else speculative(layout, arm.policy)
+            for index, steps in enumerate(decoded):
+                calibrates = index in plan.calibration
+                if number not in plan.tested and not calibrates:
+                    continue
+                if not calibrates and index not in plan.held_out:
+                    continue
+                factor = (slow or {}).get(number, 1.0)
+                rows = spans(int(layout.n_prompt[index]), steps, arm.policy, times, factor)
+                sequence = trace.sequences["sequence"][index].as_py()
+                log.add(number, round_, arm.name, sequence, rows)
+                output = trace.sequences["output_tokens"][index].as_py()
+                found[number, sequence] = Outputs([[s for s, _ in steps]], [output])
+    return log.table(), found
+
+
+def baseline(layout):
+    return [[(Step(i + 1, 0, 0, 0), 1) for i in range(n)] for n in layout.n_output.tolist()]
+
+
+def speculative(layout, policy):
+    steps = plain.walk(policy, layout, 1)
+    columns = (steps.start, steps.proposed, steps.drafted, steps.accepted)
+    rows = [Step(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]
+    both = list(zip(rows, steps.emitted.tolist(), strict=True))
+    return [both[a:b] for a, b in zip(steps.offsets[:-1], steps.offsets[1:], strict=True)]
+
+
+def spans(n_prompt, steps, policy, times, factor):
+    """The rows of one sequence."""
+    rows, total = [], 0.0
+
+    def add(step, start, accepted, kind, component, depth, tokens, context, seconds):
+        rows.append(
+            Row(step, start, accepted, kind, component, depth, tokens, context, 1, seconds * factor)
+        )
+        return seconds
+
+    def prefill(step, model):
+        seconds = float(times.prefill(model, np.array([n_prompt]))[0])
+        return add(step, 1, 0, "prefill", model, 0, n_prompt, 0, seconds)
+
+    spent = prefill(0, "target")
+    total += add(0, 1, 0, "step", "", 0, 0, 0, spent)
+    drafts = any(step.drafted for step, _ in steps)
+    for number, (step, emitted) in enumerate(steps, 1):
+        place = (number, step.start, step.accepted)
+        context = n_prompt + step.start - 1
+        spent = prefill(number, "draft") if number == 1 and drafts else 0.0
+        for depth in range(1, step.drafted + 1):
+            at = context + depth - 1
+            seconds = float(times.draft(np.array([at]))[0])
+            spent += add(*place, "draft", "draft", depth, 1, at, seconds)
+            name = f"policy:{policy.name}"
+            spent += add(*place, "policy", name, depth, 0, 0, times.policy(policy.name))
+        size = step.draft_length + 1
+        model = times.verify if policy else lambda n, c: times.decode(c)
+        seconds = float(model(np.array([size]), np.array([context]))[0])
+        spent += add(*place, "verify", "target", 0, size, context, seconds)
+        spent += times.overhead() if policy else times.baseline_overhead()
+        total += add(*place, "step", "", step.drafted, emitted, 0, spent)
+    add(len(steps), 1, 0, "sequence", "", 0, sum(n for _, n in steps), 0, total)
+    return rows
