@@ -37,7 +37,7 @@ from benchmarks.recorded import (
     with_scores,
 )
 from simkit import policies
-from simkit.heads.files import Head
+from simkit.heads.files import SCORE_NAMES, Head
 from simkit.heads.files import load as load_head
 from simkit.live import Decoded
 from simkit.policies import Policy
@@ -159,9 +159,9 @@ def _specs(
 
 @functools.cache
 def heads() -> dict[str, Head]:
-    """The reference pair's heads, by the names of their scores."""
-    files = sorted(Path(REFERENCE, "heads").glob("*.safetensors"))
-    return {file.stem: load_head(file) for file in files}
+    """The reference pair's heads, by the names of their scores; the greedy ones do for all arms."""
+    folder = Path(REFERENCE, "heads")
+    return {name: load_head(folder / f"{kind}.safetensors") for kind, name in SCORE_NAMES.items()}
 
 
 @functools.cache
