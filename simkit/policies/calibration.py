@@ -37,8 +37,8 @@ def calibrate(layout: Layout, column: str, folds: int, seed: int) -> Calibration
     """Fit a score to what was accepted.
 
     A fit is the isotonic regression of the accept flag on the score, in the direction in which
-    they go together. It is made on the score's bins, which hold equally many rows, so it is that
-    on the rows but for ties within 1/256 of them. Where there is nothing to fit it is 1/2.
+    they go together. It is made on the score's bins, which hold about equally many rows, so it is
+    that on the rows but for ties within 1/256 of them. Where there is nothing to fit it is 1/2.
 
     Args:
         layout: of the trace.
@@ -79,13 +79,29 @@ def calibrate(layout: Layout, column: str, folds: int, seed: int) -> Calibration
 
 
 def _edges(score: np.ndarray) -> np.ndarray:
-    """Bounds of bins that hold equally many scores, (BINS - 1,) float32."""
-    edges = np.full(BINS - 1, np.inf, np.float32)
-    some = np.sort(score[:: max(1, len(score) // SAMPLE)])
-    if len(some):
-        inner = np.unique(some[np.arange(1, BINS) * len(some) // BINS])
-        edges[: len(inner)] = inner
+    """Bounds of bins that hold about equally many scores, (BINS - 1,).
+
+    Each lies in the middle of the widest gap near its place: a live run's scores differ from the
+    recorded ones in the last bits, and must not fall into another bin for that.
+    """
+    edges = np.full(BINS - 1, np.inf)
+    some = np.sort(score[:: max(1, len(score) // SAMPLE)]).astype(np.float64)
+    n, near = len(some), len(some) // (4 * BINS) + 1
+    distinct = np.unique(some)
+    if len(distinct) <= BINS:
+        inner = set((distinct[1:] + distinct[:-1]) / 2)
+    else:
+        places = (slice(max(0, k * n // BINS - near), k * n // BINS + near) for k in range(1, BINS))
+        inner = {_widest(some[place]) for place in places} - {np.inf}
+    edges[: len(inner)] = sorted(inner)
     return edges
+
+
+def _widest(ascending: np.ndarray) -> float:
+    """The middle of the widest gap; infinite if there is none."""
+    gaps = np.diff(ascending)
+    k = int(gaps.argmax()) if gaps.any() else -1
+    return float(ascending[k] + ascending[k + 1]) / 2 if k >= 0 else np.inf
 
 
 def _others(count: np.ndarray, hits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
