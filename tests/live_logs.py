@@ -5,14 +5,17 @@ import numpy as np
 from simkit.live.batch import Outputs
 from simkit.live.decoder import Step
 from simkit.live.log import Log, Row
+from simkit.policies import NumericPolicy
+from simkit.policies.base import never
 from simkit.simulator import plain
 from simkit.simulator.layout import PathLayout
 
 
-def run(trace, plan, times, slow=None):
+def run(trace, plan, times, slow=None, first_s=0.0):
     """What `simkit.fidelity.measure` would give if passes took exactly these times.
 
-    `slow` multiplies the seconds of some arms, by number.
+    `slow` multiplies the seconds of some arms, by number; `first_s` is what a step's first draft
+    pass takes on top.
     """
     layout, log, found = PathLayout(trace), Log(), {}
     for round_ in range(plan.rounds):
@@ -25,7 +28,7 @@ def run(trace, plan, times, slow=None):
                 if not calibrates and index not in plan.held_out:
                     continue
                 factor = (slow or {}).get(number, 1.0)
-                rows = spans(int(layout.n_prompt[index]), steps, arm.policy, times, factor)
+                rows = spans(int(layout.n_prompt[index]), steps, arm.policy, times, factor, first_s)
                 sequence = trace.sequences["sequence"][index].as_py()
                 log.add(number, round_, arm.name, sequence, rows)
                 output = trace.sequences["output_tokens"][index].as_py()
@@ -45,7 +48,11 @@ def speculative(layout, policy):
     return [both[a:b] for a, b in zip(steps.offsets[:-1], steps.offsets[1:], strict=True)]
 
 
-def spans(n_prompt, steps, policy, times, factor):
+def looks(policy):
+    return isinstance(policy, NumericPolicy) and policy.slots.trips is not never
+
+
+def spans(n_prompt, steps, policy, times, factor, first_s):
     """The rows of one sequence."""
     rows, total = [], 0.0
 
@@ -68,10 +75,11 @@ def spans(n_prompt, steps, policy, times, factor):
         spent = prefill(number, "draft") if number == 1 and drafts else 0.0
         for depth in range(1, step.drafted + 1):
             at = context + depth - 1
-            seconds = float(times.draft(np.array([at]))[0])
+            seconds = float(times.draft(np.array([at]))[0]) + (first_s if depth == 1 else 0.0)
             spent += add(*place, "draft", "draft", depth, 1, at, seconds)
-            name = f"policy:{policy.name}"
-            spent += add(*place, "policy", name, depth, 0, 0, times.policy(policy.name))
+            if looks(policy):
+                name = f"policy:{policy.name}"
+                spent += add(*place, "policy", name, depth, 0, 0, times.policy(policy.name))
         size = step.draft_length + 1
         model = times.verify if policy else lambda n, c: times.decode(c)
         seconds = float(model(np.array([size]), np.array([context]))[0])

@@ -44,8 +44,8 @@ def plan(source):
     return Plan(chosen, held_out, calibration, rounds=2)
 
 
-def compared(source, plan, tmp_path, slow=None):
-    log, found = run(source, plan, COST.times(source), slow)
+def compared(source, plan, tmp_path, slow=None, first_s=0.0):
+    log, found = run(source, plan, COST.times(source), slow, first_s)
     numbers = set(plan.calibration)
     mine = log.filter([n in numbers for n in log["sequence"].to_pylist()])
     samples = fit.samples(mine, plan.passes, plan.rules)
@@ -70,6 +70,14 @@ def test_a_machine_without_noise_is_predicted(source, plan, tmp_path):
     _, residuals = fit.linear(samples)
     assert {r.what for r in residuals} >= {"draft", "verify", "decode", "target prefill"}
     assert max(r.worst for r in residuals) < 0.004
+
+
+def test_a_slower_first_draft_pass_counts_once_a_step(source, plan, tmp_path):
+    """It weighs most where drafts are short: fixed(1) would be 4% off if passes were all alike."""
+    found, samples = compared(source, plan, tmp_path, first_s=5e-4)
+    assert found.worst_error < 0.004
+    (overhead,) = [r["seconds"] for r in samples.to_pylist() if r["component"] == "overhead"]
+    assert overhead == pytest.approx(7e-4, rel=0.02)
 
 
 def test_a_policy_that_is_slower_live_than_predicted_shows(source, plan, tmp_path):
@@ -112,7 +120,9 @@ def test_report(source, plan, tmp_path):
     assert ax.get_xlabel() == "measured speedup"
 
 
-@pytest.mark.parametrize("spec", ["fixed(3)", "svip(h=0.5)", "pacer(block=2)", "specdecpp"])
+@pytest.mark.parametrize(
+    "spec", ["fixed(3)", "svip(h=0.5)", "pacer(block=2, max_draft=6)", "specdecpp(max_draft=6)"]
+)
 def test_a_part_of_a_trace_replays_as_it_does_in_the_whole(spec):
     whole = with_scores(trace(n=9))
     some = [1, 4, 5, 8]
@@ -165,7 +175,7 @@ def test_samples_of_a_log_are_a_measured_cost(source, plan, tmp_path):
         assert times.verify(tokens, context) == pytest.approx(
             expected.verify(tokens, context), rel=2e-3
         )
-    assert times.overhead() == pytest.approx(2e-4)
+    assert times.overhead() == pytest.approx(2e-4, rel=1e-2)
     assert times.baseline_overhead() == pytest.approx(1e-5)
     assert times.policy("svip") == pytest.approx(1e-4)
     with pytest.raises(costs.CostError, match="no passes"):

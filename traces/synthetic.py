@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,6 +65,130 @@ def iid(
     return _trace(_Rows(manifest, accept_prob, eos_prob), tasks)
 
 
+def mixed(
+    n_sequences: int, n_output: int, accept_prob: float, spread: float, *, max_draft: int, seed: int
+) -> Trace:
+    """A greedy trace whose prompts are accepted with probabilities of their own.
+
+    Within a prompt, positions are independent. The prompts' probabilities are drawn from the beta
+    distribution of mean `accept_prob` and standard deviation `spread`.
+
+    Args:
+        n_sequences: see `iid`.
+        n_output: see `iid`.
+        accept_prob: the mean over prompts, in (0, 1).
+        spread: > 0 and less than sqrt(accept_prob (1 - accept_prob)).
+        max_draft: Γ.
+        seed: >= 0.
+    """
+    size = accept_prob * (1 - accept_prob) / spread**2 - 1 if spread > 0 else 0.0
+    if not 0 < accept_prob < 1 or size <= 0:
+        raise ValueError("accept_prob in (0, 1), 0 < spread < sqrt(accept_prob (1 - accept_prob))")
+    rng = np.random.default_rng([seed, zlib.crc32(b"mixed")])
+    own = rng.beta(size * accept_prob, size * (1 - accept_prob), (n_sequences, 1))
+    return _chain(_Law(own, (0,), (0,), (1.0,)), n_sequences, n_output, max_draft, seed)
+
+
+def markov(
+    n_sequences: int,
+    n_output: int,
+    after_accepted: float,
+    after_rejected: float,
+    *,
+    max_draft: int,
+    seed: int,
+) -> Trace:
+    """A greedy trace in which a position's acceptance depends on that of the one before.
+
+    The chain is stationary: the mean of `accepted` is r / (1 - a + r), and its autocorrelation at
+    lag k is (a - r)^k.
+
+    Args:
+        n_sequences: see `iid`.
+        n_output: see `iid`.
+        after_accepted: a, in [0, 1].
+        after_rejected: r, in [0, 1]; not 0 where a is 1.
+        max_draft: Γ.
+        seed: >= 0.
+    """
+    leaves = 1 - after_accepted + after_rejected
+    if not (0 <= after_accepted <= 1 and 0 <= after_rejected <= 1) or leaves == 0:
+        raise ValueError("after_accepted and after_rejected in [0, 1], and not 1 and 0")
+    share = after_rejected / leaves
+    law = _Law((after_rejected, after_accepted), (1, 1), (0, 0), (1 - share, share))
+    return _chain(law, n_sequences, n_output, max_draft, seed)
+
+
+def decaying(
+    n_sequences: int, n_output: int, accept_probs: tuple[float, ...], *, max_draft: int, seed: int
+) -> Trace:
+    """A greedy trace in which acceptance depends on the depth inside a draft.
+
+    It is that of the steps of `fixed(k)` from position 1 on, k the number of probabilities: the
+    token at depth j is accepted with probability accept_probs[j - 1] if all before it were. Other
+    policies start their steps elsewhere, and see another law.
+
+    Args:
+        n_sequences: see `iid`.
+        n_output: see `iid`.
+        accept_probs: conditional on acceptance of all earlier tokens, in [0, 1].
+        max_draft: Γ.
+        seed: >= 0.
+    """
+    if not accept_probs or not all(0 <= p <= 1 for p in accept_probs):
+        raise ValueError("accept_probs in [0, 1], one or more")
+    k = len(accept_probs)  # state j: j tokens accepted; in state k the target's own token follows
+    kept = (*range(1, k + 1), 0)
+    law = _Law((*accept_probs, accept_probs[0]), kept, (0,) * (k + 1), (1.0,) + (0.0,) * k)
+    return _chain(law, n_sequences, n_output, max_draft, seed)
+
+
+class _Law(NamedTuple):
+    """Acceptance by a state that the positions before have led to; K states.
+
+    Attributes:
+        accept_prob: in each state, (K,); or (S, K), each prompt's own.
+        kept: (K,) the state after an accepted token.
+        lost: (K,) the state after a rejected one.
+        start: (K,) chances of the states at position 1.
+    """
+
+    accept_prob: Any
+    kept: tuple[int, ...]
+    lost: tuple[int, ...]
+    start: tuple[float, ...]
+
+    def accepted(self, lengths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Draw each position's acceptance, prompt after prompt, bool."""
+        n, k = len(lengths), len(self.kept)
+        chance = np.broadcast_to(np.asarray(self.accept_prob, float), (n, k))
+        kept, lost = np.array(self.kept), np.array(self.lost)
+        state = rng.choice(k, n, p=self.start)
+        starts = np.cumsum(lengths) - lengths
+        out = np.empty(int(lengths.sum()), bool)
+        for i in range(int(lengths.max(initial=0))):
+            inside = np.flatnonzero(i < lengths)
+            now = state[inside]
+            good = rng.random(len(inside)) < chance[inside, now]
+            out[starts[inside] + i] = good
+            state[inside] = np.where(good, kept[now], lost[now])
+        return out
+
+
+def _chain(law: _Law, n_sequences: int, n_output: int, max_draft: int, seed: int) -> Trace:
+    manifest = Manifest(
+        max_draft=max_draft,
+        max_new_tokens=n_output,
+        sampler=Sampler(),
+        seed=seed,
+        vocab_size=1000,
+        batch_size=max(1, n_sequences),
+        n_prompts=n_sequences,
+        complete=True,
+    )
+    return _trace(_Rows(manifest, 0.0, 0.0, law), ("synthetic",))
+
+
 def _trace(rows: _Rows, tasks: tuple[str, ...]) -> Trace:
     n = len(rows.lengths)
     sequences = {
@@ -78,15 +203,21 @@ def _trace(rows: _Rows, tasks: tuple[str, ...]) -> Trace:
     }
     lengths = {"positions": rows.n, "branches": lambda: int(rows.branch_lengths.sum())}
     source = Arrays(rows.manifest, sequences, columns, lengths)
-    source.fingerprint = json.dumps([asdict(rows.manifest), rows.alpha, rows.eos_prob, tasks])
+    facts = [asdict(rows.manifest), rows.alpha, rows.eos_prob, tasks]
+    if rows.law is not None:
+        facts.append([np.asarray(part).tolist() for part in rows.law])
+    source.fingerprint = json.dumps(facts)
     return Trace(rows.manifest, source)
 
 
 class _Rows:
     """The columns. Only what several of them need is kept."""
 
-    def __init__(self, manifest: Manifest, alpha: float, eos_prob: float) -> None:
+    def __init__(
+        self, manifest: Manifest, alpha: float, eos_prob: float, law: _Law | None = None
+    ) -> None:
         self.manifest = manifest
+        self.law = law
         self.alpha = alpha
         self.eos_prob = eos_prob
         self.greedy = manifest.sampler.greedy
@@ -128,6 +259,8 @@ class _Rows:
     @cached_property
     def accepted(self) -> np.ndarray:
         """Whether the draft token was accepted, bool, one for each position."""
+        if self.law is not None:
+            return self.law.accepted(self.lengths, self._rng("accepted"))
         uniform = self._rng("accepted").random(self.n, np.float32)
         return uniform < (np.float32(self.alpha) if self.greedy else self._accept_prob())
 

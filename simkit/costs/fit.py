@@ -16,8 +16,10 @@ from simkit.errors import CostError
 from traces import schema
 
 TRIM = 0.05  # of a cell's samples, on each side: stalls of the machine
-CELLS = 6  # into which contexts are cut
-_FEWEST = 4  # samples of a cell that counts, where others have more
+CELLS = 6  # into which contexts are cut, at most
+_PASSES = 400  # of a cell, before there is another one
+_FEWEST = 3  # samples of a cell that counts, where others have more
+_DEEPEST = 8  # draft passes of one step that are sampled: later ones are faster still, and rare
 _STALL = 10  # times the median: a longer decision is counted as that long
 
 
@@ -28,10 +30,14 @@ def samples(
 
     Contexts are cut into cells of equally many passes, which stand at their mean context. A cell's
     seconds are the mean of the central 90%: predictions are sums, and a median leaves out what is
-    skew. A draft pass that also reads the last token of a draft accepted whole counts as a pass, so
-    that the share of these is in the mean. Policies' and heads' seconds are sums over runs, divided
-    by decisions and calls: what `begin`, `limit` and `update` take, and a head's first reading of
-    the prompt, is in them. A step's overhead is what none of its parts explains.
+    skew. Policies' and heads' seconds are sums over runs, divided by decisions and calls: what
+    `limit` and `update` take, and a head's first reading of the prompt, is in them.
+
+    The first draft pass of a step is slower than the others: it meets caches that the target has
+    filled, and behind a draft that was accepted whole it reads one token more. Draft samples are
+    those of the second to the eighth pass; by how much the first is slower is a part of the step's
+    overhead, like all that no part of the step explains, and like `limit` and `update` of policies
+    that look at no token, to which no decision is charged. A step without a draft pays it too.
 
     Args:
         log: `traces.schema.LIVE`, batch size 1.
@@ -48,7 +54,8 @@ def samples(
     table = log.filter(pc.field("batch_size") == 1)
     mine = table if passes is None else table.filter(pc.field("run").isin(list(passes)))
     theirs = table if rules is None else table.filter(pc.field("run").isin(list(rules)))
-    rows = _passes(mine) + _overheads(mine) + _decisions(theirs)
+    drafts, surplus = _drafts(mine)
+    rows = drafts + _passes(mine) + _overheads(mine, surplus) + _decisions(theirs)
     if not rows:
         raise CostError("no passes of batch size 1 in the log of live runs")
     fixed = {
@@ -74,20 +81,34 @@ Sample = tuple[str, int, int, float]
 
 def _passes(table: pa.Table) -> list[Sample]:
     out: list[Sample] = []
-    for kind, component in (
-        ("draft", "draft"),
-        ("verify", "target"),
-        ("prefill", "draft"),
-        ("prefill", "target"),
-    ):
+    for kind, component in (("verify", "target"), ("prefill", "draft"), ("prefill", "target")):
         rows = table.filter((pc.field("kind") == kind) & (pc.field("component") == component))
-        if not rows.num_rows:
-            continue
-        tokens, context, seconds = _arrays(rows)
-        tokens = np.ones_like(tokens) if kind == "draft" else tokens
-        cell = _cells(context) if kind != "prefill" else np.zeros(len(context), int)
-        out += _means(component, tokens, context, seconds, cell)
+        if rows.num_rows:
+            tokens, context, seconds = _arrays(rows)
+            cell = _cells(context) if kind == "verify" else np.zeros(len(context), int)
+            out += _means(component, tokens, context, seconds, cell)
     return out
+
+
+def _drafts(table: pa.Table) -> tuple[list[Sample], float]:
+    """Draft passes behind the first of a step, and by how many seconds the first is slower."""
+    rows = table.filter(pc.field("kind") == "draft")
+    if not rows.num_rows:
+        return [], 0.0
+    _, context, seconds = _arrays(rows)
+    one, cell = np.ones(len(context), int), _cells(context)
+    depth = rows["depth"].to_numpy()
+    opening, later = depth == 1, (depth > 1) & (depth <= _DEEPEST)
+    if not later.any():
+        return _means("draft", one, context, seconds, cell), 0.0
+    surplus = [
+        (trimmed_mean(seconds[first]) - trimmed_mean(seconds[others]), np.count_nonzero(first))
+        for c in range(cell.max() + 1)
+        if (first := (cell == c) & opening).any() and (others := (cell == c) & later).any()
+    ]
+    values, counts = np.array(surplus).reshape(-1, 2).T
+    mean = float(np.average(values, weights=counts)) if counts.sum() else 0.0
+    return _means("draft", *(x[later] for x in (one, context, seconds, cell))), mean
 
 
 def _means(
@@ -99,7 +120,7 @@ def _means(
     )
     which = which.reshape(-1)
     fewest = min(_FEWEST, counts.max())
-    at = [round(float(context[cell == c].mean())) for c in range(cell.max() + 1)]
+    at = {c: max(round(float(context[cell == c].mean())), 0) for c in np.unique(cell)}
     return [
         (component, int(n), at[c], trimmed_mean(seconds[which == k]))
         for k, (c, n) in enumerate(keys.T)
@@ -109,27 +130,31 @@ def _means(
 
 def _cells(context: np.ndarray) -> np.ndarray:
     """A cell for each context, numbered from 0, with about as many passes each."""
-    edges = np.unique(np.quantile(context, np.linspace(0, 1, CELLS + 1)[1:-1]))
+    n = min(max(len(context) // _PASSES, 1), CELLS)
+    edges = np.unique(np.quantile(context, np.linspace(0, 1, n + 1)[1:-1]))
     return np.unique(np.searchsorted(edges, context, side="right"), return_inverse=True)[1]
 
 
-def _overheads(table: pa.Table) -> list[Sample]:
+def _overheads(table: pa.Table, surplus: float) -> list[Sample]:
     """Mean seconds of a step that no part explains: of the target alone, and of the others."""
     out = []
     policy = np.array(table["policy"].to_pylist(), object)
     kind = np.array(table["kind"].to_pylist(), object)
-    inside = table["step"].to_numpy() > 0
+    component = np.array(table["component"].to_pylist(), object)
+    decided = set(component[(kind == "policy") & (table["depth"].to_numpy() > 0)])
+    free = (kind == "policy") & ~np.isin(component, list(decided))
+    inside = (table["step"].to_numpy() > 0) & ~free
     signed = table["seconds"].to_numpy() * np.where(kind == "step", 1, -1)
     keys = np.stack([table[c].to_numpy() for c in ("run", "round", "sequence", "step")])
-    for name, chosen in (
-        ("overhead", policy != "baseline"),
-        ("overhead:baseline", policy == "baseline"),
+    for name, chosen, more in (
+        ("overhead", policy != "baseline", surplus),
+        ("overhead:baseline", policy == "baseline", 0.0),
     ):
         some = chosen & inside & (kind != "sequence")
         if some.any():
             _, which = np.unique(keys[:, some], axis=1, return_inverse=True)
             rest = np.bincount(which.reshape(-1), signed[some])
-            out.append((name, 0, 0, max(trimmed_mean(rest), 1e-9)))
+            out.append((name, 0, 0, max(trimmed_mean(rest) + more, 1e-9)))
     return out
 
 

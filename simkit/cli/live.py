@@ -1,0 +1,250 @@
+"""`simkit live`: real speculative decoding, timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from simkit.live.arms import Arm, Bench
+    from simkit.live.log import Log
+    from simkit.policies import Sequential
+
+
+def live(
+    target: Annotated[str, typer.Option(help="Target model: local folder or hub id.")],
+    draft: Annotated[str, typer.Option(help="Draft model: local folder or hub id.")],
+    prompts: Annotated[Path, typer.Option(help="JSON Lines: prompt, messages or prompt_tokens.")],
+    policy: Annotated[list[str], typer.Option(help="Spec; repeat it. The first one runs twice.")],
+    rounds: Annotated[int, typer.Option(help="How often every prompt is decoded.")] = 5,
+    head: Annotated[
+        list[str] | None, typer.Option(help="FILE.safetensors or NAME=FILE.safetensors; repeat it.")
+    ] = None,
+    n_prompts: Annotated[
+        int | None, typer.Option("--n-prompts", help="So many, spread over the file.")
+    ] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="Longest output, T_max.")] = 256,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="0 keeps all tokens.")] = 0,
+    top_p: Annotated[float, typer.Option(help="1 keeps all tokens.")] = 1.0,
+    draft_temperature: Annotated[
+        float | None, typer.Option(help="Of the draft alone; 0 proposes its likeliest token.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the keyed draws.")] = 0,
+    first_token: Annotated[
+        Literal["draft", "prefill"], typer.Option(help="Which pass emits the first token.")
+    ] = "draft",
+    batch_size: Annotated[int, typer.Option(help="Sequences that share each draft length.")] = 1,
+    stop: Annotated[
+        Literal["all", "any"], typer.Option(help="Of a batch: whose rules must stop.")
+    ] = "all",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    dtype: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
+    revision: Annotated[
+        str | None, typer.Option(help="Hub revision of the target, or TARGET,DRAFT.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Of torch on a CPU. Default: its own.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Log: FILE.parquet.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Put the log into this trace, as live.parquet.")
+    ] = None,
+) -> int:
+    """Decode prompts under several policies in turns, and log every pass."""
+    from simkit.live.decoder import Settings
+    from traces.sampler import Sampler
+
+    sampler = Sampler(temperature, top_k, top_p, draft_temperature)
+    settings = Settings(sampler, seed, max_new_tokens, (), first_token)
+    chosen, heads = prepare(policy, head, settings, (rounds, batch_size, max_new_tokens))
+    from simkit.live.arms import use_threads
+
+    destination = _destination(out, trace)
+    use_threads(threads)
+    bench = load_bench((target, draft, device, dtype, revision), settings, heads, stop)
+    jobs, arms = _jobs(bench, prompts, n_prompts, batch_size, chosen)
+    with opened(destination, bench, trace) as log:
+        with bar(rounds * len(jobs) * len(arms)) as tick:
+            from simkit.live.arms import run
+
+            found = run(bench, arms, jobs, rounds, log, tick)
+        return _report(log, found, arms, jobs)
+
+
+def prepare(
+    specs: list[str], heads: list[str] | None, settings: Any, numbers: tuple[int, ...]
+) -> tuple[list[Sequential], dict[str, Any]]:
+    """Policies and heads, checked before the models are loaded."""
+    from simkit import policies
+    from simkit.errors import LiveError
+
+    if min(numbers) < 1:
+        raise LiveError("rounds, batch size and max_new_tokens must be at least 1")
+    if not specs:
+        raise LiveError("there is no policy to run (--policy)")
+    try:
+        from simkit.heads.files import SCORE_NAMES, load
+        from simkit.live.timed import check
+    except ImportError as e:
+        raise LiveError(f"live runs need {e.name}: pip install 'draft-simkit[record]'") from e
+    found = {}
+    for given in heads or []:
+        name, _, file = given.rpartition("=")
+        loaded = load(file)
+        found[name or SCORE_NAMES[loaded.kind]] = loaded
+    chosen: dict[str, Sequential] = {}
+    for spec in specs:
+        policy = policies.parse(spec)
+        if not isinstance(policy, policies.Sequential):
+            raise LiveError(f"{policy} does not draft and verify in turn: it cannot be timed here")
+        check(policy, settings, found)
+        if type(policy).bind is not policies.Policy.bind and _is_fitted(policy):
+            raise LiveError(f"{policy} is fitted to a trace: it cannot run live by itself")
+        chosen[str(policy)] = policy
+    return list(chosen.values()), found
+
+
+def _is_fitted(policy: Sequential) -> bool:
+    """Whether the rule has no numbers of its own before it has seen a trace."""
+    from simkit.policies import PolicyError
+
+    try:
+        policy.limit(policy.begin(0), -1)
+    except PolicyError:
+        return True
+    return False
+
+
+def load_bench(names: tuple, settings: Any, heads: dict[str, Any], stop: str = "all") -> Bench:
+    """Load a pair; running out of memory is one line."""
+    from dataclasses import replace
+
+    from simkit.errors import LiveError
+    from simkit.live.arms import Bench, is_out_of_memory
+    from simkit.live.heads import BlockScorer
+    from traces.record.pair import load_pair, quiet
+
+    quiet()
+    try:
+        pair = load_pair(*names)
+        scorers = {name: BlockScorer(head, pair.target.device) for name, head in heads.items()}
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise LiveError("out of memory: the models do not fit") from None
+    settings = replace(settings, eos_token_ids=pair.eos_token_ids)
+    return Bench(pair, settings, scorers, stop)
+
+
+def _jobs(
+    bench: Bench, file: Path, n_prompts: int | None, size: int, policies: list[Sequential]
+) -> tuple[list[Any], list[Arm]]:
+    """The target alone, every policy, and the first one again; each on all prompts."""
+    from simkit.errors import LiveError
+    from simkit.live.arms import Arm, Job
+    from traces.record.prompts import read_prompts
+
+    pair = bench.pair
+    rows = read_prompts(file, pair.tokenizer, pair.vocab_size)
+    longest = max(len(row.tokens) for row in rows) + bench.settings.max_new_tokens
+    if longest > pair.context_len:
+        raise LiveError(f"{file}: needs {longest} positions, the pair has {pair.context_len}")
+    arms = [Arm(), *(Arm(policy) for policy in policies), Arm(policies[0], control=1)]
+    wanted = len(rows) if n_prompts is None else max(1, min(n_prompts, len(rows)))
+    numbers = [k * len(rows) // wanted for k in range(wanted)]
+    groups = [numbers[k : k + size] for k in range(0, wanted, size)]
+    every = tuple(range(len(arms)))
+    return [Job(tuple(rows[n].tokens for n in some), some[0], every) for some in groups], arms
+
+
+def _destination(out: Path | None, trace: Path | None) -> Path | None:
+    """Where the log goes, found out before anything is measured."""
+    from simkit.errors import LiveError
+    from traces.trace import load
+
+    if out and trace:
+        raise LiveError("give -o or --trace, not both")
+    if out and out.suffix != ".parquet":
+        raise LiveError(f"-o {out}: the log is a .parquet file")
+    if trace:
+        load(trace)
+        return trace.with_name(f"{trace.name}.live.parquet")  # until it is whole
+    return out
+
+
+@contextmanager
+def opened(file: Path | None, bench: Bench, trace: Path | None = None) -> Iterator[Log]:
+    """A log that is kept whatever happens, in the end as a part of a trace if there is one."""
+    from simkit.live.log import Log
+    from traces.record.header import device_name, library_versions
+    from traces.writer import add_file
+
+    pair = bench.pair
+    facts = {
+        "device": device_name(pair.target),
+        "dtype": str(pair.target.dtype).removeprefix("torch."),
+        "engine": "eager",
+        **library_versions(),
+    }
+    log = Log(file, facts)
+    try:
+        with log:
+            yield log
+    finally:
+        if trace and file and file.exists():
+            add_file(trace, "live.parquet", log.table().combine_chunks())
+            file.unlink()
+
+
+@contextmanager
+def bar(total: int) -> Iterator[Any]:
+    """A progress bar in a terminal; gives what moves it on by one."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(transient=True, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("decoding", total=total)
+        yield lambda: progress.advance(task)
+
+
+def _report(log: Log, found: dict, arms: list[Arm], jobs: list[Any]) -> int:
+    """Print speeds, and whether they can be believed; the exit status."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from simkit.live.summary import drifts, per_step, sequences
+
+    table = log.table()
+    seen = sequences(table)
+    view = Table("policy", "tokens/s", "speedup", "95% interval", "tokens/step", "policy+head ms")
+    for row, name in enumerate(seen.names):
+        speed = seen.tokens[0].sum() / seen.seconds[row].sum()
+        low, high = seen.interval(0, row)
+        parts = per_step(table, int(seen.runs[row]))
+        steps = f"{seen.tokens[row].sum() / seen.steps[row].sum():.3f}"
+        cells = [f"{speed:.1f}", f"{seen.speedup(row):.3f}", f"{low:.3f} – {high:.3f}", steps]
+        view.add_row(name, *cells, f"{(parts['policy'] + parts['head']) * 1e3:.3f}")
+    console = Console()
+    console.print(view)
+    differ = sum(
+        found[n, job.sequence].outputs != found[0, job.sequence].outputs
+        for job in jobs
+        for n in range(1, len(arms))
+    )
+    if differ:
+        console.print(f"{differ} of {len(jobs) * (len(arms) - 1)} outputs differ from the target's")
+    status = 0
+    for drift in drifts(seen):
+        console.print(f"control: {drift}", soft_wrap=True, highlight=False)
+        if not drift.agrees:
+            Console(stderr=True).print(
+                f"simkit: {drift.complaint}", soft_wrap=True, highlight=False
+            )
+            status = 1
+    return status

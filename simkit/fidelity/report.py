@@ -1,0 +1,107 @@
+"""The comparison as a data frame, as Markdown and as a picture."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from simkit.costs.fit import Residual
+from simkit.fidelity.comparison import MEDIAN_BAR, WORST_BAR, Comparison, Row
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.axes import Axes
+
+_HEAD = (
+    "policy",
+    "predicted",
+    "measured",
+    "error",
+    "tokens/step",
+    "policy + head, ms/step (predicted)",
+    "without them",
+    "",
+)
+
+
+def frame(comparison: Comparison) -> pl.DataFrame:
+    """One row a policy, the fields of `Row`."""
+    import polars as pl
+
+    return pl.DataFrame([asdict(row) for row in comparison.rows])
+
+
+def markdown(comparison: Comparison, residuals: list[Residual], facts: dict[str, str]) -> str:
+    """The table and what follows from it.
+
+    Args:
+        comparison: of predicted and measured speedups.
+        residuals: of the linear form.
+        facts: about the run, each with its value.
+    """
+    lines = [*(f"- {name}: {value}" for name, value in facts.items()), ""]
+    lines += ["| " + " | ".join(_HEAD) + " |", "|---|" + "---:|" * (len(_HEAD) - 2) + "---|"]
+    lines += ["| " + " | ".join(cells(row)) + " |" for row in comparison.rows]
+    lines += ["", *(f"- {line}" for line in verdict(comparison)), ""]
+    lines += ["| linear form | passes | median residual | worst |", "|---|---:|---:|---:|"]
+    lines += [f"| {r.what} | {r.cells} | {r.median:.1%} | {r.worst:.1%} |" for r in residuals]
+    return "\n".join(lines) + "\n"
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row of the table."""
+    return (
+        f"`{row.policy}`",
+        f"{row.predicted:.3f} [{row.predicted_lo:.3f}, {row.predicted_hi:.3f}]",
+        f"{row.measured:.3f} [{row.measured_lo:.3f}, {row.measured_hi:.3f}]",
+        f"{row.error:+.1%}",
+        f"{row.tokens_per_step:.3f}",
+        f"{row.policy_s * 1e3:.3f} ({row.predicted_policy_s * 1e3:.3f})",
+        f"{row.free:.3f}",
+        "loss: its own time eats its gain" if row.predicted < 1 <= row.free else "",
+    )
+
+
+def verdict(comparison: Comparison) -> list[str]:
+    """What the numbers say, a sentence a line."""
+    steps = sum(row.sequences for row in comparison.rows)
+    differing = sum(row.differing for row in comparison.rows)
+    bars = f"(bars: {MEDIAN_BAR:.0%} and {WORST_BAR:.0%})"
+    lines = [
+        f"error of the predicted speedup: median {comparison.median_error:.1%}, worst"
+        f" {comparison.worst_error:.1%} {bars}",
+        f"Kendall's tau {comparison.tau:.2f}; {len(comparison.pairs)} pairs differ by more than the"
+        f" noise, {len(comparison.misranked)} of them are ranked the wrong way round",
+        *(
+            f"wrong way round: {pair.faster} is {pair.measured:.3f} times as fast as {pair.slower},"
+            f" predicted {pair.predicted:.3f}"
+            for pair in comparison.misranked
+        ),
+        f"live steps are the replayed ones in {steps - differing} of {steps} sequences",
+        *(f"control: {drift}" for drift in comparison.drifts),
+    ]
+    return lines + [drift.complaint for drift in comparison.drifts if not drift.agrees]
+
+
+def picture(comparison: Comparison, ax: Axes | None = None) -> Axes:
+    """Predicted against measured speedup with both intervals; the diagonal is a perfect replay."""
+    import matplotlib.pyplot as plt
+
+    if ax is None:
+        ax = plt.subplots(figsize=(6, 6), layout="constrained")[1]
+    table = frame(comparison)
+    data: dict[str, Any] = {name: table[name].to_numpy() for name in table.columns}
+    bars = {}
+    for axis, name in (("xerr", "measured"), ("yerr", "predicted")):
+        ends = data[name] - data[f"{name}_lo"], data[f"{name}_hi"] - data[name]
+        bars[axis] = [end.clip(0) for end in ends]
+    ax.errorbar(data["measured"], data["predicted"], **bars, fmt="o", capsize=2, lw=1)
+    for row in comparison.rows:
+        ax.annotate(
+            row.policy, (row.measured, row.predicted), xytext=(5, -9), textcoords="offset points"
+        )
+    ends = [min(ax.get_xlim()[0], ax.get_ylim()[0]), max(ax.get_xlim()[1], ax.get_ylim()[1])]
+    ax.plot(ends, ends, color="0.6", lw=1, zorder=0)
+    ax.set(xlabel="measured speedup", ylabel="predicted speedup", xlim=ends, ylim=ends)
+    ax.set_aspect("equal")
+    return ax

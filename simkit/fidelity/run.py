@@ -1,0 +1,171 @@
+"""The live side: calibration on some of a trace's prompts, the policies to test on others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from simkit.errors import LiveError, PolicyError
+from simkit.fidelity.ladder import Ladder
+from simkit.live.arms import Arm, Bench, Job, run
+from simkit.live.batch import Outputs
+from simkit.live.log import Log
+from simkit.live.timed import check
+from simkit.policies import Fixed, Policy, Sequential, Setting
+from simkit.simulator.given import FIRST
+from simkit.simulator.layout import PathLayout
+from traces.record.pair import weights_hash
+from traces.trace import Trace
+
+POLICIES = (
+    "fixed(1)",
+    "fixed(3)",
+    "fixed(5)",
+    "fixed(9)",
+    "svip(h=0.4)",
+    "svip(h=0.8)",
+    "heuristic",
+    "confidence",
+    "pacer",
+)
+"""Tested by default; none of them fits the cost."""
+
+_RULES = 3  # calibration prompts on which the tested rules' own time is taken
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Arms, by number, and who decodes which prompt.
+
+    Arm 0 is the target alone. Arms 1 to n are the policies to test, n + 1 the first of them again;
+    the rest are drafts of fixed lengths whose passes the cost is fitted to.
+
+    Attributes:
+        policies: to test.
+        held_out: indices of the prompts on which they are tested.
+        calibration: indices of the prompts on which the cost is fitted.
+        rounds: how often every prompt is decoded.
+    """
+
+    policies: tuple[Sequential, ...]
+    held_out: tuple[int, ...]
+    calibration: tuple[int, ...]
+    rounds: int
+
+    @property
+    def arms(self) -> list[Arm]:
+        """All arms; those whose passes are fitted stand last."""
+        fitted = [Arm(Fixed(2)), Arm(Fixed(4)), Arm(Fixed(7)), Arm(Ladder())]
+        tested = [Arm(policy) for policy in self.policies]
+        return [Arm(), *tested, Arm(self.policies[0], control=1), *fitted]
+
+    @property
+    def tested(self) -> tuple[int, ...]:
+        """The arms of held-out prompts."""
+        return tuple(range(len(self.policies) + 2))
+
+    @property
+    def rules(self) -> tuple[int, ...]:
+        """The arms that are tested, without the control."""
+        return tuple(range(1, len(self.policies) + 1))
+
+    @property
+    def passes(self) -> tuple[int, ...]:
+        """The arms whose passes the cost is fitted to."""
+        return (0, *range(len(self.policies) + 2, len(self.arms)))
+
+
+class Runs(NamedTuple):
+    """What the live side gave.
+
+    Attributes:
+        plan: of it.
+        found: what came out, by (arm, sequence).
+    """
+
+    plan: Plan
+    found: dict[tuple[int, int], Outputs]
+
+
+def split(n_sequences: int, held_out: int, calibration: int) -> tuple[tuple[int, ...], ...]:
+    """Held-out and calibration prompts, both spread evenly over a trace; they share none.
+
+    Raises:
+        LiveError: the trace has fewer prompts.
+    """
+    total = held_out + calibration
+    if min(held_out, calibration) < 1:
+        raise LiveError("at least one prompt must be held out, and one must calibrate")
+    if total > n_sequences:
+        raise LiveError(f"{total} prompts are wanted, the trace has {n_sequences}")
+    chosen = [k * n_sequences // total for k in range(total)]
+    fitted = {chosen[(2 * k + 1) * total // (2 * calibration)] for k in range(calibration)}
+    return tuple(i for i in chosen if i not in fitted), tuple(sorted(fitted))
+
+
+def check_policies(policies: Sequence[Policy], trace: Trace, bench: Bench) -> list[Sequential]:
+    """The policies, if they can be tested.
+
+    Raises:
+        PolicyError: one cannot run live, or is fitted to a trace.
+        LiveError: there is none, or two are equal.
+    """
+    if not policies:
+        raise LiveError("there is no policy to test")
+    chosen = []
+    for policy in dict.fromkeys(policies):
+        if not isinstance(policy, Sequential):
+            raise PolicyError(f"{policy} does not draft and verify in turn: it is not tested here")
+        check(policy, bench.settings, bench.heads)
+        if type(policy).bind is not Policy.bind:
+            setting = Setting(PathLayout(trace), None, FIRST[bench.settings.first_token])
+            if policy.bind(setting) is not policy:
+                raise PolicyError(f"{policy} is fitted to a whole trace: it is not tested here")
+        chosen.append(policy)
+    return chosen
+
+
+def check_pair(trace: Trace, bench: Bench) -> None:
+    """Refuse a pair that is not the trace's.
+
+    Raises:
+        LiveError: a model has other weights.
+    """
+    for name in ("target", "draft"):
+        info, here = getattr(trace.manifest, name), weights_hash(getattr(bench.pair, name))
+        same_dtype = info and info.dtype == str(getattr(bench.pair, name).dtype).split(".")[1]
+        if info is not None and same_dtype and info.weights_sha256 != here:
+            raise LiveError(
+                f"the trace was recorded with another {name} model (weights"
+                f" {info.weights_sha256[:8]}) than this one ({here[:8]})"
+            )
+
+
+def measure(
+    trace: Trace, bench: Bench, plan: Plan, log: Log, on_sequence: Callable[[], None]
+) -> Runs:
+    """Run everything, calibration and test prompts in turns.
+
+    Raises:
+        LiveError: memory ran out; the log has what came before.
+    """
+    jobs = jobs_of(trace, plan)
+    return Runs(plan, run(bench, plan.arms, jobs, plan.rounds, log, on_sequence))
+
+
+def jobs_of(trace: Trace, plan: Plan) -> list[Job]:
+    """Every prompt with its arms, ascending, so that calibration and test prompts alternate."""
+    prompts = trace.sequences["prompt_tokens"].to_pylist()
+    numbers = trace.sequences["sequence"].to_pylist()
+    spread = np.linspace(0, len(plan.calibration) - 1, min(_RULES, len(plan.calibration)))
+    ruled = {plan.calibration[int(k)] for k in spread}
+    jobs = []
+    for index in sorted((*plan.held_out, *plan.calibration)):
+        arms = plan.tested
+        if index in plan.calibration:
+            arms = plan.passes + (plan.rules if index in ruled else ())
+        jobs.append(Job((prompts[index],), numbers[index], arms))
+    return jobs

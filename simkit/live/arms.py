@@ -1,0 +1,185 @@
+"""Run several policies side by side on the same prompts, in turns, and log what takes how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import torch
+
+from simkit.errors import LiveError
+from simkit.live.batch import BatchDecoder, Outputs
+from simkit.live.decoder import Settings
+from simkit.live.heads import BlockScorer
+from simkit.live.log import BASELINE, Log, Row
+from simkit.live.timed import Timed, TimedDecoder
+from simkit.policies import Sequential
+from traces.record.latency import no_collection
+from traces.record.pair import Pair
+
+_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What is run: a policy, or the target alone.
+
+    Attributes:
+        policy: None decodes with the target alone.
+        control: the arm that this one repeats; its number.
+    """
+
+    policy: Sequential | None = None
+    control: int | None = None
+
+    @property
+    def name(self) -> str:
+        """As the log has it."""
+        return BASELINE if self.policy is None else str(self.policy)
+
+
+class Job(NamedTuple):
+    """A prompt (or a batch of them) and the arms that decode it.
+
+    Attributes:
+        prompts: tokens of each.
+        sequence: number of the first one, which keys its draws and stands in the log.
+        arms: their numbers.
+        index: of the sequence, for policies that were fitted to a trace; None: its number.
+    """
+
+    prompts: tuple[list[int], ...]
+    sequence: int
+    arms: tuple[int, ...]
+    index: int | None = None
+
+
+class Runs(Protocol):
+    """A decoder of one arm."""
+
+    def run(self, job: Job) -> tuple[Outputs, list[Row]]:
+        """Decode a job's prompts."""
+        ...
+
+
+@dataclass
+class _One:
+    decoder: TimedDecoder
+
+    def run(self, job: Job) -> tuple[Outputs, list[Row]]:
+        timed: Timed = self.decoder.decode(job.prompts[0], job.sequence, job.index)
+        return Outputs([timed.steps], [timed.output]), timed.rows
+
+
+@dataclass
+class _Several:
+    decoder: BatchDecoder
+
+    def run(self, job: Job) -> tuple[Outputs, list[Row]]:
+        return self.decoder.decode([*job.prompts], job.sequence)
+
+
+@dataclass
+class Bench:
+    """A pair and how to decode with it.
+
+    Attributes:
+        pair: the models.
+        settings: how to decode.
+        heads: learned heads by name.
+        stop: of a batch: draft until "all" or "any" of its sequences' rules stop.
+    """
+
+    pair: Pair
+    settings: Settings
+    heads: Mapping[str, BlockScorer] = field(default_factory=dict)
+    stop: str = "all"
+
+    def decoder(self, arm: Arm, batched: bool) -> Runs:
+        """A decoder with a state of its own."""
+        pair = self.pair
+        given = pair.target, pair.draft, arm.policy, self.settings, pair.vocab_size
+        if batched:
+            return _Several(BatchDecoder(*given, stop=self.stop))
+        return _One(TimedDecoder(*given, self.heads))
+
+
+def run(
+    bench: Bench,
+    arms: Sequence[Arm],
+    jobs: Sequence[Job],
+    rounds: int,
+    log: Log,
+    on_sequence: Callable[[], None] = lambda: None,
+) -> dict[tuple[int, int], Outputs]:
+    """Decode every job by each of its arms in every round.
+
+    One job after another, all of its arms; the order of the arms moves on by one from job to job
+    and from round to round. Every arm decodes one prompt first that is not logged. State that
+    lasts a whole run begins anew with a round. Python's garbage collector runs between jobs only.
+
+    Args:
+        bench: the pair.
+        arms: by number.
+        jobs: in ascending order of sequences.
+        rounds: how often.
+        log: is told everything.
+        on_sequence: called after every sequence.
+
+    Returns:
+        What came out, by (arm, sequence), in the first round.
+
+    Raises:
+        LiveError: a number is out of range; or memory ran out: the log has what came before.
+    """
+    if rounds < 1:
+        raise LiveError(f"rounds must be at least 1, not {rounds}")
+    found: dict[tuple[int, int], Outputs] = {}
+    batched = any(len(job.prompts) > 1 for job in jobs)
+    for number in sorted({number for job in jobs for number in job.arms}):
+        _guarded(bench.decoder(arms[number], batched), jobs[0], arms[number], log)
+    for round_ in range(rounds):
+        decoders = [bench.decoder(arm, batched) for arm in arms]
+        for k, job in enumerate(jobs):
+            first = (round_ + k) % len(job.arms)
+            with no_collection():
+                for number in job.arms[first:] + job.arms[:first]:
+                    outputs, rows = _guarded(decoders[number], job, arms[number], log)
+                    log.add(number, round_, arms[number].name, job.sequence, rows)
+                    found.setdefault((number, job.sequence), outputs)
+                    on_sequence()
+    return found
+
+
+def _guarded(decoder: Runs, job: Job, arm: Arm, log: Log) -> tuple[Outputs, list[Row]]:
+    """Decode a job; running out of memory becomes one line."""
+    try:
+        return decoder.run(job)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        kept = f"; {log.file} has what was measured" if log.file else ""
+        raise LiveError(
+            f"out of memory: {arm.name} on sequence {job.sequence},"
+            f" {max(map(len, job.prompts))} tokens of prompt{kept}"
+        ) from None
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a device or the host had no memory left; a CPU's allocator says so in words."""
+    known = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    return known or any(part in str(error).lower() for part in _NO_MEMORY)
+
+
+def use_threads(threads: int | None) -> None:
+    """Let torch use so many threads on a CPU; None leaves its own number.
+
+    Raises:
+        LiveError: fewer than one.
+    """
+    if threads is None:
+        return
+    if threads < 1:
+        raise LiveError(f"threads must be at least 1, not {threads}")
+    torch.set_num_threads(threads)

@@ -1,0 +1,90 @@
+"""Ask a head while decoding as an engine would: no row of the text is encoded twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from simkit.errors import HeadError
+from simkit.heads.files import Head, check_width, load
+from simkit.heads.pacer import PacerHead
+
+
+class BlockScorer:
+    """Scores a draft's newest tokens; `simkit.heads.live.Scorer` is its judge.
+
+    PACER's head keeps the normed states and the projections (keys and values among them) of all
+    rows of the text. Rounding is the judge's: states to float16 before, scores after; the last bit
+    may differ, since rows are projected in other batches.
+
+    Args:
+        head: or its file.
+        device: where it runs.
+
+    Attributes:
+        by_start: whether it scores whole blocks (PACER), else rows by themselves.
+
+    Raises:
+        HeadError: its file is wrong, or it has a lag.
+    """
+
+    def __init__(self, head: Head | str | Path, device: str | torch.device = "cpu") -> None:
+        self.head = head if isinstance(head, Head) else load(head)
+        if self.head.options.get("lag"):
+            raise HeadError("a head with a lag knows of a token only after the next: not live")
+        self.by_start = self.head.by_start
+        self.module = self.head.network(device)
+        weight = next(self.module.parameters())
+        self.device, self.dtype = weight.device, weight.dtype
+        self.cut(0)
+
+    def cut(self, length: int) -> None:
+        """Forget all rows from `length` on: other tokens will stand there."""
+        self.length = min(length, getattr(self, "length", 0))
+
+    def score(self, states: Tensor, n_prefix: int, count: int) -> list[float]:
+        """Predicted acceptance of the newest tokens.
+
+        Args:
+            states: (n, H), see `Scorer.score`; rows that were seen before, and not cut, are not
+                looked at again.
+            n_prefix: how many of them stand before the draft.
+            count: how many tokens at the end to score.
+
+        Raises:
+            HeadError: another width.
+        """
+        with torch.inference_mode():
+            if isinstance(self.module, PacerHead):
+                logits = self._of_block(self.module, states, n_prefix)[-count:]
+            else:
+                check_width(self.head, states.shape[-1], "this pair")
+                logits = self.module(states[-count:].half().to(self.device, self.dtype))
+            return logits.sigmoid().float().half().tolist()
+
+    def _of_block(self, module: PacerHead, states: Tensor, n_prefix: int) -> Tensor:
+        """Logits of the draft's tokens, (n - n_prefix,)."""
+        n = len(states)
+        if self.length < n:
+            check_width(self.head, states.shape[-1], "this pair")
+            new = states[self.length :].half().to(self.device, self.dtype)
+            self._keep(module.encode(new), n)
+        index = torch.arange(n_prefix, n, device=self.device)[None]
+        prefix = torch.tensor([n_prefix], device=self.device)
+        normed, projected = (kept[:n] for kept in self._kept)
+        return module.score(normed, projected, index, prefix)[0]
+
+    def _keep(self, new: tuple[Tensor, Tensor], n: int) -> None:
+        """Put encoded rows behind the first `length`, in buffers that double when they are full."""
+        if self.length == 0 or len(self._kept[0]) < n:
+            room = max(2 * n, 256)
+            grown = tuple(rows.new_empty(room, *rows.shape[1:]) for rows in new)
+            if self.length:
+                for to, of in zip(grown, self._kept, strict=True):
+                    to[: self.length] = of[: self.length]
+            self._kept = grown
+        for to, of in zip(self._kept, new, strict=True):
+            to[self.length : n] = of
+        self.length = n

@@ -1,0 +1,187 @@
+"""The log of live runs: what took how long, kept in Parquet as the runs go on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from simkit.errors import LiveError
+from simkit.live.clock import Clock, Mark
+from traces import files, schema
+
+BASELINE = "baseline"  # the name of autoregressive decoding by the target alone
+
+
+class Row(NamedTuple):
+    """One span of time; the fields are columns of `traces.schema.LIVE`."""
+
+    step: int
+    start: int
+    accepted: int
+    kind: str
+    component: str
+    depth: int
+    tokens_in: int
+    context_len: int
+    batch_size: int
+    seconds: float
+
+
+class Spans:
+    """What a sequence's time went to, as marks; they become rows when the sequence is done.
+
+    Args:
+        clock: that gives the marks.
+        batch_size: sequences in each pass.
+    """
+
+    def __init__(self, clock: Clock, batch_size: int = 1) -> None:
+        self.clock, self.batch_size = clock, batch_size
+        self._open: list[tuple] = []
+        self._closed: list[tuple] = []
+
+    def add(
+        self,
+        kind: str,
+        component: str,
+        begin: Mark,
+        end: Mark,
+        tokens_in: int = 0,
+        context_len: int = 0,
+        depth: int = 0,
+    ) -> None:
+        """A span of the step at hand."""
+        self._open.append((kind, component, depth, tokens_in, context_len, begin, end))
+
+    def close(
+        self, number: int, begin: Mark, start: int, drafted: int, accepted: int, emitted: int
+    ) -> None:
+        """The step at hand is over; it began at a mark."""
+        whole = ("step", "", drafted, emitted, 0, begin, self.clock.mark())
+        size = self.batch_size
+        self._closed += [(number, start, accepted, size, span) for span in (*self._open, whole)]
+        self._open.clear()
+
+    def rows(self) -> list[Row]:
+        """All spans with their seconds, and one of the sequence: the sum of its steps.
+
+        What is of kind "left out" is in no row: it is taken off its step.
+        """
+        self.clock.settle()
+        rows: list[Row] = []
+        left_out = total = 0.0
+        accepted = emitted = 0
+        for number, start, a, size, (
+            kind,
+            what,
+            depth,
+            tokens,
+            context,
+            begin,
+            end,
+        ) in self._closed:
+            seconds = self.clock.between(begin, end)
+            if kind == "left out":
+                left_out += seconds
+                continue
+            if kind == "step":
+                seconds, left_out = seconds - left_out, 0.0
+                total, accepted, emitted = total + seconds, accepted + a, emitted + tokens
+            place = (number, start, a)
+            rows.append(Row(*place, kind, what, depth, tokens, context, size, seconds))
+        last = rows[-1].step if rows else 0
+        size = self.batch_size
+        rows.append(Row(last, 1, accepted, "sequence", "", 0, emitted, 0, size, total))
+        self._closed.clear()
+        return rows
+
+
+class Log:
+    """Collects rows and keeps them safe: parts are written whole beside the file to come.
+
+    A run that is killed leaves the folder `FILE.parts`, each part of which is a Parquet file; one
+    that ends, by whatever error, leaves the file.
+
+    Args:
+        file: to write; None keeps all in memory.
+        facts: about the run, kept in the file's metadata.
+        every: rows of a part.
+
+    Raises:
+        LiveError: the folder of the file does not exist.
+    """
+
+    def __init__(
+        self, file: Path | None = None, facts: dict[str, str] | None = None, every: int = 20_000
+    ) -> None:
+        if file is not None and not file.parent.is_dir():
+            raise LiveError(f"{file}: no such folder: {file.parent}")
+        self.file, self.every = file, every
+        self._schema = schema.LIVE.with_metadata(facts or {})
+        self._tables: list[pa.Table] = []
+        self._waiting: list[pa.Table] = []
+        self._parts = None if file is None else file.with_name(file.name + ".parts")
+        if self._parts is not None:
+            shutil.rmtree(self._parts, ignore_errors=True)
+
+    def add(self, run: int, round_: int, policy: str, sequence: int, rows: Sequence[Row]) -> None:
+        """Append one sequence."""
+        columns: dict[str, Any] = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
+        for name, value in (("run", run), ("round", round_), ("sequence", sequence)):
+            columns[name] = np.full(len(rows), value, np.int32)
+        columns["policy"] = [policy] * len(rows)
+        arrays = [pa.array(columns[field.name], field.type) for field in self._schema]
+        self._waiting.append(pa.Table.from_arrays(arrays, schema=self._schema))
+        if sum(len(table) for table in self._waiting) >= self.every:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is waiting as a part."""
+        if not self._waiting:
+            return
+        table = pa.concat_tables(self._waiting)
+        if self._parts is not None:
+            name = f"{len(self._tables):05d}.parquet"
+            files.write_atomic(self._parts / name, files.encode(table)[0])
+        self._tables.append(table)
+        self._waiting.clear()
+
+    def table(self) -> pa.Table:
+        """All rows so far, `traces.schema.LIVE`."""
+        return pa.concat_tables([self._schema.empty_table(), *self._tables, *self._waiting])
+
+    def close(self) -> None:
+        """Write the file, if there is anything to write."""
+        if self.file is None or self._parts is None:
+            return
+        table = self.table().combine_chunks()
+        if table.num_rows:
+            files.write_atomic(self.file, files.encode(table)[0])
+        shutil.rmtree(self._parts, ignore_errors=True)
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def read(file: str | Path) -> pa.Table:
+    """The log in a file.
+
+    Raises:
+        LiveError: it cannot be read, or is no log of live runs.
+    """
+    try:
+        table = pq.read_table(file)
+        types = {field.name: field.type for field in schema.LIVE}
+        files.check_columns(table.schema, types, Path(file))
+    except (OSError, pa.ArrowException) as error:
+        raise LiveError(f"{file}: {' '.join(str(error).split())[:160]}") from None
+    return table

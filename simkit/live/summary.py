@@ -1,0 +1,153 @@
+"""What a log of live runs says: speeds, speedups with their intervals, drift. Arrays in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from simkit.errors import LiveError
+from simkit.live.log import BASELINE
+from simkit.simulator.interval import ratio_interval
+
+TOLERANCE = 0.01  # by how much the interval of two equal arms may miss 1
+SCATTER = 0.03  # by how much their ratio may, however wide the interval is
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """What each arm took for each prompt.
+
+    Attributes:
+        runs: (A,) numbers of the arms.
+        names: (A,) what they ran.
+        sequences: (P,) numbers of the prompts.
+        seconds: (A, P), the median over rounds of a whole sequence's wall time; where outputs
+            differ in length (a token may hang on the last bits), scaled to the baseline's length.
+        tokens: (A, P), mean tokens that came out.
+        steps: (A, P), mean steps.
+    """
+
+    runs: np.ndarray
+    names: list[str]
+    sequences: np.ndarray
+    seconds: np.ndarray
+    tokens: np.ndarray
+    steps: np.ndarray
+
+    def row(self, run: int) -> int:
+        """The row of an arm."""
+        return int(np.searchsorted(self.runs, run))
+
+    @property
+    def baseline(self) -> np.ndarray:
+        """Seconds (P,) of the target alone."""
+        return self.seconds[self.names.index(BASELINE)]
+
+    def speedup(self, row: int) -> float:
+        """Of an arm over the target alone, a ratio of summed times."""
+        return float(self.baseline.sum() / self.seconds[row].sum())
+
+    def interval(self, top: int, bottom: int, seed: int = 0) -> tuple[float, float]:
+        """The bootstrap interval over prompts of how much faster `bottom` is than `top`."""
+        return ratio_interval(self.seconds[top], self.seconds[bottom], CONFIDENCE, seed)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Two arms that ran the same thing.
+
+    Attributes:
+        name: what they ran.
+        ratio: of their times.
+        lo: lower end of its interval.
+        hi: upper end.
+    """
+
+    name: str
+    ratio: float
+    lo: float
+    hi: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the interval misses 1 by no more than `TOLERANCE`, the ratio by `SCATTER`."""
+        within = self.lo <= 1 + TOLERANCE and self.hi >= 1 - TOLERANCE
+        return bool(within) and abs(self.ratio - 1) <= SCATTER
+
+    @property
+    def complaint(self) -> str:
+        """What to say where they do not agree."""
+        return (
+            f"not conclusive: equal arms differ (their ratio may be {SCATTER:.0%} from 1, its"
+            f" interval {TOLERANCE:.0%}); run it again, and nothing else beside it"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name} twice: ratio of times {self.ratio:.4f} [{self.lo:.4f}, {self.hi:.4f}]"
+
+
+def sequences(
+    log: pa.Table, runs: Sequence[int] | None = None, prompts: np.ndarray | None = None
+) -> Sequences:
+    """Times of the whole sequences that every arm has decoded in some round.
+
+    Args:
+        log: `traces.schema.LIVE`.
+        runs: arms to look at; None: all.
+        prompts: numbers of the sequences to look at; None: all.
+
+    Raises:
+        LiveError: there is none, or the target alone is not among the arms.
+    """
+    table = log.filter(pc.field("kind") == "sequence")
+    if runs is not None:
+        table = table.filter(pc.field("run").isin(list(runs)))
+    run, sequence = table["run"].to_numpy(), table["sequence"].to_numpy()
+    arms = np.unique(run)
+    prompts = np.unique(sequence) if prompts is None else np.unique(prompts)
+    for arm in arms:
+        prompts = np.intersect1d(prompts, sequence[run == arm])
+    policy = np.array(table["policy"].to_pylist(), object)
+    names = [str(policy[run == arm][0]) for arm in arms]
+    if not len(prompts) or BASELINE not in names:
+        raise LiveError("nothing to compare: no prompt was decoded by all arms and the target")
+    columns = {name: table[name].to_numpy() for name in ("seconds", "tokens_in", "step")}
+    found = {name: np.empty((len(arms), len(prompts))) for name in columns}
+    for name, values in columns.items():
+        middle = np.median if name == "seconds" else np.mean
+        for a, arm in enumerate(arms):
+            for p, prompt in enumerate(prompts):
+                found[name][a, p] = middle(values[(run == arm) & (sequence == prompt)])
+    tokens = found["tokens_in"]
+    scale = tokens[names.index(BASELINE)] / tokens
+    return Sequences(arms, names, prompts, found["seconds"] * scale, tokens, found["step"])
+
+
+def drifts(found: Sequences) -> list[Drift]:
+    """Each arm that was run again, against the first of its kind."""
+    out = []
+    for row, name in enumerate(found.names):
+        first = found.names.index(name)
+        if row > first:
+            ratio = float(found.seconds[row].sum() / found.seconds[first].sum())
+            out.append(Drift(name, ratio, *found.interval(row, first)))
+    return out
+
+
+def per_step(log: pa.Table, run: int, prompts: np.ndarray | None = None) -> dict[str, float]:
+    """Mean seconds a step of an arm, by kind, of policy, head, and all that no part explains."""
+    mine = log.filter(pc.field("run") == run)
+    if prompts is not None:
+        mine = mine.filter(pc.field("sequence").isin(pa.array(prompts, pa.int32())))
+    kind, seconds = np.array(mine["kind"].to_pylist(), object), mine["seconds"].to_numpy()
+    steps = np.count_nonzero((kind == "step") & (mine["step"].to_numpy() > 0))
+    sums = {k: float(seconds[kind == k].sum()) for k in np.unique(kind)}
+    parts = sum(value for k, value in sums.items() if k not in ("step", "sequence"))
+    sums = {k: sums.get(k, 0.0) for k in ("draft", "verify", "policy", "head")}
+    sums["overhead"] = float(seconds[kind == "step"].sum()) - parts
+    return {k: value / max(steps, 1) for k, value in sums.items()}

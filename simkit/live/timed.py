@@ -1,0 +1,332 @@
+"""Speculative decoding as an engine would do it, with the time of everything that it does.
+
+`simkit.live.decoder` is its judge: both give the same steps and tokens. This one computes only what
+the policy reads, asks a head once a block, draws keyed numbers only where something is sampled, and
+marks the time where one part ends and the next begins, so that the parts of a step leave out
+nothing but the loop around them.
+
+The prompt is read by itself, before the first step (by the draft: before its first pass), as costs
+assume: all of it if its pass emits the first token, else all but its last token. When sampling with
+keyed draws, a token that was not drafted takes one more pass of the draft, so that the output is
+the recording's; that pass is no part of speculative decoding and its time is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from simkit.live.clock import clock_of
+from simkit.live.decoder import Settings, Step
+from simkit.live.heads import BlockScorer
+from simkit.live.log import Row, Spans
+from simkit.live.model import Reader
+from simkit.policies import NumericPolicy, Outcome, PolicyError, Sequential
+from simkit.policies.base import never
+from traces.record import draws
+from traces.record.statistics import (
+    Rows,
+    draft_rows,
+    draft_statistics,
+    draft_token,
+    outcome,
+    target_rows,
+)
+from traces.schema import DRAFT_STATISTICS
+
+_NO_KEY = torch.empty(0)
+
+
+class Timed(NamedTuple):
+    """One sequence.
+
+    Attributes:
+        steps: none of autoregressive decoding.
+        output: its tokens.
+        rows: what took how long.
+    """
+
+    steps: list[Step]
+    output: list[int]
+    rows: list[Row]
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole sequence."""
+        return self.rows[-1].seconds
+
+
+class TimedDecoder:
+    """A pair of models and a policy; `decode` takes sequences in ascending order.
+
+    Args:
+        target: a Hugging Face causal LM in eval mode.
+        draft: likewise, over the same vocabulary.
+        policy: asked after every drafted token; None decodes with the target alone.
+        settings: how to decode.
+        vocab_size: ids that both models have.
+        heads: learned heads by name, those that the policy reads.
+
+    Raises:
+        PolicyError: see `check`.
+    """
+
+    def __init__(
+        self,
+        target: nn.Module,
+        draft: nn.Module,
+        policy: Sequential | None,
+        settings: Settings,
+        vocab_size: int,
+        heads: Mapping[str, BlockScorer] | None = None,
+    ) -> None:
+        self.policy, self.settings = policy, settings
+        self.columns = check(policy, settings, heads or {}) if policy else ()
+        self.statistics = [name for name in self.columns if not name.startswith("score:")]
+        scores = {name: name.removeprefix("score:") for name in self.columns}
+        self.heads = {c: (heads or {})[h] for c, h in scores.items() if c != h}
+        self.in_blocks = any(head.by_start for head in self.heads.values())
+        self.looks = not (isinstance(policy, NumericPolicy) and policy.slots.trips is never)
+        self.target = Reader(target, vocab_size)
+        self.draft = Reader(draft, vocab_size, keep_states=bool(self.heads))
+        self.clock = clock_of(self.target.device)
+        self.state = policy.begin(0) if policy else ()
+
+    def decode(self, prompt: list[int], sequence: int, index: int | None = None) -> Timed:
+        """Decode one prompt.
+
+        Args:
+            prompt: its tokens.
+            sequence: the number that keys its draws.
+            index: of the sequence for a policy that was fitted to a trace; None: the same number.
+        """
+        if self.policy and self.policy.carried == "sequence":
+            self.state = self.policy.begin(sequence if index is None else index)
+        self.spans = Spans(self.clock)
+        begun = self.clock.mark()
+        self._open(prompt, sequence)
+        emitted = [self._prefill()] if self.settings.first_token == "prefill" else []
+        if not emitted and len(prompt) > 1:
+            self._read_prompt(self.target, "target", prompt[:-1])
+        self._append(emitted)
+        self.spans.close(0, begun, 1, 0, 0, len(emitted))
+        steps: list[Step] = []
+        while not self.ended:
+            self._step(steps) if self.policy else self._plain_step()
+        return Timed(steps, self.tokens[self.n_prompt :], self.spans.rows())
+
+    @property
+    def position(self) -> int:
+        """1-based position of the next token in the output."""
+        return len(self.tokens) - self.n_prompt + 1
+
+    def _open(self, prompt: list[int], sequence: int) -> None:
+        self.target.forget()
+        self.draft.forget()
+        for head in self.heads.values():
+            head.cut(0)
+        self.tokens, self.n_prompt = list(prompt), len(prompt)
+        self.ended, self.number = False, 0
+        self.key = _NO_KEY
+        if not self.settings.sampler.greedy:
+            number = torch.tensor([sequence], device=self.target.device)
+            self.key = draws.first_key(self.settings.seed, number)
+
+    def _read_prompt(self, reader: Reader, component: str, tokens: list[int]) -> Tensor:
+        begun = self.clock.mark()
+        logits = reader.read(tokens, 1)
+        self.spans.add("prefill", component, begun, self.clock.mark(), len(tokens))
+        return logits
+
+    def _prefill(self) -> int:
+        """The prompt's pass of the target, which emits a token."""
+        logits = self._read_prompt(self.target, "target", self.tokens)
+        return self._own_token(target_rows(logits, self.settings.sampler), self.tokens, self.key)
+
+    def _plain_step(self) -> None:
+        """One token of autoregressive decoding."""
+        self.number += 1
+        start, context = self.position, self.target.length
+        begun = self.clock.mark()
+        p = target_rows(self.target.read(self.tokens[context:], 1), self.settings.sampler)
+        token = int(p.best) if p.temperature == 0 else -1
+        self.spans.add("verify", "target", begun, self.clock.mark(), 1, context)
+        self._append([self._own_token(p, self.tokens, self.key) if token < 0 else token])
+        self.spans.close(self.number, begun, start, 0, 0, 1)
+
+    def _step(self, steps: list[Step]) -> None:
+        """Draft, verify, append what comes out, and tell the policy."""
+        assert self.policy is not None
+        self.number += 1
+        begun, start = self.clock.mark(), self.position
+        tokens, q, keys = self._draft(begun)
+        drafted = len(tokens)
+        gamma = self.policy.proposed(self.state, drafted)
+        accepted, emitted, p = self._verify(tokens[:gamma], q[:gamma], keys[:gamma])
+        ended = bool(accepted) and tokens[accepted - 1] in self.settings.eos_token_ids
+        if not emitted and not ended:
+            text, key = self.tokens + tokens[:gamma], self._after(tokens[:gamma])
+            emitted = [self._own_token(p, text, key)]
+        emitted = tokens[:accepted] + emitted[: 1 - ended]
+        self._append(emitted)
+        self._cut()
+        told = self.clock.mark()
+        self.state = self.policy.update(self.state, Outcome(drafted, gamma, accepted, ended))
+        self.spans.add("policy", f"policy:{self.policy.name}", told, self.clock.mark())
+        self.spans.close(self.number, begun, start, drafted, accepted, len(emitted))
+        steps.append(Step(start, gamma, drafted, accepted))
+
+    def _draft(self, begun: object) -> tuple[list[int], list[Rows], list[Tensor]]:
+        """Draft as far as the policy, the budget or an EOS allows; tokens, their q and keys."""
+        assert self.policy is not None
+        room = self.settings.max_new_tokens - self.position
+        room = min(room, self.policy.limit(self.state, -1))
+        asked = self.clock.mark()
+        self.spans.add("policy", f"policy:{self.policy.name}", begun, asked)
+        if room > 0 and not self.draft.length and len(self.tokens) > 1:
+            self._read_prompt(self.draft, "draft", self.tokens[:-1])
+        tokens: list[int] = []
+        rows: list[Rows] = []
+        keys: list[Tensor] = []
+        key, waiting = self.key, []
+        before = self.clock.mark()
+        while len(tokens) < room:
+            text, context = self.tokens + tokens, self.draft.length
+            q = self._q(text)
+            drawn = draft_token(q, key)
+            tokens.append(int(drawn))
+            rows.append(q)
+            keys.append(key)
+            after = self.clock.mark()
+            depth, width = len(tokens), len(text) - context
+            self.spans.add("draft", "draft", before, after, width, context, depth)
+            waiting.append((depth, q, drawn))
+            stop = self._asks(waiting, after)
+            if stop or tokens[-1] in self.settings.eos_token_ids:
+                break
+            before = self.clock.mark()
+            if len(key):
+                key = draws.next_key(key, drawn)
+        return tokens, rows, keys
+
+    def _q(self, tokens: list[int]) -> Rows:
+        logits = self.draft.read(tokens[self.draft.length :], 1)
+        return draft_rows(logits.to(self.target.device), self.settings.sampler)
+
+    def _asks(self, waiting: list[tuple[int, Rows, Tensor]], begun: object) -> bool:
+        """Ask the policy about the tokens that wait for it; True if it stops.
+
+        A head that scores blocks is asked, and with it the policy, when the policy's next decision
+        is due; until then its rule only adds up.
+        """
+        assert self.policy is not None
+        depth = waiting[-1][0]
+        if not self.looks:
+            return False
+        if self.in_blocks and self.policy.calls(depth) == self.policy.calls(depth - 1):
+            return False
+        n_text, count, scores = len(self.tokens) - 1, len(waiting), {}
+        for column, head in self.heads.items():
+            scores[column] = head.score(self.draft.states[: n_text + depth], n_text, count)
+            begun, since = self.clock.mark(), begun
+            name = column.replace("score", "head", 1)
+            self.spans.add("head", name, since, begun, count, n_text, depth)
+        stop = False
+        for k, (depth, q, drawn) in enumerate(waiting):
+            values = draft_statistics(q, drawn, self.statistics) if self.statistics else {}
+            row = tuple(
+                scores[name][k] if name in scores else float(values[name]) for name in self.columns
+            )
+            stop, self.state = self.policy.trips(self.state, depth, row)
+        self.spans.add(
+            "policy", f"policy:{self.policy.name}", begun, self.clock.mark(), depth=depth
+        )
+        waiting.clear()
+        return stop
+
+    def _verify(
+        self, tokens: list[int], q: Sequence[Rows], keys: Sequence[Tensor]
+    ) -> tuple[int, list[int], Rows]:
+        """Run the target over a draft.
+
+        Returns:
+            How many tokens are accepted; the target's own token behind those, unless it still has
+            to be drawn; p at the position behind the draft.
+        """
+        begun, context, sampler = self.clock.mark(), self.target.length, self.settings.sampler
+        read = self.tokens[context:] + tokens
+        logits = self.target.read(read, len(tokens) + 1)
+        p = target_rows(logits, sampler)
+        emitted: list[int] = []
+        accepted = 0
+        if sampler.greedy:
+            best = p.best.tolist()
+            while accepted < len(tokens) and tokens[accepted] == best[accepted]:
+                accepted += 1
+            emitted = [best[accepted]]
+        elif tokens:
+            proposed = torch.tensor(tokens, device=logits.device)
+            both = draft_rows(torch.cat([one.logits for one in q]), sampler)
+            drawn = outcome(target_rows(logits[:-1], sampler), both, proposed, torch.cat([*keys]))
+            accepted = int(drawn.accepted.long().cumprod(0).sum())
+            if accepted < len(tokens):
+                emitted = [int(drawn.target_token[accepted])]
+        self.spans.add("verify", "target", begun, self.clock.mark(), len(read), context)
+        return accepted, emitted, target_rows(logits[-1:], sampler)
+
+    def _own_token(self, p: Rows, text: list[int], key: Tensor) -> int:
+        """The output's token behind a text, which was not drafted; p holds one row."""
+        if p.temperature == 0:
+            return int(p.best)
+        if self.policy and self.policy.max_draft and not self.draft.length and len(text) > 1:
+            self._read_prompt(self.draft, "draft", text[:-1])
+        begun, before = self.clock.mark(), self.draft.length
+        self.draft.cut(len(text) - 1)
+        q = self._q(text)
+        token = int(outcome(p, q, draft_token(q, key), key).target_token)
+        self.draft.cut(before)
+        self.spans.add("left out", "draft", begun, self.clock.mark())
+        return token
+
+    def _after(self, tokens: list[int]) -> Tensor:
+        """The key of the position behind some more tokens."""
+        key = self.key
+        if len(key):
+            for token in tokens:
+                key = draws.next_key(key, torch.tensor([token], device=key.device))
+        return key
+
+    def _append(self, tokens: list[int]) -> None:
+        self.key = self._after(tokens)
+        self.tokens += tokens
+        eos = bool(tokens) and tokens[-1] in self.settings.eos_token_ids
+        self.ended = eos or self.position > self.settings.max_new_tokens
+
+    def _cut(self) -> None:
+        """Take back what was read of rejected tokens; the last token was read by neither model."""
+        for reader in (self.target, self.draft):
+            reader.cut(len(self.tokens) - 1)
+        for head in self.heads.values():
+            head.cut(len(self.tokens) - 1)
+
+
+def check(policy: Sequential, settings: Settings, heads: Mapping[str, object]) -> tuple[str, ...]:
+    """The columns that a policy reads, if it can run live.
+
+    Raises:
+        PolicyError: it needs the future, does not hold under the sampler, reads a head that is not
+            given, or what is not known while drafting.
+    """
+    if policy.needs_future:
+        raise PolicyError(f"{policy} needs the future: it cannot run live")
+    columns = policy.columns(settings.sampler)
+    for column in columns:
+        head = column.removeprefix("score:")
+        if head != column and head not in heads:
+            raise PolicyError(f"{policy} reads the head {head}, which is not given (--head)")
+        if head == column and column not in DRAFT_STATISTICS:
+            raise PolicyError(f"{policy} reads {column}, which is not known while drafting")
+    return columns

@@ -1,0 +1,103 @@
+"""A batch decodes what its sequences decode alone; they share the length of each draft."""
+
+import pytest
+import torch
+from models import EOS, tiny_pair, tiny_prompts
+
+from simkit import policies
+from simkit.errors import LiveError
+from simkit.live import Settings
+from simkit.live.batch import BatchDecoder, BatchReader
+from simkit.live.model import Reader
+from simkit.live.timed import TimedDecoder
+from traces import Sampler
+
+EOS_IDS = (EOS, 1, 2)
+SPECS = ("fixed(3)", "svip(h=1.2)", "heuristic(initial=4)", "llamacpp(p_min=0.3)")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def decoders(policy, family="llama-gqa", stop="all", first_token="draft"):
+    pair = tiny_pair(family, noise=0.06)
+    settings = Settings(max_new_tokens=16, eos_token_ids=EOS_IDS, first_token=first_token)
+    given = pair.target, pair.draft, policy, settings, pair.vocab_size
+    return TimedDecoder(*given), BatchDecoder(*given, stop=stop)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_batch_of_one_takes_the_same_steps(spec):
+    alone, batch = decoders(policies.parse(spec))
+    for number, prompt in enumerate(tiny_prompts(4, seed=3)):
+        expected = alone.decode(prompt.tokens, number)
+        (steps, outputs), rows = batch.decode([prompt.tokens], number)
+        assert (steps, outputs) == ([expected.steps], [expected.output])
+        kinds = [
+            (r.kind, r.step, r.depth, r.tokens_in) for r in rows if r.kind in ("step", "verify")
+        ]
+        same = [r for r in expected.rows if r.kind in ("step", "verify")]
+        assert kinds == [(r.kind, r.step, r.depth, r.tokens_in) for r in same]
+
+
+@pytest.mark.parametrize("stop", ["all", "any"])
+@pytest.mark.parametrize("spec", [*SPECS, None])
+@pytest.mark.parametrize("first_token", ["draft", "prefill"])
+def test_outputs_are_those_of_each_sequence_alone(spec, stop, first_token):
+    policy = policies.parse(spec) if spec else None
+    alone, batch = decoders(policy, stop=stop, first_token=first_token)
+    prompts = [prompt.tokens for prompt in tiny_prompts(5, seed=4)]
+    (steps, outputs), rows = batch.decode(prompts, 0)
+    assert outputs == [alone.decode(prompt, n).output for n, prompt in enumerate(prompts)]
+    assert sum(row.tokens_in for row in rows if row.kind == "step") == sum(map(len, outputs))
+    assert rows[0].batch_size == 5 and {row.batch_size for row in rows} <= set(range(6))
+    if spec == "fixed(3)":
+        assert {step.drafted for one in steps for step in one} <= {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gpt-neox"])
+def test_other_families(family):
+    alone, batch = decoders(policies.parse("fixed(3)"), family)
+    prompts = [prompt.tokens for prompt in tiny_prompts(3, seed=5)]
+    expected = [alone.decode(prompt, n).output for n, prompt in enumerate(prompts)]
+    assert batch.decode(prompts, 0)[0].outputs == expected
+
+
+def test_any_stops_no_later_than_all():
+    prompts = [prompt.tokens for prompt in tiny_prompts(5, seed=4)]
+    lengths = {"all": [], "any": []}
+    for stop, found in lengths.items():
+        for h in (1.2, 1.6, 2.0):
+            _, batch = decoders(policies.parse(f"svip(h={h})"), stop=stop)
+            (steps, _), _ = batch.decode(prompts, 0)
+            found.append(steps[0][0].drafted)
+    pairs = list(zip(lengths["any"], lengths["all"], strict=True))
+    assert all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+
+def test_what_is_kept_of_each_text_is_read_on_from():
+    pair = tiny_pair()
+    several, texts = BatchReader(pair.target, 61), [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
+    several.forget(3)
+    several.read(texts, 1)
+    several.keep([2, 2, 1], rows=[0, 2])
+    got = several.read([[20, 21], [22, 23]], 2)
+    for row, text in enumerate([[5, 6, 20, 21], [11, 22, 23]]):
+        expected = Reader(pair.target, 61).read(text, 2)
+        assert torch.allclose(got[row], expected, atol=1e-12)
+
+
+def test_what_a_batch_cannot_do_is_refused():
+    pair = tiny_pair()
+    given = pair.target, pair.draft
+    with pytest.raises(LiveError, match="greedily"):
+        BatchDecoder(*given, None, Settings(Sampler(1.0)), 61)
+    with pytest.raises(LiveError, match="all or any"):
+        BatchDecoder(*given, None, Settings(), 61, stop="most")
+    with pytest.raises(policies.PolicyError, match="a batch has not"):
+        BatchDecoder(*given, policies.parse("pacer"), Settings(), 61)

@@ -1,0 +1,260 @@
+"""`simkit live` and `simkit fidelity` on tiny models: the whole way, and every refusal."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from simkit.cli import main
+from simkit.live import timed
+from simkit.live.log import Log, read
+from simkit.live.summary import Drift
+from traces import schema
+from traces.trace import load
+from traces.validate import validate
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def model(noise=0.0):
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=40,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+        bos_token_id=None,
+        eos_token_id=0,
+    )
+    made = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for weight in made.parameters():
+            weight += noise * weight.std() * torch.randn_like(weight) if weight.ndim > 1 else 0
+    return made
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("live")
+    words = WordLevel({"<unk>": 0, **{f"w{i}": i for i in range(1, 40)}}, unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), unk_token="<unk>")
+    for name, noise in (("target", 0.0), ("draft", 0.1), ("other", 0.2)):
+        model(noise).save_pretrained(root / name)
+        tokenizer.save_pretrained(root / name)
+    rows = [{"prompt_tokens": [k + 1, 7, (3 * k) % 39 + 1, 5]} for k in range(12)]
+    (root / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    simkit(
+        ["record", *pair(root), "--prompts", root / "prompts.jsonl", "--out", root / "trace"]
+        + ["--max-new-tokens", 24, "--max-draft", 24]
+    )
+    return root
+
+
+def pair(root, draft="draft"):
+    return ["--target", root / "target", "--draft", root / draft, "--device", "cpu"]
+
+
+def simkit(arguments):
+    """Exit status of the command."""
+    with pytest.raises(SystemExit) as end:
+        main([str(a) for a in arguments])
+    return end.value.code
+
+
+def live(folder, *more):
+    base = ["live", *pair(folder), "--prompts", folder / "prompts.jsonl", "--rounds", 2]
+    return [*base, "--max-new-tokens", 16, "--n-prompts", 3, *more]
+
+
+@pytest.fixture
+def agreeing(monkeypatch):
+    """Passes of tiny models on a shared machine scatter: no two arms would ever agree."""
+    monkeypatch.setattr(Drift, "agrees", property(lambda drift: True))
+
+
+def test_live(folder, agreeing, tmp_path, capsys):
+    out = tmp_path / "live.parquet"
+    options = ["--policy", "fixed(3)", "--policy", "svip(h=1)", "-o", out]
+    assert simkit(live(folder, *options)) == 0
+    text = capsys.readouterr().out
+    assert "baseline" in text and "svip(h=1)" in text and "fixed(3) twice" in text
+    table = read(out)
+    assert table.schema.equals(schema.LIVE)
+    assert table.schema.metadata[b"dtype"] == b"float32"
+    frame = pl.from_arrow(table)
+    whole = frame.filter(pl.col("kind") == "sequence")
+    assert whole.height == 4 * 3 * 2  # arms, prompts, rounds
+    assert whole["policy"].unique().sort().to_list() == ["baseline", "fixed(3)", "svip(h=1)"]
+    same = whole.group_by("sequence").agg(pl.col("tokens_in").n_unique())["tokens_in"]
+    assert set(same) == {1}
+    order = whole["run"].to_list()
+    assert order[:8] == [0, 1, 2, 3, 1, 2, 3, 0] and order[12:16] == [1, 2, 3, 0]
+    assert not list(tmp_path.glob("*.parts"))
+
+
+def test_live_sampled_and_in_batches(folder, agreeing, capsys):
+    assert simkit(live(folder, "--policy", "fixed(2)", "--temperature", 1)) == 0
+    options = ["--policy", "svip(h=1)", "--batch-size", 2, "--stop", "any"]
+    assert simkit(live(folder, *options)) == 0
+    assert "outputs differ" not in capsys.readouterr().out
+
+
+def test_a_log_goes_into_a_trace(folder, agreeing, tmp_path):
+    shutil.copytree(folder / "trace", tmp_path / "trace")
+    options = ["--policy", "fixed(2)", "--trace", tmp_path / "trace"]
+    assert simkit(live(folder, *options)) == 0
+    assert load(tmp_path / "trace").extra("live.parquet").num_rows
+    assert validate(tmp_path / "trace") == []
+    assert os.listdir(tmp_path) == ["trace"]
+
+
+def test_equal_arms_that_disagree_are_no_conclusion(folder, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(Drift, "agrees", property(lambda drift: False))
+    out = tmp_path / "live.parquet"
+    assert simkit(live(folder, "--policy", "fixed(3)", "-o", out)) == 1
+    err = capsys.readouterr().err
+    assert "not conclusive: equal arms differ" in err
+    assert read(out).num_rows
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--policy", "pacer"], "the head pacer, which is not given"),
+        (["--policy", "oracle"], "oracle() needs the future: it cannot run live"),
+        (["--policy", "nonsense"], "nonsense"),
+        (["--policy", "pearl(window=3)"], "does not draft and verify in turn"),
+        (["--policy", "acceptance_head(h=cost)"], "the head acceptance_head"),
+        (["--policy", "fixed(2)", "--head", "no.safetensors"], "no such file"),
+        (["--policy", "fixed(2)", "--rounds", "0"], "at least 1"),
+        (["--policy", "fixed(2)", "--threads", "0"], "threads must be at least 1"),
+        (["--policy", "fixed(2)", "-o", "nowhere/live.parquet"], "no such folder: nowhere"),
+        (["--policy", "fixed(2)", "-o", "live.csv"], "the log is a .parquet file"),
+        (["--policy", "fixed(2)", "--trace", "nowhere"], "nowhere"),
+        (["--policy", "fixed(2)", "--max-new-tokens", "999"], "needs 1003 positions"),
+        (["--policy", "fixed(2)", "--temperature", "1", "--batch-size", "2"], "greedily"),
+        (["--policy", "fixed(2)", "--draft", "./nowhere"], "nowhere"),
+    ],
+)
+def test_live_refuses_in_one_line(folder, options, words, capsys):
+    assert simkit(live(folder, *options)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1
+    assert captured.err.startswith("simkit: ") and words in captured.err
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (MemoryError(), 2, "out of memory: svip(h=1) on sequence"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried"), 2, "out of memory: svip(h=1)"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you"), 2, "what was measured"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_what_was_measured_survives(folder, error, status, words, monkeypatch, tmp_path, capsys):
+    whole, done = timed.TimedDecoder.decode, []
+
+    def decode(self, *given):
+        done.append(str(self.policy))
+        if done.count("svip(h=1)") == 3:  # the first one warms up
+            raise error
+        return whole(self, *given)
+
+    monkeypatch.setattr(timed.TimedDecoder, "decode", decode)
+    out = tmp_path / "live.parquet"
+    options = ["--policy", "fixed(3)", "--policy", "svip(h=1)", "-o", out]
+    assert simkit(live(folder, *options)) == status
+    captured = capsys.readouterr()
+    assert words in captured.err and captured.err.count("\n") <= 1
+    frame = pl.from_arrow(read(out)).filter(pl.col("kind") == "sequence")
+    assert frame.height >= 4
+
+
+def test_a_killed_run_leaves_whole_parts(tmp_path):
+    """Every part is a Parquet file that can be read, though the log was never closed."""
+    script = (
+        "import os, signal, sys; from pathlib import Path; from simkit.live.log import Log, Row\n"
+        "log = Log(Path(sys.argv[1]), every=10)\n"
+        "row = Row(1, 1, 0, 'verify', 'target', 0, 1, 9, 1, 0.5)\n"
+        "for n in range(25): log.add(0, 0, 'x', n, [row])\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    out = tmp_path / "live.parquet"
+    subprocess.run([sys.executable, "-c", script, str(out)], check=False)
+    parts = sorted((tmp_path / "live.parquet.parts").glob("*.parquet"))
+    assert [len(pq.read_table(part)) for part in parts] == [10, 10]
+    with Log(out):  # another run
+        assert not parts[0].exists()
+    assert not out.exists()
+
+
+def fidelity(folder, out, *more):
+    base = ["fidelity", folder / "trace", *pair(folder), "--prompts", 4, "--calibration", 3]
+    return [*base, "--rounds", 2, "-o", out, *more]
+
+
+def test_fidelity(folder, agreeing, tmp_path, capsys):
+    options = ["--policy", "fixed(1)", "--policy", "svip(h=1)", "--policy", "heuristic(initial=3)"]
+    assert simkit(fidelity(folder, tmp_path / "out", *options)) == 0
+    text = capsys.readouterr().out
+    assert "live steps are the replayed ones in 12 of 12 sequences" in text
+    names = {file.name for file in (tmp_path / "out").iterdir()}
+    assert names == {f"fidelity.{x}" for x in ("md", "png", "parquet")} | {
+        "cost.parquet",
+        "live.parquet",
+    }
+    frame = pl.read_parquet(tmp_path / "out/fidelity.parquet")
+    assert frame["policy"].to_list() == options[1::2]
+    assert frame["differing"].sum() == 0 and frame["sequences"].to_list() == [4, 4, 4]
+    assert "| `svip(h=1)` |" in (tmp_path / "out/fidelity.md").read_text()
+    cost = pq.read_table(tmp_path / "out/cost.parquet")
+    assert {"policy:svip", "overhead", "overhead:baseline"} <= set(cost["component"].to_pylist())
+    replay = ["replay", folder / "trace", "--policy", "fixed(1)", "--format", "json"]
+    assert simkit([*replay, "--cost", tmp_path / "out/cost.parquet"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["speedup"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "the head pacer, which is not given"),  # of the default policies
+        (["--policy", "oracle"], "needs the future"),
+        (["--policy", "fixed(2)", "--prompts", "10"], "13 prompts are wanted, the trace has 12"),
+        (["--policy", "fixed(2)", "--draft", "OTHER"], "recorded with another draft model"),
+        (["--policy", "fixed(2)", "--dtype", "int8"], "unknown dtype"),
+    ],
+)
+def test_fidelity_refuses_in_one_line(folder, options, words, tmp_path, capsys):
+    options = [folder / "other" if option == "OTHER" else option for option in options]
+    assert simkit(fidelity(folder, tmp_path / "out", *options)) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1 and words in captured.err
+
+
+def test_the_live_side_needs_no_polars():
+    script = (
+        "import sys; sys.modules['polars'] = None\n"
+        "import simkit.live.arms, simkit.live.summary, simkit.live.log, simkit.live.batch\n"
+        "import simkit.costs.fit, simkit.cli.live"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
