@@ -85,6 +85,8 @@ def replay(
         traces.load(trace), policy, cost, by=by.value, first_token=first_token.value
     )
     _print(result, format)
+    for note in result.notes:
+        typer.echo(f"note: {note}", err=True)
 
 
 def _print(result: Result, format: Format) -> None:

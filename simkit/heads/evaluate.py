@@ -14,6 +14,7 @@ from simkit.heads.pacer import PacerHead
 from simkit.heads.scoring import score_drafts, score_rows
 from simkit.heads.states import States
 from simkit.heads.training import Split
+from simkit.reliability import reliability
 from simkit.simulator.layout import PathLayout
 
 HEAD = "head"
@@ -69,7 +70,7 @@ def evaluate(head: Head, layout: PathLayout, states: States, parts: Split) -> di
         "tokens": len(test.accepted),
         "accepted": float(test.accepted.mean()),
         "signals": signals,
-        "reliability": metrics.reliability(test.accepted, test.score),
+        "reliability": reliability(test.accepted, test.score),
     }
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
-N_BINS = 15
+from simkit.reliability import expected_error
+
 _LEAST = 1e-4  # probabilities stay this far from 0 and 1, so that no log loss is infinite
 
 
@@ -18,7 +19,7 @@ def quality(accepted: np.ndarray, probability: np.ndarray) -> dict[str, float | 
     return {
         "auc": auc(accepted, probability),
         "log_loss": float(log_loss(accepted, clipped, labels=[False, True])),
-        "ece": _ece(accepted, probability),
+        "ece": expected_error(accepted, probability),
     }
 
 
@@ -39,30 +40,3 @@ def fit(signal: np.ndarray, accepted: np.ndarray) -> Callable[[np.ndarray], np.n
     model = IsotonicRegression(out_of_bounds="clip", increasing=rises)
     model.fit(signal, accepted.astype(np.float64))
     return lambda values: model.predict(values.astype(np.float64))
-
-
-def reliability(accepted: np.ndarray, probability: np.ndarray) -> list[dict[str, float]]:
-    """The reliability curve: bins of equal width that are not empty.
-
-    Returns:
-        for each bin the mean prediction, the share accepted, and the number of tokens.
-    """
-    which = np.minimum((probability * N_BINS).astype(int), N_BINS - 1)
-    count = np.bincount(which, minlength=N_BINS)
-    predicted = np.bincount(which, probability.astype(np.float64), N_BINS)
-    found = np.bincount(which, accepted, N_BINS)
-    return [
-        {
-            "predicted": predicted[b] / count[b],
-            "accepted": found[b] / count[b],
-            "tokens": int(count[b]),
-        }
-        for b in np.flatnonzero(count)
-    ]
-
-
-def _ece(accepted: np.ndarray, probability: np.ndarray) -> float:
-    """Mean over tokens of |predicted - accepted| of their bin."""
-    bins = reliability(accepted, probability)
-    gaps = [abs(b["predicted"] - b["accepted"]) * b["tokens"] for b in bins]
-    return float(sum(gaps) / max(1, len(accepted)))

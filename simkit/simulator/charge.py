@@ -138,6 +138,10 @@ class Charge:
         head_s = self.times.head(policy.head) if policy.head else 0.0
         return _positive("policy", self.times.policy(policy.name) + head_s)
 
+    def calls_for_nothing(self, policy: Policy) -> bool:
+        """Whether the policy calls a head for whose calls the cost has no time."""
+        return policy.head is not None and self.times.head(policy.head) == 0
+
     @property
     def _overhead_s(self) -> float:
         return _positive("overhead", self.times.overhead())

@@ -74,6 +74,16 @@ class Result:
         """The fields as a data frame, one row for each policy and group."""
         return _frame(self.columns)
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the numbers should know, one line each."""
+        heads = dict.fromkeys(
+            str(run.policy.head)
+            for run in self.runs
+            if run.charge and run.charge.calls_for_nothing(run.policy)
+        )
+        return [f"the cost has no time for calls of the head {head}: it is free" for head in heads]
+
     def records(self) -> list[dict[str, Any]]:
         """The rows as plain dictionaries, None where a value is missing."""
         lists = [
