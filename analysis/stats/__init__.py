@@ -1,0 +1,39 @@
+"""Statistics of traces and replays: arrays in, values out.
+
+One topic a module: `entropy` (bounds), `correlation`, `binned` (curves), `drafts` and `depth`
+(acceptance by depth), `iid`, `optimal` (draft lengths), `acceptance_length`, `calibration`,
+`compare` (policies), and `clusters`, the bootstrap over prompts that all of them use. Nothing here
+plots, and nothing returns NaN: what is not defined is None, with a note that says why.
+"""
+
+from analysis.stats import (
+    acceptance_length,
+    binned,
+    calibration,
+    clusters,
+    compare,
+    correlation,
+    depth,
+    drafts,
+    entropy,
+    iid,
+    optimal,
+)
+from analysis.stats.checks import StatsError
+from analysis.stats.clusters import Estimate
+
+__all__ = [
+    "Estimate",
+    "StatsError",
+    "acceptance_length",
+    "binned",
+    "calibration",
+    "clusters",
+    "compare",
+    "correlation",
+    "depth",
+    "drafts",
+    "entropy",
+    "iid",
+    "optimal",
+]

@@ -1,0 +1,243 @@
+"""Estimates with bootstrap intervals over prompts.
+
+Tokens of one prompt are alike, so prompts are what is resampled. Nearly every statistic here is a
+function of sums over rows; each prompt's sums are taken once, block by block, and a resample is a
+weighted sum of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr, ndtri, stdtrit
+
+from analysis.stats.checks import StatsError
+
+CONFIDENCE = 0.95
+RESAMPLES = 2000
+FEWEST = 12  # prompts from which on an interval covers what it says, see docs/statistics.md
+ROWS = 2**19  # rows worked on at a time
+_COUNTS = 2**22  # weights of prompts held at a time
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A statistic and its interval over prompts; never NaN.
+
+    Attributes:
+        value: None where it is not defined.
+        lo: lower end; None where there is no interval.
+        hi: upper end.
+        n_prompts: prompts that have rows.
+        note: why something is missing or weak; empty if all is well.
+    """
+
+    value: float | None
+    lo: float | None
+    hi: float | None
+    n_prompts: int
+    note: str = ""
+
+
+Statistic = Callable[[np.ndarray], np.ndarray]
+
+
+def bootstrap(
+    sums: np.ndarray,
+    statistic: Statistic,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    bearing: np.ndarray | None = None,
+) -> tuple[Estimate, ...]:
+    """Statistics of prompts' sums, each with its interval over prompts.
+
+    The interval is bias-corrected and accelerated (Efron 1987), at the level that would give a
+    mean the width of its t interval (Hesterberg 2015, section 5.3, "expanded percentile"):
+    resampling n prompts understates their spread by sqrt((n - 1) / n).
+
+    Args:
+        sums: (S, m), of each prompt; prompts without rows, all of them 0, are left out.
+        statistic: from (..., m) sums to (..., k) values, NaN where they are not defined.
+        confidence: of the intervals, in (0, 1).
+        seed: of the resampling.
+        resamples: how many.
+        bearing: (k,) how many prompts bear on each value; None stands for all of them.
+
+    Returns:
+        k estimates. There is no interval over a single prompt; nor where some resample leaves the
+        statistic undefined, because too few prompts bear on it; nor where leaving a prompt out
+        changes nothing, as if all tokens were accepted: that shows no spread to resample.
+
+    Raises:
+        StatsError: confidence is not in (0, 1).
+    """
+    if not 0 < confidence < 1:
+        raise StatsError(f"confidence must be in (0, 1): {confidence}")
+    sums = sums[sums.any(1)]
+    n = len(sums)
+    with np.errstate(all="ignore"):
+        total = sums.sum(0)
+        found = statistic(total)
+        prompts = np.full(len(found), n) if bearing is None else np.minimum(bearing, n)
+        if n < 2:
+            return tuple(_lone(value, n) for value in found)
+        without = statistic(total - sums)
+        drawn = np.concatenate([statistic(part) for part in resampled(sums, seed, resamples)])
+    return tuple(
+        _interval(found[i], drawn[:, i], without[:, i], int(prompts[i]), confidence)
+        for i in range(len(found))
+    )
+
+
+def resampled(sums: np.ndarray, seed: int, resamples: int) -> Iterator[np.ndarray]:
+    """Sums of as many prompts drawn with replacement, some rows of (resamples, m) at a time."""
+    rng = np.random.default_rng(seed)
+    n = len(sums)
+    step = max(1, _COUNTS // n)
+    for low in range(0, resamples, step):
+        size = min(step, resamples - low)
+        drawn = rng.integers(0, n, (size, n))
+        drawn += n * np.arange(size)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n)
+        yield counts.astype(np.float64) @ sums
+
+
+def ratio(
+    top: np.ndarray, bottom: np.ndarray, confidence: float = CONFIDENCE, seed: int = 0
+) -> Estimate:
+    """sum(top) / sum(bottom) over prompts.
+
+    Args:
+        top: (S,), of each prompt.
+        bottom: (S,), >= 0.
+        confidence: see `bootstrap`.
+        seed: see `bootstrap`.
+    """
+    both = np.stack([top, bottom], 1).astype(np.float64)
+    return bootstrap(both, lambda s: s[..., :1] / s[..., 1:], confidence, seed)[0]
+
+
+def blocks(offsets: np.ndarray, rows: int = ROWS) -> Iterator[tuple[slice, slice]]:
+    """Whole prompts in turn, about so many rows at a time.
+
+    Yields:
+        the prompts, and their rows.
+    """
+    low, n = 0, len(offsets) - 1
+    while low < n:
+        high = int(np.searchsorted(offsets, offsets[low] + rows, side="right")) - 1
+        high = min(n, max(low + 1, high))
+        yield slice(low, high), slice(int(offsets[low]), int(offsets[high]))
+        low = high
+
+
+def by_prompt(
+    offsets: np.ndarray,
+    columns: Callable[[slice], Sequence[np.ndarray] | np.ndarray],
+    rows_at_once: int = ROWS,
+) -> np.ndarray:
+    """Sums of columns over each prompt's rows, (S, m) float64.
+
+    Args:
+        offsets: (S + 1,), where prompts' rows start and end.
+        columns: the m columns of a block of rows; only one block is held at a time.
+        rows_at_once: about how long a block is.
+    """
+    parts = []
+    for prompts, rows in blocks(offsets, rows_at_once):
+        starts = offsets[prompts] - rows.start
+        some = offsets[prompts.start + 1 : prompts.stop + 1] - rows.start > starts
+        found = columns(rows)
+        part = np.zeros((len(starts), len(found)))
+        if some.any():
+            for i, column in enumerate(found):
+                part[some, i] = np.add.reduceat(column, starts[some], dtype=np.float64)
+        parts.append(part)
+    return np.concatenate(parts) if parts else np.zeros((0, len(columns(slice(0, 0)))))
+
+
+def in_bins(
+    offsets: np.ndarray,
+    n_bins: int,
+    columns: Callable[[slice], tuple[np.ndarray, Sequence[np.ndarray]]],
+) -> np.ndarray:
+    """Sums of columns over each prompt's rows of each bin, (m + 1, S, n_bins) float64.
+
+    Args:
+        offsets: (S + 1,), where prompts' rows start and end.
+        n_bins: B.
+        columns: of a block of rows, the bin of each in 0 … B - 1, and the m columns. The first of
+            the sums counts rows.
+    """
+    parts = []
+    for prompts, rows in blocks(offsets):
+        size = np.diff(offsets[prompts.start : prompts.stop + 1])
+        which, found = columns(rows)
+        cell = np.repeat(np.arange(len(size)) * n_bins, size) + which
+        sums = [np.bincount(cell, column, len(size) * n_bins) for column in (None, *found)]
+        parts.append(np.stack(sums).reshape(len(sums), len(size), n_bins))
+    empty = np.zeros((1 + len(columns(slice(0, 0))[1]), 0, n_bins))
+    return np.concatenate([*parts, empty], 1)
+
+
+def of_prompts(offsets: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pick prompts, as those of a task.
+
+    Args:
+        offsets: (S + 1,).
+        wanted: (S,) bool.
+
+    Returns:
+        which rows are theirs, (R,) bool, and the offsets among these.
+    """
+    lengths = np.diff(offsets)
+    kept = np.concatenate([[0], np.cumsum(lengths[wanted])]).astype(np.int64)
+    return np.repeat(wanted, lengths), kept
+
+
+def few(n_prompts: int) -> str:
+    """What to say of an interval over so many prompts."""
+    return (
+        "" if n_prompts >= FEWEST else f"only {n_prompts} prompts: the interval may be too narrow"
+    )
+
+
+def _lone(value: float, n: int) -> Estimate:
+    if n == 0:
+        return Estimate(None, None, None, 0, "no rows")
+    known = float(value) if np.isfinite(value) else None
+    return Estimate(known, None, None, n, "one prompt: no interval")
+
+
+def _interval(
+    value: float, drawn: np.ndarray, without: np.ndarray, n: int, confidence: float
+) -> Estimate:
+    if not np.isfinite(value):
+        return Estimate(None, None, None, n, "not defined on these rows")
+    value = float(value)
+    if n < 2:
+        return _lone(value, n)
+    if not np.isfinite(drawn).all() or not np.isfinite(without).all():
+        return Estimate(value, None, None, n, "too few prompts bear on it: no interval")
+    scale = max(abs(value), float(np.abs(without).max()))
+    if np.ptp(without) <= 1e-12 * scale or np.ptp(drawn) <= 1e-9 * scale:
+        return Estimate(value, None, None, n, "prompts do not differ: no interval")
+    lo, hi = np.quantile(drawn, _levels(value, drawn, without, n, confidence))
+    return Estimate(value, float(lo), float(hi), n, few(n))
+
+
+def _levels(
+    value: float, drawn: np.ndarray, without: np.ndarray, n: int, confidence: float
+) -> np.ndarray:
+    """Between which quantiles of the resamples the interval lies: BCa, expanded."""
+    gaps = without.mean() - without
+    bend = float((gaps**3).sum()) / (6 * float((gaps**2).sum()) ** 1.5)
+    below = (np.count_nonzero(drawn < value) + np.count_nonzero(drawn <= value)) / 2
+    bias = ndtri(np.clip(below / len(drawn), 0.5 / len(drawn), 1 - 0.5 / len(drawn)))
+    reach = np.sqrt(n / (n - 1)) * stdtrit(n - 1, (1 + confidence) / 2)
+    ends = bias + np.array([-reach, reach])
+    # beyond its pole the acceleration would turn the interval inside out
+    return ndtr(bias + ends / np.maximum(1 - bend * ends, 1e-9))

@@ -1,0 +1,177 @@
+"""Policies compared on the same prompts, with corrections for comparing many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import false_discovery_control, ttest_rel
+
+from analysis.stats.checks import StatsError, finite
+from analysis.stats.clusters import CONFIDENCE, RESAMPLES, Estimate, few, ratio, resampled
+
+Correction = Literal["holm", "benjamini-hochberg", "none"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two policies on the same prompts.
+
+    Attributes:
+        name: the one.
+        against: the other.
+        speed: seconds of the other ÷ seconds of the one, summed over prompts; above 1, the one is
+            the faster. Its interval is for this pair alone.
+        p_value: of equal summed seconds, by a paired t test over prompts; None for one prompt.
+        adjusted: the p-value corrected for all pairs compared here.
+    """
+
+    name: str
+    against: str
+    speed: Estimate
+    p_value: float | None
+    adjusted: float | None
+
+
+def compare(
+    seconds: Mapping[str, np.ndarray],
+    against: str | None = None,
+    correction: Correction = "holm",
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+) -> list[Comparison]:
+    """Compare policies by their seconds on the same prompts.
+
+    Args:
+        seconds: (S,) of each policy, by name: `total_s` of replays by sequence.
+        against: compare all others with this one; None compares every pair.
+        correction: "holm" bounds the chance of any false finding, "benjamini-hochberg" the
+            expected share of false ones among the findings.
+        confidence: of the intervals over prompts.
+        seed: of the bootstrap.
+
+    Raises:
+        StatsError: an unknown name, lengths that differ, or seconds that are not positive.
+    """
+    _check(seconds, against)
+    pairs = [(a, b) for b, a in combinations(seconds, 2)]
+    if against is not None:
+        pairs = [(name, against) for name in seconds if name != against]
+    raw = [_p_value(seconds[a], seconds[b]) for a, b in pairs]
+    tested = [p for p in raw if p is not None]
+    corrected = iter(adjust(np.array(tested), correction))
+    return [
+        Comparison(
+            a,
+            b,
+            ratio(seconds[b], seconds[a], confidence, seed),
+            p,
+            None if p is None else float(next(corrected)),
+        )
+        for (a, b), p in zip(pairs, raw, strict=True)
+    ]
+
+
+def adjust(p_values: np.ndarray, correction: Correction = "holm") -> np.ndarray:
+    """p-values corrected for their number.
+
+    Args:
+        p_values: (M,) in [0, 1].
+        correction: "holm": Holm (1979), step-down Bonferroni; "benjamini-hochberg":
+            `scipy.stats.false_discovery_control`; "none".
+
+    Raises:
+        StatsError: p-values that are none, or an unknown correction.
+    """
+    if not np.all((p_values >= 0) & (p_values <= 1)):
+        raise StatsError("p-values must be in [0, 1]")
+    if correction == "none" or not len(p_values):
+        return p_values
+    if correction == "benjamini-hochberg":
+        return false_discovery_control(p_values)
+    if correction != "holm":
+        raise StatsError(f"unknown correction {correction}: holm, benjamini-hochberg or none")
+    order = np.argsort(p_values)
+    left = len(p_values) - np.arange(len(p_values))
+    out = np.empty(len(p_values))
+    out[order] = np.minimum(1, np.maximum.accumulate(left * p_values[order]))
+    return out
+
+
+def simultaneous(
+    seconds: Mapping[str, np.ndarray],
+    against: str,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+) -> dict[str, Estimate]:
+    """Speeds against one policy, with intervals that hold for all of them at once.
+
+    Bootstrapped max-t (Westfall and Young 1993) on log ratios: the intervals are of one width in
+    standard errors, that which the largest deviation of a resample exceeds with 1 - confidence.
+
+    Args:
+        seconds: see `compare`.
+        against: the policy that all others are compared with.
+        confidence: that all intervals hold.
+        seed: of the bootstrap.
+
+    Raises:
+        StatsError: see `compare`.
+    """
+    _check(seconds, against)
+    names = [name for name in seconds if name != against]
+    sums = np.stack([seconds[name] for name in (against, *names)], 1).astype(np.float64)
+    n = len(sums)
+    if n < 2 or not names:
+        return {name: ratio(seconds[against], seconds[name], confidence, seed) for name in names}
+    squares = sums[:, :, None] * sums[:, None, :]
+    both = np.concatenate([sums, squares.reshape(n, -1)], 1)
+    width = sums.shape[1]
+
+    def logs(s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log ratios, and their standard errors to first order."""
+        one, two = s[..., :width], s[..., width:].reshape(*s.shape[:-1], width, width)
+        scaled = two / one[..., :, None] / one[..., None, :]
+        own = np.diagonal(scaled, axis1=-2, axis2=-1)
+        spread = scaled[..., :1, 0] + own[..., 1:] - 2 * scaled[..., 0, 1:]
+        found = np.log(one[..., :1]) - np.log(one[..., 1:])
+        return found, np.sqrt(np.maximum(spread, 0) * n / (n - 1))
+
+    found, error = logs(both.sum(0))
+    most = []
+    for part in resampled(both, seed, RESAMPLES):
+        moved, own = logs(part)
+        scale = np.where(own > 1e-9, own, np.inf)  # a policy just like the other does not deviate
+        most.append((np.abs(moved - found) / scale).max(-1))
+    reach = max(float(np.quantile(np.concatenate(most), confidence)), ndtri((1 + confidence) / 2))
+    lo, hi = np.exp(found - reach * error), np.exp(found + reach * error)
+    return {
+        name: Estimate(float(np.exp(found[i])), float(lo[i]), float(hi[i]), n, few(n))
+        for i, name in enumerate(names)
+    }
+
+
+def _check(seconds: Mapping[str, np.ndarray], against: str | None) -> None:
+    if against is not None and against not in seconds:
+        raise StatsError(f"{against} is not among the policies: {', '.join(seconds)}")
+    shapes = {values.shape for values in seconds.values()}
+    if len(shapes) > 1 or any(len(shape) != 1 for shape in shapes):
+        raise StatsError("policies must be given on the same prompts, (prompts,) each")
+    for name, values in seconds.items():
+        finite(name, values)
+        if np.any(values <= 0):
+            raise StatsError(f"{name}: seconds must be positive")
+
+
+def _p_value(mine: np.ndarray, other: np.ndarray) -> float | None:
+    """Of equal means, that is of a ratio of 1."""
+    if len(mine) < 2:
+        return None
+    gap = mine - other
+    if np.ptp(gap) <= 1e-12 * np.abs(mine).max():
+        return 1.0 if np.all(gap == 0) else 0.0
+    return float(ttest_rel(mine, other).pvalue)

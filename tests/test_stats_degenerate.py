@@ -1,0 +1,113 @@
+"""Every statistic on rows at the edge: no NaN comes out, none goes in, nothing warns."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from stats_traces import ahead_of, flags, offsets_of, parts_of
+
+from analysis.stats import (
+    StatsError,
+    acceptance_length,
+    binned,
+    calibration,
+    correlation,
+    depth,
+    drafts,
+    entropy,
+    iid,
+    optimal,
+)
+from traces.errors import UserError
+
+
+def _by_depth(accepted, x, offsets):
+    made = drafts.every_start(ahead_of(accepted, offsets), offsets, 31, 5)
+    return depth.by_depth(made, 5)
+
+
+def _excess(accepted, x, offsets):
+    ones = np.minimum(np.diff(offsets), 1)
+    return iid.excess_tokens(accepted, offsets, ones, ones, 4)
+
+
+ALL = {
+    "fit": lambda a, x, o: entropy.fit(x, 2 * x, np.exp(-x), o),
+    "fit, ratio": lambda a, x, o: entropy.fit(x, 2 * x, np.exp(-x), o, "ratio"),
+    "tightness": lambda a, x, o: entropy.tightness(x, 2 * x, np.exp(-x), o, 0.1),
+    "entropy_ratio": lambda a, x, o: entropy.entropy_ratio(x, 2 * x, o),
+    "spearman": lambda a, x, o: correlation.correlation(x, a, o),
+    "kendall": lambda a, x, o: correlation.correlation(x, a, o, "kendall"),
+    "curve": lambda a, x, o: binned.curve(x, a, o, 4),
+    "by_depth": _by_depth,
+    "run_lengths": lambda a, x, o: iid.run_lengths(drafts.runs(a, o)),
+    "between_prompts": lambda a, x, o: iid.between_prompts(a, o),
+    "autocorrelation": lambda a, x, o: iid.autocorrelation(a, o),
+    "within prompts": lambda a, x, o: iid.autocorrelation(a, o, within=True),
+    "excess_tokens": _excess,
+    "lengths": lambda a, x, o: optimal.lengths(drafts.runs(a, o), 3),
+    "prediction": lambda a, x, o: acceptance_length.prediction(np.exp(-x), ahead_of(a, o), o, 3),
+    "calibration": lambda a, x, o: calibration.calibration(np.exp(-x), a, o),
+}
+NEED_X = set(ALL) - {
+    "by_depth", "run_lengths", "between_prompts", "autocorrelation", "within prompts", "lengths",
+    "excess_tokens",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALL)
+@settings(max_examples=40, deadline=None)
+@given(rows=flags())
+def test_no_nan_and_no_warning(name, rows):
+    accepted, offsets = rows
+    x = np.random.default_rng(0).random(len(accepted))
+    found = parts_of(ALL[name](accepted, x, offsets))
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("value", [True, False])
+def test_all_one_way(name, value):
+    offsets = offsets_of([20, 1, 0, 12])
+    for x in (np.zeros(33), np.linspace(0, 1, 33)):
+        found = ALL[name](np.full(33, value), x, offsets)
+        assert np.isfinite(parts_of(found)).all()
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("lengths", [[], [0], [0, 0]])
+def test_no_rows(name, lengths):
+    found = ALL[name](np.zeros(0, bool), np.zeros(0), offsets_of(lengths))
+    assert np.isfinite(parts_of(found)).all()
+
+
+@pytest.mark.parametrize("name", sorted(NEED_X))
+def test_nan_is_refused_by_name(name):
+    x = np.array([0.5, np.nan, 0.5, 0.5, 0.5])
+    with pytest.raises(StatsError, match="row 1 is nan, not a finite number") as caught:
+        ALL[name](np.ones(5, bool), x, offsets_of([2, 3]))
+    assert isinstance(caught.value, UserError)
+
+
+def test_one_prompt_says_that_it_has_no_interval():
+    rng = np.random.default_rng(0)
+    accepted, x, offsets = rng.random(40) < 0.6, rng.random(40), offsets_of([40])
+    estimates = [
+        ALL["fit"](accepted, x, offsets),
+        ALL["spearman"](accepted, x, offsets),
+        ALL["autocorrelation"](accepted, x, offsets),
+        ALL["by_depth"](accepted, x, offsets).marginal[0],
+        ALL["curve"](accepted, x, offsets).y[0],
+        ALL["entropy_ratio"](accepted, x, offsets).quantiles[0.5],
+    ]
+    for found in estimates:
+        assert found.value is not None and found.lo is None and found.hi is None
+        assert found.note == "one prompt: no interval" and found.n_prompts == 1
+
+
+def test_all_accepted_has_no_spread():
+    found = _by_depth(np.ones(40, bool), None, offsets_of([20, 20]))
+    assert {e.value for e in found.marginal} == {1.0}
+    assert {e.note for e in found.marginal} == {"prompts do not differ: no interval"}
+    assert iid.between_prompts(np.ones(9, bool), offsets_of([4, 5])).note == (
+        "all tokens went one way"
+    )
