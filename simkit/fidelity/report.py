@@ -84,24 +84,35 @@ def verdict(comparison: Comparison) -> list[str]:
 
 
 def picture(comparison: Comparison, ax: Axes | None = None) -> Axes:
-    """Predicted against measured speedup with both intervals; the diagonal is a perfect replay."""
+    """Measured and predicted speedup of each policy with intervals over prompts; its error beside.
+
+    Both are of the same prompts, so that the error is far smaller than either interval.
+    """
     import matplotlib.pyplot as plt
 
     if ax is None:
-        ax = plt.subplots(figsize=(6, 6), layout="constrained")[1]
-    table = frame(comparison)
+        height = 1.2 + 0.45 * len(comparison.rows)
+        ax = plt.subplots(figsize=(7, height), layout="constrained")[1]
+    table = frame(comparison).sort("measured")
     data: dict[str, Any] = {name: table[name].to_numpy() for name in table.columns}
-    bars = {}
-    for axis, name in (("xerr", "measured"), ("yerr", "predicted")):
+    looks = (("measured", "o", "black", 0.12), ("predicted", "D", "tab:orange", -0.12))
+    for name, marker, color, shift in looks:
         ends = data[name] - data[f"{name}_lo"], data[f"{name}_hi"] - data[name]
-        bars[axis] = [end.clip(0) for end in ends]
-    ax.errorbar(data["measured"], data["predicted"], **bars, fmt="o", capsize=2, lw=1)
-    for row in comparison.rows:
-        ax.annotate(
-            row.policy, (row.measured, row.predicted), xytext=(5, -9), textcoords="offset points"
+        ax.errorbar(
+            data[name],
+            [k + shift for k in range(len(table))],
+            xerr=[end.clip(0) for end in ends],
+            fmt=marker,
+            color=color,
+            capsize=2,
+            lw=1,
+            label=name,
         )
-    ends = [min(ax.get_xlim()[0], ax.get_ylim()[0]), max(ax.get_xlim()[1], ax.get_ylim()[1])]
-    ax.plot(ends, ends, color="0.6", lw=1, zorder=0)
-    ax.set(xlabel="measured speedup", ylabel="predicted speedup", xlim=ends, ylim=ends)
-    ax.set_aspect("equal")
+    labels = [
+        f"{policy}  {error:+.1%}"
+        for policy, error in zip(table["policy"], data["error"], strict=True)
+    ]
+    ax.axvline(1, color="0.7", lw=1, zorder=0)
+    ax.set(yticks=range(len(table)), yticklabels=labels, xlabel="speedup over the target alone")
+    ax.legend(loc="lower right")
     return ax
