@@ -117,7 +117,8 @@ def test_report(source, plan, tmp_path):
     loss = replace(found.rows[2], predicted=0.99, free=1.02)
     assert "loss" in report.cells(loss)[-1] and not report.cells(found.rows[2])[-1]
     ax = report.picture(found)
-    assert ax.get_xlabel() == "measured speedup"
+    assert len(ax.get_yticklabels()) == len(TESTED)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["measured", "predicted"]
 
 
 @pytest.mark.parametrize(
