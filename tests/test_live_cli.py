@@ -15,6 +15,7 @@ from tokenizers.models import WordLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from simkit.cli import main
+from simkit.errors import LiveError
 from simkit.live import timed
 from simkit.live.log import Log, read
 from simkit.live.summary import Drift
@@ -194,7 +195,7 @@ def test_a_killed_run_leaves_whole_parts(tmp_path):
     """Every part is a Parquet file that can be read, though the log was never closed."""
     script = (
         "import os, signal, sys; from pathlib import Path; from simkit.live.log import Log, Row\n"
-        "log = Log(Path(sys.argv[1]), every=10)\n"
+        "log = Log(Path(sys.argv[1]), every_s=0)\n"
         "row = Row(1, 1, 0, 'verify', 'target', 0, 1, 9, 1, 0.5)\n"
         "for n in range(25): log.add(0, 0, 'x', n, [row])\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
@@ -202,10 +203,11 @@ def test_a_killed_run_leaves_whole_parts(tmp_path):
     out = tmp_path / "live.parquet"
     subprocess.run([sys.executable, "-c", script, str(out)], check=False)
     parts = sorted((tmp_path / "live.parquet.parts").glob("*.parquet"))
-    assert [len(pq.read_table(part)) for part in parts] == [10, 10]
-    with Log(out):  # another run
-        assert not parts[0].exists()
-    assert not out.exists()
+    assert [len(pq.read_table(part)) for part in parts] == [1] * 25
+    with pytest.raises(LiveError, match="live.parquet.parts: holds what a killed run measured"):
+        Log(out)
+    with pytest.raises(LiveError, match="is a folder"):
+        Log(out.with_name("live.parquet.parts"))
 
 
 def fidelity(folder, out, *more):
@@ -240,8 +242,8 @@ def test_fidelity(folder, agreeing, tmp_path, capsys):
         ([], "the head pacer, which is not given"),  # of the default policies
         (["--policy", "oracle"], "needs the future"),
         (["--policy", "fixed(2)", "--prompts", "10"], "13 prompts are wanted, the trace has 12"),
-        (["--policy", "fixed(2)", "--draft", "OTHER"], "recorded with another draft model"),
-        (["--policy", "fixed(2)", "--dtype", "int8"], "unknown dtype"),
+        (["--policy", "fixed(3)", "--draft", "OTHER"], "recorded with another draft model"),
+        (["--policy", "fixed(3)", "--dtype", "int8"], "unknown dtype"),
     ],
 )
 def test_fidelity_refuses_in_one_line(folder, options, words, tmp_path, capsys):

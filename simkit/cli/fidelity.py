@@ -77,7 +77,7 @@ def fidelity(
         "trace": f"{trace}, {len(held_out)} prompts held out, {len(fitted)} for calibration",
         "live": f"{rounds} rounds, {bench.pair.target.dtype}, {_device(table)}",
     }
-    comparison = _finish(chosen_trace, there, table, runs, first_token, facts, out)
+    comparison = finish(chosen_trace, there, table, runs, first_token, facts, out)
     return int(not comparison.conclusive or (strict and not comparison.passes))
 
 
@@ -89,7 +89,7 @@ def _held_out(trace: Trace, plan: Plan, heads: list[str]) -> Trace:
     return select(trace, plan.held_out, [head for head in heads if head in read])
 
 
-def _finish(
+def finish(
     chosen: Trace,
     trace: Trace,
     log: pa.Table,
@@ -113,11 +113,13 @@ def _finish(
     comparison = compare(log, runs, replay(chosen, policies, cost, first_token=first_token))
     _write(comparison, fit.linear(samples)[1], facts, out)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
     console.print(_table(comparison))
     from simkit.fidelity.report import verdict
 
     for line in verdict(comparison):
-        console.print(line, soft_wrap=True, highlight=False)
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
     console.print(f"log, cost, table and picture are in {out}", soft_wrap=True, highlight=False)
     return comparison
 
@@ -172,5 +174,8 @@ def _folder(out: Path) -> None:
 
     try:
         out.mkdir(parents=True, exist_ok=True)
+        probe = out / ".probe"
+        probe.touch()
+        probe.unlink()
     except OSError as error:
         raise LiveError(f"-o {out}: {error.strerror}") from None

@@ -231,6 +231,8 @@ def _report(log: Log, found: dict, arms: list[Arm], jobs: list[Any]) -> int:
         cells = [f"{speed:.1f}", f"{seen.speedup(row):.3f}", f"{low:.3f} – {high:.3f}", steps]
         view.add_row(name, *cells, f"{(parts['policy'] + parts['head']) * 1e3:.3f}")
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
     console.print(view)
     differ = sum(
         found[n, job.sequence].outputs != found[0, job.sequence].outputs
@@ -241,7 +243,7 @@ def _report(log: Log, found: dict, arms: list[Arm], jobs: list[Any]) -> int:
         console.print(f"{differ} of {len(jobs) * (len(arms) - 1)} outputs differ from the target's")
     status = 0
     for drift in drifts(seen):
-        console.print(f"control: {drift}", soft_wrap=True, highlight=False)
+        console.print(f"control: {drift}", soft_wrap=True, highlight=False, markup=False)
         if not drift.agrees:
             Console(stderr=True).print(
                 f"simkit: {drift.complaint}", soft_wrap=True, highlight=False

@@ -36,6 +36,10 @@ POLICIES = (
 _RULES = 3  # calibration prompts on which the tested rules' own time is taken
 
 
+FITTED = (Fixed(2), Fixed(4), Fixed(7))
+"""Policies whose passes the cost is fitted to, a ladder of drafts apart."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """Arms, by number, and who decodes which prompt.
@@ -58,7 +62,7 @@ class Plan:
     @property
     def arms(self) -> list[Arm]:
         """All arms; those whose passes are fitted stand last."""
-        fitted = [Arm(Fixed(2)), Arm(Fixed(4)), Arm(Fixed(7)), Arm(Ladder())]
+        fitted = [*map(Arm, FITTED), Arm(Ladder())]
         tested = [Arm(policy) for policy in self.policies]
         return [Arm(), *tested, Arm(self.policies[0], control=1), *fitted]
 
@@ -110,7 +114,8 @@ def check_policies(policies: Sequence[Policy], trace: Trace, bench: Bench) -> li
     """The policies, if they can be tested.
 
     Raises:
-        PolicyError: one cannot run live, or is fitted to a trace.
+        PolicyError: one cannot run live, is fitted to a trace, keeps state over a whole run (some
+            prompts of which are left out here), or is one whose passes the cost is fitted to.
         LiveError: there is none, or two are equal.
     """
     if not policies:
@@ -120,6 +125,10 @@ def check_policies(policies: Sequence[Policy], trace: Trace, bench: Bench) -> li
         if not isinstance(policy, Sequential):
             raise PolicyError(f"{policy} does not draft and verify in turn: it is not tested here")
         check(policy, bench.settings, bench.heads)
+        if policy.carried == "run":
+            raise PolicyError(f"{policy} keeps state over the whole run: it is not tested here")
+        if policy in FITTED:
+            raise PolicyError(f"{policy}: the cost is fitted to its passes: test another length")
         if type(policy).bind is not Policy.bind:
             setting = Setting(PathLayout(trace), None, FIRST[bench.settings.first_token])
             if policy.bind(setting) is not policy:

@@ -252,6 +252,7 @@ class BatchDecoder:
         rooms = [
             min(
                 self.settings.max_new_tokens - len(self.outputs[k]) - 1,
+                self.policy.max_draft,
                 self.policy.limit(self.states[k], -1),
             )
             for k in self.live

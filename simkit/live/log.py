@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -111,24 +112,23 @@ class Log:
     Args:
         file: to write; None keeps all in memory.
         facts: about the run, kept in the file's metadata.
-        every: rows of a part.
+        every_s: seconds of a part, at least.
 
     Raises:
-        LiveError: the folder of the file does not exist.
+        LiveError: the file cannot be written, or the parts of a run that was killed lie beside it.
     """
 
     def __init__(
-        self, file: Path | None = None, facts: dict[str, str] | None = None, every: int = 20_000
+        self, file: Path | None = None, facts: dict[str, str] | None = None, every_s: float = 10.0
     ) -> None:
-        if file is not None and not file.parent.is_dir():
-            raise LiveError(f"{file}: no such folder: {file.parent}")
-        self.file, self.every = file, every
+        self.file, self.every_s = file, every_s
+        self._since = time.monotonic()
         self._schema = schema.LIVE.with_metadata(facts or {})
         self._tables: list[pa.Table] = []
         self._waiting: list[pa.Table] = []
         self._parts = None if file is None else file.with_name(file.name + ".parts")
-        if self._parts is not None:
-            shutil.rmtree(self._parts, ignore_errors=True)
+        if file is not None and self._parts is not None:
+            _check_room(file, self._parts)
 
     def add(self, run: int, round_: int, policy: str, sequence: int, rows: Sequence[Row]) -> None:
         """Append one sequence."""
@@ -138,7 +138,7 @@ class Log:
         columns["policy"] = [policy] * len(rows)
         arrays = [pa.array(columns[field.name], field.type) for field in self._schema]
         self._waiting.append(pa.Table.from_arrays(arrays, schema=self._schema))
-        if sum(len(table) for table in self._waiting) >= self.every:
+        if time.monotonic() - self._since >= self.every_s:
             self.flush()
 
     def flush(self) -> None:
@@ -151,6 +151,7 @@ class Log:
             files.write_atomic(self._parts / name, files.encode(table)[0])
         self._tables.append(table)
         self._waiting.clear()
+        self._since = time.monotonic()
 
     def table(self) -> pa.Table:
         """All rows so far, `traces.schema.LIVE`."""
@@ -170,6 +171,21 @@ class Log:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _check_room(file: Path, parts: Path) -> None:
+    """Find out before anything is measured that a log can be written."""
+    if not file.parent.is_dir():
+        raise LiveError(f"{file}: no such folder: {file.parent}")
+    if file.is_dir():
+        raise LiveError(f"{file}: is a folder")
+    if parts.exists():
+        raise LiveError(f"{parts}: holds what a killed run measured; move it away first")
+    try:
+        parts.mkdir()
+        parts.rmdir()
+    except OSError as error:
+        raise LiveError(f"{file}: cannot be written: {error.strerror}") from None
 
 
 def read(file: str | Path) -> pa.Table:

@@ -164,7 +164,7 @@ class TimedDecoder:
         begun, start = self.clock.mark(), self.position
         tokens, q, keys = self._draft(begun)
         drafted = len(tokens)
-        gamma = self.policy.proposed(self.state, drafted)
+        gamma = max(0, min(drafted, self.policy.proposed(self.state, drafted)))
         accepted, emitted, p = self._verify(tokens[:gamma], q[:gamma], keys[:gamma])
         ended = bool(accepted) and tokens[accepted - 1] in self.settings.eos_token_ids
         if not emitted and not ended:
@@ -183,7 +183,7 @@ class TimedDecoder:
         """Draft as far as the policy, the budget or an EOS allows; tokens, their q and keys."""
         assert self.policy is not None
         room = self.settings.max_new_tokens - self.position
-        room = min(room, self.policy.limit(self.state, -1))
+        room = min(room, self.policy.max_draft, self.policy.limit(self.state, -1))
         asked = self.clock.mark()
         self.spans.add("policy", f"policy:{self.policy.name}", begun, asked)
         if room > 0 and not self.draft.length and len(self.tokens) > 1:
