@@ -55,17 +55,21 @@ def main() -> None:
 
 
 def _whole(pair: Pair, prompts: list[Prompt], plan: Plan, rounds: int) -> str:
-    arms: dict[str, Callable[[], object]] = {
+    seconds = _interleaved(arms_of(pair, prompts, plan), rounds)
+    base = seconds.pop("generate")
+    ratios = " | ".join(f"{value / base:.2f}×" for value in seconds.values())
+    kind = "greedy" if plan.sampler.greedy else f"T = {plan.sampler.temperature:g}"
+    return f"| {kind} | {len(prompts)} | {base:.2f} | {ratios} |"
+
+
+def arms_of(pair: Pair, prompts: list[Prompt], plan: Plan) -> dict[str, Callable[[], object]]:
+    """Plain generation, which gives ids with the prompts; and recordings, which give shards."""
+    return {
         "generate": lambda: _generate(pair, prompts, plan),
         "record": lambda: record_shard(pair, prompts, 0, plan),
         "target": lambda: record_shard(pair, prompts, 0, replace(plan, branch_target=True)),
         "hidden": lambda: record_shard(pair, prompts, 0, replace(plan, hidden=True)),
     }
-    seconds = _interleaved(arms, rounds)
-    base = seconds.pop("generate")
-    ratios = " | ".join(f"{value / base:.2f}×" for value in seconds.values())
-    kind = "greedy" if plan.sampler.greedy else f"T = {plan.sampler.temperature:g}"
-    return f"| {kind} | {len(prompts)} | {base:.2f} | {ratios} |"
 
 
 def _generate(pair: Pair, prompts: list[Prompt], plan: Plan) -> torch.Tensor:

@@ -78,7 +78,7 @@ def greedy_outputs(target: Llama, prompts: list[list[int]], new_tokens: int) -> 
     """Greedy continuations up to and with EOS, by transformers' ``generate``, as one batch."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    model: Any = LlamaForCausalLM(LlamaConfig.from_dict(config("target"))).eval()
+    model: Any = LlamaForCausalLM(LlamaConfig.from_dict(config(target.shape))).eval()
     model.load_state_dict(target.state_dict(), strict=False)  # lm_head is the embedding
     model = model.to(next(target.parameters()).device)
     width = max(map(len, prompts))

@@ -12,13 +12,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from traces.reference.net import NORM_EPS, ROPE_THETA, SHAPES
+from traces.reference.net import NORM_EPS, ROPE_THETA, SHAPES, Shape
 from traces.reference.tokenizer import CONTEXT, EOS_ID, MODELS, PAD_ID, VOCAB_SIZE
 
 
-def config(name: str) -> dict[str, Any]:
-    """``config.json`` of one model."""
-    shape = SHAPES[name]
+def config(shape: Shape) -> dict[str, Any]:
+    """``config.json`` of a model."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -45,9 +44,8 @@ def config(name: str) -> dict[str, Any]:
     }
 
 
-def export(weights: Path, name: str) -> None:
-    """Write one model's folder; its tokenizer files were put there by the tokenizer module."""
-    folder = MODELS / name
+def export(weights: Path, shape: Shape, folder: Path) -> None:
+    """Write a model's folder from its safetensors, all but the tokenizer's files."""
     folder.mkdir(parents=True, exist_ok=True)
     generation = {
         "bos_token_id": None,
@@ -55,9 +53,9 @@ def export(weights: Path, name: str) -> None:
         "pad_token_id": PAD_ID,
         "do_sample": False,
     }
-    (folder / "config.json").write_text(json.dumps(config(name), indent=2) + "\n")
+    (folder / "config.json").write_text(json.dumps(config(shape), indent=2) + "\n")
     (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
-    shutil.copyfile(weights / f"{name}.safetensors", folder / "model.safetensors")
+    shutil.copyfile(weights, folder / "model.safetensors")
 
 
 def main() -> None:
@@ -65,8 +63,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--weights", type=Path, required=True)
     args = parser.parse_args()
-    for name in SHAPES:
-        export(args.weights, name)
+    for name, shape in SHAPES.items():
+        export(args.weights / f"{name}.safetensors", shape, MODELS / name)
     shutil.copyfile(args.weights / "training.json", MODELS / "training.json")
 
 

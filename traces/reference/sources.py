@@ -113,6 +113,7 @@ def fetch(work: Path) -> dict[str, str]:
     """Download and unpack every source below ``work``; return package -> version."""
     debs, root = work / "debs", work / "deb"
     debs.mkdir(parents=True, exist_ok=True)
+    root.mkdir(exist_ok=True)
     versions = {}
     for package in dict.fromkeys(source.package for source in SOURCES):
         found = sorted(debs.glob(f"{package}_*.deb"))

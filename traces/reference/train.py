@@ -30,7 +30,7 @@ from traces.reference.windows import MIX, Windows
 WARMUP_STEPS = 200
 CALIBRATION = (30, 90)  # steps between which the step time is measured
 CHECKPOINT_STEPS = 500
-PEAK_RATE = {"target": 2.5e-3, "draft": 6e-3}
+PEAK_RATE = {"target": 2.5e-3, "draft": 6e-3}  # at the width of SHAPES; it goes with 1 / width
 WEIGHT_DECAY = 0.1
 OVERLAP_WEIGHT = 3.0  # of 1 - overlap, beside the KL divergence, in the draft's loss
 Loss = Callable[[Llama, Tensor], Tensor]
@@ -121,12 +121,24 @@ def compiled(net: Llama) -> Llama:
 
 
 def optimise(
-    run: Run, name: str, net: Llama, loss: Loss, windows: Windows, steps: int | None, minutes: float
+    run: Run,
+    name: str,
+    net: Llama,
+    loss: Loss,
+    windows: Windows,
+    steps: int | None,
+    minutes: float,
+    deadline: float = math.inf,
 ) -> tuple[Llama, dict[str, object]]:
-    """Train ``net`` in place; returns it and what ``training.json`` says of it."""
+    """Train ``net`` in place; returns it and what ``training.json`` says of it.
+
+    Raises:
+        TimeoutError: ``deadline`` (of ``time.perf_counter``) has passed; the checkpoint is written.
+    """
     net = net.to(run.device)
     net = compiled(net) if run.compile else net
-    optimiser = make_optimiser(net, PEAK_RATE[name])
+    peak = PEAK_RATE[name] * SHAPES[name].hidden / net.shape.hidden
+    optimiser = make_optimiser(net, peak)
     path = run.work / "checkpoints" / f"{name}.pt"
     step, began, losses = 0, time.perf_counter(), []
     if path.exists():
@@ -141,30 +153,42 @@ def optimise(
             if step == CALIBRATION[0]:
                 clock = now
             else:
-                step_s = (now - clock) / (CALIBRATION[1] - CALIBRATION[0])
                 left_s = 60 * minutes - (now - began)
-                steps = max(step + 10, step + int(left_s / step_s))
-                print(
-                    f"{name}: {step_s * 1e3:.1f} ms a step, {steps} steps, {mean_loss:.3f}",
-                    flush=True,
-                )
-        losses.append(
-            update(run, net, optimiser, loss, windows, step, rate(step, steps, PEAK_RATE[name]))
-        )
+                steps = fitting_steps(name, step, now - clock, left_s, mean_loss)
+        losses.append(update(run, net, optimiser, loss, windows, step, rate(step, steps, peak)))
         step += 1
         if step % 250 == 0:
             print(f"{name}: step {step}, loss {torch.stack(losses[-50:]).mean():.4f}", flush=True)
         if step % CHECKPOINT_STEPS == 0 or step == steps:
             save_checkpoint(path, net, optimiser, step, steps)
+        elif time.perf_counter() > deadline:
+            save_checkpoint(path, net, optimiser, step, steps)
+            raise TimeoutError(f"{name}: stopped after {step} steps")
+    seconds = time.perf_counter() - began
+    return net, report(run, net, steps, peak, losses, seconds)
+
+
+def fitting_steps(name: str, step: int, span_s: float, left_s: float, loss: float) -> int:
+    """Steps in all, ``left_s`` from ``step`` on, at the speed of the ``CALIBRATION`` steps."""
+    step_s = span_s / (CALIBRATION[1] - CALIBRATION[0])
+    steps = max(step + 10, step + int(left_s / step_s))
+    print(f"{name}: {step_s * 1e3:.1f} ms a step, {steps} steps, {loss:.3f}", flush=True)
+    return steps
+
+
+def report(
+    run: Run, net: Llama, steps: int, peak: float, losses: list[Tensor], seconds: float
+) -> dict[str, object]:
+    """What ``training.json`` says of one model."""
     final = torch.stack(losses[-50:]).mean().item() if losses else None
-    return net, {
+    return {
         "steps": steps,
         "tokens": steps * run.batch * run.length,
-        "parameters": SHAPES[name].parameters,
-        "shape": asdict(SHAPES[name]),
-        "peak_learning_rate": PEAK_RATE[name],
+        "parameters": net.shape.parameters,
+        "shape": asdict(net.shape),
+        "peak_learning_rate": peak,
         "final_loss_nats": final,
-        "seconds": round(time.perf_counter() - began, 1),
+        "seconds": round(seconds, 1),
     }
 
 

@@ -44,12 +44,12 @@ class Windows:
         return self.tokens[begin[:, None] + self.span].long()
 
 
-def held_out(path: Path, length: int, limit: int) -> dict[str, Tensor]:
-    """Held-out windows (at most ``limit``, length) of each task, one after the other."""
+def held_out(path: Path, length: int, limit: int, side: str = "held") -> dict[str, Tensor]:
+    """Windows (at most ``limit``, length) of each task's ``side``, "held" out or "train"."""
     pack = np.load(path)
     out = {}
     for task in TASKS:
-        tokens = pack[f"{task}_held"].astype(np.int64)
+        tokens = pack[f"{task}_{side}"].astype(np.int64)
         count = min(limit, len(tokens) // length)
         stride = len(tokens) // count
         rows = [tokens[i * stride : i * stride + length] for i in range(count)]

@@ -1,0 +1,62 @@
+"""The reference corpus as one file that is small enough to travel, and back to tokens.
+
+Text compresses better than tokens, arithmetic is generated again, and tokenizing takes seconds: so
+a pack holds the text of the other tasks, xz-compressed JSON lines.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from traces.reference import corpus
+from traces.reference.sources import TASKS
+from traces.reference.tokenizer import MODELS, encode
+
+MADE_UP = "math"  # the task whose documents a seeded generator writes
+
+
+def build(work: Path, file: Path) -> int:
+    """Pack the documents that `traces.reference.corpus` wrote to `work`; returns the bytes."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with lzma.open(file, "wt", encoding="utf-8", preset=9) as out:
+        for document in corpus.load(work):
+            if document["task"] != MADE_UP:
+                kept = {name: document[name] for name in ("task", "held_out", "text")}
+                out.write(json.dumps(kept, ensure_ascii=False) + "\n")
+    return file.stat().st_size
+
+
+def expand(file: Path, tokens: Path, n_problems: int = corpus.MATH_PROBLEMS) -> dict[str, int]:
+    """Write what `traces.reference.windows` reads, encoded with the shipped tokenizer.
+
+    Args:
+        file: a pack.
+        tokens: the .npz file to write.
+        n_problems: arithmetic problems to generate.
+
+    Returns:
+        tokens of each task and side, by "TASK_train" and "TASK_held".
+    """
+    tokenizer = Tokenizer.from_file(str(MODELS / "target" / "tokenizer.json"))
+    with lzma.open(file, "rt", encoding="utf-8") as lines:
+        documents = [json.loads(line) for line in lines]
+    documents += corpus.math_documents(n_problems)
+    arrays: dict[str, np.ndarray] = {}
+    counts = {}
+    for task in TASKS:
+        for side in ("train", "held"):
+            held = side == "held"
+            part = [d for d in documents if d["task"] == task and d["held_out"] == held]
+            name = f"{task}_{side}"
+            arrays[name], arrays[f"{name}_starts"] = encode(tokenizer, part)
+            counts[name] = len(arrays[name])
+    tokens.parent.mkdir(parents=True, exist_ok=True)
+    passing = tokens.with_name(f".{tokens.name}")
+    np.savez(passing, **arrays)  # pyright: ignore[reportArgumentType]
+    passing.rename(tokens)
+    return counts

@@ -1,0 +1,242 @@
+"""Predicted speedups against the clock of a GPU, on the larger reference pair.
+
+There, after `benchmarks.gpu.reference_large` on the same machine (no polars needed):
+
+    python -m benchmarks.gpu.fidelity --out DIR
+
+Here, with the trace that was recorded there:
+
+    python -m benchmarks.gpu.fidelity --compare DIR --trace .work/reference-large/large
+
+The protocol is that of `simkit fidelity` (docs/fidelity.md): calibration and held-out prompts in
+turns, every policy on every held-out prompt, the order of the arms moves on by one from prompt to
+prompt and round to round. No policy here reads a head. How many prompts fit into the time is found
+from what the target alone takes for one of them. The log of each round is a file of its own; a run
+that comes to the end of its time ends behind a prompt. The steps that were taken are in the log, so
+that the comparison needs nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from itertools import accumulate, cycle
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+
+from benchmarks.gpu import device_rates
+from benchmarks.gpu.delivery import Budget, write_json
+from benchmarks.gpu.reference_large import PAIR, WORK
+from simkit import policies
+from simkit.fidelity import run
+from simkit.live.arms import Bench, Job
+from simkit.live.batch import Outputs
+from simkit.live.decoder import Settings, Step
+from simkit.live.log import Log
+from simkit.live.summary import drifts, sequences
+from simkit.live.timed import TimedDecoder
+from traces import files
+from traces.record.header import library_versions
+from traces.record.pair import load_pair, quiet
+from traces.trace import Trace, load
+
+POLICIES = (
+    "fixed(1)",
+    "fixed(3)",
+    "fixed(5)",
+    "fixed(9)",
+    "svip(h=0.4)",
+    "svip(h=0.8)",
+    "heuristic",
+    "confidence",
+    "cumulative_confidence",
+    "adaedl",
+)
+CALIBRATION_SHARE = 0.25
+LEAST_PROMPTS = 4
+SPARE = 0.85  # of the time: sequences differ, and policies may be slower than the target alone
+
+
+def load_bench(trace: Trace, folder: Path, device: str) -> Bench:
+    """The pair as it was recorded."""
+    dtype = trace.manifest.dtype or "float32"
+    pair = load_pair(str(folder / "target"), str(folder / "draft"), device, dtype)
+    given = trace.manifest.seed, trace.max_new_tokens, trace.eos_token_ids
+    return Bench(pair, Settings(trace.sampler, *given, "draft"))
+
+
+def n_prompts(trace: Trace, bench: Bench, seconds: float, rounds: int, n_arms: int) -> int:
+    """Prompts, held out or not, for which `rounds` rounds of all arms take so many seconds."""
+    pair = bench.pair
+    decoder = TimedDecoder(pair.target, pair.draft, None, bench.settings, pair.vocab_size)
+    lengths = trace.sequences["n_output"].to_numpy()
+    index = int(np.argmax(lengths))
+    prompt = trace.sequences["prompt_tokens"][index].as_py()
+    decoder.decode(prompt, index)
+    token_s = decoder.decode(prompt, index).seconds / int(lengths[index])
+    one_s = token_s * float(lengths.mean()) * n_arms
+    fitting = int(SPARE * seconds / one_s) // (rounds + 1)  # a round goes on warming up
+    return min(max(fitting, LEAST_PROMPTS), trace.n_sequences)
+
+
+def make_plan(
+    trace: Trace, bench: Bench, wanted: int | None, rounds: int, seconds: float
+) -> run.Plan:
+    """Which arms decode which prompts."""
+    chosen = run.check_policies([policies.parse(spec) for spec in POLICIES], trace, bench)
+    total = wanted or n_prompts(trace, bench, seconds, rounds, len(chosen) + 2)
+    n_fitted = max(1, round(total * CALIBRATION_SHARE))
+    held_out, fitted = run.split(trace.n_sequences, total - n_fitted, n_fitted)
+    return run.Plan(tuple(chosen), held_out, fitted, rounds)
+
+
+def stopper(jobs: list[Job], budget: Budget) -> Callable[[], None]:
+    """What is called after each sequence; it raises TimeoutError behind a job's last arm."""
+    ends = set(accumulate(len(job.arms) for job in jobs))
+    numbers = cycle(range(1, max(ends) + 1))
+
+    def after_sequence() -> None:
+        if next(numbers) in ends:
+            budget.check()
+
+    return after_sequence
+
+
+def measure(trace: Trace, bench: Bench, plan: run.Plan, budget: Budget, out: Path) -> pa.Table:
+    """Run all arms, and write the log of each round, whatever happens."""
+    dtype = str(bench.pair.target.dtype).removeprefix("torch.")
+    device = device_rates.device_name(bench.pair.target.device)
+    facts = {"device": device, "dtype": dtype, "engine": "eager", **library_versions()}
+    log = Log(None, facts)
+    try:
+        run.measure(trace, bench, plan, log, stopper(run.jobs_of(trace, plan), budget))
+    except TimeoutError:
+        print("the time is over")
+    finally:
+        table = log.table()
+        for number in range(plan.rounds):
+            rows = table.filter(pc.field("round") == number).combine_chunks()
+            if rows.num_rows:
+                files.write_atomic(out / f"live-{number}.parquet", files.encode(rows)[0])
+    return table
+
+
+def print_measured(log: pa.Table, plan: run.Plan) -> None:
+    """Speeds on the clock, and whether equal arms agree."""
+    seen = sequences(log, plan.tested)
+    print("\n| policy | tokens/s | measured speedup | 95% interval |\n|---|---|---|---|")
+    for row, name in enumerate(seen.names):
+        low, high = seen.interval(seen.names.index("baseline"), row)
+        speed = seen.tokens[row].sum() / seen.seconds[row].sum()
+        print(f"| `{name}` | {speed:.1f} | {seen.speedup(row):.3f} | {low:.3f} – {high:.3f} |")
+    for drift in drifts(seen):
+        print(f"control: {drift}" + ("" if drift.agrees else f"; {drift.complaint}"))
+
+
+def taken(log: pa.Table, plan: run.Plan) -> dict[tuple[int, int], Outputs]:
+    """The steps of each (arm, sequence) in the first round, from the log; outputs are not in it.
+
+    A verification reads one token that is not drafted.
+    """
+    first = log.filter((pc.field("round") == 0) & (pc.field("step") > 0))
+    keys = ("run", "sequence", "step")
+    steps = first.filter(pc.field("kind") == "step")
+    reads = first.filter(pc.field("kind") == "verify").select([*keys, "tokens_in"])
+    steps = steps.select([*keys, "start", "depth", "accepted"]).join(reads, list(keys))
+    found: dict[tuple[int, int], Outputs] = {}
+    for row in steps.sort_by([(key, "ascending") for key in keys]).to_pylist():
+        if row["run"] in plan.rules:
+            key = row["run"], row["sequence"]
+            outputs = found.setdefault(key, Outputs([[]], [[]]))
+            gamma = row["tokens_in"] - 1
+            outputs.steps[0].append(Step(row["start"], gamma, row["depth"], row["accepted"]))
+    return found
+
+
+def whole_prompts(log: pa.Table, trace: Trace, plan: run.Plan) -> tuple[int, ...]:
+    """Those held-out prompts that all arms have decoded."""
+    seen = set(sequences(log, plan.tested).sequences.tolist())
+    numbers = trace.sequences["sequence"].to_pylist()
+    return tuple(index for index in plan.held_out if numbers[index] in seen)
+
+
+def compare(folder: Path, trace: Trace, out: Path) -> int:
+    """Replay what was decoded there and hold it against the clock; the exit status."""
+    from simkit.cli.fidelity import finish
+    from simkit.fidelity import select
+
+    manifest = json.loads((folder / "manifest.json").read_text())
+    chosen = [policies.parse(spec) for spec in manifest["policies"]]
+    indices = tuple(manifest["held_out"]), tuple(manifest["calibration"])
+    plan = run.Plan(tuple(chosen), *indices, manifest["rounds"])  # pyright: ignore[reportArgumentType]
+    logs = [pq.read_table(file) for file in sorted(folder.glob("live-*.parquet"))]
+    log = pa.concat_tables(logs)
+    plan = run.Plan(plan.policies, whole_prompts(log, trace, plan), plan.calibration, plan.rounds)
+    facts = {
+        "trace": f"{trace.n_sequences} prompts, of them {len(plan.held_out)} held out and"
+        f" {len(plan.calibration)} for calibration",
+        "live": f"{len(logs)} rounds, {manifest['dtype']}, {manifest['device']}",
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    runs = run.Runs(plan, taken(log, plan))
+    held_out = select(trace, plan.held_out)
+    return int(not finish(held_out, trace, log, runs, "draft", facts, out).conclusive)
+
+
+def live(arguments: argparse.Namespace, budget: Budget) -> None:
+    """The part there."""
+    trace = load(arguments.trace)
+    bench = load_bench(trace, arguments.pair, arguments.device)
+    run.check_pair(trace, bench)
+    plan = make_plan(trace, bench, arguments.prompts, arguments.rounds, budget.left_s)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    print(f"{len(plan.held_out)} prompts held out, {len(plan.calibration)} for calibration")
+    manifest = device_rates.describe(torch.device(arguments.device)) | {
+        "dtype": trace.manifest.dtype,
+        "policies": [str(policy) for policy in plan.policies],
+        "held_out": plan.held_out,
+        "calibration": plan.calibration,
+        "rounds": plan.rounds,
+        "target_sha256": trace.manifest.target and trace.manifest.target.weights_sha256,
+        "draft_sha256": trace.manifest.draft and trace.manifest.draft.weights_sha256,
+    }
+    write_json(arguments.out / "manifest.json", manifest)
+    log = measure(trace, bench, plan, budget, arguments.out)
+    write_json(arguments.out / "manifest.json", manifest | {"seconds": budget.spent_s})
+    print_measured(log, plan)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--compare", type=Path, metavar="DIR", help="of a run there")
+    parser.add_argument("--out", type=Path, help="there: needed; here: default is --compare's")
+    parser.add_argument("--trace", type=Path, default=WORK / "large")
+    parser.add_argument("--pair", type=Path, default=WORK / PAIR, help="of target and draft")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--prompts", type=int, help="in all; default: as many as fit")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tiny", action="store_true", help="few prompts, one round")
+    parser.add_argument("--budget-s", type=float, default=540.0, help="no prompt begins after it")
+    arguments = parser.parse_args(argv)
+    if arguments.compare:
+        return compare(arguments.compare, load(arguments.trace), arguments.out or arguments.compare)
+    if not arguments.out:
+        parser.error("give --out or --compare")
+    quiet()
+    if arguments.tiny:
+        arguments.prompts, arguments.rounds = 4, 1
+    live(arguments, Budget(arguments.budget_s))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
