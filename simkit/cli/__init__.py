@@ -24,6 +24,8 @@ _HELP = {
     "score": "Write a head's score table into a trace.",
     "live": "Decode with a pair under several policies, timed.",
     "fidelity": "Hold a trace's predictions against live runs.",
+    "figures": "Draw the papers' figures from a trace.",
+    "claims": "Test the papers' claims on a trace.",
     "import": "Import another program's acceptance data.",
 }
 

@@ -1,0 +1,31 @@
+"""The papers' empirical claims, each tested on a trace.
+
+A file a paper. A claim is a function of `Evidence`, registered with `@claim`: what the paper says
+and where, what it prints, and as its docstring the exact statistic. `verdict.py` holds the one rule
+that turns an estimate and a prediction into a verdict.
+"""
+
+from analysis.claims import acceptance_head, pacer, pard2, pearl, svip
+from analysis.claims.claim import PAPERS, Claim, Part, claim, claims
+from analysis.claims.evidence import Evidence, Untestable
+from analysis.claims.table import Findings, check
+from analysis.claims.verdict import Range, Verdict
+
+__all__ = [
+    "PAPERS",
+    "Claim",
+    "Evidence",
+    "Findings",
+    "Part",
+    "Range",
+    "Untestable",
+    "Verdict",
+    "acceptance_head",
+    "check",
+    "claim",
+    "claims",
+    "pacer",
+    "pard2",
+    "pearl",
+    "svip",
+]

@@ -1,0 +1,122 @@
+"""The acceptance-head paper's claims: stopping early is worth more than a longer τ.
+
+Its drafts are EAGLE-2 trees; ours are chains, so that fixed(6) stands for "without the head".
+"""
+
+from __future__ import annotations
+
+from analysis.claims.claim import Part, claim
+from analysis.claims.evidence import Evidence, Replayed, Untestable, per, ratio, speed
+from analysis.claims.verdict import ABOVE_0, ABOVE_1, BELOW_1, Range
+from analysis.stats import calibration, clusters
+from traces import scores
+
+HEAD, WITHOUT = "acceptance_head(h=0.95, max_draft=6)", "fixed(6)"
+_NAME = "acceptance_head"
+
+
+def _pair(at: Evidence) -> tuple[Replayed, Replayed]:
+    return at.replay(HEAD), at.replay(WITHOUT)
+
+
+@claim(
+    "acceptance head",
+    "section 3.2, Table 1, Fig. 2",
+    "Adding the head raises speed although τ falls.",
+    "speed 1.000–1.013, τ 0.932–0.998",
+)
+def head_gains_without_tau(at: Evidence) -> list[Part]:
+    """Speed, and tokens a step, of acceptance_head(0.95, K_max 6) ÷ those of fixed(6)."""
+    one, other = _pair(at)
+    return [
+        Part("speed", speed(one, other), ABOVE_1, (1.000, 1.013)),
+        Part("τ", per(one, other, "tokens", "steps"), BELOW_1, (0.932, 0.998)),
+    ]
+
+
+@claim(
+    "acceptance head",
+    "sections 1 and 3.2",
+    "The head saves draft tokens that would be rejected.",
+)
+def head_wastes_less(at: Evidence) -> list[Part]:
+    """Drafted tokens that are not accepted, of acceptance_head(0.95, 6) ÷ those of fixed(6)."""
+    one, other = (run.counts["drafted"] - run.counts["accepted"] for run in _pair(at))
+    return [Part("", clusters.ratio(one, other), BELOW_1)]
+
+
+@claim(
+    "acceptance head",
+    "section 3.2 (i)",
+    "The speedup comes from fewer verification attempts.",
+)
+def head_verifies_less(at: Evidence) -> list[Part]:
+    """Target passes of acceptance_head(0.95, 6) ÷ those of fixed(6).
+
+    The output is the same, so fewer passes would need a longer τ, which the paper denies.
+    """
+    return [Part("", ratio(*_pair(at), "steps"), BELOW_1)]
+
+
+@claim(
+    "acceptance head",
+    "section 3.1",
+    "Between h = 0.94 and 0.96 the speed is nearly flat.",
+    "swept, not printed",
+)
+def threshold_is_flat(at: Evidence) -> list[Part]:
+    """Speed of acceptance_head with h = 0.94, and with 0.96, ÷ with 0.95, K_max 6; within 2%."""
+    parts = []
+    for h in ("0.94", "0.96"):
+        found = speed(at.replay(HEAD.replace("0.95", h)), at.replay(HEAD))
+        parts.append(Part(f"h = {h}", found, Range(0.98, 1.02)))
+    return parts
+
+
+@claim(
+    "acceptance head",
+    "section 2.3, Eqs. 11–12",
+    "A threshold derived from the cost of drafting and verifying makes the head pay.",
+)
+def cost_threshold_pays(at: Evidence) -> list[Part]:
+    """Seconds of fixed(6) ÷ seconds of acceptance_head(h="cost", K_max 6)."""
+    mine = at.replay('acceptance_head(h="cost", max_draft=6)')
+    return [Part("", speed(mine, at.replay(WITHOUT)), ABOVE_1)]
+
+
+@claim(
+    "acceptance head",
+    "section 2.2",
+    "The draft's hidden state tells how likely its token is to be accepted.",
+)
+def head_predicts(at: Evidence) -> list[Part]:
+    """1 - Brier score of the head ÷ that of always predicting the share accepted.
+
+    Over output positions; an honest figure where the head was trained on other prompts.
+    """
+    if scores.facts(at.trace, _NAME) is None:
+        raise Untestable(f"no scores of {_NAME}")
+    found = scores.load(at.trace, _NAME)
+    if not isinstance(found, scores.RowScores):
+        raise Untestable(f"the scores of {_NAME} are not by row")
+    accepted = at.trace.positions("accepted")
+    skill = calibration.calibration(found.path, accepted, at.layout.offsets).skill
+    return [Part("", skill, ABOVE_0)]
+
+
+@claim(
+    "acceptance head",
+    "section 3.2",
+    "The head's run-time cost is negligible.",
+    "“negligible”",
+)
+def head_costs_nothing(at: Evidence) -> list[Part]:
+    """Seconds of head calls and decisions ÷ all seconds of acceptance_head(0.95, 6); below 0.01."""
+    charge = at.where.charge
+    if charge is None:
+        raise Untestable("no times: give a cost")
+    if charge.times.head(_NAME) == 0:
+        raise Untestable(f"this cost has no time of the head {_NAME}")
+    mine = at.replay(HEAD)
+    assert mine.parts is not None
+    return [Part("", clusters.ratio(mine.parts["policy_s"], mine.total_s), Range(hi=0.01))]

@@ -1,0 +1,103 @@
+"""What a claim is, and the registry that the papers' files fill."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from analysis.claims.evidence import Evidence, Replayed
+from analysis.claims.verdict import BELOW_1, Range
+from analysis.stats import Estimate, compare
+
+PAPERS = ("SVIP", "PACER", "acceptance head", "PEARL", "PARD-2")
+
+
+class Part(NamedTuple):
+    """One statistic of a claim.
+
+    Attributes:
+        what: its name; empty if the claim has only this one.
+        found: ours.
+        expected: what the claim predicts; None if it is only told.
+        printed: the least and the greatest of the paper's values; None if it prints none.
+    """
+
+    what: str
+    found: Estimate
+    expected: Range | None
+    printed: tuple[float, float] | None = None
+
+
+Test = Callable[[Evidence], Sequence[Part]]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """An empirical claim of a paper.
+
+    Attributes:
+        name: of the function that tests it.
+        paper: one of `PAPERS`.
+        place: section, table, figure.
+        says: the claim in our words.
+        printed: the paper's value.
+        statistic: its exact definition, the test's docstring.
+        test: computes it.
+    """
+
+    name: str
+    paper: str
+    place: str
+    says: str
+    printed: str
+    statistic: str
+    test: Test
+
+
+_CLAIMS: dict[str, Claim] = {}
+
+
+def claims() -> list[Claim]:
+    """All claims, paper by paper."""
+    return sorted(_CLAIMS.values(), key=lambda one: PAPERS.index(one.paper))
+
+
+def claim(paper: str, place: str, says: str, printed: str = "–") -> Callable[[Test], Test]:
+    """Register a test under its name; its docstring defines the statistic.
+
+    Args:
+        paper: see `Claim`, as for place, says and printed.
+        place: in the paper.
+        says: the claim.
+        printed: the paper's value; a dash if it prints none.
+
+    Raises:
+        ValueError: there is a claim of that name.
+    """
+
+    def add(test: Test) -> Test:
+        name = test.__name__
+        if name in _CLAIMS:
+            raise ValueError(f"there are two claims called {name}")
+        statistic = " ".join(inspect.cleandoc(test.__doc__ or "").split())
+        _CLAIMS[name] = Claim(name, paper, place, says, printed, statistic, test)
+        return test
+
+    return add
+
+
+def fastest_of(runs: Mapping[str, Replayed], best: str, printed: Mapping[str, float]) -> list[Part]:
+    """The speed of each rival over that of the setting which the paper finds best.
+
+    Intervals hold for all rivals at once, so that many rivals do not refute a claim by chance.
+
+    Args:
+        runs: the settings, by name.
+        best: that of the paper.
+        printed: the paper's ratios by name; those it does not print are left out.
+    """
+    found = compare.simultaneous({name: run.total_s for name, run in runs.items()}, best)
+    ends = {name: (value, value) for name, value in printed.items()}
+    return [Part(name, one, BELOW_1, ends.get(name)) for name, one in found.items()]

@@ -1,0 +1,352 @@
+"""PACER's claims: the best draft length varies, and a head can follow it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analysis.claims.claim import Part, claim, fastest_of
+from analysis.claims.evidence import Evidence, Untestable, per, ratio, speed
+from analysis.claims.verdict import ABOVE_1, BELOW_0, BELOW_1, Range
+from analysis.stats import clusters, depth, drafts, iid
+
+HEAD = "pacer(block=4, threshold=0.7, growth=1.05)"  # Table 10, DeepSeek 1.3B/33B, HumanEval
+LLAMA_HEAD = "pacer(block=4, threshold=0.65, growth=1.02)"  # the same, Llama 2 7B/70B: Table 8
+TUNED = "pacer(block=1:4, threshold=0.1:0.9:0.1)"
+ADAEDL = "adaedl(scale=0.05:0.25:0.05, threshold=0.1:0.7:0.1)"
+SPECDECPP = "specdecpp(threshold=0.1:0.9:0.1)"
+DEEP = (6, 10)  # depths that are held against the first
+
+
+@claim(
+    "PACER",
+    "section 3.1.1, Fig. 2a",
+    "Acceptance lengths vary significantly from step to step.",
+    "plotted only",
+)
+def lengths_vary(at: Evidence) -> list[Part]:
+    """Variance of γ* over steps ÷ that of a geometric law of the same mean.
+
+    γ* is the run of accepted tokens up to a rejection; runs that the text's end cuts off are left
+    out. Independent tokens of one acceptance rate give 1.
+    """
+    runs = drafts.runs(at.trace.positions("accepted"), at.layout.offsets)
+    return [Part("", iid.dispersion(runs), ABOVE_1)]
+
+
+def _depths(at: Evidence) -> tuple[np.ndarray, np.ndarray]:
+    """Drafts at risk and rejected at each depth, over the steps of fixed(Γ); (S, D) each."""
+    layout, most = at.layout, at.trace.max_draft
+    if most < DEEP[1]:
+        raise Untestable(f"Γ = {most}: needs drafts of {DEEP[1]} tokens")
+    found = drafts.fixed_steps(layout.ahead, layout.offsets, at.trace.max_new_tokens, most)
+    return depth.table(found, DEEP[1])
+
+
+@claim(
+    "PACER",
+    "section 3.1.3, Fig. 6",
+    "Acceptance falls sharply with the position in the draft, read as a marginal probability.",
+    "plotted only",
+)
+def marginal_falls(at: Evidence) -> list[Part]:
+    """Marginal: P(a >= 10) ÷ P(a >= 1), Kaplan-Meier, over the steps of fixed(Γ).
+
+    It cannot rise, whatever the pair; "sharply" is taken as below one half.
+    """
+    risk, lost = _depths(at)
+
+    def statistic(s: np.ndarray) -> np.ndarray:
+        kept = 1 - s[..., DEEP[1] :] / s[..., : DEEP[1]]
+        return np.prod(kept[..., 1:], -1, keepdims=True)
+
+    found = clusters.bootstrap(np.concatenate([risk, lost], 1).astype(float), statistic)[0]
+    return [Part("", found, Range(hi=0.5))]
+
+
+@claim(
+    "PACER",
+    "section 3.1.3, Fig. 6",
+    "Later draft tokens are less likely to be accepted, read as a conditional probability: given"
+    " that all before them were.",
+    "plotted only",
+)
+def conditional_falls(at: Evidence) -> list[Part]:
+    """Conditional acceptance at depths 6–10 together, less that at depth 1.
+
+    Accepted ÷ reached (all earlier tokens of the draft accepted), over the steps of fixed(Γ).
+    """
+    risk, lost = _depths(at)
+    low, high = DEEP[0] - 1, DEEP[1]
+    sums = [risk[:, 0], lost[:, 0], risk[:, low:high].sum(1), lost[:, low:high].sum(1)]
+
+    def statistic(s: np.ndarray) -> np.ndarray:
+        return s[..., 1:2] / s[..., :1] - s[..., 3:] / s[..., 2:3]
+
+    return [Part("", clusters.bootstrap(np.stack(sums, 1).astype(float), statistic)[0], BELOW_0)]
+
+
+@claim(
+    "PACER",
+    "section 3.1.2, Fig. 2b",
+    "Drafting γ*, the length that will be accepted, is far faster than the best fixed length.",
+    "1.4; its counts at Table 14's latencies give 1.46",
+)
+def optimal_is_faster(at: Evidence) -> list[Part]:
+    """Seconds of the best fixed length ÷ seconds of `oracle`, which drafts γ*.
+
+    The best of 0–20 is chosen on the same prompts, as in the paper.
+    """
+    found = speed(at.replay("oracle"), at.best_fixed)
+    return [Part(f"oracle ÷ {at.best_fixed.spec}", found, ABOVE_1, (1.40, 1.46))]
+
+
+@claim(
+    "PACER",
+    "section 3.1.2, Fig. 2b",
+    "Drafting γ* takes fewer passes of the draft and fewer of the target than the best fixed"
+    " length.",
+    "draft 0.824, target 0.377",
+)
+def optimal_saves_both(at: Evidence) -> list[Part]:
+    """Draft passes, and target passes, of `oracle` ÷ those of the best fixed length."""
+    one, other = at.replay("oracle"), at.best_fixed
+    return [
+        Part("draft passes", ratio(one, other, "drafted"), BELOW_1, (0.824, 0.824)),
+        Part("target passes", ratio(one, other, "steps"), BELOW_1, (0.377, 0.377)),
+    ]
+
+
+@claim(
+    "PACER",
+    "section 4, Tables 1 and 5",
+    "Speculation with the best fixed length is faster than the target alone.",
+    "1.34–2.07",
+)
+def speculation_pays(at: Evidence) -> list[Part]:
+    """Seconds of the target alone ÷ seconds of fixed, its length chosen on other prompts."""
+    found = speed(at.tuned_fixed(), at.replay("autoregressive"))
+    return [Part("", found, ABOVE_1, (1.34, 2.07))]
+
+
+@claim(
+    "PACER",
+    "section 4.2, Tables 1 and 5",
+    "PACER is faster than the best fixed length.",
+    "1.007–1.131",
+)
+def pacer_is_faster(at: Evidence) -> list[Part]:
+    """Seconds of fixed ÷ seconds of pacer (b 1–4, t 0.1–0.9), both tuned on other prompts."""
+    return [Part("", speed(at.tuned(TUNED), at.tuned_fixed()), ABOVE_1, (1.007, 1.131))]
+
+
+@claim(
+    "PACER",
+    "section 5.1, Table 6",
+    "PACER takes fewer draft passes and fewer target passes than the best fixed length at once.",
+    "draft 0.909–0.962, target 0.777–0.989",
+)
+def pacer_saves_both(at: Evidence) -> list[Part]:
+    """Draft passes, and target passes, of pacer ÷ those of fixed, both tuned on other prompts."""
+    one, other = at.tuned(TUNED), at.tuned_fixed()
+    return [
+        Part("draft passes", ratio(one, other, "drafted"), BELOW_1, (0.909, 0.962)),
+        Part("target passes", ratio(one, other, "steps"), BELOW_1, (0.777, 0.989)),
+    ]
+
+
+@claim(
+    "PACER",
+    "section 5.1, Table 6",
+    "Its average acceptance length is greater than that of the best fixed length.",
+    "1.06–1.31 times",
+)
+def pacer_accepts_more(at: Evidence) -> list[Part]:
+    """Accepted tokens a step of pacer ÷ those of fixed, both tuned on other prompts."""
+    found = per(at.tuned(TUNED), at.tuned_fixed(), "accepted", "steps")
+    return [Part("", found, ABOVE_1, (1.062, 1.310))]
+
+
+@claim(
+    "PACER",
+    "section 4.3, Table 3",
+    "PACER is faster than SpecDec++ and than AdaEDL.",
+    "1.143, 1.074",
+)
+def pacer_beats_dynamic(at: Evidence) -> list[Part]:
+    """Seconds of the other ÷ seconds of pacer, each tuned on other prompts."""
+    mine = at.tuned(TUNED)
+    return [
+        Part("SpecDec++", speed(mine, at.tuned(SPECDECPP)), ABOVE_1, (1.143, 1.143)),
+        Part("AdaEDL", speed(mine, at.tuned(ADAEDL)), ABOVE_1, (1.074, 1.074)),
+    ]
+
+
+@claim(
+    "PACER",
+    "section 4.3, Table 3",
+    "A shorter τ can be faster: AdaEDL accepts fewer tokens a step than plain speculation, and"
+    " gains on it.",
+    "τ 0.848, speed 1.063",
+)
+def shorter_is_faster(at: Evidence) -> list[Part]:
+    """Accepted tokens a step, and speed, of adaedl ÷ those of fixed, tuned on other prompts."""
+    one, other = at.tuned(ADAEDL), at.tuned_fixed()
+    return [
+        Part("τ", per(one, other, "accepted", "steps"), BELOW_1, (0.848, 0.848)),
+        Part("speed", speed(one, other), ABOVE_1, (1.063, 1.063)),
+    ]
+
+
+@claim(
+    "PACER",
+    "section 4.2, Table 1; PEARL, Table 1",
+    "Assisted generation's heuristic is slower than the best fixed length.",
+    "0.787–0.994; PEARL 0.778–1.046",
+)
+def assist_is_slower(at: Evidence) -> list[Part]:
+    """Seconds of fixed, tuned on other prompts, ÷ seconds of heuristic."""
+    found = speed(at.replay("heuristic"), at.tuned_fixed())
+    return [Part("", found, BELOW_1, (0.778, 1.046))]
+
+
+@claim(
+    "PACER",
+    "section 4.5, Table 5",
+    "Embedding the draft position makes PACER faster.",
+    "1.045, 1.059",
+)
+def position_helps(at: Evidence) -> list[Part]:
+    """Seconds with the head without the embedding ÷ seconds of pacer(4, 0.7, 1.05)."""
+    other = at.replay(HEAD.replace(")", ", head=pacer-no-position)"))
+    return [Part("", speed(at.replay(HEAD), other), ABOVE_1, (1.045, 1.059))]
+
+
+@claim(
+    "PACER",
+    "section 4.5, Table 5",
+    "A threshold that grows by 1.05 a block makes PACER faster.",
+    "1.036, 1.049",
+)
+def growth_helps(at: Evidence) -> list[Part]:
+    """Seconds of pacer with growth 1 ÷ with 1.05, at b = 4, t = 0.7."""
+    found = speed(at.replay(HEAD), at.replay(HEAD.replace("1.05", "1")))
+    return [Part("", found, ABOVE_1, (1.036, 1.049))]
+
+
+@claim(
+    "PACER",
+    "section 4.5, Table 5",
+    "The growing threshold gains although fewer tokens are accepted a step.",
+    "τ 0.996, 0.969",
+)
+def growth_shortens(at: Evidence) -> list[Part]:
+    """Accepted tokens a step of pacer with growth 1.05 ÷ with 1, at b = 4, t = 0.7."""
+    other = at.replay(HEAD.replace("1.05", "1"))
+    return [Part("", per(at.replay(HEAD), other, "accepted", "steps"), BELOW_1, (0.969, 0.996))]
+
+
+@claim(
+    "PACER",
+    "section 5.2, Table 7",
+    "Stopping by the block's mean is faster than by any token, or by the last, below the"
+    " threshold.",
+    "1.073, 1.042",
+)
+def mean_is_best(at: Evidence) -> list[Part]:
+    """Seconds with the other criterion ÷ with the mean, at b = 4, t = 0.7, growth 1.05."""
+    parts = []
+    for other, printed in (("any", 1.073), ("last", 1.042)):
+        found = speed(at.replay(HEAD), at.replay(HEAD.replace(")", f", criterion={other})")))
+        parts.append(Part(other, found, ABOVE_1, (printed, printed)))
+    return parts
+
+
+@claim(
+    "PACER",
+    "section 5.3, Table 8",
+    "A head that sees the whole context is faster than one that sees the draft or the block only.",
+    "1.086 (block), 1.072 (draft)",
+)
+def context_helps(at: Evidence) -> list[Part]:
+    """Seconds with the local head ÷ with the full one, at b = 4, t = 0.65, growth 1.02."""
+    parts = []
+    for other, printed in (("local-block", 1.086), ("local-draft", 1.072)):
+        local = at.replay(LLAMA_HEAD.replace(")", f", head=pacer-{other})"))
+        found = speed(at.replay(LLAMA_HEAD), local)
+        parts.append(Part(other, found, ABOVE_1, (printed, printed)))
+    return parts
+
+
+@claim(
+    "PACER",
+    "appendix E, Table 11",
+    "Blocks of 4 are the fastest of 1 to 7.",
+    "others 0.718–0.940 times as fast",
+)
+def block_of_four(at: Evidence) -> list[Part]:
+    """Speed of pacer with each b of 1–7 ÷ with b = 4, t = 0.7, growth 1.05; max-t intervals."""
+    speeds = (30.00, 38.07, 39.28, 41.80, 38.95, 38.85, 37.21)
+    tokens_per_s = dict(enumerate(speeds, 1))
+    runs = {f"b = {b}": at.replay(HEAD.replace("block=4", f"block={b}")) for b in tokens_per_s}
+    return fastest_of(runs, "b = 4", {f"b = {b}": v / 41.80 for b, v in tokens_per_s.items()})
+
+
+@claim(
+    "PACER",
+    "appendix E, Table 12",
+    "Growth 1.05 is the fastest of 1.00 to 1.09.",
+    "others 0.942–0.995 times as fast",
+)
+def growth_of_five(at: Evidence) -> list[Part]:
+    """Speed of pacer with each growth ÷ with 1.05, at b = 4, t = 0.7; max-t intervals."""
+    speeds = (40.05, 40.12, 40.40, 40.57, 40.73, 41.80, 41.60, 40.52, 39.48, 39.37)
+    tokens_per_s = {f"{1 + k / 100:.2f}": v for k, v in enumerate(speeds)}
+    runs = {f"ρ = {g}": at.replay(HEAD.replace("1.05", g)) for g in tokens_per_s}
+    return fastest_of(runs, "ρ = 1.05", {f"ρ = {g}": v / 41.80 for g, v in tokens_per_s.items()})
+
+
+@claim(
+    "PACER",
+    "appendix E, Table 13",
+    "A threshold of 0.7 is the fastest of 0.50 to 0.80.",
+    "others 0.900–0.967 times as fast",
+)
+def threshold_of_seven_tenths(at: Evidence) -> list[Part]:
+    """Speed of pacer with each t ÷ with t = 0.7, at b = 4, growth 1.05; max-t intervals."""
+    speeds = (37.64, 38.09, 40.34, 39.89, 41.80, 40.44, 39.93)
+    tokens_per_s = {f"{0.5 + k / 20:.2f}": v for k, v in enumerate(speeds)}
+    runs = {f"t = {t}": at.replay(HEAD.replace("0.7", t)) for t in tokens_per_s}
+    return fastest_of(runs, "t = 0.70", {f"t = {t}": v / 41.80 for t, v in tokens_per_s.items()})
+
+
+@claim(
+    "PACER",
+    "appendix F.2, Table 15",
+    "The pre-verification layer takes a moderate share of the time.",
+    "2.10%, 1.30%",
+)
+def head_is_cheap(at: Evidence) -> list[Part]:
+    """Seconds of head calls and decisions ÷ all seconds of pacer(4, 0.7, 1.05); below 0.05."""
+    charge = at.where.charge
+    if charge is None:
+        raise Untestable("no times: give a cost")
+    if charge.times.head("pacer") == 0:
+        raise Untestable("this cost has no time of the head pacer")
+    mine = at.replay(HEAD)
+    assert mine.parts is not None
+    found = clusters.ratio(mine.parts["policy_s"], mine.total_s)
+    return [Part("", found, Range(hi=0.05), (0.013, 0.021))]
+
+
+@claim(
+    "PACER",
+    "section 1",
+    "PEARL loses where draft and target share a device: it is slower than plain speculation.",
+)
+def pearl_needs_devices(at: Evidence) -> list[Part]:
+    """Speed of pearl(colocated=true), whose draft and target times add, ÷ the best fixed length's.
+
+    Both on one device; the best of 0–20 is chosen on the same prompts.
+    """
+    found = speed(at.replay("pearl(colocated=true)"), at.best_fixed)
+    return [Part(f"÷ {at.best_fixed.spec}", found, BELOW_1)]

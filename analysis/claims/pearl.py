@@ -1,0 +1,165 @@
+"""PEARL's claims: draft and target at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analysis.claims.claim import Part, claim, fastest_of
+from analysis.claims.evidence import Evidence, Untestable, less, ratio, speed
+from analysis.claims.verdict import ABOVE_0, ABOVE_1, MOST
+from analysis.stats import clusters, drafts
+from analysis.stats.accepted_runs import mean_accepted
+
+AROUND = 3  # windows tried on either side of round(c); Tables 5 and 6 go up to 3
+
+
+@claim(
+    "PEARL",
+    "section 3.1, Fig. 2b",
+    "The optimal draft length changes from step to step, so that a fixed one is mostly wrong.",
+    "plotted only",
+)
+def fixed_is_mostly_wrong(at: Evidence) -> list[Part]:
+    """Share of steps whose γ* (run of accepted tokens) is not the best fixed length."""
+    runs = drafts.runs(at.trace.positions("accepted"), at.layout.offsets)
+    length = at.best_length
+    sums = clusters.by_prompt(
+        runs.offsets,
+        lambda rows: (runs.accepted[rows] != length, np.ones(rows.stop - rows.start)),
+    )
+    return [Part(f"γ* ≠ {length}", clusters.ratio(*sums.T), MOST)]
+
+
+@claim(
+    "PEARL",
+    "section 4.2, Tables 1–3",
+    "PEARL is faster than plain speculation with the best fixed length.",
+    "1.36–1.55",
+)
+def pearl_is_faster(at: Evidence) -> list[Part]:
+    """Seconds of the best fixed length ÷ seconds of pearl, γ = round(c), on devices of their own.
+
+    The best of 0–20 is chosen on the same prompts, as in the paper.
+    """
+    found = speed(at.replay("pearl"), at.best_fixed)
+    return [Part(f"÷ {at.best_fixed.spec}", found, ABOVE_1, (1.36, 1.55))]
+
+
+@claim(
+    "PEARL",
+    "section 4.3, Table 4",
+    "Without pre-verify, and without post-verify, PEARL is slower.",
+    "1.063–1.143, 1.335–1.475",
+)
+def both_strategies_help(at: Evidence) -> list[Part]:
+    """Seconds without a strategy ÷ seconds of pearl, γ = round(c)."""
+    parts = []
+    for which, printed in (("pre", (1.063, 1.143)), ("post", (1.335, 1.475))):
+        found = speed(at.replay("pearl"), at.replay(f"pearl({which}_verify=false)"))
+        parts.append(Part(f"without {which}-verify", found, ABOVE_1, printed))
+    return parts
+
+
+@claim(
+    "PEARL",
+    "section 4.3, Table 4",
+    "Post-verify matters more than pre-verify.",
+    "1.167–1.374",
+)
+def post_matters_more(at: Evidence) -> list[Part]:
+    """Seconds of pearl without post-verify ÷ seconds without pre-verify, γ = round(c)."""
+    without = [at.replay(f"pearl({which}_verify=false)") for which in ("pre", "post")]
+    return [Part("", speed(*without), ABOVE_1, (1.167, 1.374))]
+
+
+@claim(
+    "PEARL",
+    "section 4.3",
+    "Pre-verify gains more where fewer tokens are accepted, post-verify where more are.",
+)
+def strategies_complement(at: Evidence) -> list[Part]:
+    """A strategy's gain on the half of prompts that it suits ÷ its gain on the other half.
+
+    Gain: seconds without the strategy ÷ seconds of pearl. Halves by the share of the prompt's
+    positions that are accepted, at its median.
+    """
+    layout = at.layout
+    sums = clusters.by_prompt(layout.offsets, lambda rows: [at.trace.positions("accepted")[rows]])
+    share = sums[:, 0] / np.maximum(1, layout.n_output)
+    easy = share > np.median(share) if len(share) else share > 0
+    whole, parts = at.replay("pearl").total_s, []
+    for which, suited in (("pre", ~easy), ("post", easy)):
+        other = at.replay(f"pearl({which}_verify=false)").total_s
+        columns = [values * some for some in (suited, ~suited) for values in (other, whole)]
+        found = clusters.bootstrap(
+            np.stack(columns, 1),
+            lambda s: s[..., :1] / s[..., 1:2] / (s[..., 2:3] / s[..., 3:]),
+        )[0]
+        parts.append(Part(f"{which}-verify", found, ABOVE_1))
+    return parts
+
+
+@claim(
+    "PEARL",
+    "section 4.4.1, Tables 5 and 6",
+    "The best window is the speed ratio c of the two models, rounded.",
+    "others 0.40–0.98 times as fast",
+)
+def window_is_ratio(at: Evidence) -> list[Part]:
+    """Speed of pearl with each γ within 3 of round(c) ÷ with round(c); max-t intervals."""
+    best = int(np.clip(round(at.cost_ratio()), 1, at.trace.max_draft))
+    windows = range(max(1, best - AROUND), min(best + AROUND, at.trace.max_draft) + 1)
+    runs = {f"γ = {k}": at.replay(f"pearl({k})") for k in windows}
+    return fastest_of(runs, f"γ = {best}", {})
+
+
+@claim(
+    "PEARL",
+    "section 4.4.2, Table 7",
+    "PEARL's mean accepted tokens far exceed those of plain speculation.",
+    "26.53–39.90 against 5.27–8.32",
+)
+def accepts_longer_runs(at: Evidence) -> list[Part]:
+    """PEARL's run of accepted tokens between rejections, less tokens a step of the best fixed.
+
+    That is what Table 7 compares. Told besides: the same less the best fixed length's own run
+    between rejections, like with like. Both for independent estimates: wider intervals.
+    """
+    steps, _ = at.run("pearl").steps()
+    plain = at.best_fixed
+    mine, tau = mean_accepted(steps), clusters.ratio(plain.counts["tokens"], plain.counts["steps"])
+    like, _ = at.run(plain.spec).steps()
+    return [
+        Part("run − tokens a step", less(mine, tau), ABOVE_0, (18.21, 34.21)),
+        Part("run − run", less(mine, mean_accepted(like)), None),
+    ]
+
+
+@claim(
+    "PEARL",
+    "appendix E, Table 11",
+    "PEARL runs the draft and the target more often than plain speculation does.",
+    "draft 1.29–1.42, target 1.29–1.42",
+)
+def pearl_runs_more(at: Evidence) -> list[Part]:
+    """Draft passes, and target passes, of pearl (γ = round(c)) ÷ those of the best fixed length."""
+    one, other = at.replay("pearl"), at.best_fixed
+    return [
+        Part("draft passes", ratio(one, other, "drafted"), ABOVE_1, (1.29, 1.42)),
+        Part("target passes", ratio(one, other, "steps"), ABOVE_1, (1.29, 1.42)),
+    ]
+
+
+@claim(
+    "PEARL",
+    "section 3.1, Fig. 2a",
+    "Drafting takes a time that matters beside verifying, so that each model waits for the other.",
+    "2 (CodeLlama 7B/34B, γ = 6)",
+)
+def drafting_takes_long(at: Evidence) -> list[Part]:
+    """Draft seconds ÷ verification seconds of fixed(γ), γ = round(c); above one half."""
+    best = int(np.clip(round(at.cost_ratio()), 1, at.trace.max_draft))
+    parts = at.replay(f"fixed({best})").parts
+    if parts is None:
+        raise Untestable("no times: give a cost")
+    return [Part(f"fixed({best})", clusters.ratio(parts["draft_s"], parts["verify_s"]), MOST)]

@@ -1,0 +1,235 @@
+"""All claims tested on a trace, and the table of what came out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from analysis.claims.claim import Claim, Part
+from analysis.claims.claim import claims as all_claims
+from analysis.claims.evidence import Evidence
+from analysis.claims.verdict import DECISIVE, Verdict, against_print, judge, overall
+from simkit.simulator.given import AnyCost, AnyTrace
+from simkit.sweeps.engine import Progress
+from traces.errors import UserError
+from traces.trace import Trace, bundled, find, load
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SHOWN = 4  # parts of a claim in a table for people
+HEADS = ("paper", "claim", "statistic", "paper's value", "ours [95% interval]", "verdict")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a trace says of one claim.
+
+    Attributes:
+        claim: that was tested.
+        parts: its statistics; none if it cannot be tested.
+        verdict: on all parts together.
+        why: why it cannot be tested; else empty.
+    """
+
+    claim: Claim
+    parts: tuple[Part, ...]
+    verdict: Verdict
+    why: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """As plain values."""
+        one = self.claim
+        return {
+            "claim": one.name,
+            "paper": one.paper,
+            "place": one.place,
+            "says": one.says,
+            "statistic": one.statistic,
+            "printed": one.printed,
+            "parts": [_plain(part) for part in self.parts],
+            "verdict": str(self.verdict),
+            "why": self.why,
+        }
+
+    def ours(self) -> str:
+        """The parts in a line, those that decide first."""
+        rank = {str(verdict): k for k, verdict in enumerate(DECISIVE)}
+        parts = sorted(self.parts, key=lambda p: rank.get(_plain(p)["verdict"], len(rank)))
+        shown = [_line(part) for part in parts[:SHOWN]]
+        more = len(parts) - SHOWN
+        return "; ".join([*shown, *([f"{more} more"] if more > 0 else [])])
+
+    def row(self) -> tuple[str, ...]:
+        """The cells under `HEADS`."""
+        one = self.claim
+        verdict = f"{self.verdict}: {self.why}" if self.why else str(self.verdict)
+        paper = f"{one.paper}, {one.place}"
+        return paper, one.says, one.name, one.printed, self.ours(), verdict
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a trace says of all claims; shows itself as a table.
+
+    Attributes:
+        of: one for each claim.
+        trace: its name.
+        cost: in words.
+    """
+
+    of: tuple[Finding, ...]
+    trace: str
+    cost: str
+
+    def note(self) -> str:
+        """How many were tested, with what verdicts, and what these mean together."""
+        count = Counter(one.verdict for one in self.of)
+        tested = len(self.of) - count[Verdict.UNTESTED]
+        verdicts = (Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN)
+        said = ", ".join(f"{count[verdict]} {_MANY[verdict]}" for verdict in verdicts)
+        founds = [part.found for one in self.of for part in one.parts]
+        weak = sorted({found.note for found in founds if found.note and found.lo is not None})
+        note = (
+            f"Trace {self.trace}, {self.cost}: {len(self.of)} claims, {tested} tested: {said};"
+            f" {count[Verdict.UNTESTED]} cannot be tested. Each verdict is for its claim alone, at"
+            " 95%: about one in twenty may be wrong by chance. Intervals are over prompts."
+        )
+        return " ".join([note, *(f"{said[0].upper()}{said[1:]}." for said in weak)])
+
+    def records(self) -> list[dict[str, Any]]:
+        """One plain dictionary a claim, its statistics in a list."""
+        return [one.record() for one in self.of]
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """One row for each statistic; a claim that cannot be tested has one without values."""
+        import polars as pl
+
+        rows = []
+        for record in self.records():
+            parts, record["claim_verdict"] = record.pop("parts"), record.pop("verdict")
+            why = record.pop("why")
+            for part in parts or [_EMPTY]:
+                rows.append(record | {"why": why} | part)
+        numbers = dict.fromkeys(("value", "lo", "hi"), pl.Float64) | {"n_prompts": pl.Int64}
+        return pl.DataFrame(rows, schema_overrides=numbers)
+
+    def markdown(self) -> str:
+        """The note, the table, and what each statistic is."""
+        rows = [HEADS, ["---"] * len(HEADS), *(one.row() for one in self.of)]
+        lines = ["| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in rows]
+        claims = [one.claim for one in self.of]
+        meaning = [f"- `{one.name}`: {one.statistic}" for one in claims]
+        return "\n".join([self.note(), "", *lines, "", "The statistics:", "", *meaning, ""])
+
+    def __repr__(self) -> str:
+        return f"<Findings: {self.note()}>"
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in HEADS)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in one.row()) + "</tr>"
+            for one in self.of
+        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f"<p>{escape(self.note())}</p>{table}"
+
+
+def check(
+    trace: AnyTrace,
+    cost: AnyCost | None = None,
+    sampled: AnyTrace | None = None,
+    claims: Iterable[Claim] | None = None,
+    progress: Progress | None = None,
+) -> Findings:
+    """Test claims on a trace.
+
+    Args:
+        trace: a recorded pair; or its folder, or a bundled trace's name.
+        cost: see `simkit.replay`.
+        sampled: a sampled recording of the same pair, for the claims about sampling; None means
+            the one bundled beside the trace, if there is one.
+        claims: which; None means all of them.
+        progress: called with how many are done, and of how many.
+
+    Raises:
+        UserError: the trace or the cost cannot be read. A claim that this trace cannot test is
+            no error: its verdict says so.
+    """
+    one = _load(trace)
+    other = _load(sampled) if sampled is not None else _sibling(one)
+    at = Evidence(one, cost, Evidence(other, cost) if other is not None else None)
+    _ = at.where  # what is wrong with the cost is wrong for all claims
+    wanted, found = list(all_claims() if claims is None else claims), []
+    for claim in wanted:
+        found.append(examine(claim, at))
+        if progress is not None:
+            progress(len(found), len(wanted))
+    times = str(cost) if cost is not None else "times measured with it"
+    said = times if at.where.charge is not None else "no times"
+    return Findings(tuple(found), one.path.name if one.path else "in memory", said)
+
+
+def examine(claim: Claim, at: Evidence) -> Finding:
+    """Test one claim; what the trace lacks becomes the reason why it cannot be tested."""
+    try:
+        parts = tuple(claim.test(at))
+    except UserError as error:
+        return Finding(claim, (), Verdict.UNTESTED, str(error))
+    judged = [(part, judge(part.found, part.expected)) for part in parts if part.expected]
+    verdict = overall(verdict for _, verdict in judged)
+    notes = [part.found.note for part, one in judged if one is Verdict.UNTESTED]
+    why = next((note for note in notes if note), "") if verdict is Verdict.UNTESTED else ""
+    return Finding(claim, parts, verdict, why)
+
+
+_MANY = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not", Verdict.OPEN: "are not distinguishable"}
+
+
+def _load(given: AnyTrace) -> Trace:
+    return given if isinstance(given, Trace) else load(given)
+
+
+def _sibling(trace: Trace) -> Trace | None:
+    """The sampled recording bundled beside a bundled trace."""
+    name = f"{trace.path.name}-sampled" if trace.path else ""
+    if name not in bundled() or trace.path is None or find(trace.path.name)[0] != trace.path:
+        return None
+    return load(name)
+
+
+def _plain(part: Part) -> dict[str, Any]:
+    found = part.found
+    return {
+        "part": part.what,
+        "value": found.value,
+        "lo": found.lo,
+        "hi": found.hi,
+        "n_prompts": found.n_prompts,
+        "predicted": "" if part.expected is None else str(part.expected),
+        "printed_lo": part.printed[0] if part.printed else None,
+        "printed_hi": part.printed[1] if part.printed else None,
+        "beside_print": against_print(found, part.printed),
+        "verdict": "" if part.expected is None else str(judge(found, part.expected)),
+        "note": found.note,
+    }
+
+
+_EMPTY = dict.fromkeys(
+    ("part", "predicted", "beside_print", "verdict", "note"), ""
+) | dict.fromkeys(("value", "lo", "hi", "n_prompts", "printed_lo", "printed_hi"))
+
+
+def _line(part: Part) -> str:
+    found = part.found
+    name = f"{part.what}: " if part.what else ""
+    if found.value is None:
+        return f"{name}– ({found.note})"
+    ends = "" if found.lo is None else f" [{found.lo:.3f}, {found.hi:.3f}]"
+    where = against_print(found, part.printed)
+    beside = f", {where} the paper's" if where in ("below", "above") else ""
+    return f"{name}{found.value:.3f}{ends}{beside}"

@@ -1,0 +1,82 @@
+"""Figures: `figures.NAME(trace, ax=None)` draws, and gives the frame of what it drew.
+
+They compute nothing: numbers come from `analysis.stats` and `simkit`.
+"""
+
+from analysis.figures.acceptance_head import acceptance_head
+from analysis.figures.base import FIGURES, Drawn, Entry, FigureError, style
+from analysis.figures.batch_speedup import batch_speedup
+from analysis.figures.best_policy_map import best_policy_map
+from analysis.figures.confidence_acceptance import confidence_acceptance
+from analysis.figures.draft_lengths import draft_lengths
+from analysis.figures.dynamic_policies import dynamic_policies
+from analysis.figures.entropy_acceptance import entropy_acceptance
+from analysis.figures.entropy_bound import entropy_bound
+from analysis.figures.entropy_length import entropy_length
+from analysis.figures.entropy_ratio import entropy_ratio
+from analysis.figures.expected_length import expected_length
+from analysis.figures.forward_passes import forward_passes
+from analysis.figures.frontier import frontier
+from analysis.figures.gap_decomposition import gap_decomposition
+from analysis.figures.mutual_waiting import mutual_waiting
+from analysis.figures.optimal_gain import optimal_gain
+from analysis.figures.optimal_gamma import optimal_gamma
+from analysis.figures.optimal_lengths import optimal_lengths
+from analysis.figures.pacer_attention import pacer_attention
+from analysis.figures.pacer_block import pacer_block
+from analysis.figures.pacer_components import pacer_components
+from analysis.figures.pacer_criteria import pacer_criteria
+from analysis.figures.pacer_growth import pacer_growth
+from analysis.figures.pacer_threshold import pacer_threshold
+from analysis.figures.pearl_accepted import pearl_accepted
+from analysis.figures.pearl_runs import pearl_runs
+from analysis.figures.pearl_strategies import pearl_strategies
+from analysis.figures.pearl_window import pearl_window
+from analysis.figures.policies_by_task import policies_by_task
+from analysis.figures.position_decay import position_decay
+from analysis.figures.regret_by_position import regret_by_position
+from analysis.figures.regret_by_task import regret_by_task
+from analysis.figures.runtime_breakdown import runtime_breakdown
+from analysis.figures.step_lengths import step_lengths
+
+__all__ = [
+    "Drawn",
+    "Entry",
+    "FIGURES",
+    "FigureError",
+    "acceptance_head",
+    "batch_speedup",
+    "best_policy_map",
+    "confidence_acceptance",
+    "draft_lengths",
+    "dynamic_policies",
+    "entropy_acceptance",
+    "entropy_bound",
+    "entropy_length",
+    "entropy_ratio",
+    "expected_length",
+    "forward_passes",
+    "frontier",
+    "gap_decomposition",
+    "mutual_waiting",
+    "optimal_gain",
+    "optimal_gamma",
+    "optimal_lengths",
+    "pacer_attention",
+    "pacer_block",
+    "pacer_components",
+    "pacer_criteria",
+    "pacer_growth",
+    "pacer_threshold",
+    "pearl_accepted",
+    "pearl_runs",
+    "pearl_strategies",
+    "pearl_window",
+    "policies_by_task",
+    "position_decay",
+    "regret_by_position",
+    "regret_by_task",
+    "runtime_breakdown",
+    "step_lengths",
+    "style",
+]

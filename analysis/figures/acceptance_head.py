@@ -1,0 +1,62 @@
+"""Drafting with and without the acceptance head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.figures.arms import below, tasks_on
+from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.replayed import cost_name, groups, replays, speed, tuned
+from analysis.stats import clusters
+from simkit.simulator.given import AnyCost
+from traces.trace import Trace
+
+ARMS = {"with head, h = 0.95": "acceptance_head(h=0.95, max_draft=6)"}
+TUNED = {"with head, h tuned": "acceptance_head(h=0.05:0.95:0.05, max_draft=6)"}
+
+
+@figure("acceptance head Fig. 2 and Table 1")
+def acceptance_head(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+    """Speed with the acceptance head against the same drafts without it, K_max = 6, by task.
+
+    Args:
+        trace: with the head's scores.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`.
+    """
+    plain = replays(trace, {"w/o head": "fixed(6)"}, cost)[0]["w/o head"]
+    runs, _ = replays(trace, ARMS, cost)
+    chosen, gone = tuned(trace, TUNED, cost)
+    masks = groups(trace)
+    rows, said = [], []
+    for k, (label, one) in enumerate({**runs, **chosen}.items()):
+        found = [speed(plain.total_s, one.total_s, some) for some in masks.values()]
+        at = np.arange(len(masks)) + (k - 0.5) * 0.2
+        points(ax, at, found, label=label, **{**look(k), "linestyle": ""})
+        said += missing(found, masks)
+        for (task, some), e in zip(masks.items(), found, strict=True):
+            both = {"": one.counts, "_without": plain.counts}
+            row = {"arm": label, "task": task} | cells(e, "speed")
+            for end, counts in both.items():
+                steps = counts["steps"][some]
+                tau = clusters.ratio(counts["accepted"][some] + steps, steps)
+                row |= cells(tau, f"tokens_per_step{end}")
+            rows.append(row)
+    ax.axhline(1, color="black", linewidth=0.8)
+    line: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}
+    ax.axhline(2.468 / 2.437, label="Table 1, Vicuna 7B, mean", **line)
+    rows.append({"arm": "paper", "speed": 2.468 / 2.437})
+    tasks_on(ax, [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()])
+    ax.set(ylabel="speed ÷ speed of fixed(6)")
+    below(ax)
+    caption(
+        ax,
+        "What the acceptance head is worth",
+        f"n: prompts; {cost_name(trace, cost)}; bars: 95% over prompts, paired. τ: in the frame.",
+        *list(dict.fromkeys(said))[:2],
+        *gone,
+    )
+    return Drawn("acceptance_head", frame(rows), ax, tuple(said + gone))

@@ -1,0 +1,205 @@
+"""What the figures in the form of papers' tables share: arms, compared with one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.figures.base import COLORS, FigureError, cells, look, missing, points
+from analysis.figures.replayed import replays, speed
+from analysis.stats import Estimate, clusters
+from simkit.simulator.given import AnyCost
+from traces.errors import UserError
+from traces.trace import Trace
+
+MEASURED = "trace's own times"
+DEEPSEEK, LLAMA = "pacer:deepseek-1.3b-33b", "pacer:llama2-7b-70b"
+
+
+class Arm(NamedTuple):
+    """A row of a paper's table.
+
+    Attributes:
+        label: its name, or the value that is varied.
+        spec: the policy.
+        printed: the paper's speed, in any unit.
+        tau: the paper's τ, accepted tokens a step.
+    """
+
+    label: str
+    spec: str
+    printed: float | None = None
+    tau: float | None = None
+
+
+class Compared(NamedTuple):
+    """Arms against one of them.
+
+    Attributes:
+        rows: for the frame.
+        speeds: by cost, how many times faster each arm is than the one; None where it is missing.
+        printed: the paper's ratios.
+        notes: what is missing.
+    """
+
+    rows: list[dict[str, Any]]
+    speeds: dict[str, list[Estimate | None]]
+    printed: list[float | None]
+    notes: list[str]
+
+
+def both(cost: AnyCost | None, paper: str) -> dict[str, AnyCost | None]:
+    """The trace's own times beside those of the paper's pair; or the one that is asked for."""
+    return {MEASURED: None, f"times {paper}": paper} if cost is None else {str(cost): cost}
+
+
+def compare(
+    trace: Trace, arms: Sequence[Arm], against: str, costs: Mapping[str, AnyCost | None]
+) -> Compared:
+    """Replay arms under several costs, and compare each with the arm `against`.
+
+    Raises:
+        FigureError: that arm, or all times, are missing.
+    """
+    rows, speeds, notes = [], {}, []
+    base = next(arm for arm in arms if arm.label == against)
+    printed = [a.printed / base.printed if a.printed and base.printed else None for a in arms]
+    for name, cost in costs.items():
+        try:
+            runs, gone = replays(trace, {arm.label: arm.spec for arm in arms}, cost)
+        except UserError as error:
+            notes.append(f"Not under {name}: {error}")
+            continue
+        notes += gone
+        if against not in runs:
+            raise FigureError(f"{against} cannot be replayed. {gone[0] if gone else ''}")
+        speeds[name] = [None] * len(arms)
+        for i, arm in enumerate(arms):
+            if arm.label not in runs:
+                continue
+            one, other = runs[arm.label], runs[against]
+            found = speed(other.total_s, one.total_s) if arm is not base else _one(one)
+            tau = clusters.ratio(one.counts["accepted"], one.counts["steps"])
+            speeds[name][i] = found
+            row = {"arm": arm.label, "policy": str(one.policy), "cost": name, "against": against}
+            row |= {"paper": printed[i], "paper_tau": arm.tau}
+            rows.append(row | cells(found, "speed") | cells(tau, "accepted_per_step"))
+            notes += [note for note in missing([found]) if arm is not base]
+    if not speeds:
+        raise FigureError(notes[0])
+    return Compared(rows, speeds, printed, list(dict.fromkeys(notes)))
+
+
+def _one(run: Any) -> Estimate:
+    return Estimate(1.0, None, None, len(run.total_s))
+
+
+def ranked(ax: Axes, arms: Sequence[Arm], found: Compared, against: str, paper: str) -> None:
+    """Arms from top to bottom, each with its τ; the paper's ratios as stars."""
+    n = len(arms)
+    for k, (name, values) in enumerate(found.speeds.items()):
+        here = [(n - 1 - i, e) for i, e in enumerate(values) if e is not None]
+        at = np.array([y for y, _ in here]) + 0.12 - 0.24 * k
+        how: dict[str, Any] = {**look(k), "linestyle": ""}
+        points(ax, at, [e for _, e in here], sideways=True, label=name, **how)
+    stars = [(x, n - 1 - i) for i, x in enumerate(found.printed) if x is not None]
+    if stars:
+        how: dict[str, Any] = {"marker": "*", "s": 70, "facecolors": "none", "edgecolors": "black"}
+        ax.scatter(*zip(*stars, strict=True), label=paper, **how)
+    tau = {row["arm"]: row["accepted_per_step"] for row in found.rows}
+    shown = [a.label + (f"\nτ {tau[a.label]:.2f}" if tau.get(a.label) else "") for a in arms]
+    ax.set_yticks(range(n - 1, -1, -1), shown)
+    ax.axvline(1, color="black", linewidth=0.8)
+    ax.set(xlabel=f"speed ÷ speed of {against}", ylim=(-0.6, n - 0.4))
+    below(ax)
+
+
+def swept(ax: Axes, arms: Sequence[Arm], found: Compared, against: str, paper: str) -> None:
+    """Arms along the value that they vary; the paper's ratios as a grey line of stars."""
+    x = np.array([float(arm.label) for arm in arms])
+    step = float(np.min(np.diff(np.sort(x)))) if len(x) > 1 else 1.0
+    for k, (name, values) in enumerate(found.speeds.items()):
+        here = [i for i, e in enumerate(values) if e is not None]
+        at = x[here] + (k - 0.5) * 0.1 * step
+        points(ax, at, [e for e in values if e is not None], label=name, **look(k))
+    stars = [(a, r) for a, r in zip(x, found.printed, strict=True) if r is not None]
+    if stars:
+        how: dict[str, Any] = {
+            "marker": "*",
+            "markersize": 9,
+            "markerfacecolor": "none",
+            "linestyle": ":",
+        }
+        ax.plot(*zip(*stars, strict=True), color="black", linewidth=0.8, label=paper, **how)
+    ax.axhline(1, color="black", linewidth=0.8)
+    ax.set(ylabel=f"speed ÷ speed at {against}")
+    below(ax)
+
+
+def passes(
+    ax: Axes,
+    masks: Mapping[str, np.ndarray],
+    pairs: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    printed: Mapping[str, float],
+    paper: str,
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Ratios of several measures, each task a series; the paper's as black lines.
+
+    Args:
+        ax: to draw on.
+        masks: prompts of each task.
+        pairs: by measure, what is divided by what, (S,) each.
+        printed: the paper's ratios by measure.
+        paper: what the lines are called.
+
+    Returns:
+        Rows for the frame, and what is missing.
+    """
+    rows, said = [], []
+    for t, (task, some) in enumerate(masks.items()):
+        found = [clusters.ratio(top[some], bottom[some]) for top, bottom in pairs.values()]
+        at = np.arange(len(pairs)) + (t - (len(masks) - 1) / 2) * 0.14
+        points(ax, at, found, label=task, **{**look(t), "linestyle": ""})
+        said += missing(found, [task] * len(found))
+        for name, e in zip(pairs, found, strict=True):
+            rows.append({"task": task, "measure": name} | cells(e, "ratio"))
+    for at, name in enumerate(pairs):
+        if name in printed:
+            ax.hlines(printed[name], at - 0.4, at + 0.4, colors="black", linestyles="--", lw=1)
+            rows.append({"task": "paper", "measure": name, "ratio": printed[name]})
+    if printed:
+        ax.plot([], [], "k--", linewidth=1, label=paper)
+    ax.axhline(1, color="black", linewidth=0.8)
+    ax.set_xticks(range(len(pairs)), list(pairs))
+    ax.grid(axis="x", visible=False)
+    ax.set_xlim(-0.6, len(pairs) - 0.4)
+    below(ax)
+    return rows, list(dict.fromkeys(said))
+
+
+def below(ax: Axes, columns: int = 3, handles: list | None = None) -> None:
+    """The legend under the axes and what is written there, where it hides nothing."""
+    handles = ax.get_legend_handles_labels()[0] if handles is None else handles
+    if handles:
+        lines = max((1 + t.get_text().count("\n") for t in ax.get_xticklabels()), default=1)
+        points = 6 + 11.5 * (lines + bool(ax.get_xlabel()))
+        ax.legend(
+            handles=handles,
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0),
+            borderaxespad=points / mpl.rcParams["legend.fontsize"],
+            ncols=min(columns, len(handles)),
+        )
+
+
+def tasks_on(ax: Axes, names: Sequence[str]) -> None:
+    """Tasks along x."""
+    ax.set_xticks(range(len(names)), names)
+    ax.set_xlim(-0.6, len(names) - 0.4)
+    ax.grid(axis="x", visible=False)
+    for at in range(1, len(names)):
+        ax.axvline(at - 0.5, color=COLORS[7], linewidth=0.5)

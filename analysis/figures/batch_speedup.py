@@ -1,0 +1,102 @@
+"""Speedup against batch size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from analysis.figures.arms import below
+from analysis.figures.base import (
+    Drawn,
+    FigureError,
+    caption,
+    cells,
+    figure,
+    frame,
+    look,
+    missing,
+    points,
+)
+from analysis.figures.replayed import speed, tuned
+from simkit.costs import Linear
+from simkit.costs.presets import PRESETS
+from traces.trace import Trace
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+FAMILIES = {
+    "fixed": "fixed(0:16)",
+    "confidence": "confidence(threshold=0.1:0.9:0.1)",
+    "SVIP": "svip(h=0.2:2.0:0.2)",
+    "best rate": "rate_optimal",
+    "prophet": "prophet",
+}
+FIT = PRESETS["specdecode-bench:eagle"].arguments  # its target: Llama-3.1-8B on an H100
+
+
+def scaled(c: float) -> Linear:
+    """The fitted target at batch size 1, and a draft that takes 1 / c of its passes."""
+    per = ("s", "per_token_s", "per_kv_token_s")
+    target: dict[str, Any] = {f"target_{name}": float(FIT[f"target_{name}"]) for name in per}
+    draft: dict[str, Any] = {f"draft_{name}": target[f"target_{name}"] / c for name in per}
+    overheads: dict[str, Any] = {
+        name: float(FIT[name]) for name in ("overhead_s", "baseline_overhead_s")
+    }
+    return Linear(**draft, **target, **overheads)
+
+
+@figure("new")
+def batch_speedup(trace: Trace, ax: Axes, c: float = 8.0) -> Drawn:
+    """Speedup of tuned policies by batch size, where passes take fixed + per-token time.
+
+    All sequences of a batch step together and drafts are as long on average as alone: a token
+    costs a pass B times its per-token time, and its fixed time is shared by B.
+
+    Args:
+        trace: of any kind.
+        ax: to draw on; None makes one.
+        c: T_target ÷ T_draft, at every batch size; the target is that of SpecDecode-Bench's fit.
+
+    Raises:
+        FigureError: c is not positive.
+    """
+    if not c > 0:
+        raise FigureError(f"batch_speedup: c must be positive, not {c}")
+    cost = scaled(c)
+    rows, said = [], []
+    found = {size: tuned(trace, FAMILIES, batched(cost, size)) for size in SIZES}
+    gone = found[SIZES[0]][1]
+    names = list(found[SIZES[0]][0])
+    for k, name in enumerate(names):
+        ones = [found[size][0][name] for size in SIZES]
+        speeds = [speed(one.seconds["baseline_s"], one.total_s) for one in ones]
+        points(ax, SIZES, speeds, label=name, **look(k))
+        said += missing(speeds)
+        for size, one, e in zip(SIZES, ones, speeds, strict=True):
+            drafted = float(one.counts["drafted"].sum() / one.counts["steps"].sum())
+            row = {"policy": name, "batch_size": size, "setting": str(one.setting)}
+            rows.append(row | {"drafted_per_step": drafted} | cells(e, "speedup"))
+    ax.axhline(1, color="black", linewidth=0.8)
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(SIZES, [str(size) for size in SIZES])
+    ax.set(xlabel="batch size, sequences", ylabel="speedup over the target alone")
+    below(ax, 5)
+    caption(
+        ax,
+        "Speedup by batch size under a linear cost",
+        f"Target pass of Llama-3.1-8B on H100, fitted by SpecDecode-Bench: "
+        f"{1e3 * cost.target_s:.2f} ms + {1e3 * cost.target_per_token_s:.3f} ms a token of the"
+        f" batch + its context's; draft: 1/{c:g} of it. {trace.n_sequences} prompts; arguments"
+        " chosen on other prompts; bars: 95% over prompts.",
+        *list(dict.fromkeys(said))[:2],
+        *gone,
+    )
+    return Drawn("batch_speedup", frame(rows), ax, tuple(said + gone))
+
+
+def batched(cost: Linear, size: int) -> Linear:
+    """The cost of a pass over one sequence's tokens in a batch of so many alike."""
+    names = ("draft_per_token_s", "target_per_token_s", "draft_per_kv_token_s")
+    names += ("target_per_kv_token_s",)
+    return replace(cost, **{name: size * getattr(cost, name) for name in names})

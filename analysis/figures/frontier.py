@@ -1,0 +1,75 @@
+"""Speed against overhead of all policies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.figures.arms import below
+from analysis.figures.base import MARKERS, Drawn, caption, cells, figure, frame, look, missing, text
+from analysis.figures.replayed import FAMILIES, HINDSIGHT, against_fixed, cost_name, tuned
+from analysis.stats import waste
+from simkit.simulator.given import AnyCost
+from traces.trace import Trace
+
+SHAPES = (*MARKERS, "<", ">", "p", "h", "d", "H", "8")
+
+
+@figure("new")
+def frontier(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+    """Speed of every policy against the share of its time that emits nothing.
+
+    Args:
+        trace: of any kind.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`.
+    """
+    found, gone = tuned(trace, FAMILIES | HINDSIGHT, cost)
+    speeds = against_fixed({name: one.total_s for name, one in found.items()})
+    rows = []
+    for k, (name, one) in enumerate(found.items()):
+        x = waste.overhead_share(one.counts, one.seconds)
+        row = {"policy": name, "setting": str(one.setting), "hindsight": name in HINDSIGHT}
+        y = cells(speeds[name], "speed") if name in speeds else {"speed": 1.0}
+        rows.append(row | cells(x, "overhead") | y | {"order": k})
+    best = 0.0
+    for row in sorted(rows, key=lambda r: (r["overhead"] or 0.0, -(r["speed"] or 0.0))):
+        row["frontier"] = not row["hindsight"] and (row["speed"] or 0.0) > best
+        best = row["speed"] if row["frontier"] else best
+    _draw(ax, rows)
+    said = missing(speeds.values())
+    hindsight = [f"{name} {text(e, '.2f')}" for name, e in speeds.items() if name in HINDSIGHT]
+    above = f"Above the axes, with the future known: {', '.join(hindsight)}." if hindsight else ""
+    caption(
+        ax,
+        "Speed and overhead of all policies",
+        f"Arguments chosen on other prompts; {trace.n_sequences} prompts; {cost_name(trace, cost)};"
+        " bars: 95%, up and down for all policies at once, paired. Line: no policy"
+        " with less overhead is faster.",
+        above,
+        *said,
+        *gone,
+    )
+    return Drawn("frontier", frame(rows), ax, tuple(said + gone))
+
+
+def _draw(ax: Axes, rows: list[dict[str, Any]]) -> None:
+    edge = sorted((r["overhead"], r["speed"]) for r in rows if r["frontier"])
+    ax.plot(*zip(*edge, strict=True), color="black", linewidth=0.8, linestyle="--", zorder=1)
+    for row in rows:
+        if row["hindsight"]:
+            continue  # far above: named in the caption
+        bars: dict[str, Any] = {}
+        for axis, name in (("xerr", "overhead"), ("yerr", "speed")):
+            lo, hi = row.get(f"{name}_lo"), row.get(f"{name}_hi")
+            if lo is not None and hi is not None:
+                bars[axis] = np.maximum(0, [[row[name] - lo], [hi - row[name]]])
+        color, marker = look(row["order"])["color"], SHAPES[row["order"] % len(SHAPES)]
+        how: dict[str, Any] = {"fmt": marker, "color": color, "elinewidth": 0.7}
+        ax.errorbar(row["overhead"] or 0.0, row["speed"], **bars, **how, label=row["policy"])
+    ax.axhline(1, color="black", linewidth=0.8)
+    ax.set(ylabel="speed ÷ speed of the best fixed length")
+    ax.set_xlabel("overhead: decisions, heads, drafts not accepted; share of the time")
+    below(ax, 4)

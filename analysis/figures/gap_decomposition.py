@@ -1,0 +1,75 @@
+"""The time between the best fixed length and the prophet, in parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from analysis.figures.arms import below
+from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame, missing
+from analysis.figures.replayed import FAMILIES, HINDSIGHT, cost_name, groups, tuned
+from analysis.gap import parts
+from analysis.stats import clusters
+from simkit.simulator.given import AnyCost
+from traces.trace import Trace
+
+MEANING = {
+    "reachable": "best policy saves",
+    "overhead": "its decisions, heads",
+    "unreachable": "out of reach",
+}
+
+
+@figure("new")
+def gap_decomposition(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+    """Time between the tuned fixed length and the prophet: reachable, overhead, unreachable.
+
+    Args:
+        trace: of any kind.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`.
+    """
+    each, gone = tuned(trace, FAMILIES, cost)
+    whole = tuple(FAMILIES[name] for name in each)
+    found, _ = tuned(trace, {"best": whole, "fixed": FAMILIES["fixed"], **HINDSIGHT}, cost)
+    best = found["best"]
+    seconds = parts(
+        found["fixed"].total_s,
+        best.total_s,
+        best.seconds["policy_s"],
+        found["prophet"].total_s,
+    )
+    masks = groups(trace)
+    rows, said = [], []
+    for i, (task, some) in enumerate(masks.items()):
+        at, left = len(masks) - 1 - i, 0.0
+        for k, name in enumerate(MEANING):
+            share = clusters.ratio(seconds[name][some], seconds["fixed"][some])
+            of_gap = clusters.ratio(seconds[name][some], seconds["gap"][some])
+            value = share.value or 0.0
+            how: dict[str, Any] = {"color": COLORS[k], "hatch": HATCHES[k], "edgecolor": "white"}
+            ax.barh(at, value, 0.55, left, label=MEANING[name] if i == 0 else None, **how)
+            left += max(0.0, value)
+            if share.lo is not None and share.hi is not None and abs(value) > 1e-4:
+                reach = [[value - share.lo], [share.hi - value]]
+                y = at - 0.36 - 0.06 * k
+                ax.errorbar(left, y, xerr=reach, fmt="|", color=COLORS[k], elinewidth=1.2)
+            row = {"task": task, "part": name, "seconds": float(seconds[name][some].sum())}
+            rows.append(row | cells(share, "of_fixed") | cells(of_gap, "of_gap"))
+            said += missing([share], [task]) if abs(value) > 1e-4 else []
+    ax.set_yticks(
+        range(len(masks) - 1, -1, -1), [f"{t}, n = {int(m.sum())}" for t, m in masks.items()]
+    )
+    ax.set(xlabel="share of the time of the best fixed length", ylim=(-0.7, len(masks) - 0.5))
+    ax.grid(axis="y", visible=False)
+    below(ax)
+    caption(
+        ax,
+        "From the best fixed length to the prophet",
+        f"Best policy, most often: {best.setting}; arguments chosen on other prompts; n: prompts;"
+        f" {cost_name(trace, cost)}; bars below each end: 95% of that part over prompts, paired.",
+        *list(dict.fromkeys(said))[:2],
+        *gone,
+    )
+    return Drawn("gap_decomposition", frame(rows), ax, tuple(said + gone))

@@ -1,0 +1,52 @@
+"""How long draft and target wait for each other."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.figures.arms import below
+from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.replayed import cost_name, cost_ratio, replays, where
+from analysis.stats import clusters
+from simkit.simulator.given import AnyCost
+from traces.trace import Trace
+
+
+@figure("PEARL Fig. 2a")
+def mutual_waiting(
+    trace: Trace, ax: Axes, cost: AnyCost | None = None, longest: int | None = None
+) -> Drawn:
+    """Time of the drafting phase and of the verification phase of a step, by draft length.
+
+    Args:
+        trace: of any kind.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`.
+        longest: γ; None means 10, or Γ if that is less.
+    """
+    gammas = np.arange(1, (longest or min(10, trace.max_draft)) + 1)
+    runs, _ = replays(trace, {str(k): f"fixed({k})" for k in gammas}, cost)
+    c = cost_ratio(where(trace, cost))
+    parts = {"drafting, target waits": "draft_s", "verification, draft waits": "verify_s"}
+    rows, said = [], []
+    for k, (label, part) in enumerate(parts.items()):
+        found = []
+        for one in runs.values():
+            found.append(clusters.ratio(1e3 * (one.seconds or {})[part], one.counts["steps"]))
+        points(ax, gammas, found, label=label, **look(k))
+        said += missing(found)
+        for gamma, e in zip(gammas, found, strict=True):
+            rows.append({"phase": part, "gamma": int(gamma)} | cells(e, "ms_per_step"))
+    ax.axvline(c, color="black", linestyle="--", linewidth=1, label=f"c = {c:.2f}")
+    rows.append({"phase": "c", "gamma": None, "ms_per_step": c})
+    ax.set(xlabel="draft length γ, tokens", ylabel="time of a step, ms")
+    ax.set_ylim(0)
+    below(ax)
+    caption(
+        ax,
+        "Drafting and verification phases of a step",
+        f"{trace.n_sequences} prompts; {cost_name(trace, cost)}; bars: 95% over prompts.",
+        *list(dict.fromkeys(said))[:2],
+    )
+    return Drawn("mutual_waiting", frame(rows), ax, tuple(said))

@@ -1,0 +1,93 @@
+"""Speed against a fixed draft length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.figures.arms import below
+from analysis.figures.base import (
+    COLORS,
+    Drawn,
+    caption,
+    cells,
+    figure,
+    frame,
+    look,
+    missing,
+    points,
+)
+from analysis.figures.replayed import ALL, cost_name, cost_ratio, groups, replays, speed, where
+from analysis.stats import clusters, optimal
+from simkit.simulator.given import AnyCost
+from traces.trace import Trace
+
+
+@figure("PACER Table 16; PEARL Table 14", "accepted")
+def optimal_gamma(
+    trace: Trace, ax: Axes, cost: AnyCost | None = None, longest: int | None = None
+) -> Drawn:
+    """Speedup of every fixed draft length by task, the best ones, and the i.i.d. law's.
+
+    Args:
+        trace: with rows.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`.
+        longest: γ; None means 12, or Γ if that is less.
+    """
+    longest = longest or min(12, trace.max_draft)
+    gammas = np.arange(1, longest + 1)
+    runs, _ = replays(trace, {str(k): f"fixed({k})" for k in gammas}, cost)
+    seconds = np.array([one.total_s for one in runs.values()])
+    charge = where(trace, cost).charge
+    assert charge is not None
+    base, rows, said = charge.baseline_s, [], []
+    masks = groups(trace)
+    for k, (task, some) in enumerate(masks.items()):
+        found = [speed(base, mine, some) for mine in seconds]
+        (best,) = optimal.best_lengths(seconds[:, some], base[some], [task] * int(some.sum()))
+        winner = int(best.setting or 0)
+        drawn = look(k)
+        points(ax, gammas + (k - 2) * 0.06, found, label=f"{task}: γ = {gammas[winner]}", **drawn)
+        height = found[winner].value
+        if height is not None:
+            ring: dict[str, Any] = {
+                "s": 90,
+                "facecolors": "none",
+                "edgecolors": drawn["color"],
+                "linewidths": 1.2,
+            }
+            ax.scatter(gammas[winner] + (k - 2) * 0.06, height, **ring)
+        said += missing(found, [task] * len(found))
+        for i, e in enumerate(found):
+            chosen = None if best.chosen is None else float(best.chosen[i])
+            row = {"series": task, "gamma": int(gammas[i]), "best": i == winner, "chosen": chosen}
+            rows.append(row | cells(e, "speedup"))
+    rows += _law(trace, ax, gammas, cost)
+    ax.axhline(1, color="black", linewidth=0.8)
+    ax.set(xlabel="fixed draft length γ, tokens", ylabel="speedup over the target alone")
+    below(ax)
+    n = ", ".join(f"{task} {int(some.sum())}" for task, some in masks.items() if task != ALL)
+    caption(
+        ax,
+        "Speed by fixed draft length",
+        f"Prompts: {n}; {cost_name(trace, cost)}; bars: 95% over prompts; rings: fastest γ.",
+        *said,
+    )
+    return Drawn("optimal_gamma", frame(rows), ax, tuple(said))
+
+
+def _law(trace: Trace, ax: Axes, gammas: np.ndarray, cost: AnyCost | None) -> list[dict]:
+    """Draw Leviathan's law at the trace's α and c."""
+    c = cost_ratio(where(trace, cost))
+    accepted = trace.positions("accepted")
+    of_prompt = clusters.by_prompt(trace.position_offsets, lambda r: [accepted[r]])[:, 0]
+    alpha = clusters.ratio(of_prompt, np.diff(trace.position_offsets)).value or 0.0
+    law = optimal.speedup(alpha, gammas, c)
+    best = int(optimal.optimal_length(alpha, c))
+    label = f"i.i.d. α = {alpha:.2f}, c = {c:.1f}: γ = {best}"
+    ax.plot(gammas, law, ":", color=COLORS[7], label=label)
+    values = zip(gammas.tolist(), law.tolist(), strict=True)
+    return [{"series": "iid", "gamma": k, "best": k == best, "speedup": v} for k, v in values]

@@ -1,0 +1,46 @@
+"""Model runs that PEARL pays for its speed."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+
+from analysis.figures.arms import passes
+from analysis.figures.base import Drawn, caption, figure, frame
+from analysis.figures.replayed import cost_name, cost_ratio, groups, replays, where
+from simkit.simulator.given import AnyCost
+from traces.trace import Trace
+
+PRINTED = {"draft runs": 181864 / 140500, "target runs": 45466 / 35125}  # Table 11, DeepSeek 1.3B
+
+
+@figure("PEARL Table 11")
+def pearl_runs(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+    """Runs of both models and time of PEARL, against fixed drafts of as many tokens.
+
+    Args:
+        trace: of any kind.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`.
+    """
+    c = round(cost_ratio(where(trace, cost)))
+    window = max(1, min(c, trace.max_draft // 2))
+    arms = {"PEARL": f"pearl({window})", "plain": f"fixed({window})"}
+    runs, _ = replays(trace, arms, cost)
+    mine, plain = runs["PEARL"], runs["plain"]
+    pairs = {
+        "draft runs": (mine.counts["drafted"], plain.counts["drafted"]),
+        "target runs": (mine.counts["steps"], plain.counts["steps"]),
+        "time": (mine.total_s, plain.total_s),
+    }
+    label = "PEARL Table 11, DeepSeek 1.3B/33B"
+    rows, said = passes(ax, groups(trace), pairs, PRINTED, label)
+    ax.set(ylabel=f"pearl({window}) ÷ fixed({window})")
+    ax.set_ylim(0)
+    caption(
+        ax,
+        "Model runs of PEARL and of plain speculation",
+        f"{trace.n_sequences} prompts; γ = round(c) = {window}; {cost_name(trace, cost)};"
+        " bars: 95% over prompts, paired.",
+        *said[:2],
+    )
+    return Drawn("pearl_runs", frame(rows), ax, tuple(said))

@@ -1,0 +1,37 @@
+"""PEARL without one of its strategies."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+
+from analysis.figures.arms import Arm, both, compare, ranked
+from analysis.figures.base import Drawn, caption, figure, frame
+from simkit.simulator.given import AnyCost
+from traces.trace import Trace
+
+ARMS = (  # Table 4, HumanEval, DeepSeek-Coder 1.3B/33B: speedup
+    Arm("PEARL", "pearl", 3.48),
+    Arm("w/o pre-verify", "pearl(pre_verify=false)", 3.19),
+    Arm("w/o post-verify", "pearl(post_verify=false)", 2.37),
+)
+
+
+@figure("PEARL Table 4")
+def pearl_strategies(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+    """PEARL, without pre-verify, and without post-verify.
+
+    Args:
+        trace: of any kind.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
+    """
+    found = compare(trace, ARMS, "PEARL", both(cost, "pearl:deepseek-1.3b-33b"))
+    ranked(ax, ARMS, found, "PEARL", "PEARL Table 4, DeepSeek 1.3B/33B")
+    caption(
+        ax,
+        "What PEARL's strategies are worth",
+        f"{trace.n_sequences} prompts; bars: 95% over prompts, paired. γ = round(c);"
+        " draft and target on devices of their own. τ: accepted tokens a step.",
+        *found.notes,
+    )
+    return Drawn("pearl_strategies", frame(found.rows), ax, tuple(found.notes))

@@ -1,0 +1,55 @@
+"""PEARL's speed by its window."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.figures.arms import below
+from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.replayed import cost_name, cost_ratio, groups, replays, speed, where
+from simkit.simulator.given import AnyCost
+from traces.trace import Trace
+
+
+@figure("PEARL Tables 5 and 6")
+def pearl_window(
+    trace: Trace, ax: Axes, cost: AnyCost | None = None, longest: int | None = None
+) -> Drawn:
+    """Speedup of PEARL by its window γ, task by task, and the window round(c).
+
+    Args:
+        trace: of any kind.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`.
+        longest: γ; None means 10, or Γ/2 if that is less.
+    """
+    gammas = np.arange(1, (longest or max(1, min(10, trace.max_draft // 2))) + 1)
+    runs, gone = replays(trace, {str(k): f"pearl({k})" for k in gammas}, cost)
+    kept = np.array([int(k) for k in runs])
+    c = cost_ratio(where(trace, cost))
+    masks = groups(trace)
+    rows, said = [], []
+    for k, (task, some) in enumerate(masks.items()):
+        found = [speed((r.seconds or {})["baseline_s"], r.total_s, some) for r in runs.values()]
+        values = [e.value or 0.0 for e in found]
+        best = int(kept[int(np.argmax(values))])
+        points(ax, kept + (k - 2) * 0.06, found, label=f"{task}: γ = {best}", **look(k))
+        said += missing(found, [task] * len(found))
+        for gamma, e in zip(kept, found, strict=True):
+            row = {"task": task, "gamma": int(gamma), "best": int(gamma) == best}
+            rows.append(row | cells(e, "speedup"))
+    ax.axvline(round(c), color="black", linestyle="--", linewidth=1, label=f"round(c) = {round(c)}")
+    rows.append({"task": "c", "speedup": c})
+    ax.axhline(1, color="black", linewidth=0.8)
+    ax.set(xlabel="window γ, tokens", ylabel="speedup over the target alone")
+    below(ax)
+    caption(
+        ax,
+        "PEARL's window",
+        f"{trace.n_sequences} prompts; {cost_name(trace, cost)}; draft and target on devices of"
+        " their own; bars: 95% over prompts.",
+        *list(dict.fromkeys(said))[:2],
+        *gone,
+    )
+    return Drawn("pearl_window", frame(rows), ax, tuple(said + gone))

@@ -1,0 +1,52 @@
+"""Speedups of policies, task by task."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.figures.arms import below, tasks_on
+from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.replayed import FAMILIES, cost_name, groups, speed, tuned
+from analysis.stats import clusters
+from simkit.simulator.given import AnyCost
+from traces.trace import Trace
+
+SHOWN = ("fixed", "heuristic", "SVIP", "AdaEDL", "SpecDec++", "acceptance head", "PACER")
+
+
+@figure("SVIP Tables 1 and 5; PACER Tables 1 and 2; acceptance head Table 1")
+def policies_by_task(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+    """Speedup over the target alone of the papers' policies, by task; τ is in the frame.
+
+    Args:
+        trace: of any kind.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`.
+    """
+    found, gone = tuned(trace, {name: FAMILIES[name] for name in SHOWN}, cost)
+    masks = groups(trace)
+    rows, said = [], []
+    for k, (name, one) in enumerate(found.items()):
+        some_speeds = [speed(one.seconds["baseline_s"], one.total_s, m) for m in masks.values()]
+        at = np.arange(len(masks)) + (k - (len(found) - 1) / 2) * 0.11
+        points(ax, at, some_speeds, label=name, **{**look(k), "linestyle": ""})
+        said += missing(some_speeds, masks)
+        for (task, some), e in zip(masks.items(), some_speeds, strict=True):
+            tau = clusters.ratio(one.counts["accepted"][some], one.counts["steps"][some])
+            rate = float(one.counts["emitted"][some].sum() / one.total_s[some].sum())
+            row = {"policy": name, "task": task, "setting": str(one.setting), "tokens_per_s": rate}
+            rows.append(row | cells(e, "speedup") | cells(tau, "accepted_per_step"))
+    tasks_on(ax, [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()])
+    ax.axhline(1, color="black", linewidth=0.8)
+    ax.set(ylabel="speedup over the target alone")
+    below(ax, 4)
+    caption(
+        ax,
+        "Policies by task",
+        f"Arguments chosen on other prompts; n: prompts; {cost_name(trace, cost)}; bars: 95% over"
+        " prompts (of each policy: policies of one task share prompts).",
+        *list(dict.fromkeys(said))[:2],
+        *gone,
+    )
+    return Drawn("policies_by_task", frame(rows), ax, tuple(said + gone))

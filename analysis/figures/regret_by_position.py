@@ -1,0 +1,66 @@
+"""Regret of policies against the prophet, by position in the text."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.figures.arms import below
+from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.regret_by_task import SHOWN
+from analysis.figures.replayed import FAMILIES, cost_name, tuned, where
+from analysis.stats import waste
+from simkit.policies import Policy, Setting
+from simkit.simulator.given import AnyCost
+from simkit.simulator.run import run
+from traces.trace import Trace
+
+STEP_PARTS = ("draft_s", "verify_s", "policy_s", "overhead_s")
+
+
+@figure("new")
+def regret_by_position(trace: Trace, ax: Axes, cost: AnyCost | None = None, bins: int = 8) -> Drawn:
+    """How much longer policies take than the prophet, by position in the output.
+
+    A step's time is shared evenly over the tokens that it emits; prefill is left out.
+
+    Args:
+        trace: of any kind.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`.
+        bins: of positions, of equal width.
+    """
+    at = where(trace, cost)
+    families = {name: FAMILIES[name] for name in SHOWN} | {"prophet": "prophet"}
+    found, gone = tuned(trace, families, cost)
+    edges = np.unique(np.linspace(1, trace.max_new_tokens + 1, bins + 1).round().astype(int))
+    seconds = {name: _by_position(one.setting, at, edges) for name, one in found.items()}
+    best = seconds.pop("prophet")
+    middle, n = (edges[:-1] + edges[1:] - 1) / 2, len(best)
+    rows, said = [], []
+    for k, (name, mine) in enumerate(seconds.items()):
+        values = [waste.regret(mine[:, b], best[:, b]) for b in range(len(middle))]
+        points(ax, middle + (k - 3) * 0.01 * edges[-1] / bins, values, label=name, **look(k))
+        said += missing(values, [f"from {low}" for low in edges[:-1]])
+        for b, e in enumerate(values):
+            row = {"policy": name, "setting": str(found[name].setting)}
+            row |= {"from": int(edges[b]), "to": int(edges[b + 1]) - 1}
+            rows.append(row | cells(e, "regret"))
+    ax.set(xlabel="position in the output, tokens", ylabel="time ÷ prophet's time − 1")
+    ax.set_ylim(0)
+    below(ax, 4)
+    caption(
+        ax,
+        "Regret against the prophet, by position in the text",
+        f"{n} prompts, fewer where outputs have ended (frame); each policy as it was tuned most"
+        f" often; prefill left out; {cost_name(trace, cost)}; bars: 95% over prompts, paired.",
+        *said[:2],
+        *gone,
+    )
+    return Drawn("regret_by_position", frame(rows), ax, tuple(said + gone))
+
+
+def _by_position(policy: Policy, at: Setting, edges: np.ndarray) -> np.ndarray:
+    steps, seconds = run(policy, *at).steps()
+    parts = [values for name, values in (seconds or {}).items() if name in STEP_PARTS]
+    return waste.by_position(steps, np.sum(parts, axis=0), edges)

@@ -1,0 +1,53 @@
+"""Regret of policies against the prophet, by task."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.figures.arms import below, tasks_on
+from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.replayed import FAMILIES, cost_name, groups, tuned
+from analysis.stats import waste
+from simkit.simulator.given import AnyCost
+from traces.trace import Trace
+
+SHOWN = ("fixed", "heuristic", "confidence", "SVIP", "acceptance head", "PACER", "best rate")
+
+
+@figure("new")
+def regret_by_task(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+    """How much longer policies take than the prophet, by task.
+
+    Args:
+        trace: of any kind.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`.
+    """
+    families = {name: FAMILIES[name] for name in SHOWN} | {"prophet": "prophet"}
+    found, gone = tuned(trace, families, cost)
+    best = found.pop("prophet").total_s
+    masks = groups(trace)
+    rows, said = [], []
+    for k, (name, one) in enumerate(found.items()):
+        values = [waste.regret(one.total_s[some], best[some]) for some in masks.values()]
+        at = np.arange(len(masks)) + (k - (len(found) - 1) / 2) * 0.11
+        points(ax, at, values, label=name, **{**look(k), "linestyle": ""})
+        said += missing(values, masks)
+        for task, e in zip(masks, values, strict=True):
+            rows.append(
+                {"policy": name, "task": task, "setting": str(one.setting)} | cells(e, "regret")
+            )
+    tasks_on(ax, [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()])
+    ax.set(ylabel="time ÷ prophet's time − 1")
+    ax.set_ylim(0)
+    below(ax, 4)
+    caption(
+        ax,
+        "Regret against the prophet, by task",
+        f"Arguments chosen on other prompts; n: prompts; {cost_name(trace, cost)}; bars: 95% over"
+        " prompts, paired.",
+        *list(dict.fromkeys(said))[:2],
+        *gone,
+    )
+    return Drawn("regret_by_task", frame(rows), ax, tuple(said + gone))

@@ -1,0 +1,99 @@
+"""`simkit claims`: the papers' claims, tested on a trace."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simkit.cli.sweep import Cost, _check_writable, progress_bar
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from analysis.claims import Findings
+
+WIDE = 200  # of a table where no terminal says how wide it is
+
+
+class Format(StrEnum):
+    """How to print."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+    markdown = "markdown"
+
+
+def claims(
+    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    cost: Cost = None,
+    sampled: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TRACE",
+            help="A sampled recording of the pair, for claims about sampling."
+            " Default: the one bundled beside the trace.",
+            show_default=False,
+        ),
+    ] = None,
+    format: Annotated[Format, typer.Option(help="How to print.")] = Format.table,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write there instead.")
+    ] = None,
+) -> None:
+    """Test the papers' claims on a trace."""
+    from analysis.claims import check
+
+    if out is not None:
+        _check_writable(out)
+    with progress_bar("claims") as progress:
+        found = check(trace, cost, sampled, progress=progress)
+    if out is not None:
+        out.write_text(_text(found, format), encoding="utf-8")
+    elif format is Format.table:
+        from rich.console import Console
+
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=WIDE)
+        console.print(_table(found), found.note(), markup=False, highlight=False)
+    else:
+        sys.stdout.write(_text(found, format))
+
+
+def _text(found: Findings, format: Format) -> str:
+    if format is Format.json:
+        import json
+
+        return json.dumps(found.records(), indent=1, ensure_ascii=False) + "\n"
+    if format is Format.csv:
+        return found.frame.write_csv()
+    if format is Format.markdown:
+        return found.markdown()
+    from rich.console import Console
+
+    console = Console(width=WIDE, color_system=None)
+    with console.capture() as text:
+        console.print(_table(found), found.note(), markup=False, highlight=False)
+    return "\n".join(line.rstrip() for line in text.get().splitlines()) + "\n"
+
+
+def _table(found: Findings) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from analysis.claims.table import HEADS
+
+    table = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, expand=True, padding=(0, 1, 1, 0)
+    )
+    for head, share in zip(HEADS, (4, 6, 4, 4, 6, 4), strict=True):
+        table.add_column(head, ratio=share, overflow="fold")
+    for one in found.of:
+        table.add_row(*(Text(cell) for cell in one.row()))
+    return table

@@ -1,0 +1,88 @@
+"""`simkit figures`: the papers' figures from a trace."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from analysis.figures import Entry
+
+
+def figures(
+    trace: Annotated[
+        str | None, typer.Argument(help="A trace's folder, or a bundled trace's name.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where files are written.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="This one; give it again for more.")
+    ] = None,
+    cost: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="As in replay, for the figures that take a cost.",
+            show_default=False,
+        ),
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Name the figures, and stop.")] = False,
+) -> None:
+    """Draw the papers' figures from a trace: PNG, SVG, and the frame as Parquet."""
+    from analysis.figures import FIGURES
+    from traces.errors import UserError
+
+    chosen = _chosen(FIGURES, only or [])
+    if list_:
+        width = max(map(len, FIGURES))
+        for entry in chosen:
+            typer.echo(f"{entry.name:{width}}  {entry.what} [{entry.source}]")
+        return
+    if trace is None or out is None:
+        raise UserError("figures needs a TRACE and --out DIR (or --list)")
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out}: is a file; give a folder's name")
+    _draw(chosen, trace, out, cost)
+
+
+def _draw(chosen: list[Entry], name: str, out: Path, cost: str | None) -> None:
+    """Draw and write all that the trace can give; one line each."""
+    from traces.errors import UserError
+    from traces.trace import load
+
+    trace, drawn, skipped = load(name), 0, ""
+    for entry in chosen:
+        begun = time.perf_counter()
+        takes_cost = "cost" in inspect.signature(entry.draw).parameters
+        given: dict[str, Any] = {"cost": cost} if takes_cost and cost is not None else {}
+        try:
+            found = entry.draw(trace, **given)
+        except UserError as error:
+            reason = str(error).removeprefix(f"{entry.name}: ")
+            skipped = f"{entry.name}: skipped: {reason}"
+            typer.echo(skipped)
+            continue
+        found.save(out)
+        drawn += 1
+        typer.echo(f"{entry.name}: {time.perf_counter() - begun:.1f} s")
+    if not drawn:
+        raise UserError(f"no figure can be drawn from this trace; {skipped}")
+    typer.echo(f"{drawn} of {len(chosen)} figures in {out}")
+
+
+def _chosen(figures: dict[str, Entry], only: list[str]) -> list[Entry]:
+    from difflib import get_close_matches
+
+    from traces.errors import UserError
+
+    for name in only:
+        if name not in figures:
+            close = get_close_matches(name, figures, 1)
+            hint = f"; did you mean {close[0]}?" if close else "; --list names them"
+            raise UserError(f"--only {name}: there is no such figure{hint}")
+    return [figures[name] for name in dict.fromkeys(only)] or list(figures.values())

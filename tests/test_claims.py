@@ -1,0 +1,347 @@
+"""The claims: the verdict rule on made-up statistics, the claims on traces of known truth."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from replay_traces import build, with_scores
+from test_lattice import spelled_out
+
+import simkit
+import traces
+from analysis.claims import PAPERS, Claim, Evidence, Part, Range, Verdict, check, claim, claims
+from analysis.claims.evidence import LONGEST, Replayed, less, per
+from analysis.claims.table import examine
+from analysis.claims.verdict import ABOVE_1, BELOW_0, against_print, judge, overall
+from analysis.stats import Estimate
+from simkit.cli import main
+from simkit.costs import Linear
+from traces.synthetic import decaying, iid, markov
+from traces.writer import save
+
+COST = Linear(draft_s=1.0, target_s=6.0, target_per_token_s=0.1, head_s=0.2)
+CLAIMS = {one.name: one for one in claims()}
+HOLDS, FAILS, OPEN, UNTESTED = Verdict
+
+
+def between(lo, hi):
+    return Estimate((lo + hi) / 2, lo, hi, 20)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "verdict"),
+    [
+        (between(1.1, 1.3), ABOVE_1, HOLDS),
+        (between(0.9, 1.3), ABOVE_1, OPEN),
+        (between(0.7, 0.9), ABOVE_1, FAILS),
+        (between(1.0, 1.2), ABOVE_1, OPEN),  # an end on the line tells nothing
+        (between(-0.4, -0.1), BELOW_0, HOLDS),
+        (between(0.1, 0.4), BELOW_0, FAILS),
+        (between(0.12, 0.3), Range(0.11, 0.43), HOLDS),
+        (between(0.05, 0.3), Range(0.11, 0.43), OPEN),
+        (between(0.05, 0.6), Range(0.11, 0.43), OPEN),
+        (between(0.5, 0.6), Range(0.11, 0.43), FAILS),
+        (between(0.0, 0.1), Range(0.11, 0.43), FAILS),
+        (Estimate(1.2, None, None, 1, "one prompt: no interval"), ABOVE_1, UNTESTED),
+        (Estimate(None, None, None, 0, "no rows"), ABOVE_1, UNTESTED),
+    ],
+)
+def test_verdict(found, expected, verdict):
+    assert judge(found, expected) is verdict
+
+
+@pytest.mark.parametrize(
+    ("parts", "verdict"),
+    [
+        ([HOLDS, HOLDS], HOLDS),
+        ([HOLDS, OPEN], OPEN),
+        ([HOLDS, FAILS, UNTESTED], FAILS),
+        ([HOLDS, OPEN, UNTESTED], UNTESTED),
+        ([], UNTESTED),
+    ],
+)
+def test_verdict_on_several(parts, verdict):
+    assert overall(parts) is verdict
+
+
+real = st.floats(-10, 10)
+
+
+@given(real, real, real, real)
+def test_a_claim_and_its_opposite(a, b, c, d):
+    """Never do both hold, nor neither of them; more data inside an interval refutes no verdict."""
+    lo, inner_lo, inner_hi, hi = sorted((a, b, c, d))
+    for line in (lo, inner_lo, (lo + hi) / 2):
+        above, below = (judge(between(lo, hi), one) for one in (Range(lo=line), Range(hi=line)))
+        assert (above, below) in ((HOLDS, FAILS), (FAILS, HOLDS), (OPEN, OPEN))
+        if above is not OPEN:
+            assert judge(between(inner_lo, inner_hi), Range(lo=line)) is above
+
+
+def test_beside_print():
+    found = between(1.1, 1.3)
+    assert against_print(found, (1.2, 1.2)) == "as printed"
+    assert against_print(found, (1.0, 1.05)) == "above"
+    assert against_print(found, (1.4, 1.5)) == "below"
+    assert against_print(found, None) == ""
+    assert against_print(Estimate(1.0, None, None, 1), (1.0, 1.0)) == ""
+
+
+def test_less_is_that_of_normal_means():
+    """Symmetric arms add as standard errors do: 3-4-5."""
+    found = less(Estimate(10.0, 7.0, 13.0, 9), Estimate(2.0, -2.0, 6.0, 12))
+    assert (found.value, found.lo, found.hi, found.n_prompts) == (8.0, 3.0, 13.0, 9)
+    assert less(between(1, 2), Estimate(1.0, None, None, 1, "one prompt")).note == "one prompt"
+
+
+def test_per_is_a_ratio_of_ratios():
+    def made(accepted, steps):
+        counts = {"accepted": np.array(accepted), "steps": np.array(steps)}
+        return Replayed("", counts, None, None)
+
+    one, other = made([6, 3, 4], [2, 2, 3]), made([4, 4, 5], [4, 2, 4])
+    assert per(one, other, "accepted", "steps").value == pytest.approx((13 / 7) / (13 / 10))
+
+
+def test_registry():
+    """At least 25 claims, of all papers, each with a sentence, a place and a definition."""
+    assert len(CLAIMS) >= 25
+    assert {one.paper for one in CLAIMS.values()} == set(PAPERS)
+    for one in CLAIMS.values():
+        assert one.says.endswith(".") and one.place and one.printed
+        assert len(one.statistic) > 20 and one.statistic.endswith("."), one.name
+    papers = [PAPERS.index(one.paper) for one in CLAIMS.values()]
+    assert papers == sorted(papers)
+
+
+def test_a_name_is_taken_once():
+    with pytest.raises(ValueError, match="two claims called entropy_ratio"):
+        claim("SVIP", "", "", "")(CLAIMS["entropy_ratio"].test)
+
+
+def verdicts(trace, names, cost=COST):
+    found = check(trace, cost, claims=[CLAIMS[name] for name in names])
+    return [one.verdict for one in found.of]
+
+
+DEPTH = ["lengths_vary", "marginal_falls", "conditional_falls"]
+
+
+def test_independent_tokens():
+    """One α: runs are geometric and conditional acceptance is flat; the marginal one falls."""
+    trace = iid(60, 200, 0.8, max_draft=40, seed=5)
+    assert verdicts(trace, DEPTH) == [OPEN, HOLDS, OPEN]
+
+
+def test_tokens_that_depend_on_the_last():
+    """After a rejection the next is rejected more often: long runs, survivors are easier."""
+    trace = markov(60, 200, 0.9, 0.3, max_draft=40, seed=5)
+    assert verdicts(trace, DEPTH) == [HOLDS, HOLDS, FAILS]
+
+
+def test_acceptance_that_decays_with_depth():
+    falling = tuple(0.95 - 0.07 * j for j in range(12))
+    trace = decaying(60, 240, falling, max_draft=12, seed=5)
+    assert verdicts(trace, ["marginal_falls", "conditional_falls"]) == [HOLDS, HOLDS]
+
+
+def test_the_oracle_drafts_what_is_accepted():
+    trace = iid(30, 100, 0.7, max_draft=30, seed=1)
+    names = ["optimal_is_faster", "optimal_saves_both", "fixed_is_mostly_wrong", "pearl_runs_more"]
+    assert verdicts(trace, names) == [HOLDS] * 4
+
+
+def test_entropies_of_known_ratio():
+    """H(q,p) = 1.2 H(q) everywhere: all rows are in the band, and KL = 0.2 H(q)."""
+    base = build([[(1, 1), (2, 3)] * 4] * 14, t_max=8, max_draft=8)
+    rng = np.random.default_rng(0)
+    h = rng.uniform(0.5, 2.5, base.n_positions).astype(np.float32)
+    columns = {"draft_entropy": h, "cross_entropy": 1.2 * h, "overlap": np.exp(-h)}
+    at = Evidence(Columns(base, columns))
+    assert examine(CLAIMS["entropy_against_acceptance"], at).parts[0].found.value == pytest.approx(
+        -1, abs=1e-3
+    )
+    kl = 0.2 * h.astype(float)
+    gain = np.mean(1 - np.sqrt(kl / 2)) / np.mean(1 - np.sqrt(1 - np.exp(-kl))) - 1
+    part = examine(CLAIMS["pinsker_by_how_much"], at).parts[0]
+    assert part.found.value == pytest.approx(gain, rel=1e-5)
+    share = np.mean(1 - np.sqrt(0.15 * h) <= np.exp(-h))
+    assert examine(CLAIMS["estimate_is_below"], at).parts[0].found.value == pytest.approx(share)
+    assert examine(CLAIMS["entropy_ratio"], at).parts[0].found.value == 1.0
+
+
+class Columns(traces.Trace):
+    """A trace some columns of which are made up."""
+
+    def __init__(self, trace, columns):
+        super().__init__(trace.manifest, trace._source, None)
+        self._own = columns
+
+    def positions(self, column):
+        return self._own[column] if column in self._own else super().positions(column)
+
+
+def test_tuned_is_what_tune_holds_out():
+    trace = iid(23, 60, 0.7, max_draft=20, seed=4, tasks=("a", "b", "c"))
+    at = Evidence(trace, COST)
+    held = simkit.tune(trace, [f"fixed(0:{LONGEST})"], COST)
+    np.testing.assert_allclose(at.tuned_fixed().total_s, held.held_out[f"fixed(0:{LONGEST})"])
+    parts = at.tuned_fixed().parts or {}
+    assert sum(parts[name].sum() for name in parts if name != "baseline_s") == pytest.approx(
+        at.tuned_fixed().total_s.sum()
+    )
+
+
+def scored(accept_prob, n=14):
+    return with_scores(iid(n, 40, accept_prob, max_draft=40, seed=3))
+
+
+EDGES = {
+    "scored": lambda: scored(0.7),
+    "no scores": lambda: iid(14, 40, 0.7, max_draft=40, seed=3),
+    "sampled": lambda: iid(14, 40, 0.7, max_draft=40, seed=3, sampler=traces.Sampler(1.0)),
+    "all accepted": lambda: scored(1.0),
+    "all rejected": lambda: scored(0.0),
+    "one prompt": lambda: scored(0.7, 1),
+    "no prompt": lambda: iid(0, 40, 0.7, max_draft=40, seed=3),
+    "Γ = 3": lambda: iid(14, 40, 0.7, max_draft=3, seed=3),
+    "one token": lambda: iid(14, 1, 0.7, max_draft=3, seed=3),
+    "lattice": lambda: spelled_out(with_scores(iid(6, 20, 0.7, max_draft=20, seed=3))),
+    "few columns": lambda: build([[(1, 1), (2, 3)]] * 3, t_max=2, max_draft=2, scored=False),
+}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("cost", [COST, None], ids=["cost", "no cost"])
+def test_edges(edge, cost):
+    """Every claim has a verdict on every trace, with a reason if it is none, and never a NaN."""
+    found = check(EDGES[edge](), cost)
+    assert len(found.of) == len(CLAIMS)
+    json.dumps(found.records(), allow_nan=False)
+    for one in found.of:
+        assert bool(one.why) == (one.verdict is UNTESTED), one
+    assert found.frame["claim"].n_unique() == len(CLAIMS)
+    assert found.note() in found.markdown() and found._repr_html_().startswith("<p>")
+
+
+def test_why_it_cannot_be_tested():
+    found = {o.claim.name: o for o in check(EDGES["no scores"](), COST).of}
+    assert found["pacer_is_faster"].why == "no scores of pacer"
+    assert found["head_predicts"].row()[-1] == "cannot be tested: no scores of acceptance_head"
+    assert "--sampled" in found["stronger_when_greedy"].why
+    why = check(EDGES["scored"](), claims=[CLAIMS["speculation_pays"]]).of[0].why
+    assert why == "no times: give a cost"
+    free = replace(COST, head_s=0.0)
+    why = check(EDGES["scored"](), free, claims=[CLAIMS["head_is_cheap"]]).of[0].why
+    assert why == "this cost has no time of the head pacer"
+
+
+def test_few_prompts_are_said():
+    found = check(scored(0.7, 4), COST, claims=[CLAIMS["lengths_vary"]])
+    assert found.note().endswith("Only 4 prompts: the interval may be too narrow.")
+
+
+def test_a_told_part_decides_nothing():
+    def told(at):
+        return [Part("a", between(1.1, 1.2), ABOVE_1), Part("b", between(0, 9), None)]
+
+    one = examine(Claim("made", "SVIP", "", "", "", "", told), Evidence(EDGES["one prompt"]()))
+    assert one.verdict is HOLDS
+    assert one.ours() == "a: 1.150 [1.100, 1.200]; b: 4.500 [0.000, 9.000]"
+
+
+def test_printed_gain_of_the_optimal_length():
+    """PACER section 3.1.2: passes with the best fixed length 9 and with γ*; Table 14's ms."""
+    drafts, targets = 27423, 3047  # Table 6
+    fixed_ms = drafts * 16.52 + targets * 67.31
+    optimal_ms = (drafts - 4837) * 16.52 + 1150 * 67.31
+    assert fixed_ms / optimal_ms == pytest.approx(1.46, abs=0.005)
+    assert (drafts - 4837) / drafts == pytest.approx(0.824, abs=5e-4)
+    assert 1150 / targets == pytest.approx(0.377, abs=5e-4)
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as done:
+        main(["claims", *arguments])
+    assert done.value.code == 0
+
+
+REFERENCE = {  # far from the line: no change of the bootstrap moves these
+    "entropy_ratio": HOLDS,
+    "entropy_against_length": HOLDS,
+    "stronger_when_greedy": HOLDS,
+    "marginal_falls": HOLDS,
+    "conditional_falls": FAILS,
+    "optimal_is_faster": HOLDS,
+    "pacer_saves_both": FAILS,
+    "head_gains_without_tau": HOLDS,
+    "post_matters_more": FAILS,
+    "confidence_predicts": HOLDS,
+    "weights_help_training": UNTESTED,
+}
+
+
+def test_reference(capsys):
+    """`simkit claims reference --format json` finds scores, times and the sampled recording."""
+    run("reference", "--format", "json")
+    found = {one["claim"]: one for one in json.loads(capsys.readouterr().out)}
+    assert list(found) == list(CLAIMS)
+    assert {name: found[name]["verdict"] for name in REFERENCE} == REFERENCE
+    untested = {name for name, one in found.items() if one["verdict"] == str(UNTESTED)}
+    assert untested == {"head_is_cheap", "head_costs_nothing", "weights_help_training"}
+
+
+def test_docs_hold_every_claim():
+    """docs/claims.md is what `simkit claims reference --format markdown` prints, and prose."""
+    text = (Path(__file__).parents[1] / "docs" / "claims.md").read_text(encoding="utf-8")
+    for one in CLAIMS.values():
+        assert f"| {one.says} | {one.name} | {one.printed} |" in text
+        assert f"- `{one.name}`: {one.statistic}\n" in text
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("claims") / "trace"
+    save(iid(14, 40, 0.7, max_draft=40, seed=3), path)
+    return str(path)
+
+
+def test_command_formats(folder, tmp_path, capsys):
+    cost = "linear(draft_s=1, target_s=6)"
+    run(folder, "--cost", cost)
+    assert f"Trace trace, {cost}" in capsys.readouterr().out
+    ends = {
+        "table": "over prompts.\n",
+        "json": "]\n",
+        "csv": "\n",
+        "markdown": "trained with the weights ÷ of one without.\n",
+    }
+    for kind, end in ends.items():
+        out = tmp_path / kind
+        run(folder, "--cost", cost, "--format", kind, "-o", str(out))
+        assert capsys.readouterr().out == ""
+        text = out.read_text()
+        assert text.endswith(end) and "Bretagnolle" in text
+    run(folder, "--sampled", folder, "--format", "markdown")
+    assert "| paper | claim |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "nowhere"),
+        (["reference", "--cost", "free"], "free"),
+        (["reference", "--sampled", "nowhere"], "nowhere"),
+        (["reference", "-o", "/nowhere/claims.md"], "no such folder"),
+    ],
+)
+def test_command_refuses(arguments, said, capsys):
+    with pytest.raises(SystemExit) as error:
+        main(["claims", *arguments])
+    assert error.value.code == 2
+    line = capsys.readouterr().err
+    assert said in line and line.count("\n") == 1

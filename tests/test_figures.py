@@ -1,0 +1,235 @@
+"""Figures: what is drawn is in the frame, and traces that lack something are told so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import polars as pl
+import pytest
+from matplotlib.figure import Figure
+from replay_traces import with_scores
+
+import simkit
+from analysis.figures import FIGURES, Drawn, FigureError, position_decay
+from analysis.stats import accepted_runs, depth, drafts, waste
+from simkit.cli import main
+from simkit.simulator import parallel
+from simkit.simulator.given import setting
+from simkit.simulator.run import run
+from traces.errors import UserError
+from traces.memory import from_arrays
+from traces.synthetic import decaying, iid
+
+COST = "linear(draft_s=1, target_s=6, target_per_token_s=0.1)"
+
+
+def draw(name: str, trace, **options) -> Drawn:
+    """A figure, under a made-up cost if it takes one."""
+    entry = FIGURES[name]
+    if "cost" in entry.draw.__wrapped__.__annotations__:  # type: ignore[attr-defined]
+        options.setdefault("cost", COST)
+    return entry.draw(trace, **options)
+
+
+def small(accept_prob: float = 0.7, tasks=("code", "prose"), prompts: int = 6, **more):
+    trace = iid(prompts, 48, accept_prob, max_draft=40, seed=1, tasks=tasks, **more)
+    return with_scores(trace)
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return small()
+
+
+def check(found: Drawn) -> None:
+    """Numbers are numbers, and what is missing is null."""
+    assert isinstance(found, Drawn) and len(found.frame)
+    floats = found.frame.select(pl.selectors.float())
+    assert not any(floats[column].is_nan().any() for column in floats.columns)
+    assert found.ax.get_title(loc="left") and found.ax.get_xlabel() + found.ax.get_ylabel()
+    found.figure.canvas.draw()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_draws(name, trace, tmp_path):
+    before = dict(mpl.rcParams)
+    found = draw(name, trace)
+    check(found)
+    assert found.name == name
+    assert FIGURES[name].what and FIGURES[name].source
+    for path in found.save(tmp_path):
+        assert path.stat().st_size
+    assert pl.read_parquet(tmp_path / f"{name}.parquet").equals(found.frame)
+    assert dict(mpl.rcParams) == before
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("accept_prob", [0.0, 1.0])
+def test_all_one_way(name, accept_prob):
+    """All tokens rejected, or all accepted: drawn, or refused in one line."""
+    try:
+        check(draw(name, small(accept_prob)))
+    except UserError as error:
+        assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_one_prompt_a_task(name):
+    """There is no interval, and the caption or the notes say so; never a NaN."""
+    found = draw(name, small(prompts=3, tasks=("code", "prose", "code")))
+    check(found)
+    alone = draw(name, small(prompts=1))
+    check(alone)
+    lows = [column for column in alone.frame.columns if column.endswith("_lo")]
+    drawn = [c for c in lows if c not in ("bin_lo", "ratio_lo")]
+    kept = alone.frame
+    if "series" in kept.columns and name == "position_decay":
+        kept = kept.filter(pl.col("series") != "greenwood")
+    assert all(kept[column].is_null().all() for column in drawn)
+
+
+def test_empty_trace():
+    for name in FIGURES:
+        with pytest.raises(UserError, match="empty"):
+            draw(name, iid(0, 20, 0.5, max_draft=10, seed=0))
+
+
+def test_short_branches():
+    """Γ = 4: nothing drafts deeper, and what cannot be replayed is left out."""
+    trace = with_scores(iid(6, 40, 0.7, max_draft=4, seed=2))
+    for name in FIGURES:
+        try:
+            check(draw(name, trace))
+        except FigureError as error:
+            assert "\n" not in str(error)
+
+
+def test_missing_column():
+    trace = iid(4, 20, 0.5, max_draft=4, seed=0)
+    names = ("accepted", "draft_token", "target_token", "accept_prob")
+    bare = from_arrays(
+        trace.sequences.to_pydict(),
+        {name: trace.positions(name) for name in names},
+        {},
+        max_draft=4,
+        max_new_tokens=20,
+    )
+    with pytest.raises(FigureError, match="no column draft_entropy, cross_entropy, overlap"):
+        FIGURES["entropy_bound"].draw(bare)
+    check(FIGURES["position_decay"].draw(bare))
+
+
+def test_no_times():
+    with pytest.raises(FigureError, match="needs times"):
+        FIGURES["optimal_gamma"].draw(iid(4, 20, 0.5, max_draft=4, seed=0))
+
+
+def test_draws_on_given_axes(trace):
+    ax = Figure().subplots()
+    assert position_decay(trace, ax).ax is ax
+
+
+def test_position_decay_is_the_statistic():
+    """The frame holds what `by_depth` gives, and that is the law of the trace."""
+    law = (0.9, 0.8, 0.5, 0.4)
+    trace = decaying(40, 200, law, max_draft=8, seed=3)
+    found = position_decay(trace, max_draft=4).frame
+    got = found.filter(pl.col("series") == "conditional")["acceptance"].to_numpy()
+    assert got == pytest.approx(law, abs=0.05)
+    layout = setting(trace, None, "draft").layout
+    steps = drafts.fixed_steps(layout.ahead, layout.offsets, 200, 4)
+    want = [e.value for e in depth.by_depth(steps, 4).marginal]
+    marginal = found.filter(pl.col("series") == "marginal")["acceptance"].to_list()
+    assert marginal == pytest.approx(want)
+
+
+def test_optimal_gamma_is_the_replay(trace):
+    found = draw("optimal_gamma", trace).frame
+    got = found.filter((pl.col("series") == "all") & (pl.col("gamma") == 3))
+    want = simkit.replay(trace, "fixed(3)", COST).frame["speedup"][0]
+    assert got["speedup"][0] == pytest.approx(want)
+
+
+def test_mean_accepted_is_the_simulator_s(trace):
+    where = setting(trace, COST, "draft")
+    for spec in ("pearl(5)", "fixed(5)"):
+        steps, _ = run(simkit.policies.parse(spec), *where).steps()
+        found = accepted_runs.mean_accepted(steps)
+        assert found.value == pytest.approx(parallel.mean_accepted(steps))
+
+
+def test_seconds_by_position_sum_to_the_whole(trace):
+    where = setting(trace, COST, "draft")
+    steps, seconds = run(simkit.policies.parse("fixed(5)"), *where).steps()
+    assert seconds is not None
+    edges = np.array([1, 10, 25, 49])
+    found = waste.by_position(steps, seconds["verify_s"], edges)
+    want = np.bincount(steps.sequence, seconds["verify_s"])
+    assert found.sum(1) == pytest.approx(want)
+    assert (found >= 0).all()
+
+
+def test_regret_and_overhead_by_hand():
+    assert waste.regret(np.array([2.0, 4.0]), np.array([1.0, 3.0])).value == pytest.approx(0.5)
+    counts = {"drafted": np.array([4, 4]), "accepted": np.array([2, 4])}
+    seconds = {
+        "draft_s": np.array([4.0, 4.0]),
+        "policy_s": np.array([1.0, 0.0]),
+        "verify_s": np.array([5.0, 6.0]),
+        "baseline_s": np.array([99.0, 99.0]),
+    }  # 2 of 4 draft seconds lost, and 1 of decisions, in 20 seconds
+    assert waste.overhead_share(counts, seconds).value == pytest.approx(3 / 20)
+
+
+def test_command_lists(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["figures", "--list"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(FIGURES)
+
+
+def test_command_writes(tmp_path, capsys):
+    names = ("entropy_bound", "position_decay")
+    with pytest.raises(SystemExit, match="0"):
+        main(
+            [
+                "figures",
+                "reference",
+                "--out",
+                str(tmp_path),
+                "--only",
+                *" --only ".join(names).split(),
+            ]
+        )
+    assert "2 of 2 figures" in capsys.readouterr().out
+    ends = ("parquet", "png", "svg")
+    assert {p.name for p in tmp_path.iterdir()} == {f"{n}.{end}" for n in names for end in ends}
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["reference"], "needs a TRACE and --out"),
+        (["reference", "--out", "x", "--only", "entropy_bounds"], "did you mean entropy_bound"),
+        (["no-such-trace", "--out", "x"], "no-such-trace"),
+        (["reference", "--out", "x", "--cost", "nonsense", "--only", "optimal_gamma"], "nonsense"),
+    ],
+)
+def test_command_refuses(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        main(["figures", *arguments])
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1
+
+
+def test_gallery_shows_every_figure():
+    docs = Path(__file__).parents[1] / "docs"
+    page = (docs / "gallery.md").read_text()
+    shown = set(re.findall(r"\(gallery/([\w-]+)\.png\)", page))
+    kept = {path.stem for path in (docs / "gallery").glob("*.png")}
+    assert shown == kept and set(FIGURES) <= kept
+    assert all(p.stat().st_size <= 60_000 for p in (docs / "gallery").iterdir())
