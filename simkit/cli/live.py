@@ -155,7 +155,12 @@ def _jobs(
     if longest > pair.context_len:
         raise LiveError(f"{file}: needs {longest} positions, the pair has {pair.context_len}")
     arms = [Arm(), *(Arm(policy) for policy in policies), Arm(policies[0], control=1)]
-    wanted = len(rows) if n_prompts is None else max(1, min(n_prompts, len(rows)))
+    wanted = len(rows) if n_prompts is None else min(n_prompts, len(rows))
+    if wanted <= size:
+        raise LiveError(
+            f"{max(wanted, 0)} prompts make one batch of {size} or none: give at least {size + 1},"
+            " so that there is something to compare"
+        )
     numbers = [k * len(rows) // wanted for k in range(wanted)]
     groups = [numbers[k : k + size] for k in range(0, wanted, size)]
     every = tuple(range(len(arms)))
