@@ -118,7 +118,9 @@ def ranked(ax: Axes, arms: Sequence[Arm], found: Compared, against: str, paper: 
     below(ax)
 
 
-def swept(ax: Axes, arms: Sequence[Arm], found: Compared, against: str, paper: str) -> None:
+def swept(
+    ax: Axes, arms: Sequence[Arm], found: Compared, against: str, xlabel: str, paper: str
+) -> None:
     """Arms along the value that they vary; the paper's ratios as a grey line of stars."""
     x = np.array([float(arm.label) for arm in arms])
     step = float(np.min(np.diff(np.sort(x)))) if len(x) > 1 else 1.0
@@ -136,7 +138,7 @@ def swept(ax: Axes, arms: Sequence[Arm], found: Compared, against: str, paper: s
         }
         ax.plot(*zip(*stars, strict=True), color="black", linewidth=0.8, label=paper, **how)
     ax.axhline(1, color="black", linewidth=0.8)
-    ax.set(ylabel=f"speed ÷ speed at {against}")
+    ax.set(xlabel=xlabel, ylabel=f"speed ÷ speed at {against}")
     below(ax)
 
 

@@ -33,8 +33,7 @@ def pacer_block(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
     """
     found = compare(trace, ARMS, "4", both(cost, DEEPSEEK))
-    swept(ax, ARMS, found, "b = 4", "PACER Table 11, HumanEval")
-    ax.set_xlabel("block size b")
+    swept(ax, ARMS, found, "b = 4", "block size b", "PACER Table 11, HumanEval")
     caption(
         ax,
         "PACER by block size",

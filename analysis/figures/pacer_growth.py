@@ -36,8 +36,7 @@ def pacer_growth(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
     """
     found = compare(trace, ARMS, "1.05", both(cost, DEEPSEEK))
-    swept(ax, ARMS, found, "ρ = 1.05", "PACER Table 12, HumanEval")
-    ax.set_xlabel("growth factor ρ")
+    swept(ax, ARMS, found, "ρ = 1.05", "growth factor ρ", "PACER Table 12, HumanEval")
     caption(
         ax,
         "PACER by growth factor",

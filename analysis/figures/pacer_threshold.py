@@ -33,8 +33,7 @@ def pacer_threshold(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Draw
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
     """
     found = compare(trace, ARMS, "0.7", both(cost, DEEPSEEK))
-    swept(ax, ARMS, found, "t = 0.7", "PACER Table 13, HumanEval")
-    ax.set_xlabel("threshold t")
+    swept(ax, ARMS, found, "t = 0.7", "threshold t", "PACER Table 13, HumanEval")
     caption(
         ax,
         "PACER by threshold",
