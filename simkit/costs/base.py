@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -68,6 +69,28 @@ class Times(ABC):
     def communication(self) -> float:
         """Time per step in which draft and target run at once; nothing unless a cost says so."""
         return 0.0
+
+
+class ByPasses(Times):
+    """Times of which those of passes come from one function for each model.
+
+    Attributes:
+        passes: seconds of a pass over so many tokens behind so much context.
+    """
+
+    passes: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]]
+
+    def draft(self, context: np.ndarray) -> np.ndarray:
+        """See `Times`."""
+        return self.passes["draft"](np.ones_like(context), context)
+
+    def verify(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
+        """See `Times`."""
+        return self.passes["target"](tokens, context)
+
+    def decode(self, context: np.ndarray) -> np.ndarray:
+        """See `Times`."""
+        return self.passes["target"](np.ones_like(context), context)
 
 
 class CostModel(ABC):

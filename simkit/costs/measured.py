@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from simkit.costs import fit
-from simkit.costs.base import CostModel, Model, Times
+from simkit.costs.base import ByPasses, CostModel, Model, Times
 from simkit.costs.registry import register
 from simkit.errors import CostError
 from traces.errors import TraceError
@@ -105,19 +105,10 @@ def _fit(table: pa.Table) -> Times:
 
 
 @dataclass(frozen=True, eq=False)
-class _MeasuredTimes(Times):
+class _MeasuredTimes(ByPasses):
     passes: dict[str, _Grid]
     prefills: dict[str, _Grid]
     constants: dict[str, float]
-
-    def draft(self, context: np.ndarray) -> np.ndarray:
-        return self.passes["draft"](np.ones_like(context), context)
-
-    def verify(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
-        return self.passes["target"](tokens, context)
-
-    def decode(self, context: np.ndarray) -> np.ndarray:
-        return self.passes["target"](np.ones_like(context), context)
 
     def prefill(self, model: Model, tokens: np.ndarray) -> np.ndarray:
         return self.prefills[model](tokens, np.zeros_like(tokens))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from simkit.costs.base import CostModel, Model, Times
+from simkit.costs.base import ByPasses, CostModel, Model, Times
 from simkit.costs.constants import Constants, check_seconds, is_number
 from simkit.costs.registry import register
 from simkit.costs.shapes import BYTES, DEVICES, MODELS, Shape
@@ -125,17 +125,8 @@ class _Pass:
 
 
 @dataclass(frozen=True, eq=False)
-class _RooflineTimes(Constants, Times):
+class _RooflineTimes(Constants, ByPasses):
     passes: Mapping[str, _Pass]
-
-    def draft(self, context: np.ndarray) -> np.ndarray:
-        return self.passes["draft"](np.ones_like(context), context)
-
-    def verify(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
-        return self.passes["target"](tokens, context)
-
-    def decode(self, context: np.ndarray) -> np.ndarray:
-        return self.passes["target"](np.ones_like(context), context)
 
     def prefill(self, model: Model, tokens: np.ndarray) -> np.ndarray:
         return self.passes[model](tokens, np.zeros_like(tokens))

@@ -136,9 +136,8 @@ def train(
     """
     torch.manual_seed(settings.seed)
     module = _build(kind, states.width, options).to(settings.device)
-    task: Task = (_Drafts if kind == "pacer" else _Rows)(
-        kind, options, layout, states, parts, settings
-    )
+    given = _Given(kind, options, layout, states, parts, settings)
+    task: Task = _Drafts(given) if kind == "pacer" else _Rows(given)
     generator = np.random.default_rng(settings.seed)
     best, best_epoch, kept = math.inf, 0, module.state_dict()
     optimizer = torch.optim.AdamW(
@@ -189,18 +188,22 @@ def _epoch(
     return float(np.mean(losses))
 
 
+class _Given(NamedTuple):
+    """What is trained, on what, and how: the arguments of `train`."""
+
+    kind: str
+    options: Mapping[str, Any]
+    layout: PathLayout
+    states: States
+    parts: Split
+    settings: Settings
+
+
 class _Rows(Task):
     """Rows by themselves: on-path rows of the training prompts, and mixed ones where recorded."""
 
-    def __init__(
-        self,
-        kind: str,
-        options: Mapping[str, Any],
-        layout: PathLayout,
-        states: States,
-        parts: Split,
-        settings: Settings,
-    ) -> None:
+    def __init__(self, given: _Given) -> None:
+        kind, options, layout, states, parts, settings = given
         self.weights = options["accept_weight"], options["reject_weight"]
         rows, _ = examples.on_path(kind, options, layout, states, parts.train)
         rows += examples.off_path(kind, options, layout.trace, states, parts.train)
@@ -226,15 +229,8 @@ class _Rows(Task):
 class _Drafts(Task):
     """Packed drafts: of each prompt, some starts an epoch, and all their recorded depths."""
 
-    def __init__(
-        self,
-        kind: str,
-        options: Mapping[str, Any],
-        layout: PathLayout,
-        states: States,
-        parts: Split,
-        settings: Settings,
-    ) -> None:
+    def __init__(self, given: _Given) -> None:
+        _, options, layout, states, parts, settings = given
         self.layout, self.states = layout, states
         self.max_depth, self.settings = options["max_depth"], settings
         self.noise = _Noise(states.path[np.repeat(parts.train, layout.n_output)], settings)
