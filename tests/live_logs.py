@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simkit.live.batch import Outputs
+from simkit.fidelity.run import jobs_of
 from simkit.live.decoder import Step
 from simkit.live.log import Log, Row
 from simkit.policies import NumericPolicy
@@ -11,29 +11,26 @@ from simkit.simulator import plain
 from simkit.simulator.layout import PathLayout
 
 
-def run(trace, plan, times, slow=None, first_s=0.0):
-    """What `simkit.fidelity.measure` would give if passes took exactly these times.
+def run(trace, plan, times, slow=None, first_s=0.0, noise=0.0):
+    """The log that `simkit.fidelity.measure` would write if passes took exactly these times.
 
     `slow` multiplies the seconds of some arms, by number; `first_s` is what a step's first draft
-    pass takes on top.
+    pass takes on top; `noise` is the standard deviation by which whole sequences are off.
     """
-    layout, log, found = PathLayout(trace), Log(), {}
+    layout, rng = PathLayout(trace), np.random.default_rng(0)
+    log = Log(None, {"dtype": "float32", "device": "made up"})
+    arms = {job.sequence: job.arms for job in jobs_of(trace, plan)}  # sequences are indices here
     for round_ in range(plan.rounds):
         for number, arm in enumerate(plan.arms):
             decoded = baseline(layout) if arm.policy is None else speculative(layout, arm.policy)
             for index, steps in enumerate(decoded):
-                calibrates = index in plan.calibration
-                if number not in plan.tested and not calibrates:
+                if number not in arms.get(index, ()):
                     continue
-                if not calibrates and index not in plan.held_out:
-                    continue
-                factor = (slow or {}).get(number, 1.0)
+                factor = (slow or {}).get(number, 1.0) * np.exp(noise * rng.normal())
                 rows = spans(int(layout.n_prompt[index]), steps, arm.policy, times, factor, first_s)
                 sequence = trace.sequences["sequence"][index].as_py()
                 log.add(number, round_, arm.name, sequence, rows)
-                output = trace.sequences["output_tokens"][index].as_py()
-                found[number, sequence] = Outputs([[s for s, _ in steps]], [output])
-    return log.table(), found
+    return log.table()
 
 
 def baseline(layout):

@@ -55,9 +55,20 @@ def test_outputs_are_those_of_each_sequence_alone(spec, stop, first_token):
     (steps, outputs), rows = batch.decode(prompts, 0)
     assert outputs == [alone.decode(prompt, n).output for n, prompt in enumerate(prompts)]
     assert sum(row.tokens_in for row in rows if row.kind == "step") == sum(map(len, outputs))
-    assert rows[0].batch_size == 5 and {row.batch_size for row in rows} <= set(range(6))
+    assert rows[0].batch_size == 5 and {row.batch_size for row in rows} <= set(range(1, 6))
+    assert (rows[-1].kind, rows[-1].batch_size) == ("sequence", 5)
     if spec == "fixed(3)":
         assert {step.drafted for one in steps for step in one} <= {0, 1, 2, 3}
+
+
+def test_state_of_a_run_goes_on_in_a_smaller_last_batch():
+    _, batch = decoders(policies.parse("heuristic(initial=4, schedule=heuristic)"))
+    prompts = [prompt.tokens for prompt in tiny_prompts(3, seed=4)]
+    batch.decode(prompts[:2], 0)
+    (n,) = batch.states[0]
+    assert n != 4
+    (steps, _), _ = batch.decode(prompts[2:], 2)
+    assert steps[0][0].drafted == min(n, 15)
 
 
 @pytest.mark.parametrize("family", ["qwen3", "gpt-neox"])

@@ -3,8 +3,12 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -14,12 +18,15 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from simkit.cli import main
+from simkit.cli import _unwinding, main
 from simkit.errors import LiveError
+from simkit.fidelity.run import check_pair
 from simkit.live import timed
+from simkit.live.arms import is_out_of_memory
 from simkit.live.log import Log, read
 from simkit.live.summary import Drift
 from traces import schema
+from traces.record.pair import load_pair
 from traces.trace import load
 from traces.validate import validate
 
@@ -92,6 +99,28 @@ def agreeing(monkeypatch):
     monkeypatch.setattr(Drift, "agrees", property(lambda drift: True))
 
 
+@pytest.fixture
+def breaks(monkeypatch):
+    """Lets svip's third sequence break off; its first one warms up and is not logged."""
+    whole, done = timed.TimedDecoder.decode, []
+
+    def arm(how, at=3):
+        done.clear()
+
+        def decode(self, *given):
+            done.append(str(self.policy))
+            if done.count("svip(h=1)") == at:
+                if isinstance(how, BaseException):
+                    raise how
+                assert signal.getsignal(how) is not signal.SIG_DFL
+                os.kill(os.getpid(), how)
+            return whole(self, *given)
+
+        monkeypatch.setattr(timed.TimedDecoder, "decode", decode)
+
+    return arm
+
+
 def test_live(folder, agreeing, tmp_path, capsys):
     out = tmp_path / "live.parquet"
     options = ["--policy", "fixed(3)", "--policy", "svip(h=1)", "-o", out]
@@ -133,7 +162,7 @@ def test_equal_arms_that_disagree_are_no_conclusion(folder, monkeypatch, tmp_pat
     out = tmp_path / "live.parquet"
     assert simkit(live(folder, "--policy", "fixed(3)", "-o", out)) == 1
     err = capsys.readouterr().err
-    assert "not conclusive: equal arms differ" in err
+    assert "not conclusive: equal arms" in err
     assert read(out).num_rows
 
 
@@ -145,7 +174,7 @@ def test_equal_arms_that_disagree_are_no_conclusion(folder, monkeypatch, tmp_pat
         (["--policy", "nonsense"], "nonsense"),
         (["--policy", "pearl(window=3)"], "does not draft and verify in turn"),
         (["--policy", "acceptance_head(h=cost)"], "the head acceptance_head"),
-        (["--policy", "fixed(2)", "--head", "no.safetensors"], "no such file"),
+        (["--policy", "fixed(2)", "--head", "no.safetensors"], "no.safetensors: no such file"),
         (["--policy", "fixed(2)", "--rounds", "0"], "at least 1"),
         (["--policy", "fixed(2)", "--threads", "0"], "threads must be at least 1"),
         (["--policy", "fixed(2)", "-o", "nowhere/live.parquet"], "no such folder: nowhere"),
@@ -168,27 +197,71 @@ def test_live_refuses_in_one_line(folder, options, words, capsys):
     [
         (MemoryError(), 2, "out of memory: svip(h=1) on sequence"),
         (torch.OutOfMemoryError("CUDA out of memory. Tried"), 2, "out of memory: svip(h=1)"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you"), 2, "what was measured"),
-        (KeyboardInterrupt(), 130, ""),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you"), 2, "out of memory: s"),
+        (KeyboardInterrupt(), 130, "simkit: interrupted; "),
+        (signal.SIGTERM, 143, "simkit: interrupted; "),
     ],
 )
-def test_what_was_measured_survives(folder, error, status, words, monkeypatch, tmp_path, capsys):
-    whole, done = timed.TimedDecoder.decode, []
-
-    def decode(self, *given):
-        done.append(str(self.policy))
-        if done.count("svip(h=1)") == 3:  # the first one warms up
-            raise error
-        return whole(self, *given)
-
-    monkeypatch.setattr(timed.TimedDecoder, "decode", decode)
+def test_what_was_measured_survives(folder, error, status, words, breaks, tmp_path, capsys):
+    breaks(error)
     out = tmp_path / "live.parquet"
     options = ["--policy", "fixed(3)", "--policy", "svip(h=1)", "-o", out]
     assert simkit(live(folder, *options)) == status
-    captured = capsys.readouterr()
-    assert words in captured.err and captured.err.count("\n") <= 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and words in err
     frame = pl.from_arrow(read(out)).filter(pl.col("kind") == "sequence")
     assert frame.height >= 4
+    assert f"{out} has the {frame.height} sequences that were decoded" in err
+    assert os.listdir(tmp_path) == ["live.parquet"]
+
+
+def test_what_breaks_off_before_anything_is_measured_or_without_a_log(folder, breaks, capsys):
+    breaks(KeyboardInterrupt(), 1)
+    assert simkit(live(folder, "--policy", "svip(h=1)")) == 130
+    assert capsys.readouterr().err == "simkit: interrupted; nothing was measured yet\n"
+    breaks(MemoryError())
+    assert simkit(live(folder, "--policy", "svip(h=1)")) == 2
+    assert "; no log was asked for, nothing is kept" in capsys.readouterr().err
+
+
+def test_what_was_measured_gets_into_the_trace(folder, breaks, tmp_path, monkeypatch, capsys):
+    shutil.copytree(folder / "trace", tmp_path / "trace")
+    monkeypatch.chdir(tmp_path / "trace")
+    breaks(MemoryError())
+    assert simkit(live(folder, "--policy", "svip(h=1)", "--trace", ".")) == 2
+    name = tmp_path / "trace" / "live.parquet"
+    assert f"{name} has the " in capsys.readouterr().err
+    assert read(name).num_rows and os.listdir(tmp_path) == ["trace"]
+
+
+def test_an_interrupted_test_keeps_its_log(folder, breaks, tmp_path, capsys):
+    breaks(KeyboardInterrupt())
+    options = ["--policy", "svip(h=1)", "--policy", "fixed(3)"]
+    assert simkit(fidelity(folder, tmp_path / "out", *options)) == 130
+    log = tmp_path / "out" / "live.parquet"
+    err = capsys.readouterr().err
+    assert err.startswith(f"simkit: interrupted; {log} has the ") and err.count("\n") == 1
+    assert read(log).num_rows
+
+
+def test_a_second_termination_ends_at_once_and_the_handler_is_put_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as end, _unwinding():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert end.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) == before
+    with ThreadPoolExecutor(1) as pool:  # where no handler may be set
+        assert pool.submit(lambda: simkit(["--help"])).result() == 0
+
+
+def test_the_allocator_s_own_words_are_known():
+    with pytest.raises(RuntimeError) as failed:
+        torch.empty(1 << 60, dtype=torch.uint8)
+    assert is_out_of_memory(failed.value)
+    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 
 
 def test_a_killed_run_leaves_whole_parts(tmp_path):
@@ -260,3 +333,54 @@ def test_the_live_side_needs_no_polars():
         "import simkit.costs.fit, simkit.cli.live"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_run_is_judged_again_from_its_log(folder, agreeing, tmp_path, capsys):
+    options = ["--policy", "fixed(1)", "--policy", "svip(h=1)", "--max-new-tokens", 12]
+    assert simkit(fidelity(folder, tmp_path / "out", *options)) == 0
+    first = capsys.readouterr().out
+    assert "live steps are the replayed ones in 8 of 8 sequences" in first
+    before = (tmp_path / "out/fidelity.md").read_text()
+    again = ["fidelity", folder / "trace", "--from", tmp_path / "out", "-o", tmp_path / "new"]
+    assert simkit(again) == 0
+    assert capsys.readouterr().out == first.replace(str(tmp_path / "out"), str(tmp_path / "new"))
+    assert (tmp_path / "new/fidelity.md").read_text() == before
+    assert not (tmp_path / "new/live.parquet").exists()
+    assert simkit([*again, "--policy", "fixed(1)"]) == 2
+    assert "--from runs nothing" in capsys.readouterr().err
+    assert simkit(["fidelity", folder / "trace", "--from", folder]) == 2
+    assert "there is no log in it" in capsys.readouterr().err
+    assert simkit(["fidelity", folder / "trace"]) == 2
+    assert "give --target and --draft, or --from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("draft", {"n_parameters": 7}, "another draft model: n_parameters is 7 there"),
+        ("target", {"architecture": "X"}, "another target model: architecture is X there, Llama"),
+        ("target", {"shape": {"n_layers": 9}}, "n_layers is 9 there, 2 here"),
+        ("draft", {"weights_sha256": "f" * 64}, "its weights are ffffffff there"),
+        ("draft", {"weights_sha256": "f" * 64, "dtype": "bfloat16"}, ""),
+        (None, {"tokenizer_sha256": "0"}, "recorded with another tokenizer"),
+        (None, {"vocab_size": 39}, "its models share 39 ids, these 40"),
+        (None, {"target": None, "draft": None}, ""),
+    ],
+)
+def test_another_pair_is_refused_whatever_the_dtype(folder, name, change, words):
+    manifest = load(folder / "trace").manifest
+    here = load_pair(str(folder / "target"), str(folder / "draft"), "cpu")
+    if name:
+        change = {name: replace(getattr(manifest, name), **change)}
+    trace = SimpleNamespace(manifest=replace(manifest, **change))
+    if not words:
+        return check_pair(trace, here)
+    with pytest.raises(LiveError, match=words):
+        check_pair(trace, here)
+
+
+def test_a_log_of_another_pair_does_not_go_into_a_trace(folder, capsys):
+    options = ["--policy", "fixed(2)", "--trace", folder / "trace", "--draft", folder / "other"]
+    assert simkit(live(folder, *options)) == 2
+    assert "recorded with another draft model" in capsys.readouterr().err
+    assert load(folder / "trace").extra("live.parquet") is None

@@ -86,9 +86,9 @@ def test_describe_a_sampled_trace_in_memory():
     facts = describe(trace(sampler=sampler))
     assert facts["path"] is None and facts["bytes"] == {}
     assert facts["uses"] == ["any policy; up to 5 tokens past a rejection"]
-    from simkit.cli.info import _lines
+    from traces.describe import in_words
 
-    assert dict(_lines(facts))["sampler"] == (
+    assert dict(in_words(facts))["sampler"] == (
         "temperature 0.7, top-k 5, top-p 0.9, draft temperature 1, seed 0"
     )
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from keyword import iskeyword
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -26,6 +30,7 @@ _HELP = {
     "fidelity": "Hold a trace's predictions against live runs.",
     "figures": "Draw the papers' figures from a trace.",
     "claims": "Test the papers' claims on a trace.",
+    "report": "Write one page about a trace.",
     "import": "Import another program's acceptance data.",
 }
 
@@ -59,11 +64,15 @@ def _app() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command; bad input is one line on stderr and exit status 2."""
+    """Run the command; bad input is one line on stderr and exit status 2.
+
+    Ctrl-C ends it with status 130, a termination with 143; open logs are finished first.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        status = app(arguments or ["--help"], standalone_mode=False, prog_name="simkit")
-        sys.stdout.flush()
+        with _unwinding():
+            status = app(arguments or ["--help"], standalone_mode=False, prog_name="simkit")
+            sys.stdout.flush()
     except UserError as e:
         _refuse(str(e))
     except OSError as e:
@@ -76,6 +85,24 @@ def main(arguments: list[str] | None = None) -> None:
         _refuse(e.format_message())  # type: ignore[attr-defined]
     else:
         sys.exit(status or 0)
+
+
+@contextmanager
+def _unwinding() -> Iterator[None]:
+    """Let SIGTERM unwind the stack, so that files are closed; a second one ends it at once."""
+    if threading.current_thread() is not threading.main_thread():  # where no handler may be set
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> NoReturn:
+        signal.signal(number, signal.SIG_DFL)
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _refuse(message: str) -> NoReturn:

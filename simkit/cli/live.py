@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,11 +65,13 @@ def live(
     chosen, heads = prepare(policy, head, settings, (rounds, batch_size, max_new_tokens))
     from simkit.live.arms import use_threads
 
-    destination = _destination(out, trace)
+    destination, folder = _destination(out, trace)
     use_threads(threads)
     bench = load_bench((target, draft, device, dtype, revision), settings, heads, stop)
+    if trace:
+        _check_pair(trace, bench)
     jobs, arms = _jobs(bench, prompts, n_prompts, batch_size, chosen)
-    with opened(destination, bench, trace) as log:
+    with opened(destination, bench, folder) as log:
         with bar(rounds * len(jobs) * len(arms)) as tick:
             from simkit.live.arms import run
 
@@ -167,8 +170,8 @@ def _jobs(
     return [Job(tuple(rows[n].tokens for n in some), some[0], every) for some in groups], arms
 
 
-def _destination(out: Path | None, trace: Path | None) -> Path | None:
-    """Where the log goes, found out before anything is measured."""
+def _destination(out: Path | None, trace: Path | None) -> tuple[Path | None, Path | None]:
+    """Where the log goes, and the folder of its trace; found out before anything is measured."""
     from simkit.errors import LiveError
     from traces.trace import load
 
@@ -177,9 +180,18 @@ def _destination(out: Path | None, trace: Path | None) -> Path | None:
     if out and out.suffix != ".parquet":
         raise LiveError(f"-o {out}: the log is a .parquet file")
     if trace:
-        load(trace)
-        return trace.with_name(f"{trace.name}.live.parquet")  # until it is whole
-    return out
+        folder = Path(load(trace).path or trace).resolve()
+        beside = folder.with_name(f"{folder.name}.live.parquet")  # until it is whole
+        return beside, folder
+    return out, None
+
+
+def _check_pair(trace: Path, bench: Bench) -> None:
+    """Refuse to put a log into another pair's trace."""
+    from simkit.fidelity.run import check_pair
+    from traces.trace import load
+
+    check_pair(load(trace), bench.pair)
 
 
 @contextmanager
@@ -194,16 +206,21 @@ def opened(file: Path | None, bench: Bench, trace: Path | None = None) -> Iterat
         "device": device_name(pair.target),
         "dtype": str(pair.target.dtype).removeprefix("torch."),
         "engine": "eager",
+        "max_new_tokens": str(bench.settings.max_new_tokens),
         **library_versions(),
     }
-    log = Log(file, facts)
+    log = Log(file, facts, where=trace / "live.parquet" if trace else None)
     try:
-        with log:
-            yield log
-    finally:
-        if trace and file and file.exists():
-            add_file(trace, "live.parquet", log.table().combine_chunks())
-            file.unlink()
+        try:
+            with log:
+                yield log
+        finally:
+            if trace and file and log.table().num_rows:
+                add_file(trace, "live.parquet", log.table().combine_chunks())
+                file.unlink()
+    except (KeyboardInterrupt, SystemExit):
+        print(f"simkit: interrupted; {log.kept}", file=sys.stderr)
+        raise
 
 
 @contextmanager

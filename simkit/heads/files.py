@@ -18,6 +18,7 @@ from torch import nn
 from simkit.errors import HeadError
 from simkit.heads.pacer import PacerHead
 from simkit.heads.row import RowHead
+from simkit.simulator.table import grid
 from traces import files
 from traces.errors import TraceError
 from traces.manifest import Manifest
@@ -73,6 +74,19 @@ class Head:
         what = json.dumps([self.kind, self.width, dict(self.options)], sort_keys=True)
         return hashlib.sha256(what.encode() + self.weights).hexdigest()
 
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """How well it foretells acceptance, beside other signals: column heads and rows."""
+        signals = self.facts.get("metrics", {}).get("signals", {})
+        figures = list(next(iter(signals.values()), {}))
+        rows = [
+            [name, *("–" if found[key] is None else f"{found[key]:.4f}" for key in figures)]
+            for name, found in signals.items()
+        ]
+        return ["signal", *(name.replace("_", " ") for name in figures)], rows
+
+    def _repr_html_(self) -> str:
+        return grid(*self.cells())
+
     @property
     def weights(self) -> bytes:
         """The bytes of its safetensors file."""
@@ -120,8 +134,8 @@ def load(path: str | Path) -> Head:
     """
     path = Path(path)
     check_suffix(path)
-    about = _read_sidecar(path.with_suffix(".json"))
     data = _read(path)
+    about = _read_sidecar(path.with_suffix(".json"))
     if hashlib.sha256(data).hexdigest() != about.pop("weights_sha256"):
         raise HeadError(f"{path}: its weights are not those that {path.stem}.json describes")
     try:

@@ -18,7 +18,13 @@ from simkit.policies import Sequential
 from traces.record.latency import no_collection
 from traces.record.pair import Pair
 
-_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate")
+_NO_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "cannot allocate",
+    "alloc_failed",  # cuBLAS and cuDNN
+)
 
 
 @dataclass(frozen=True)
@@ -46,13 +52,11 @@ class Job(NamedTuple):
         prompts: tokens of each.
         sequence: number of the first one, which keys its draws and stands in the log.
         arms: their numbers.
-        index: of the sequence, for policies that were fitted to a trace; None: its number.
     """
 
     prompts: tuple[list[int], ...]
     sequence: int
     arms: tuple[int, ...]
-    index: int | None = None
 
 
 class Runs(Protocol):
@@ -68,7 +72,7 @@ class _One:
     decoder: TimedDecoder
 
     def run(self, job: Job) -> tuple[Outputs, list[Row]]:
-        timed: Timed = self.decoder.decode(job.prompts[0], job.sequence, job.index)
+        timed: Timed = self.decoder.decode(job.prompts[0], job.sequence)
         return Outputs([timed.steps], [timed.output]), timed.rows
 
 
@@ -159,10 +163,9 @@ def _guarded(decoder: Runs, job: Job, arm: Arm, log: Log) -> tuple[Outputs, list
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        kept = f"; {log.file} has what was measured" if log.file else ""
         raise LiveError(
             f"out of memory: {arm.name} on sequence {job.sequence},"
-            f" {max(map(len, job.prompts))} tokens of prompt{kept}"
+            f" {max(map(len, job.prompts))} tokens of prompt; {log.kept}"
         ) from None
 
 

@@ -176,7 +176,7 @@ class BatchDecoder:
         self.texts = [list(prompt) for prompt in prompts]
         self.outputs: list[list[int]] = [[] for _ in prompts]
         self.steps: list[list[Step]] = [[] for _ in prompts]
-        if self.policy and (self.policy.carried == "sequence" or len(self.states) != n):
+        if self.policy and (self.policy.carried == "sequence" or len(self.states) < n):
             self.states = [self.policy.begin(sequence + k) for k in range(n)]
 
     def _prefill(

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from simkit.errors import LiveError
 from simkit.live.clock import Clock, Mark
 from traces import files, schema
 
+LEFT_OUT = "left out"
 BASELINE = "baseline"  # the name of autoregressive decoding by the target alone
 
 
@@ -39,11 +42,14 @@ class Spans:
 
     Args:
         clock: that gives the marks.
-        batch_size: sequences in each pass.
+        batch_size: how many sequences these are.
+
+    Attributes:
+        batch_size: how many are in the passes of the step at hand; those that end leave.
     """
 
     def __init__(self, clock: Clock, batch_size: int = 1) -> None:
-        self.clock, self.batch_size = clock, batch_size
+        self.clock, self.batch_size, self._n_sequences = clock, batch_size, batch_size
         self._open: list[tuple] = []
         self._closed: list[tuple] = []
 
@@ -60,6 +66,13 @@ class Spans:
         """A span of the step at hand."""
         self._open.append((kind, component, depth, tokens_in, context_len, begin, end))
 
+    @contextmanager
+    def left_out(self) -> Iterator[None]:
+        """Between two parts of a step: what is done inside is in no row, and taken off the step."""
+        begun = self.clock.mark()
+        yield
+        self.add(LEFT_OUT, "", begun, self.clock.mark())
+
     def close(
         self, number: int, begin: Mark, start: int, drafted: int, accepted: int, emitted: int
     ) -> None:
@@ -70,10 +83,7 @@ class Spans:
         self._open.clear()
 
     def rows(self) -> list[Row]:
-        """All spans with their seconds, and one of the sequence: the sum of its steps.
-
-        What is of kind "left out" is in no row: it is taken off its step.
-        """
+        """All spans with their seconds, and one of the sequence: the sum of its steps."""
         self.clock.settle()
         rows: list[Row] = []
         left_out = total = 0.0
@@ -88,7 +98,7 @@ class Spans:
             end,
         ) in self._closed:
             seconds = self.clock.between(begin, end)
-            if kind == "left out":
+            if kind == LEFT_OUT:
                 left_out += seconds
                 continue
             if kind == "step":
@@ -97,7 +107,7 @@ class Spans:
             place = (number, start, a)
             rows.append(Row(*place, kind, what, depth, tokens, context, size, seconds))
         last = rows[-1].step if rows else 0
-        size = self.batch_size
+        size = self._n_sequences
         rows.append(Row(last, 1, accepted, "sequence", "", 0, emitted, 0, size, total))
         self._closed.clear()
         return rows
@@ -113,15 +123,20 @@ class Log:
         file: to write; None keeps all in memory.
         facts: about the run, kept in the file's metadata.
         every_s: seconds of a part, at least.
+        where: what messages call the file, if it will have another name; None: its own.
 
     Raises:
         LiveError: the file cannot be written, or the parts of a run that was killed lie beside it.
     """
 
     def __init__(
-        self, file: Path | None = None, facts: dict[str, str] | None = None, every_s: float = 10.0
+        self,
+        file: Path | None = None,
+        facts: dict[str, str] | None = None,
+        every_s: float = 10.0,
+        where: Path | None = None,
     ) -> None:
-        self.file, self.every_s = file, every_s
+        self.file, self.every_s, self.where = file, every_s, where or file
         self._since = time.monotonic()
         self._schema = schema.LIVE.with_metadata(facts or {})
         self._tables: list[pa.Table] = []
@@ -149,13 +164,23 @@ class Log:
         if self._parts is not None:
             name = f"{len(self._tables):05d}.parquet"
             files.write_atomic(self._parts / name, files.encode(table)[0])
-        self._tables.append(table)
-        self._waiting.clear()
+        self._tables, self._waiting = [*self._tables, table], []  # at once: no interrupt between
         self._since = time.monotonic()
 
     def table(self) -> pa.Table:
         """All rows so far, `traces.schema.LIVE`."""
         return pa.concat_tables([self._schema.empty_table(), *self._tables, *self._waiting])
+
+    @property
+    def kept(self) -> str:
+        """What a run that broke off leaves, in words."""
+        whole = self.table().filter(pc.field("kind") == "sequence")
+        n = sum(whole["batch_size"].to_pylist())
+        if not n:
+            return "nothing was measured yet"
+        if self.where is None:
+            return "no log was asked for, nothing is kept"
+        return f"{self.where} has the {n} sequences that were decoded"
 
     def close(self) -> None:
         """Write the file, if there is anything to write."""

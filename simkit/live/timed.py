@@ -6,38 +6,28 @@ marks the time where one part ends and the next begins, so that the parts of a s
 nothing but the loop around them.
 
 The prompt is read by itself, before the first step (by the draft: before its first pass), as costs
-assume: all of it if its pass emits the first token, else all but its last token. When sampling with
-keyed draws, a token that was not drafted takes one more pass of the draft, so that the output is
-the recording's; that pass is no part of speculative decoding and its time is left out.
+assume: all of it if its pass emits the first token, else all but its last token. What keyed draws
+take beyond an engine's is in `simkit.live.keyed`, and its time is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from simkit.live.clock import clock_of
 from simkit.live.decoder import Settings, Step
 from simkit.live.heads import BlockScorer
+from simkit.live.keyed import Ahead, Keyed
 from simkit.live.log import Row, Spans
 from simkit.live.model import Reader
 from simkit.policies import NumericPolicy, Outcome, PolicyError, Sequential
 from simkit.policies.base import never
 from traces.record import draws
-from traces.record.statistics import (
-    Rows,
-    draft_rows,
-    draft_statistics,
-    draft_token,
-    outcome,
-    target_rows,
-)
+from traces.record.statistics import Rows, draft_rows, draft_statistics, target_rows
 from traces.schema import DRAFT_STATISTICS
-
-_NO_KEY = torch.empty(0)
 
 
 class Timed(NamedTuple):
@@ -92,19 +82,21 @@ class TimedDecoder:
         self.looks = not (isinstance(policy, NumericPolicy) and policy.slots.trips is never)
         self.target = Reader(target, vocab_size)
         self.draft = Reader(draft, vocab_size, keep_states=bool(self.heads))
+        self.keyed: Keyed | None = None
+        if not settings.sampler.greedy:
+            self.keyed = Keyed(Reader(draft, vocab_size), settings, self.target.device)
         self.clock = clock_of(self.target.device)
         self.state = policy.begin(0) if policy else ()
 
-    def decode(self, prompt: list[int], sequence: int, index: int | None = None) -> Timed:
+    def decode(self, prompt: list[int], sequence: int) -> Timed:
         """Decode one prompt.
 
         Args:
             prompt: its tokens.
             sequence: the number that keys its draws.
-            index: of the sequence for a policy that was fitted to a trace; None: the same number.
         """
         if self.policy and self.policy.carried == "sequence":
-            self.state = self.policy.begin(sequence if index is None else index)
+            self.state = self.policy.begin(sequence)
         self.spans = Spans(self.clock)
         begun = self.clock.mark()
         self._open(prompt, sequence)
@@ -130,10 +122,9 @@ class TimedDecoder:
             head.cut(0)
         self.tokens, self.n_prompt = list(prompt), len(prompt)
         self.ended, self.number = False, 0
-        self.key = _NO_KEY
-        if not self.settings.sampler.greedy:
-            number = torch.tensor([sequence], device=self.target.device)
-            self.key = draws.first_key(self.settings.seed, number)
+        if self.keyed:
+            with self.spans.left_out():
+                self.keyed.begin(sequence)
 
     def _read_prompt(self, reader: Reader, component: str, tokens: list[int]) -> Tensor:
         begun = self.clock.mark()
@@ -143,18 +134,23 @@ class TimedDecoder:
 
     def _prefill(self) -> int:
         """The prompt's pass of the target, which emits a token."""
+        ahead = self._ahead([], []) if self.keyed else None
         logits = self._read_prompt(self.target, "target", self.tokens)
-        return self._own_token(target_rows(logits, self.settings.sampler), self.tokens, self.key)
+        p = target_rows(logits, self.settings.sampler)
+        return ahead.verify(p)[1] if ahead else int(p.best)
 
     def _plain_step(self) -> None:
         """One token of autoregressive decoding."""
         self.number += 1
         start, context = self.position, self.target.length
-        begun = self.clock.mark()
+        begun = since = self.clock.mark()
+        ahead = None
+        if self.keyed:
+            ahead, since = self._ahead([], []), self.clock.mark()
         p = target_rows(self.target.read(self.tokens[context:], 1), self.settings.sampler)
-        token = int(p.best) if p.temperature == 0 else -1
-        self.spans.add("verify", "target", begun, self.clock.mark(), 1, context)
-        self._append([self._own_token(p, self.tokens, self.key) if token < 0 else token])
+        token = ahead.verify(p)[1] if ahead else int(p.best)
+        self.spans.add("verify", "target", since, self.clock.mark(), 1, context)
+        self._append([token])
         self.spans.close(self.number, begun, start, 0, 0, 1)
 
     def _step(self, steps: list[Step]) -> None:
@@ -162,15 +158,12 @@ class TimedDecoder:
         assert self.policy is not None
         self.number += 1
         begun, start = self.clock.mark(), self.position
-        tokens, q, keys = self._draft(begun)
+        tokens, q = self._draft(begun)
         drafted = len(tokens)
         gamma = max(0, min(drafted, self.policy.proposed(self.state, drafted)))
-        accepted, emitted, p = self._verify(tokens[:gamma], q[:gamma], keys[:gamma])
+        accepted, own = self._verify(tokens[:gamma], q[:gamma])
         ended = bool(accepted) and tokens[accepted - 1] in self.settings.eos_token_ids
-        if not emitted and not ended:
-            text, key = self.tokens + tokens[:gamma], self._after(tokens[:gamma])
-            emitted = [self._own_token(p, text, key)]
-        emitted = tokens[:accepted] + emitted[: 1 - ended]
+        emitted = tokens[:accepted] if ended else [*tokens[:accepted], own]
         self._append(emitted)
         self._cut()
         told = self.clock.mark()
@@ -179,8 +172,8 @@ class TimedDecoder:
         self.spans.close(self.number, begun, start, drafted, accepted, len(emitted))
         steps.append(Step(start, gamma, drafted, accepted))
 
-    def _draft(self, begun: object) -> tuple[list[int], list[Rows], list[Tensor]]:
-        """Draft as far as the policy, the budget or an EOS allows; tokens, their q and keys."""
+    def _draft(self, begun: object) -> tuple[list[int], list[Rows]]:
+        """Draft as far as the policy, the budget or an EOS allows; tokens, and the q of each."""
         assert self.policy is not None
         room = self.settings.max_new_tokens - self.position
         room = min(room, self.policy.max_draft, self.policy.limit(self.state, -1))
@@ -190,16 +183,15 @@ class TimedDecoder:
             self._read_prompt(self.draft, "draft", self.tokens[:-1])
         tokens: list[int] = []
         rows: list[Rows] = []
-        keys: list[Tensor] = []
-        key, waiting = self.key, []
-        before = self.clock.mark()
+        waiting: list[tuple[int, Rows, Tensor]] = []
         while len(tokens) < room:
+            noise = self._noise(tokens) if self.keyed else None
+            before = self.clock.mark()
             text, context = self.tokens + tokens, self.draft.length
             q = self._q(text)
-            drawn = draft_token(q, key)
+            drawn = q.best if noise is None else draws.winner(q.processed, noise)
             tokens.append(int(drawn))
             rows.append(q)
-            keys.append(key)
             after = self.clock.mark()
             depth, width = len(tokens), len(text) - context
             self.spans.add("draft", "draft", before, after, width, context, depth)
@@ -207,10 +199,19 @@ class TimedDecoder:
             stop = self._asks(waiting, after)
             if stop or tokens[-1] in self.settings.eos_token_ids:
                 break
-            before = self.clock.mark()
-            if len(key):
-                key = draws.next_key(key, drawn)
-        return tokens, rows, keys
+        return tokens, rows
+
+    def _noise(self, draft: list[int]) -> Tensor | None:
+        """The numbers of the next token's race; see `Keyed`."""
+        assert self.keyed is not None
+        with self.spans.left_out():
+            return self.keyed.noise(draft)
+
+    def _ahead(self, draft: list[int], q: list[Rows]) -> Ahead:
+        """What keyed draws need before a verification; see `Keyed`."""
+        assert self.keyed is not None
+        with self.spans.left_out():
+            return self.keyed.ahead(self.tokens, draft, q)
 
     def _q(self, tokens: list[int]) -> Rows:
         logits = self.draft.read(tokens[self.draft.length :], 1)
@@ -247,61 +248,27 @@ class TimedDecoder:
         waiting.clear()
         return stop
 
-    def _verify(
-        self, tokens: list[int], q: Sequence[Rows], keys: Sequence[Tensor]
-    ) -> tuple[int, list[int], Rows]:
-        """Run the target over a draft.
-
-        Returns:
-            How many tokens are accepted; the target's own token behind those, unless it still has
-            to be drawn; p at the position behind the draft.
-        """
-        begun, context, sampler = self.clock.mark(), self.target.length, self.settings.sampler
+    def _verify(self, tokens: list[int], q: list[Rows]) -> tuple[int, int]:
+        """Run the target over a draft; how many tokens it accepts, and its own behind those."""
+        ahead = self._ahead(tokens, q) if self.keyed else None
+        begun, context = self.clock.mark(), self.target.length
         read = self.tokens[context:] + tokens
-        logits = self.target.read(read, len(tokens) + 1)
-        p = target_rows(logits, sampler)
-        emitted: list[int] = []
-        accepted = 0
-        if sampler.greedy:
-            best = p.best.tolist()
+        p = target_rows(self.target.read(read, len(tokens) + 1), self.settings.sampler)
+        if ahead:
+            accepted, own = ahead.verify(p)
+        else:
+            best, accepted = p.best.tolist(), 0
             while accepted < len(tokens) and tokens[accepted] == best[accepted]:
                 accepted += 1
-            emitted = [best[accepted]]
-        elif tokens:
-            proposed = torch.tensor(tokens, device=logits.device)
-            both = draft_rows(torch.cat([one.logits for one in q]), sampler)
-            drawn = outcome(target_rows(logits[:-1], sampler), both, proposed, torch.cat([*keys]))
-            accepted = int(drawn.accepted.long().cumprod(0).sum())
-            if accepted < len(tokens):
-                emitted = [int(drawn.target_token[accepted])]
+            own = best[accepted]
         self.spans.add("verify", "target", begun, self.clock.mark(), len(read), context)
-        return accepted, emitted, target_rows(logits[-1:], sampler)
-
-    def _own_token(self, p: Rows, text: list[int], key: Tensor) -> int:
-        """The output's token behind a text, which was not drafted; p holds one row."""
-        if p.temperature == 0:
-            return int(p.best)
-        if self.policy and self.policy.max_draft and not self.draft.length and len(text) > 1:
-            self._read_prompt(self.draft, "draft", text[:-1])
-        begun, before = self.clock.mark(), self.draft.length
-        self.draft.cut(len(text) - 1)
-        q = self._q(text)
-        token = int(outcome(p, q, draft_token(q, key), key).target_token)
-        self.draft.cut(before)
-        self.spans.add("left out", "draft", begun, self.clock.mark())
-        return token
-
-    def _after(self, tokens: list[int]) -> Tensor:
-        """The key of the position behind some more tokens."""
-        key = self.key
-        if len(key):
-            for token in tokens:
-                key = draws.next_key(key, torch.tensor([token], device=key.device))
-        return key
+        return accepted, own
 
     def _append(self, tokens: list[int]) -> None:
-        self.key = self._after(tokens)
         self.tokens += tokens
+        if self.keyed and tokens:
+            with self.spans.left_out():
+                self.keyed.advance(self.tokens, tokens)
         eos = bool(tokens) and tokens[-1] in self.settings.eos_token_ids
         self.ended = eos or self.position > self.settings.max_new_tokens
 

@@ -32,10 +32,15 @@ def next_key(key: Tensor, token: Tensor) -> Tensor:
     return _mix(key * 3 + _mix(token.long() + _GOLDEN))
 
 
+def uniforms(key: Tensor, stream: int, vocab_size: int) -> Tensor:
+    """One uniform in (0, 1) for each token of a race, float64, shape (*key.shape, vocab_size)."""
+    ids = torch.arange(vocab_size, device=key.device)
+    return _uniform(key[..., None], stream, ids)
+
+
 def exponentials(key: Tensor, stream: int, vocab_size: int) -> Tensor:
     """Exp(1) variables, float64, shape (*key.shape, vocab_size)."""
-    ids = torch.arange(vocab_size, device=key.device)
-    return -torch.log(_uniform(key[..., None], stream, ids))
+    return -torch.log(uniforms(key, stream, vocab_size))
 
 
 def uniform(key: Tensor, stream: int = ACCEPT) -> Tensor:
@@ -51,7 +56,12 @@ def race(weights: Tensor, key: Tensor, stream: int) -> Tensor:
         key: int64.
         stream: DRAFT or CORRECTION.
     """
-    return (weights / exponentials(key, stream, weights.shape[-1])).argmax(-1)
+    return winner(weights, uniforms(key, stream, weights.shape[-1]))
+
+
+def winner(weights: Tensor, numbers: Tensor) -> Tensor:
+    """The ids (...) that win races whose uniforms (..., V) are given as numbers; see `race`."""
+    return (weights / -torch.log(numbers)).argmax(-1)
 
 
 def _uniform(key: Tensor, stream: int, ids: Tensor) -> Tensor:

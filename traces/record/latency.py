@@ -142,7 +142,7 @@ def measure(
     batch_size: int = 1,
     repeats: int = 20,
     seed: int = 0,
-    on_round: Callable[[int], None] = lambda done: None,
+    on_round: Callable[[pa.Table], None] = lambda so_far: None,
 ) -> pa.Table:
     """Time every shape `repeats` times: all are warmed first, then rounds in shuffled order.
 
@@ -152,7 +152,7 @@ def measure(
         batch_size: sequences in each pass.
         repeats: rounds; each times every shape once, in an order of its own.
         seed: of the tokens and the orders.
-        on_round: called with the number of rounds done.
+        on_round: called behind each round with all samples so far.
 
     Returns:
         One row a sample, `traces.schema.LATENCY`.
@@ -176,7 +176,7 @@ def measure(
         for repeat in range(repeats):
             for i in rng.permutation(len(shapes)):
                 samples.append((shapes[i], repeat, benches[shapes[i].model].sample(shapes[i])))
-            on_round(repeat + 1)
+            on_round(_table(samples, models, batch_size))
     return _table(samples, models, batch_size)
 
 

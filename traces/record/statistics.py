@@ -103,10 +103,17 @@ def outcome(p: Rows, q: Rows, token: Tensor, key: Tensor) -> Outcome:
     if p.temperature == 0:
         return Outcome(token, token == p.best, p.best)
     accepted = draws.uniform(key) < p.processed_at(token) / q.processed_at(token)
-    residual = (p.processed - q.processed).clamp_min(0)
-    empty = residual.sum(-1, keepdim=True) == 0  # p = q: nothing was rejected but by rounding
-    correction = draws.race(torch.where(empty, p.processed, residual), key, draws.CORRECTION)
+    correction = draws.race(residual(p.processed, q.processed), key, draws.CORRECTION)
     return Outcome(token, accepted, torch.where(accepted, token, correction))
+
+
+def residual(p: Tensor, q: Tensor) -> Tensor:
+    """What a rejected token's place is drawn from: max(0, p − q), not normed, (..., V).
+
+    Where p = q nothing is rejected but by rounding; there it is p.
+    """
+    rest = (p - q).clamp_min(0)
+    return torch.where(rest.sum(-1, keepdim=True) == 0, p, rest)
 
 
 def draft_statistics(
