@@ -3,9 +3,12 @@
     python -m benchmarks.fidelity                  # the whole table, about an hour on two cores
     python -m benchmarks.fidelity --prompts 4 --calibration 3 --rounds 1    # does it work?
 
-It runs `simkit fidelity` on the bundled trace with the bundled heads. Exit status 1 if equal arms
-disagree (nothing else may run on the machine), or if the median error is above 3%, the worst above
-8%, or a pair of policies that differ by more than the noise is ranked the wrong way round.
+    python -m benchmarks.fidelity --from .work/fidelity    # the table anew, from that run's log
+
+It runs `simkit fidelity --strict` on the bundled trace with the bundled heads. Exit status 1 if a
+bar is missed: equal arms may differ by more than 3% (nothing else may run on the machine), the
+median error is above 3%, the worst above 8%, no pair of policies differs by more than the noise or
+one that does is ranked the wrong way round, or a live step is not the replayed one.
 """
 
 from __future__ import annotations
@@ -31,8 +34,11 @@ def main() -> int:
     parser.add_argument("--calibration", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--out", type=Path, default=Path(".work/fidelity"))
+    parser.add_argument("--from", dest="earlier", type=Path, help="folder of an earlier run")
+    parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    if args.earlier:
+        return fidelity(args.trace, from_=args.earlier, strict=True, out=args.out)
     quiet()
     models = Path(REFERENCE) / "models"
     return fidelity(
@@ -46,7 +52,7 @@ def main() -> int:
         threads=args.threads,
         device="cpu",
         strict=True,
-        out=args.out,
+        out=args.out or Path(".work/fidelity"),
     )
 
 

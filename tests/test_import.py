@@ -176,6 +176,8 @@ def test_the_command_writes_a_trace(tmp_path, capsys):
         ({"prompt_token_ids": "x"}, 'prompt_token_ids must be a list of whole numbers, not "x"'),
         ({"generated_token_ids": [-5]}, "line 2: generated_token_ids[0] is -5, not from 0"),
         ({"id": None}, "line 2: field id is missing"),
+        ({"id": [1]}, "line 2: id must be text or a whole number, not [1]"),
+        ({"id": "\ud800"}, "line 2: id holds half of a surrogate pair"),
         ("[1, 2]", "line 2: not a JSON object"),
         ('{"id": ', "line 2: not JSON: "),
     ],
@@ -216,10 +218,27 @@ def test_bad_files(tmp_path, capsys):
 def questions() -> list[dict]:
     """Made-up records of the Spec-Bench form."""
     turns = {"decoding_steps": [2, 1], "new_tokens": [5, 1], "wall_time": [0.5, 0.25]}
+    more = {**turns, "new_tokens": [4, 3]}
     return [
         {"question_id": 1, "category": "math", "choices": [{**turns, "accept_lengths": [3, 2, 1]}]},
-        {"question_id": 2, "category": "qa", "choices": [{**turns, "accept_lengths": [1, 3, 3]}]},
+        {"question_id": 2, "category": "qa", "choices": [{**more, "accept_lengths": [1, 3, 3]}]},
     ]
+
+
+def test_counts_that_contradict_each_other_are_counted(tmp_path, capsys):
+    """Methods count in their own ways: no error, but said."""
+    lines = questions()
+    lines[0]["choices"][0]["decoding_steps"] = [1, 0]  # indices of the last steps
+    lines.append({**lines[1], "question_id": 3})
+    lines[2]["choices"] = [{**lines[1]["choices"][0], "new_tokens": [4, 4]}]
+    file = written(tmp_path, lines)
+    rows = [row for row in spec_bench.read(file).to_pylist() if row["depth"] == 1]
+    assert [(row["answers"], row["mismatches"]) for row in rows] == [(3, 2), (1, 1), (2, 1)]
+    arguments = ["import", "spec-bench", file, "--out", tmp_path / "t.parquet"]
+    status, text, err = run(capsys, *arguments)
+    assert (status, err) == (0, "") and "2 of 3 answers have decoding_steps or" in text
+    arguments[2] = written(tmp_path, questions())
+    assert "contradicts" not in run(capsys, *arguments)[1]
 
 
 def test_spec_bench_gives_acceptance_and_speeds(tmp_path, capsys):
@@ -235,8 +254,9 @@ def test_spec_bench_gives_acceptance_and_speeds(tmp_path, capsys):
         *((3, 2), (2, 2)),
     ]
     assert rows[1]["conditional"] == 3 / 4 and rows[1]["marginal"] == 3 / 6
-    assert (rows[0]["questions"], rows[0]["steps"], rows[0]["new_tokens"]) == (2, 6, 12)
-    assert (rows[0]["wall_time_s"], rows[0]["tokens_per_s"]) == (1.5, 8.0)
+    assert (rows[0]["questions"], rows[0]["steps"], rows[0]["new_tokens"]) == (2, 6, 13)
+    assert (rows[0]["wall_time_s"], rows[0]["tokens_per_s"]) == (1.5, 13 / 1.5)
+    assert (rows[0]["answers"], rows[0]["mismatches"]) == (2, 0)
     assert rows[0]["accepted_per_step"] == 7 / 6
     for out, target in (("t.parquet", "t.parquet"), ("t", "t/spec-bench.parquet")):
         status, text, err = run(capsys, "import", "spec-bench", file, "--out", tmp_path / out)
@@ -267,7 +287,8 @@ def test_bad_choices(tmp_path, change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"category": 3}, "category must be text"),
+        ({"category": 3}, "category must be text, not 3"),
+        ({"category": "\udc00"}, "category holds half of a surrogate pair"),
         ({"choices": []}, "choices must be a list of at least one object"),
         ({"choices": [3]}, r"choices\[0\]: field decoding_steps is missing"),
         ({"question_id": None}, "field question_id is missing"),

@@ -1,5 +1,8 @@
 """`simkit latency` and what it measures with, on tiny random models."""
 
+import re
+from dataclasses import asdict
+
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -10,10 +13,12 @@ from trace_files import record, trace
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
+from simkit import costs
+from simkit.cli import main
 from simkit.cli.latency import latency
 from traces import schema
 from traces.errors import RecordError, UserError
-from traces.record.latency import CONTROL, Bench, Shape, control, measure, plan
+from traces.record.latency import CONTROL, WARM_UPS, Bench, Shape, control, measure, plan
 from traces.trace import load
 from traces.validate import validate
 
@@ -99,7 +104,7 @@ def test_every_shape_is_timed_once_a_round_in_an_order_of_its_own():
     done = []
     table = measure({"draft": tiny(1), "target": tiny(2)}, shapes, repeats=3, on_round=done.append)
     assert table.schema == schema.LATENCY
-    assert done == [1, 2, 3]
+    assert [len(so_far) for so_far in done] == [len(shapes) * n for n in (1, 2, 3)]
     rows = table.to_pylist()
     orders = []
     for repeat in range(3):
@@ -165,3 +170,78 @@ def test_command_adds_its_samples_to_a_trace(folders, app, tmp_path):
     assert samples is not None and samples.schema.equals(schema.LATENCY)
     tokens = {r["tokens_in"] for r in samples.to_pylist() if r["context_len"]}
     assert max(tokens) == found.max_draft + 1  # Γ is the trace's
+
+
+@pytest.fixture
+def second_round(monkeypatch):
+    """Lets the second round of a command with the options of `small` break off."""
+
+    def arm(how):
+        whole, seen = Bench.sample, []
+        shapes = len(plan(2, contexts=(8,)))
+
+        def sample(self, shape):
+            seen.append(shape)
+            if len(seen) > (WARM_UPS + 1) * shapes + 1:
+                raise how
+            return whole(self, shape)
+
+        monkeypatch.setattr(Bench, "sample", sample)
+
+    return arm
+
+
+def small(folders, *more):
+    base = ["latency", "--target", folders / "target", "--draft", folders / "draft"]
+    options = ["--max-draft", 2, "--context", "8", "--tokens", "1,2,3", "--repeats", 3]
+    return [str(a) for a in [*base, *options, "--device", "cpu", *more]]
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "words"),
+    [
+        (KeyboardInterrupt(), 130, "simkit: interrupted; "),
+        (SystemExit(143), 143, "simkit: interrupted; "),  # what SIGTERM becomes
+        (torch.OutOfMemoryError("CUDA out of memory"), 2, "simkit: out of memory; "),
+    ],
+)
+def test_whole_rounds_survive(folders, how, status, words, second_round, tmp_path, capsys):
+    second_round(how)
+    out = tmp_path / "latency.parquet"
+    with pytest.raises(SystemExit) as end:
+        main(small(folders, "--out", out))
+    assert end.value.code == status
+    assert capsys.readouterr().err.strip() == f"{words}{out} has the first 1 of all rounds"
+    table = pq.read_table(out)
+    assert table.schema == schema.LATENCY and set(table["repeat"].to_pylist()) == {0}
+
+
+def test_what_breaks_off_replaces_nothing(folders, second_round, tmp_path, capsys):
+    second_round(KeyboardInterrupt())
+    out = tmp_path / "latency.parquet"
+    out.write_text("earlier")
+    with pytest.raises(SystemExit):
+        main(small(folders, "--out", out))
+    assert out.read_text() == "earlier"
+    assert f"{out} is as it was" in capsys.readouterr().err
+
+
+def test_command_fits_a_linear_cost(folders, app, tmp_path):
+    file = tmp_path / "cost.json"
+    arguments = ["--target", folders / "target", "--draft", folders / "draft", "--cost-out", file]
+    options = ["--max-draft", "2", "--context", "8,16", "--repeats", "2", "--device", "cpu"]
+    result = CliRunner().invoke(app, [str(a) for a in arguments] + options)
+    assert result.exit_code == 0, result.output
+    assert "median residual" in result.output and "draft prefill" in result.output
+    (spec,) = re.findall(r"--cost '(linear\(.*\))'", result.output)
+    printed, written = costs.parse(spec), costs.parse(str(file))
+    assert isinstance(printed, costs.Linear) and isinstance(written, costs.Linear)
+    assert asdict(printed) == pytest.approx(asdict(written), rel=1e-5)
+    assert written.target_s + written.target_per_token_s > 0 and written.overhead_s == 0
+
+
+def test_a_cost_file_is_refused_before_anything_is_measured(folders, app):
+    base = ["--target", str(folders / "target"), "--draft", str(folders / "draft")]
+    for file in ("cost.toml", "nowhere/cost.json"):
+        result = CliRunner().invoke(app, [*base, "--cost-out", file])
+        assert isinstance(result.exception, UserError) and file in str(result.exception)

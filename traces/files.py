@@ -68,11 +68,16 @@ def _has_few_values(column: pa.ChunkedArray) -> bool:
 def write_atomic(file: Path, data: bytes) -> None:
     """Write a file under a passing name beside it, make it durable, then rename it.
 
+    What is there already and is no regular file (a pipe, `/dev/stdout`) is written into instead.
+
     Raises:
         TraceError: the system refuses (disk full, no permission); nothing is left behind.
     """
     passing = file.with_name(f".{file.name}.tmp")
     try:
+        if file.exists() and not file.is_file():
+            file.write_bytes(data)
+            return
         if not file.parent.exists():
             file.parent.mkdir(parents=True)
             sync_folder(file.parent.parent)

@@ -152,6 +152,15 @@ class Trace:
             self._cache[key] = self._source.read(table, column)
         return self._cache[key]
 
+    @property
+    def kept_bytes(self) -> int:
+        """Memory of the columns that were read and are kept."""
+        return sum(column.nbytes for column in self._cache.values())
+
+    def forget(self) -> None:
+        """Drop the columns that are kept; asked for again, they are read again."""
+        self._cache.clear()
+
     def has(self, table: str, column: str) -> bool:
         """Whether a column was recorded."""
         return column in self._source.columns(table)

@@ -19,7 +19,6 @@ that the comparison needs nothing else.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
 from itertools import accumulate, cycle
 from pathlib import Path
@@ -27,7 +26,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import torch
 
 from benchmarks.gpu import device_rates
@@ -36,8 +34,7 @@ from benchmarks.gpu.reference_large import PAIR, WORK
 from simkit import policies
 from simkit.fidelity import run
 from simkit.live.arms import Bench, Job
-from simkit.live.batch import Outputs
-from simkit.live.decoder import Settings, Step
+from simkit.live.decoder import Settings
 from simkit.live.log import Log
 from simkit.live.summary import drifts, sequences
 from simkit.live.timed import TimedDecoder
@@ -89,7 +86,9 @@ def make_plan(
     trace: Trace, bench: Bench, wanted: int | None, rounds: int, seconds: float
 ) -> run.Plan:
     """Which arms decode which prompts."""
-    chosen = run.check_policies([policies.parse(spec) for spec in POLICIES], trace, bench)
+    chosen = run.check_policies(
+        [policies.parse(spec) for spec in POLICIES], trace, bench.settings, bench.heads
+    )
     total = wanted or n_prompts(trace, bench, seconds, rounds, len(chosen) + 2)
     n_fitted = max(1, round(total * CALIBRATION_SHARE))
     held_out, fitted = run.split(trace.n_sequences, total - n_fitted, n_fitted)
@@ -139,61 +138,20 @@ def print_measured(log: pa.Table, plan: run.Plan) -> None:
         print(f"control: {drift}" + ("" if drift.agrees else f"; {drift.complaint}"))
 
 
-def taken(log: pa.Table, plan: run.Plan) -> dict[tuple[int, int], Outputs]:
-    """The steps of each (arm, sequence) in the first round, from the log; outputs are not in it.
-
-    A verification reads one token that is not drafted.
-    """
-    first = log.filter((pc.field("round") == 0) & (pc.field("step") > 0))
-    keys = ("run", "sequence", "step")
-    steps = first.filter(pc.field("kind") == "step")
-    reads = first.filter(pc.field("kind") == "verify").select([*keys, "tokens_in"])
-    steps = steps.select([*keys, "start", "depth", "accepted"]).join(reads, list(keys))
-    found: dict[tuple[int, int], Outputs] = {}
-    for row in steps.sort_by([(key, "ascending") for key in keys]).to_pylist():
-        if row["run"] in plan.rules:
-            key = row["run"], row["sequence"]
-            outputs = found.setdefault(key, Outputs([[]], [[]]))
-            gamma = row["tokens_in"] - 1
-            outputs.steps[0].append(Step(row["start"], gamma, row["depth"], row["accepted"]))
-    return found
-
-
-def whole_prompts(log: pa.Table, trace: Trace, plan: run.Plan) -> tuple[int, ...]:
-    """Those held-out prompts that all arms have decoded."""
-    seen = set(sequences(log, plan.tested).sequences.tolist())
-    numbers = trace.sequences["sequence"].to_pylist()
-    return tuple(index for index in plan.held_out if numbers[index] in seen)
-
-
 def compare(folder: Path, trace: Trace, out: Path) -> int:
-    """Replay what was decoded there and hold it against the clock; the exit status."""
-    from simkit.cli.fidelity import finish
-    from simkit.fidelity import select
+    """Hold predictions against what was decoded there; the exit status."""
+    from simkit.cli.fidelity import conclude
+    from simkit.fidelity import logs
 
-    manifest = json.loads((folder / "manifest.json").read_text())
-    chosen = [policies.parse(spec) for spec in manifest["policies"]]
-    indices = tuple(manifest["held_out"]), tuple(manifest["calibration"])
-    plan = run.Plan(tuple(chosen), *indices, manifest["rounds"])  # pyright: ignore[reportArgumentType]
-    logs = [pq.read_table(file) for file in sorted(folder.glob("live-*.parquet"))]
-    log = pa.concat_tables(logs)
-    plan = run.Plan(plan.policies, whole_prompts(log, trace, plan), plan.calibration, plan.rounds)
-    facts = {
-        "trace": f"{trace.n_sequences} prompts, of them {len(plan.held_out)} held out and"
-        f" {len(plan.calibration)} for calibration",
-        "live": f"{len(logs)} rounds, {manifest['dtype']}, {manifest['device']}",
-    }
     out.mkdir(parents=True, exist_ok=True)
-    runs = run.Runs(plan, taken(log, plan))
-    held_out = select(trace, plan.held_out)
-    return int(not finish(held_out, trace, log, runs, "draft", facts, out).conclusive)
+    return int(not conclude(trace, logs.read(folder), out).conclusive)
 
 
 def live(arguments: argparse.Namespace, budget: Budget) -> None:
     """The part there."""
     trace = load(arguments.trace)
     bench = load_bench(trace, arguments.pair, arguments.device)
-    run.check_pair(trace, bench)
+    run.check_pair(trace, bench.pair)
     plan = make_plan(trace, bench, arguments.prompts, arguments.rounds, budget.left_s)
     arguments.out.mkdir(parents=True, exist_ok=True)
     print(f"{len(plan.held_out)} prompts held out, {len(plan.calibration)} for calibration")

@@ -19,6 +19,7 @@ from traces.errors import UserError
 _HELP = {
     "record": "Run a draft/target pair on prompts and write a trace.",
     "latency": "Time the passes of a pair, for a measured cost.",
+    "calibrate": "Time passes, rules and heads in running decoders, for a measured cost.",
     "info": "Say what is in a trace.",
     "validate": "Check a trace: hashes, keys, ranges.",
     "replay": "Replay stopping policies on a trace.",

@@ -11,13 +11,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from simkit.fidelity import Comparison, Plan
+    from simkit.live.decoder import Settings
     from traces.trace import Trace
 
 
 def fidelity(
     trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
-    target: Annotated[str, typer.Option(help="The trace's target: local folder or hub id.")],
-    draft: Annotated[str, typer.Option(help="Its draft: local folder or hub id.")],
+    target: Annotated[
+        str | None, typer.Option(help="The trace's target: local folder or hub id.")
+    ] = None,
+    draft: Annotated[str | None, typer.Option(help="Its draft: local folder or hub id.")] = None,
+    from_: Annotated[
+        Path | None,
+        typer.Option("--from", help="Run nothing: judge the log in this folder again."),
+    ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(help="To test; repeat it. Default: nine, of which pacer needs its head."),
@@ -28,6 +35,9 @@ def fidelity(
     prompts: Annotated[int, typer.Option(help="On which policies are tested.")] = 24,
     calibration: Annotated[int, typer.Option(help="Other prompts, which fit the cost.")] = 8,
     rounds: Annotated[int, typer.Option(help="How often every prompt is decoded.")] = 5,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="Longest output, T_max. Default: the trace's.")
+    ] = None,
     first_token: Annotated[
         Literal["draft", "prefill"], typer.Option(help="Which pass emits the first token.")
     ] = "draft",
@@ -43,110 +53,116 @@ def fidelity(
         bool, typer.Option("--strict", help="Exit status 1 if a bar is missed, too.")
     ] = False,
     out: Annotated[
-        Path, typer.Option("-o", "--out", help="Folder: log, cost, table and picture.")
-    ] = Path("fidelity"),
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            help="Folder: log, cost, table and picture. Default: fidelity, or that of --from.",
+        ),
+    ] = None,
 ) -> int:
     """Run policies live on some of a trace's prompts and compare with their replay."""
-    from simkit.cli.live import bar, load_bench, opened, prepare
-    from simkit.fidelity import run
-    from simkit.live.arms import use_threads
-    from simkit.live.decoder import Settings
+    from simkit.errors import LiveError
+    from simkit.fidelity import logs
+    from simkit.fidelity.run import check_recorded
     from traces.trace import load
 
     there = load(trace)
-    settings = Settings(
-        there.sampler, there.manifest.seed, there.max_new_tokens, there.eos_token_ids, first_token
-    )
-    numbers = (rounds, prompts, calibration)
-    chosen, heads = prepare(policy or list(run.POLICIES), head, settings, numbers)
-    held_out, fitted = run.split(there.n_sequences, prompts, calibration)
-    plan = run.Plan(tuple(chosen), held_out, fitted, rounds)
-    chosen_trace = _held_out(there, plan, list(heads))
-    _folder(out)
-    use_threads(threads)
-    dtype = dtype or there.manifest.dtype or "float32"
-    bench = load_bench((target, draft, device, dtype, revision), settings, heads)
-    run.check_policies(plan.policies, chosen_trace, bench)
-    run.check_pair(there, bench)
-    jobs = run.jobs_of(there, plan)
-    with opened(out / "live.parquet", bench) as log:
-        with bar(rounds * sum(len(job.arms) for job in jobs)) as tick:
-            runs = run.measure(there, bench, plan, log, tick)
-        table = log.table()
-    facts = {
-        "trace": f"{trace}, {len(held_out)} prompts held out, {len(fitted)} for calibration",
-        "live": f"{rounds} rounds, {bench.pair.target.dtype}, {_device(table)}",
-    }
-    comparison = finish(chosen_trace, there, table, runs, first_token, facts, out)
-    return int(not comparison.conclusive or (strict and not comparison.passes))
+    check_recorded(there)
+    if from_ is not None:
+        if target or draft or policy:
+            raise LiveError("--from runs nothing: --target, --draft and --policy are not for it")
+        log = logs.read(from_)
+        out = _folder(out or from_)
+    elif target is None or draft is None:
+        raise LiveError("give --target and --draft, or --from FOLDER of an earlier run")
+    else:
+        budget = there.max_new_tokens if max_new_tokens is None else max_new_tokens
+        numbers = (rounds, prompts, calibration)
+        plan, settings, heads = _planned(there, policy, head, numbers, (budget, first_token))
+        out = _folder(out or Path("fidelity"))
+        names = (target, draft, device, dtype or there.manifest.dtype or "float32", revision)
+        log = measured(there, plan, settings, heads, names, threads, out / "live.parquet")
+    comparison = conclude(there, log, out)
+    return int(not (comparison.passes if strict else comparison.conclusive))
 
 
-def _held_out(trace: Trace, plan: Plan, heads: list[str]) -> Trace:
-    """The trace of the held-out prompts, with the scores that the policies read."""
-    from simkit.fidelity import select
-
-    read = {p.head for p in plan.policies if p.head}
-    return select(trace, plan.held_out, [head for head in heads if head in read])
-
-
-def finish(
-    chosen: Trace,
+def _planned(
     trace: Trace,
-    log: pa.Table,
-    runs: Any,
-    first_token: Any,
-    facts: dict[str, str],
-    out: Path,
-) -> Comparison:
-    """Fit, replay, compare, write, print."""
+    policy: list[str] | None,
+    head: list[str] | None,
+    numbers: tuple[int, int, int],
+    decoding: tuple[int, Literal["draft", "prefill"]],
+) -> tuple[Plan, Settings, dict[str, Any]]:
+    """What to run, checked before the models are loaded; and the heads for it."""
+    from simkit.cli.live import prepare
+    from simkit.fidelity import run, select
+    from simkit.live.decoder import Settings
+
+    budget, first_token = decoding
+    given = trace.sampler, trace.manifest.seed, budget, trace.eos_token_ids, first_token
+    settings = Settings(*given)
+    rounds, prompts, calibration = numbers
+    chosen, heads = prepare(policy or list(run.POLICIES), head, settings, (rounds, budget))
+    held_out, fitted = run.split(trace.n_sequences, prompts, calibration)
+    plan = run.Plan(tuple(chosen), held_out, fitted, rounds)
+    run.check_policies(plan.policies, trace, settings, heads)
+    read = dict.fromkeys(p.head for p in plan.policies if p.head)
+    select(trace, plan.held_out, list(read), budget)  # what will be replayed is there
+    return plan, settings, heads
+
+
+def measured(
+    trace: Trace,
+    plan: Plan,
+    settings: Settings,
+    heads: dict[str, Any],
+    names: tuple,
+    threads: int | None,
+    file: Path | None,
+) -> pa.Table:
+    """Run a plan; the log, which is kept in a file too."""
+    from dataclasses import replace
+
+    from simkit.cli.live import bar, load_bench, opened
+    from simkit.fidelity import run
+    from simkit.live.arms import use_threads
+
+    use_threads(threads)
+    bench = load_bench(names, settings, heads)
+    bench.settings = replace(bench.settings, eos_token_ids=trace.eos_token_ids)
+    run.check_pair(trace, bench.pair)
+    total = plan.rounds * sum(len(job.arms) for job in run.jobs_of(trace, plan))
+    with opened(file, bench) as log:
+        with bar(total) as tick:
+            run.measure(trace, bench, plan, log, tick)
+        return log.table()
+
+
+def conclude(trace: Trace, log: pa.Table, out: Path) -> Comparison:
+    """Write and print all that follows from a log; see `simkit.fidelity.judge`."""
+    import matplotlib
     from rich.console import Console
 
-    from simkit import replay
-    from simkit.costs import Measured, fit
-    from simkit.fidelity import compare
+    matplotlib.use("Agg")
+    from simkit.fidelity import judge
+    from simkit.fidelity.report import frame, markdown, picture, verdict
     from traces.files import encode, write_atomic
 
-    samples = _samples(log, trace, runs.plan)
+    comparison, samples, residuals, facts = judge(trace, log)
     write_atomic(out / "cost.parquet", encode(samples)[0])
-    policies = list(runs.plan.policies)
-    cost = Measured(file=str(out / "cost.parquet"))
-    comparison = compare(log, runs, replay(chosen, policies, cost, first_token=first_token))
-    _write(comparison, fit.linear(samples)[1], facts, out)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    console.print(_table(comparison))
-    from simkit.fidelity.report import verdict
-
-    for line in verdict(comparison):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
-    console.print(f"log, cost, table and picture are in {out}", soft_wrap=True, highlight=False)
-    return comparison
-
-
-def _samples(log: pa.Table, trace: Trace, plan: Plan) -> pa.Table:
-    """The calibration prompts' passes."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    from simkit.costs import fit
-
-    numbers = [trace.sequences["sequence"][index].as_py() for index in plan.calibration]
-    mine = log.filter(pc.field("sequence").isin(pa.array(numbers, pa.int32())))
-    return fit.samples(mine, plan.passes, plan.rules)
-
-
-def _write(comparison: Comparison, residuals: Any, facts: dict[str, str], out: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from simkit.fidelity.report import frame, markdown, picture
-    from traces.files import write_atomic
-
     frame(comparison).write_parquet(out / "fidelity.parquet")
     write_atomic(out / "fidelity.md", markdown(comparison, residuals, facts).encode())
     figure: Any = picture(comparison).figure
     figure.savefig(out / "fidelity.png", dpi=150)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(_table(comparison))
+    for line in verdict(comparison):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    console.print(f"log, cost, table and picture are in {out}", soft_wrap=True, highlight=False)
+    return comparison
 
 
 def _table(comparison: Comparison) -> Any:
@@ -164,11 +180,7 @@ def _table(comparison: Comparison) -> Any:
     return view
 
 
-def _device(log: pa.Table) -> str:
-    return (log.schema.metadata or {}).get(b"device", b"unknown device").decode()
-
-
-def _folder(out: Path) -> None:
+def _folder(out: Path) -> Path:
     """The output folder, made before anything is measured."""
     from simkit.errors import LiveError
 
@@ -179,3 +191,4 @@ def _folder(out: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise LiveError(f"-o {out}: {error.strerror}") from None
+    return out

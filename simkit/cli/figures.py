@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -58,13 +57,10 @@ def _draw(chosen: list[Entry], name: str, out: Path, cost: str | None) -> None:
     trace, drawn, skipped = load(name), 0, ""
     for entry in chosen:
         begun = time.perf_counter()
-        takes_cost = "cost" in inspect.signature(entry.draw).parameters
-        given: dict[str, Any] = {"cost": cost} if takes_cost and cost is not None else {}
         try:
-            found = entry.draw(trace, **given)
+            found = entry.under(trace, cost)
         except UserError as error:
-            reason = str(error).removeprefix(f"{entry.name}: ")
-            skipped = f"{entry.name}: skipped: {reason}"
+            skipped = f"{entry.name}: skipped: {error}"
             typer.echo(skipped)
             continue
         found.save(out)

@@ -85,6 +85,12 @@ def _spec_bench(file: Path, out: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, target, compression="zstd")
     _print(table)
+    whole = table.slice(0, 1).to_pylist()[0]
+    if whole["mismatches"]:
+        typer.echo(
+            f"{whole['mismatches']:,} of {whole['answers']:,} answers have decoding_steps or"
+            " new_tokens that accept_lengths contradicts: speeds take the former, steps the latter"
+        )
     typer.echo(f"written to {target}")
 
 

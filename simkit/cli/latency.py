@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,11 +35,18 @@ def latency(
         str | None, typer.Option(help="Hub revision of the target, or TARGET,DRAFT.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the tokens and of the shuffled order.")] = 0,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Print the nearest linear cost, and how near it is.")
+    ] = False,
+    cost_out: Annotated[
+        Path | None, typer.Option(help="Write that cost too: FILE.json, for --cost.")
+    ] = None,
 ) -> None:
     """Time draft passes, verifications and prefills of a pair with real key-value caches."""
     from traces.errors import RecordError
 
-    destination = _destination(out)
+    kind = destination(out)
+    _check_cost_out(cost_out)
     max_draft = _max_draft(out, max_draft)
     contexts, sizes = _numbers("context", context), _numbers("tokens", tokens)
     try:
@@ -48,46 +58,91 @@ def latency(
     quiet()
     pair = load_pair(target, draft, device, dtype, revision)
     models = {"draft": pair.draft, "target": pair.target}
-    table = _measure(models, shapes, batch_size=batch_size, repeats=repeats, seed=seed)
+    settings = {"batch_size": batch_size, "repeats": repeats, "seed": seed}
+    table = _measure(models, shapes, partial(_keep, out, kind), **settings)
     if out is not None:
-        _write(out, destination, table)
-    _show(table)
+        write(out, kind, table)
+    show(table)
+    if fit or cost_out:
+        _fit(table, cost_out)
 
 
-def _measure(models: Any, shapes: Any, repeats: int, **settings: int) -> pa.Table:
+def _measure(
+    models: Any, shapes: Any, keep: Callable[[list[pa.Table]], str], repeats: int, **settings: int
+) -> pa.Table:
+    """Time all rounds; those that are whole when it breaks off are kept."""
     from rich.console import Console
     from rich.progress import Progress
 
+    from simkit.live.arms import is_out_of_memory
+    from traces.errors import RecordError
     from traces.record.latency import measure
 
-    with Progress(transient=True, console=Console(stderr=True)) as progress:
-        task = progress.add_task("rounds", total=repeats)
+    done: list[pa.Table] = []
+    try:
+        with Progress(transient=True, console=Console(stderr=True)) as progress:
+            task = progress.add_task("rounds", total=repeats)
 
-        def on_round(done: int) -> None:
-            progress.update(task, completed=done)
+            def on_round(so_far: pa.Table) -> None:
+                done.append(so_far)
+                progress.update(task, completed=len(done))
 
-        return measure(models, shapes, repeats=repeats, on_round=on_round, **settings)
+            return measure(models, shapes, repeats=repeats, on_round=on_round, **settings)
+    except (KeyboardInterrupt, SystemExit):
+        print(f"simkit: interrupted; {keep(done)}", file=sys.stderr)
+        raise
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise RecordError(f"out of memory; {keep(done)}") from None
 
 
-def _destination(out: Path | None) -> str:
-    """What `out` is, found out before anything is measured: "", "file" or "trace"."""
+def _keep(out: Path | None, kind: str, rounds: list[pa.Table]) -> str:
+    """Write what was measured when the command broke off, in place of nothing; says what is kept.
+
+    Args:
+        out: see `latency`.
+        kind: see `destination`.
+        rounds: the samples behind each round.
+    """
+    if not rounds:
+        return "no round was whole yet"
+    if out is None:
+        return "nothing is kept without --out"
+    file = out / "latency.parquet" if kind == "trace" else out
+    if file.exists():
+        return f"{file} is as it was"
+    write(out, kind, rounds[-1])
+    return f"{file} has the first {len(rounds)} of all rounds"
+
+
+def destination(out: Path | None, option: str = "--out") -> str:
+    """What an option gives, found out before anything is measured: "", "file" or "trace"."""
     from traces.errors import UserError
 
     if out is None:
         return ""
     if out.suffix == ".parquet":
         if not out.parent.is_dir():
-            raise UserError(f"--out {out}: no such folder: {out.parent}")
+            raise UserError(f"{option} {out}: no such folder: {out.parent}")
         return "file"
     if not (out / "manifest.json").is_file():
-        raise UserError(f"--out {out}: neither a trace (no manifest.json) nor a .parquet file")
+        raise UserError(f"{option} {out}: neither a trace (no manifest.json) nor a .parquet file")
     return "trace"
 
 
-def _write(out: Path, destination: str, table: pa.Table) -> None:
+def _check_cost_out(file: Path | None) -> None:
+    from traces.errors import UserError
+
+    if file is not None and (file.suffix != ".json" or not file.parent.is_dir()):
+        raise UserError(f"--cost-out {file}: not a .json file in a folder that exists")
+
+
+def write(out: Path, kind: str, table: pa.Table) -> None:
+    """Put samples into a trace or a file; `kind` is what `destination` said."""
     import pyarrow.parquet as pq
 
-    if destination == "trace":
+    if kind == "trace":
         from traces.writer import add_file
 
         add_file(out, "latency.parquet", table)
@@ -116,7 +171,7 @@ def _numbers(name: str, text: str) -> list[int]:
         ) from None
 
 
-def _show(table: pa.Table) -> None:
+def show(table: pa.Table) -> None:
     """Print median and quartiles of every shape, and how far the two control medians are apart."""
     import numpy as np
     from rich.console import Console
@@ -129,12 +184,14 @@ def _show(table: pa.Table) -> None:
         key = (row["component"], row["context_len"], row["tokens_in"])
         groups.setdefault(key, []).append(row["seconds"])
     view = Table("component", "context", "tokens", "median ms", "quartiles ms", "samples")
+    view.columns[0].no_wrap = True
     for (component, context_len, tokens_in), seconds in _in_order(groups):
         if component.startswith(CONTROL):
             continue
         low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75]) * 1e3
-        kind = f"{component} prefill" if context_len == 0 else component
-        cells = (kind, str(context_len), str(tokens_in), f"{middle:.3f}", f"{low:.3f} – {high:.3f}")
+        begins = context_len == 0 and component in ("draft", "target")
+        what = f"{component} prefill" if begins else component
+        cells = (what, str(context_len), str(tokens_in), f"{middle:.3f}", f"{low:.3f} – {high:.3f}")
         view.add_row(*cells, str(len(seconds)))
     console = Console()
     console.print(view)
@@ -147,6 +204,30 @@ def _show(table: pa.Table) -> None:
             highlight=False,
             soft_wrap=True,
         )
+
+
+def _fit(table: pa.Table, out: Path | None) -> None:
+    """Print the linear cost nearest to the medians and its residuals, and write it."""
+    import json
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from simkit.costs import fit
+    from traces.files import write_atomic
+
+    cost, residuals = fit.linear(table)
+    given = fit.arguments(cost)
+    view = Table("linear cost", "shapes", "median residual", "95% of them", "worst")
+    for row in residuals:
+        shares = (f"{share:.1%}" for share in (row.median, row.p95, row.worst))
+        view.add_row(row.what, str(row.cells), *shares)
+    console = Console()
+    console.print(view)
+    spec = ", ".join(f"{name}={value:.6g}" for name, value in given.items())
+    console.print(f"--cost 'linear({spec})'", highlight=False, soft_wrap=True, markup=False)
+    if out is not None:
+        write_atomic(out, (json.dumps({"kind": cost.name, **given}, indent=1) + "\n").encode())
 
 
 def _in_order(

@@ -90,9 +90,28 @@ def prepare(
         raise LiveError("rounds, batch size and max_new_tokens must be at least 1")
     if not specs:
         raise LiveError("there is no policy to run (--policy)")
+    found = load_heads(heads)
+    from simkit.live.timed import check
+
+    chosen: dict[str, Sequential] = {}
+    for spec in specs:
+        policy = policies.parse(spec)
+        if not isinstance(policy, policies.Sequential):
+            raise LiveError(f"{policy} does not draft and verify in turn: it cannot be timed here")
+        check(policy, settings, found)
+        if type(policy).bind is not policies.Policy.bind and is_fitted(policy):
+            raise LiveError(f"{policy} is fitted to a trace: it cannot run live by itself")
+        chosen[str(policy)] = policy
+    return list(chosen.values()), found
+
+
+def load_heads(heads: list[str] | None) -> dict[str, Any]:
+    """Heads by name, as --head gives them."""
+    from simkit.errors import LiveError
+
     try:
+        import simkit.live.timed  # noqa: F401
         from simkit.heads.files import SCORE_NAMES, load
-        from simkit.live.timed import check
     except ImportError as e:
         raise LiveError(f"live runs need {e.name}: pip install 'draft-simkit[record]'") from e
     found = {}
@@ -100,19 +119,10 @@ def prepare(
         name, _, file = given.rpartition("=")
         loaded = load(file)
         found[name or SCORE_NAMES[loaded.kind]] = loaded
-    chosen: dict[str, Sequential] = {}
-    for spec in specs:
-        policy = policies.parse(spec)
-        if not isinstance(policy, policies.Sequential):
-            raise LiveError(f"{policy} does not draft and verify in turn: it cannot be timed here")
-        check(policy, settings, found)
-        if type(policy).bind is not policies.Policy.bind and _is_fitted(policy):
-            raise LiveError(f"{policy} is fitted to a trace: it cannot run live by itself")
-        chosen[str(policy)] = policy
-    return list(chosen.values()), found
+    return found
 
 
-def _is_fitted(policy: Sequential) -> bool:
+def is_fitted(policy: Sequential) -> bool:
     """Whether the rule has no numbers of its own before it has seen a trace."""
     from simkit.policies import PolicyError
 
@@ -207,6 +217,7 @@ def opened(file: Path | None, bench: Bench, trace: Path | None = None) -> Iterat
         "dtype": str(pair.target.dtype).removeprefix("torch."),
         "engine": "eager",
         "max_new_tokens": str(bench.settings.max_new_tokens),
+        "sampler": str(bench.settings.sampler),
         **library_versions(),
     }
     log = Log(file, facts, where=trace / "live.parquet" if trace else None)

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from simkit.sweeps import Sweep
     from simkit.sweeps.engine import Progress
 
-SHOWN = 40  # rows of a table; of a longer one the fastest are shown
-FASTEST = 10
-
 
 class By(StrEnum):
     """What a row stands for."""
@@ -119,6 +116,7 @@ def _print(result: Sweep, format: Format) -> None:
         from rich.console import Console
 
         from simkit.simulator.table import rich
+        from simkit.sweeps.grid import FASTEST, SHOWN
 
         console = Console()
         if not console.is_terminal:

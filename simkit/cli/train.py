@@ -108,10 +108,9 @@ def _table(head: Head) -> Table:
     title = f"{head.kind}: {metrics['tokens']:,} tokens of {{}} prompts, {{:.1%}} accepted"
     prompts = head.facts["training"]["test_prompts"]
     table = Table(title=title.format(prompts, metrics["accepted"]), box=None, title_justify="left")
-    figures = list(next(iter(metrics["signals"].values())))
-    for name in ("", *figures):
-        table.add_column(name.replace("_", " "), justify="right" if name else "left")
-    for name, row in metrics["signals"].items():
-        cells = ["–" if row[key] is None else f"{row[key]:.4f}" for key in figures]
-        table.add_row(name, *cells, style="bold" if name == "head" else None)
+    heads, rows = head.cells()
+    for k, name in enumerate(heads):
+        table.add_column(name if k else "", justify="right" if k else "left")
+    for row in rows:
+        table.add_row(*row, style="bold" if row[0] == "head" else None)
     return table

@@ -76,25 +76,10 @@ def _table(tuned: Tuned) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from simkit.sweeps.tuning import counted
-
-    by_task = any(choice.task is not None for choice in tuned.choices)
+    heads, rows = tuned.cells()
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    heads = ("policy", *(("task",) if by_task else ()), "chosen", "held-out speedup")
-    heads += (f"against {tuned.reference}", "in-sample", "chosen in folds")
     for head in heads:
         table.add_column(head, overflow="fold")
-    for c in tuned.choices:
-        cells = [c.spec, *([c.task or ""] if by_task else []), c.chosen]
-        cells += [
-            _interval(c.speedup, c.speedup_lo, c.speedup_hi),
-            _interval(c.against, c.against_lo, c.against_hi),
-            f"{c.in_sample:.3f}",
-            counted(c.folds),
-        ]
-        table.add_row(*map(Text, cells))
+    for row in rows:
+        table.add_row(*map(Text, row))
     return table
-
-
-def _interval(value: float, low: float, high: float) -> str:
-    return f"{value:.3f}" if low != low else f"{value:.3f} [{low:.3f}, {high:.3f}]"  # noqa: PLR0124

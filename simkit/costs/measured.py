@@ -56,9 +56,18 @@ class Measured(CostModel):
         if table is None:
             raise CostError(f"{trace.path or 'the trace'} has no timing samples (latency.parquet)")
         try:
-            return _fit(_choose(table, self.engine, self.batch_size))
+            return times_of(table, self.engine, self.batch_size)
         except CostError as error:
             raise CostError(f"{self.file or 'latency.parquet'}: {error}") from None
+
+
+def times_of(samples: pa.Table, engine: str | None = None, batch_size: int = 1) -> Times:
+    """The times of samples in memory, `traces.schema.LATENCY`; see `Measured`.
+
+    Raises:
+        CostError: the samples are wrong, or too few.
+    """
+    return _fit(_choose(samples, engine, batch_size))
 
 
 _NONE = np.empty((3, 0))

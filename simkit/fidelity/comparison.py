@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from simkit.fidelity.run import Runs
-from simkit.live.batch import Outputs
+from simkit.costs import Times
+from simkit.fidelity.errors import error_draws, error_intervals, interval
+from simkit.fidelity.logs import taken
+from simkit.fidelity.run import Plan
+from simkit.live.decoder import Step
 from simkit.live.summary import CONFIDENCE, Drift, Sequences, drifts, per_step, sequences
 from simkit.simulator import Result
 from simkit.simulator.interval import ratio_interval
@@ -32,6 +34,8 @@ class Row:
         measured_lo: lower end.
         measured_hi: upper end.
         error: predicted / measured - 1.
+        error_lo: lower end of its interval (`simkit.fidelity.errors`).
+        error_hi: upper end.
         tokens_per_step: replayed, a + 1.
         policy_s: measured seconds of policy and head, a step.
         predicted_policy_s: what the replay charged for them, a step.
@@ -48,6 +52,8 @@ class Row:
     measured_lo: float
     measured_hi: float
     error: float
+    error_lo: float
+    error_hi: float
     tokens_per_step: float
     policy_s: float
     predicted_policy_s: float
@@ -58,19 +64,25 @@ class Row:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two policies whose measured times differ by more than the noise.
+    """Two policies, paired over the held-out prompts.
 
     Attributes:
         faster: on the clock.
         slower: on the clock.
         measured: ratio of their times, above 1.
+        measured_lo: lower end of its interval.
+        measured_hi: upper end.
         predicted: the same of the replay; below 1, they are ranked the wrong way round.
+        distinct: whether the measured difference is outside the noise.
     """
 
     faster: str
     slower: str
     measured: float
+    measured_lo: float
+    measured_hi: float
     predicted: float
+    distinct: bool
 
 
 @dataclass(frozen=True)
@@ -79,16 +91,23 @@ class Comparison:
 
     Attributes:
         rows: one a policy.
-        pairs: those that differ by more than the noise: the interval of the paired ratio excludes
-            1, and the ratio is further from 1 than two runs of one policy were.
+        median_lo: lower end of the interval of the median absolute error.
+        median_hi: upper end.
+        pairs: all pairs of policies. They are distinct where the paired interval of their ratio (a
+            bootstrap over prompts, each with all its rounds) leaves out 1 by more than the ratio of
+            the two equal arms is from 1.
         tau: Kendall's, of predicted and measured speedups; NaN for fewer than two policies.
         drifts: of equal arms.
+        exact: whether live steps must be the replayed ones: recorded and run in float32 or better.
     """
 
     rows: list[Row]
+    median_lo: float
+    median_hi: float
     pairs: list[Pair]
     tau: float
     drifts: list[Drift]
+    exact: bool
 
     @property
     def median_error(self) -> float:
@@ -101,42 +120,91 @@ class Comparison:
         return max(abs(row.error) for row in self.rows)
 
     @property
+    def distinct(self) -> list[Pair]:
+        """Pairs that differ by more than the noise."""
+        return [pair for pair in self.pairs if pair.distinct]
+
+    @property
     def misranked(self) -> list[Pair]:
-        """Pairs that the replay ranks the wrong way round."""
-        return [pair for pair in self.pairs if pair.predicted < 1]
+        """Of these, the pairs that the replay ranks the wrong way round."""
+        return [pair for pair in self.distinct if pair.predicted < 1]
+
+    @property
+    def differing(self) -> int:
+        """Live sequences that took other steps than the replay."""
+        return sum(row.differing for row in self.rows)
 
     @property
     def conclusive(self) -> bool:
-        """Whether equal arms agree."""
-        return all(drift.agrees for drift in self.drifts)
+        """Whether there are equal arms, and they agree."""
+        return bool(self.drifts) and all(drift.agrees for drift in self.drifts)
+
+    @property
+    def missed(self) -> list[str]:
+        """The bars that are missed, in words; where nothing can be concluded, that is one."""
+        bars = {
+            f"the median error is above {MEDIAN_BAR:.0%}": self.median_error > MEDIAN_BAR,
+            f"the worst error is above {WORST_BAR:.0%}": self.worst_error > WORST_BAR,
+            f"{len(self.misranked)} pairs are ranked the wrong way round": bool(self.misranked),
+            "no pair of policies differs by more than the noise": not self.distinct,
+            f"{self.differing} live sequences took other steps": self.exact and self.differing > 0,
+            "there are no equal arms": not self.drifts,
+        }
+        disagreeing = [drift.complaint for drift in self.drifts if not drift.agrees]
+        return [what for what, missed in bars.items() if missed] + disagreeing
 
     @property
     def passes(self) -> bool:
-        """Median and worst error within the bars, and no pair misranked."""
-        within = self.median_error <= MEDIAN_BAR and self.worst_error <= WORST_BAR
-        return within and not self.misranked
+        """Whether no bar is missed."""
+        return not self.missed
+
+    def _repr_html_(self) -> str:
+        from simkit.fidelity.report import html
+
+        return html(self)
 
 
-def compare(log: pa.Table, runs: Runs, replayed: Result) -> Comparison:
+def compare(
+    log: pa.Table,
+    plan: Plan,
+    replayed: Result,
+    refits: Sequence[Times] = (),
+    exact: bool = True,
+) -> Comparison:
     """Hold a replay against the log.
 
     Args:
         log: `traces.schema.LIVE`.
-        runs: what gave it.
+        plan: of the run that wrote it.
         replayed: of the held-out prompts alone (`select`), the tested policies in their order.
+        refits: the cost fitted to calibration prompts drawn anew (`simkit.fidelity.refits`).
+        exact: see `Comparison`.
     """
-    seen = sequences(log, runs.plan.tested, _numbers(replayed))
-    found = drifts(seen)
-    rows = [_row(log, runs, replayed, seen, k) for k in range(len(replayed.runs))]
-    noise = max([abs(drift.ratio - 1) for drift in found], default=0.0)
-    return Comparison(rows, _pairs(replayed, seen, noise), _tau(rows), found)
+    seen = sequences(log, plan.tested, _numbers(replayed))
+    found, rows = drifts(seen), [seen.row(arm) for arm in plan.rules]
+    measured = replayed.runs, seen.seconds[rows], seen.baseline
+    draws = error_draws(*measured, refits)
+    ends = error_intervals(draws, *measured)
+    low, high = interval(np.median(np.abs(draws), axis=0))
+    steps = taken(log, plan)
+    compared = [_row(log, replayed, seen, steps, k, ends[k]) for k in range(len(rows))]
+    margin = max([abs(drift.ratio - 1) for drift in found], default=0.0)
+    pairs = [_pair(replayed, seen, *both, margin) for both in combinations(range(len(rows)), 2)]
+    return Comparison(compared, low, high, pairs, _tau(compared), found, exact)
 
 
 def _numbers(replayed: Result) -> np.ndarray:
     return replayed.runs[0].layout.trace.sequences["sequence"].to_numpy()
 
 
-def _row(log: pa.Table, runs: Runs, replayed: Result, seen: Sequences, k: int) -> Row:
+def _row(
+    log: pa.Table,
+    replayed: Result,
+    seen: Sequences,
+    found: dict[tuple[int, int], list[Step]],
+    k: int,
+    error: tuple[float, float],
+) -> Row:
     run, arm = replayed.runs[k], seen.row(k + 1)
     assert run.seconds is not None
     baseline, total = run.seconds["baseline_s"], run.total_s
@@ -147,7 +215,6 @@ def _row(log: pa.Table, runs: Runs, replayed: Result, seen: Sequences, k: int) -
     parts = per_step(log, k + 1, seen.sequences)
     low, high = seen.interval(seen.names.index("baseline"), arm)
     ends = ratio_interval(baseline, total, CONFIDENCE, 0)
-    differing = _differing(runs.found, k + 1, replayed, k)
     return Row(
         policy=str(run.policy),
         predicted=predicted,
@@ -157,16 +224,18 @@ def _row(log: pa.Table, runs: Runs, replayed: Result, seen: Sequences, k: int) -
         measured_lo=low,
         measured_hi=high,
         error=predicted / measured - 1,
+        error_lo=error[0],
+        error_hi=error[1],
         tokens_per_step=float(run.counts["tokens"].sum() / steps),
         policy_s=parts["policy"] + parts["head"],
         predicted_policy_s=float(rule_s / steps),
         free=float(baseline.sum() / (total.sum() - rule_s)),
         sequences=len(seen.sequences),
-        differing=differing,
+        differing=_differing(found, k + 1, replayed, k),
     )
 
 
-def _differing(found: Mapping[tuple[int, int], Outputs], arm: int, replayed: Result, k: int) -> int:
+def _differing(found: dict[tuple[int, int], list[Step]], arm: int, replayed: Result, k: int) -> int:
     """Sequences whose live steps are not the replayed ones."""
     steps, _ = replayed.runs[k].steps()
     columns = (steps.start, steps.proposed, steps.drafted, steps.accepted)
@@ -175,24 +244,25 @@ def _differing(found: Mapping[tuple[int, int], Outputs], arm: int, replayed: Res
         number: rows[steps.offsets[s] : steps.offsets[s + 1]]
         for s, number in enumerate(_numbers(replayed).tolist())
     }
-    live: dict[int, Any] = {n: out.steps[0] for (a, n), out in found.items() if a == arm}
-    return sum([tuple(step) for step in live[n]] != expected[n] for n in expected)
+    return sum([tuple(step) for step in found.get((arm, n), [])] != expected[n] for n in expected)
 
 
-def _pairs(replayed: Result, seen: Sequences, noise: float) -> list[Pair]:
-    out = []
-    for a, b in combinations(range(len(replayed.runs)), 2):
-        row_a, row_b = seen.row(a + 1), seen.row(b + 1)
-        ratio = float(seen.seconds[row_b].sum() / seen.seconds[row_a].sum())
-        low, high = seen.interval(row_b, row_a)
-        if not (low > 1 or high < 1) or abs(ratio - 1) <= noise:
-            continue
-        first, second = replayed.runs[a], replayed.runs[b]
-        predicted = float(second.total_s.sum() / first.total_s.sum())
-        if ratio < 1:
-            first, second, ratio, predicted = second, first, 1 / ratio, 1 / predicted
-        out.append(Pair(str(first.policy), str(second.policy), ratio, predicted))
-    return out
+def _pair(replayed: Result, seen: Sequences, a: int, b: int, margin: float) -> Pair:
+    """The policies of rows a and b; equal arms were `margin` apart."""
+    top, bottom = seen.row(b + 1), seen.row(a + 1)
+    if seen.seconds[top].sum() < seen.seconds[bottom].sum():
+        a, b, top, bottom = b, a, bottom, top
+    low, high = seen.interval(top, bottom)
+    first, second = replayed.runs[a], replayed.runs[b]
+    return Pair(
+        faster=str(first.policy),
+        slower=str(second.policy),
+        measured=float(seen.seconds[top].sum() / seen.seconds[bottom].sum()),
+        measured_lo=low,
+        measured_hi=high,
+        predicted=float(second.total_s.sum() / first.total_s.sum()),
+        distinct=low > 1 + margin,
+    )
 
 
 def _tau(rows: list[Row]) -> float:

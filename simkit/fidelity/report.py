@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from simkit.costs.fit import Residual
 from simkit.fidelity.comparison import MEDIAN_BAR, WORST_BAR, Comparison, Row
+from simkit.simulator.table import grid
 
 if TYPE_CHECKING:
     import polars as pl
@@ -43,9 +45,20 @@ def markdown(comparison: Comparison, residuals: list[Residual], facts: dict[str,
     lines += ["| " + " | ".join(_HEAD) + " |", "|---|" + "---:|" * (len(_HEAD) - 2) + "---|"]
     lines += ["| " + " | ".join(cells(row)) + " |" for row in comparison.rows]
     lines += ["", *(f"- {line}" for line in verdict(comparison)), ""]
-    lines += ["| linear form | passes | median residual | worst |", "|---|---:|---:|---:|"]
-    lines += [f"| {r.what} | {r.cells} | {r.median:.1%} | {r.worst:.1%} |" for r in residuals]
+    lines += ["| linear form | passes | median residual | 95% of them | worst |"]
+    lines += ["|---|---:|---:|---:|---:|"]
+    lines += [
+        f"| {r.what} | {r.cells} | {r.median:.1%} | {r.p95:.1%} | {r.worst:.1%} |"
+        for r in residuals
+    ]
     return "\n".join(lines) + "\n"
+
+
+def html(comparison: Comparison) -> str:
+    """The table and what follows from it, for a notebook."""
+    rows = [[cell.strip("`") for cell in cells(row)] for row in comparison.rows]
+    said = "".join(f"<li>{escape(line)}</li>" for line in verdict(comparison))
+    return f"{grid(_HEAD, rows)}<ul>{said}</ul>"
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -54,7 +67,7 @@ def cells(row: Row) -> tuple[str, ...]:
         f"`{row.policy}`",
         f"{row.predicted:.3f} [{row.predicted_lo:.3f}, {row.predicted_hi:.3f}]",
         f"{row.measured:.3f} [{row.measured_lo:.3f}, {row.measured_hi:.3f}]",
-        f"{row.error:+.1%}",
+        f"{row.error:+.1%} [{row.error_lo:+.1%}, {row.error_hi:+.1%}]",
         f"{row.tokens_per_step:.3f}",
         f"{row.policy_s * 1e3:.3f} ({row.predicted_policy_s * 1e3:.3f})",
         f"{row.free:.3f}",
@@ -64,23 +77,27 @@ def cells(row: Row) -> tuple[str, ...]:
 
 def verdict(comparison: Comparison) -> list[str]:
     """What the numbers say, a sentence a line."""
-    steps = sum(row.sequences for row in comparison.rows)
-    differing = sum(row.differing for row in comparison.rows)
-    bars = f"(bars: {MEDIAN_BAR:.0%} and {WORST_BAR:.0%})"
-    lines = [
-        f"error of the predicted speedup: median {comparison.median_error:.1%}, worst"
-        f" {comparison.worst_error:.1%} {bars}",
-        f"Kendall's tau {comparison.tau:.2f}; {len(comparison.pairs)} pairs differ by more than the"
-        f" noise, {len(comparison.misranked)} of them are ranked the wrong way round",
+    sequences = sum(row.sequences for row in comparison.rows)
+    median = (
+        f"{comparison.median_error:.1%} [{comparison.median_lo:.1%}, {comparison.median_hi:.1%}]"
+    )
+    return [
+        f"error of the predicted speedup: median {median}, worst {comparison.worst_error:.1%}"
+        f" (bars: {MEDIAN_BAR:.0%} and {WORST_BAR:.0%})",
+        f"Kendall's tau {comparison.tau:.2f}; {len(comparison.distinct)} of"
+        f" {len(comparison.pairs)} pairs differ by more than the noise,"
+        f" {len(comparison.misranked)} of them are ranked the wrong way round",
         *(
-            f"wrong way round: {pair.faster} is {pair.measured:.3f} times as fast as {pair.slower},"
+            f"wrong way round: {pair.faster} is {pair.measured:.3f}"
+            f" [{pair.measured_lo:.3f}, {pair.measured_hi:.3f}] times as fast as {pair.slower},"
             f" predicted {pair.predicted:.3f}"
             for pair in comparison.misranked
         ),
-        f"live steps are the replayed ones in {steps - differing} of {steps} sequences",
+        "live steps are the replayed ones in"
+        f" {sequences - comparison.differing} of {sequences} sequences",
         *(f"control: {drift}" for drift in comparison.drifts),
+        *(f"missed: {bar}" for bar in comparison.missed),
     ]
-    return lines + [drift.complaint for drift in comparison.drifts if not drift.agrees]
 
 
 def picture(comparison: Comparison, ax: Axes | None = None) -> Axes:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from simkit.errors import LiveError, PolicyError
 from simkit.fidelity.ladder import Ladder
 from simkit.live.arms import Arm, Bench, Job, run
-from simkit.live.batch import Outputs
+from simkit.live.decoder import Settings
 from simkit.live.log import Log
 from simkit.live.timed import check
 from simkit.policies import Fixed, Policy, Sequential, Setting
 from simkit.simulator.given import FIRST
 from simkit.simulator.layout import PathLayout
-from traces.record.pair import weights_hash
+from traces.manifest import ModelInfo
+from traces.record.header import model_info
+from traces.record.pair import Pair, tokenizer_hash
 from traces.trace import Trace
 
 POLICIES = (
@@ -82,18 +83,6 @@ class Plan:
         return (0, *range(len(self.policies) + 2, len(self.arms)))
 
 
-class Runs(NamedTuple):
-    """What the live side gave.
-
-    Attributes:
-        plan: of it.
-        found: what came out, by (arm, sequence).
-    """
-
-    plan: Plan
-    found: dict[tuple[int, int], Outputs]
-
-
 def split(n_sequences: int, held_out: int, calibration: int) -> tuple[tuple[int, ...], ...]:
     """Held-out and calibration prompts, both spread evenly over a trace; they share none.
 
@@ -110,7 +99,9 @@ def split(n_sequences: int, held_out: int, calibration: int) -> tuple[tuple[int,
     return tuple(i for i in chosen if i not in fitted), tuple(sorted(fitted))
 
 
-def check_policies(policies: Sequence[Policy], trace: Trace, bench: Bench) -> list[Sequential]:
+def check_policies(
+    policies: Sequence[Policy], trace: Trace, settings: Settings, heads: Mapping[str, object]
+) -> list[Sequential]:
     """The policies, if they can be tested.
 
     Raises:
@@ -124,45 +115,79 @@ def check_policies(policies: Sequence[Policy], trace: Trace, bench: Bench) -> li
     for policy in dict.fromkeys(policies):
         if not isinstance(policy, Sequential):
             raise PolicyError(f"{policy} does not draft and verify in turn: it is not tested here")
-        check(policy, bench.settings, bench.heads)
+        check(policy, settings, heads)
         if policy.carried == "run":
             raise PolicyError(f"{policy} keeps state over the whole run: it is not tested here")
         if policy in FITTED:
             raise PolicyError(f"{policy}: the cost is fitted to its passes: test another length")
         if type(policy).bind is not Policy.bind:
-            setting = Setting(PathLayout(trace), None, FIRST[bench.settings.first_token])
+            setting = Setting(PathLayout(trace), None, FIRST[settings.first_token])
             if policy.bind(setting) is not policy:
                 raise PolicyError(f"{policy} is fitted to a whole trace: it is not tested here")
         chosen.append(policy)
     return chosen
 
 
-def check_pair(trace: Trace, bench: Bench) -> None:
-    """Refuse a pair that is not the trace's.
+def check_recorded(trace: Trace) -> None:
+    """Refuse a trace that was imported.
 
     Raises:
-        LiveError: a model has other weights.
+        LiveError: it is a lattice.
     """
+    if trace.manifest.kind == "lattice":
+        raise LiveError(
+            "the trace is a lattice: it holds outcomes of drafts, but not the models that could be"
+            " run, nor their rows"
+        )
+
+
+def check_pair(trace: Trace, pair: Pair) -> None:
+    """Refuse a pair that is not the trace's, as far as its manifest knows.
+
+    Sizes, parameters and vocabularies must be the same in any dtype, weights where the dtype is.
+
+    Raises:
+        LiveError: the trace was imported, or recorded with another pair.
+    """
+    check_recorded(trace)
+    known = trace.manifest
     for name in ("target", "draft"):
-        info, here = getattr(trace.manifest, name), weights_hash(getattr(bench.pair, name))
-        same_dtype = info and info.dtype == str(getattr(bench.pair, name).dtype).split(".")[1]
-        if info is not None and same_dtype and info.weights_sha256 != here:
-            raise LiveError(
-                f"the trace was recorded with another {name} model (weights"
-                f" {info.weights_sha256[:8]}) than this one ({here[:8]})"
-            )
+        there, here = getattr(known, name), model_info(getattr(pair, name))
+        if there is not None and (found := _difference(there, here)):
+            raise LiveError(f"the trace was recorded with another {name} model: {found}")
+    if known.vocab_size not in (None, pair.vocab_size):
+        raise LiveError(
+            f"the trace was recorded with another pair: its models share {known.vocab_size} ids,"
+            f" these {pair.vocab_size}"
+        )
+    if known.tokenizer_sha256 not in (None, tokenizer_hash(pair.tokenizer)):
+        raise LiveError("the trace was recorded with another tokenizer")
+
+
+def _difference(there: ModelInfo, here: ModelInfo) -> str | None:
+    """In words, in what two models differ."""
+    for name in ("architecture", "n_parameters", "vocab_size"):
+        old, new = getattr(there, name), getattr(here, name)
+        if old != new:
+            return f"{name} is {old} there, {new} here"
+    for name in sorted(there.shape.keys() & here.shape.keys()):
+        if there.shape[name] != here.shape[name]:
+            return f"{name} is {there.shape[name]} there, {here.shape[name]} here"
+    old, new = there.weights_sha256, here.weights_sha256
+    if there.dtype == here.dtype and old != new:
+        return f"its weights are {old[:8]} there, {new[:8]} here"
+    return None
 
 
 def measure(
     trace: Trace, bench: Bench, plan: Plan, log: Log, on_sequence: Callable[[], None]
-) -> Runs:
-    """Run everything, calibration and test prompts in turns.
+) -> None:
+    """Run everything into a log, calibration and test prompts in turns.
 
     Raises:
         LiveError: memory ran out; the log has what came before.
     """
-    jobs = jobs_of(trace, plan)
-    return Runs(plan, run(bench, plan.arms, jobs, plan.rounds, log, on_sequence))
+    run(bench, plan.arms, jobs_of(trace, plan), plan.rounds, log, on_sequence)
 
 
 def jobs_of(trace: Trace, plan: Plan) -> list[Job]:

@@ -52,6 +52,22 @@ class Record(NamedTuple):
                 raise self.error(f"{name}[{k}] is {_short(item)}, not from {least} to {most}")
         return value
 
+    def text(self, name: str, numbers: bool = False) -> str:
+        """A field that is text (or a whole number, which is written out).
+
+        Raises:
+            ImporterError: it is missing or of another kind, or no text that can be written.
+        """
+        value = self.get(name)
+        if numbers and type(value) is int:
+            return str(value)
+        if not isinstance(value, str):
+            also = " or a whole number" if numbers else ""
+            raise self.error(f"{name} must be text{also}, not {_short(value)}")
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise self.error(f"{name} holds half of a surrogate pair")
+        return value
+
     def error(self, what: str) -> ImporterError:
         """A complaint about this record."""
         return ImporterError(f"{self.where}: {what}")

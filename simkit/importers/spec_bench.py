@@ -5,6 +5,10 @@ A record holds `question_id`, `category` and `choices`, each with one number a t
 end, the tokens that each step emitted: its accepted tokens and the target's own. Where a step
 started is known, but neither how much it drafted nor what another draft would have done, so no
 policy can be replayed on it.
+
+An answer has as many steps as lengths, and as many new tokens as they sum up to; but each method's
+own code counts, and some count otherwise (in its repository's commit eace32d EAGLE's gives the
+index of the last step, prompt lookup's the new tokens less one). Such answers are kept and counted.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ SCHEMA = pa.schema(
     {
         "category": pa.string(),  # null: all of them
         "questions": pa.int64(),
+        "answers": pa.int64(),
+        "mismatches": pa.int64(),  # answers whose steps or new tokens accept_lengths contradicts
         "steps": pa.int64(),
         "new_tokens": pa.int64(),
         "wall_time_s": pa.float64(),
@@ -43,6 +49,8 @@ class _Sums:
     """What is added up over the questions of a category."""
 
     questions: int = 0
+    answers: int = 0
+    mismatches: int = 0
     new_tokens: int = 0
     wall_time_s: float = 0.0
     emitted: list[int] = field(default_factory=list)
@@ -60,9 +68,7 @@ def read(file: str | Path) -> pa.Table:
     """
     whole, categories = _Sums(), {}
     for record in jsonl.read(file):
-        category = record.get("category")
-        if not isinstance(category, str):
-            raise record.error("category must be text")
+        category = record.text("category")
         record.get("question_id")
         choices = record.get("choices")
         if not isinstance(choices, list) or not choices:
@@ -72,8 +78,10 @@ def read(file: str | Path) -> pa.Table:
         for k, choice in enumerate(choices):
             name = f"choices[{k}]"
             inner = jsonl.Record(f"{record.where}: {name}", choice)
-            new_tokens, wall_time_s, emitted = _choice(inner)
+            steps, new_tokens, wall_time_s, emitted = _choice(inner)
             for sums in (whole, categories[category]):
+                sums.answers += 1
+                sums.mismatches += (steps, new_tokens) != (len(emitted), sum(emitted))
                 sums.new_tokens += new_tokens
                 sums.wall_time_s += wall_time_s
                 sums.emitted += emitted
@@ -81,8 +89,8 @@ def read(file: str | Path) -> pa.Table:
     return pa.Table.from_pylist([row for group in groups for row in _rows(*group)], schema=SCHEMA)
 
 
-def _choice(choice: jsonl.Record) -> tuple[int, float, list[int]]:
-    """New tokens and seconds of all turns, and the tokens of each step."""
+def _choice(choice: jsonl.Record) -> tuple[int, int, float, list[int]]:
+    """Steps, new tokens and seconds of all turns, as it says, and the tokens of each step."""
     turns = {
         name: choice.whole(name, choice.get(name), 0) for name in ("decoding_steps", "new_tokens")
     }
@@ -92,7 +100,8 @@ def _choice(choice: jsonl.Record) -> tuple[int, float, list[int]]:
     if len({len(times), *map(len, turns.values())}) > 1:
         raise choice.error("decoding_steps, new_tokens and wall_time must have one entry a turn")
     emitted = choice.whole("accept_lengths", choice.get("accept_lengths"), 1, _LONGEST)
-    return sum(turns["new_tokens"]), float(sum(times)), emitted
+    steps, new_tokens = (sum(counts) for counts in turns.values())
+    return steps, new_tokens, float(sum(times)), emitted
 
 
 def _rows(category: str | None, sums: _Sums) -> Iterator[dict[str, Any]]:
@@ -101,6 +110,8 @@ def _rows(category: str | None, sums: _Sums) -> Iterator[dict[str, Any]]:
     about = {
         "category": category,
         "questions": sums.questions,
+        "answers": sums.answers,
+        "mismatches": sums.mismatches,
         "steps": steps,
         "new_tokens": sums.new_tokens,
         "wall_time_s": sums.wall_time_s,

@@ -43,7 +43,7 @@ def read(file: str | Path, drafter: str = "eagle", align: Align = "simulator") -
     sequences: dict[str, list] = {name: [] for name in ("id", "prompt_tokens", "output_tokens")}
     emitted: list[np.ndarray] = []
     for record in jsonl.read(file):
-        sequences["id"].append(str(record.get("id")))
+        sequences["id"].append(record.text("id", numbers=True))
         for column, name in (
             ("prompt_tokens", "prompt_token_ids"),
             ("output_tokens", "generated_token_ids"),

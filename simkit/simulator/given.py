@@ -12,6 +12,7 @@ from simkit.errors import ReplayError
 from simkit.policies import FunctionPolicy, Policy, PolicyError, Setting, from_function
 from simkit.simulator.charge import Charge
 from simkit.simulator.lattice import layout_of
+from simkit.simulator.layout import Layout
 from traces.schema import DRAFT_STATISTICS
 from traces.trace import Trace, load
 
@@ -24,13 +25,16 @@ FIRST = {"draft": 1, "prefill": 2}
 T = TypeVar("T")
 
 
-def setting(trace: AnyTrace, cost: AnyCost | None, first_token: str) -> Setting:
+def setting(
+    trace: AnyTrace, cost: AnyCost | None, first_token: str, layout: Layout | None = None
+) -> Setting:
     """The layout and the charge that all policies of a replay share.
 
     Args:
         trace: a trace, its folder, or a bundled trace's name.
         cost: an object, a spec or a file's name; None means the trace's own timings, if any.
         first_token: "draft" or "prefill".
+        layout: of the trace, where there is one already.
 
     Raises:
         ReplayError: first_token is neither.
@@ -41,7 +45,7 @@ def setting(trace: AnyTrace, cost: AnyCost | None, first_token: str) -> Setting:
         raise ReplayError(f"first_token must be draft or prefill, not {first_token!r}")
     if not isinstance(trace, Trace):
         trace = load(trace)
-    layout = layout_of(trace)
+    layout = layout or layout_of(trace)
     model = _cost(cost, trace)
     first = FIRST[first_token]
     return Setting(layout, Charge(model.times(trace), layout, first) if model else None, first)

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+
+LONGEST = 24  # letters of a number with its interval
+
+
+class Cell(NamedTuple):
+    """A cell of a table for people.
+
+    Attributes:
+        text: what it shows.
+        value: what a page sorts its column by; None for the text.
+        look: classes, in HTML.
+    """
+
+    text: str
+    value: float | str | None = None
+    look: str = ""
 
 
 def rich(records: list[dict[str, Any]], wide: bool) -> Table:
@@ -27,12 +45,44 @@ def rich(records: list[dict[str, Any]], wide: bool) -> Table:
 
 def html(records: list[dict[str, Any]]) -> str:
     """Rows of a result, for a notebook."""
-    heads, rows = cells(records, wide=True)
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in heads)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    return grid(*cells(records, wide=True))
+
+
+def grid(heads: Sequence[str | Cell], rows: Iterable[Sequence[str | Cell]], look: str = "") -> str:
+    """A table in HTML, everything in it escaped: all results show themselves through it.
+
+    Args:
+        heads: one for each column.
+        rows: as many cells each.
+        look: classes of the table. One without is for a notebook, whose own style sets words to
+            the right and breaks intervals: its cells have styles against that.
+    """
+    top, *lines = (
+        [cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in (heads, *rows)
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    styles = ["" if look else _style(column) for column in zip(*lines, strict=True)]
+    styles = styles or [""] * len(heads)
+    head = "".join(_html('th scope="col"', *cell) for cell in zip(top, styles, strict=True))
+    body = "".join(
+        f"<tr>{''.join(_html('td', *cell) for cell in zip(line, styles, strict=True))}</tr>"
+        for line in lines
+    )
+    start = f'<table class="{escape(look)}">' if look else "<table>"
+    return f"{start}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _html(tag: str, cell: Cell, style: str) -> str:
+    text, value, look = cell
+    start = f' class="{escape(look)}"' if look else ""
+    start += "" if value is None else f' data-value="{escape(str(value))}"'
+    return f"<{tag}{start}{style}>{escape(text)}</{tag[:2]}>"
+
+
+def _style(column: Iterable[Cell]) -> str:
+    """Words, and what is too long for a number, start at the left; numbers do not break."""
+    if any(cell.text[:1].isalpha() or len(cell.text) > LONGEST for cell in column):
+        return ' style="text-align: left"'
+    return ' style="white-space: nowrap"'
 
 
 def cells(records: list[dict[str, Any]], wide: bool) -> tuple[list[str], list[list[str]]]:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 MOST = 100_000  # settings in one sweep
 BY = ("trace", "task")
+SHOWN = 40  # rows of a table for people; of a longer one the fastest are shown
+FASTEST = 10
 
 
 class Sweep:
@@ -114,7 +116,14 @@ class Sweep:
         return f"<Sweep by {self.facts['by']}: {len(self.policies):,} settings>"
 
     def _repr_html_(self) -> str:
-        return self.frame._repr_html_()
+        from simkit.simulator.table import html
+
+        if len(self) <= SHOWN:
+            return html(self.records())
+        some = self.best(FASTEST) if self.timed else self.frame.head(SHOWN)
+        which = "fastest" if self.timed else "first"
+        note = f"<p>{len(self.policies):,} settings, the {which} of them. All: .frame</p>"
+        return html(some.to_dicts()) + note
 
 
 def sweep(

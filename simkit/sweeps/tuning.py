@@ -16,6 +16,7 @@ from simkit.simulator.charge import PARTS
 from simkit.simulator.given import AnyCost, AnyPolicy, AnyTrace, check_confidence, listed, setting
 from simkit.simulator.interval import ratio_interval
 from simkit.simulator.rows import groups
+from simkit.simulator.table import grid
 from simkit.sweeps.engine import Progress, replays
 from simkit.sweeps.folds import stratified
 from simkit.sweeps.grid import BY, settings
@@ -105,8 +106,26 @@ class Tuned:
     def __repr__(self) -> str:
         return f"<Tuned: {', '.join(f'{c.spec}: {c.chosen}' for c in self.choices)}>"
 
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Column heads, and the cells of each row, for people."""
+        by_task = any(choice.task is not None for choice in self.choices)
+        heads = ["policy", *(["task"] if by_task else []), "chosen", "held-out speedup"]
+        heads += [f"against {self.reference}", "in-sample", "chosen in folds"]
+        rows = [
+            [
+                *([c.spec, c.task or ""] if by_task else [c.spec]),
+                c.chosen,
+                _interval(c.speedup, c.speedup_lo, c.speedup_hi),
+                _interval(c.against, c.against_lo, c.against_hi),
+                f"{c.in_sample:.3f}",
+                counted(c.folds),
+            ]
+            for c in self.choices
+        ]
+        return heads, rows
+
     def _repr_html_(self) -> str:
-        return self.frame._repr_html_()
+        return grid(*self.cells())
 
 
 def counted(folds: dict[str, int]) -> str:
@@ -301,3 +320,9 @@ def _families(specs: AnyPolicy | Iterable[AnyPolicy], reference: str) -> dict[st
 
 def _ratio(top: float, bottom: float) -> float:
     return float(top / bottom) if bottom > 0 else math.nan
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    if math.isnan(value):
+        return ""
+    return f"{value:.3f}" if math.isnan(low) else f"{value:.3f} [{low:.3f}, {high:.3f}]"

@@ -1,0 +1,105 @@
+"""`simkit calibrate`: the cost of a trace, taken from its own pair while it decodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from simkit.fidelity import Plan
+    from simkit.live.decoder import Settings
+    from simkit.policies import Sequential
+    from traces.trace import Trace
+
+
+def calibrate(
+    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    target: Annotated[str, typer.Option(help="The trace's target: local folder or hub id.")],
+    draft: Annotated[str, typer.Option(help="Its draft: local folder or hub id.")],
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="Whose rule is timed; repeat it. Default: all that look at tokens."),
+    ] = None,
+    head: Annotated[
+        list[str] | None, typer.Option(help="FILE.safetensors or NAME=FILE.safetensors; repeat it.")
+    ] = None,
+    prompts: Annotated[int, typer.Option(help="So many of the trace's, spread over it.")] = 12,
+    rounds: Annotated[int, typer.Option(help="How often every prompt is decoded.")] = 3,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    dtype: Annotated[str | None, typer.Option(help="Default: the trace's.")] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="Hub revision of the target, or TARGET,DRAFT.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Of torch on a CPU. Default: its own.")
+    ] = None,
+    log: Annotated[
+        Path | None, typer.Option(metavar="FILE.parquet", help="Keep every pass there.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE.parquet", help="Not into the trace, but there."),
+    ] = None,
+) -> None:
+    """Time passes, rules and heads in running decoders; they become the trace's measured cost."""
+    from simkit.cli.fidelity import measured
+    from simkit.cli.latency import destination, show, write
+    from simkit.cli.live import load_heads, prepare
+    from simkit.errors import LiveError
+    from simkit.fidelity.run import check_recorded
+    from traces.trace import load
+
+    there = load(trace)
+    check_recorded(there)
+    out = out or Path(there.path or trace)
+    kind = destination(out)
+    if log is not None and destination(log, "--log") != "file":
+        raise LiveError(f"--log {log}: not a .parquet file")
+    heads = load_heads(head)
+    from simkit.costs import fit
+    from simkit.live.decoder import Settings
+
+    given = there.sampler, there.manifest.seed, there.max_new_tokens, there.eos_token_ids
+    settings = Settings(*given)
+    specs = policy or _rules(settings, heads)
+    rules, _ = prepare(specs, head, settings, (rounds,))
+    plan = _plan(there, rules, prompts, rounds)
+    names = (target, draft, device, dtype or there.manifest.dtype or "float32", revision)
+    passes = measured(there, plan, settings, heads, names, threads, log)
+    samples = fit.samples(passes, plan.passes, plan.rules)
+    write(out, kind, samples)
+    show(samples)
+
+
+def _rules(settings: Settings, heads: dict[str, Any]) -> list[str]:
+    """The policies that look at drafted tokens, as they are by default, and can run live."""
+    from simkit import policies
+    from simkit.cli.live import is_fitted
+    from simkit.errors import PolicyError
+    from simkit.live.timed import check
+
+    found = []
+    for name in policies.names():
+        policy = policies.get(name)()
+        if not isinstance(policy, policies.Sequential):
+            continue
+        try:
+            reads = check(policy, settings, heads)
+        except PolicyError:
+            continue
+        if reads and not is_fitted(policy):
+            found.append(name)
+    return found
+
+
+def _plan(trace: Trace, rules: list[Sequential], prompts: int, rounds: int) -> Plan:
+    """Calibration alone."""
+    from simkit.errors import LiveError
+    from simkit.fidelity import Plan
+
+    n = trace.n_sequences
+    if not 1 <= prompts <= n:
+        raise LiveError(f"--prompts {prompts}: not from 1 to {n}, as many as the trace has")
+    return Plan(tuple(rules), (), tuple(k * n // prompts for k in range(prompts)), rounds)

@@ -1,0 +1,53 @@
+"""`simkit report`: one page about a trace."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simkit.cli.sweep import Cost, _check_writable, progress_bar
+
+
+def report(
+    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="Write there.")],
+    cost: Cost = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Compare this one too, tuned if it holds ranges; give it again for more.",
+        ),
+    ] = None,
+    sampled: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TRACE",
+            help="As in claims: a sampled recording of the pair."
+            " Default: the one bundled beside the trace.",
+            show_default=False,
+        ),
+    ] = None,
+    figures: Annotated[bool, typer.Option(help="Draw the figures.")] = True,
+) -> None:
+    """Write one self-contained page about a trace."""
+    import analysis.report
+    from traces.errors import UserError
+
+    _check_writable(out)
+    if out.exists() and not out.is_file():  # it would be replaced
+        raise UserError(f"--out {out}: is no regular file")
+    words = ["simkit", "report", trace, "-o", str(out)]
+    given = {"--cost": [cost], "--policy": policy or [], "--sampled": [sampled]}
+    for option, values in given.items():
+        words += [word for value in values if value is not None for word in (option, value)]
+    words += [] if figures else ["--no-figures"]
+    made = analysis.report.report(
+        trace, cost, policy or (), sampled, figures, command=words, watch=progress_bar
+    )
+    made.save(out)
+    size = out.stat().st_size
+    print(f"wrote {out} ({size / 1e6:.1f} MB)", file=sys.stderr)

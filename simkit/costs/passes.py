@@ -1,0 +1,247 @@
+"""The passes of live runs by what they time, and timing samples as means over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from simkit.errors import CostError
+from traces import schema
+
+TRIM = 0.05  # of a cell's samples, on each side: stalls of the machine
+CELLS = 6  # into which contexts are cut, at most
+_PASSES = 400  # of a cell, before there is another one
+_FEWEST = 3  # samples of a cell that counts, where others have more
+_DEEPEST = 8  # draft passes of one step that are sampled: later ones are faster still, and rare
+_STALL = 10  # times the median of its kind: a longer span of a rule counts as that long
+
+Sample = tuple[str, int, int, float]
+
+
+class Spans(NamedTuple):
+    """Spans of one kind, arrays (n,): prompt, tokens in, context, depth in a draft, seconds."""
+
+    sequence: np.ndarray
+    tokens: np.ndarray
+    context: np.ndarray
+    depth: np.ndarray
+    seconds: np.ndarray
+
+    def of(self, sequences: np.ndarray) -> Spans:
+        """Those of some prompts, as often as a prompt is named."""
+        order = np.argsort(self.sequence, kind="stable")
+        there = self.sequence[order]
+        lows, highs = (np.searchsorted(there, sequences, side) for side in ("left", "right"))
+        parts = [order[a:b] for a, b in zip(lows, highs, strict=True)]
+        which = np.concatenate([np.empty(0, np.int64), *parts])
+        return Spans(*(column[which] for column in self))
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What a log of live runs has for a cost.
+
+    Attributes:
+        passes: by kind: "draft", "verify", "draft prefill", "target prefill"; "overhead" and
+            "overhead:baseline", the seconds of a step that no part of it explains.
+        rules: by component, policies and heads; depth 0 is no decision but what is around them.
+        facts: the columns that are alike in all samples.
+    """
+
+    passes: dict[str, Spans]
+    rules: dict[str, Spans]
+    facts: dict[str, str | int]
+
+    @classmethod
+    def of(
+        cls, log: pa.Table, passes: Sequence[int] | None = None, rules: Sequence[int] | None = None
+    ) -> Passes:
+        """Sort a log; the arguments are those of `simkit.costs.fit.samples`.
+
+        Raises:
+            CostError: there are no passes.
+        """
+        given = {k.decode(): v.decode() for k, v in (log.schema.metadata or {}).items()}
+        defaults = {"dtype": "unknown", "device": "unknown", "engine": "eager"}
+        facts = {name: given.get(name, value) for name, value in defaults.items()}
+        table = log.filter(pc.field("batch_size") == 1)
+        mine, theirs = (
+            table if runs is None else table.filter(pc.field("run").isin(list(runs)))
+            for runs in (passes, rules)
+        )
+        found = _passes(mine)
+        if not found:
+            raise CostError("no passes of batch size 1 in the log of live runs")
+        return cls(found, _rules(theirs), {**facts, "batch_size": 1, "repeat": 0})
+
+    def again(self, rng: np.random.Generator) -> Passes:
+        """As many prompts, drawn anew with replacement; those that timed rules among themselves."""
+        return replace(self, passes=_again(self.passes, rng), rules=_again(self.rules, rng))
+
+    def samples(self) -> pa.Table:
+        """One sample for each cell of passes alike, `traces.schema.LATENCY`.
+
+        See `simkit.costs.fit.samples`.
+        """
+        drafts, surplus_s = _drafts(self.passes.get("draft"))
+        rows = drafts + _targets(self.passes) + _overheads(self.passes, surplus_s)
+        rows += [row for name, spans in self.rules.items() for row in _decision(name, spans)]
+        names = ("component", "tokens_in", "context_len", "seconds")
+        named = [dict(zip(names, row, strict=True)) | self.facts for row in rows]
+        return pa.Table.from_pylist(named, schema=schema.LATENCY)
+
+
+def trimmed_mean(values: np.ndarray) -> float:
+    """The mean of the values between the outer 5% on each side."""
+    cut = int(len(values) * TRIM)
+    return float(np.sort(values)[cut : len(values) - cut].mean())
+
+
+def _again(kinds: dict[str, Spans], rng: np.random.Generator) -> dict[str, Spans]:
+    if not kinds:
+        return {}
+    prompts = np.unique(np.concatenate([spans.sequence for spans in kinds.values()]))
+    drawn = rng.choice(prompts, len(prompts))
+    found = {name: spans.of(drawn) for name, spans in kinds.items()}
+    return {name: spans for name, spans in found.items() if len(spans.seconds)}
+
+
+_COLUMNS = ("sequence", "tokens_in", "context_len", "depth", "seconds")
+
+
+def _spans(table: pa.Table, which: np.ndarray) -> Spans:
+    return Spans(*(table[name].to_numpy()[which] for name in _COLUMNS))
+
+
+def _words(table: pa.Table, name: str) -> np.ndarray:
+    return np.array(table[name].to_pylist(), object)
+
+
+def _passes(table: pa.Table) -> dict[str, Spans]:
+    kind, component = _words(table, "kind"), _words(table, "component")
+    chosen = {"draft": kind == "draft", "verify": (kind == "verify") & (component == "target")}
+    for model in ("draft", "target"):
+        chosen[f"{model} prefill"] = (kind == "prefill") & (component == model)
+    found = {name: _spans(table, which) for name, which in chosen.items()} | _rests(table)
+    return {name: spans for name, spans in found.items() if len(spans.seconds)}
+
+
+def _rests(table: pa.Table) -> dict[str, Spans]:
+    """Seconds of each step that no part explains: of the target alone, and of the others."""
+    policy, kind = _words(table, "policy"), _words(table, "kind")
+    component = _words(table, "component")
+    decided = set(component[(kind == "policy") & (table["depth"].to_numpy() > 0)])
+    free = (kind == "policy") & ~np.isin(component, list(decided))
+    inside = (table["step"].to_numpy() > 0) & ~free & (kind != "sequence")
+    signed = table["seconds"].to_numpy() * np.where(kind == "step", 1, -1)
+    sequence = table["sequence"].to_numpy()
+    keys = np.stack([table[c].to_numpy() for c in ("run", "round", "sequence", "step")])
+    found = {}
+    for name, chosen in (
+        ("overhead", policy != "baseline"),
+        ("overhead:baseline", policy == "baseline"),
+    ):
+        some = chosen & inside
+        steps, which = np.unique(keys[:, some], axis=1, return_inverse=True)
+        rest = np.bincount(which.reshape(-1), signed[some], steps.shape[1])
+        none = np.zeros(len(rest), sequence.dtype)
+        found[name] = Spans(steps[2], none, none, none, rest)
+    return found
+
+
+def _rules(table: pa.Table) -> dict[str, Spans]:
+    """Spans of each policy and head, stalls cut.
+
+    A span is held against the median of its kind: decisions; what is around them; and, apart, the
+    first decision on each prompt, in which a head reads all of it.
+    """
+    component, depth = _words(table, "component"), table["depth"].to_numpy()
+    keys = np.stack([table[c].to_numpy() for c in ("run", "round", "sequence")])
+    found = {}
+    for name in sorted(set(component)):
+        mine = component == name
+        if not name.startswith(("policy:", "head:")) or not (depth[mine] > 0).any():
+            continue
+        kind = np.where(depth[mine] > 0, 1, 0)
+        calls = np.flatnonzero(kind)
+        kind[calls[np.unique(keys[:, mine][:, calls], axis=1, return_index=True)[1]]] = 2
+        spans = _spans(table, mine)
+        most = [_STALL * np.median(spans.seconds[kind == k]) for k in np.unique(kind)]
+        limit = np.array(most)[np.searchsorted(np.unique(kind), kind)]
+        found[name] = spans._replace(seconds=np.minimum(spans.seconds, limit))
+    return found
+
+
+def _targets(passes: dict[str, Spans]) -> list[Sample]:
+    out: list[Sample] = []
+    for name, component in (
+        ("verify", "target"),
+        ("draft prefill", "draft"),
+        ("target prefill", "target"),
+    ):
+        if spans := passes.get(name):
+            context = spans.context
+            cell = _cells(context) if name == "verify" else np.zeros(len(context), int)
+            out += _means(component, spans.tokens, context, spans.seconds, cell)
+    return out
+
+
+def _drafts(spans: Spans | None) -> tuple[list[Sample], float]:
+    """Draft passes behind the first of a step, and by how many seconds the first is slower."""
+    if spans is None:
+        return [], 0.0
+    context, depth, seconds = spans.context, spans.depth, spans.seconds
+    one, cell = np.ones(len(context), int), _cells(context)
+    opening, later = depth == 1, (depth > 1) & (depth <= _DEEPEST)
+    if not later.any():
+        return _means("draft", one, context, seconds, cell), 0.0
+    surplus = [
+        (trimmed_mean(seconds[first]) - trimmed_mean(seconds[others]), np.count_nonzero(first))
+        for c in range(cell.max() + 1)
+        if (first := (cell == c) & opening).any() and (others := (cell == c) & later).any()
+    ]
+    values, counts = np.array(surplus).reshape(-1, 2).T
+    mean = float(np.average(values, weights=counts)) if counts.sum() else 0.0
+    return _means("draft", *(x[later] for x in (one, context, seconds, cell))), mean
+
+
+def _means(
+    component: str, tokens: np.ndarray, context: np.ndarray, seconds: np.ndarray, cell: np.ndarray
+) -> list[Sample]:
+    """One sample for each (tokens, cell) that has enough passes."""
+    width = int(tokens.max()) + 1
+    keys, which, counts = np.unique(cell * width + tokens, return_inverse=True, return_counts=True)
+    fewest = min(_FEWEST, counts.max())
+    at = {c: max(round(float(context[cell == c].mean())), 0) for c in np.unique(cell)}
+    return [
+        (component, int(key % width), at[key // width], trimmed_mean(seconds[which == k]))
+        for k, key in enumerate(keys)
+        if counts[k] >= fewest
+    ]
+
+
+def _cells(context: np.ndarray) -> np.ndarray:
+    """A cell for each context, numbered from 0, with about as many passes each."""
+    n = min(max(len(context) // _PASSES, 1), CELLS)
+    edges = np.unique(np.quantile(context, np.linspace(0, 1, n + 1)[1:-1]))
+    return np.unique(np.searchsorted(edges, context, side="right"), return_inverse=True)[1]
+
+
+def _overheads(passes: dict[str, Spans], surplus_s: float) -> list[Sample]:
+    """Mean seconds of a step that no part explains; where it drafts, of its first pass too."""
+    return [
+        (name, 0, 0, max(trimmed_mean(passes[name].seconds) + more_s, 1e-9))
+        for name, more_s in (("overhead", surplus_s), ("overhead:baseline", 0.0))
+        if name in passes
+    ]
+
+
+def _decision(name: str, spans: Spans) -> list[Sample]:
+    """Seconds a decision of a policy, or a call of a head: all spans over the number of these."""
+    calls = np.count_nonzero(spans.depth > 0)
+    return [(name, 1, 0, float(spans.seconds.sum() / calls))] if calls else []

@@ -1,0 +1,80 @@
+"""From a log to a verdict: fit the cost, replay the held-out prompts, compare."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from simkit.costs import fit
+from simkit.costs.passes import Passes
+from simkit.fidelity import logs
+from simkit.fidelity.comparison import Comparison, compare
+from simkit.fidelity.errors import REFITS, refits
+from simkit.fidelity.run import Plan
+from simkit.fidelity.subset import select
+from simkit.simulator import replay
+from traces.trace import Trace
+
+EXACT = ("float32", "float64")  # in which live steps must be the replayed ones
+
+
+class Judgement(NamedTuple):
+    """What a log came to.
+
+    Attributes:
+        comparison: of predictions and clock.
+        samples: of the cost that was fitted, `traces.schema.LATENCY`.
+        residuals: of the linear form on them.
+        facts: about the run, in words.
+    """
+
+    comparison: Comparison
+    samples: pa.Table
+    residuals: list[fit.Residual]
+    facts: dict[str, str]
+
+
+def judge(trace: Trace, log: pa.Table, n_refits: int = REFITS) -> Judgement:
+    """Hold the predictions of a trace against the log of a `simkit fidelity` run on its pair.
+
+    Nothing runs: the log says which policies decoded which prompts, and in which steps.
+
+    Args:
+        trace: of rows; with the scores that the policies read.
+        log: `traces.schema.LIVE`.
+        n_refits: of the cost, for the intervals of errors.
+
+    Raises:
+        LiveError: it is the log of something else, or too short.
+        CostError: the calibration prompts' passes do not make a cost.
+    """
+    plan = logs.plan_of(log, trace)
+    passes = _calibration(log, trace, plan)
+    samples = passes.samples()
+    chosen = select(
+        trace,
+        plan.held_out,
+        list(dict.fromkeys(policy.head for policy in plan.policies if policy.head)),
+        int(logs.fact(log, "max_new_tokens", str(trace.max_new_tokens))),
+        samples,
+    )
+    replayed = replay(chosen, list(plan.policies), first_token=logs.first_token(log))
+    dtype = logs.fact(log, "dtype", "unknown dtype")
+    exact = {dtype, trace.manifest.dtype} <= {*EXACT}
+    name = trace.path.name if trace.path else "in memory"
+    n_held_out, n_fitted = len(plan.held_out), len(plan.calibration)
+    facts = {
+        "trace": f"{name}, {n_held_out} prompts held out, {n_fitted} for calibration",
+        "live": f"{plan.rounds} rounds, {dtype}, {logs.fact(log, 'device', 'unknown device')}",
+    }
+    found = compare(log, plan, replayed, refits(passes, n_refits), exact)
+    return Judgement(found, samples, fit.linear(samples)[1], facts)
+
+
+def _calibration(log: pa.Table, trace: Trace, plan: Plan) -> Passes:
+    """The passes of the calibration prompts."""
+    numbers = [trace.sequences["sequence"][index].as_py() for index in plan.calibration]
+    mine = log.filter(pc.field("sequence").isin(pa.array(numbers, pa.int32())))
+    return Passes.of(mine, plan.passes, plan.rules)

@@ -1,0 +1,113 @@
+"""What the log of an earlier run says of that run: who decoded what, and in which steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from simkit.errors import LiveError
+from simkit.fidelity.run import FITTED, Plan
+from simkit.live.decoder import Step
+from simkit.live.log import read as read_log
+from simkit.policies import parse
+from traces.trace import Trace
+
+_NAMES = ("live.parquet", "live-*.parquet", "live.parquet.parts/*.parquet")
+
+
+def read(folder: Path) -> pa.Table:
+    """The log in a folder: `live.parquet`, or one file a round, or what a killed run has left.
+
+    Raises:
+        LiveError: there is none, or it cannot be read.
+    """
+    for name in _NAMES:
+        if found := sorted(folder.glob(name)):
+            return pa.concat_tables([read_log(file) for file in found])
+    raise LiveError(f"{folder}: there is no log in it ({', '.join(_NAMES)})")
+
+
+def fact(log: pa.Table, name: str, default: str) -> str:
+    """What a log's metadata says of its run."""
+    found = (log.schema.metadata or {}).get(name.encode())
+    return default if found is None else found.decode()
+
+
+def first_token(log: pa.Table) -> Literal["draft", "prefill"]:
+    """Which pass emitted the first token."""
+    starts = log.filter(pc.field("step") == 1)["start"].to_numpy()
+    return "prefill" if len(starts) and starts.min() > 1 else "draft"
+
+
+def plan_of(log: pa.Table, trace: Trace) -> Plan:
+    """The plan of the run that wrote a log, of prompts that all their arms have decoded.
+
+    Raises:
+        LiveError: no such run wrote it, it was a run on another trace, or it broke off before
+            anything can be compared.
+    """
+    rows = log.filter(pc.field("kind") == "sequence")
+    names = dict(zip(rows["run"].to_pylist(), rows["policy"].to_pylist(), strict=True))
+    n = max(names, default=0) - len(FITTED) - 2
+    tested = [names.get(k, "") for k in range(1, n + 1)]
+    if n < 1 or not all(tested):
+        raise LiveError("no log of simkit fidelity: it lacks arms")
+    policies = tuple(parse(name) for name in tested)
+    rounds = int(rows["round"].to_numpy().max()) + 1
+    plan = Plan(policies, (), (), rounds)  # pyright: ignore[reportArgumentType]
+    if [arm.name for arm in plan.arms] != [names.get(k) for k in range(len(plan.arms))]:
+        raise LiveError("no log of simkit fidelity: its arms are others")
+    calibration = _indices(trace, rows, plan.passes)
+    fitted = {*_indices(trace, rows, plan.passes[-1:])}
+    held_out = tuple(k for k in _indices(trace, rows, plan.tested) if k not in fitted)
+    ruled = set(_indices(trace, rows, plan.rules)) & set(calibration)
+    if not held_out or not ruled:
+        raise LiveError("the run broke off before every arm had decoded a prompt of each kind")
+    _check_prompts(log, trace, (*held_out, *calibration))
+    if fact(log, "sampler", str(trace.sampler)) != str(trace.sampler):
+        raise LiveError("the log is of another trace: its tokens were drawn otherwise")
+    return Plan(plan.policies, held_out, calibration, rounds)
+
+
+def taken(log: pa.Table, plan: Plan) -> dict[tuple[int, int], list[Step]]:
+    """The steps of each (arm, sequence) in the first round; a verification reads γ + 1 tokens."""
+    first = log.filter((pc.field("round") == 0) & (pc.field("step") > 0))
+    first = first.filter(pc.field("run").isin(list(plan.rules)))
+    keys = ("run", "sequence", "step")
+    steps = first.filter(pc.field("kind") == "step")
+    reads = first.filter(pc.field("kind") == "verify").select([*keys, "tokens_in"])
+    steps = steps.select([*keys, "start", "depth", "accepted"]).join(reads, list(keys))
+    found: dict[tuple[int, int], list[Step]] = {}
+    for row in steps.sort_by([(key, "ascending") for key in keys]).to_pylist():
+        step = Step(row["start"], row["tokens_in"] - 1, row["depth"], row["accepted"])
+        found.setdefault((row["run"], row["sequence"]), []).append(step)
+    return found
+
+
+def _indices(trace: Trace, rows: pa.Table, arms: Iterable[int]) -> tuple[int, ...]:
+    """Prompts that all of some arms have decoded; indices in the trace, ascending."""
+    run, sequence = rows["run"].to_numpy(), rows["sequence"].to_numpy()
+    numbers = set.intersection(*(set(sequence[run == arm].tolist()) for arm in arms))
+    index = {number: k for k, number in enumerate(trace.sequences["sequence"].to_pylist())}
+    if missing := numbers - index.keys():
+        raise LiveError(f"the log is of another trace: this one has no sequence {min(missing)}")
+    return tuple(sorted(index[number] for number in numbers))
+
+
+def _check_prompts(log: pa.Table, trace: Trace, indices: tuple[int, ...]) -> None:
+    """The target reads a prompt, or all but its last token, before the first step."""
+    reads = log.filter((pc.field("kind") == "prefill") & (pc.field("component") == "target"))
+    sequence, tokens = reads["sequence"].to_numpy(), reads["tokens_in"].to_numpy()
+    for index in indices:
+        number, n = (trace.sequences[c][index].as_py() for c in ("sequence", "n_prompt"))
+        found = tokens[sequence == number]
+        if np.any((found != n) & (found != n - 1)):
+            raise LiveError(
+                f"the log is of another trace: sequence {number} has a prompt of {n} tokens here,"
+                f" {found.max()} were read"
+            )
