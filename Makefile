@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORK := .work
 
-.PHONY: demo test lint unit minimal install reference heads ablation-heads clean
+.PHONY: demo test lint unit browser minimal install notebooks reference heads ablation-heads clean
 
 # $(call first,N): the first N prompts of each task.
 first = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < $(1)) print}' traces/reference/prompts.jsonl
@@ -29,8 +29,15 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
-unit: $(VENV)/.installed-dev
+unit: $(VENV)/.installed-dev browser
 	$(BIN)/python -m pytest -n 2
+
+BROWSER := chromium chromium-driver
+browser:  ## Chromium, in which the report's page is tested, if it can be had
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq \
+	    && apt-get install -y -qq --no-install-recommends $(BROWSER) >/dev/null; } \
+	  || echo "no chromium and chromedriver: the browser test will be skipped"
 
 minimal: $(VENV)-minimal/.installed  ## replay without torch
 	$(VENV)-minimal/bin/python -m pytest --noconftest tests/test_minimal.py
@@ -57,6 +64,18 @@ $(VENV)-minimal/.installed: pyproject.toml constraints.txt
 
 clean:
 	rm -rf $(VENV) $(VENV)-minimal $(WORK)
+
+# The notebooks, run again, outputs and all; ONLY=04_optimal_gamma runs one. Whichever is newer of a
+# notebook and its text counts. No times, no versions: what did not change makes no diff.
+ONLY ?= *
+STRIPPED := --ExecutePreprocessor.record_timing=False --ClearMetadataPreprocessor.enabled=True \
+  --ClearMetadataPreprocessor.preserve_cell_metadata_mask=tags \
+  --ClearMetadataPreprocessor.preserve_nb_metadata_mask=kernelspec
+
+notebooks: $(VENV)/.installed-dev
+	$(BIN)/jupytext --quiet --sync --set-kernel python3 notebooks/$(ONLY).py
+	$(BIN)/jupyter nbconvert --log-level WARN --to notebook --inplace --execute $(STRIPPED) \
+	  notebooks/$(ONLY).ipynb
 
 # The bundled traces, made again: 32 prompts a task, greedy and at temperature 1, and their timings.
 # Timings mean something only on a machine that does nothing else.

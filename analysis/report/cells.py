@@ -1,0 +1,74 @@
+"""Cells of the page's tables: numbers with their intervals, sorted by value, never NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from analysis.stats import Estimate
+from simkit.simulator.table import Cell, grid
+
+MISSING = Cell("–", "", "number")
+ALONE = "†"  # marks a value without an interval; a note below the table says why
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page.
+
+    Attributes:
+        name: an HTML id.
+        title: what it is.
+        heads: of the columns.
+        rows: as many cells each.
+        notes: what must be said below it.
+        folded: whether the page shows it only when asked.
+    """
+
+    name: str
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str | Cell]]
+    notes: tuple[str, ...] = ()
+    folded: bool = False
+
+    def __html__(self) -> str:
+        """What a template shows of it."""
+        first = [cell.look if isinstance(cell, Cell) else "" for cell in next(iter(self.rows), ())]
+        looks = ["number" if look.startswith("number") else "" for look in first]
+        heads = [Cell(head, None, look) for head, look in zip(self.heads, looks, strict=False)]
+        return Markup(grid(heads or self.heads, self.rows, "sortable"))
+
+
+def number(value: float | int | None, form: str = ",", look: str = "") -> Cell:
+    """A number as a cell."""
+    if value is None or value != value:  # noqa: PLR0124
+        return MISSING
+    return Cell(f"{value:{form}}", value, f"number {look}".strip())
+
+
+def seconds(value: float | None) -> Cell:
+    """Seconds, to three digits."""
+    return number(value, ".3g" if value is not None and value < 100 else ",.0f")
+
+
+def estimate(found: Estimate, form: str = ".3f", look: str = "") -> Cell:
+    """A value with its interval; marked if it has none."""
+    if found.value is None:
+        return MISSING
+    ends = f" {ALONE}"
+    if found.lo is not None and found.hi is not None:
+        ends = f" [{found.lo:{form}}, {found.hi:{form}}]"
+    return Cell(f"{found.value:{form}}{ends}", found.value, f"number {look}".strip())
+
+
+def lacking(found: Iterable[tuple[str, Estimate]]) -> tuple[str, ...]:
+    """Why values of a table have no interval, or a weak one, each reason once with its columns."""
+    reasons: dict[str, list[str]] = {}
+    for name, one in found:
+        if one.note:
+            mark = f"{ALONE} " if one.lo is None else ""
+            reasons.setdefault(f"{mark}{one.note}", []).append(name)
+    return tuple(f"{note} ({', '.join(dict.fromkeys(names))})." for note, names in reasons.items())

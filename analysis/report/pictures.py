@@ -1,0 +1,77 @@
+"""The figures as pictures inside the page, and why some are not there."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import NamedTuple
+
+from analysis.claims import PAPERS
+from analysis.figures import FIGURES, Drawn, Entry, style
+from simkit.simulator.given import AnyCost
+from simkit.sweeps.engine import Progress
+from traces.errors import UserError
+from traces.trace import Trace
+
+DPI = 110
+NEW = "In no paper"
+
+
+class Picture(NamedTuple):
+    """A figure of the page.
+
+    Attributes:
+        entry: of the registry.
+        src: the picture as a data URI, SVG or PNG, whichever is smaller.
+        width: CSS pixels.
+        height: CSS pixels.
+    """
+
+    entry: Entry
+    src: str
+    width: int
+    height: int
+
+
+class Pictures(NamedTuple):
+    """All figures.
+
+    Attributes:
+        of: by the paper that is named first in their source.
+        skipped: names of those that this trace cannot give, with the reason.
+    """
+
+    of: dict[str, list[Picture]]
+    skipped: list[tuple[str, str]]
+
+
+def pictures(trace: Trace, cost: AnyCost | None, progress: Progress | None) -> Pictures:
+    """Draw all figures that the trace can give."""
+    found: dict[str, list[Picture]] = {paper: [] for paper in (*PAPERS, NEW)}
+    skipped = []
+    for k, entry in enumerate(FIGURES.values(), start=1):
+        try:
+            drawn = entry.under(trace, cost)
+        except UserError as error:
+            skipped.append((entry.name, str(error)))
+        else:
+            found[_paper(entry)].append(_picture(entry, drawn))
+        if progress is not None:
+            progress(k, len(FIGURES))
+    return Pictures({paper: some for paper, some in found.items() if some}, skipped)
+
+
+def _paper(entry: Entry) -> str:
+    return next((paper for paper in PAPERS if entry.source.startswith(paper)), NEW)
+
+
+def _picture(entry: Entry, drawn: Drawn) -> Picture:
+    svg, png = io.BytesIO(), io.BytesIO()
+    with style():
+        drawn.figure.savefig(svg, format="svg", metadata={"Date": None})
+        drawn.figure.savefig(png, format="png", dpi=DPI)
+    kinds = {"svg+xml": svg.getvalue(), "png": png.getvalue()}
+    kind = min(kinds, key=lambda name: len(kinds[name]))
+    src = f"data:image/{kind};base64,{base64.b64encode(kinds[kind]).decode()}"
+    width, height = (round(96 * inches) for inches in drawn.figure.get_size_inches())
+    return Picture(entry, src, width, height)

@@ -1,0 +1,211 @@
+"""Policies compared on the trace: which are faster than the best fixed length, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from analysis.figures.replayed import FAMILIES, HINDSIGHT, tuned
+from analysis.replays import Replayed, groups, of
+from analysis.report.cells import MISSING, Table, estimate, lacking, number
+from analysis.report.counted import COUNTS, counted, counts
+from analysis.report.split import split
+from analysis.stats import Estimate, clusters, compare
+from simkit.policies import Policy
+from simkit.simulator.given import AnyCost
+from simkit.simulator.table import Cell
+from traces.trace import Trace
+
+BASELINE = "fixed"
+LEVEL = 0.05  # of adjusted p-values
+FASTER, SLOWER, SAME = "▲ faster", "▼ slower", "≈ not distinguishable"
+
+
+@dataclass(frozen=True)
+class Policies:
+    """What the page says of policies.
+
+    Attributes:
+        tables: those that there are.
+        short: what they come to, a sentence each.
+        missing: what is not there, and why.
+        used: the policies that were replayed for times, each with its usual setting.
+    """
+
+    tables: list[Table] = field(default_factory=list)
+    short: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    used: list[Policy] = field(default_factory=list)
+
+
+class _Row(NamedTuple):
+    """One policy: its replay, its speedup, and itself beside the best fixed length."""
+
+    one: Replayed
+    speed: Estimate
+    pair: compare.Comparison | None
+
+    @property
+    def knows(self) -> bool:
+        return self.one.policy.needs_future
+
+    @property
+    def reads(self) -> str:
+        if self.pair is None or self.pair.adjusted is None:
+            return ""
+        if self.pair.adjusted >= LEVEL:
+            return SAME
+        return FASTER if (self.pair.speed.value or 0) > 1 else SLOWER
+
+
+def compared(trace: Trace, cost: AnyCost | None, given: Sequence[str]) -> Policies:
+    """Compare the usual policies and the given ones, their arguments chosen on other prompts.
+
+    Without times, counts of a few settings.
+
+    Args:
+        trace: of any kind.
+        cost: see `simkit.replay`.
+        given: specs, with or without ranges, besides the usual ones.
+    """
+    at = of(trace, cost)
+    if not at.timed:
+        table, missing = counted(trace, given)
+        return Policies([table], missing=["No times, so no speeds: give a cost.", *missing])
+    takes_time = at.charge.baseline_s > 0
+    if not takes_time.any():
+        return Policies(missing=["Under this cost nothing takes time, so there are no speeds."])
+    families: dict[str, str | tuple[str, ...]] = {**FAMILIES, **HINDSIGHT}
+    families |= {f"{spec} (given)" if spec in families else spec: spec for spec in given}
+    found, missing = tuned(trace, families, cost)
+    rows = _rows(found, takes_time)
+    parts, why = split(trace, cost, found, families, takes_time)
+    tables = [_table(rows), *_by_task(rows, groups(trace)), *parts]
+    used = [one.policy for one in found.values()]
+    return Policies(tables, _short(rows), [*missing, *why], used)
+
+
+def _rows(found: Mapping[str, Replayed], takes_time: np.ndarray) -> dict[str, _Row]:
+    """The fastest first; those that know the future last."""
+    rivals = {
+        name: one.total_s[takes_time] for name, one in found.items() if not one.policy.needs_future
+    }
+    pairs = compare.compare(rivals, BASELINE) if BASELINE in rivals else []
+    pair = {one.name: one for one in pairs}
+    speeds = _speeds(found, None)
+    rows = [(name, _Row(one, speeds[name], pair.get(name))) for name, one in found.items()]
+    return dict(sorted(rows, key=lambda row: (row[1].knows, -(row[1].speed.value or 0))))
+
+
+def _speeds(found: Mapping[str, Replayed], some: np.ndarray | None) -> dict[str, Estimate]:
+    """Speedups over the target alone, all from the same resamples."""
+    baseline_s = next(iter(found.values())).seconds["baseline_s"]
+    sums = np.stack([baseline_s, *(one.total_s for one in found.values())], 1)
+    chosen = sums if some is None else sums[some]
+    ratios = clusters.bootstrap(chosen, lambda s: s[..., :1] / s[..., 1:])
+    return dict(zip(found, ratios, strict=True))
+
+
+def _table(rows: Mapping[str, _Row]) -> Table:
+    pairs = {name: row.pair for name, row in rows.items() if row.pair}
+    cells = [
+        [
+            _name(name),
+            estimate(row.speed),
+            estimate(row.pair.speed) if row.pair else MISSING,
+            _p(row.pair.adjusted) if row.pair else MISSING,
+            Cell(_reads(name, row), None, "line"),
+            *counts(row.one.counts),
+            Cell(row.one.spec, None, "code"),
+        ]
+        for name, row in rows.items()
+    ]
+    heads = ["policy", "speedup [95%]", "against best fixed [95%]", "p (Holm)", "reads as"]
+    heads += [*COUNTS, "setting, most often"]
+    both = [(name, row.speed) for name, row in rows.items()]
+    both += [(name, pair.speed) for name, pair in pairs.items()]
+    notes = (
+        "Speedup: over the target alone. Against best fixed: paired on the same prompts; above 1,"
+        " the policy is the faster. Accepted: of the drafted tokens. Arguments were chosen on other"
+        " prompts than those that they are judged by. Intervals are over prompts, each for its row"
+        " alone; p is of a paired t test, corrected (Holm) for the"
+        f" {len(pairs)} comparisons here, and a row reads as faster or slower where it is below"
+        f" {LEVEL}. Bounds know the future and are not tested.",
+        *lacking(both),
+    )
+    return Table("policies", "Policies, tuned by cross-validation", heads, cells, notes)
+
+
+def _short(rows: Mapping[str, _Row]) -> list[str]:
+    """The fastest policy, beside the best fixed length and the prophet."""
+    able = {name: row for name, row in rows.items() if not row.knows}
+    lines = []
+    if able:
+        name, row = next(iter(able.items()))
+        said = f"Fastest here: {name}, {_times(row.speed)} the target alone"
+        if row.pair is not None:
+            reads = f"; {row.reads[2:]}, after correction" if row.reads else ""
+            said += f", {_times(row.pair.speed)} the best fixed length{reads}"
+        lines.append(f"{said}.")
+    tested = [row for row in able.values() if row.reads]
+    if tested:
+        ahead = [name for name, row in able.items() if row.reads == FASTER]
+        lines.append(
+            f"{len(ahead)} of {len(tested)} policies are faster than the best fixed length"
+            + (f": {', '.join(ahead)}." if ahead else ".")
+        )
+    if "prophet" in rows:
+        bound = _times(rows["prophet"].speed)
+        lines.append(f"The bound, with the future known: {bound} the target alone.")
+    return lines
+
+
+def _by_task(rows: Mapping[str, _Row], masks: Mapping[str, np.ndarray]) -> list[Table]:
+    """Speedups, a column for each task; the best of those that know no future stands out."""
+    if len(masks) < 2:
+        return []
+    found = {name: row.one for name, row in rows.items()}
+    columns = {task: _speeds(found, some) for task, some in masks.items()}
+    able = [name for name, row in rows.items() if not row.knows]
+    best = {
+        task: max(able, key=lambda name: some[name].value or 0, default="")
+        for task, some in columns.items()
+    }
+    cells = [
+        [
+            _name(name),
+            *(
+                estimate(some[name], look="strong" if best[task] == name else "")
+                for task, some in columns.items()
+            ),
+        ]
+        for name in rows
+    ]
+    heads = ["policy", *(f"{task} (n = {int(some.sum())})" for task, some in masks.items())]
+    notes = (
+        "Speedup over the target alone [95%], with the settings above; n: prompts. Bold: the"
+        " fastest that knows no future, which need not be distinguishable from the next.",
+        *lacking((task, one) for task, some in columns.items() for one in some.values()),
+    )
+    return [Table("by-task", "Policies by task", heads, cells, notes)]
+
+
+def _reads(name: str, row: _Row) -> str:
+    return "baseline" if name == BASELINE else "bound" if row.knows else row.reads or "–"
+
+
+def _name(name: str) -> Cell:
+    return Cell(name, None, "strong" if name == BASELINE else "")
+
+
+def _times(speed: Estimate) -> str:
+    return f"{estimate(speed).text} times as fast as"
+
+
+def _p(value: float | None) -> Cell:
+    if value is not None and value < 0.001:
+        return Cell("< 0.001", value, "number")
+    return number(value, ".3f")

@@ -1,0 +1,157 @@
+"""What was recorded and how: the manifest, the tasks, the timing samples, the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from analysis.replays import tasks
+from analysis.report.cells import Table, estimate, lacking, number
+from analysis.stats import clusters
+from simkit.simulator.table import Cell
+from traces import scores
+from traces.describe import describe, in_words
+from traces.trace import Trace
+
+
+class Recorded(NamedTuple):
+    """A recording in brief.
+
+    Attributes:
+        facts: names, and what is said of each.
+        tables: tasks, timing samples, scores; those that there are.
+        missing: what the trace does not hold.
+    """
+
+    facts: list[tuple[str, str]]
+    tables: list[Table]
+    missing: list[str]
+
+
+def recorded(trace: Trace) -> Recorded:
+    """What the manifest and the small tables of a trace say."""
+    found = describe(trace)
+    facts = [*_merged(found), *_versions(found)]
+    missing = []
+    if trace.manifest.kind == "lattice":
+        missing.append(
+            "The trace is a lattice: each start has a draft of its own, so that nothing is known"
+            " of acceptance along the output."
+        )
+    if trace.manifest.target is None:
+        missing.append("Which models it was recorded with is not known.")
+    made = [_tasks(trace), _latency(trace), _scores(trace)]
+    absent = ("", "It has no timing samples.", "It has no scores of learned heads.")
+    missing += [why for table, why in zip(made, absent, strict=True) if table is None and why]
+    return Recorded(facts, [table for table in made if table is not None], missing)
+
+
+def _merged(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The facts, but for the folder; what goes on below a name in a terminal is put beside it."""
+    facts: dict[str, list[str]] = {}
+    for name, value in in_words(found):
+        facts.setdefault(name or next(reversed(facts)), []).append(value)
+    yield from ((name, "; ".join(said)) for name, said in facts.items() if name != "trace")
+
+
+def _versions(found: dict[str, Any]) -> list[tuple[str, str]]:
+    libraries = found["libraries"]
+    named = ", ".join(f"{name} {number}" for name, number in libraries.items())
+    return [("recorded with", named)] if named else []
+
+
+def _tasks(trace: Trace) -> Table | None:
+    """Prompts and tokens of each task."""
+    if not trace.n_sequences:
+        return None
+    table = trace.sequences
+    n_prompt, n_output = (table[name].to_numpy() for name in ("n_prompt", "n_output"))
+    ended = np.array(table["finish_reason"].to_pylist()) == "eos"
+    hits = _accepted(trace)
+    task, rows, found = tasks(trace), [], []
+    for name in dict.fromkeys(task.tolist()):
+        some = task == name
+        row = [
+            Cell(name),
+            number(int(some.sum())),
+            number(float(n_prompt[some].mean()), ".1f"),
+            number(int(n_output[some].sum())),
+            number(float(n_output[some].mean()), ".1f"),
+            number(float(ended[some].mean()), ".0%"),
+        ]
+        if hits is not None:
+            one = clusters.ratio(hits[some], n_output[some])
+            found.append((name, one))
+            row.append(estimate(one, ".1%"))
+        rows.append(row)
+    heads = ["task", "prompts", "prompt tokens, mean", "output tokens", "a prompt", "ended by EOS"]
+    heads += ["accepted [95%]"] if hits is not None else []
+    notes = lacking(found)
+    if hits is not None:
+        notes = ("Accepted: of the draft tokens whose predecessors were.", *notes)
+    return Table("tasks", "Prompts and tokens by task", heads, rows, notes)
+
+
+def _accepted(trace: Trace) -> np.ndarray | None:
+    """Accepted positions of each prompt, (S,); None for a lattice."""
+    if trace.manifest.kind == "lattice":
+        return None
+    accepted = trace.positions("accepted")
+    return clusters.by_prompt(trace.position_offsets, lambda rows: [accepted[rows]])[:, 0]
+
+
+def _latency(trace: Trace) -> Table | None:
+    """Timing samples: medians by component and tokens."""
+    table = trace.latency()
+    if table is None or not len(table):
+        return None
+    keys = ["component", "engine", "batch_size", "tokens_in", "context_len"]
+    ms = 1e3 * pl.col("seconds")
+    samples = (
+        pl.DataFrame(table)
+        .group_by(keys)
+        .agg(
+            ms.median().alias("ms"),
+            ms.quantile(0.05, "linear").alias("lo"),
+            ms.quantile(0.95, "linear").alias("hi"),
+            pl.len().alias("n"),
+        )
+    )
+    rows = [
+        [
+            Cell(row["component"]),
+            number(row["tokens_in"]),
+            number(row["context_len"]),
+            number(row["ms"], ".3f"),
+            Cell(f"{row['lo']:.3f} to {row['hi']:.3f}", row["lo"], "number"),
+            number(row["n"]),
+            number(row["batch_size"]),
+            Cell(row["engine"] or ""),
+        ]
+        for row in samples.sort(keys).iter_rows(named=True)
+    ]
+    heads = ["component", "tokens in", "context", "median, ms", "5% to 95%, ms", "samples"]
+    devices = ", ".join(str(name) for name in table["device"].unique().to_pylist())
+    title = f"Timing samples: {len(table):,} passes"
+    notes = (f"Timed on {devices}.",)
+    return Table("latency", title, [*heads, "batch", "engine"], rows, notes, folded=True)
+
+
+def _scores(trace: Trace) -> Table | None:
+    """Score tables of learned heads."""
+    names = [
+        name.removeprefix("scores/").removesuffix(".parquet")
+        for name in sorted(trace.manifest.files)
+        if name.startswith("scores/")
+    ]
+    rows = []
+    for name in names:
+        facts = scores.facts(trace, name) or {}
+        head = facts.get("head") or {}
+        own = "yes" if facts.get("trace") == trace.hash else "no: of another trace, not used"
+        rows.append([name, str(head.get("kind", "")), str(head.get("hash", ""))[:8], own])
+    heads = ["scores", "kind of head", "its hash", "of this trace"]
+    return Table("scores", "Scores of learned heads", heads, rows) if rows else None
