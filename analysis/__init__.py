@@ -1,5 +1,30 @@
-"""Statistics, tables and figures over traces and replays. No torch here."""
+"""Statistics, tables and figures over traces and replays. No torch here.
+
+`claims`, `figures` and `stats` are read when they are first asked for; only `figures` needs
+matplotlib.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from analysis.gap import Gap, gap
 
-__all__ = ["Gap", "gap"]
+if TYPE_CHECKING:
+    from analysis import claims, figures, stats
+
+_MODULES = ("claims", "figures", "stats")
+
+__all__ = ["Gap", "claims", "figures", "gap", "stats"]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _MODULES:
+        return import_module(f"analysis.{name}")
+    raise AttributeError(f"module 'analysis' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

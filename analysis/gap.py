@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from simkit.policies import Parallel, Prophet
 from simkit.simulator.given import AnyCost, AnyPolicy, AnyTrace, listed, setting
 from simkit.simulator.interval import ratio_interval
 from simkit.simulator.run import run
+from simkit.simulator.table import grid
 from simkit.sweeps.grid import settings
 from simkit.sweeps.tuning import BEST, tune
 
@@ -38,6 +39,14 @@ class Gap:
     frame: pl.DataFrame
     fixed: dict[str, int]
     best: dict[str, int]
+
+    def _repr_html_(self) -> str:
+        heads = ("part", "seconds", "of the fixed length's time", "of the gap")
+        rows = [
+            (row["part"], f"{row['seconds']:,.3g}", _share(row, "of_fixed"), _share(row, "of_gap"))
+            for row in self.frame.to_dicts()
+        ]
+        return grid(heads, rows)
 
 
 def gap(
@@ -129,3 +138,10 @@ def _frame(seconds: dict[str, np.ndarray], confidence: float, seed: int) -> pl.D
             row[f"{share}_lo"], row[f"{share}_hi"] = ends
         rows.append(row)
     return pl.DataFrame(rows).with_columns(pl.selectors.float().fill_nan(None))
+
+
+def _share(row: dict[str, Any], name: str) -> str:
+    value, low, high = (row[key] for key in (name, f"{name}_lo", f"{name}_hi"))
+    if value is None:
+        return ""
+    return f"{value:.1%}" if low is None else f"{value:.1%} [{low:.1%}, {high:.1%}]"

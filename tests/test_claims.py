@@ -14,9 +14,10 @@ from test_lattice import spelled_out
 import simkit
 import traces
 from analysis.claims import PAPERS, Claim, Evidence, Part, Range, Verdict, check, claim, claims
-from analysis.claims.evidence import LONGEST, Replayed, less, per
+from analysis.claims.evidence import less
 from analysis.claims.table import examine
 from analysis.claims.verdict import ABOVE_1, BELOW_0, against_print, judge, overall
+from analysis.replays import LONGEST, Replayed, per
 from analysis.stats import Estimate
 from simkit.cli import main
 from simkit.costs import Linear
@@ -101,7 +102,7 @@ def test_less_is_that_of_normal_means():
 def test_per_is_a_ratio_of_ratios():
     def made(accepted, steps):
         counts = {"accepted": np.array(accepted), "steps": np.array(steps)}
-        return Replayed("", counts, None, None)
+        return Replayed(simkit.policies.Fixed(1), counts, {})
 
     one, other = made([6, 3, 4], [2, 2, 3]), made([4, 4, 5], [4, 2, 4])
     assert per(one, other, "accepted", "steps").value == pytest.approx((13 / 7) / (13 / 10))
@@ -190,7 +191,7 @@ def test_tuned_is_what_tune_holds_out():
     at = Evidence(trace, COST)
     held = simkit.tune(trace, [f"fixed(0:{LONGEST})"], COST)
     np.testing.assert_allclose(at.tuned_fixed().total_s, held.held_out[f"fixed(0:{LONGEST})"])
-    parts = at.tuned_fixed().parts or {}
+    parts = at.tuned_fixed().seconds
     assert sum(parts[name].sum() for name in parts if name != "baseline_s") == pytest.approx(
         at.tuned_fixed().total_s.sum()
     )
@@ -234,7 +235,7 @@ def test_why_it_cannot_be_tested():
     assert found["head_predicts"].row()[-1] == "cannot be tested: no scores of acceptance_head"
     assert "--sampled" in found["stronger_when_greedy"].why
     why = check(EDGES["scored"](), claims=[CLAIMS["speculation_pays"]]).of[0].why
-    assert why == "no times: give a cost"
+    assert why == "needs times: the trace holds none, so give a cost"
     free = replace(COST, head_s=0.0)
     why = check(EDGES["scored"](), free, claims=[CLAIMS["head_is_cheap"]]).of[0].why
     assert why == "this cost has no time of the head pacer"

@@ -11,14 +11,17 @@ import polars as pl
 import pytest
 from matplotlib.figure import Figure
 from replay_traces import with_scores
+from test_lattice import spelled_out
 
 import simkit
 from analysis.figures import FIGURES, Drawn, FigureError, position_decay
+from analysis.figures.tables import tables
 from analysis.stats import accepted_runs, depth, drafts, waste
 from simkit.cli import main
 from simkit.simulator import parallel
 from simkit.simulator.given import setting
 from simkit.simulator.run import run
+from traces import Sampler, schema
 from traces.errors import UserError
 from traces.memory import from_arrays
 from traces.synthetic import decaying, iid
@@ -107,6 +110,101 @@ def test_short_branches():
             assert "\n" not in str(error)
 
 
+def bare(trace):
+    """Only what a recording must hold."""
+    names = ("accepted", "draft_token", "target_token")
+    return from_arrays(
+        trace.sequences.to_pydict(),
+        {name: trace.positions(name) for name in names},
+        {name: trace.branches(name) for name in ("sequence", "position", "depth", "draft_token")},
+        max_draft=trace.max_draft,
+        max_new_tokens=trace.max_new_tokens,
+    )
+
+
+def nameless(trace):
+    """Prompts without a task, and an empty one."""
+    names = [None, "", "code"] * trace.n_sequences
+    table = trace.sequences.to_pydict() | {"task": names[: trace.n_sequences]}
+    columns = [n for n in schema.POSITIONS.names if n not in ("sequence", "position")]
+    return from_arrays(
+        table,
+        {name: trace.positions(name) for name in columns},
+        {name: trace.branches(name) for name in schema.BRANCHES.names},
+        max_draft=trace.max_draft,
+        max_new_tokens=trace.max_new_tokens,
+    )
+
+
+SAMPLED = Sampler(temperature=1.0)
+EDGES = {
+    "no scores": lambda: iid(6, 20, 0.7, max_draft=20, seed=3),
+    "T = 1": lambda: with_scores(iid(6, 20, 0.7, max_draft=20, seed=3, sampler=SAMPLED)),
+    "only tokens": lambda: bare(iid(6, 20, 0.7, max_draft=20, seed=3)),
+    "lattice": lambda: spelled_out(with_scores(iid(6, 20, 0.7, max_draft=20, seed=3))),
+    "no task": lambda: nameless(iid(6, 20, 0.7, max_draft=20, seed=3)),
+    "one token": lambda: iid(6, 1, 0.7, max_draft=3, seed=3),
+    "one token drafted": lambda: with_scores(iid(6, 20, 0.7, max_draft=1, seed=3)),
+    "one prompt, all accepted": lambda: with_scores(iid(1, 20, 1.0, max_draft=20, seed=3)),
+}
+LATTICE = {"frontier", "gap_decomposition", "policies_by_task", "regret_by_task", "batch_speedup"}
+
+
+@pytest.mark.parametrize(
+    ("edge", "cost"), [*((edge, COST) for edge in EDGES), ("T = 1", None), ("lattice", None)]
+)
+def test_edges(edge, cost):
+    """Every figure and table of every trace: drawn without a NaN, or refused in one line."""
+    trace, drawn = EDGES[edge](), set()
+    for name, entry in FIGURES.items():
+        try:
+            found = entry.under(trace, cost)
+        except UserError as error:
+            assert str(error) and "\n" not in str(error), name
+            continue
+        drawn.add(name)
+        floats = found.frame.select(pl.selectors.float())
+        assert not any(floats[column].is_nan().any() for column in floats.columns), name
+    if edge == "T = 1" and cost:
+        assert drawn == set(FIGURES)
+    if edge == "lattice" and cost:
+        assert drawn >= LATTICE
+    if cost is None:
+        with pytest.raises(UserError, match="needs times"):
+            tables(trace, cost)
+        return
+    found, gone = tables(trace, cost)
+    assert all("\n" not in line for line in gone)
+    assert all("nan" not in cell for table in found for row in table.rows for cell in row)
+
+
+def test_tables_have_the_papers_rows(trace):
+    """All tables in form, as wide as their heads; numbers are those of the replay."""
+    found, gone = tables(trace, COST)
+    assert not gone and {one.name for one in found} <= set(FIGURES)
+    assert all(len(row) == len(one.heads) for one in found for row in one.rows)
+    sources = " ".join(one.source for one in found)
+    for number in (1, 2, 3, 5, 6, 7, 8, 11, 12, 13, 15, 16):
+        assert re.search(rf"PACER Table {number}\b", sources), number
+    for name in (
+        "SVIP Table 1",
+        "Acceptance head Table 1",
+        "PEARL Table 4",
+        "PEARL Tables 5 and 6",
+    ):
+        assert name in sources
+    (fixed,) = (one for one in found if one.source.startswith("PACER Table 16"))
+    row = simkit.replay(trace, "fixed(3)", COST).frame.row(0, named=True)
+    assert fixed.rows[2][-1] == f"{row['emitted'] / row['total_s']:.2f}"
+    assert fixed.markdown().startswith("### PACER Table 16, PEARL Table 14\n\n| γ | code |")
+
+
+def test_docs_hold_every_table():
+    page = (Path(__file__).parents[1] / "docs" / "tables.md").read_text(encoding="utf-8")
+    for one in tables(small(), COST)[0]:
+        assert f"### {one.source}\n" in page
+
+
 def test_missing_column():
     trace = iid(4, 20, 0.5, max_draft=4, seed=0)
     names = ("accepted", "draft_token", "target_token", "accept_prob")
@@ -123,7 +221,7 @@ def test_missing_column():
 
 
 def test_no_times():
-    with pytest.raises(FigureError, match="needs times"):
+    with pytest.raises(UserError, match="needs times"):
         FIGURES["optimal_gamma"].draw(iid(4, 20, 0.5, max_draft=4, seed=0))
 
 

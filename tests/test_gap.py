@@ -1,5 +1,7 @@
 """The gap between the tuned `fixed` and the prophet, against sums done by hand."""
 
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replay_traces import build
 
+import analysis
 import simkit
 from analysis.gap import gap, parts
 from simkit.costs import Linear
@@ -93,6 +96,19 @@ def test_prompts_that_leave_no_gap_leave_no_interval_of_it():
     assert rows["gap"]["seconds"] == 0
     assert rows["gap"]["of_gap"] is rows["gap"]["of_gap_lo"] is None
     assert rows["prophet"]["of_fixed"] == 1
+
+
+def test_analysis_reads_its_modules_when_they_are_asked_for():
+    """`import analysis` brings no matplotlib; its function `gap` is never taken for the module."""
+    code = (
+        "import sys, analysis; assert 'matplotlib' not in sys.modules;"
+        "analysis.claims.check, analysis.stats.waste, analysis.stats.accepted_runs;"
+        "assert 'matplotlib' not in sys.modules;"
+        "analysis.figures.FIGURES; assert callable(analysis.gap)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="has no attribute 'figure'"):
+        _ = analysis.figure
 
 
 def test_what_cannot_be_split():

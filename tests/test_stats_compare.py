@@ -8,7 +8,7 @@ from scipy import stats
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
 
-from analysis.stats import StatsError, calibration, compare
+from analysis.stats import StatsError, calibration, clusters, compare
 from simkit.reliability import expected_error
 
 P_VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(np.array)
@@ -114,6 +114,29 @@ def test_simultaneous_intervals_are_wider():
         assert wide.value == pytest.approx(pair.speed.value)
         assert wide.hi - wide.lo > pair.speed.hi - pair.speed.lo
     assert compare.simultaneous({"a": np.ones(1), "b": np.ones(1)}, "a")["b"].lo is None
+
+
+@given(st.integers(2, 14), st.integers(0, 99), st.floats(0, 3))
+def test_simultaneous_intervals_over_few_prompts(n, seed, noise):
+    """Finite and about the value, or none, with the reason; never a warning."""
+    rng = np.random.default_rng(seed)
+    base = rng.lognormal(0, 0.5, n)
+    others = {str(k): base * rng.lognormal(0, noise, n) for k in range(3)}
+    found = compare.simultaneous({"base": base, "twin": 2 * base, **others}, "base")
+    assert (found["twin"].value, found["twin"].lo, found["twin"].hi) == pytest.approx((0.5,) * 3)
+    for one in found.values():
+        if one.lo is None:
+            assert one.note == "too few prompts: no interval for all at once"
+        else:
+            assert 0 < one.lo <= one.value <= one.hi < np.inf
+            assert bool(one.note) == (n < clusters.FEWEST)
+
+
+def test_three_prompts_have_no_simultaneous_interval():
+    """One resample in nine holds one prompt only, more than the one in twenty to be left out."""
+    given_ = {"a": np.array([1.0, 2.0, 3.0]), "b": np.array([1.1, 1.9, 3.3])}
+    found = compare.simultaneous(given_, "a")["b"]
+    assert (found.value, found.lo) == (pytest.approx(6 / 6.3), None)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from stats_traces import ahead_of, flags, offsets_of, parts_of
 from analysis.stats import (
     StatsError,
     acceptance_length,
+    accepted_runs,
     binned,
     calibration,
     correlation,
@@ -16,7 +17,9 @@ from analysis.stats import (
     entropy,
     iid,
     optimal,
+    waste,
 )
+from simkit.simulator.steps import Steps
 from traces.errors import UserError
 
 
@@ -30,7 +33,28 @@ def _excess(accepted, x, offsets):
     return iid.excess_tokens(accepted, offsets, ones, ones, 4)
 
 
+def _steps(accepted, offsets):
+    """One step a token."""
+    ones = np.ones(len(accepted), np.int32)
+    return Steps(offsets, ones, ones, accepted.astype(np.int32), ones, 1)
+
+
+def _waste(accepted, x, offsets):
+    steps = _steps(accepted, offsets)
+    mine = waste.by_position(steps, x, np.array([1, 4, 99]))
+    counts = {"drafted": np.diff(offsets), "accepted": np.diff(offsets) // 2}
+    seconds = {"draft_s": mine.sum(1), "policy_s": mine[:, 0], "baseline_s": mine.sum(1)}
+    best = mine.sum(1) / 2
+    return [
+        waste.overhead_share(counts, seconds),
+        waste.regret(mine.sum(1), best),
+        mine,
+    ]
+
+
 ALL = {
+    "waste": _waste,
+    "mean_accepted": lambda a, x, o: accepted_runs.mean_accepted(_steps(a, o)),
     "fit": lambda a, x, o: entropy.fit(x, 2 * x, np.exp(-x), o),
     "fit, ratio": lambda a, x, o: entropy.fit(x, 2 * x, np.exp(-x), o, "ratio"),
     "tightness": lambda a, x, o: entropy.tightness(x, 2 * x, np.exp(-x), o, 0.1),
@@ -50,7 +74,7 @@ ALL = {
 }
 NEED_X = set(ALL) - {
     "by_depth", "run_lengths", "between_prompts", "autocorrelation", "within prompts", "lengths",
-    "excess_tokens",
+    "excess_tokens", "waste", "mean_accepted",
 }  # fmt: skip
 
 

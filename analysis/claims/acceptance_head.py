@@ -6,8 +6,9 @@ Its drafts are EAGLE-2 trees; ours are chains, so that fixed(6) stands for "with
 from __future__ import annotations
 
 from analysis.claims.claim import Part, claim
-from analysis.claims.evidence import Evidence, Replayed, Untestable, per, ratio, speed
+from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.verdict import ABOVE_0, ABOVE_1, BELOW_1, Range
+from analysis.replays import Replayed, per, ratio, speed
 from analysis.stats import calibration, clusters
 from traces import scores
 
@@ -112,11 +113,6 @@ def head_predicts(at: Evidence) -> list[Part]:
 )
 def head_costs_nothing(at: Evidence) -> list[Part]:
     """Seconds of head calls and decisions ÷ all seconds of acceptance_head(0.95, 6); below 0.01."""
-    charge = at.where.charge
-    if charge is None:
-        raise Untestable("no times: give a cost")
-    if charge.times.head(_NAME) == 0:
-        raise Untestable(f"this cost has no time of the head {_NAME}")
+    at.head_s(_NAME)
     mine = at.replay(HEAD)
-    assert mine.parts is not None
-    return [Part("", clusters.ratio(mine.parts["policy_s"], mine.total_s), Range(hi=0.01))]
+    return [Part("", clusters.ratio(mine.seconds["policy_s"], mine.total_s), Range(hi=0.01))]

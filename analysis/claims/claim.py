@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from analysis.claims.evidence import Evidence, Replayed
+from analysis.claims.evidence import Evidence
 from analysis.claims.verdict import BELOW_1, Range
+from analysis.replays import Replayed, ratio
 from analysis.stats import Estimate, compare
 
 PAPERS = ("SVIP", "PACER", "acceptance head", "PEARL", "PARD-2")
@@ -86,6 +87,28 @@ def claim(paper: str, place: str, says: str, printed: str = "–") -> Callable[[
         return test
 
     return add
+
+
+def passes(
+    one: Replayed,
+    other: Replayed,
+    expected: Range,
+    drafts: tuple[float, float],
+    targets: tuple[float, float],
+) -> list[Part]:
+    """Draft passes, and target passes, of one ÷ those of the other.
+
+    Args:
+        one: a replay.
+        other: that it is compared with.
+        expected: of either ratio.
+        drafts: the least and the greatest that the paper prints.
+        targets: the same of target passes.
+    """
+    return [
+        Part("draft passes", ratio(one, other, "drafted"), expected, drafts),
+        Part("target passes", ratio(one, other, "steps"), expected, targets),
+    ]
 
 
 def fastest_of(runs: Mapping[str, Replayed], best: str, printed: Mapping[str, float]) -> list[Part]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.claims.claim import Part, claim, fastest_of
-from analysis.claims.evidence import Evidence, Untestable, per, ratio, speed
+from analysis.claims.claim import Part, claim, fastest_of, passes
+from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.verdict import ABOVE_1, BELOW_0, BELOW_1, Range
+from analysis.replays import per, speed
 from analysis.stats import clusters, depth, drafts, iid
 
 HEAD = "pacer(block=4, threshold=0.7, growth=1.05)"  # Table 10, DeepSeek 1.3B/33B, HumanEval
@@ -109,11 +110,7 @@ def optimal_is_faster(at: Evidence) -> list[Part]:
 )
 def optimal_saves_both(at: Evidence) -> list[Part]:
     """Draft passes, and target passes, of `oracle` ÷ those of the best fixed length."""
-    one, other = at.replay("oracle"), at.best_fixed
-    return [
-        Part("draft passes", ratio(one, other, "drafted"), BELOW_1, (0.824, 0.824)),
-        Part("target passes", ratio(one, other, "steps"), BELOW_1, (0.377, 0.377)),
-    ]
+    return passes(at.replay("oracle"), at.best_fixed, BELOW_1, (0.824, 0.824), (0.377, 0.377))
 
 
 @claim(
@@ -148,10 +145,7 @@ def pacer_is_faster(at: Evidence) -> list[Part]:
 def pacer_saves_both(at: Evidence) -> list[Part]:
     """Draft passes, and target passes, of pacer ÷ those of fixed, both tuned on other prompts."""
     one, other = at.tuned(TUNED), at.tuned_fixed()
-    return [
-        Part("draft passes", ratio(one, other, "drafted"), BELOW_1, (0.909, 0.962)),
-        Part("target passes", ratio(one, other, "steps"), BELOW_1, (0.777, 0.989)),
-    ]
+    return passes(one, other, BELOW_1, (0.909, 0.962), (0.777, 0.989))
 
 
 @claim(
@@ -327,14 +321,9 @@ def threshold_of_seven_tenths(at: Evidence) -> list[Part]:
 )
 def head_is_cheap(at: Evidence) -> list[Part]:
     """Seconds of head calls and decisions ÷ all seconds of pacer(4, 0.7, 1.05); below 0.05."""
-    charge = at.where.charge
-    if charge is None:
-        raise Untestable("no times: give a cost")
-    if charge.times.head("pacer") == 0:
-        raise Untestable("this cost has no time of the head pacer")
+    at.head_s("pacer")
     mine = at.replay(HEAD)
-    assert mine.parts is not None
-    found = clusters.ratio(mine.parts["policy_s"], mine.total_s)
+    found = clusters.ratio(mine.seconds["policy_s"], mine.total_s)
     return [Part("", found, Range(hi=0.05), (0.013, 0.021))]
 
 

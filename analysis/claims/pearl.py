@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.claims.claim import Part, claim, fastest_of
-from analysis.claims.evidence import Evidence, Untestable, less, ratio, speed
+from analysis.claims.claim import Part, claim, fastest_of, passes
+from analysis.claims.evidence import Evidence, less
 from analysis.claims.verdict import ABOVE_0, ABOVE_1, MOST
+from analysis.replays import speed
 from analysis.stats import clusters, drafts
 from analysis.stats.accepted_runs import mean_accepted
 
@@ -68,8 +69,8 @@ def both_strategies_help(at: Evidence) -> list[Part]:
 )
 def post_matters_more(at: Evidence) -> list[Part]:
     """Seconds of pearl without post-verify ÷ seconds without pre-verify, γ = round(c)."""
-    without = [at.replay(f"pearl({which}_verify=false)") for which in ("pre", "post")]
-    return [Part("", speed(*without), ABOVE_1, (1.167, 1.374))]
+    pre, post = (at.replay(f"pearl({which}_verify=false)") for which in ("pre", "post"))
+    return [Part("", speed(pre, post), ABOVE_1, (1.167, 1.374))]
 
 
 @claim(
@@ -91,11 +92,7 @@ def strategies_complement(at: Evidence) -> list[Part]:
     for which, suited in (("pre", ~easy), ("post", easy)):
         other = at.replay(f"pearl({which}_verify=false)").total_s
         columns = [values * some for some in (suited, ~suited) for values in (other, whole)]
-        found = clusters.bootstrap(
-            np.stack(columns, 1),
-            lambda s: s[..., :1] / s[..., 1:2] / (s[..., 2:3] / s[..., 3:]),
-        )[0]
-        parts.append(Part(f"{which}-verify", found, ABOVE_1))
+        parts.append(Part(f"{which}-verify", clusters.ratio_of_ratios(*columns), ABOVE_1))
     return parts
 
 
@@ -143,11 +140,7 @@ def accepts_longer_runs(at: Evidence) -> list[Part]:
 )
 def pearl_runs_more(at: Evidence) -> list[Part]:
     """Draft passes, and target passes, of pearl (γ = round(c)) ÷ those of the best fixed length."""
-    one, other = at.replay("pearl"), at.best_fixed
-    return [
-        Part("draft passes", ratio(one, other, "drafted"), ABOVE_1, (1.29, 1.42)),
-        Part("target passes", ratio(one, other, "steps"), ABOVE_1, (1.29, 1.42)),
-    ]
+    return passes(at.replay("pearl"), at.best_fixed, ABOVE_1, (1.29, 1.42), (1.29, 1.42))
 
 
 @claim(
@@ -159,7 +152,5 @@ def pearl_runs_more(at: Evidence) -> list[Part]:
 def drafting_takes_long(at: Evidence) -> list[Part]:
     """Draft seconds ÷ verification seconds of fixed(γ), γ = round(c); above one half."""
     best = int(np.clip(round(at.cost_ratio()), 1, at.trace.max_draft))
-    parts = at.replay(f"fixed({best})").parts
-    if parts is None:
-        raise Untestable("no times: give a cost")
+    parts = at.replay(f"fixed({best})").seconds
     return [Part(f"fixed({best})", clusters.ratio(parts["draft_s"], parts["verify_s"]), MOST)]

@@ -13,6 +13,7 @@ from analysis.claims.claim import claims as all_claims
 from analysis.claims.evidence import Evidence
 from analysis.claims.verdict import DECISIVE, Verdict, against_print, judge, overall
 from simkit.simulator.given import AnyCost, AnyTrace
+from simkit.simulator.table import grid
 from simkit.sweeps.engine import Progress
 from traces.errors import UserError
 from traces.trace import Trace, bundled, find, load
@@ -130,12 +131,7 @@ class Findings:
         return f"<Findings: {self.note()}>"
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(cell)}</th>" for cell in HEADS)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in one.row()) + "</tr>"
-            for one in self.of
-        )
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        table = grid(HEADS, [one.row() for one in self.of])
         return f"<p>{escape(self.note())}</p>{table}"
 
 
@@ -170,7 +166,7 @@ def check(
         if progress is not None:
             progress(len(found), len(wanted))
     times = str(cost) if cost is not None else "times measured with it"
-    said = times if at.where.charge is not None else "no times"
+    said = times if at.timed else "no times"
     return Findings(tuple(found), one.path.name if one.path else "in memory", said)
 
 

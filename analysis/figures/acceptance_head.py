@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.figures.replayed import cost_name, groups, replays, speed, tuned
+from analysis.figures.replayed import cost_name, replays, tuned
+from analysis.replays import groups, speed
 from analysis.stats import clusters
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -33,7 +34,7 @@ def acceptance_head(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Draw
     masks = groups(trace)
     rows, said = [], []
     for k, (label, one) in enumerate({**runs, **chosen}.items()):
-        found = [speed(plain.total_s, one.total_s, some) for some in masks.values()]
+        found = [speed(one, plain, some) for some in masks.values()]
         at = np.arange(len(masks)) + (k - 0.5) * 0.2
         points(ax, at, found, label=label, **{**look(k), "linestyle": ""})
         said += missing(found, masks)

@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.base import COLORS, FigureError, cells, look, missing, points
-from analysis.figures.replayed import replays, speed
+from analysis.figures.replayed import replays
+from analysis.replays import speed
 from analysis.stats import Estimate, clusters
 from simkit.simulator.given import AnyCost
 from traces.errors import UserError
@@ -82,10 +83,10 @@ def compare(
             if arm.label not in runs:
                 continue
             one, other = runs[arm.label], runs[against]
-            found = speed(other.total_s, one.total_s) if arm is not base else _one(one)
+            found = speed(one, other) if arm is not base else _one(one)
             tau = clusters.ratio(one.counts["accepted"], one.counts["steps"])
             speeds[name][i] = found
-            row = {"arm": arm.label, "policy": str(one.policy), "cost": name, "against": against}
+            row = {"arm": arm.label, "policy": one.spec, "cost": name, "against": against}
             row |= {"paper": printed[i], "paper_tau": arm.tau}
             rows.append(row | cells(found, "speed") | cells(tau, "accepted_per_step"))
             notes += [note for note in missing([found]) if arm is not base]

@@ -8,6 +8,7 @@ made where none is given.
 
 from __future__ import annotations
 
+import inspect
 import io
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,8 +23,9 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
+from analysis.replays import make_room
 from analysis.stats import Estimate
-from simkit.simulator.given import AnyTrace
+from simkit.simulator.given import AnyCost, AnyTrace
 from traces.errors import UserError
 from traces.trace import Trace, load
 
@@ -70,7 +72,7 @@ def style() -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Drawn:
     """A figure.
 
@@ -108,6 +110,9 @@ class Drawn:
         self.frame.write_parquet(paths[2])
         return paths
 
+    def __repr__(self) -> str:
+        return f"<Drawn {self.name}: {len(self.frame)} rows>"
+
     def _repr_png_(self) -> bytes:
         out = io.BytesIO()
         with style():
@@ -130,6 +135,18 @@ class Entry(NamedTuple):
     source: str
     what: str
 
+    def under(self, trace: AnyTrace, cost: AnyCost | None) -> Drawn:
+        """Draw it under a cost, if it takes one.
+
+        Raises:
+            UserError: this trace cannot give it; the message says why.
+        """
+        takes = cost is not None and "cost" in inspect.signature(self.draw).parameters
+        try:
+            return self.draw(trace, **({"cost": cost} if takes else {}))
+        except UserError as error:
+            raise type(error)(str(error).removeprefix(f"{self.name}: ")) from None
+
 
 FIGURES: dict[str, Entry] = {}
 
@@ -151,6 +168,7 @@ def figure(source: str, *needs: str) -> Callable[[Callable[..., Drawn]], Callabl
                 raise FigureError(f"{name}: the trace has no column {', '.join(missing)}")
             if trace.n_positions == 0:
                 raise FigureError(f"{name}: the trace is empty")
+            make_room(trace)
             with style():
                 if ax is None:
                     ax = Figure((WIDTH, HEIGHT), layout="constrained").subplots()

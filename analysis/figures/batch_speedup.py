@@ -19,7 +19,8 @@ from analysis.figures.base import (
     missing,
     points,
 )
-from analysis.figures.replayed import speed, tuned
+from analysis.figures.replayed import tuned
+from analysis.replays import speed
 from simkit.costs import Linear
 from simkit.costs.presets import PRESETS
 from traces.trace import Trace
@@ -70,12 +71,12 @@ def batch_speedup(trace: Trace, ax: Axes, c: float = 8.0) -> Drawn:
     names = list(found[SIZES[0]][0])
     for k, name in enumerate(names):
         ones = [found[size][0][name] for size in SIZES]
-        speeds = [speed(one.seconds["baseline_s"], one.total_s) for one in ones]
+        speeds = [speed(one, one.seconds["baseline_s"]) for one in ones]
         points(ax, SIZES, speeds, label=name, **look(k))
         said += missing(speeds)
         for size, one, e in zip(SIZES, ones, speeds, strict=True):
             drafted = float(one.counts["drafted"].sum() / one.counts["steps"].sum())
-            row = {"policy": name, "batch_size": size, "setting": str(one.setting)}
+            row = {"policy": name, "batch_size": size, "setting": one.spec}
             rows.append(row | {"drafted_per_step": drafted} | cells(e, "speedup"))
     ax.axhline(1, color="black", linewidth=0.8)
     ax.set_xscale("log", base=2)

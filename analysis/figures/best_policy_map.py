@@ -10,7 +10,8 @@ from matplotlib.patches import Patch
 
 from analysis.figures.arms import below
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame
-from analysis.figures.replayed import folds, tuned
+from analysis.figures.replayed import tuned
+from analysis.replays import folds
 from analysis.stats import clusters, optimal
 from simkit.costs import Linear
 from traces.trace import Trace

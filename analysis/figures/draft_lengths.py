@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame, missing
-from analysis.figures.replayed import groups, replays
+from analysis.figures.replayed import replays
+from analysis.replays import groups
 from analysis.stats import Estimate, clusters
 from traces.trace import Trace
 

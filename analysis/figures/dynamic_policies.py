@@ -46,7 +46,7 @@ def dynamic_policies(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dra
     tau_fixed = float(base.counts["accepted"].sum() / base.counts["steps"].sum())
     if tau_fixed == 0:
         raise FigureError("dynamic_policies: the best fixed length accepts no token to compare by")
-    rows = [{"policy": "fixed", "setting": str(base.setting), "accepted_per_step": tau_fixed}]
+    rows = [{"policy": "fixed", "setting": base.spec, "accepted_per_step": tau_fixed}]
     for k, (name, one) in enumerate(found.items()):
         tau = clusters.ratio(one.counts["accepted"], one.counts["steps"])
         x, y = (tau.value or 0.0) / tau_fixed, speeds[name]
@@ -54,7 +54,7 @@ def dynamic_policies(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dra
         bars: dict[str, Any] = {"yerr": np.reshape(reach(y), (2, 1))} if y.lo is not None else {}
         how: dict[str, Any] = {"fmt": drawn["marker"], "color": drawn["color"], "label": name}
         ax.errorbar(x, y.value or 0.0, **bars, **how)
-        row = {"policy": name, "setting": str(one.setting), "tau_ratio": x}
+        row = {"policy": name, "setting": one.spec, "tau_ratio": x}
         if name in PRINTED:
             paper = [mine / other for mine, other in zip(PRINTED[name], SPECULATIVE, strict=True)]
             hollow: dict[str, Any] = {"facecolors": "none", "edgecolors": drawn["color"], "s": 45}

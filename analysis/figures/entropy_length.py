@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points, text
-from analysis.figures.replayed import path_layout
+from analysis.replays import path_layout
 from analysis.stats import binned, correlation, drafts
 from traces.trace import Trace
 

@@ -19,7 +19,7 @@ from analysis.figures.base import (
     points,
     text,
 )
-from analysis.figures.replayed import path_layout
+from analysis.replays import path_layout
 from analysis.stats import acceptance_length, drafts, iid
 from traces.trace import Trace
 

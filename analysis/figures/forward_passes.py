@@ -6,7 +6,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, caption, figure, frame
-from analysis.figures.replayed import FAMILIES, best_fixed, cost_name, groups, tuned
+from analysis.figures.replayed import FAMILIES, cost_name, tuned
+from analysis.replays import groups, of
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
@@ -23,7 +24,8 @@ def forward_passes(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
     """
-    length, fixed = best_fixed(trace, cost)
+    at = of(trace, cost)
+    length, fixed = at.best_length, at.best_fixed
     found, gone = tuned(trace, {"PACER": FAMILIES["PACER"]}, cost)
     mine, plain = found["PACER"].counts, fixed.counts
     masks = groups(trace)
@@ -44,7 +46,7 @@ def forward_passes(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
         ax,
         "Passes that PACER saves",
         f"{trace.n_sequences} prompts; PACER tuned on other prompts (most often "
-        f"{found['PACER'].setting}); {cost_name(trace, cost)}; bars: 95% over prompts, paired.",
+        f"{found['PACER'].spec}); {cost_name(trace, cost)}; bars: 95% over prompts, paired.",
         *said[:2],
         *gone,
     )

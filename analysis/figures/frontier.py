@@ -31,7 +31,7 @@ def frontier(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     rows = []
     for k, (name, one) in enumerate(found.items()):
         x = waste.overhead_share(one.counts, one.seconds)
-        row = {"policy": name, "setting": str(one.setting), "hindsight": name in HINDSIGHT}
+        row = {"policy": name, "setting": one.spec, "hindsight": name in HINDSIGHT}
         y = cells(speeds[name], "speed") if name in speeds else {"speed": 1.0}
         rows.append(row | cells(x, "overhead") | y | {"order": k})
     best = 0.0

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import Any
 
 from matplotlib.axes import Axes
 
 from analysis.figures.arms import below
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame, missing
-from analysis.figures.replayed import FAMILIES, HINDSIGHT, cost_name, groups, tuned
+from analysis.figures.replayed import FAMILIES, HINDSIGHT, cost_name, tuned
 from analysis.gap import parts
+from analysis.replays import groups
 from analysis.stats import clusters
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -59,7 +61,8 @@ def gap_decomposition(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dr
             rows.append(row | cells(share, "of_fixed") | cells(of_gap, "of_gap"))
             said += missing([share], [task]) if abs(value) > 1e-4 else []
     ax.set_yticks(
-        range(len(masks) - 1, -1, -1), [f"{t}, n = {int(m.sum())}" for t, m in masks.items()]
+        range(len(masks) - 1, -1, -1),
+        [f"{fill(t, 18)}, n = {int(m.sum())}" for t, m in masks.items()],
     )
     ax.set(xlabel="share of the time of the best fixed length", ylim=(-0.7, len(masks) - 0.5))
     ax.grid(axis="y", visible=False)
@@ -67,7 +70,7 @@ def gap_decomposition(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dr
     caption(
         ax,
         "From the best fixed length to the prophet",
-        f"Best policy, most often: {best.setting}; arguments chosen on other prompts; n: prompts;"
+        f"Best policy, most often: {best.spec}; arguments chosen on other prompts; n: prompts;"
         f" {cost_name(trace, cost)}; bars below each end: 95% of that part over prompts, paired.",
         *list(dict.fromkeys(said))[:2],
         *gone,

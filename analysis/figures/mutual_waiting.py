@@ -7,7 +7,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.figures.replayed import cost_name, cost_ratio, replays, where
+from analysis.figures.replayed import cost_name, replays
+from analysis.replays import of
 from analysis.stats import clusters
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -26,14 +27,15 @@ def mutual_waiting(
         longest: γ; None means 10, or Γ if that is less.
     """
     gammas = np.arange(1, (longest or min(10, trace.max_draft)) + 1)
-    runs, _ = replays(trace, {str(k): f"fixed({k})" for k in gammas}, cost)
-    c = cost_ratio(where(trace, cost))
+    runs, gone = replays(trace, {str(k): f"fixed({k})" for k in gammas}, cost)
+    gammas = np.array([int(k) for k in runs])
+    c = of(trace, cost).cost_ratio()
     parts = {"drafting, target waits": "draft_s", "verification, draft waits": "verify_s"}
     rows, said = [], []
     for k, (label, part) in enumerate(parts.items()):
         found = []
         for one in runs.values():
-            found.append(clusters.ratio(1e3 * (one.seconds or {})[part], one.counts["steps"]))
+            found.append(clusters.ratio(1e3 * one.seconds[part], one.counts["steps"]))
         points(ax, gammas, found, label=label, **look(k))
         said += missing(found)
         for gamma, e in zip(gammas, found, strict=True):
@@ -48,5 +50,6 @@ def mutual_waiting(
         "Drafting and verification phases of a step",
         f"{trace.n_sequences} prompts; {cost_name(trace, cost)}; bars: 95% over prompts.",
         *list(dict.fromkeys(said))[:2],
+        *gone[:2],
     )
-    return Drawn("mutual_waiting", frame(rows), ax, tuple(said))
+    return Drawn("mutual_waiting", frame(rows), ax, tuple(said + gone))

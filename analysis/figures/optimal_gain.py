@@ -6,7 +6,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, caption, figure, frame, text
-from analysis.figures.replayed import best_fixed, cost_name, groups, replays, speed
+from analysis.figures.replayed import cost_name, replays
+from analysis.replays import groups, of, speed
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
@@ -22,7 +23,8 @@ def optimal_gain(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
     """
-    length, fixed = best_fixed(trace, cost)
+    at = of(trace, cost)
+    length, fixed = at.best_length, at.best_fixed
     runs, _ = replays(trace, {"γ*": "oracle"}, cost)
     best = runs["γ*"]
     pairs = {
@@ -37,7 +39,7 @@ def optimal_gain(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
         ax,
         "Drafting just what will be accepted",
         f"{trace.n_sequences} prompts; {cost_name(trace, cost)}; bars: 95% over prompts, paired.",
-        f"γ* is {text(speed(fixed.total_s, best.total_s), '.2f')} times as fast as fixed({length});"
+        f"γ* is {text(speed(best, fixed), '.2f')} times as fast as fixed({length});"
         " PACER prints 1.4.",
         *said[:2],
     )

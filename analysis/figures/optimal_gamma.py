@@ -19,7 +19,8 @@ from analysis.figures.base import (
     missing,
     points,
 )
-from analysis.figures.replayed import ALL, cost_name, cost_ratio, groups, replays, speed, where
+from analysis.figures.replayed import cost_name, replays
+from analysis.replays import ALL, groups, of, speed
 from analysis.stats import clusters, optimal
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -39,14 +40,13 @@ def optimal_gamma(
     """
     longest = longest or min(12, trace.max_draft)
     gammas = np.arange(1, longest + 1)
-    runs, _ = replays(trace, {str(k): f"fixed({k})" for k in gammas}, cost)
+    runs, gone = replays(trace, {str(k): f"fixed({k})" for k in gammas}, cost)
+    gammas = np.array([int(k) for k in runs])
     seconds = np.array([one.total_s for one in runs.values()])
-    charge = where(trace, cost).charge
-    assert charge is not None
-    base, rows, said = charge.baseline_s, [], []
+    base, rows, said = of(trace, cost).charge.baseline_s, [], []
     masks = groups(trace)
     for k, (task, some) in enumerate(masks.items()):
-        found = [speed(base, mine, some) for mine in seconds]
+        found = [speed(mine, base, some) for mine in seconds]
         (best,) = optimal.best_lengths(seconds[:, some], base[some], [task] * int(some.sum()))
         winner = int(best.setting or 0)
         drawn = look(k)
@@ -75,13 +75,14 @@ def optimal_gamma(
         "Speed by fixed draft length",
         f"Prompts: {n}; {cost_name(trace, cost)}; bars: 95% over prompts; rings: fastest γ.",
         *said,
+        *gone[:2],
     )
-    return Drawn("optimal_gamma", frame(rows), ax, tuple(said))
+    return Drawn("optimal_gamma", frame(rows), ax, tuple(said + gone))
 
 
 def _law(trace: Trace, ax: Axes, gammas: np.ndarray, cost: AnyCost | None) -> list[dict]:
     """Draw Leviathan's law at the trace's α and c."""
-    c = cost_ratio(where(trace, cost))
+    c = of(trace, cost).cost_ratio()
     accepted = trace.positions("accepted")
     of_prompt = clusters.by_prompt(trace.position_offsets, lambda r: [accepted[r]])[:, 0]
     alpha = clusters.ratio(of_prompt, np.diff(trace.position_offsets)).value or 0.0

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points, text
-from analysis.figures.replayed import groups, path_layout
+from analysis.replays import groups, path_layout
 from analysis.stats import clusters, drafts, optimal
 from traces.trace import Trace
 

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.figures.replayed import cost_name, cost_ratio, groups, replays, where
+from analysis.figures.replayed import cost_name, replays
+from analysis.replays import groups, of
 from analysis.stats import Estimate, accepted_runs, clusters
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -24,14 +25,14 @@ def pearl_accepted(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
         ax: to draw on; None makes one.
         cost: that γ = round(c) follows from.
     """
-    c = round(cost_ratio(where(trace, cost)))
+    c = round(of(trace, cost).cost_ratio())
     window = max(1, min(c, trace.max_draft // 2))
     arms = {"PEARL": f"pearl({window})", "plain speculation": f"fixed({window})"}
     runs, _ = replays(trace, arms, cost)
     masks = groups(trace)
     rows, said = [], []
     for k, (label, one) in enumerate(runs.items()):
-        steps, _ = one.steps()
+        steps, _ = of(trace, cost).run(one.spec).steps()
         found = [accepted_runs.mean_accepted(steps, some) for some in masks.values()]
         at = np.arange(len(masks)) + (k - 0.5) * 0.16
         points(ax, at, found, label=f"{label}, MAT", **{**look(k), "linestyle": ""})

@@ -6,7 +6,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, caption, figure, frame
-from analysis.figures.replayed import cost_name, cost_ratio, groups, replays, where
+from analysis.figures.replayed import cost_name, replays
+from analysis.replays import groups, of
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
@@ -22,7 +23,7 @@ def pearl_runs(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
     """
-    c = round(cost_ratio(where(trace, cost)))
+    c = round(of(trace, cost).cost_ratio())
     window = max(1, min(c, trace.max_draft // 2))
     arms = {"PEARL": f"pearl({window})", "plain": f"fixed({window})"}
     runs, _ = replays(trace, arms, cost)

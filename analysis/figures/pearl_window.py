@@ -7,7 +7,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.figures.replayed import cost_name, cost_ratio, groups, replays, speed, where
+from analysis.figures.replayed import cost_name, replays
+from analysis.replays import groups, of, speed
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
@@ -27,11 +28,11 @@ def pearl_window(
     gammas = np.arange(1, (longest or max(1, min(10, trace.max_draft // 2))) + 1)
     runs, gone = replays(trace, {str(k): f"pearl({k})" for k in gammas}, cost)
     kept = np.array([int(k) for k in runs])
-    c = cost_ratio(where(trace, cost))
+    c = of(trace, cost).cost_ratio()
     masks = groups(trace)
     rows, said = [], []
     for k, (task, some) in enumerate(masks.items()):
-        found = [speed((r.seconds or {})["baseline_s"], r.total_s, some) for r in runs.values()]
+        found = [speed(r, r.seconds["baseline_s"], some) for r in runs.values()]
         values = [e.value or 0.0 for e in found]
         best = int(kept[int(np.argmax(values))])
         points(ax, kept + (k - 2) * 0.06, found, label=f"{task}: γ = {best}", **look(k))

@@ -7,7 +7,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.figures.replayed import FAMILIES, cost_name, groups, speed, tuned
+from analysis.figures.replayed import FAMILIES, cost_name, tuned
+from analysis.replays import groups, speed
 from analysis.stats import clusters
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -28,14 +29,14 @@ def policies_by_task(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dra
     masks = groups(trace)
     rows, said = [], []
     for k, (name, one) in enumerate(found.items()):
-        some_speeds = [speed(one.seconds["baseline_s"], one.total_s, m) for m in masks.values()]
+        some_speeds = [speed(one, one.seconds["baseline_s"], m) for m in masks.values()]
         at = np.arange(len(masks)) + (k - (len(found) - 1) / 2) * 0.11
         points(ax, at, some_speeds, label=name, **{**look(k), "linestyle": ""})
         said += missing(some_speeds, masks)
         for (task, some), e in zip(masks.items(), some_speeds, strict=True):
             tau = clusters.ratio(one.counts["accepted"][some], one.counts["steps"][some])
             rate = float(one.counts["emitted"][some].sum() / one.total_s[some].sum())
-            row = {"policy": name, "task": task, "setting": str(one.setting), "tokens_per_s": rate}
+            row = {"policy": name, "task": task, "setting": one.spec, "tokens_per_s": rate}
             rows.append(row | cells(e, "speedup") | cells(tau, "accepted_per_step"))
     tasks_on(ax, [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()])
     ax.axhline(1, color="black", linewidth=0.8)

@@ -17,7 +17,7 @@ from analysis.figures.base import (
     missing,
     points,
 )
-from analysis.figures.replayed import path_layout
+from analysis.replays import path_layout
 from analysis.stats import depth, drafts, iid
 from traces.trace import Trace
 

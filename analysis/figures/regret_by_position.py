@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.figures.regret_by_task import SHOWN
-from analysis.figures.replayed import FAMILIES, cost_name, tuned, where
+from analysis.figures.replayed import FAMILIES, cost_name, tuned
+from analysis.replays import of
 from analysis.stats import waste
 from simkit.policies import Policy, Setting
 from simkit.simulator.given import AnyCost
@@ -30,11 +31,11 @@ def regret_by_position(trace: Trace, ax: Axes, cost: AnyCost | None = None, bins
         cost: see `simkit.replay`.
         bins: of positions, of equal width.
     """
-    at = where(trace, cost)
+    at = of(trace, cost).where
     families = {name: FAMILIES[name] for name in SHOWN} | {"prophet": "prophet"}
     found, gone = tuned(trace, families, cost)
     edges = np.unique(np.linspace(1, trace.max_new_tokens + 1, bins + 1).round().astype(int))
-    seconds = {name: _by_position(one.setting, at, edges) for name, one in found.items()}
+    seconds = {name: _by_position(one.policy, at, edges) for name, one in found.items()}
     best = seconds.pop("prophet")
     middle, n = (edges[:-1] + edges[1:] - 1) / 2, len(best)
     rows, said = [], []
@@ -43,7 +44,7 @@ def regret_by_position(trace: Trace, ax: Axes, cost: AnyCost | None = None, bins
         points(ax, middle + (k - 3) * 0.01 * edges[-1] / bins, values, label=name, **look(k))
         said += missing(values, [f"from {low}" for low in edges[:-1]])
         for b, e in enumerate(values):
-            row = {"policy": name, "setting": str(found[name].setting)}
+            row = {"policy": name, "setting": found[name].spec}
             row |= {"from": int(edges[b]), "to": int(edges[b + 1]) - 1}
             rows.append(row | cells(e, "regret"))
     ax.set(xlabel="position in the output, tokens", ylabel="time ÷ prophet's time − 1")

@@ -7,7 +7,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.figures.replayed import FAMILIES, cost_name, groups, tuned
+from analysis.figures.replayed import FAMILIES, cost_name, tuned
+from analysis.replays import groups
 from analysis.stats import waste
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -35,9 +36,7 @@ def regret_by_task(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
         points(ax, at, values, label=name, **{**look(k), "linestyle": ""})
         said += missing(values, masks)
         for task, e in zip(masks, values, strict=True):
-            rows.append(
-                {"policy": name, "task": task, "setting": str(one.setting)} | cells(e, "regret")
-            )
+            rows.append({"policy": name, "task": task, "setting": one.spec} | cells(e, "regret"))
     tasks_on(ax, [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()])
     ax.set(ylabel="time ÷ prophet's time − 1")
     ax.set_ylim(0)

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import DEEPSEEK, below
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame
-from analysis.figures.replayed import best_fixed, replays
+from analysis.figures.replayed import replays
+from analysis.replays import of
 from analysis.stats import clusters
 from simkit.simulator.charge import PARTS
 from simkit.simulator.given import AnyCost
@@ -27,7 +28,7 @@ def runtime_breakdown(trace: Trace, ax: Axes, cost: AnyCost = DEEPSEEK) -> Drawn
         ax: to draw on; None makes one.
         cost: see `simkit.replay`; the default is the paper's pair, whose head was timed.
     """
-    length, _ = best_fixed(trace, cost)
+    length = of(trace, cost).best_length
     arms = {
         f"fixed({length})": f"fixed({length})",
         "SVIP": "svip(h=0.8)",
@@ -40,7 +41,7 @@ def runtime_breakdown(trace: Trace, ax: Axes, cost: AnyCost = DEEPSEEK) -> Drawn
     rows, at = [], np.arange(len(runs))[::-1]
     left = np.zeros(len(runs))
     for k, (part, name) in enumerate(zip(PARTS, NAMES, strict=True)):
-        found = [clusters.ratio((r.seconds or {})[part], r.total_s) for r in runs.values()]
+        found = [clusters.ratio(r.seconds[part], r.total_s) for r in runs.values()]
         width = np.array([e.value or 0.0 for e in found])
         how: dict[str, Any] = {"color": COLORS[k], "hatch": HATCHES[k], "edgecolor": "white"}
         ax.barh(at, width, 0.65, left, label=name, **how)
@@ -56,7 +57,7 @@ def runtime_breakdown(trace: Trace, ax: Axes, cost: AnyCost = DEEPSEEK) -> Drawn
                 ax.text(x + w / 2, y, f"{w:.0%}", bbox=box, **place)
         left += width
         for label, one, e in zip(runs, runs.values(), found, strict=True):
-            sums = {"seconds": float((one.seconds or {})[part].sum())}
+            sums = {"seconds": float(one.seconds[part].sum())}
             rows.append({"policy": label, "part": name} | sums | cells(e, "share"))
     totals = [f"{one.total_s.sum():,.0f} s" for one in runs.values()]
     ax.set_yticks(at, [f"{label}\n{s}" for label, s in zip(runs, totals, strict=True)])

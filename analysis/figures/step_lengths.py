@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below
 from analysis.figures.base import COLORS, Drawn, FigureError, caption, figure, frame
-from analysis.figures.replayed import best_fixed, path_layout, tasks
+from analysis.replays import of, path_layout, tasks
 from analysis.stats import drafts
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -39,7 +39,7 @@ def step_lengths(trace: Trace, ax: Axes, cost: AnyCost | None = None, steps: int
     _bars(ax, y, cut)
     said = ""
     try:
-        length, _ = best_fixed(trace, cost)
+        length = of(trace, cost).best_length
         ax.axhline(length, color=COLORS[1], linestyle="--", label=f"best fixed γ = {length}")
         found = found.with_columns(best_fixed=length)
     except FigureError:

@@ -2,12 +2,14 @@
 
 One topic a module: `entropy` (bounds), `correlation`, `binned` (curves), `drafts` and `depth`
 (acceptance by depth), `iid`, `optimal` (draft lengths), `acceptance_length`, `calibration`,
-`compare` (policies), and `clusters`, the bootstrap over prompts that all of them use. Nothing here
-plots, and nothing returns NaN: what is not defined is None, with a note that says why.
+`ranking`, `compare` (policies), `waste` (overhead, regret), `accepted_runs` (PEARL's MAT), and
+`clusters`, the bootstrap over prompts that all of them use. Nothing here plots, and nothing returns
+NaN: what is not defined is None, with a note why.
 """
 
 from analysis.stats import (
     acceptance_length,
+    accepted_runs,
     binned,
     calibration,
     clusters,
@@ -18,6 +20,8 @@ from analysis.stats import (
     entropy,
     iid,
     optimal,
+    ranking,
+    waste,
 )
 from analysis.stats.checks import StatsError
 from analysis.stats.clusters import Estimate
@@ -26,6 +30,7 @@ __all__ = [
     "Estimate",
     "StatsError",
     "acceptance_length",
+    "accepted_runs",
     "binned",
     "calibration",
     "clusters",
@@ -36,4 +41,6 @@ __all__ = [
     "entropy",
     "iid",
     "optimal",
+    "ranking",
+    "waste",
 ]

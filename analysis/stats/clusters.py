@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr, ndtri, stdtrit
 
 from analysis.stats.checks import StatsError
+from simkit.simulator.interval import RESAMPLES, ends, resampled
 
 CONFIDENCE = 0.95
-RESAMPLES = 2000
 FEWEST = 12  # prompts from which on an interval covers what it says, see docs/statistics.md
 ROWS = 2**19  # rows worked on at a time
-_COUNTS = 2**22  # weights of prompts held at a time
 
 
 @dataclass(frozen=True)
@@ -51,12 +49,11 @@ def bootstrap(
     seed: int = 0,
     resamples: int = RESAMPLES,
     bearing: np.ndarray | None = None,
+    positive: bool = False,
 ) -> tuple[Estimate, ...]:
     """Statistics of prompts' sums, each with its interval over prompts.
 
-    The interval is bias-corrected and accelerated (Efron 1987), at the level that would give a
-    mean the width of its t interval (Hesterberg 2015, section 5.3, "expanded percentile"):
-    resampling n prompts understates their spread by sqrt((n - 1) / n).
+    The interval is that of `simkit.simulator.interval.ends`, as of replays.
 
     Args:
         sums: (S, m), of each prompt; prompts without rows, all of them 0, are left out.
@@ -65,6 +62,7 @@ def bootstrap(
         seed: of the resampling.
         resamples: how many.
         bearing: (k,) how many prompts bear on each value; None stands for all of them.
+        positive: whether the statistics are, see there.
 
     Returns:
         k estimates. There is no interval over a single prompt; nor where some resample leaves the
@@ -87,22 +85,9 @@ def bootstrap(
         without = statistic(total - sums)
         drawn = np.concatenate([statistic(part) for part in resampled(sums, seed, resamples)])
     return tuple(
-        _interval(found[i], drawn[:, i], without[:, i], int(prompts[i]), confidence)
+        _interval(found[i], drawn[:, i], without[:, i], int(prompts[i]), confidence, positive)
         for i in range(len(found))
     )
-
-
-def resampled(sums: np.ndarray, seed: int, resamples: int) -> Iterator[np.ndarray]:
-    """Sums of as many prompts drawn with replacement, some rows of (resamples, m) at a time."""
-    rng = np.random.default_rng(seed)
-    n = len(sums)
-    step = max(1, _COUNTS // n)
-    for low in range(0, resamples, step):
-        size = min(step, resamples - low)
-        drawn = rng.integers(0, n, (size, n))
-        drawn += n * np.arange(size)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n)
-        yield counts.astype(np.float64) @ sums
 
 
 def ratio(
@@ -117,7 +102,21 @@ def ratio(
         seed: see `bootstrap`.
     """
     both = np.stack([top, bottom], 1).astype(np.float64)
-    return bootstrap(both, lambda s: s[..., :1] / s[..., 1:], confidence, seed)[0]
+    return bootstrap(both, _quotient, confidence, seed, positive=True)[0]
+
+
+def ratio_of_ratios(
+    top: np.ndarray, bottom: np.ndarray, other_top: np.ndarray, other_bottom: np.ndarray
+) -> Estimate:
+    """(sum(top) / sum(bottom)) / (sum(other_top) / sum(other_bottom)), (S,) each, paired."""
+    sums = np.stack([top, bottom, other_top, other_bottom], 1).astype(np.float64)
+    return bootstrap(sums, lambda s: _quotient(s[..., :2]) / _quotient(s[..., 2:]), positive=True)[
+        0
+    ]
+
+
+def _quotient(s: np.ndarray) -> np.ndarray:
+    return s[..., :1] / s[..., 1:]
 
 
 def blocks(offsets: np.ndarray, rows: int = ROWS) -> Iterator[tuple[slice, slice]]:
@@ -213,7 +212,12 @@ def _lone(value: float, n: int) -> Estimate:
 
 
 def _interval(
-    value: float, drawn: np.ndarray, without: np.ndarray, n: int, confidence: float
+    value: float,
+    drawn: np.ndarray,
+    without: np.ndarray,
+    n: int,
+    confidence: float,
+    positive: bool,
 ) -> Estimate:
     if not np.isfinite(value):
         return Estimate(None, None, None, n, "not defined on these rows")
@@ -225,19 +229,5 @@ def _interval(
     scale = max(abs(value), float(np.abs(without).max()))
     if np.ptp(without) <= 1e-12 * scale or np.ptp(drawn) <= 1e-9 * scale:
         return Estimate(value, None, None, n, "prompts do not differ: no interval")
-    lo, hi = np.quantile(drawn, _levels(value, drawn, without, n, confidence))
-    return Estimate(value, float(lo), float(hi), n, few(n))
-
-
-def _levels(
-    value: float, drawn: np.ndarray, without: np.ndarray, n: int, confidence: float
-) -> np.ndarray:
-    """Between which quantiles of the resamples the interval lies: BCa, expanded."""
-    gaps = without.mean() - without
-    bend = float((gaps**3).sum()) / (6 * float((gaps**2).sum()) ** 1.5)
-    below = (np.count_nonzero(drawn < value) + np.count_nonzero(drawn <= value)) / 2
-    bias = ndtri(np.clip(below / len(drawn), 0.5 / len(drawn), 1 - 0.5 / len(drawn)))
-    reach = np.sqrt(n / (n - 1)) * stdtrit(n - 1, (1 + confidence) / 2)
-    ends = bias + np.array([-reach, reach])
-    # beyond its pole the acceleration would turn the interval inside out
-    return ndtr(bias + ends / np.maximum(1 - bend * ends, 1e-9))
+    lo, hi = ends(value, drawn, without, confidence, n, positive)
+    return Estimate(value, lo, hi, n, few(n))

@@ -12,7 +12,11 @@ from scipy.special import ndtri
 from scipy.stats import false_discovery_control, ttest_rel
 
 from analysis.stats.checks import StatsError, finite
-from analysis.stats.clusters import CONFIDENCE, RESAMPLES, Estimate, few, ratio, resampled
+from analysis.stats.clusters import CONFIDENCE, Estimate, few, ratio
+from simkit.simulator.interval import resampled
+
+_NO_SPREAD = 1e-6  # of a log ratio: below this, rounding
+_WIDEST = 5.0  # a factor of 150 either way says nothing
 
 Correction = Literal["holm", "benjamini-hochberg", "none"]
 
@@ -112,6 +116,7 @@ def simultaneous(
 
     Bootstrapped max-t (Westfall and Young 1993) on log ratios: the intervals are of one width in
     standard errors, that which the largest deviation of a resample exceeds with 1 - confidence.
+    Three prompts or fewer have no such width: one resample in nine holds one prompt only.
 
     Args:
         seconds: see `compare`.
@@ -142,17 +147,26 @@ def simultaneous(
         return found, np.sqrt(np.maximum(spread, 0) * n / (n - 1))
 
     found, error = logs(both.sum(0))
+    alike = error <= _NO_SPREAD  # a policy just like the other does not deviate
     most = []
-    for part in resampled(both, seed, RESAMPLES):
+    for part in resampled(both, seed):
         moved, own = logs(part)
-        scale = np.where(own > 1e-9, own, np.inf)  # a policy just like the other does not deviate
-        most.append((np.abs(moved - found) / scale).max(-1))
-    reach = max(float(np.quantile(np.concatenate(most), confidence)), ndtri((1 + confidence) / 2))
-    lo, hi = np.exp(found - reach * error), np.exp(found + reach * error)
-    return {
-        name: Estimate(float(np.exp(found[i])), float(lo[i]), float(hi[i]), n, few(n))
-        for i, name in enumerate(names)
-    }
+        scale = np.where(alike, np.inf, np.where(own > _NO_SPREAD, own, 0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # a resample of one prompt only has no spread to measure by: anything may be
+            deviation = np.where(alike | (scale > 0), np.abs(moved - found) / scale, np.inf)
+        most.append(deviation.max(-1))
+    reach = np.quantile(np.concatenate(most), confidence, method="higher")
+    reach = max(float(reach), ndtri((1 + confidence) / 2))
+    return {name: _around(found[i], error[i], reach, n) for i, name in enumerate(names)}
+
+
+def _around(log: float, error: float, reach: float, n: int) -> Estimate:
+    """exp(log), and `reach` standard errors about it on the scale of logarithms."""
+    value, arm = float(np.exp(log)), 0.0 if error <= _NO_SPREAD else reach * float(error)
+    if arm > _WIDEST:
+        return Estimate(value, None, None, n, "too few prompts: no interval for all at once")
+    return Estimate(value, float(np.exp(log - arm)), float(np.exp(log + arm)), n, few(n))
 
 
 def _check(seconds: Mapping[str, np.ndarray], against: str | None) -> None:

@@ -88,7 +88,9 @@ def fit(
 
     power = 1 if to == "ratio" else 2
     sums = by_prompt(offsets, columns)
-    return bootstrap(sums, lambda s: (s[..., :1] / s[..., 1:]) ** power, confidence, seed)[0]
+    return bootstrap(
+        sums, lambda s: (s[..., :1] / s[..., 1:]) ** power, confidence, seed, positive=True
+    )[0]
 
 
 @dataclass(frozen=True)

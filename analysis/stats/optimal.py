@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.stats.checks import StatsError
-from analysis.stats.clusters import CONFIDENCE, RESAMPLES, Estimate, bootstrap, in_bins, resampled
+from analysis.stats.clusters import CONFIDENCE, Estimate, bootstrap, in_bins, ratio
 from analysis.stats.drafts import Drafts
 from analysis.stats.iid import tokens_per_step
+from simkit.simulator.interval import RESAMPLES, resampled
 
 LONGEST = 200  # draft length up to which a best one is looked for
 
@@ -112,10 +113,10 @@ def best_lengths(
 
 def _best(group: str, sums: np.ndarray, confidence: float, seed: int) -> BestLength:
     best = int(sums[:, 1:].sum(0).argmin())
-    found = bootstrap(sums, lambda s: s[..., :1] / s[..., best + 1 : best + 2], confidence, seed)[0]
+    found = ratio(sums[:, 0], sums[:, best + 1], confidence, seed)
     if len(sums) < 2:
         return BestLength(group, best, found, None)
-    winners = [part[:, 1:].argmin(1) for part in resampled(sums, seed, RESAMPLES)]
+    winners = [part[:, 1:].argmin(1) for part in resampled(sums, seed)]
     wins = np.bincount(np.concatenate(winners), minlength=sums.shape[1] - 1)
     return BestLength(group, best, found, wins / RESAMPLES)
 

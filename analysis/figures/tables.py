@@ -1,0 +1,340 @@
+"""The papers' tables in their own form: their rows that a trace can fill, and their columns.
+
+A trace's tasks stand where a paper has benchmarks, its pair where a paper has several. Rows of
+methods that need what no trace here holds are left out; docs/gallery.md lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from analysis.figures.arms import DEEPSEEK, LLAMA, Arm
+from analysis.figures.base import FigureError
+from analysis.figures.pacer_attention import ARMS as CONTEXTS
+from analysis.figures.pacer_block import ARMS as BLOCKS
+from analysis.figures.pacer_components import ARMS as COMPONENTS
+from analysis.figures.pacer_criteria import ARMS as CRITERIA
+from analysis.figures.pacer_growth import ARMS as GROWTHS
+from analysis.figures.pacer_threshold import ARMS as THRESHOLDS
+from analysis.figures.pearl_strategies import ARMS as STRATEGIES
+from analysis.figures.replayed import FAMILIES, replays
+from analysis.replays import Replayed, Replays, groups, of, speed
+from analysis.stats import Estimate, accepted_runs, clusters
+from simkit.simulator.given import AnyCost, AnyTrace
+from traces.errors import UserError
+from traces.trace import Trace, load
+
+Cells = Sequence[str]
+Measure = Callable[[Replayed, np.ndarray], str]
+
+
+class Table(NamedTuple):
+    """A table.
+
+    Attributes:
+        name: of the figure of the same numbers.
+        source: the paper's tables.
+        heads: of its columns.
+        rows: as many cells each.
+        note: what is compared, and the settings.
+    """
+
+    name: str
+    source: str
+    heads: Cells
+    rows: Sequence[Cells]
+    note: str
+
+    def markdown(self) -> str:
+        """A heading, the table and its note."""
+        lines = [self.heads, ["---"] * len(self.heads), *self.rows]
+        body = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+        return f"### {self.source}\n\n{body}\n\n{self.note}\n"
+
+
+def tables(trace: AnyTrace, cost: AnyCost | None = None) -> tuple[list[Table], list[str]]:
+    """All tables that a trace can give.
+
+    Args:
+        trace: a recorded pair; or its folder, or a bundled trace's name.
+        cost: see `simkit.replay`.
+
+    Returns:
+        The tables, and a line for each that is missing, with the reason.
+
+    Raises:
+        FigureError: the trace is empty.
+        UserError: there are no times, or the trace or the cost cannot be read.
+    """
+    trace = trace if isinstance(trace, Trace) else load(trace)
+    if trace.n_positions == 0:
+        raise FigureError("the trace is empty")
+    at, found, gone = of(trace, cost), [], []
+    _ = at.charge  # without times there are no tables
+    for make in _TABLES:
+        try:
+            found.append(make(at))
+        except UserError as error:
+            gone.append(f"{make.__name__.strip('_')}: {error}")
+    return found, gone
+
+
+def tokens_per_s(one: Replayed, some: np.ndarray) -> str:
+    """Output tokens a second."""
+    return f"{one.counts['emitted'][some].sum() / one.total_s[some].sum():.2f}"
+
+
+def speedup(one: Replayed, some: np.ndarray) -> str:
+    """Over the target alone, with its interval."""
+    return _cell(speed(one, one.seconds["baseline_s"], some))
+
+
+def accepted(one: Replayed, some: np.ndarray) -> str:
+    """τ of PACER's tables: accepted tokens a step; the target alone has none."""
+    if not one.counts["drafted"].any():
+        return "–"
+    return _cell(clusters.ratio(one.counts["accepted"][some], one.counts["steps"][some]))
+
+
+def tokens(one: Replayed, some: np.ndarray) -> str:
+    """τ of the acceptance head's tables: tokens a step, a + 1."""
+    return _cell(clusters.ratio(one.counts["tokens"][some], one.counts["steps"][some]))
+
+
+def _passes(count: str) -> Measure:
+    return lambda one, some: f"{int(one.counts[count][some].sum()):,}"
+
+
+def _cell(e: Estimate) -> str:
+    if e.value is None:
+        return "–"
+    return f"{e.value:.2f}" if e.lo is None else f"{e.value:.2f} [{e.lo:.2f}, {e.hi:.2f}]"
+
+
+def _long(
+    at: Replays, methods: Mapping[str, Replayed], measures: Mapping[str, Measure]
+) -> tuple[Cells, Sequence[Cells]]:
+    """One row for each task and method, a column for each measure."""
+    rows = [
+        [task, name, *(measure(one, some) for measure in measures.values())]
+        for task, some in groups(at.trace).items()
+        for name, one in methods.items()
+    ]
+    return ["task", "method", *measures], rows
+
+
+def _wide(
+    at: Replays, methods: Mapping[str, Replayed], measure: Measure, head: str = "method"
+) -> tuple[Cells, Sequence[Cells]]:
+    """One row for each method, a column for each task."""
+    masks = groups(at.trace)
+    rows = [
+        [name, *(measure(one, some) for some in masks.values())] for name, one in methods.items()
+    ]
+    return [head, *masks], rows
+
+
+def _vanilla(at: Replays) -> dict[str, Replayed]:
+    return {"Vanilla": at.replay("autoregressive")}
+
+
+def _speculative(at: Replays) -> dict[str, Replayed]:
+    return {"Speculative": at.best_fixed}
+
+
+def _tuned(at: Replays, names: Iterable[tuple[str, str]]) -> dict[str, Replayed]:
+    return {label: at.tuned(FAMILIES[family]) for label, family in names}
+
+
+def _chosen(at: Replays) -> str:
+    return (
+        f"Speculative: fixed({at.best_length}), best on these prompts; the others' arguments were"
+        " chosen on other prompts."
+    )
+
+
+def _policies(at: Replays) -> Table:
+    found = {**_vanilla(at), **_speculative(at)}
+    found |= _tuned(at, [("Assist", "heuristic"), ("PACER", "PACER")])
+    body = _long(at, found, {"tokens/s": tokens_per_s, "speedup": speedup})
+    return Table("policies_by_task", "PACER Table 1", *body, _chosen(at))
+
+
+def _benchmarks(at: Replays) -> Table:
+    names = [("Assist", "heuristic"), ("AdaEDL", "AdaEDL"), ("SpecDec++", "SpecDec++")]
+    found = {**_vanilla(at), **_tuned(at, [*names, ("PACER", "PACER")])}
+    note = "Output tokens a second; arguments chosen on other prompts."
+    return Table("policies_by_task", "PACER Table 2", *_wide(at, found, tokens_per_s), note)
+
+
+def _dynamic(at: Replays) -> Table:
+    names = [("SpecDec++", "SpecDec++"), ("AdaEDL", "AdaEDL"), ("PACER", "PACER")]
+    found = {**_speculative(at), **_tuned(at, names)}
+    printed = ("21.20, 5.39", "21.17, 5.13", "22.53, 4.57", "24.20, 7.46")
+    every = np.ones(at.trace.n_sequences, bool)
+    rows = [
+        [name, tokens_per_s(one, every), accepted(one, every), paper]
+        for (name, one), paper in zip(found.items(), printed, strict=True)
+    ]
+    heads = ["method", "tokens/s", "τ", "paper's: tokens/s, τ"]
+    return Table("dynamic_policies", "PACER Table 3", heads, rows, _chosen(at))
+
+
+def _components(at: Replays) -> Table:
+    arms = {arm.label: arm.spec for arm in COMPONENTS}
+    names = ("PACER", "w/o pos-emb", "w/o growth")
+    mine, gone = replays(at.trace, {name: arms[name] for name in names}, at.cost)
+    found = {**_vanilla(at), **_speculative(at), **mine}
+    body = _long(at, found, {"tokens/s": tokens_per_s, "speedup": speedup, "τ": accepted})
+    note = " ".join([f"Speculative: fixed({at.best_length}); PACER as in the paper.", *gone])
+    return Table("pacer_components", "PACER Table 5", *body, note)
+
+
+def _forward_passes(at: Replays) -> Table:
+    found = {**_speculative(at), **_tuned(at, [("PACER", "PACER")])}
+    measures = {"#draft forward": _passes("drafted"), "#target forward": _passes("steps")}
+    body = _long(at, found, {**measures, "τ": accepted})
+    return Table("forward_passes", "PACER Table 6", *body, _chosen(at))
+
+
+def _arms(name: str, source: str, head: str, arms: Sequence[Arm], tau: bool) -> Callable:
+    """A table of one paper's arms on all prompts, beside its own numbers."""
+
+    def made(at: Replays) -> Table:
+        every, rows = np.ones(at.trace.n_sequences, bool), []
+        found, gone = replays(at.trace, {arm.label: arm.spec for arm in arms}, at.cost)
+        for arm in arms:
+            if arm.label not in found:
+                continue
+            one = found[arm.label]
+            cells = [arm.label, tokens_per_s(one, every), f"{arm.printed or 0:.2f}"]
+            rows.append([*cells, *([accepted(one, every), f"{arm.tau:.2f}"] if tau else [])])
+        heads = [head, "tokens/s", "paper's", *(["τ", "paper's τ"] if tau else [])]
+        note = " ".join(["Settings: the paper's; all prompts.", *gone])
+        return Table(name, source, heads, rows, note)
+
+    made.__name__ = name
+    return made
+
+
+def _runtime(at: Replays) -> Table:
+    """Under the papers' times, as its head was timed there."""
+    found = [of(at.trace, cost) for cost in (DEEPSEEK, LLAMA)]
+    mine = [one.replay("pacer") for one in found]
+    parts = {
+        "Pre-verification layer": ("policy_s",),
+        "Draft model": ("draft_s",),
+        "Target model": ("verify_s",),
+        "Prefill, other": ("prefill_s", "overhead_s"),
+    }
+    rows: list[Cells] = []
+    for name, which in parts.items():
+        seconds = [sum(float(one.seconds[part].sum()) for part in which) for one in mine]
+        cells = [
+            (f"{s:.1f}", f"{s / o.total_s.sum():.1%}") for s, o in zip(seconds, mine, strict=True)
+        ]
+        rows.append([name, *cells[0], *cells[1]])
+    for name, runs in (("PACER", mine), ("Speculative", [one.best_fixed for one in found])):
+        totals = [f"{one.total_s.sum():.1f}" for one in runs]
+        rows.append([f"Total ({name})", totals[0], "", totals[1], ""])
+    heads = ["component", "DeepSeek 1.3B/33B: s", "portion", "Llama 2 7B/70B: s", "portion"]
+    lengths = " and ".join(f"fixed({one.best_length})" for one in found)
+    note = f"The trace's steps under the times of the paper's pairs; Speculative: {lengths}."
+    return Table("runtime_breakdown", "PACER Table 15", heads, rows, note)
+
+
+def _fixed(at: Replays) -> Table:
+    longest = min(10, at.trace.max_draft)
+    found = {str(k): at.replay(f"fixed({k})") for k in range(1, longest + 1)}
+    note = "Output tokens a second of every fixed draft length."
+    body = _wide(at, found, tokens_per_s, "γ")
+    return Table("optimal_gamma", "PACER Table 16, PEARL Table 14", *body, note)
+
+
+def _head(at: Replays) -> Table:
+    found = {
+        "without head": at.replay("fixed(6)"),
+        "ours": at.replay("acceptance_head(h=0.95, max_draft=6)"),
+    }
+    body = _long(at, found, {"speedup": speedup, "τ, tokens a step": tokens})
+    note = "Drafts are chains of up to 6 tokens, the paper's are EAGLE-2 trees."
+    return Table("acceptance_head", "Acceptance head Table 1", *body, note)
+
+
+def _svip(at: Replays) -> Table:
+    found = {"Const.": at.replay("fixed(5)"), "Heuristics": at.replay("heuristic(initial=5)")}
+    found["SVIP"] = at.tuned(FAMILIES["SVIP"])
+    name = "SVIP Table 1" if at.trace.sampler.greedy else "SVIP Table 5"
+    note = "Speedup over the target alone; SVIP's h was chosen on other prompts."
+    return Table("policies_by_task", name, *_wide(at, found, speedup), note)
+
+
+def _strategies(at: Replays) -> Table:
+    found = {arm.label: at.replay(arm.spec) for arm in STRATEGIES}
+    note = (
+        "Speedup over the target alone, γ = round(c). Paper, DeepSeek 1.3B/33B: 3.48, 3.19, 2.37."
+    )
+    return Table("pearl_strategies", "PEARL Table 4", *_wide(at, found, speedup), note)
+
+
+def _window(at: Replays) -> Table:
+    longest = max(1, min(10, at.trace.max_draft // 2))
+    found = {str(k): at.replay(f"pearl({k})") for k in range(1, longest + 1)}
+    note = f"Output tokens a second; c = {at.cost_ratio():.2f}."
+    body = _wide(at, found, tokens_per_s, "γ")
+    return Table("pearl_window", "PEARL Tables 5 and 6", *body, note)
+
+
+def _window_arms(at: Replays) -> tuple[str, str]:
+    window = max(1, min(round(at.cost_ratio()), at.trace.max_draft // 2))
+    return f"pearl({window})", f"fixed({window})"
+
+
+def _mean_accepted(at: Replays) -> Table:
+    mine, plain = _window_arms(at)
+    masks, rows = groups(at.trace), []
+    for name, spec in (("Speculative decoding", plain), ("Ours", mine)):
+        steps, _ = at.run(spec).steps()
+        found = [accepted_runs.mean_accepted(steps, some) for some in masks.values()]
+        rows.append([name, *map(_cell, found)])
+    note = f"Run of accepted tokens between rejections, both counted alike; {mine}, {plain}."
+    return Table("pearl_accepted", "PEARL Table 7", ["method", *masks], rows, note)
+
+
+def _runs(at: Replays) -> Table:
+    specs = _window_arms(at)
+    one, other = (at.replay(spec) for spec in specs)
+    rows = []
+    for task, some in groups(at.trace).items():
+        cells = [f"{int(other.counts[part][some].sum()):,}" for part in ("drafted", "steps")]
+        for part in ("drafted", "steps"):
+            ratio = clusters.ratio(one.counts[part][some], other.counts[part][some])
+            cells.append(f"{int(one.counts[part][some].sum()):,} ({_cell(ratio)}×)")
+        rows.append([task, *cells])
+    heads = ["task", "draft (SD)", "target (SD)", "draft (PEARL)", "target (PEARL)"]
+    return Table("pearl_runs", "PEARL Table 11", heads, rows, f"{specs[0]} and {specs[1]}.")
+
+
+_TABLES: tuple[Callable[[Replays], Table], ...] = (
+    _svip,
+    _policies,
+    _benchmarks,
+    _dynamic,
+    _components,
+    _forward_passes,
+    _arms("pacer_criteria", "PACER Table 7", "halting criterion", CRITERIA, True),
+    _arms("pacer_attention", "PACER Table 8", "context scope", CONTEXTS, True),
+    _arms("pacer_block", "PACER Table 11", "b", BLOCKS, False),
+    _arms("pacer_growth", "PACER Table 12", "ρ", GROWTHS, False),
+    _arms("pacer_threshold", "PACER Table 13", "t", THRESHOLDS, False),
+    _runtime,
+    _fixed,
+    _head,
+    _strategies,
+    _window,
+    _mean_accepted,
+    _runs,
+)

@@ -1,0 +1,323 @@
+"""Replays that figures and claims share: kept, tuned on other prompts, task by task.
+
+A long trace does not stay in memory as a whole: between families of settings its columns are
+dropped, where they are many, and read again (`make_room`); of its replays only a few are kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from analysis.stats import Estimate, clusters
+from simkit.policies import Policy, Setting
+from simkit.simulator.charge import PARTS, Charge
+from simkit.simulator.given import AnyCost, setting
+from simkit.simulator.lattice import layout_of
+from simkit.simulator.layout import Layout, PathLayout
+from simkit.simulator.run import Run, run
+from simkit.sweeps.engine import replays as replay_all
+from simkit.sweeps.folds import stratified
+from simkit.sweeps.grid import settings
+from traces import scores
+from traces.errors import UserError
+from traces.trace import Trace
+
+ALL = "all"
+FOLDS, SEED = 5, 0
+LONGEST = 20  # of the fixed lengths that are tried
+ROOM_BYTES = 150_000_000  # of a trace's columns, beyond which they are dropped between families
+_KEPT = 2**22  # prompts' values of replays that are kept
+
+
+class MissingError(UserError):
+    """What this trace cannot give; the message says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """One policy, or one family of settings, on each prompt.
+
+    Attributes:
+        policy: that was replayed; of a family, the setting chosen most often.
+        counts: steps, drafted, proposed, accepted, emitted and tokens; (S,) int64 each.
+        seconds: by part, and the baseline, (S,) each; empty without a cost.
+    """
+
+    policy: Policy
+    counts: Mapping[str, np.ndarray]
+    seconds: Mapping[str, np.ndarray]
+
+    @property
+    def spec(self) -> str:
+        """The policy in words."""
+        return str(self.policy)
+
+    @property
+    def total_s(self) -> np.ndarray:
+        """Seconds of each prompt.
+
+        Raises:
+            MissingError: there are none.
+        """
+        if not self.seconds:
+            raise MissingError("needs times: the trace holds none, so give a cost")
+        return np.sum([self.seconds[part] for part in PARTS], axis=0)
+
+
+class Replays:
+    """A trace under a cost, and replays of it.
+
+    Args:
+        trace: of any kind.
+        cost: see `simkit.replay`.
+    """
+
+    def __init__(self, trace: Trace, cost: AnyCost | None = None) -> None:
+        self.trace = trace
+        self.cost = cost
+        self._kept: OrderedDict[str | tuple[str, ...], Replayed] = OrderedDict()
+        self._scores: dict[str, tuple[list[Policy], np.ndarray]] = {}
+
+    @property
+    def where(self) -> Setting:
+        """Layout and times; raises as `simkit.replay` does."""
+        return Setting(_layout(self.trace), self._charge, 1)
+
+    @property
+    def charge(self) -> Charge:
+        """Times.
+
+        Raises:
+            MissingError: there are none.
+        """
+        if self._charge is None:
+            raise MissingError("needs times: the trace holds none, so give a cost")
+        return self._charge
+
+    @property
+    def timed(self) -> bool:
+        """Whether there are times."""
+        return self._charge is not None
+
+    @property
+    def layout(self) -> PathLayout:
+        """The rows of the output; raises as `path_layout` does."""
+        return path_layout(self.trace)
+
+    @cached_property
+    def _charge(self) -> Charge | None:
+        return setting(self.trace, self.cost, "draft", _layout(self.trace)).charge
+
+    def run(self, spec: str) -> Run:
+        """Replay one policy, no deeper than Γ, from which steps can be had.
+
+        Raises:
+            MissingError: Γ is less than its length, or there are no scores of its head.
+            UserError: see `simkit.replay`.
+        """
+        (policy,) = self._within(spec)
+        return run(policy, *self.where)
+
+    def replay(self, spec: str) -> Replayed:
+        """The sums of one policy, kept; raises as `run` does."""
+        if spec not in self._kept:
+            self._keep(spec, _sums(self.run(spec)))
+        return self._kept[spec]
+
+    def tuned(self, spec: str | tuple[str, ...]) -> Replayed:
+        """Settings, each prompt with the one that is fastest on other prompts.
+
+        Folds of prompts are dealt out by task. With fewer prompts than folds the fastest on all
+        prompts is taken. Settings are first replayed for their sums over folds, then those that
+        were chosen for each prompt's.
+
+        Args:
+            spec: with ranges; or several of them, of which the best is chosen.
+
+        Raises:
+            MissingError: there are no times, or as `run` does.
+        """
+        specs = (spec,) if isinstance(spec, str) else spec
+        if specs not in self._kept:
+            self._keep(specs, self._tune(specs))
+        return self._kept[specs]
+
+    @property
+    def best_length(self) -> int:
+        """The fixed length, 0 to 20 or Γ, that is fastest on all prompts, as papers choose it.
+
+        Raises:
+            MissingError: there are no times.
+        """
+        lengths = range(min(LONGEST, self.trace.max_draft) + 1)
+        _, others_s = self._scored(f"fixed(0:{lengths[-1]})")
+        return lengths[int(others_s.sum(1).argmin())]  # each prompt is outside all folds but one
+
+    @property
+    def best_fixed(self) -> Replayed:
+        """The replay of that length; raises as it does."""
+        return self.replay(f"fixed({self.best_length})")
+
+    def tuned_fixed(self) -> Replayed:
+        """`tuned` over the fixed lengths."""
+        return self.tuned(f"fixed(0:{min(LONGEST, self.trace.max_draft)})")
+
+    def cost_ratio(self) -> float:
+        """C = T_target(1) / T_draft(1) at the mean context of the trace's output tokens.
+
+        Raises:
+            MissingError: there are no times, or drafting takes none.
+        """
+        times, layout = self.charge.times, self.where.layout
+        n = layout.n_output
+        known = n * (layout.n_prompt + (n - 1) / 2)
+        context = np.array([round(known.sum() / max(1, n.sum()))])
+        draft_s, target_s = times.draft(context)[0], times.decode(context)[0]
+        if draft_s <= 0:
+            raise MissingError("a draft pass takes no time under this cost: there is no ratio c")
+        return float(target_s / draft_s)
+
+    def _tune(self, specs: tuple[str, ...]) -> Replayed:
+        found = [self._scored(spec) for spec in specs]
+        policies = [policy for some, _ in found for policy in some]
+        best = np.concatenate([others_s for _, others_s in found]).argmin(0)
+        fold = folds(self.trace)
+        pick = best[np.zeros(self.trace.n_sequences, int) if fold is None else fold]
+        runs = {k: self.replay(str(policies[k])) for k in np.unique(best).tolist()}
+
+        def picked(name: str, part: str) -> np.ndarray:
+            values = {k: getattr(one, name)[part] for k, one in runs.items()}
+            return np.select([pick == k for k in values], list(values.values()))
+
+        one = runs[int(best[0])]
+        return Replayed(
+            policies[int(np.bincount(pick, minlength=len(policies)).argmax())],
+            {part: picked("counts", part) for part in one.counts},
+            {part: picked("seconds", part) for part in one.seconds},
+        )
+
+    def _scored(self, spec: str) -> tuple[list[Policy], np.ndarray]:
+        """The settings of a family, and the seconds of each on the prompts outside each fold.
+
+        Fewer prompts than folds are one fold, judged by itself.
+        """
+        if spec not in self._scores:
+            _ = self.charge
+            make_room(self.trace)
+            policies = self._within(spec)
+            fold = folds(self.trace)
+            others = [fold != k for k in range(FOLDS)] if fold is not None else [slice(None)]
+            seconds = [
+                [one.total_s[some].sum() for some in others]
+                for one in replay_all(policies, self.where)
+            ]
+            self._scores[spec] = policies, np.array(seconds)
+        return self._scores[spec]
+
+    def _within(self, spec: str) -> list[Policy]:
+        """The settings, none of them drafting deeper than Γ, which the trace could not answer."""
+        deepest, kept = self.trace.max_draft, []
+        for policy in settings(spec):
+            for name in policy.columns(self.trace.sampler):
+                head = name.removeprefix("score:")
+                if head != name and scores.facts(self.trace, head) is None:
+                    raise MissingError(f"no scores of {head}")
+            names = {f.name for f in fields(policy) if f.init} if is_dataclass(policy) else set()
+            if "max_draft" in names and policy.max_draft > deepest:
+                if getattr(policy, "length", 0) > deepest:
+                    continue
+                policy = replace(policy, max_draft=deepest)  # type: ignore[type-var]
+            kept.append(policy)
+        if not kept:
+            raise MissingError(f"the trace holds drafts of up to {deepest} tokens only")
+        return kept
+
+    def _keep(self, key: str | tuple[str, ...], found: Replayed) -> None:
+        self._kept[key] = found
+        while len(self._kept) > max(8, _KEPT // max(1, self.trace.n_sequences)):
+            self._kept.popitem(last=False)
+
+
+@lru_cache(maxsize=8)
+def of(trace: Trace, cost: AnyCost | None) -> Replays:
+    """The replays of a trace under a cost; the last few are kept."""
+    return Replays(trace, cost)
+
+
+@lru_cache(maxsize=2)
+def _layout(trace: Trace) -> Layout:
+    return layout_of(trace)
+
+
+def path_layout(trace: Trace) -> PathLayout:
+    """The trace's rows as a layout.
+
+    Raises:
+        MissingError: the trace is a lattice.
+    """
+    layout = _layout(trace)
+    if not isinstance(layout, PathLayout):
+        raise MissingError("the trace is a lattice: it has no rows on a path")
+    return layout
+
+
+def make_room(trace: Trace) -> None:
+    """Drop a trace's columns if they take much memory; what is used next is read again."""
+    if trace.kept_bytes > ROOM_BYTES:
+        trace.forget()
+        _layout.cache_clear()
+
+
+def folds(trace: Trace) -> np.ndarray | None:
+    """The fold of each prompt, (S,), dealt out by task; None for fewer prompts than folds."""
+    task = np.unique(tasks(trace), return_inverse=True)[1]
+    return stratified(task, FOLDS, SEED) if len(task) >= FOLDS else None
+
+
+def tasks(trace: Trace) -> np.ndarray:
+    """The task of each sequence, (S,) str."""
+    return np.array([task or "no task" for task in trace.sequences["task"].to_pylist()], str)
+
+
+def groups(trace: Trace) -> dict[str, np.ndarray]:
+    """Each task's prompts as a mask, in the trace's order; then all, where there are several."""
+    task = tasks(trace)
+    found = {str(name): task == name for name in dict.fromkeys(task.tolist())}
+    return found | {ALL: np.ones(len(task), bool)} if len(found) > 1 else found
+
+
+def speed(
+    one: Replayed | Run | np.ndarray,
+    other: Replayed | Run | np.ndarray,
+    some: np.ndarray | None = None,
+) -> Estimate:
+    """How many times faster one is than the other: its summed seconds into the other's, paired.
+
+    Args:
+        one: a replay, or its (S,) seconds.
+        other: the same of the other.
+        some: (S,) bool, prompts that count; None means all.
+    """
+    mine, theirs = (x if isinstance(x, np.ndarray) else x.total_s for x in (one, other))
+    chosen = np.ones(len(mine), bool) if some is None else some
+    return clusters.ratio(theirs[chosen], mine[chosen])
+
+
+def ratio(one: Replayed, other: Replayed, count: str) -> Estimate:
+    """A summed count of one over that of the other, paired."""
+    return clusters.ratio(one.counts[count], other.counts[count])
+
+
+def per(one: Replayed, other: Replayed, count: str, unit: str) -> Estimate:
+    """A count per unit, as accepted tokens per step, of one over that of the other, paired."""
+    pairs = [run.counts[name] for run in (one, other) for name in (count, unit)]
+    return clusters.ratio_of_ratios(*pairs)
+
+
+def _sums(found: Run) -> Replayed:
+    return Replayed(found.policy, found.counts, found.seconds or {})
