@@ -1,0 +1,172 @@
+# %% [markdown]
+# # 02 · The entropy bound
+#
+# Can a draft model tell by itself when its guesses will be rejected? SVIP (*Draft Model Knows When
+# to Stop*) says so: where the draft is unsure, the target is likely to disagree. How unsure it is,
+# is the *entropy* H(q) of its next-token distribution q: 0 nats if one token is certain, more if
+# many are likely. SVIP drafts until the entropy is too high.
+#
+# This notebook follows the paper's argument step by step on a recorded trace, and then asks what
+# the rule gains. p is the target's distribution, and the *overlap* β = Σ min(p, q) is the chance
+# that a token sampled from q is accepted.
+
+# %%
+import polars as pl
+
+import simkit
+import traces
+from analysis import claims, figures
+from analysis.stats import entropy
+
+_ = pl.Config.set_float_precision(3)
+
+# %% [markdown]
+# The first trace was decoded greedily, the second by sampling at temperature 1, from the same
+# models and prompts.
+
+# %% tags=["parameters"]
+TRACE = "reference"
+SAMPLED = "reference-sampled"
+
+# %% [markdown]
+# ## Are unsure guesses rejected?
+#
+# Sort all positions by the draft's entropy, and look at how many of its tokens are accepted.
+
+# %%
+figures.entropy_acceptance(TRACE)
+
+# %%
+figures.entropy_acceptance(SAMPLED)
+
+# %% [markdown]
+# **What it shows.** Yes. Decoding greedily, nearly every token is accepted where the entropy is
+# low, and four in ten above 5 nats. Spearman's rank correlation of entropy and overlap is −0.80.
+# Sampled it is −0.54, and the curve levels off: above 2 nats the entropy says little more, and well
+# over half of the tokens are accepted anyway.
+#
+# **The paper's.** Fig. 2, top, shows a strong negative correlation. Ours agrees.
+#
+# ## Do sure guesses lead far?
+#
+# A draft ends with its first rejected token. So look at how many tokens in a row are accepted from
+# a position on, by the entropy there.
+
+# %%
+figures.entropy_length(TRACE)
+
+# %% [markdown]
+# **What it shows.** Runs get shorter with entropy (Spearman −0.46), but not at the
+# low end: about 6 tokens where the draft is surest, about 13 at 0.6 nats. The surest positions are
+# mostly those of `math`, whose runs end soon enough. The longest runs are in the other tasks, whose
+# outputs tend to end in loops.
+#
+# **The paper's.** Fig. 2, bottom, has dozens of tokens in a row at low entropy. Ours agrees in
+# sign, not in size.
+#
+# ## From an entropy to a bound
+#
+# Why should entropy tell anything about agreement? The overlap has a lower bound by the divergence
+# of the two distributions, Pinsker's: β ≥ 1 − √(KL/2), where KL = H(q,p) − H(q), and H(q,p) is the
+# *cross entropy*. But H(q,p) needs the target, which has not spoken yet. SVIP notes that H(q,p) is
+# about a constant multiple of H(q), and if it is, the bound becomes 1 − √(c H(q)): the draft's
+# entropy alone, and one number c. Is the multiple constant?
+
+# %%
+figures.entropy_ratio(TRACE)
+
+# %% [markdown]
+# **What it shows.** Roughly. In 59% of positions the cross entropy is 1.0 to 1.3 times
+# the entropy, and the median is 1.24. The tail is long, though.
+#
+# **The paper's.** Fig. 3: concentrated between 1.0 and 1.3. Ours agrees, weakly.
+#
+# ## How close is the bound?
+#
+# Now sort positions by their overlap, and draw the overlap, the bound, and SVIP's estimate of it.
+
+# %%
+figures.entropy_bound(TRACE)
+
+# %%
+figures.entropy_bound(SAMPLED)
+
+# %% [markdown]
+# **What it shows.** Pinsker's bound lies well below the overlap, and under 0, where it says
+# nothing, for the hardest tenth of the positions or so. The estimate follows it where the overlap
+# is high. Where it is low the estimate stays near 0.5: the draft does not know how wrong it is.
+# There the estimate is above the overlap, so it is no bound.
+#
+# **The paper's.** Fig. 4 has the estimate near the bound throughout. Ours agrees on the upper half
+# only. Its appendix B finds Pinsker's bound 11% to 43% tighter than another one, that of
+# Bretagnolle and Huber. Ours: 3% greedy, with an interval around 0, and 13% sampled.
+#
+# The paper leaves c open. It can be fitted to three things, which are not the same.
+
+# %%
+trace = traces.load(TRACE)
+offsets = trace.position_offsets
+columns = [trace.positions(name) for name in ("draft_entropy", "cross_entropy", "overlap")]
+fits = {to: entropy.fit(*columns, offsets, to) for to in ("overlap", "bound", "ratio")}
+below = {to: entropy.tightness(*columns, offsets, c.value).below for to, c in fits.items()}
+pl.DataFrame(
+    [
+        {"c fitted to": to, "c": c.value, "c_lo": c.lo, "c_hi": c.hi, "share": below[to].value}
+        for to, c in fits.items()
+    ]
+)
+
+# %% [markdown]
+# **What it shows.** Fitted to the overlap itself, c is 0.064, and the estimate is at or below the
+# overlap in 68% of positions (*share*). Fitted to Pinsker's bound, or to the ratio of entropies,
+# c is 0.155 or 0.199, and the share is 89% or 94%. Say which one you mean.
+#
+# ## What does it gain?
+#
+# A decoder needs no c, only a threshold: `svip(h=0.8)` stops where √H(q) exceeds 0.8.
+
+# %%
+figures.draft_lengths(TRACE)
+
+# %% [markdown]
+# **What it shows.** SVIP drafts 1.3 tokens a step where the constant drafts 4.9, and 72% of
+# them are accepted, against 39% and, for the Hugging Face heuristic, 50%. It drafts long where
+# the text is easy: 5.4 tokens on `math`.
+#
+# **The paper's.** Figs. 5 to 7 show the same, with shares of 80% and more.
+#
+# A higher share is not yet speed. Tune the threshold, and judge it on prompts that it was not tuned
+# on, against the best fixed length.
+
+# %%
+simkit.tune(trace, "svip(h=0.2:2.0:0.1)", by="task")
+
+# %% [markdown]
+# **What it shows.** On `math` SVIP is 1.249 times as fast as the best fixed length, clearly. On
+# the other tasks the intervals hold 1.
+#
+# **The paper's.** Table 1 has SVIP 1.15 to 1.21 times as fast as a constant length of 5, on average
+# over tasks.
+#
+# **Caveat.** A gain over *some* fixed length is easier than one over the best: on `reference` a
+# constant 5 is slower than 2 ([notebook 04](04_optimal_gamma.ipynb)).
+#
+# ## The paper's claims, all of them
+
+# %%
+claims.check(TRACE, sampled=SAMPLED, claims=[one for one in claims.claims() if one.paper == "SVIP"])
+
+# %% [markdown]
+# **What it shows.** Those about entropy hold on this pair. That SVIP at the paper's setting is
+# faster than a constant length or the heuristic does not show here: compare the tuned setting above.
+# [Claims](../docs/claims.md) has the table for all five papers.
+#
+# ## Now with your trace
+#
+# Set `TRACE` to your folder. If you recorded the pair both ways, with `--temperature 1` into
+# another folder, set `SAMPLED` to that; else delete the cells that use it, and `sampled=` from the
+# last one. The numbers in the text are those of the bundled traces. The tuning needs times: run
+# `simkit latency` on your machine, or pass a `cost=` ([costs](../docs/costs.md)).
+#
+# The statistics and what to know before quoting them are in [statistics](../docs/statistics.md).
+# Next: [what the position in the draft tells](03_position_decay.ipynb).

@@ -1,0 +1,157 @@
+# %% [markdown]
+# # 04 · The optimal draft length
+#
+# How many tokens should be drafted? There are three answers, each better informed than the one
+# before. Leviathan et al., who introduced speculative decoding, give a formula for tokens that are
+# accepted independently. A trace says which fixed length would have been fastest, for each task.
+# And for each single step there is a length γ* that wastes nothing and misses nothing: PACER and
+# PEARL both start from how much it varies.
+
+# %%
+import polars as pl
+
+import traces
+from analysis import claims, figures
+from analysis.replays import Replays
+from analysis.stats import optimal
+
+_ = pl.Config.set_float_precision(3)
+
+# %% tags=["parameters"]
+TRACE = "reference"
+
+# %% [markdown]
+# ## What does the formula say?
+#
+# It needs two numbers: α, the chance that a draft token is accepted, and the *cost ratio* c, the
+# time of a target pass over that of a draft pass. Drafting γ tokens then yields
+# (1 − α^(γ+1)) / (1 − α) tokens a step, at the price of γ / c + 1 target passes. The table has the
+# γ of the highest quotient, by α and c.
+
+# %%
+alphas = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
+best = {f"c = {c}": optimal.optimal_length(alphas, c) for c in (2, 4, 6, 10, 20, 40)}
+pl.DataFrame({"alpha": alphas} | best)
+
+# %% [markdown]
+# **What it shows.** A better draft and a cheaper one both allow longer drafts. At α = 0.5 and c = 2
+# it is best not to draft at all.
+#
+# ## Which fixed length is fastest here?
+#
+# Every length from 1 to 12, replayed on the trace, with the formula's curve for the trace's own α
+# and c beside them.
+
+# %%
+drawn = figures.optimal_gamma(TRACE)
+drawn
+
+# %% [markdown]
+# **What it shows.** On `math` the optimum is γ = 9, at 2.11 times the speed of the target alone; on
+# the other tasks it is 2, at 1.35 to 1.45. Beyond the optimum speed falls slowly, but it falls: the
+# length that is best for `math` leaves `prose` no faster than the target alone.
+#
+# **The paper's.** PACER's Table 16 and PEARL's Table 14 have the same shape with optima of 6 to 10:
+# their pairs accept longer runs.
+#
+# How good is the formula, task by task? Take α to be the share of accepted tokens, and c from the
+# times of the passes.
+
+# %%
+trace = traces.load(TRACE)
+c = Replays(trace).cost_ratio()
+tokens = pl.from_arrow(trace.sequences).select(pl.col("task").repeat_by("n_output").explode())
+tokens = tokens.with_columns(accepted=trace.positions("accepted"))
+shares = tokens.group_by("task", maintain_order=True).agg(alpha=pl.col("accepted").mean())
+alpha = shares["alpha"].to_numpy()
+formula = optimal.optimal_length(alpha, c)
+shares.with_columns(formula_gamma=formula, formula_speedup=optimal.speedup(alpha, formula, c)).join(
+    drawn.frame.filter("best").select("gamma", "speedup", "chosen", task="series"), on="task"
+)
+
+# %% [markdown]
+# **What it shows.** The formula promises more than there is, 1.62 to 2.50 times the speed of the
+# target alone where 1.35 to 2.11 can be had, and misses the best length: 3 instead of 2, and on
+# `math` 7 instead of 9. It takes every token to be accepted with the same chance. But a step begins
+# behind a rejection, where the text is hard, and long runs are more frequent than it supposes
+# (notebook 03). *chosen* says in what share of resamples of the prompts the length is the fastest.
+#
+# **Caveat.** A length chosen on the same prompts that it is judged by looks a little faster than it
+# is; `simkit.tune` holds prompts out.
+#
+# ## How much does the best length change from step to step?
+#
+# Look behind the averages: how many tokens could each single step have used?
+
+# %%
+figures.step_lengths(TRACE)
+
+# %%
+figures.optimal_lengths(TRACE)
+
+# %% [markdown]
+# **What it shows.** 39% of steps can use no draft token at all, the median step can use one, and one
+# goes on for 250. On average a step can use 2.60 tokens; on `math` 6.93, most often 0 or 7. No fixed length fits them all.
+#
+# **The paper's.** PACER's Fig. 2a and PEARL's Fig. 2b show the same: a different γ* in every
+# iteration. Ours agrees.
+#
+# **Caveat.** The longest runs here are loops, in which a small model repeats itself and the draft
+# foresees it.
+#
+# ## What would γ* gain?
+#
+# The `oracle` policy drafts γ* tokens in each step. No decoder can know γ*, but it is the best that
+# a stopping rule could hope for.
+
+# %%
+figures.optimal_gain(TRACE)
+
+# %% [markdown]
+# **What it shows.** γ* is 1.53 times as fast as the best fixed length, with 0.62 of
+# its target passes and 0.80 of its draft passes. On `math` it drafts more than γ = 2 does, and needs
+# a third of the target passes.
+#
+# **The paper's.** PACER's Fig. 2b prints 1.4 times for HumanEval, with 0.38 of the target passes.
+# Ours agrees, and the counts printed there give 1.46 under the latencies of the paper's Table 14.
+#
+# ## How much of it can be reached?
+#
+# A rule sees the draft's probabilities, not the future. Of the time of the best fixed length, how
+# much does the best of all policies save, and how much is left that only the future would tell?
+
+# %%
+figures.gap_decomposition(TRACE)
+
+# %% [markdown]
+# **What it shows.** Knowing the future would save 35% of the time of `fixed(2)`; the best policy
+# saves 8%, about a quarter of that. On `math` it is 28% of 46%: there the draft knows when
+# it is wrong.
+#
+# **Caveat.** Which policy is best was chosen on other prompts, and decisions cost nothing here
+# ([bounds](../docs/bounds.md)).
+#
+# ## What the papers claim
+
+# %%
+wanted = (
+    "lengths_vary",
+    "fixed_is_mostly_wrong",
+    "optimal_is_faster",
+    "optimal_saves_both",
+    "speculation_pays",
+)
+claims.check(TRACE, claims=[one for one in claims.claims() if one.name in wanted])
+
+# %% [markdown]
+# **What it shows.** All five hold on this pair. Of all steps 85% want another length than 2.
+#
+# ## Now with your trace
+#
+# Set `TRACE` to your folder; the numbers in the text are those of `reference`. Everything here but
+# the first table and the two pictures of γ* needs times: run `simkit latency` on your machine, or name a cost in each
+# call, as in `figures.optimal_gamma(TRACE, cost="pacer:deepseek-1.3b-33b")`
+# ([costs](../docs/costs.md)). Then look at two numbers: how far the best fixed lengths of your tasks
+# lie apart, and how much γ* gains. If both are small, a fixed length will do.
+#
+# Next: [comparing policies](05_comparing_policies.ipynb).

@@ -1,0 +1,255 @@
+# %% [markdown]
+# # 06 · Heads and calibration
+#
+# A learned head is a small network that looks at the draft model's inner state and says how likely
+# the target is to accept the token just drafted. PACER, SpecDec++ and the acceptance-head paper
+# stop drafting by such a prediction. Here: does the prediction come true, does it order tokens
+# better than what the draft says of itself for nothing, and when is a head worth its time?
+
+# %%
+import polars as pl
+from matplotlib.figure import Figure
+
+import simkit
+import traces
+from analysis import figures
+from analysis.figures.base import look
+from analysis.stats import calibration, ranking
+from traces import scores
+
+# %% tags=["parameters"]
+TRACE = "reference"
+
+# %% [markdown]
+# ## What does a head predict?
+#
+# Three heads were trained on other prompts of the same two models, and have scored every token of
+# this trace once. The acceptance head and SpecDec++'s head look at one token's state and give the
+# probability that this token is accepted. (PACER's looks at the whole draft: the probability that
+# this token *and all before it* are accepted. It comes back below.) Beside them stand signals that
+# cost nothing: the probability that the draft gave its own token, its lead over the second
+# likeliest, and the entropy of the draft's distribution, which is high where the draft is unsure.
+
+# %%
+trace = traces.load(TRACE)
+accepted, offsets = trace.positions("accepted"), trace.position_offsets
+signals = {
+    "acceptance head": scores.load(trace, "acceptance_head").path,
+    "SpecDec++ head": scores.load(trace, "specdecpp").path,
+    "draft's probability": trace.positions("draft_prob_raw"),
+    "lead, top-1 - top-2": trace.positions("draft_top1_prob") - trace.positions("draft_top2_prob"),
+    "minus entropy": -trace.positions("draft_entropy"),
+}
+pl.DataFrame(
+    [
+        {
+            "signal": name,
+            "mean if accepted": float(values[accepted].mean()),
+            "mean if rejected": float(values[~accepted].mean()),
+        }
+        for name, values in signals.items()
+    ]
+)
+
+# %% [markdown]
+# **What it shows.** All five are higher where the token is accepted. SpecDec++'s scores are low
+# throughout: in its training a rejection weighs six times an acceptance.
+
+# %% [markdown]
+# ## Which signal orders tokens best?
+#
+# AUC is the chance that an accepted token scores above a rejected one: 0.5 is a coin, 1 is perfect.
+# The brackets (`lo`, `hi`) are a 95% bootstrap interval over prompts. All prompts are new to the
+# heads.
+
+# %%
+pl.DataFrame(
+    [
+        {"signal": name} | vars(ranking.auc(values, accepted, offsets))
+        for name, values in signals.items()
+    ]
+).drop("note")
+
+# %% [markdown]
+# **What it shows.** The free signals win: the lead of the first token over the second has 0.87
+# [0.85, 0.89], the draft's probability 0.86 [0.84, 0.88]; the heads are at 0.76 [0.71, 0.80] and
+# 0.75 [0.70, 0.79].
+#
+# **The paper's.** PACER holds what the draft says of itself for unreliable, and a head for better;
+# neither it nor the acceptance-head paper prints an AUC. **Differs** here, and not because the idea
+# is wrong: these heads learnt from 156 prompts, PACER's from 20,000 instructions, and the signals
+# come out of the draft's whole output layer, which a head this small cannot stand in for. At
+# temperature 1 the acceptance head and the best signal are level ([heads](../docs/heads.md)).
+
+# %% [markdown]
+# ## Do the probabilities come true?
+#
+# To order tokens is not enough where a probability is compared with a cost. Tokens are put into ten
+# bins by their score; a calibrated score lies on the diagonal.
+
+# %%
+judged = {
+    name: calibration.calibration(signals[name], accepted, offsets, n_bins=10)
+    for name in ("acceptance head", "SpecDec++ head", "draft's probability")
+}
+curves = pl.DataFrame(
+    [
+        {"signal": name, "predicted": x, "tokens": n, "accepted": e.value, "lo": e.lo, "hi": e.hi}
+        for name, one in judged.items()
+        for x, n, e in zip(one.predicted, one.rows, one.accepted, strict=True)
+    ],
+    schema_overrides={"lo": pl.Float64, "hi": pl.Float64},
+)
+with figures.style():
+    ax = Figure((5.2, 4.2), layout="constrained").subplots()
+    ax.plot([0, 1], [0, 1], color="black", linewidth=0.8, label="calibrated")
+    for k, name in enumerate(judged):
+        one = curves.filter(signal=name)
+        ax.plot(one["predicted"], one["accepted"], **look(k), label=name)
+        ax.vlines(one["predicted"], one["lo"], one["hi"], color=look(k)["color"], linewidth=0.9)
+    ax.set(xlabel="predicted acceptance (mean of a bin)", ylabel="share accepted, 95% over prompts")
+    ax.legend()
+figures.Drawn("calibration", curves, ax)
+
+# %%
+pl.DataFrame(
+    [
+        {"signal": name, "expected error": one.error.value, "Brier score": one.brier.value}
+        | {"skill": one.skill.value, "skill_lo": one.skill.lo, "skill_hi": one.skill.hi}
+        for name, one in judged.items()
+    ]
+)
+
+# %% [markdown]
+# **What it shows.** The acceptance head is closest to the diagonal: on average it is off by 0.078,
+# the draft's probability by 0.198, SpecDec++'s score by 0.377. Nearly everywhere all three say too
+# little: of the tokens to which the draft gives a probability between 0.3 and 0.4, two thirds are
+# accepted. Under greedy decoding a token is accepted if it is the likeliest for both models, and
+# for that it need not be likely. So the head that orders tokens worse says more truly how likely
+# they are. Its squared errors are 13% [4%, 22%] smaller than those of always guessing the mean
+# (`skill`); SpecDec++'s, which were weighted so on purpose, are larger than those.
+#
+# **The paper's.** PACER expects language models to be overconfident. **Differs**: this draft is too
+# modest, as is natural where acceptance asks for the likeliest token only.
+#
+# **Caveat.** A score that is off in the same direction everywhere does little harm where a
+# threshold is tuned, which then moves with it. It does harm where the threshold follows from a
+# cost, as in `acceptance_head(h=cost)`.
+
+# %% [markdown]
+# ## Does a better score make a faster policy?
+#
+# Each policy with its arguments chosen on other prompts, against the best fixed length. Heads were
+# not timed with this trace and are free here: this is the most that they can be worth.
+
+# %%
+families = [
+    "confidence(threshold=0.05:0.95:0.05)",
+    "acceptance_head(h=0.1:0.9:0.1, max_draft=20)",
+    "specdecpp(threshold=0.15:0.95:0.1)",
+    "pacer(block=1:4, threshold=0.1:0.9:0.1)",
+]
+simkit.tune(trace, families)
+
+# %% [markdown]
+# **What it shows.** All four are faster than the best fixed length, the first three in the order of
+# their AUCs: `confidence`, which reads the draft's probability, by 9% [5%, 13%], the acceptance
+# head by 5% [2%, 8%], SpecDec++ by 4% [2%, 6%]; PACER by 3% [1%, 6%].
+#
+# **The paper's.** PACER is 1.01–1.13 times as fast as the best fixed length (Tables 1 and 5).
+# **Agrees.**
+#
+# **Caveat.** Between two training seeds of a head speeds differ by up to 2%
+# ([ablations](../docs/ablations.md)); the intervals do not cover that.
+
+# %% [markdown]
+# ## Faster although fewer tokens are accepted?
+#
+# The acceptance-head paper compares drafts of a fixed length with the same drafts, stopped early by
+# the head at h = 0.95.
+
+# %%
+drawn = figures.acceptance_head(trace)
+drawn
+
+# %%
+drawn.frame.filter(pl.col("arm") == "with head, h = 0.95").select(
+    "task", "speed", "speed_lo", "speed_hi", "tokens_per_step", "tokens_per_step_without"
+)
+
+# %% [markdown]
+# **What it shows.** At h = 0.95 the head makes drafts of up to six tokens 1.04 [1.02, 1.05] times
+# as fast, on each task, although a step emits 3.03 tokens instead of 3.06. With h tuned it is 1.14
+# [1.10, 1.20].
+#
+# **The paper's.** Fig. 2 and Table 1: faster with the head, mean 1.013 for Vicuna 7B, with τ
+# slightly shorter. **Agrees.**
+#
+# **Caveat.** This is against six fixed tokens, which are too many for this pair. Against the best
+# fixed length less of the gain is left, as the table above shows.
+
+# %% [markdown]
+# ## When does a head pay for itself?
+#
+# PACER prints what its head takes: 1.81 ms beside draft passes of 16.52 ms and verifications of
+# 67.31 ms (Table 14). Put these times on our steps.
+
+# %%
+simkit.tune(trace, families, cost="pacer:deepseek-1.3b-33b")
+
+# %%
+figures.runtime_breakdown(trace)
+
+# %% [markdown]
+# **What it shows.** Under these times no head is distinguishable from the best fixed length: the
+# acceptance head is at 1.01 [0.98, 1.03], SpecDec++ at 0.99, PACER at 1.00. `confidence`, which
+# asks no head, keeps 7% [4%, 10%]. The picture has the policies at their default settings. A head
+# that is called after every token takes 6% of the time (acceptance head); PACER's, called once a
+# block of four, is the sliver at the right end.
+#
+# **The paper's.** PACER's Table 15: 2.1% of the time for the head. **Agrees** that it is cheap.
+#
+# **Caveat.** 1.81 ms is PACER's transformer layer; a head of two small blocks would take less.
+
+# %% [markdown]
+# The break-even, then: a target pass takes 6 draft passes, and a call of a head a growing share of
+# one.
+
+# %%
+shares = (0.0, 0.1, 0.2, 0.3, 0.5)
+shown = ["chosen", "speedup", "against", "against_lo", "against_hi"]
+pl.concat(
+    [
+        simkit.tune(trace, family, simkit.costs.Linear(draft_s=1, target_s=6, head_s=share))
+        .frame.tail(1)
+        .select(pl.lit(share).alias("head ÷ draft pass"), *shown)
+        for family in (families[1], families[3])
+        for share in shares
+    ]
+)
+
+# %% [markdown]
+# **What it shows.** The acceptance head is faster than the best fixed length while a call takes a
+# tenth of a draft pass, 1.02 [1.00, 1.05]. At a fifth the two are level, and at a half it loses 8%.
+# PACER is called less often and loses less, 5% at a half, but it starts from 1.03. With PACER's own
+# times a call is 0.11 of a draft pass.
+#
+# **The paper's.** The acceptance-head paper calls its head's cost negligible and does not print it.
+# It has to be: on this pair a tenth of a draft pass takes more than half of the gain.
+
+# %% [markdown]
+# ## Now with your trace
+#
+# Set `TRACE` to its folder. Heads need a recording with the draft's states, and are best trained on
+# other prompts than those that are compared:
+#
+#     simkit record --target TARGET --draft DRAFT --prompts train.jsonl --hidden --mix 0.5 \
+#         --out train-trace
+#     simkit train acceptance train-trace -o acceptance.safetensors  # or pacer, specdecpp
+#     simkit score my-trace --head acceptance.safetensors    # recorded with --hidden, too
+#
+# A trace without scores of a head can still be judged by the draft's own signals: take the heads
+# out of `signals` and `families`. Then none of the figures above holds: how good a head is depends
+# on how many prompts it was trained on. Time the head in live runs (`simkit live --head`,
+# [08](08_fidelity.ipynb)) before you decide that it pays. Read on: [heads](../docs/heads.md), [the
+# papers' ablations](../docs/ablations.md), [07](07_pearl.ipynb) about PEARL.

@@ -1,0 +1,219 @@
+# %% [markdown]
+# # 07 · PEARL and parallel timelines
+#
+# In speculative decoding the target model waits while the draft model drafts, and the draft waits
+# while the target verifies. PEARL (Liu et al. 2025) gives each model a device of its own and lets
+# both work all the time. What is that worth, where does it come from, and where does it lose? Here
+# PEARL is replayed on the same trace as every other policy: the recorded tokens say what each of
+# its steps drafts and accepts, and its seconds are those of two models that work at once.
+
+# %%
+import polars as pl
+from matplotlib.figure import Figure
+
+import simkit
+import traces
+from analysis import figures
+
+# %% tags=["parameters"]
+TRACE = "reference"
+
+# %% [markdown]
+# ## Does each model really wait for the other?
+#
+# The time of the two phases of a step, by the draft length γ. c is the time of a target pass over
+# that of a draft pass.
+
+# %%
+trace = traces.load(TRACE)
+figures.mutual_waiting(trace)
+
+# %% [markdown]
+# **What it shows.** With γ = 6 the target waits 8.7 ms for the draft, then the draft waits 12.6 ms
+# for the target. The phases are equal between γ = 8 and 9. (Times are of this trace's small pair, c
+# = 6.07.)
+#
+# **The paper's.** PEARL's Fig. 2a says that both phases take a time that matters: CodeLlama 7B
+# drafts six tokens in twice the time in which 34B verifies them. **Agrees** that neither can be
+# neglected; here verification is the longer one.
+
+# %% [markdown]
+# ## What do both models do, step by step?
+#
+# PEARL has two modes. **Pre-verify**, when nothing is pending: while γ tokens are drafted, the
+# target already checks the first of them. If it is rejected, the target's correction is emitted and
+# the draft thrown away; else the γ tokens are pending. **Post-verify**: while the target checks the
+# pending tokens, the draft goes on behind them. If all are accepted, the next ones are pending
+# already.
+#
+# Below are the first passes on the trace's first prompt under round numbers: a draft pass takes 1,
+# a target pass 6, and γ = 6. The picture has the same as bars; the numbers in it are tokens
+# emitted.
+
+# %%
+toy = simkit.replay(trace, ["fixed(6)", "pearl(6)"], simkit.costs.Linear(draft_s=1, target_s=6))
+plain, whole = pl.col("policy") == "fixed(6)", pl.col("accepted") == pl.col("proposed")
+steps = (
+    toy.steps()
+    .filter(pl.col("sequence") == pl.col("sequence").first())
+    .with_columns(
+        end=(pl.col("total_s") - pl.col("prefill_s")).cum_sum().over("policy"),
+        kept=pl.when(plain).then("accepted").when(whole).then("drafted").otherwise(0),
+    )
+)
+columns = ["policy", "start", "drafted", "proposed", "accepted", "emitted", "end"]
+steps.filter(pl.col("end") <= 36).select(columns)
+
+# %%
+with figures.style():
+    ax = Figure((7.5, 2.8), layout="constrained").subplots()
+    for row in steps.filter(pl.col("end") <= 84).to_dicts():
+        low = 2.5 if row["policy"] == "fixed(6)" else 0
+        verify = row["end"] - row["verify_s"]
+        begin = verify - row["draft_s"]
+        bars = [(begin, row["kept"]), (begin + row["kept"], row["drafted"] - row["kept"])]
+        ax.broken_barh(bars, (low + 1, 0.9), color=["#0072B2", "#C5DEED"], linewidth=0)
+        ax.broken_barh([(verify, row["verify_s"])], (low, 0.9), color="#E69F00", edgecolor="white")
+        ax.text(verify + row["verify_s"] / 2, low + 0.45, row["emitted"], ha="center", va="center")
+    lanes = ["pearl(6): target", "draft", "fixed(6): target", "draft"]
+    ax.set_yticks([0.45, 1.45, 2.95, 3.95], lanes)
+    ax.set_xlabel("time in draft passes; dark: accepted or pending, light: thrown away")
+    ax.grid(axis="y", visible=False)
+figures.Drawn("timelines", steps, ax)
+
+# %% [markdown]
+# **What it shows.** Above, draft and target take turns, and every step emits an accepted run and
+# one token of the target's own. Below, neither ever idles. PEARL's passes emit less each: after a
+# rejection the next pass can only check one token, and a whole accepted draft brings no extra token
+# of the target's. But it fits twice as many of them into the same time: 32 tokens after 84 draft
+# passes, against 26. A rejection throws away all that was drafted meanwhile.
+
+# %% [markdown]
+# ## How fast is it?
+#
+# All prompts, with the trace's own times. Without a number, `pearl` takes the window γ = round(c).
+
+# %%
+result = simkit.replay(
+    trace,
+    [
+        "fixed(2)",
+        "fixed(6)",
+        "confidence(threshold=0.3)",
+        "pearl",
+        "pearl(pre_verify=false)",
+        "pearl(post_verify=false)",
+        "pearl(colocated=true)",
+        "prophet",
+    ],
+)
+result
+
+# %%
+rivals = ["fixed(2)", "confidence(threshold=0.3)", "prophet"]
+pl.DataFrame([vars(result.compare("pearl", rival)) for rival in rivals])
+
+# %% [markdown]
+# **What it shows.** PEARL is 1.19 [1.13, 1.25] times as fast as the best fixed length and 1.09
+# [1.05, 1.14] times as fast as `confidence`, the fastest of those tuned in
+# [05](05_comparing_policies.ipynb). The draft's time has vanished behind the target's (`draft s` is
+# what drafting adds to a pass of the target). It pays with work: 69,021 draft passes instead of
+# 21,226, and 11,823 target passes instead of 10,685.
+#
+# **The paper's.** 1.36–1.55 times as fast as plain speculation (Tables 2 and 3). **Agrees in
+# sign**; this pair accepts less. That PEARL runs both models more often than plain speculation
+# agrees with Table 11.
+#
+# **Caveat.** `prophet` bounds policies that draft and verify in turn, not PEARL; here it is the
+# faster one all the same. And PEARL needs a second device: where the two share one and their times
+# add (`colocated=true`, the extreme), it is no faster than the target alone, 0.94 [0.87, 1.02].
+
+# %% [markdown]
+# ## What is each strategy worth?
+
+# %%
+figures.pearl_strategies(trace)
+
+# %%
+drafts = result.steps("fixed(6)")
+drafts.select(
+    first_token_rejected=(pl.col("accepted") == 0).mean(),
+    whole_draft_accepted=whole.mean(),
+)
+
+# %% [markdown]
+# **What it shows.** Without pre-verify PEARL keeps 0.81 [0.75, 0.85] of its speed, without
+# post-verify 0.95 [0.93, 0.96].
+#
+# **The paper's.** In Table 4 post-verify matters more (stars: 0.92 without pre-verify, 0.68 without
+# post-verify). **The order differs.** PEARL's own section 4.3 says why: pre-verify helps where the
+# first token is rejected, post-verify where whole drafts are accepted. Of this pair's drafts of
+# six, 36% fail at the first token and 18% are accepted whole; the paper's pairs accept runs of 27
+# to 40 tokens (Table 7).
+
+# %% [markdown]
+# ## Which window?
+
+# %%
+figures.pearl_window(trace)
+
+# %% [markdown]
+# **What it shows.** The best window is 6 = round(c) on all prompts and on three tasks of four; on
+# math it is 8. Below c the draft waits, above it the target does, so the curve falls on both sides.
+# A window of 1 is no gain at all.
+#
+# **The paper's.** Tables 5 and 6: round(c) is best, whatever the pair or the task. **Agrees**, with
+# the exception of math, where a longer window loses little and verifies more at once.
+#
+# **Caveat.** Under times where a verification takes longer than a decoding pass the best window is
+# nearer T_verify ÷ T_draft ([claims](../docs/claims.md)).
+
+# %% [markdown]
+# ## Where does it win, and where does it lose?
+#
+# The same steps under made-up times: a draft pass takes 1, a target pass c. PEARL's window and its
+# rivals' arguments are tuned on other prompts at every c.
+
+# %%
+rivals = ["fixed(0:20)", "confidence(threshold=0.05:0.95:0.05)"]
+costs = {c: simkit.costs.Linear(draft_s=1, target_s=c) for c in (2, 4, 8, 12, 24)}
+shown = ["chosen", "speedup", "against", "against_lo", "against_hi"]
+pl.concat(
+    [
+        simkit.tune(trace, "pearl(window=1:20)", cost, reference=rival)
+        .frame.tail(1)
+        .select(pl.lit(rival).alias("rival"), pl.lit(c).alias("c"), *shown)
+        for rival in rivals
+        for c, cost in costs.items()
+    ]
+)
+
+# %% [markdown]
+# **What it shows.** `against` is how many times faster PEARL is than its rival. Parallel work pays
+# most where both models are about equally busy: at c = 2 PEARL is 1.29 [1.25, 1.32] times as fast
+# as the best fixed length, at c = 8 1.14 [1.09, 1.20]. At c = 12 it is no longer distinguishable,
+# and at c = 24 it loses: 0.90 [0.86, 0.95]. There drafting is so cheap that hiding it gains little,
+# while PEARL pays a whole target pass after each rejection for checking one token. Against
+# `confidence`, which stops before most rejections, the advantage ends sooner: 1.05 [1.00, 1.09] at
+# c = 8.
+#
+# **The paper's.** Its pairs have c between 2.7 and 5.4 (from the speeds of Table 10), where PEARL
+# wins here too.
+#
+# **Caveat.** A window γ looks up to 2γ tokens ahead, and the trace holds drafts of 40 tokens. So at
+# c = 24 the longest window that was tried is 20, and PEARL may do a little better than that row
+# says.
+
+# %% [markdown]
+# ## Now with your trace
+#
+# Set `TRACE` to its folder. It is made by
+#
+#     simkit record --target TARGET --draft DRAFT --prompts prompts.jsonl --out my-trace
+#     simkit latency --target TARGET --draft DRAFT --out my-trace
+#
+# Then the numbers above change, c first of all. The times are those of models that run alone; if
+# both are to share a machine, time them together, or give the extremes: `pearl(colocated=true)` and
+# `pearl`. What exchanging tokens costs is free unless a cost says otherwise (`--cost
+# 'linear(draft_s=…, target_s=…, communication_s=…)'`). Read on: [PEARL](../docs/pearl.md),
+# [costs](../docs/costs.md), and [08](08_fidelity.ipynb) about how far predicted times are off.
