@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORK := .work
 
-.PHONY: demo test lint unit browser minimal install notebooks reference heads ablation-heads clean
+.PHONY: demo test lint unit browser minimal install notebooks reference timings heads ablation-heads clean
 
 # $(call first,N): the first N prompts of each task.
 first = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < $(1)) print}' traces/reference/prompts.jsonl
@@ -77,8 +77,8 @@ notebooks: $(VENV)/.installed-dev
 	$(BIN)/jupyter nbconvert --log-level WARN --to notebook --inplace --execute $(STRIPPED) \
 	  notebooks/$(ONLY).ipynb
 
-# The bundled traces, made again: 32 prompts a task, greedy and at temperature 1, and their timings.
-# Timings mean something only on a machine that does nothing else.
+# The bundled traces, made again: 32 prompts a task, greedy and at temperature 1. Scores and timings
+# come after: `make reference heads timings`.
 reference: $(VENV)/.installed
 	mkdir -p $(WORK)
 	$(call first,32) > $(WORK)/reference.jsonl
@@ -87,8 +87,16 @@ reference: $(VENV)/.installed
 	  --out traces/data/reference
 	$(BIN)/simkit record $(PAIR) --prompts $(WORK)/reference.jsonl --batch-size 16 --temperature 1 \
 	  --out traces/data/reference-sampled
-	$(BIN)/simkit latency $(PAIR) --repeats 40 --out traces/data/reference
-	$(BIN)/simkit latency $(PAIR) --repeats 40 --out traces/data/reference-sampled
+
+# Their timings, taken in running decoders, heads included. They mean something only on a machine
+# that does nothing else.
+# $(call times_of,TRACE,SUFFIX,OPTIONS)
+times_of = $(BIN)/simkit calibrate $(1) $(PAIR) --threads 1 \
+	$(foreach head,pacer acceptance specdecpp,--head traces/reference/heads/$(head)$(2).safetensors) $(3)
+
+timings: $(VENV)/.installed
+	$(call times_of,reference,)
+	$(call times_of,reference-sampled,-sampled,--prompts 8 --rounds 2)
 
 # The bundled heads: trained on the prompts that the bundled traces do not hold, whose states are
 # recorded again because they are bundled without them. Then the score tables, one for each head.

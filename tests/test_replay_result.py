@@ -305,3 +305,12 @@ def test_a_replay_without_times_needs_few_imports(folder):
         "assert not slow, slow\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_rule_that_was_not_timed_while_others_were_is_named():
+    times = samples(("draft", 1, 9, 0.1), ("target", 1, 9, 1.0), ("policy:svip", 1, 0, 1e-3))
+    trace = build([[(1, 1)] * 5] * 2, t_max=5, max_draft=5, latency=times)
+    assert simkit.replay(trace, ["svip(h=1)", "fixed(2)", "oracle"]).notes == []
+    notes = simkit.replay(trace, ["svip(h=1)", "confidence", "prophet"]).notes
+    assert notes == ["the cost has no time for the rule of confidence: it is free"]
+    assert simkit.replay(trace, ["confidence"]).notes == []

@@ -141,20 +141,19 @@ def measured(
 
 def conclude(trace: Trace, log: pa.Table, out: Path) -> Comparison:
     """Write and print all that follows from a log; see `simkit.fidelity.judge`."""
-    import matplotlib
     from rich.console import Console
 
-    matplotlib.use("Agg")
+    from analysis.figures import fidelity_speedups
     from simkit.fidelity import judge
-    from simkit.fidelity.report import frame, markdown, picture, verdict
+    from simkit.fidelity.report import frame, markdown, verdict
     from traces.files import encode, write_atomic
 
     comparison, samples, residuals, facts = judge(trace, log)
     write_atomic(out / "cost.parquet", encode(samples)[0])
-    frame(comparison).write_parquet(out / "fidelity.parquet")
+    policies = frame(comparison)
+    policies.write_parquet(out / "fidelity.parquet")
     write_atomic(out / "fidelity.md", markdown(comparison, residuals, facts).encode())
-    figure: Any = picture(comparison).figure
-    figure.savefig(out / "fidelity.png", dpi=150)
+    fidelity_speedups(policies).figure.savefig(out / "fidelity.png", dpi=150)
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)

@@ -77,12 +77,16 @@ class Result:
     @property
     def notes(self) -> list[str]:
         """What a reader of the numbers should know, one line each."""
-        heads = dict.fromkeys(
-            str(run.policy.head)
-            for run in self.runs
-            if run.charge and run.charge.calls_for_nothing(run.policy)
-        )
-        return [f"the cost has no time for calls of the head {head}: it is free" for head in heads]
+        charged = [(run.charge, run.policy) for run in self.runs if run.charge]
+        heads = dict.fromkeys(str(p.head) for cost, p in charged if cost.calls_for_nothing(p))
+        sampler = self._layout.trace.sampler
+        rules = {p.name: cost.times.policy(p.name) for cost, p in charged if p.columns(sampler)}
+        # Where no rule has a time, the table shows that all are free.
+        free = [name for name, seconds in rules.items() if not seconds and any(rules.values())]
+        return [
+            *(f"the cost has no time for calls of the head {head}: it is free" for head in heads),
+            *(f"the cost has no time for the rule of {rule}: it is free" for rule in free),
+        ]
 
     def records(self) -> list[dict[str, Any]]:
         """The rows as plain dictionaries, None where a value is missing."""

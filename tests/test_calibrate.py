@@ -1,0 +1,67 @@
+"""`simkit calibrate` on tiny models: the cost that it puts into a trace."""
+
+import json
+import shutil
+
+import pytest
+from pair_folders import pair, pair_folder, simkit
+
+from traces.trace import load
+
+LOOKING = {"adaedl", "confidence", "confidence_adaptive", "cumulative_confidence", "draft_verify"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return pair_folder(tmp_path_factory.mktemp("calibrate"))
+
+
+def calibrate(folder, trace, *more):
+    return ["calibrate", trace, *pair(folder), "--prompts", 4, "--rounds", 1, "--threads", 1, *more]
+
+
+def test_every_rule_that_can_run_is_timed_and_charged(folder, tmp_path, capsys):
+    trace = shutil.copytree(folder / "trace", tmp_path / "trace")
+    assert simkit(calibrate(folder, trace, "--log", tmp_path / "log.parquet")) == 0
+    assert "policy:svip" in capsys.readouterr().out
+    table = load(trace).latency()
+    assert table is not None and (tmp_path / "log.parquet").exists()
+    components = set(table["component"].to_pylist())
+    assert {f"policy:{name}" for name in LOOKING | {"svip", "llamacpp"}} <= components
+    assert {"draft", "target", "overhead", "overhead:baseline"} <= components
+    assert not any(name.startswith("head:") for name in components)  # none was given
+    command = ["replay", trace, "--policy", "svip(h=1)", "--policy", "fixed(2)", "--format", "json"]
+    assert simkit(command) == 0
+    svip, fixed = json.loads(capsys.readouterr().out)
+    assert svip["policy_s"] > 0 and svip["overhead_s"] > 0
+    assert fixed["policy_s"] == 0 and fixed["overhead_s"] > 0
+
+
+def test_a_file_leaves_the_trace_alone(folder, tmp_path, capsys):
+    before = load(folder / "trace").latency()
+    options = ["--policy", "svip(h=2)", "-o", tmp_path / "cost.parquet"]
+    assert simkit(calibrate(folder, folder / "trace", *options)) == 0
+    assert load(folder / "trace").latency() == before
+    command = ["replay", folder / "trace", "--policy", "svip(h=1)", "--format", "json"]
+    capsys.readouterr()
+    assert simkit([*command, "--cost", tmp_path / "cost.parquet"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["policy_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--prompts", 13], "--prompts 13: not from 1 to 12"),
+        (["--rounds", 0], "must be at least 1"),
+        (["--policy", "pacer"], "reads the head pacer, which is not given"),
+        (["--policy", "oracle"], "needs the future"),
+        (["--draft", "OTHER"], "recorded with another draft model"),
+        (["--log", "log.csv"], "--log log.csv: neither"),
+        (["-o", "nowhere/cost.parquet"], "no such folder"),
+    ],
+)
+def test_it_refuses_in_one_line(folder, options, words, capsys):
+    options = [folder / "other" if option == "OTHER" else option for option in options]
+    assert simkit(calibrate(folder, folder / "trace", *options)) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1 and words in captured.err
