@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from simkit.fidelity import Plan
     from simkit.live.decoder import Settings
     from simkit.policies import Sequential
@@ -45,7 +47,7 @@ def calibrate(
 ) -> None:
     """Time passes, rules and heads in running decoders; they become the trace's measured cost."""
     from simkit.cli.fidelity import measured
-    from simkit.cli.latency import destination, show, write
+    from simkit.cli.latency import destination, write
     from simkit.cli.live import load_heads, prepare
     from simkit.errors import LiveError
     from simkit.fidelity.run import check_recorded
@@ -70,7 +72,7 @@ def calibrate(
     passes = measured(there, plan, settings, heads, names, threads, log)
     samples = fit.samples(passes, plan.passes, plan.rules)
     write(out, kind, samples)
-    show(samples)
+    _show(samples)
 
 
 def _rules(settings: Settings, heads: dict[str, Any]) -> list[str]:
@@ -103,3 +105,24 @@ def _plan(trace: Trace, rules: list[Sequential], prompts: int, rounds: int) -> P
     if not 1 <= prompts <= n:
         raise LiveError(f"--prompts {prompts}: not from 1 to {n}, as many as the trace has")
     return Plan(tuple(rules), (), tuple(k * n // prompts for k in range(prompts)), rounds)
+
+
+def _show(samples: pa.Table) -> None:
+    """A line for each kind of pass, rule and head."""
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
+    groups: dict[str, list[float]] = {}
+    for row in samples.to_pylist():
+        kind = row["component"]
+        if kind in ("draft", "target"):
+            tokens = "1 token" if row["tokens_in"] == 1 else "more tokens"
+            kind = f"{kind} pass, {tokens}" if row["context_len"] else f"{kind} prefill"
+        groups.setdefault(kind, []).append(row["seconds"] * 1e3)
+    view = Table("what", "median ms", "from – to, ms", "shapes")
+    view.columns[0].no_wrap = True
+    for kind, ms in groups.items():
+        span = f"{min(ms):.3f} – {max(ms):.3f}" if len(ms) > 1 else ""
+        view.add_row(kind, f"{np.median(ms):.3f}", span, str(len(ms)))
+    Console().print(view)

@@ -62,7 +62,7 @@ def latency(
     table = _measure(models, shapes, partial(_keep, out, kind), **settings)
     if out is not None:
         write(out, kind, table)
-    show(table)
+    _show(table)
     if fit or cost_out:
         _fit(table, cost_out)
 
@@ -171,7 +171,7 @@ def _numbers(name: str, text: str) -> list[int]:
         ) from None
 
 
-def show(table: pa.Table) -> None:
+def _show(table: pa.Table) -> None:
     """Print median and quartiles of every shape, and how far the two control medians are apart."""
     import numpy as np
     from rich.console import Console
@@ -189,9 +189,8 @@ def show(table: pa.Table) -> None:
         if component.startswith(CONTROL):
             continue
         low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75]) * 1e3
-        begins = context_len == 0 and component in ("draft", "target")
-        what = f"{component} prefill" if begins else component
-        cells = (what, str(context_len), str(tokens_in), f"{middle:.3f}", f"{low:.3f} – {high:.3f}")
+        kind = f"{component} prefill" if context_len == 0 else component
+        cells = (kind, str(context_len), str(tokens_in), f"{middle:.3f}", f"{low:.3f} – {high:.3f}")
         view.add_row(*cells, str(len(seconds)))
     console = Console()
     console.print(view)
