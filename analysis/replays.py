@@ -28,6 +28,7 @@ from traces.errors import UserError
 from traces.trace import Trace
 
 ALL = "all"
+ALONE = "target alone"  # in place of a spec: the baseline of every speedup
 FOLDS, SEED = 5, 0
 LONGEST = 20  # of the fixed lengths that are tried
 ROOM_BYTES = 150_000_000  # of a trace's columns, beyond which they are dropped between families
@@ -124,9 +125,9 @@ class Replays:
         return run(policy, *self.where)
 
     def replay(self, spec: str) -> Replayed:
-        """The sums of one policy, kept; raises as `run` does."""
+        """The sums of one policy, or of the target alone (`ALONE`), kept; raises as `run` does."""
         if spec not in self._kept:
-            self._keep(spec, _sums(self.run(spec)))
+            self._keep(spec, self._alone() if spec == ALONE else _sums(self.run(spec)))
         return self._kept[spec]
 
     def tuned(self, spec: str | tuple[str, ...]) -> Replayed:
@@ -181,6 +182,15 @@ class Replays:
         if draft_s <= 0:
             raise MissingError("a draft pass takes no time under this cost: there is no ratio c")
         return float(target_s / draft_s)
+
+    def _alone(self) -> Replayed:
+        """Autoregressive decoding, which pays nothing of what a step of speculation does."""
+        steps = self.replay("autoregressive")
+        if not steps.seconds:
+            return steps
+        baseline_s = steps.seconds["baseline_s"]
+        nothing = dict.fromkeys(PARTS, np.zeros_like(baseline_s))
+        return replace(steps, seconds=nothing | {"verify_s": baseline_s, "baseline_s": baseline_s})
 
     def _tune(self, specs: tuple[str, ...]) -> Replayed:
         found = [self._scored(spec) for spec in specs]

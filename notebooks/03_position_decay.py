@@ -149,8 +149,8 @@ claims.check(TRACE, claims=[one for one in claims.claims() if one.name in wanted
 
 # %% [markdown]
 # **What it shows.** It makes no difference that could be told from none: every ρ from 1.00 to 1.09
-# is within 0.5% of 1.05 under the trace's own times. That is what rising conditional acceptance
-# leads one to expect ([ablations](../docs/ablations.md) looks closer).
+# is within 0.3% of 1.05 under the trace's own times, its head's among them. That is what
+# rising conditional acceptance leads one to expect ([ablations](../docs/ablations.md) looks closer).
 #
 # **The paper's.** Table 12 has ρ = 1.05 best by 0.5% to 6%. **Caveat.** The paper's pairs accept
 # longer runs, and its head knows the depth already.
@@ -161,7 +161,9 @@ claims.check(TRACE, claims=[one for one in claims.claims() if one.name in wanted
 # The numbers in the text are those of the bundled traces. Look first whether *conditional* acceptance
 # rises or falls, and whether within prompts it still does: that tells whether a rule should trust
 # depth, or the text. The cells on growth need scores of a trained PACER head
-# ([heads](../docs/heads.md)) and times.
+# ([heads](../docs/heads.md)) and times, the head's among them:
+#
+#     simkit calibrate my-trace --target TARGET --draft DRAFT --head pacer.safetensors
 #
 # The estimators and their intervals are in [statistics](../docs/statistics.md). Next:
 # [the optimal draft length](04_optimal_gamma.ipynb).

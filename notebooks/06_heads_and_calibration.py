@@ -8,13 +8,11 @@
 
 # %%
 import polars as pl
-from matplotlib.figure import Figure
 
 import simkit
 import traces
 from analysis import figures
-from analysis.figures.base import look
-from analysis.stats import calibration, ranking
+from analysis.stats import ranking
 from traces import scores
 
 # %% tags=["parameters"]
@@ -85,49 +83,26 @@ pl.DataFrame(
 # ## Do the probabilities come true?
 #
 # To order tokens is not enough where a probability is compared with a cost. Tokens are put into ten
-# bins by their score; a calibrated score lies on the diagonal.
+# bins by their score; a calibrated score lies on the diagonal. Beside the heads and the draft's
+# probability stands SVIP's estimate of acceptance, 1 − √(c H(q)), from the draft's entropy H(q).
 
 # %%
-judged = {
-    name: calibration.calibration(signals[name], accepted, offsets, n_bins=10)
-    for name in ("acceptance head", "SpecDec++ head", "draft's probability")
-}
-curves = pl.DataFrame(
-    [
-        {"signal": name, "predicted": x, "tokens": n, "accepted": e.value, "lo": e.lo, "hi": e.hi}
-        for name, one in judged.items()
-        for x, n, e in zip(one.predicted, one.rows, one.accepted, strict=True)
-    ],
-    schema_overrides={"lo": pl.Float64, "hi": pl.Float64},
-)
-with figures.style():
-    ax = Figure((5.2, 4.2), layout="constrained").subplots()
-    ax.plot([0, 1], [0, 1], color="black", linewidth=0.8, label="calibrated")
-    for k, name in enumerate(judged):
-        one = curves.filter(signal=name)
-        ax.plot(one["predicted"], one["accepted"], **look(k), label=name)
-        ax.vlines(one["predicted"], one["lo"], one["hi"], color=look(k)["color"], linewidth=0.9)
-    ax.set(xlabel="predicted acceptance (mean of a bin)", ylabel="share accepted, 95% over prompts")
-    ax.legend()
-figures.Drawn("calibration", curves, ax)
+drawn = figures.calibration(trace)
+drawn
 
 # %%
-pl.DataFrame(
-    [
-        {"signal": name, "expected error": one.error.value, "Brier score": one.brier.value}
-        | {"skill": one.skill.value, "skill_lo": one.skill.lo, "skill_hi": one.skill.hi}
-        for name, one in judged.items()
-    ]
-)
+parts = ["error", "brier", "skill", "skill_lo", "skill_hi"]
+drawn.frame.group_by("signal", maintain_order=True).agg(pl.col(parts).max())
 
 # %% [markdown]
-# **What it shows.** The acceptance head is closest to the diagonal: on average it is off by 0.078,
-# the draft's probability by 0.198, SpecDec++'s score by 0.377. Nearly everywhere all three say too
-# little: of the tokens to which the draft gives a probability between 0.3 and 0.4, two thirds are
-# accepted. Under greedy decoding a token is accepted if it is the likeliest for both models, and
-# for that it need not be likely. So the head that orders tokens worse says more truly how likely
-# they are. Its squared errors are 13% [4%, 22%] smaller than those of always guessing the mean
-# (`skill`); SpecDec++'s, which were weighted so on purpose, are larger than those.
+# **What it shows.** The acceptance head is closest to the diagonal: on average it is off by 0.078
+# (`error`), the draft's probability by 0.198, SVIP's estimate by 0.259, SpecDec++'s score by 0.377.
+# Nearly everywhere all four say too little: of the tokens to which the draft gives a probability
+# between 0.3 and 0.4, two thirds are accepted. Under greedy decoding a token is accepted if it is
+# the likeliest for both models, and for that it need not be likely. So the head that orders tokens
+# worse says more truly how likely they are. Its squared errors (`brier`) are 13% [4%, 22%] smaller
+# than those of always guessing the mean (`skill`); SpecDec++'s, which were weighted so on purpose,
+# are larger than those.
 #
 # **The paper's.** PACER expects language models to be overconfident. **Differs**: this draft is too
 # modest, as is natural where acceptance asks for the likeliest token only.

@@ -9,7 +9,6 @@
 
 # %%
 import polars as pl
-from matplotlib.figure import Figure
 
 import simkit
 import traces
@@ -46,47 +45,24 @@ figures.mutual_waiting(trace)
 # pending tokens, the draft goes on behind them. If all are accepted, the next ones are pending
 # already.
 #
-# Below are the first passes on the trace's first prompt under round numbers: a draft pass takes 1,
-# a target pass 6, and γ = 6. The picture has the same as bars; the numbers in it are tokens
-# emitted.
+# Below are the first passes on the trace's first prompt under round numbers: a draft pass takes 1
+# ms, a target pass 6, and γ = 6. The numbers in the bars are tokens emitted; a drafted token is dark
+# if it is accepted, at once or in the next pass. The table has the same as rows.
 
 # %%
-toy = simkit.replay(trace, ["fixed(6)", "pearl(6)"], simkit.costs.Linear(draft_s=1, target_s=6))
-plain, whole = pl.col("policy") == "fixed(6)", pl.col("accepted") == pl.col("proposed")
-steps = (
-    toy.steps()
-    .filter(pl.col("sequence") == pl.col("sequence").first())
-    .with_columns(
-        end=(pl.col("total_s") - pl.col("prefill_s")).cum_sum().over("policy"),
-        kept=pl.when(plain).then("accepted").when(whole).then("drafted").otherwise(0),
-    )
-)
-columns = ["policy", "start", "drafted", "proposed", "accepted", "emitted", "end"]
-steps.filter(pl.col("end") <= 36).select(columns)
+drawn = figures.timeline(trace, cost="linear(draft_s=0.001, target_s=0.006)", window=6)
+drawn
 
 # %%
-with figures.style():
-    ax = Figure((7.5, 2.8), layout="constrained").subplots()
-    for row in steps.filter(pl.col("end") <= 84).to_dicts():
-        low = 2.5 if row["policy"] == "fixed(6)" else 0
-        verify = row["end"] - row["verify_s"]
-        begin = verify - row["draft_s"]
-        bars = [(begin, row["kept"]), (begin + row["kept"], row["drafted"] - row["kept"])]
-        ax.broken_barh(bars, (low + 1, 0.9), color=["#0072B2", "#C5DEED"], linewidth=0)
-        ax.broken_barh([(verify, row["verify_s"])], (low, 0.9), color="#E69F00", edgecolor="white")
-        ax.text(verify + row["verify_s"] / 2, low + 0.45, row["emitted"], ha="center", va="center")
-    lanes = ["pearl(6): target", "draft", "fixed(6): target", "draft"]
-    ax.set_yticks([0.45, 1.45, 2.95, 3.95], lanes)
-    ax.set_xlabel("time in draft passes; dark: accepted or pending, light: thrown away")
-    ax.grid(axis="y", visible=False)
-figures.Drawn("timelines", steps, ax)
+columns = ["policy", "start", "drafted", "kept", "proposed", "accepted", "emitted", "end_ms"]
+drawn.frame.filter(pl.col("end_ms") < 40).select(columns)
 
 # %% [markdown]
 # **What it shows.** Above, draft and target take turns, and every step emits an accepted run and
 # one token of the target's own. Below, neither ever idles. PEARL's passes emit less each: after a
 # rejection the next pass can only check one token, and a whole accepted draft brings no extra token
-# of the target's. But it fits twice as many of them into the same time: 32 tokens after 84 draft
-# passes, against 26. A rejection throws away all that was drafted meanwhile.
+# of the target's. But it fits twice as many of them into the same time: 32 tokens after 84 ms,
+# against 26. A rejection throws away all that was drafted meanwhile.
 
 # %% [markdown]
 # ## How fast is it?
@@ -138,7 +114,7 @@ figures.pearl_strategies(trace)
 drafts = result.steps("fixed(6)")
 drafts.select(
     first_token_rejected=(pl.col("accepted") == 0).mean(),
-    whole_draft_accepted=whole.mean(),
+    whole_draft_accepted=(pl.col("accepted") == pl.col("proposed")).mean(),
 )
 
 # %% [markdown]

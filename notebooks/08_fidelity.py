@@ -8,12 +8,10 @@
 
 # %%
 import polars as pl
-from matplotlib.figure import Figure
 
 import simkit
 import traces
 from analysis import fidelity, figures
-from analysis.figures.base import look
 from analysis.stats import clusters
 
 # %% tags=["parameters"]
@@ -39,18 +37,7 @@ run.policies.select(
 )
 
 # %%
-table = run.policies.sort("measured").with_row_index("place")
-with figures.style():
-    ax = Figure((6.6, 3.6), layout="constrained").subplots()
-    for k, name in enumerate(("measured", "predicted")):
-        at = table["place"] + 0.14 - 0.28 * k
-        ax.hlines(at, table[f"{name}_lo"], table[f"{name}_hi"], color=look(k)["color"])
-        ax.plot(table[name], at, **(look(k) | {"linestyle": ""}), label=name)
-    ax.set_yticks(table["place"], table["policy"])
-    ax.axvline(1, color="black", linewidth=0.8)
-    ax.set_xlabel("speedup over the target alone; bars: 95% over prompts")
-    ax.legend(loc="lower right")
-figures.Drawn("fidelity", run.policies, ax)
+figures.fidelity_speedups(run.policies)
 
 # %% [markdown]
 # **What it shows.** The median error of nine predicted speedups is 1.1%, the worst 2.9%. The order
@@ -95,12 +82,7 @@ both.group_by("policy", maintain_order=True).agg(
 # ## How far off is a single prompt?
 
 # %%
-with figures.style():
-    ax = Figure((4.6, 4.2), layout="constrained").subplots()
-    ax.axline((1, 1), slope=1, color="black", linewidth=0.8)
-    ax.loglog(both["seconds"], both["total_s"], "o", color="#0072B2", alpha=0.6)
-    ax.set(xlabel="measured, s", ylabel="predicted, s")
-figures.Drawn("prompts", both, ax)
+figures.fidelity_prompts(both)
 
 # %%
 both.select(

@@ -210,6 +210,16 @@ def test_every_head_is_bundled():
         assert isinstance(found, scores.RowScores) == (name == "acceptance_head")
 
 
+def test_variants_of_a_head_are_charged_alike():
+    """Only one of them was timed; free variants would win every comparison."""
+    heads = sorted(_heads() - {"acceptance_head"})
+    result = simkit.replay("reference", [f"pacer(block=1, head={head})" for head in heads])
+    call_s = [record["policy_s"] / record["drafted"] for record in result.records()]
+    assert len(call_s) == 4
+    assert call_s[0] > 0
+    assert call_s == pytest.approx([call_s[0]] * 4)
+
+
 def test_command(tmp_path, capsys):
     out = tmp_path / "out"
     main(["--only", "table-7", "--cost", "measured", "-o", str(out)])

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 import simkit
-from analysis import fidelity
+from analysis import fidelity, figures
 from benchmarks.bundle_fidelity import bundle
 from simkit.errors import LiveError
 
@@ -44,3 +44,13 @@ def test_bundling_a_bundled_run_changes_nothing(run, tmp_path):
 def test_an_unfinished_run_is_refused(tmp_path):
     with pytest.raises(LiveError, match="fidelity.parquet is missing"):
         fidelity.load(tmp_path)
+
+
+def test_pictures_draw_what_was_loaded(run):
+    found = figures.fidelity_speedups(run.policies)
+    assert found.frame is run.policies
+    names = [label.get_text().split("  ")[0] for label in found.ax.get_yticklabels()]
+    assert names == run.policies.sort("measured")["policy"].to_list()
+    times = run.measured.select("seconds", total_s=pl.col("seconds"))
+    ax = figures.fidelity_prompts(times).ax
+    assert len(ax.lines[1].get_xydata()) == len(times)

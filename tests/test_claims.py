@@ -17,7 +17,7 @@ from analysis.claims import PAPERS, Claim, Evidence, Part, Range, Verdict, check
 from analysis.claims.evidence import less
 from analysis.claims.table import examine
 from analysis.claims.verdict import ABOVE_1, BELOW_0, against_print, judge, overall
-from analysis.replays import LONGEST, Replayed, per
+from analysis.replays import ALONE, LONGEST, Replayed, per
 from analysis.stats import Estimate
 from simkit.cli import main
 from simkit.costs import Linear
@@ -229,6 +229,15 @@ def test_edges(edge, cost):
     assert found.note() in found.markdown() and found._repr_html_().startswith("<p>")
 
 
+def test_the_target_alone_pays_no_overhead_of_a_step():
+    """Its seconds are the baseline's, whatever a step of the speculative loop takes besides."""
+    trace = iid(12, 40, 0.7, max_draft=20, seed=2)
+    at = Evidence(trace, replace(COST, overhead_s=9.0, baseline_overhead_s=0.5))
+    alone, loop = at.replay(ALONE), at.replay("autoregressive")
+    np.testing.assert_array_equal(alone.total_s, loop.seconds["baseline_s"])
+    assert np.all(loop.total_s > alone.total_s)
+
+
 def test_why_it_cannot_be_tested():
     found = {o.claim.name: o for o in check(EDGES["no scores"](), COST).of}
     assert found["pacer_is_faster"].why == "no scores of pacer"
@@ -271,7 +280,7 @@ def run(*arguments):
     assert done.value.code == 0
 
 
-REFERENCE = {  # far from the line: no change of the bootstrap moves these
+REFERENCE = {  # far from the line, or in the middle: no change of the bootstrap moves these
     "entropy_ratio": HOLDS,
     "entropy_against_length": HOLDS,
     "stronger_when_greedy": HOLDS,
@@ -279,7 +288,7 @@ REFERENCE = {  # far from the line: no change of the bootstrap moves these
     "conditional_falls": FAILS,
     "optimal_is_faster": HOLDS,
     "pacer_saves_both": FAILS,
-    "head_gains_without_tau": HOLDS,
+    "head_gains_without_tau": OPEN,  # its time is what it saves
     "post_matters_more": FAILS,
     "confidence_predicts": HOLDS,
     "weights_help_training": UNTESTED,
@@ -293,7 +302,7 @@ def test_reference(capsys):
     assert list(found) == list(CLAIMS)
     assert {name: found[name]["verdict"] for name in REFERENCE} == REFERENCE
     untested = {name for name, one in found.items() if one["verdict"] == str(UNTESTED)}
-    assert untested == {"head_is_cheap", "head_costs_nothing", "weights_help_training"}
+    assert untested == {"weights_help_training"}
 
 
 def test_docs_hold_every_claim():

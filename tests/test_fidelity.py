@@ -12,6 +12,7 @@ from replay_traces import with_scores
 from trace_files import trace
 
 import simkit
+from analysis.figures import fidelity_speedups
 from simkit import costs, fidelity, policies
 from simkit.costs import fit
 from simkit.costs.passes import Passes, Spans, trimmed_mean
@@ -306,7 +307,7 @@ def test_report(source, plan):
     assert {"error_lo", "error_hi"} <= set(report.frame(found).columns)
     loss = replace(found.rows[2], predicted=0.99, free=1.02)
     assert "loss" in report.cells(loss)[-1] and not report.cells(found.rows[2])[-1]
-    ax = report.picture(found)
+    ax = fidelity_speedups(report.frame(found)).ax
     assert len(ax.get_yticklabels()) == len(TESTED)
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["measured", "predicted"]
 

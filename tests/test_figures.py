@@ -14,14 +14,16 @@ from replay_traces import with_scores
 from test_lattice import spelled_out
 
 import simkit
+from analysis import figures
 from analysis.figures import FIGURES, Drawn, FigureError, position_decay
 from analysis.figures.tables import tables
 from analysis.stats import accepted_runs, depth, drafts, waste
+from analysis.stats import calibration as reliability
 from simkit.cli import main
 from simkit.simulator import parallel
 from simkit.simulator.given import setting
 from simkit.simulator.run import run
-from traces import Sampler, schema
+from traces import Sampler, schema, scores
 from traces.errors import UserError
 from traces.memory import from_arrays
 from traces.synthetic import decaying, iid
@@ -268,6 +270,26 @@ def test_seconds_by_position_sum_to_the_whole(trace):
     want = np.bincount(steps.sequence, seconds["verify_s"])
     assert found.sum(1) == pytest.approx(want)
     assert (found >= 0).all()
+
+
+def test_calibration_is_the_statistic(trace):
+    found = figures.calibration(trace, bins=5).frame
+    scored = scores.load(trace, "specdecpp").path
+    want = reliability.calibration(scored, trace.positions("accepted"), trace.position_offsets, 5)
+    mine = found.filter(signal="SpecDec++ head")
+    assert mine["accepted"].drop_nulls().to_list() == [e.value for e in want.accepted]
+    assert mine["error"].drop_nulls().to_list() == [want.error.value]
+    assert mine["rows"].sum() == trace.n_positions
+
+
+def test_calibration_without_scores_says_so():
+    found = figures.calibration(iid(6, 20, 0.7, max_draft=20, seed=3))
+    signals = found.frame["signal"].unique(maintain_order=True).to_list()
+    assert signals == ["draft's probability", "1 − √(0.15 H(q))"]
+    missing = [line for line in found.notes if line.startswith("Without")]
+    assert (
+        missing[0] == "Without acceptance head: no scores of acceptance_head." and len(missing) == 2
+    )
 
 
 def test_regret_and_overhead_by_hand():

@@ -99,7 +99,8 @@ def test_only_what_is_asked_for_is_read(whole, monkeypatch):
     monkeypatch.setattr(files, "read", spy)
     loaded = traces.load(whole)
     assert loaded.has("positions", "overlap") and loaded.n_positions and loaded.hash
-    assert repr(loaded) and loaded.n_sequences == 7
+    assert repr(loaded).startswith(f"<Trace {loaded.path}: 7") and loaded.n_sequences == 7
+    assert repr(traces.load("reference")).startswith("<Trace reference: ")
     assert calls == []
     first = loaded.positions("overlap")
     assert calls == [(f"positions/0000{k}.parquet", "overlap") for k in range(3)]

@@ -67,6 +67,8 @@ class Trace:
 
     def __repr__(self) -> str:
         name = self.path or "in memory"
+        if self.path is not None and self.path.parent == DATA:
+            name = self.path.name
         return f"<Trace {name}: {self.n_sequences} sequences, {self.n_positions} positions>"
 
     @property

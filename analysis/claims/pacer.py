@@ -7,7 +7,7 @@ import numpy as np
 from analysis.claims.claim import Part, claim, fastest_of, passes
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.verdict import ABOVE_1, BELOW_0, BELOW_1, Range
-from analysis.replays import per, speed
+from analysis.replays import ALONE, per, speed
 from analysis.stats import clusters, depth, drafts, iid
 
 HEAD = "pacer(block=4, threshold=0.7, growth=1.05)"  # Table 10, DeepSeek 1.3B/33B, HumanEval
@@ -121,7 +121,7 @@ def optimal_saves_both(at: Evidence) -> list[Part]:
 )
 def speculation_pays(at: Evidence) -> list[Part]:
     """Seconds of the target alone ÷ seconds of fixed, its length chosen on other prompts."""
-    found = speed(at.tuned_fixed(), at.replay("autoregressive"))
+    found = speed(at.tuned_fixed(), at.replay(ALONE))
     return [Part("", found, ABOVE_1, (1.34, 2.07))]
 
 

@@ -8,7 +8,7 @@ from analysis.claims.claim import Part, claim
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.evidence import less as difference
 from analysis.claims.verdict import ABOVE_0, ABOVE_1, BELOW_0, BELOW_1, MOST, Range
-from analysis.replays import per, speed
+from analysis.replays import ALONE, per, speed
 from analysis.stats import Estimate, clusters, correlation, drafts, entropy
 
 C = 0.15  # 1 - sqrt(c H(q)) with H(q,p) = 1.3 H(q), the upper end of section 2.3; also in its code
@@ -218,5 +218,5 @@ def constant_can_lose(at: Evidence) -> list[Part]:
     where = at.sampled if at.trace.sampler.greedy else at
     if where is None:
         raise Untestable("no sampled trace of the pair: give one with --sampled")
-    found = speed(where.replay(CONSTANT), where.replay("autoregressive"))
+    found = speed(where.replay(CONSTANT), where.replay(ALONE))
     return [Part("", found, BELOW_1, (0.65, 0.96))]

@@ -1,12 +1,14 @@
 """Figures: `figures.NAME(trace, ax=None)` draws, and gives the frame of what it drew.
 
-They compute nothing: numbers come from `analysis.stats` and `simkit`.
+They compute nothing: numbers come from `analysis.stats` and `simkit`. Those called `fidelity_…`
+take a frame of `analysis.fidelity` instead of a trace, and are not in the registry.
 """
 
 from analysis.figures.acceptance_head import acceptance_head
 from analysis.figures.base import FIGURES, Drawn, Entry, FigureError, style
 from analysis.figures.batch_speedup import batch_speedup
 from analysis.figures.best_policy_map import best_policy_map
+from analysis.figures.calibration import calibration
 from analysis.figures.confidence_acceptance import confidence_acceptance
 from analysis.figures.draft_lengths import draft_lengths
 from analysis.figures.dynamic_policies import dynamic_policies
@@ -15,6 +17,7 @@ from analysis.figures.entropy_bound import entropy_bound
 from analysis.figures.entropy_length import entropy_length
 from analysis.figures.entropy_ratio import entropy_ratio
 from analysis.figures.expected_length import expected_length
+from analysis.figures.fidelity import fidelity_prompts, fidelity_speedups
 from analysis.figures.forward_passes import forward_passes
 from analysis.figures.frontier import frontier
 from analysis.figures.gap_decomposition import gap_decomposition
@@ -38,6 +41,7 @@ from analysis.figures.regret_by_position import regret_by_position
 from analysis.figures.regret_by_task import regret_by_task
 from analysis.figures.runtime_breakdown import runtime_breakdown
 from analysis.figures.step_lengths import step_lengths
+from analysis.figures.timeline import timeline
 
 __all__ = [
     "Drawn",
@@ -47,6 +51,7 @@ __all__ = [
     "acceptance_head",
     "batch_speedup",
     "best_policy_map",
+    "calibration",
     "confidence_acceptance",
     "draft_lengths",
     "dynamic_policies",
@@ -55,6 +60,8 @@ __all__ = [
     "entropy_length",
     "entropy_ratio",
     "expected_length",
+    "fidelity_prompts",
+    "fidelity_speedups",
     "forward_passes",
     "frontier",
     "gap_decomposition",
@@ -79,4 +86,5 @@ __all__ = [
     "runtime_breakdown",
     "step_lengths",
     "style",
+    "timeline",
 ]

@@ -24,12 +24,12 @@ def mutual_waiting(
         trace: of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
-        longest: γ; None means 10, or Γ if that is less.
+        longest: γ; None means 10, or two beyond c, and at most Γ.
     """
-    gammas = np.arange(1, (longest or min(10, trace.max_draft)) + 1)
+    c = of(trace, cost).cost_ratio()
+    gammas = np.arange(1, (longest or min(max(10, round(c) + 2), trace.max_draft)) + 1)
     runs, gone = replays(trace, {str(k): f"fixed({k})" for k in gammas}, cost)
     gammas = np.array([int(k) for k in runs])
-    c = of(trace, cost).cost_ratio()
     parts = {"drafting, target waits": "draft_s", "verification, draft waits": "verify_s"}
     rows, said = [], []
     for k, (label, part) in enumerate(parts.items()):

@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import DEEPSEEK, Arm, both, compare, ranked
 from analysis.figures.base import Drawn, caption, figure, frame
+from analysis.replays import ALONE
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
@@ -15,7 +16,7 @@ ARMS = (  # Table 5, DeepSeek-Coder 1.3B/33B on HumanEval: tokens/s, τ; setting
     Arm("w/o pos-emb", f"{_PACER}, head=pacer-no-position)", 39.99, 8.83),
     Arm("w/o growth", "pacer(block=4, threshold=0.7, growth=1.0)", 40.36, 9.71),
     Arm("fixed(9)", "fixed(9)", 37.46, 7.38),
-    Arm("target alone", "autoregressive", 18.11),
+    Arm(ALONE, ALONE, 18.11),
 )
 
 

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.figures.replayed import cost_name, replays
-from analysis.replays import groups, of, speed
+from analysis.replays import Replays, groups, of, speed
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
@@ -23,9 +23,9 @@ def pearl_window(
         trace: of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
-        longest: γ; None means 10, or Γ/2 if that is less.
+        longest: γ; None means `longest_window`.
     """
-    gammas = np.arange(1, (longest or max(1, min(10, trace.max_draft // 2))) + 1)
+    gammas = np.arange(1, (longest or longest_window(of(trace, cost))) + 1)
     runs, gone = replays(trace, {str(k): f"pearl({k})" for k in gammas}, cost)
     kept = np.array([int(k) for k in runs])
     c = of(trace, cost).cost_ratio()
@@ -54,3 +54,12 @@ def pearl_window(
         *gone,
     )
     return Drawn("pearl_window", frame(rows), ax, tuple(said + gone))
+
+
+def longest_window(at: Replays) -> int:
+    """Of the windows that are tried: 10, or two beyond round(c), and at most Γ/2.
+
+    Raises:
+        MissingError: there are no times, or drafting takes none.
+    """
+    return max(1, min(max(10, round(at.cost_ratio()) + 2), at.trace.max_draft // 2))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from analysis.figures.base import FigureError
-from analysis.replays import FOLDS, Replayed, folds, of, speed
+from analysis.replays import FOLDS, Replayed, Replays, folds, of, speed
 from analysis.stats import Estimate, clusters, compare
 from simkit.simulator.given import AnyCost
 from traces.errors import UserError
@@ -75,7 +75,19 @@ def tuned(
     )
     if folds(trace) is None:
         gone.append(f"Fewer than {FOLDS} prompts: settings chosen on the prompts shown.")
-    return found, gone
+    return found, gone + _free(at, found)
+
+
+def _free(at: Replays, found: Mapping[str, Replayed]) -> list[str]:
+    """A line for each rule that has no time while others' have: its speed is too good."""
+    sampler, times = at.trace.sampler, at.charge.times
+    looks = {label: one.policy for label, one in found.items() if one.policy.columns(sampler)}
+    seconds = {label: times.policy(policy.name) for label, policy in looks.items()}
+    return [
+        f"The rule of {label} was not timed: it is free."
+        for label, taken in seconds.items()
+        if not taken and any(seconds.values())
+    ]
 
 
 def _labelled(

@@ -20,8 +20,9 @@ from analysis.figures.pacer_criteria import ARMS as CRITERIA
 from analysis.figures.pacer_growth import ARMS as GROWTHS
 from analysis.figures.pacer_threshold import ARMS as THRESHOLDS
 from analysis.figures.pearl_strategies import ARMS as STRATEGIES
+from analysis.figures.pearl_window import longest_window
 from analysis.figures.replayed import FAMILIES, replays
-from analysis.replays import Replayed, Replays, groups, of, speed
+from analysis.replays import ALONE, Replayed, Replays, groups, of, speed
 from analysis.stats import Estimate, accepted_runs, clusters
 from simkit.simulator.given import AnyCost, AnyTrace
 from traces.errors import UserError
@@ -138,7 +139,7 @@ def _wide(
 
 
 def _vanilla(at: Replays) -> dict[str, Replayed]:
-    return {"Vanilla": at.replay("autoregressive")}
+    return {"Vanilla": at.replay(ALONE)}
 
 
 def _speculative(at: Replays) -> dict[str, Replayed]:
@@ -281,8 +282,7 @@ def _strategies(at: Replays) -> Table:
 
 
 def _window(at: Replays) -> Table:
-    longest = max(1, min(10, at.trace.max_draft // 2))
-    found = {str(k): at.replay(f"pearl({k})") for k in range(1, longest + 1)}
+    found = {str(k): at.replay(f"pearl({k})") for k in range(1, longest_window(at) + 1)}
     note = f"Output tokens a second; c = {at.cost_ratio():.2f}."
     body = _wide(at, found, tokens_per_s, "γ")
     return Table("pearl_window", "PEARL Tables 5 and 6", *body, note)

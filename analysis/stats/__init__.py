@@ -2,9 +2,9 @@
 
 One topic a module: `entropy` (bounds), `correlation`, `binned` (curves), `drafts` and `depth`
 (acceptance by depth), `iid`, `optimal` (draft lengths), `acceptance_length`, `calibration`,
-`ranking`, `compare` (policies), `waste` (overhead, regret), `accepted_runs` (PEARL's MAT), and
-`clusters`, the bootstrap over prompts that all of them use. Nothing here plots, and nothing returns
-NaN: what is not defined is None, with a note why.
+`ranking`, `compare` (policies), `waste` (overhead, regret), `accepted_runs` (PEARL's MAT),
+`timeline` (when each model works), and `clusters`, the bootstrap over prompts that all of them use.
+Nothing here plots, and nothing returns NaN: what is not defined is None, with a note why.
 """
 
 from analysis.stats import (
@@ -21,6 +21,7 @@ from analysis.stats import (
     iid,
     optimal,
     ranking,
+    timeline,
     waste,
 )
 from analysis.stats.checks import StatsError
@@ -42,5 +43,6 @@ __all__ = [
     "iid",
     "optimal",
     "ranking",
+    "timeline",
     "waste",
 ]

@@ -1,10 +1,10 @@
-"""The comparison as a data frame, as Markdown and as a picture."""
+"""The comparison as a data frame and as Markdown."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simkit.costs.fit import Residual
 from simkit.fidelity.comparison import MEDIAN_BAR, WORST_BAR, Comparison, Row
@@ -12,7 +12,6 @@ from simkit.simulator.table import grid
 
 if TYPE_CHECKING:
     import polars as pl
-    from matplotlib.axes import Axes
 
 _HEAD = (
     "policy",
@@ -98,38 +97,3 @@ def verdict(comparison: Comparison) -> list[str]:
         *(f"control: {drift}" for drift in comparison.drifts),
         *(f"missed: {bar}" for bar in comparison.missed),
     ]
-
-
-def picture(comparison: Comparison, ax: Axes | None = None) -> Axes:
-    """Measured and predicted speedup of each policy with intervals over prompts; its error beside.
-
-    Both are of the same prompts, so that the error is far smaller than either interval.
-    """
-    import matplotlib.pyplot as plt
-
-    if ax is None:
-        height = 1.2 + 0.45 * len(comparison.rows)
-        ax = plt.subplots(figsize=(7, height), layout="constrained")[1]
-    table = frame(comparison).sort("measured")
-    data: dict[str, Any] = {name: table[name].to_numpy() for name in table.columns}
-    looks = (("measured", "o", "black", 0.12), ("predicted", "D", "tab:orange", -0.12))
-    for name, marker, color, shift in looks:
-        ends = data[name] - data[f"{name}_lo"], data[f"{name}_hi"] - data[name]
-        ax.errorbar(
-            data[name],
-            [k + shift for k in range(len(table))],
-            xerr=[end.clip(0) for end in ends],
-            fmt=marker,
-            color=color,
-            capsize=2,
-            lw=1,
-            label=name,
-        )
-    labels = [
-        f"{policy}  {error:+.1%}"
-        for policy, error in zip(table["policy"], data["error"], strict=True)
-    ]
-    ax.axvline(1, color="0.7", lw=1, zorder=0)
-    ax.set(yticks=range(len(table)), yticklabels=labels, xlabel="speedup over the target alone")
-    ax.legend(loc="lower right")
-    return ax

@@ -135,12 +135,17 @@ class Charge:
         """One decision, head included; a policy that looks at no token makes none."""
         if isinstance(policy, NumericPolicy) and policy.slots.trips is never:
             return 0.0
-        head_s = self.times.head(policy.head) if policy.head else 0.0
-        return _positive("policy", self.times.policy(policy.name) + head_s)
+        return _positive("policy", self.times.policy(policy.name) + self._head_s(policy))
+
+    def _head_s(self, policy: Policy) -> float:
+        """A call of its head; a variant that was not timed takes as long as the policy's own."""
+        if policy.head is None:
+            return 0.0
+        return self.times.head(policy.head) or self.times.head(policy.name)
 
     def calls_for_nothing(self, policy: Policy) -> bool:
         """Whether the policy calls a head for whose calls the cost has no time."""
-        return policy.head is not None and self.times.head(policy.head) == 0
+        return policy.head is not None and self._head_s(policy) == 0
 
     @property
     def _overhead_s(self) -> float:

@@ -1,0 +1,93 @@
+"""Whether predicted acceptance comes true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.figures.base import (
+    Drawn,
+    FigureError,
+    caption,
+    cells,
+    figure,
+    frame,
+    look,
+    missing,
+    points,
+    text,
+)
+from analysis.stats import calibration as reliability
+from analysis.stats import entropy
+from traces import scores
+from traces.errors import UserError
+from traces.trace import Trace
+
+HEADS = {"acceptance head": "acceptance_head", "SpecDec++ head": "specdecpp"}
+
+
+@figure("new", "accepted")
+def calibration(trace: Trace, ax: Axes, bins: int = 10, c: float = 0.15) -> Drawn:
+    """Share of tokens accepted, by what heads and the draft's own signals predict.
+
+    PACER's head predicts something else: that a token and all before it are accepted.
+
+    Args:
+        trace: with rows; signals that it lacks are left out.
+        ax: to draw on; None makes one.
+        bins: of equal width in [0, 1].
+        c: of SVIP's estimate 1 - sqrt(c H(q)), here no less than 0; 0.15 is that of its code.
+    """
+    svip = f"1 − √({c:g} H(q))"
+    signals: dict[str, Callable[[], np.ndarray]] = {
+        label: lambda head=head: _head(trace, head) for label, head in HEADS.items()
+    }
+    signals["draft's probability"] = lambda: trace.positions("draft_prob_raw")
+    signals[svip] = lambda: np.maximum(0, entropy.estimate(trace.positions("draft_entropy"), c))
+    accepted, offsets = trace.positions("accepted"), trace.position_offsets
+    rows, said, gone = [], [], []
+    for k, (label, read) in enumerate(signals.items()):
+        try:
+            found = reliability.calibration(read(), accepted, offsets, bins)
+        except UserError as error:
+            gone.append(f"Without {label}: {error}.")
+            continue
+        shown = f"{label}: off by {text(found.error, '.2f')}"
+        points(ax, found.predicted, found.accepted, label=shown, **look(k))
+        said += missing(found.accepted)
+        for x, n, e in zip(found.predicted, found.rows, found.accepted, strict=True):
+            row = {"signal": label, "predicted": float(x), "rows": int(n)}
+            rows.append(row | cells(e, "accepted"))
+        whole = {name: getattr(found, name) for name in ("error", "brier", "skill")}
+        rows += [{"signal": label} | cells(e, name) for name, e in whole.items()]
+    if not rows:
+        raise FigureError(" ".join(gone))
+    ax.plot([0, 1], [0, 1], ":", color="black", linewidth=0.8, label="calibrated")
+    ax.set(xlabel="predicted acceptance, mean of a bin", ylabel="share accepted")
+    ax.set(xlim=(0, 1.02), ylim=(0, 1.02))
+    ax.legend(loc="lower right")
+    caption(
+        ax,
+        "Does predicted acceptance come true?",
+        f"{len(accepted):,} positions of {trace.n_sequences} prompts in {bins} bins; bars: 95% over"
+        " prompts. Off by: expected calibration error.",
+        *list(dict.fromkeys(said))[:2],
+        *gone,
+    )
+    return Drawn("calibration", frame(rows), ax, tuple(said + gone))
+
+
+def _head(trace: Trace, head: str) -> np.ndarray:
+    """The scores of the rows on the path.
+
+    Raises:
+        UserError: there are none, or they are not by row.
+    """
+    if scores.facts(trace, head) is None:
+        raise FigureError(f"no scores of {head}")
+    found = scores.load(trace, head)
+    if not isinstance(found, scores.RowScores):
+        raise FigureError(f"the scores of {head} are not by row")
+    return found.path

@@ -1,0 +1,58 @@
+"""Predictions against the clock, drawn from frames of `analysis.fidelity`."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.figures.base import COLORS, Drawn, caption, look, points, style
+from analysis.stats import Estimate
+
+
+def fidelity_speedups(policies: pl.DataFrame, ax: Axes | None = None) -> Drawn:
+    """Measured and predicted speedup of each policy; the error of the prediction beside its name.
+
+    Both are of the same prompts, so that the error is far smaller than either interval.
+
+    Args:
+        policies: `Fidelity.policies`, one row or more.
+        ax: to draw on; None makes one.
+    """
+    table = policies.sort("measured", maintain_order=True)
+    place = np.arange(len(table))
+    with style():
+        if ax is None:
+            ax = Figure((7, 1.6 + 0.42 * len(table)), layout="constrained").subplots()
+        for k, name in enumerate(("measured", "predicted")):
+            rows = table.select(name, f"{name}_lo", f"{name}_hi", "sequences").iter_rows()
+            found = [Estimate(*row) for row in rows]
+            how = look(k) | {"linestyle": ""}
+            points(ax, place + 0.12 - 0.24 * k, found, sideways=True, label=name, **how)
+        both = table.select("policy", "error").iter_rows()
+        ax.set_yticks(place, [f"{policy}  {error:+.1%}" for policy, error in both])
+        ax.axvline(1, color="black", linewidth=0.8)
+        ax.set(xlabel="speedup over the target alone")
+        ax.legend(loc="lower right")
+        what = "Beside the policies: predicted ÷ measured − 1; bars: 95% over prompts."
+        caption(ax, "Predicted and measured speedups", what)
+    return Drawn("fidelity_speedups", policies, ax)
+
+
+def fidelity_prompts(prompts: pl.DataFrame, ax: Axes | None = None) -> Drawn:
+    """Predicted against measured seconds of single prompts.
+
+    Args:
+        prompts: one row a policy and prompt; `total_s` is predicted, `seconds` measured.
+        ax: to draw on; None makes one.
+    """
+    with style():
+        if ax is None:
+            ax = Figure((4.8, 4.4), layout="constrained").subplots()
+        ax.axline((1, 1), slope=1, color="black", linewidth=0.8, label="as predicted")
+        ax.loglog(prompts["seconds"], prompts["total_s"], "o", color=COLORS[0], alpha=0.6)
+        ax.set(xlabel="measured, s", ylabel="predicted, s")
+        ax.legend(loc="lower right")
+        caption(ax, "Single prompts", f"{len(prompts)} pairs of a prompt and a policy.")
+    return Drawn("fidelity_prompts", prompts, ax)

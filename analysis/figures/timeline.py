@@ -1,0 +1,98 @@
+"""What draft and target do, step by step, in turn and at the same time."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+
+from analysis.figures.arms import below
+from analysis.figures.base import COLORS, Drawn, FigureError, caption, figure
+from analysis.figures.replayed import cost_name
+from analysis.replays import Replays, of
+from analysis.stats.timeline import lanes
+from simkit.simulator.given import AnyCost
+from traces.trace import Trace
+
+PALE = "#C5DEED"  # of tokens that are thrown away
+DRAFT, TARGET = COLORS[0], COLORS[5]
+
+
+@figure("PEARL Figs. 1 and 3")
+def timeline(
+    trace: Trace,
+    ax: Axes,
+    cost: AnyCost | None = None,
+    window: int | None = None,
+    prompt: int | None = None,
+    steps: int = 7,
+) -> Drawn:
+    """Draft and target at work on one prompt, under fixed drafts and under PEARL.
+
+    Args:
+        trace: of any kind.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`.
+        window: γ of both; None means round(c), as PEARL takes it, or Γ ÷ 2 if that is less.
+        prompt: which one, from 0; None means the first that has any output.
+        steps: of the fixed drafts, as many as are drawn; PEARL's are those of the same time.
+    """
+    at = of(trace, cost)
+    gamma = window or max(1, min(round(at.cost_ratio()), trace.max_draft // 2))
+    written = np.flatnonzero(trace.sequences["n_output"].to_numpy())
+    which = int(written[0]) if prompt is None else prompt
+    if which not in written:
+        raise FigureError(f"there is no prompt {which} with output")
+    table = pl.concat([_steps(at, spec, which) for spec in (f"fixed({gamma})", f"pearl({gamma})")])
+    ends = table.filter(policy=f"fixed({gamma})")["end_ms"].head(steps)
+    end_ms = float(ends[-1])
+    shown = table.filter(pl.col("end_ms") <= end_ms * (1 + 1e-9))
+    for low, spec in ((2.5, f"fixed({gamma})"), (0.0, f"pearl({gamma})")):
+        for row in shown.filter(policy=spec).iter_rows(named=True):
+            _bars(ax, row, low)
+    names = [f"pearl({gamma}): target", "draft", f"fixed({gamma}): target", "draft"]
+    ax.set_yticks([0.45, 1.45, 2.95, 3.95], names)
+    ax.set(xlabel="time after the prefill, ms", xlim=(0, end_ms))
+    ax.grid(axis="y", visible=False)
+    for color, label in ((DRAFT, "accepted"), (PALE, "thrown away"), (TARGET, "target's pass")):
+        ax.broken_barh([], (0, 0), color=color, label=label)
+    below(ax)
+    sums = shown.group_by("policy", maintain_order=True).agg(pl.col("emitted").sum())
+    emitted = ", ".join(f"{spec} {n} tokens" for spec, n in sums.iter_rows())
+    caption(
+        ax,
+        "Draft and target, in turn and at the same time",
+        f"Prompt {which}; {cost_name(trace, cost)}. Figures: tokens that a step emits;"
+        f" after {end_ms:.4g} ms: {emitted}.",
+    )
+    return Drawn("timeline", shown, ax)
+
+
+def _steps(at: Replays, spec: str, prompt: int) -> pl.DataFrame:
+    """A prompt's steps, with the times of their work."""
+    steps, seconds = at.run(spec).steps()
+    assert seconds is not None
+    found = lanes(steps, seconds, at.charge)
+    mine = slice(*steps.offsets[prompt : prompt + 2])
+    counts = ("start", "drafted", "proposed", "accepted", "emitted")
+    begin_ms = 1e3 * found.begin_s[mine]
+    return pl.DataFrame(
+        {"policy": spec, "prompt": prompt, "step": steps.number[mine]}
+        | {name: np.asarray(getattr(steps, name)[mine], np.int64) for name in counts}
+        | {"kept": found.kept[mine], "begin_ms": begin_ms}
+        | {"draft_ms": 1e3 * found.draft_s[mine]}
+        | {"verify_begin_ms": 1e3 * found.verify_begin_s[mine]}
+        | {"verify_ms": 1e3 * found.verify_s[mine], "end_ms": 1e3 * found.end_s[mine]}
+    )
+
+
+def _bars(ax: Axes, row: dict[str, float], low: float) -> None:
+    """One step: the draft's bar, dark as far as its tokens are accepted, and the target's."""
+    dark_ms = row["draft_ms"] * row["kept"] / max(1, row["drafted"])
+    begin_ms, pale_ms = row["begin_ms"], row["draft_ms"] - dark_ms
+    spans = [(begin_ms, dark_ms), (begin_ms + dark_ms, pale_ms)]
+    ax.broken_barh(spans, (low + 1, 0.9), color=[DRAFT, PALE], linewidth=0)
+    verify = row["verify_begin_ms"], row["verify_ms"]
+    ax.broken_barh([verify], (low, 0.9), color=TARGET, edgecolor="white")
+    middle = verify[0] + verify[1] / 2, low + 0.45
+    ax.text(*middle, str(row["emitted"]), ha="center", va="center", fontsize=7.5)

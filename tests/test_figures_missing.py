@@ -1,0 +1,166 @@
+"""Figures and claims of traces that lack a column, and of tasks that have nothing to show."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import polars as pl
+import pytest
+from replay_traces import build, with_scores
+
+from analysis.claims import check
+from analysis.figures import FIGURES
+from analysis.figures.tables import tables
+from simkit.cli import main
+from traces import schema
+from traces.errors import TraceError, UserError
+from traces.memory import from_arrays
+from traces.synthetic import iid
+from traces.trace import Trace
+from traces.writer import save
+
+COST = "linear(draft_s=1, target_s=6, target_per_token_s=0.1)"
+
+
+class Lacking:
+    """A trace's source without one column; it remembers which ones were asked for."""
+
+    def __init__(self, trace: Trace, table: str = "", column: str = "") -> None:
+        self.source = source = trace._source
+        self.gone = table, column
+        self.asked: set[tuple[str, str]] = set()
+        self.rows, self.sequences = source.rows, source.sequences
+        self.extra, self.hash = source.extra, source.hash
+
+    def columns(self, table: str) -> frozenset[str]:
+        found = self.source.columns(table)
+        return found - {self.gone[1]} if table == self.gone[0] else found
+
+    def read(self, table: str, column: str) -> np.ndarray:
+        self.asked.add((table, column))
+        if (table, column) == self.gone:
+            raise TraceError(f"{table}: column {column} is not in this trace")
+        return self.source.read(table, column)
+
+
+@pytest.fixture(scope="module")
+def whole() -> Trace:
+    return with_scores(iid(2, 16, 0.7, max_draft=16, seed=3, tasks=("a", "b")))
+
+
+MADE = {name: entry.under for name, entry in FIGURES.items()} | {"claims": check, "tables": tables}
+
+
+def refused(name: str, trace: Trace) -> str:
+    """Why a figure, the claims or the tables cannot be had; empty if they can."""
+    try:
+        found = MADE[name](trace, COST)
+    except UserError as error:
+        assert str(error) and "\n" not in str(error)
+        return str(error)
+    if name in FIGURES:
+        floats = found.frame.select(pl.selectors.float())
+        assert all(floats[column].is_finite().all() for column in floats.columns)
+    return ""
+
+
+READ = {
+    "positions": (
+        "sequence", "position", "accepted", "draft_token", "draft_prob_raw", "draft_entropy",
+        "draft_top1_prob", "draft_top10_mass", "cross_entropy", "overlap", "target_token_prob_raw",
+    ),
+    "branches": (
+        "sequence", "position", "depth", "draft_entropy", "draft_prob_raw", "draft_top1_prob",
+        "draft_top10_mass",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def readers(whole) -> dict[tuple[str, str], list[str]]:
+    """What reads each column."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name in MADE:
+        source = Lacking(whole)
+        assert not refused(name, Trace(whole.manifest, source)), name
+        for column in source.asked:
+            found.setdefault(column, []).append(name)
+    return found
+
+
+def test_these_are_the_columns_that_are_read(readers):
+    assert set(readers) == {(table, name) for table in READ for name in READ[table]}
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [(table, column) for table in READ for column in READ[table]]
+)
+def test_without_a_column(whole, readers, table, column):
+    """Drawn without it, or refused in one line that names it."""
+    lacking = Trace(whole.manifest, Lacking(whole, table, column))
+    for name in readers[table, column]:
+        why = refused(name, lacking)
+        assert not why or column in why, name
+
+
+def full(trace: Trace) -> Trace:
+    """The same trace with every column, zeros where it has none."""
+
+    def columns(table: str, n: int) -> dict[str, np.ndarray]:
+        names = getattr(schema, table.upper()).names
+        return {m: trace.column(table, m) if trace.has(table, m) else np.zeros(n) for m in names}
+
+    return from_arrays(
+        trace.sequences.to_pydict(),
+        columns("positions", trace.n_positions),
+        columns("branches", trace.n_branch_rows),
+        max_draft=trace.max_draft,
+        max_new_tokens=trace.max_new_tokens,
+        eos_token_ids=trace.eos_token_ids,
+    )
+
+
+def short(tasks: list[str]) -> Trace:
+    """Prompts of "idle" end with their first token; those of "silent" have no output."""
+    long = [*[(5, 5), (5, 6), (7, 7)] * 5, (5, 5)]
+    rows = [{"idle": [(0, 0)], "silent": []}.get(task, long) for task in tasks]
+    return full(build(rows, t_max=16, max_draft=16, tasks=tasks, scored=False))
+
+
+TASKS = {  # no recording holds a prompt without output
+    "no output": ["code", "code", "silent", "silent"],
+    "one token": ["code", "idle", "", "idle", "code", ""],
+    "only such": ["idle", "idle"],
+    "no name": ["", ""],
+}
+each_case = pytest.mark.parametrize("tasks", TASKS.values(), ids=TASKS)
+
+
+@each_case
+def test_empty_tasks(tasks):
+    trace = short(tasks)
+    silent = "silent" in tasks
+    found = {name: refused(name, trace if silent else with_scores(trace)) for name in MADE}
+    why = "sequence 2: 0 output tokens do not fit its finish_reason and max_new_tokens = 16"
+    assert found["policies_by_task"] == found["claims"] == (why if silent else "")
+
+
+@pytest.mark.parametrize("first", ["draft", "prefill"])
+@each_case
+def test_replay_by_an_empty_task(tasks, first, tmp_path, capsys):
+    """With the first token from the prefill, a prompt of one token has no step at all."""
+    save(short(tasks), tmp_path / "trace")
+    given = ["replay", str(tmp_path / "trace"), "--policy", "fixed(2)", "--policy", "pearl(2)"]
+    given += ["--cost", COST, "--by", "task", "--first-token", first, "--format", "csv"]
+    with pytest.raises(SystemExit) as done:
+        main(given)
+    out, err = capsys.readouterr()
+    if "silent" in tasks:
+        assert done.value.code == 2 and err.count("\n") == 1 and "0 output tokens" in err
+        return
+    assert done.value.code == 0 and "nan" not in out.lower()
+    rows = list(csv.DictReader(out.splitlines()))
+    assert {row["task"] for row in rows} == set(tasks) and len(rows) == 2 * len(set(tasks))
+    for row in rows:
+        assert (row["steps"] == "0") == (row["task"] == "idle" and first == "prefill")
