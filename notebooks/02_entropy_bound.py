@@ -143,9 +143,9 @@ simkit.tune(trace, "svip(h=0.2:2.0:0.1)", by="task")
 
 # %% [markdown]
 # **What it shows.** On `math` SVIP is 1.198 [1.154, 1.253] times as fast as the best fixed length,
-# with the time of its decisions paid. On the other tasks the intervals hold 1: there it is as fast, at
-# most. With one threshold for all tasks it is slower than one fixed length ([notebook
-# 01](01_quickstart.ipynb)): what is best for `math` stops too early elsewhere.
+# with the time of its decisions paid. On the other tasks the intervals hold 1: not distinguishable.
+# With one threshold for all tasks it is slower than one fixed length
+# ([notebook 01](01_quickstart.ipynb)): what is best for `math` stops too early elsewhere.
 #
 # **The paper's.** Table 1 has SVIP 1.15 to 1.21 times as fast as a constant length of 5, on average
 # over tasks.
