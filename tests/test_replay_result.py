@@ -10,7 +10,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from replay_traces import build
+from replay_traces import build, with_scores
 from test_costs_models import samples
 
 import simkit
@@ -18,6 +18,7 @@ from simkit import policies
 from simkit.cli import main
 from simkit.errors import ReplayError
 from simkit.policies import PolicyError
+from traces import scores
 from traces.errors import TraceError
 from traces.synthetic import iid
 from traces.writer import save
@@ -96,6 +97,18 @@ def test_a_trace_with_timings_is_charged_by_them():
     assert record["verify_s"] == pytest.approx(4.0)
     assert record["overhead_s"] == pytest.approx(1.0)
     assert record["speedup_lo"] == record["speedup_hi"] == pytest.approx(record["speedup"])
+
+
+@pytest.mark.parametrize(("timed", "call_s"), [("pacer-small", 0.5), ("pacer", 0.5), ("other", 0)])
+def test_a_head_that_was_not_timed_takes_as_long_as_its_policys_own(timed, call_s):
+    passes = ("draft", 1, 4, 0.5), ("target", 1, 4, 1.0)
+    table = samples(*passes, (f"head:{timed}", 1, 0, 0.5))
+    trace = with_scores(build([[(1, 1)] * 5] * 2, t_max=5, max_draft=5, latency=table))
+    trace = scores.attach(trace, "pacer-small", scores.load(trace, "pacer"))
+    result = simkit.replay(trace, "pacer(block=1, head=pacer-small)")
+    (record,) = result.records()
+    assert record["policy_s"] == pytest.approx(call_s * record["drafted"])
+    assert ("free" in " ".join(result.notes)) == (call_s == 0)
 
 
 def test_one_prompt_has_no_interval():
@@ -313,4 +326,8 @@ def test_a_rule_that_was_not_timed_while_others_were_is_named():
     assert simkit.replay(trace, ["svip(h=1)", "fixed(2)", "oracle"]).notes == []
     notes = simkit.replay(trace, ["svip(h=1)", "confidence", "prophet"]).notes
     assert notes == ["the cost has no time for the rule of confidence: it is free"]
+    page = simkit.replay(trace, ["svip(h=1)", "confidence"])._repr_html_()
+    assert page.endswith(
+        "<p>Note: the cost has no time for the rule of confidence: it is free.</p>"
+    )
     assert simkit.replay(trace, ["confidence"]).notes == []

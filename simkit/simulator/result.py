@@ -86,6 +86,11 @@ class Result:
         return [
             *(f"the cost has no time for calls of the head {head}: it is free" for head in heads),
             *(f"the cost has no time for the rule of {rule}: it is free" for rule in free),
+            *(
+                f"{run.policy} is a loss: its own time eats its gain"
+                for run in self.runs
+                if run.is_loss
+            ),
         ]
 
     def records(self) -> list[dict[str, Any]]:
@@ -135,9 +140,13 @@ class Result:
         return text.get().rstrip()
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         from simkit.simulator.table import html
 
-        return html(self.records())
+        return html(self.records()) + "".join(
+            f"<p>Note: {escape(note)}.</p>" for note in self.notes
+        )
 
     def _find(self, policy: str | Policy) -> Run:
         for run in self.runs:
