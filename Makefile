@@ -95,8 +95,8 @@ times_of = $(BIN)/simkit calibrate $(1) $(PAIR) --threads 1 \
 	$(foreach head,pacer acceptance specdecpp,--head traces/reference/heads/$(head)$(2).safetensors) $(3)
 
 timings: $(VENV)/.installed
-	$(call times_of,reference,)
-	$(call times_of,reference-sampled,-sampled,--prompts 8 --rounds 2)
+	$(call times_of,traces/data/reference,)
+	$(call times_of,traces/data/reference-sampled,-sampled,--prompts 8 --rounds 2)
 
 # The bundled heads: trained on the prompts that the bundled traces do not hold, whose states are
 # recorded again because they are bundled without them. Then the score tables, one for each head.

@@ -3,10 +3,14 @@
 import json
 import shutil
 
+import pyarrow.compute as pc
 import pytest
 from pair_folders import pair, pair_folder, simkit
 
-from traces.trace import load
+from simkit.cli import live as cli_live
+from simkit.live.log import read
+from traces.trace import DATA, load
+from traces.validate import validate
 
 LOOKING = {"adaedl", "confidence", "confidence_adaptive", "cumulative_confidence", "draft_verify"}
 
@@ -48,6 +52,36 @@ def test_a_file_leaves_the_trace_alone(folder, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)[0]["policy_s"] > 0
 
 
+def test_shorter_outputs_and_samples_that_are_replaced(folder, tmp_path, capsys):
+    trace = shutil.copytree(folder / "trace", tmp_path / "trace")
+    options = ["--policy", "svip(h=1)", "--max-new-tokens", 6, "--log", tmp_path / "log.parquet"]
+    assert simkit(calibrate(folder, trace, *options)) == 0
+    assert "will be replaced" not in capsys.readouterr().out
+    whole = read(tmp_path / "log.parquet").filter(pc.field("kind") == "sequence")
+    assert max(whole["tokens_in"].to_pylist()) == 6
+    assert simkit(calibrate(folder, trace, *options)) == 0
+    assert f"{trace} has timing samples already: they will be replaced" in capsys.readouterr().out
+    assert validate(trace) == []
+
+
+def test_the_package_s_own_samples_stay(folder, capsys):
+    """By its name a bundled trace is only read; its folder's path means it."""
+    assert simkit(calibrate(folder, "reference")) == 2
+    err = capsys.readouterr().err
+    assert "reference: comes with the package" in err and err.count("\n") == 1
+    path = DATA / "reference"
+    assert simkit(calibrate(folder, path, "--policy", "svip(h=1)")) == 2
+    assert "recorded with another" in capsys.readouterr().err  # than the tiny pair
+
+
+def test_heads_are_read_once(folder, tmp_path, monkeypatch, capsys):
+    read_them = []
+    monkeypatch.setattr(cli_live, "load_heads", lambda heads: read_them.append(heads) or {})
+    options = ["--head", "x.safetensors", "--policy", "svip(h=1)", "-o", tmp_path / "cost.parquet"]
+    assert simkit(calibrate(folder, folder / "trace", *options)) == 0
+    assert read_them == [["x.safetensors"]]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -56,8 +90,11 @@ def test_a_file_leaves_the_trace_alone(folder, tmp_path, capsys):
         (["--policy", "pacer"], "reads the head pacer, which is not given"),
         (["--policy", "oracle"], "needs the future"),
         (["--draft", "OTHER"], "recorded with another draft model"),
-        (["--log", "log.csv"], "--log log.csv: neither"),
-        (["-o", "nowhere/cost.parquet"], "no such folder"),
+        (["--log", "log.csv"], "--log log.csv: the log is a .parquet file"),
+        (["--log", "nowhere/log.parquet"], "--log nowhere/log.parquet: no such folder"),
+        (["-o", "nowhere/cost.parquet"], "-o nowhere/cost.parquet: no such folder: nowhere"),
+        (["-o", "cost.csv"], "-o cost.csv: neither a trace"),
+        (["--max-new-tokens", 25], "--max-new-tokens 25: not from 1 to 24"),
     ],
 )
 def test_it_refuses_in_one_line(folder, options, words, capsys):

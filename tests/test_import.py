@@ -13,6 +13,7 @@ from simkit import costs
 from simkit.cli import main
 from simkit.errors import ImporterError
 from simkit.importers import spec_bench, specdecode_bench
+from traces.errors import UserError
 from traces.synthetic import iid
 
 SAMPLE = os.environ.get("SIMKIT_PEER_DATA", "")
@@ -271,8 +272,12 @@ def test_spec_bench_gives_acceptance_and_speeds(tmp_path, capsys):
         ({"accept_lengths": [0]}, "choices[0]: accept_lengths[0] is 0, not from 1"),
         ({"accept_lengths": None}, "choices[0]: field accept_lengths is missing"),
         ({"new_tokens": [1]}, "must have one entry a turn"),
-        ({"wall_time": [1.0, -1]}, "wall_time must be a list of seconds >= 0"),
-        ({"wall_time": ["1", 1]}, "wall_time must be a list of seconds >= 0"),
+        ({"wall_time": [1.0, -1]}, "wall_time must be a list of seconds from 0 to 1e+09"),
+        ({"wall_time": ["1", 1]}, "wall_time must be a list of seconds from 0"),
+        ({"wall_time": [10**400, 1]}, "wall_time must be a list of seconds from 0"),
+        ({"wall_time": [1e308, 1e308]}, "wall_time must be a list of seconds from 0"),
+        ({"wall_time": [float("nan"), 1]}, "wall_time must be a list of seconds from 0"),
+        ({"new_tokens": [10**400, 1]}, "new_tokens[0] is 1000"),
     ],
 )
 def test_bad_choices(tmp_path, change, message):
@@ -298,6 +303,22 @@ def test_bad_questions(tmp_path, change, message):
     line = {k: v for k, v in (questions()[0] | change).items() if v is not None}
     with pytest.raises(ImporterError, match=message):
         spec_bench.read(written(tmp_path, [line]))
+
+
+def test_a_table_that_cannot_be_written_is_named(tmp_path, capsys):
+    (tmp_path / "t.parquet").mkdir()
+    (tmp_path / "file").write_text("")
+    file = written(tmp_path, questions())
+    for out in (tmp_path / "t.parquet", tmp_path / "file"):
+        status, _, err = run(capsys, "import", "spec-bench", file, "--out", out)
+        assert status == 2 and err.startswith(f"simkit: {out}") and "cannot be written: " in err
+
+
+@pytest.mark.parametrize("spec", ["pacer", "specdecpp"])
+def test_heads_have_no_scores_on_what_was_imported(tmp_path, spec):
+    trace = specdecode_bench.read(written(tmp_path, records()))
+    with pytest.raises(UserError, match="are missing: a lattice has no states to make them from"):
+        simkit.replay(trace, spec, COST)
 
 
 def test_options_of_the_other_format_are_refused(tmp_path, capsys):

@@ -1,7 +1,10 @@
 """`simkit latency` and what it measures with, on tiny random models."""
 
+import errno
+import os
 import re
 from dataclasses import asdict
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -148,7 +151,9 @@ def test_command_writes_a_file(folders, app, tmp_path):
         (["--dtype", "int8"], "'int8'"),
         (["--device", "abacus"], "device 'abacus'"),
         (["--out", "nowhere"], "--out nowhere: neither a trace"),
-        (["--out", "nowhere/a.parquet"], "no such folder: nowhere"),
+        (["--out", "nowhere/a.parquet"], "--out nowhere/a.parquet: no such folder: nowhere"),
+        (["--cost-out", "nowhere/a.json"], "--cost-out nowhere/a.json: no such folder: nowhere"),
+        (["--seed", "-1"], "seed must be >= 0, not -1"),
     ],
 )
 def test_command_refuses_in_one_line(folders, app, options, words):
@@ -214,6 +219,52 @@ def test_whole_rounds_survive(folders, how, status, words, second_round, tmp_pat
     assert capsys.readouterr().err.strip() == f"{words}{out} has the first 1 of all rounds"
     table = pq.read_table(out)
     assert table.schema == schema.LATENCY and set(table["repeat"].to_pylist()) == {0}
+
+
+def test_an_output_that_cannot_be_written_is_found_before_anything_is_measured(
+    folders, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("traces.record.latency.measure", lambda *a, **k: pytest.fail("measured"))
+    out = tmp_path / "taken.parquet"
+    out.mkdir()
+    with pytest.raises(SystemExit, match="2"):
+        main(small(folders, "--out", out))
+    assert capsys.readouterr().err == f"simkit: --out {out}: is a folder\n"
+
+    def refuse(file, *given):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    with pytest.raises(SystemExit, match="2"):
+        main(small(folders, "--out", tmp_path / "a.parquet"))
+    assert "a.parquet: cannot be written: Permission denied" in capsys.readouterr().err
+
+
+def test_a_disk_that_is_full_in_the_end_costs_no_earlier_samples(
+    folders, tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "latency.parquet"
+    out.write_text("earlier")
+
+    def refuse(*given):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("traces.files.os.fsync", refuse)
+    with pytest.raises(SystemExit, match="2"):
+        main(small(folders, "--out", out))
+    captured = capsys.readouterr()
+    assert f"{out}: cannot be written: disk full" in captured.err
+    assert "median ms" in captured.out  # what was measured is shown all the same
+    assert out.read_text() == "earlier" and os.listdir(tmp_path) == ["latency.parquet"]
+
+
+def test_samples_of_a_trace_are_announced_as_replaced(folders, tmp_path, capsys):
+    record(tmp_path / "trace", trace())
+    for words in ("", "has timing samples already: they will be replaced"):
+        with pytest.raises(SystemExit, match="0"):
+            main(small(folders, "--out", tmp_path / "trace"))
+        out = capsys.readouterr().out
+        assert words in out and ("replaced" in out) == bool(words)
 
 
 def test_what_breaks_off_replaces_nothing(folders, second_round, tmp_path, capsys):

@@ -61,6 +61,31 @@ def test_outputs_are_those_of_each_sequence_alone(spec, stop, first_token):
         assert {step.drafted for one in steps for step in one} <= {0, 1, 2, 3}
 
 
+def test_a_draft_pass_is_logged_with_the_tokens_that_it_reads(monkeypatch):
+    """Two behind a draft that was accepted whole, as a sequence alone logs them; context is cut."""
+    seen = []
+    whole = BatchReader.read
+
+    def read(self, blocks, keep):
+        seen.append((self.model, len(blocks[0]), max(self.lengths)))
+        return whole(self, blocks, keep)
+
+    monkeypatch.setattr(BatchReader, "read", read)
+    alone, batch = decoders(policies.parse("fixed(3)"))
+    widths = []
+    for number, prompt in enumerate(tiny_prompts(4, seed=3)):
+        expected = [r for r in alone.decode(prompt.tokens, number).rows if r.kind == "draft"]
+        rows = [r for r in batch.decode([prompt.tokens], number)[1] if r.kind == "draft"]
+        given = [(r.step, r.depth, r.tokens_in, r.context_len) for r in rows]
+        assert given == [(r.step, r.depth, r.tokens_in, r.context_len) for r in expected]
+        widths += [row.tokens_in for row in rows]
+    assert set(widths) == {1, 2}
+    seen.clear()
+    rows = batch.decode([prompt.tokens for prompt in tiny_prompts(5, seed=4)], 0)[1]
+    passes = [(n, had) for model, n, had in seen if model is batch.draft.model and had]
+    assert passes == [(r.tokens_in, r.context_len) for r in rows if r.kind == "draft"]
+
+
 def test_state_of_a_run_goes_on_in_a_smaller_last_batch():
     _, batch = decoders(policies.parse("heuristic(initial=4, schedule=heuristic)"))
     prompts = [prompt.tokens for prompt in tiny_prompts(3, seed=4)]

@@ -24,6 +24,7 @@ from simkit.live.arms import is_out_of_memory
 from simkit.live.log import Log, read
 from simkit.live.summary import Drift
 from traces import schema
+from traces.errors import TraceError
 from traces.record.pair import load_pair
 from traces.trace import load
 from traces.validate import validate
@@ -111,6 +112,25 @@ def test_a_log_goes_into_a_trace(folder, agreeing, tmp_path):
     assert os.listdir(tmp_path) == ["trace"]
 
 
+def test_only_prompts_that_are_decoded_must_fit(folder, agreeing, tmp_path):
+    rows = [[1, 7, 2, 5], [2, 7], [3, 7, 5], [9] * 60]  # a pair of 64 positions
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("\n".join(json.dumps({"prompt_tokens": row}) for row in rows))
+    command = live(folder, "--policy", "fixed(2)", "--prompts", prompts, "--n-prompts")
+    assert simkit([*command, 3]) == 0  # the first three
+    assert simkit([*command, 4]) == 2
+
+
+def test_tokens_of_a_batch_s_step_are_each_sequence_s(folder, agreeing, tmp_path, capsys):
+    """fixed(0) emits the target's own token, one a step, however many sequences are in a step."""
+    out = tmp_path / "live.parquet"
+    options = ["--policy", "fixed(0)", "--batch-size", 2, "-o", out]
+    assert simkit(live(folder, *options)) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "fixed(0)" in line]
+    assert len(lines) == 3 and all(" 1.000 " in line for line in lines[:2])
+    assert 2 in pq.read_table(out)["batch_size"].to_pylist()
+
+
 def test_equal_arms_that_disagree_are_no_conclusion(folder, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(Drift, "agrees", property(lambda drift: False))
     out = tmp_path / "live.parquet"
@@ -130,7 +150,13 @@ def test_equal_arms_that_disagree_are_no_conclusion(folder, monkeypatch, tmp_pat
         (["--policy", "acceptance_head(h=cost)"], "the head acceptance_head"),
         (["--policy", "fixed(2)", "--head", "no.safetensors"], "no.safetensors: no such file"),
         (["--policy", "fixed(2)", "--rounds", "0"], "at least 1"),
-        (["--policy", "fixed(2)", "--threads", "0"], "threads must be at least 1"),
+        (["--policy", "fixed(2)", "--threads", "0"], "threads must be from 1 to 4096, not 0"),
+        (["--policy", "fixed(2)", "--threads", "9" * 20], "threads must be from 1 to 4096"),
+        (["--policy", "fixed(2)", "--n-prompts", "-3"], "rounds, prompts, batch size and"),
+        (["--policy", "fixed(2)", "--n-prompts", "1"], "1 prompts make one batch of 1 or none"),
+        (["--policy", "fixed(2)", "--seed", 2**63], "seed must fit in 64 bits"),
+        (["--policy", "fixed(2)", "--temperature", "1", "--seed", "9" * 20], "seed must fit in"),
+        (["--policy", "fixed(2)", "--trace", "reference"], "reference: comes with the package"),
         (["--policy", "fixed(2)", "-o", "nowhere/live.parquet"], "no such folder: nowhere"),
         (["--policy", "fixed(2)", "-o", "live.csv"], "the log is a .parquet file"),
         (["--policy", "fixed(2)", "--trace", "nowhere"], "nowhere"),
@@ -167,6 +193,58 @@ def test_what_was_measured_survives(folder, error, status, words, breaks, tmp_pa
     assert frame.height >= 4
     assert f"{out} has the {frame.height} sequences that were decoded" in err
     assert os.listdir(tmp_path) == ["live.parquet"]
+
+
+@pytest.mark.parametrize("place", ["file", "trace", "fidelity"])
+def test_what_breaks_off_leaves_an_earlier_log(
+    folder, place, agreeing, breaks, tmp_path, monkeypatch, capsys
+):
+    shutil.copytree(folder / "trace", tmp_path / "trace")
+    monkeypatch.chdir(tmp_path)
+    policies = ["--policy", "svip(h=1)", "--policy", "fixed(3)"]
+    command, log, spare = {
+        "file": (live(folder, *policies, "-o", "live.parquet"), "live.parquet", "live"),
+        "trace": (live(folder, *policies, "--trace", "trace"), "trace/live.parquet", "trace.live"),
+        "fidelity": (fidelity(folder, "out", *policies), "out/live.parquet", "out/live"),
+    }[place]
+    assert simkit(command) == 0
+    before = (tmp_path / log).read_bytes()
+    for name in (f"{spare}.partial.parquet", f"{spare}.partial-2.parquet"):
+        capsys.readouterr()
+        breaks(KeyboardInterrupt())
+        assert simkit(command) == 130
+        err = capsys.readouterr().err
+        assert f"{log} is as it was; " in err and f"{name} has the " in err
+        assert err.count("\n") == 1
+        assert (tmp_path / log).read_bytes() == before
+        assert 0 < read(tmp_path / name).num_rows < read(tmp_path / log).num_rows
+    assert validate(tmp_path / "trace") == [] and not list(tmp_path.rglob("*.parts"))
+
+
+def test_a_whole_run_replaces_an_earlier_log(folder, agreeing, tmp_path):
+    out = tmp_path / "live.parquet"
+    for spec in ("fixed(1)", "fixed(2)"):
+        assert simkit(live(folder, "--policy", spec, "-o", out)) == 0
+    assert set(read(out)["policy"].to_pylist()) == {"baseline", "fixed(2)"}
+    assert os.listdir(tmp_path) == ["live.parquet"]
+
+
+def test_a_log_that_does_not_get_into_the_trace_stays_beside_it(
+    folder, agreeing, monkeypatch, tmp_path, capsys
+):
+    shutil.copytree(folder / "trace", tmp_path / "trace")
+
+    def refuse(*given):
+        raise TraceError("another process is writing to this trace")
+
+    monkeypatch.setattr("traces.writer.add_file", refuse)
+    command = live(folder, "--policy", "fixed(2)", "--trace", tmp_path / "trace")
+    assert simkit(command) == 2
+    log = tmp_path / "trace.live.parquet"
+    assert f"writing to this trace; the log is in {log}" in capsys.readouterr().err
+    assert read(log).num_rows
+    assert simkit(command) == 2
+    assert f"{log}: a log that did not get into the trace" in capsys.readouterr().err
 
 
 def test_what_breaks_off_before_anything_is_measured_or_without_a_log(folder, breaks, capsys):
@@ -233,7 +311,7 @@ def test_a_killed_run_leaves_whole_parts(tmp_path):
     assert [len(pq.read_table(part)) for part in parts] == [1] * 25
     with pytest.raises(LiveError, match="live.parquet.parts: holds what a killed run measured"):
         Log(out)
-    with pytest.raises(LiveError, match="is a folder"):
+    with pytest.raises(TraceError, match="is a folder"):
         Log(out.with_name("live.parquet.parts"))
 
 
@@ -287,6 +365,21 @@ def test_the_live_side_needs_no_polars():
         "import simkit.costs.fit, simkit.cli.live"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize(
+    "command", ["live --prompts x", "fidelity reference", "calibrate reference"]
+)
+def test_without_torch_it_says_what_to_install(command):
+    script = (
+        "import sys; sys.modules['torch'] = None; from simkit.cli import main; main(sys.argv[1:])"
+    )
+    options = ["--target", "x", "--draft", "x", "--policy", "svip"]
+    ended = subprocess.run(
+        [sys.executable, "-c", script, *command.split(), *options], capture_output=True, text=True
+    )
+    words = "simkit: running models needs torch: pip install 'draft-simkit[record]'\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", words)
 
 
 def test_a_run_is_judged_again_from_its_log(folder, agreeing, tmp_path, capsys):

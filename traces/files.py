@@ -95,6 +95,26 @@ def write_atomic(file: Path, data: bytes) -> None:
         raise write_error(file, error) from None
 
 
+def check_room(file: Path) -> None:
+    """Find out, before work is put into it, that a file can be written; what is there stays.
+
+    Raises:
+        TraceError: its folder is missing, it is a folder itself, or the system refuses.
+    """
+    if file.is_dir():
+        raise TraceError(f"{file}: is a folder")
+    if not file.parent.is_dir():
+        raise TraceError(f"{file}: no such folder: {file.parent}")
+    if file.exists() and not file.is_file():
+        return  # a pipe
+    probe = file.with_name(f".{file.name}.tmp")  # the name that `write_atomic` writes under
+    try:
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise write_error(file, error) from None
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames and removals in a folder durable."""
     handle = os.open(folder, os.O_RDONLY)

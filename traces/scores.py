@@ -71,6 +71,8 @@ def load(trace: Trace, name: str) -> Scores:
     table = trace.extra(file_name(name))
     where = f"{trace.path or 'the trace'}: scores of {name}"
     if table is None:
+        if trace.manifest.kind == "lattice":
+            raise TraceError(f"{where} are missing: a lattice has no states to make them from")
         raise TraceError(f"{where} are missing; write them with simkit score")
     if _facts(table).get("trace") != trace.hash:
         raise TraceError(f"{where} belong to another trace; write them again with simkit score")

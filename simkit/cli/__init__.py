@@ -34,6 +34,7 @@ _HELP = {
     "report": "Write one page about a trace.",
     "import": "Import another program's acceptance data.",
 }
+_MODELS_NEED = ("torch", "transformers", "tokenizers", "safetensors")
 
 
 class _Lazy(TyperGroup):
@@ -77,13 +78,18 @@ def main(arguments: list[str] | None = None) -> None:
     except UserError as e:
         _refuse(str(e))
     except OSError as e:
-        _refuse(f"cannot write: {e.strerror}" if e.strerror else str(e))
+        where = f" {e.filename}" if e.filename else ""
+        _refuse(f"cannot write{where}: {e.strerror}" if e.strerror else str(e))
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
+    except ModuleNotFoundError as e:
+        if e.name not in _MODELS_NEED:
+            raise
+        _refuse(f"running models needs {e.name}: pip install 'draft-simkit[record]'")
     except Exception as e:
         if not hasattr(e, "format_message"):  # what typer raises for a wrong option has it
             raise
-        _refuse(e.format_message())  # type: ignore[attr-defined]
+        _refuse(e.format_message().replace("Value error, ", ""))  # type: ignore[attr-defined]
     else:
         sys.exit(status or 0)
 

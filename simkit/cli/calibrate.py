@@ -29,6 +29,9 @@ def calibrate(
     ] = None,
     prompts: Annotated[int, typer.Option(help="So many of the trace's, spread over it.")] = 12,
     rounds: Annotated[int, typer.Option(help="How often every prompt is decoded.")] = 3,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="Longest output, T_max. Default: the trace's.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
     dtype: Annotated[str | None, typer.Option(help="Default: the trace's.")] = None,
     revision: Annotated[
@@ -38,7 +41,11 @@ def calibrate(
         int | None, typer.Option(help="Of torch on a CPU. Default: its own.")
     ] = None,
     log: Annotated[
-        Path | None, typer.Option(metavar="FILE.parquet", help="Keep every pass there.")
+        Path | None,
+        typer.Option(
+            metavar="FILE.parquet",
+            help="Keep every pass there. Without it a run that breaks off keeps nothing.",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -46,33 +53,46 @@ def calibrate(
     ] = None,
 ) -> None:
     """Time passes, rules and heads in running decoders; they become the trace's measured cost."""
-    from simkit.cli.fidelity import measured
-    from simkit.cli.latency import destination, write
-    from simkit.cli.live import load_heads, prepare
+    from simkit.cli.fidelity import decoded
+    from simkit.cli.latency import announce, check_option, destination, folder_to_write, write
+    from simkit.cli.live import choose, load_heads
     from simkit.errors import LiveError
     from simkit.fidelity.run import check_recorded
     from traces.trace import load
 
     there = load(trace)
     check_recorded(there)
-    out = out or Path(there.path or trace)
-    kind = destination(out)
-    if log is not None and destination(log, "--log") != "file":
-        raise LiveError(f"--log {log}: not a .parquet file")
+    out = out or folder_to_write(there, trace)
+    kind = destination(out, "-o")
+    if log is not None:
+        if log.suffix != ".parquet":
+            raise LiveError(f"--log {log}: the log is a .parquet file")
+        check_option("--log", log)
     heads = load_heads(head)
     from simkit.costs import fit
     from simkit.live.decoder import Settings
 
-    given = there.sampler, there.manifest.seed, there.max_new_tokens, there.eos_token_ids
-    settings = Settings(*given)
-    specs = policy or _rules(settings, heads)
-    rules, _ = prepare(specs, head, settings, (rounds,))
+    budget = _budget(there, max_new_tokens)
+    settings = Settings(there.sampler, there.manifest.seed, budget, there.eos_token_ids)
+    rules = choose(policy or _rules(settings, heads), heads, settings)
     plan = _plan(there, rules, prompts, rounds)
     names = (target, draft, device, dtype or there.manifest.dtype or "float32", revision)
-    passes = measured(there, plan, settings, heads, names, threads, log)
+    announce(out, kind)
+    passes = decoded(there, plan, settings, heads, names, threads, log)
     samples = fit.samples(passes, plan.passes, plan.rules)
-    write(out, kind, samples)
-    _show(samples)
+    try:
+        write(out, kind, samples)
+    finally:
+        _show(samples)
+
+
+def _budget(trace: Trace, wanted: int | None) -> int:
+    from simkit.errors import LiveError
+
+    most = trace.max_new_tokens
+    if wanted is not None and not 1 <= wanted <= most:
+        raise LiveError(f"--max-new-tokens {wanted}: not from 1 to {most}, the trace's")
+    return wanted or most
 
 
 def _rules(settings: Settings, heads: dict[str, Any]) -> list[str]:
@@ -102,6 +122,8 @@ def _plan(trace: Trace, rules: list[Sequential], prompts: int, rounds: int) -> P
     from simkit.fidelity import Plan
 
     n = trace.n_sequences
+    if rounds < 1:
+        raise LiveError(f"--rounds must be at least 1, not {rounds}")
     if not 1 <= prompts <= n:
         raise LiveError(f"--prompts {prompts}: not from 1 to {n}, as many as the trace has")
     return Plan(tuple(rules), (), tuple(k * n // prompts for k in range(prompts)), rounds)

@@ -76,14 +76,12 @@ def _check_empty(out: Path) -> None:
 
 
 def _spec_bench(file: Path, out: Path) -> None:
-    import pyarrow.parquet as pq
-
     from simkit.importers import spec_bench
+    from traces.files import encode, write_atomic
 
     table = spec_bench.read(file)
     target = out if out.suffix == ".parquet" else out / "spec-bench.parquet"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, target, compression="zstd")
+    write_atomic(target, encode(table)[0])
     _print(table)
     whole = table.slice(0, 1).to_pylist()[0]
     if whole["mismatches"]:

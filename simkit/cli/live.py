@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from simkit.live.arms import Arm, Bench
     from simkit.live.log import Log
     from simkit.policies import Sequential
@@ -62,7 +64,8 @@ def live(
 
     sampler = Sampler(temperature, top_k, top_p, draft_temperature)
     settings = Settings(sampler, seed, max_new_tokens, (), first_token)
-    chosen, heads = prepare(policy, head, settings, (rounds, batch_size, max_new_tokens))
+    numbers = (rounds, batch_size, max_new_tokens, 1 if n_prompts is None else n_prompts)
+    chosen, heads = prepare(policy, head, settings, numbers)
     from simkit.live.arms import use_threads
 
     destination, folder = _destination(out, trace)
@@ -76,21 +79,27 @@ def live(
             from simkit.live.arms import run
 
             found = run(bench, arms, jobs, rounds, log, tick)
-        return _report(log, found, arms, jobs)
+    return _report(log, found, arms, jobs)
 
 
 def prepare(
     specs: list[str], heads: list[str] | None, settings: Any, numbers: tuple[int, ...]
 ) -> tuple[list[Sequential], dict[str, Any]]:
     """Policies and heads, checked before the models are loaded."""
-    from simkit import policies
     from simkit.errors import LiveError
 
     if min(numbers) < 1:
-        raise LiveError("rounds, batch size and max_new_tokens must be at least 1")
+        raise LiveError("rounds, prompts, batch size and max_new_tokens must be at least 1")
     if not specs:
         raise LiveError("there is no policy to run (--policy)")
     found = load_heads(heads)
+    return choose(specs, found, settings), found
+
+
+def choose(specs: list[str], heads: dict[str, Any], settings: Any) -> list[Sequential]:
+    """The policies of some specs, if they can run live with these heads."""
+    from simkit import policies
+    from simkit.errors import LiveError
     from simkit.live.timed import check
 
     chosen: dict[str, Sequential] = {}
@@ -98,22 +107,17 @@ def prepare(
         policy = policies.parse(spec)
         if not isinstance(policy, policies.Sequential):
             raise LiveError(f"{policy} does not draft and verify in turn: it cannot be timed here")
-        check(policy, settings, found)
+        check(policy, settings, heads)
         if type(policy).bind is not policies.Policy.bind and is_fitted(policy):
             raise LiveError(f"{policy} is fitted to a trace: it cannot run live by itself")
         chosen[str(policy)] = policy
-    return list(chosen.values()), found
+    return list(chosen.values())
 
 
 def load_heads(heads: list[str] | None) -> dict[str, Any]:
     """Heads by name, as --head gives them."""
-    from simkit.errors import LiveError
+    from simkit.heads.files import SCORE_NAMES, load
 
-    try:
-        import simkit.live.timed  # noqa: F401
-        from simkit.heads.files import SCORE_NAMES, load
-    except ImportError as e:
-        raise LiveError(f"live runs need {e.name}: pip install 'draft-simkit[record]'") from e
     found = {}
     for given in heads or []:
         name, _, file = given.rpartition("=")
@@ -164,17 +168,17 @@ def _jobs(
 
     pair = bench.pair
     rows = read_prompts(file, pair.tokenizer, pair.vocab_size)
-    longest = max(len(row.tokens) for row in rows) + bench.settings.max_new_tokens
-    if longest > pair.context_len:
-        raise LiveError(f"{file}: needs {longest} positions, the pair has {pair.context_len}")
-    arms = [Arm(), *(Arm(policy) for policy in policies), Arm(policies[0], control=1)]
+    arms = [Arm(), *(Arm(policy) for policy in policies), Arm(policies[0])]
     wanted = len(rows) if n_prompts is None else min(n_prompts, len(rows))
     if wanted <= size:
         raise LiveError(
-            f"{max(wanted, 0)} prompts make one batch of {size} or none: give at least {size + 1},"
+            f"{wanted} prompts make one batch of {size} or none: give at least {size + 1},"
             " so that there is something to compare"
         )
     numbers = [k * len(rows) // wanted for k in range(wanted)]
+    longest = max(len(rows[n].tokens) for n in numbers) + bench.settings.max_new_tokens
+    if longest > pair.context_len:
+        raise LiveError(f"{file}: needs {longest} positions, the pair has {pair.context_len}")
     groups = [numbers[k : k + size] for k in range(0, wanted, size)]
     every = tuple(range(len(arms)))
     return [Job(tuple(rows[n].tokens for n in some), some[0], every) for some in groups], arms
@@ -182,7 +186,9 @@ def _jobs(
 
 def _destination(out: Path | None, trace: Path | None) -> tuple[Path | None, Path | None]:
     """Where the log goes, and the folder of its trace; found out before anything is measured."""
+    from simkit.cli.latency import folder_to_write
     from simkit.errors import LiveError
+    from traces.files import check_room
     from traces.trace import load
 
     if out and trace:
@@ -190,8 +196,11 @@ def _destination(out: Path | None, trace: Path | None) -> tuple[Path | None, Pat
     if out and out.suffix != ".parquet":
         raise LiveError(f"-o {out}: the log is a .parquet file")
     if trace:
-        folder = Path(load(trace).path or trace).resolve()
+        folder = folder_to_write(load(trace), str(trace)).resolve()
+        check_room(folder / "live.parquet")
         beside = folder.with_name(f"{folder.name}.live.parquet")  # until it is whole
+        if beside.exists():
+            raise LiveError(f"{beside}: a log that did not get into the trace; move it away first")
         return beside, folder
     return out, None
 
@@ -206,7 +215,11 @@ def _check_pair(trace: Path, bench: Bench) -> None:
 
 @contextmanager
 def opened(file: Path | None, bench: Bench, trace: Path | None = None) -> Iterator[Log]:
-    """A log that is kept whatever happens, in the end as a part of a trace if there is one."""
+    """A log that is kept whatever happens, in the end as a part of a trace if there is one.
+
+    A run that breaks off replaces no log that is there, in a trace neither.
+    """
+    from simkit.errors import LiveError, UserError
     from simkit.live.log import Log
     from traces.record.header import device_name, library_versions
     from traces.writer import add_file
@@ -226,8 +239,11 @@ def opened(file: Path | None, bench: Bench, trace: Path | None = None) -> Iterat
             with log:
                 yield log
         finally:
-            if trace and file and log.table().num_rows:
-                add_file(trace, "live.parquet", log.table().combine_chunks())
+            if trace and file and log.written == file:
+                try:
+                    add_file(trace, "live.parquet", log.table().combine_chunks())
+                except UserError as error:
+                    raise LiveError(f"{error}; the log is in {file}") from None
                 file.unlink()
     except (KeyboardInterrupt, SystemExit):
         print(f"simkit: interrupted; {log.kept}", file=sys.stderr)
@@ -251,7 +267,7 @@ def _report(log: Log, found: dict, arms: list[Arm], jobs: list[Any]) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from simkit.live.summary import drifts, per_step, sequences
+    from simkit.live.summary import drifts, losses, per_step, sequences
 
     table = log.table()
     seen = sequences(table)
@@ -260,13 +276,15 @@ def _report(log: Log, found: dict, arms: list[Arm], jobs: list[Any]) -> int:
         speed = seen.tokens[0].sum() / seen.seconds[row].sum()
         low, high = seen.interval(0, row)
         parts = per_step(table, int(seen.runs[row]))
-        steps = f"{seen.tokens[row].sum() / seen.steps[row].sum():.3f}"
+        steps = f"{_tokens_per_step(table, int(seen.runs[row])):.3f}"
         cells = [f"{speed:.1f}", f"{seen.speedup(row):.3f}", f"{low:.3f} – {high:.3f}", steps]
         view.add_row(name, *cells, f"{(parts['policy'] + parts['head']) * 1e3:.3f}")
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)
     console.print(view)
+    for name in losses(table, seen):
+        console.print(f"note: {name} is a loss: its own time eats its gain", markup=False)
     differ = sum(
         found[n, job.sequence].outputs != found[0, job.sequence].outputs
         for job in jobs
@@ -283,3 +301,13 @@ def _report(log: Log, found: dict, arms: list[Arm], jobs: list[Any]) -> int:
             )
             status = 1
     return status
+
+
+def _tokens_per_step(log: pa.Table, run: int) -> float:
+    """Of each sequence: a step of a batch is one of every sequence that is in it."""
+    import pyarrow.compute as pc
+
+    mine = log.filter(pc.field("run") == run)
+    tokens = mine.filter(pc.field("kind") == "sequence")["tokens_in"].to_numpy()
+    steps = mine.filter((pc.field("kind") == "step") & (pc.field("step") > 0))["batch_size"]
+    return tokens.sum() / max(steps.to_numpy().sum(), 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple, TypeGuard
 from simkit.errors import ImporterError
 
 _MOST = 2**31 - 1  # of a whole number: tables hold 32 bits
+LONGEST_S = 1e9  # more than 30 years are no time of a run; sums of such numbers stay finite
 
 
 class Record(NamedTuple):
@@ -95,9 +95,9 @@ def read(file: str | Path) -> Iterator[Record]:
 
 
 def is_seconds(value: Any) -> TypeGuard[float]:
-    """Whether a value is a finite number >= 0."""
+    """Whether a value is a number from 0 to `LONGEST_S`; NaN is none."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value >= 0
+    return number and 0 <= value <= LONGEST_S
 
 
 def _record(where: str, line: str) -> Record:

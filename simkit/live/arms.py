@@ -25,6 +25,7 @@ _NO_MEMORY = (
     "cannot allocate",
     "alloc_failed",  # cuBLAS and cuDNN
 )
+MOST_THREADS = 4096
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,9 @@ class Arm:
 
     Attributes:
         policy: None decodes with the target alone.
-        control: the arm that this one repeats; its number.
     """
 
     policy: Sequential | None = None
-    control: int | None = None
 
     @property
     def name(self) -> str:
@@ -179,10 +178,10 @@ def use_threads(threads: int | None) -> None:
     """Let torch use so many threads on a CPU; None leaves its own number.
 
     Raises:
-        LiveError: fewer than one.
+        LiveError: fewer than one, or more than any machine has.
     """
     if threads is None:
         return
-    if threads < 1:
-        raise LiveError(f"threads must be at least 1, not {threads}")
+    if not 1 <= threads <= MOST_THREADS:
+        raise LiveError(f"threads must be from 1 to {MOST_THREADS}, not {threads}")
     torch.set_num_threads(threads)

@@ -265,10 +265,11 @@ class BatchDecoder:
             if any(blocks):
                 self._prefill(self.draft, "draft", blocks)
         while not self.stop(stopped):
-            since, context = self.clock.mark(), max(self.draft.lengths)
-            q, tokens = self._next(drafts)
+            since = self.clock.mark()
+            q, tokens, width = self._next(drafts)
             depth, after = len(drafts[0]), self.clock.mark()
-            self.spans.add("draft", "draft", since, after, 1, context, depth)
+            context = max(self.draft.lengths) - width
+            self.spans.add("draft", "draft", since, after, width, context, depth)
             self._ask(q, tokens, depth, stopped)
             for row, draft in enumerate(drafts):
                 eos = draft[-1] in self.settings.eos_token_ids
@@ -277,8 +278,8 @@ class BatchDecoder:
         drafted = len(drafts[0])
         return drafts, max(self.policy.proposed(self.states[k], drafted) for k in self.live)
 
-    def _next(self, drafts: list[list[int]]) -> tuple[Tensor, Tensor]:
-        """One pass of the draft: logits (B, V), and the token (B,) that each draft grows by.
+    def _next(self, drafts: list[list[int]]) -> tuple[Tensor, Tensor, int]:
+        """One pass of the draft: logits (B, V), the tokens (B,) that drafts grow by, those read.
 
         What the draft has not read differs between texts: one token, or two behind a draft that was
         accepted whole. All read as many, the last one a second time where need be.
@@ -291,7 +292,7 @@ class BatchDecoder:
         tokens = logits.argmax(-1)
         for draft, token in zip(drafts, tokens.tolist(), strict=True):
             draft.append(token)
-        return logits, tokens
+        return logits, tokens, lacking
 
     def _ask(self, logits: Tensor, tokens: Tensor, depth: int, stopped: list[bool]) -> None:
         """Ask the rules that have not stopped yet about the newest tokens."""

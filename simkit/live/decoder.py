@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from simkit.errors import LiveError
 from simkit.live.model import Reader
 from simkit.policies import Outcome, PolicyError, Sequential
 from traces.record import draws
@@ -40,6 +41,9 @@ class Settings:
         first_token: "draft": the first step starts at position 1; "prefill": the pass over the
             prompt emits position 1 and the first step starts at 2.
         look_ahead: grant policies that need the future a look at it, by drafting twice.
+
+    Raises:
+        LiveError: the seed is out of range.
     """
 
     sampler: Sampler = Sampler()
@@ -48,6 +52,10 @@ class Settings:
     eos_token_ids: tuple[int, ...] = ()
     first_token: Literal["draft", "prefill"] = "draft"
     look_ahead: bool = False
+
+    def __post_init__(self) -> None:
+        if not -(2**63) <= self.seed < 2**63:
+            raise LiveError(f"seed must fit in 64 bits, not {self.seed}")
 
 
 class Step(NamedTuple):

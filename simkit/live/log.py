@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -116,17 +117,22 @@ class Spans:
 class Log:
     """Collects rows and keeps them safe: parts are written whole beside the file to come.
 
-    A run that is killed leaves the folder `FILE.parts`, each part of which is a Parquet file; one
-    that ends, by whatever error, leaves the file.
+    A run that is killed leaves the folder `FILE.parts`, each part of which is a Parquet file. One
+    that ends as it should leaves the file, in place of an earlier one; one that breaks off, by
+    whatever error, leaves an earlier one as it was and what it has in a file of another name.
 
     Args:
         file: to write; None keeps all in memory.
         facts: about the run, kept in the file's metadata.
         every_s: seconds of a part, at least.
-        where: what messages call the file, if it will have another name; None: its own.
+        where: the file that this one will become, and that messages name; None: the file itself.
+
+    Attributes:
+        written: the file that `close` has written; None before, or if there was nothing to write.
 
     Raises:
-        LiveError: the file cannot be written, or the parts of a run that was killed lie beside it.
+        TraceError: the file cannot be written.
+        LiveError: the parts of a run that was killed lie beside it.
     """
 
     def __init__(
@@ -137,13 +143,20 @@ class Log:
         where: Path | None = None,
     ) -> None:
         self.file, self.every_s, self.where = file, every_s, where or file
+        self.written: Path | None = None
         self._since = time.monotonic()
         self._schema = schema.LIVE.with_metadata(facts or {})
         self._tables: list[pa.Table] = []
         self._waiting: list[pa.Table] = []
         self._parts = None if file is None else file.with_name(file.name + ".parts")
+        self._spare: Path | None = None
         if file is not None and self._parts is not None:
-            _check_room(file, self._parts)
+            files.check_room(file)
+            if self._parts.exists():
+                raise LiveError(
+                    f"{self._parts}: holds what a killed run measured; move it away first"
+                )
+            self._spare = _spare(file) if self.where and self.where.exists() else None
 
     def add(self, run: int, round_: int, policy: str, sequence: int, rows: Sequence[Row]) -> None:
         """Append one sequence."""
@@ -180,37 +193,36 @@ class Log:
             return "nothing was measured yet"
         if self.where is None:
             return "no log was asked for, nothing is kept"
-        return f"{self.where} has the {n} sequences that were decoded"
+        before = f"{self.where} is as it was; " if self._spare else ""
+        return f"{before}{self._spare or self.where} has the {n} sequences that were decoded"
 
-    def close(self) -> None:
-        """Write the file, if there is anything to write."""
+    def close(self, whole: bool = True) -> None:
+        """Write the file, if there is anything to write.
+
+        Args:
+            whole: the run has not broken off.
+        """
         if self.file is None or self._parts is None:
             return
         table = self.table().combine_chunks()
         if table.num_rows:
-            files.write_atomic(self.file, files.encode(table)[0])
+            file = self.file if whole else self._spare or self.file
+            files.write_atomic(file, files.encode(table)[0])
+            self.written = file
         shutil.rmtree(self._parts, ignore_errors=True)
 
     def __enter__(self) -> Log:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        self.close(whole=kind is None)
 
 
-def _check_room(file: Path, parts: Path) -> None:
-    """Find out before anything is measured that a log can be written."""
-    if not file.parent.is_dir():
-        raise LiveError(f"{file}: no such folder: {file.parent}")
-    if file.is_dir():
-        raise LiveError(f"{file}: is a folder")
-    if parts.exists():
-        raise LiveError(f"{parts}: holds what a killed run measured; move it away first")
-    try:
-        parts.mkdir()
-        parts.rmdir()
-    except OSError as error:
-        raise LiveError(f"{file}: cannot be written: {error.strerror}") from None
+def _spare(file: Path) -> Path:
+    """A free name beside a file: `live.partial.parquet`, then `live.partial-2.parquet`."""
+    words = itertools.chain(["partial"], (f"partial-{n}" for n in itertools.count(2)))
+    names = (file.with_name(f"{file.stem}.{word}{file.suffix}") for word in words)
+    return next(name for name in names if not name.exists())
 
 
 def read(file: str | Path) -> pa.Table:
