@@ -1,7 +1,7 @@
 """How far predicted speedups are from the clock, on the reference pair and this machine.
 
     python -m benchmarks.fidelity                  # the whole table, about an hour on two cores
-    python -m benchmarks.fidelity --prompts 4 --calibration 3 --rounds 1    # does it work?
+    python -m benchmarks.fidelity --prompts 5 --calibration 3 --rounds 1    # does it work?
 
     python -m benchmarks.fidelity --from .work/fidelity    # the table anew, from that run's log
 
@@ -30,15 +30,16 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--trace", default="reference")
-    parser.add_argument("--prompts", type=int, default=24)
-    parser.add_argument("--calibration", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--prompts", type=int)
+    parser.add_argument("--calibration", type=int)
+    parser.add_argument("--rounds", type=int)
     parser.add_argument("--threads", type=int)
     parser.add_argument("--from", dest="earlier", type=Path, help="folder of an earlier run")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    sizes = {name: getattr(args, name) for name in ("prompts", "calibration", "rounds", "threads")}
     if args.earlier:
-        return fidelity(args.trace, from_=args.earlier, strict=True, out=args.out)
+        return fidelity(args.trace, from_=args.earlier, strict=True, out=args.out, **sizes)
     quiet()
     models = Path(REFERENCE) / "models"
     return fidelity(
@@ -46,13 +47,10 @@ def main() -> int:
         str(models / "target"),
         str(models / "draft"),
         head=[str(HEAD)],
-        prompts=args.prompts,
-        calibration=args.calibration,
-        rounds=args.rounds,
-        threads=args.threads,
         device="cpu",
         strict=True,
         out=args.out or Path(".work/fidelity"),
+        **sizes,
     )
 
 

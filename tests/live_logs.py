@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from simkit import costs, fidelity
 from simkit.fidelity.run import jobs_of
 from simkit.live.decoder import Step
 from simkit.live.log import Log, Row
@@ -9,6 +10,20 @@ from simkit.policies import NumericPolicy
 from simkit.policies.base import never
 from simkit.simulator import plain
 from simkit.simulator.layout import PathLayout
+from traces.synthetic import iid
+
+COST = costs.Linear(
+    draft_s=1e-3,
+    target_s=8e-3,
+    draft_per_kv_token_s=1e-6,
+    target_per_token_s=2e-4,
+    target_per_kv_token_s=5e-6,
+    draft_per_token_s=1e-5,
+    overhead_s=2e-4,
+    baseline_overhead_s=1e-5,
+    policy_s=1e-4,
+)
+TESTED = ("fixed(1)", "fixed(5)", "svip(h=0.4)", "confidence")
 
 
 def run(trace, plan, times, slow=None, first_s=0.0, noise=0.0):
@@ -85,3 +100,12 @@ def spans(n_prompt, steps, policy, times, factor, first_s):
         total += add(*place, "step", "", step.drafted, emitted, 0, spent)
     add(len(steps), 1, 0, "sequence", "", 0, sum(n for _, n in steps), 0, total)
     return rows
+
+
+def judged(source, plan, **machine):
+    return fidelity.judge(source, run(source, plan, COST.times(source), **machine), n_refits=20)
+
+
+def ruled(plan):
+    jobs = jobs_of(iid(30, 4, 0.7, max_draft=4, seed=0), plan)
+    return {j.sequence for j in jobs if {*plan.rules, *plan.passes} <= {*j.arms}}

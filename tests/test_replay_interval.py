@@ -48,7 +48,7 @@ def test_of_a_mean_it_is_the_t_interval():
     assert high >= expected > -expected >= low
 
 
-@pytest.mark.parametrize("n", [8, 16, 60])
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 16, 60])
 def test_covers_the_truth_about_as_often_as_it_says(n):
     """Of 200 intervals at 90 %, 180 are expected to cover; fewer than 160 has probability 1e-5."""
     rng = np.random.default_rng(n)
@@ -86,18 +86,39 @@ def test_few_prompts_give_finite_ends(n):
     rare = np.ones(n)
     rare[0] = 2.0
     low, high = ratio_interval(rare, np.ones(n), 0.95, 0)
-    assert 1 <= low <= high <= 2
+    assert low <= 1 + 1 / n <= high
+
+
+def test_what_says_nothing_has_finite_ends():
+    """Two prompts at a level of one in ten thousand: a factor of exp(7000) either way."""
+    low, high = ratio_interval(np.array([1.0, 9.0]), np.ones(2), 0.9999, 0)
+    assert 0 < low < 1e-100 and 1e100 < high < math.inf
+
+
+@given(st.integers(2, 40), st.integers(0, 10**6))
+def test_ends_of_what_has_a_range_lie_among_resamples(n, seed):
+    """Without that cap they are the same or farther, and from 32 prompts on the same."""
+    rng = np.random.default_rng(seed)
+    top, bottom = rng.lognormal(0, 0.5, n), rng.lognormal(0, 0.5, n)
+    drawn = np.divide(*np.concatenate(list(resampled(np.stack([top, bottom], 1), 1))).T)
+    without = (top.sum() - top) / (bottom.sum() - bottom)
+    given_ = top.sum() / bottom.sum(), drawn, without, 0.95
+    low, high = ends(*given_, positive=True)
+    lower, upper = ends(*given_, positive=True, capped=False)
+    assert drawn.min() <= low <= high <= drawn.max()
+    assert lower <= low and high <= upper
+    assert n < 32 or (lower, upper) == (low, high)
+    assert ratio_interval(top, bottom, 0.95, 1) == (lower, upper)
 
 
 @given(st.integers(2, 30), st.integers(0, 10**6), st.floats(1e-3, 1e3))
-def test_the_unit_does_not_matter_and_ends_lie_among_ratios(n, seed, unit):
-    """Powers of two, so that ties stay ties; no end leaves the range of prompts' own ratios."""
+def test_the_unit_does_not_matter_and_the_ratio_lies_inside(n, seed, unit):
+    """Powers of two, so that ties stay ties."""
     unit = 2.0 ** round(math.log2(unit))
     rng = np.random.default_rng(seed)
     top, bottom = rng.lognormal(0, 1, n), rng.lognormal(0, 1, n)
     low, high = ratio_interval(top, bottom, 0.95, 1)
-    value, each = top.sum() / bottom.sum(), top / bottom
-    assert each.min() * (1 - 1e-9) <= low <= high <= each.max() * (1 + 1e-9)
+    value = top.sum() / bottom.sum()
     assert low <= value * (1 + 1e-9) and high >= value * (1 - 1e-9)
     assert ratio_interval(top * unit, bottom, 0.95, 1) == pytest.approx((low * unit, high * unit))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from traces.trace import Trace
 
 
+class _Sizes(NamedTuple):
+    prompts: int = 24
+    calibration: int = 8
+    rounds: int = 5
+
+
 def fidelity(
     trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
     target: Annotated[
@@ -23,7 +29,7 @@ def fidelity(
     draft: Annotated[str | None, typer.Option(help="Its draft: local folder or hub id.")] = None,
     from_: Annotated[
         Path | None,
-        typer.Option("--from", help="Run nothing: judge the log in this folder again."),
+        typer.Option("--from", help="Run nothing: judge the log of this folder, or file, again."),
     ] = None,
     policy: Annotated[
         list[str] | None,
@@ -32,16 +38,26 @@ def fidelity(
     head: Annotated[
         list[str] | None, typer.Option(help="FILE.safetensors or NAME=FILE.safetensors; repeat it.")
     ] = None,
-    prompts: Annotated[int, typer.Option(help="On which policies are tested.")] = 24,
-    calibration: Annotated[int, typer.Option(help="Other prompts, which fit the cost.")] = 8,
-    rounds: Annotated[int, typer.Option(help="How often every prompt is decoded.")] = 5,
+    prompts: Annotated[
+        int | None,
+        typer.Option(help="On which policies are tested; 5 or more to conclude. Default: 24."),
+    ] = None,
+    calibration: Annotated[
+        int | None, typer.Option(help="Other prompts, which fit the cost. Default: 8.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="How often every prompt is decoded. Default: 5.")
+    ] = None,
     max_new_tokens: Annotated[
         int | None, typer.Option(help="Longest output, T_max. Default: the trace's.")
     ] = None,
     first_token: Annotated[
-        Literal["draft", "prefill"], typer.Option(help="Which pass emits the first token.")
-    ] = "draft",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+        Literal["draft", "prefill"] | None,
+        typer.Option(help="Which pass emits the first token. Default: draft."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="auto, cpu, cuda, cuda:1 … Default: auto.")
+    ] = None,
     dtype: Annotated[str | None, typer.Option(help="Default: the trace's.")] = None,
     revision: Annotated[
         str | None, typer.Option(help="Hub revision of the target, or TARGET,DRAFT.")
@@ -65,24 +81,35 @@ def fidelity(
     from simkit.errors import LiveError
     from simkit.fidelity import logs
     from simkit.fidelity.run import check_recorded
+    from simkit.live.decoder import Settings
     from traces.trace import load
 
     there = load(trace)
     check_recorded(there)
+    run = {
+        "--target": target, "--draft": draft, "--policy": policy, "--head": head,
+        "--prompts": prompts, "--calibration": calibration, "--rounds": rounds,
+        "--max-new-tokens": max_new_tokens, "--first-token": first_token, "--device": device,
+        "--dtype": dtype, "--revision": revision, "--threads": threads,
+    }  # fmt: skip
     if from_ is not None:
-        if target or draft or policy:
-            raise LiveError("--from runs nothing: --target, --draft and --policy are not for it")
+        if given := [name for name, value in run.items() if value not in (None, [])]:
+            raise LiveError(f"--from runs nothing: {', '.join(given)}: not for it")
         log = logs.read(from_)
-        out = _folder(out or from_)
+        out = _folder(out or (from_.parent if from_.is_file() else from_))
     elif target is None or draft is None:
         raise LiveError("give --target and --draft, or --from FOLDER of an earlier run")
     else:
         budget = there.max_new_tokens if max_new_tokens is None else max_new_tokens
-        numbers = (rounds, prompts, calibration)
-        plan, settings, heads = _planned(there, policy, head, numbers, (budget, first_token))
+        decoding = there.sampler, there.manifest.seed, budget, there.eos_token_ids
+        settings = Settings(*decoding, first_token or "draft")
+        given = {"prompts": prompts, "calibration": calibration, "rounds": rounds}
+        sizes = _Sizes(**{name: n for name, n in given.items() if n is not None})
+        plan, heads = _planned(there, policy, head, settings, sizes)
         out = _folder(out or Path("fidelity"))
-        names = (target, draft, device, dtype or there.manifest.dtype or "float32", revision)
-        log = measured(there, plan, settings, heads, names, threads, out / "live.parquet")
+        dtype = dtype or there.manifest.dtype or "float32"
+        names = target, draft, device or "auto", dtype, revision
+        log = decoded(there, plan, settings, heads, names, threads, out / "live.parquet")
     comparison = conclude(there, log, out)
     return int(not (comparison.passes if strict else comparison.conclusive))
 
@@ -91,28 +118,24 @@ def _planned(
     trace: Trace,
     policy: list[str] | None,
     head: list[str] | None,
-    numbers: tuple[int, int, int],
-    decoding: tuple[int, Literal["draft", "prefill"]],
-) -> tuple[Plan, Settings, dict[str, Any]]:
+    settings: Settings,
+    sizes: _Sizes,
+) -> tuple[Plan, dict[str, Any]]:
     """What to run, checked before the models are loaded; and the heads for it."""
     from simkit.cli.live import prepare
     from simkit.fidelity import run, select
-    from simkit.live.decoder import Settings
 
-    budget, first_token = decoding
-    given = trace.sampler, trace.manifest.seed, budget, trace.eos_token_ids, first_token
-    settings = Settings(*given)
-    rounds, prompts, calibration = numbers
-    chosen, heads = prepare(policy or list(run.POLICIES), head, settings, (rounds, budget))
-    held_out, fitted = run.split(trace.n_sequences, prompts, calibration)
-    plan = run.Plan(tuple(chosen), held_out, fitted, rounds)
+    budget = settings.max_new_tokens
+    chosen, heads = prepare(policy or list(run.POLICIES), head, settings, (sizes.rounds, budget))
+    held_out, fitted = run.split(trace.n_sequences, sizes.prompts, sizes.calibration)
+    plan = run.Plan(tuple(chosen), held_out, fitted, sizes.rounds)
     run.check_policies(plan.policies, trace, settings, heads)
     read = dict.fromkeys(p.head for p in plan.policies if p.head)
     select(trace, plan.held_out, list(read), budget)  # what will be replayed is there
-    return plan, settings, heads
+    return plan, heads
 
 
-def measured(
+def decoded(
     trace: Trace,
     plan: Plan,
     settings: Settings,
@@ -158,7 +181,8 @@ def conclude(trace: Trace, log: pa.Table, out: Path) -> Comparison:
     if not console.is_terminal:
         console = Console(width=200)
     console.print(_table(comparison))
-    for line in verdict(comparison):
+    said = [f"{name}: {value}" for name, value in facts.items()]
+    for line in (*said, *verdict(comparison)):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     console.print(f"log, cost, table and picture are in {out}", soft_wrap=True, highlight=False)
     return comparison
@@ -171,7 +195,7 @@ def _table(comparison: Comparison) -> Any:
 
     view = Table()
     view.add_column("policy", no_wrap=True)
-    for name in ("predicted", "measured", "error", "tokens/step", "policy ms", "free", ""):
+    for name in ("predicted", "measured", "error", "tokens/step", "policy ms", "without", ""):
         view.add_column(name)
     for row in comparison.rows:
         first, *others = cells(row)

@@ -27,14 +27,17 @@ def samples(
     `limit` and `update` take, and a head's first reading of the prompt, is in them. There a span
     of more than ten times the median of its kind is a stall, and counts as that long.
 
+    To policies that look at no token no decision is charged: a step's mean of their `limit` and
+    `update` counts as overhead. As every policy's steps pay that, it is taken off the seconds of
+    those that look at tokens, which so pay for what theirs take longer, or less.
+
     The first draft pass of a step is slower than the others: it meets caches that the target has
     filled, and behind a draft that was accepted whole it reads one token more. Draft samples are
     those of the second to the eighth pass; by how much the first is slower is a part of the step's
-    overhead, like all that no part of the step explains, and like `limit` and `update` of policies
-    that look at no token, to which no decision is charged. A step without a draft pays it too.
+    overhead, like all that no part of the step explains. A step without a draft pays it too.
 
     Args:
-        log: `traces.schema.LIVE`, batch size 1.
+        log: `traces.schema.LIVE`, of single sequences.
         passes: runs whose passes and overheads count; None: all.
         rules: runs whose policies' and heads' time counts; None: all.
 
@@ -42,7 +45,7 @@ def samples(
         `traces.schema.LATENCY`.
 
     Raises:
-        CostError: there are no passes.
+        CostError: there are no passes, or they are those of batches.
     """
     return Passes.of(log, passes, rules).samples()
 

@@ -58,7 +58,8 @@ class Measured(CostModel):
         try:
             return times_of(table, self.engine, self.batch_size)
         except CostError as error:
-            raise CostError(f"{self.file or 'latency.parquet'}: {error}") from None
+            where = self.file or (trace.path and trace.path / "latency.parquet")
+            raise CostError(f"{where or 'timing samples'}: {error}") from None
 
 
 def times_of(samples: pa.Table, engine: str | None = None, batch_size: int = 1) -> Times:

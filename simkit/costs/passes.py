@@ -23,7 +23,7 @@ _STALL = 10  # times the median of its kind: a longer span of a rule counts as t
 Sample = tuple[str, int, int, float]
 
 
-class Spans(NamedTuple):
+class Timings(NamedTuple):
     """Spans of one kind, arrays (n,): prompt, tokens in, context, depth in a draft, seconds."""
 
     sequence: np.ndarray
@@ -32,14 +32,14 @@ class Spans(NamedTuple):
     depth: np.ndarray
     seconds: np.ndarray
 
-    def of(self, sequences: np.ndarray) -> Spans:
+    def of(self, sequences: np.ndarray) -> Timings:
         """Those of some prompts, as often as a prompt is named."""
         order = np.argsort(self.sequence, kind="stable")
         there = self.sequence[order]
         lows, highs = (np.searchsorted(there, sequences, side) for side in ("left", "right"))
         parts = [order[a:b] for a, b in zip(lows, highs, strict=True)]
         which = np.concatenate([np.empty(0, np.int64), *parts])
-        return Spans(*(column[which] for column in self))
+        return Timings(*(column[which] for column in self))
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,14 @@ class Passes:
 
     Attributes:
         passes: by kind: "draft", "verify", "draft prefill", "target prefill"; "overhead" and
-            "overhead:baseline", the seconds of a step that no part of it explains.
-        rules: by component, policies and heads; depth 0 is no decision but what is around them.
+            "overhead:baseline", the seconds of a step that no part of it explains; "asked", those
+            of its `limit` and `update` where the policy looks at no token.
+        rules: by component, policies and heads; depth 0 is no decision but `limit` or `update`.
         facts: the columns that are alike in all samples.
     """
 
-    passes: dict[str, Spans]
-    rules: dict[str, Spans]
+    passes: dict[str, Timings]
+    rules: dict[str, Timings]
     facts: dict[str, str | int]
 
     @classmethod
@@ -64,19 +65,23 @@ class Passes:
         """Sort a log; the arguments are those of `simkit.costs.fit.samples`.
 
         Raises:
-            CostError: there are no passes.
+            CostError: there are no passes, or they are those of batches.
         """
+        if (largest := log["batch_size"].to_numpy().max(initial=1)) > 1:
+            # its passes over one sequence are the ends of batches, padded to what has left
+            raise CostError(
+                f"the log is of batches of up to {largest}: passes of batch size 1 make a cost"
+            )
         given = {k.decode(): v.decode() for k, v in (log.schema.metadata or {}).items()}
         defaults = {"dtype": "unknown", "device": "unknown", "engine": "eager"}
         facts = {name: given.get(name, value) for name, value in defaults.items()}
-        table = log.filter(pc.field("batch_size") == 1)
         mine, theirs = (
-            table if runs is None else table.filter(pc.field("run").isin(list(runs)))
+            log if runs is None else log.filter(pc.field("run").isin(list(runs)))
             for runs in (passes, rules)
         )
         found = _passes(mine)
         if not found:
-            raise CostError("no passes of batch size 1 in the log of live runs")
+            raise CostError("no passes in the log of live runs")
         return cls(found, _rules(theirs), {**facts, "batch_size": 1, "repeat": 0})
 
     def again(self, rng: np.random.Generator) -> Passes:
@@ -89,8 +94,10 @@ class Passes:
         See `simkit.costs.fit.samples`.
         """
         drafts, surplus_s = _drafts(self.passes.get("draft"))
-        rows = drafts + _targets(self.passes) + _overheads(self.passes, surplus_s)
-        rows += [row for name, spans in self.rules.items() for row in _decision(name, spans)]
+        rows = drafts + _targets(self.passes)
+        asked_s = trimmed_mean(asked.seconds) if (asked := self.passes.get("asked")) else 0.0
+        rows += _overheads(self.passes, surplus_s + asked_s)
+        rows += [row for rule in self.rules.items() for row in _decision(*rule, asked_s)]
         names = ("component", "tokens_in", "context_len", "seconds")
         named = [dict(zip(names, row, strict=True)) | self.facts for row in rows]
         return pa.Table.from_pylist(named, schema=schema.LATENCY)
@@ -102,7 +109,7 @@ def trimmed_mean(values: np.ndarray) -> float:
     return float(np.sort(values)[cut : len(values) - cut].mean())
 
 
-def _again(kinds: dict[str, Spans], rng: np.random.Generator) -> dict[str, Spans]:
+def _again(kinds: dict[str, Timings], rng: np.random.Generator) -> dict[str, Timings]:
     if not kinds:
         return {}
     prompts = np.unique(np.concatenate([spans.sequence for spans in kinds.values()]))
@@ -114,15 +121,15 @@ def _again(kinds: dict[str, Spans], rng: np.random.Generator) -> dict[str, Spans
 _COLUMNS = ("sequence", "tokens_in", "context_len", "depth", "seconds")
 
 
-def _spans(table: pa.Table, which: np.ndarray) -> Spans:
-    return Spans(*(table[name].to_numpy()[which] for name in _COLUMNS))
+def _spans(table: pa.Table, which: np.ndarray) -> Timings:
+    return Timings(*(table[name].to_numpy()[which] for name in _COLUMNS))
 
 
 def _words(table: pa.Table, name: str) -> np.ndarray:
     return np.array(table[name].to_pylist(), object)
 
 
-def _passes(table: pa.Table) -> dict[str, Spans]:
+def _passes(table: pa.Table) -> dict[str, Timings]:
     kind, component = _words(table, "kind"), _words(table, "component")
     chosen = {"draft": kind == "draft", "verify": (kind == "verify") & (component == "target")}
     for model in ("draft", "target"):
@@ -131,31 +138,33 @@ def _passes(table: pa.Table) -> dict[str, Spans]:
     return {name: spans for name, spans in found.items() if len(spans.seconds)}
 
 
-def _rests(table: pa.Table) -> dict[str, Spans]:
-    """Seconds of each step that no part explains: of the target alone, and of the others."""
+def _rests(table: pa.Table) -> dict[str, Timings]:
+    """Seconds of each step that no part explains: of the target alone, and of the others.
+
+    And those of `limit` and `update` of policies that look at no token, a step.
+    """
     policy, kind = _words(table, "policy"), _words(table, "kind")
     component = _words(table, "component")
-    decided = set(component[(kind == "policy") & (table["depth"].to_numpy() > 0)])
-    free = (kind == "policy") & ~np.isin(component, list(decided))
-    inside = (table["step"].to_numpy() > 0) & ~free & (kind != "sequence")
-    signed = table["seconds"].to_numpy() * np.where(kind == "step", 1, -1)
-    sequence = table["sequence"].to_numpy()
+    decided = list(set(component[(kind == "policy") & (table["depth"].to_numpy() > 0)]))
+    inside = (table["step"].to_numpy() > 0) & (kind != "sequence")
+    seconds = table["seconds"].to_numpy()
+    rest_s = seconds * np.where(kind == "step", 1, -1)
     keys = np.stack([table[c].to_numpy() for c in ("run", "round", "sequence", "step")])
     found = {}
-    for name, chosen in (
-        ("overhead", policy != "baseline"),
-        ("overhead:baseline", policy == "baseline"),
+    for name, chosen, values in (
+        ("overhead", inside & (policy != "baseline"), rest_s),
+        ("overhead:baseline", inside & (policy == "baseline"), rest_s),
+        ("asked", inside & (kind == "policy") & ~np.isin(component, decided), seconds),
     ):
-        some = chosen & inside
-        steps, which = np.unique(keys[:, some], axis=1, return_inverse=True)
-        rest = np.bincount(which.reshape(-1), signed[some], steps.shape[1])
-        none = np.zeros(len(rest), sequence.dtype)
-        found[name] = Spans(steps[2], none, none, none, rest)
+        steps, which = np.unique(keys[:, chosen], axis=1, return_inverse=True)
+        sums = np.bincount(which.reshape(-1), values[chosen], steps.shape[1])
+        none = np.zeros(len(sums), steps.dtype)
+        found[name] = Timings(steps[2], none, none, none, sums)
     return found
 
 
-def _rules(table: pa.Table) -> dict[str, Spans]:
-    """Spans of each policy and head, stalls cut.
+def _rules(table: pa.Table) -> dict[str, Timings]:
+    """Timings of each policy and head, stalls cut.
 
     A span is held against the median of its kind: decisions; what is around them; and, apart, the
     first decision on each prompt, in which a head reads all of it.
@@ -177,7 +186,7 @@ def _rules(table: pa.Table) -> dict[str, Spans]:
     return found
 
 
-def _targets(passes: dict[str, Spans]) -> list[Sample]:
+def _targets(passes: dict[str, Timings]) -> list[Sample]:
     out: list[Sample] = []
     for name, component in (
         ("verify", "target"),
@@ -191,7 +200,7 @@ def _targets(passes: dict[str, Spans]) -> list[Sample]:
     return out
 
 
-def _drafts(spans: Spans | None) -> tuple[list[Sample], float]:
+def _drafts(spans: Timings | None) -> tuple[list[Sample], float]:
     """Draft passes behind the first of a step, and by how many seconds the first is slower."""
     if spans is None:
         return [], 0.0
@@ -232,16 +241,20 @@ def _cells(context: np.ndarray) -> np.ndarray:
     return np.unique(np.searchsorted(edges, context, side="right"), return_inverse=True)[1]
 
 
-def _overheads(passes: dict[str, Spans], surplus_s: float) -> list[Sample]:
-    """Mean seconds of a step that no part explains; where it drafts, of its first pass too."""
+def _overheads(passes: dict[str, Timings], more_s: float) -> list[Sample]:
+    """Mean seconds of a step that no part explains; `more_s` where it speculates."""
     return [
-        (name, 0, 0, max(trimmed_mean(passes[name].seconds) + more_s, 1e-9))
-        for name, more_s in (("overhead", surplus_s), ("overhead:baseline", 0.0))
+        (name, 0, 0, max(trimmed_mean(passes[name].seconds) + extra_s, 1e-9))
+        for name, extra_s in (("overhead", more_s), ("overhead:baseline", 0.0))
         if name in passes
     ]
 
 
-def _decision(name: str, spans: Spans) -> list[Sample]:
-    """Seconds a decision of a policy, or a call of a head: all spans over the number of these."""
+def _decision(name: str, spans: Timings, asked_s: float) -> list[Sample]:
+    """Seconds a decision of a policy, or a call of a head: all spans over the number of these.
+
+    But for what is in the overhead of each of the policy's steps, which have two spans of depth 0.
+    """
     calls = np.count_nonzero(spans.depth > 0)
-    return [(name, 1, 0, float(spans.seconds.sum() / calls))] if calls else []
+    paid_s = asked_s * np.count_nonzero(spans.depth == 0) / 2
+    return [(name, 1, 0, max(float(spans.seconds.sum() - paid_s) / calls, 1e-9))] if calls else []

@@ -14,7 +14,15 @@ from simkit.fidelity.errors import error_draws, error_intervals, interval
 from simkit.fidelity.logs import taken
 from simkit.fidelity.run import Plan
 from simkit.live.decoder import Step
-from simkit.live.summary import CONFIDENCE, Drift, Sequences, drifts, per_step, sequences
+from simkit.live.summary import (
+    CONFIDENCE,
+    Drift,
+    Sequences,
+    drifts,
+    free_speedup,
+    per_step,
+    sequences,
+)
 from simkit.simulator import Result
 from simkit.simulator.interval import ratio_interval
 
@@ -40,6 +48,7 @@ class Row:
         policy_s: measured seconds of policy and head, a step.
         predicted_policy_s: what the replay charged for them, a step.
         free: predicted speedup if policy and head took no time.
+        measured_free: speedup on the clock without the seconds of policy and head.
         sequences: live sequences.
         differing: of these, how many took other steps than the replay.
     """
@@ -58,8 +67,18 @@ class Row:
     policy_s: float
     predicted_policy_s: float
     free: float
+    measured_free: float
     sequences: int
     differing: int
+
+    @property
+    def loss(self) -> str:
+        """By which numbers it is slower than the target alone only for its own time, in words."""
+        both = {
+            "predicted": self.predicted < 1 <= self.free,
+            "measured": self.measured < 1 <= self.measured_free,
+        }
+        return " and ".join(name for name, loses in both.items() if loses)
 
 
 @dataclass(frozen=True)
@@ -70,7 +89,7 @@ class Pair:
         faster: on the clock.
         slower: on the clock.
         measured: ratio of their times, above 1.
-        measured_lo: lower end of its interval.
+        measured_lo: lower end of its interval, at a level at which all pairs together hold 95%.
         measured_hi: upper end.
         predicted: the same of the replay; below 1, they are ranked the wrong way round.
         distinct: whether the measured difference is outside the noise.
@@ -93,9 +112,10 @@ class Comparison:
         rows: one a policy.
         median_lo: lower end of the interval of the median absolute error.
         median_hi: upper end.
-        pairs: all pairs of policies. They are distinct where the paired interval of their ratio (a
-            bootstrap over prompts, each with all its rounds) leaves out 1 by more than the ratio of
-            the two equal arms is from 1.
+        pairs: all m pairs of policies. They are distinct where the paired interval of their ratio
+            (a bootstrap over prompts, each with all its rounds) leaves out 1 by more than the ratio
+            of the two equal arms is from 1. Its level is 1 - 0.05 / m (Bonferroni): of equal
+            policies, one comparison in twenty has some distinct pair, however many there are.
         tau: Kendall's, of predicted and measured speedups; NaN for fewer than two policies.
         drifts: of equal arms.
         exact: whether live steps must be the replayed ones: recorded and run in float32 or better.
@@ -188,9 +208,22 @@ def compare(
     low, high = interval(np.median(np.abs(draws), axis=0))
     steps = taken(log, plan)
     compared = [_row(log, replayed, seen, steps, k, ends[k]) for k in range(len(rows))]
-    margin = max([abs(drift.ratio - 1) for drift in found], default=0.0)
-    pairs = [_pair(replayed, seen, *both, margin) for both in combinations(range(len(rows)), 2)]
+    pairs = pairs_of(replayed, seen, found)
     return Comparison(compared, low, high, pairs, _tau(compared), found, exact)
+
+
+def pairs_of(replayed: Result, seen: Sequences, drifts: Sequence[Drift]) -> list[Pair]:
+    """All pairs of policies, see `Comparison.pairs`.
+
+    Args:
+        replayed: K policies.
+        seen: their times; theirs are the runs 1 to K.
+        drifts: of equal arms.
+    """
+    margin = max([abs(drift.ratio - 1) for drift in drifts], default=0.0)
+    both = list(combinations(range(len(replayed.runs)), 2))
+    level = 1 - (1 - CONFIDENCE) / max(len(both), 1)
+    return [_pair(replayed, seen, *pair, margin, level) for pair in both]
 
 
 def _numbers(replayed: Result) -> np.ndarray:
@@ -230,6 +263,7 @@ def _row(
         policy_s=parts["policy"] + parts["head"],
         predicted_policy_s=float(rule_s / steps),
         free=float(baseline.sum() / (total.sum() - rule_s)),
+        measured_free=free_speedup(log, seen, arm),
         sequences=len(seen.sequences),
         differing=_differing(found, k + 1, replayed, k),
     )
@@ -247,12 +281,14 @@ def _differing(found: dict[tuple[int, int], list[Step]], arm: int, replayed: Res
     return sum([tuple(step) for step in found.get((arm, n), [])] != expected[n] for n in expected)
 
 
-def _pair(replayed: Result, seen: Sequences, a: int, b: int, margin: float) -> Pair:
+def _pair(
+    replayed: Result, seen: Sequences, a: int, b: int, margin: float, confidence: float
+) -> Pair:
     """The policies of rows a and b; equal arms were `margin` apart."""
     top, bottom = seen.row(b + 1), seen.row(a + 1)
     if seen.seconds[top].sum() < seen.seconds[bottom].sum():
         a, b, top, bottom = b, a, bottom, top
-    low, high = seen.interval(top, bottom)
+    low, high = seen.interval(top, bottom, confidence)
     first, second = replayed.runs[a], replayed.runs[b]
     return Pair(
         faster=str(first.policy),

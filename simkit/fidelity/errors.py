@@ -100,7 +100,7 @@ def error_intervals(
         if len(left) < 2 or np.ptp(left) <= 1e-12:
             low, high = interval(drawn)
         else:
-            low, high = ends(float(value), drawn, left, CONFIDENCE, positive=True)
+            low, high = ends(float(value), drawn, left, CONFIDENCE, positive=True, capped=False)
         found.append((low - 1, high - 1))
     return found
 

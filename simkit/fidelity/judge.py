@@ -69,8 +69,16 @@ def judge(trace: Trace, log: pa.Table, n_refits: int = REFITS) -> Judgement:
         "trace": f"{name}, {n_held_out} prompts held out, {n_fitted} for calibration",
         "live": f"{plan.rounds} rounds, {dtype}, {logs.fact(log, 'device', 'unknown device')}",
     }
+    if len(_prefilled(samples)) == 1:
+        facts["prefill"] = "timed on prompts of one length: those of any length count as long"
     found = compare(log, plan, replayed, refits(passes, n_refits), exact)
     return Judgement(found, samples, fit.linear(samples)[1], facts)
+
+
+def _prefilled(samples: pa.Table) -> set[int]:
+    """The lengths of prompts that the target's prefill was timed on."""
+    of_target = (pc.field("component") == "target") & (pc.field("context_len") == 0)
+    return set(samples.filter(of_target)["tokens_in"].to_pylist())
 
 
 def _calibration(log: pa.Table, trace: Trace, plan: Plan) -> Passes:

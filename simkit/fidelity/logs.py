@@ -17,19 +17,48 @@ from simkit.live.log import read as read_log
 from simkit.policies import parse
 from traces.trace import Trace
 
-_NAMES = ("live.parquet", "live-*.parquet", "live.parquet.parts/*.parquet")
+_WHOLE = ("live.parquet", "live.partial*.parquet")
+_PARTS = ("live-*.parquet", "live.parquet.parts/*.parquet")
+
+
+def files(folder: Path) -> list[Path]:
+    """Those of the log in a folder: `live.parquet`, one a round, or what a broken run has left.
+
+    Args:
+        folder: or the log itself.
+
+    Raises:
+        LiveError: there is none, or there is more than one log.
+    """
+    if folder.is_file():
+        return [folder]
+    whole = [[file] for name in _WHOLE for file in sorted(folder.glob(name))]
+    found = whole + [paths for name in _PARTS if (paths := sorted(folder.glob(name)))]
+    if not found:
+        raise LiveError(f"{folder}: there is no log in it ({', '.join(_WHOLE + _PARTS)})")
+    if len(found) > 1:
+        both = " and ".join(str(paths[0].relative_to(folder)) for paths in found)
+        raise LiveError(f"{folder}: which log? {both} are of different runs; move one away")
+    return found[0]
 
 
 def read(folder: Path) -> pa.Table:
-    """The log in a folder: `live.parquet`, or one file a round, or what a killed run has left.
+    """The log in a folder, whose files must be of one run.
 
     Raises:
-        LiveError: there is none, or it cannot be read.
+        LiveError: see `files`; or it cannot be read, or its files say different things of the run.
     """
-    for name in _NAMES:
-        if found := sorted(folder.glob(name)):
-            return pa.concat_tables([read_log(file) for file in found])
-    raise LiveError(f"{folder}: there is no log in it ({', '.join(_NAMES)})")
+    paths = files(folder)
+    tables = [read_log(file) for file in paths]
+    first, *others = (table.schema.metadata or {} for table in tables)
+    for file, facts in zip(paths[1:], others, strict=True):
+        for key in sorted(first.keys() | facts.keys()):
+            if (there := first.get(key)) != (here := facts.get(key)):
+                raise LiveError(
+                    f"{folder}: {paths[0].name} and {file.name} are of two runs: {key.decode()} is"
+                    f" {_word(there)} in one and {_word(here)} in the other"
+                )
+    return pa.concat_tables(tables)
 
 
 def fact(log: pa.Table, name: str, default: str) -> str:
@@ -66,8 +95,8 @@ def plan_of(log: pa.Table, trace: Trace) -> Plan:
     fitted = {*_indices(trace, rows, plan.passes[-1:])}
     held_out = tuple(k for k in _indices(trace, rows, plan.tested) if k not in fitted)
     ruled = set(_indices(trace, rows, plan.rules)) & set(calibration)
-    if not held_out or not ruled:
-        raise LiveError("the run broke off before every arm had decoded a prompt of each kind")
+    if len(held_out) < 2 or not ruled:
+        raise LiveError("the run broke off before every arm had decoded enough prompts")
     _check_prompts(log, trace, (*held_out, *calibration))
     if fact(log, "sampler", str(trace.sampler)) != str(trace.sampler):
         raise LiveError("the log is of another trace: its tokens were drawn otherwise")
@@ -111,3 +140,7 @@ def _check_prompts(log: pa.Table, trace: Trace, indices: tuple[int, ...]) -> Non
                 f"the log is of another trace: sequence {number} has a prompt of {n} tokens here,"
                 f" {found.max()} were read"
             )
+
+
+def _word(value: bytes | None) -> str:
+    return "not said" if value is None else value.decode()

@@ -20,7 +20,7 @@ _HEAD = (
     "error",
     "tokens/step",
     "policy + head, ms/step (predicted)",
-    "without them",
+    "speedup without them (predicted)",
     "",
 )
 
@@ -69,8 +69,8 @@ def cells(row: Row) -> tuple[str, ...]:
         f"{row.error:+.1%} [{row.error_lo:+.1%}, {row.error_hi:+.1%}]",
         f"{row.tokens_per_step:.3f}",
         f"{row.policy_s * 1e3:.3f} ({row.predicted_policy_s * 1e3:.3f})",
-        f"{row.free:.3f}",
-        "loss: its own time eats its gain" if row.predicted < 1 <= row.free else "",
+        f"{row.measured_free:.3f} ({row.free:.3f})",
+        f"loss: its own time eats its gain ({row.loss})" if row.loss else "",
     )
 
 
@@ -84,8 +84,8 @@ def verdict(comparison: Comparison) -> list[str]:
         f"error of the predicted speedup: median {median}, worst {comparison.worst_error:.1%}"
         f" (bars: {MEDIAN_BAR:.0%} and {WORST_BAR:.0%})",
         f"Kendall's tau {comparison.tau:.2f}; {len(comparison.distinct)} of"
-        f" {len(comparison.pairs)} pairs differ by more than the noise,"
-        f" {len(comparison.misranked)} of them are ranked the wrong way round",
+        f" {len(comparison.pairs)} pairs differ by more than the noise (95% for all of them"
+        f" together), {len(comparison.misranked)} of them are ranked the wrong way round",
         *(
             f"wrong way round: {pair.faster} is {pair.measured:.3f}"
             f" [{pair.measured_lo:.3f}, {pair.measured_hi:.3f}] times as fast as {pair.slower},"

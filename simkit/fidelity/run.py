@@ -12,6 +12,7 @@ from simkit.fidelity.ladder import Ladder
 from simkit.live.arms import Arm, Bench, Job, run
 from simkit.live.decoder import Settings
 from simkit.live.log import Log
+from simkit.live.summary import FEWEST
 from simkit.live.timed import check
 from simkit.policies import Fixed, Policy, Sequential, Setting
 from simkit.simulator.given import FIRST
@@ -65,7 +66,7 @@ class Plan:
         """All arms; those whose passes are fitted stand last."""
         fitted = [*map(Arm, FITTED), Arm(Ladder())]
         tested = [Arm(policy) for policy in self.policies]
-        return [Arm(), *tested, Arm(self.policies[0], control=1), *fitted]
+        return [Arm(), *tested, Arm(self.policies[0]), *fitted]
 
     @property
     def tested(self) -> tuple[int, ...]:
@@ -87,11 +88,14 @@ def split(n_sequences: int, held_out: int, calibration: int) -> tuple[tuple[int,
     """Held-out and calibration prompts, both spread evenly over a trace; they share none.
 
     Raises:
-        LiveError: the trace has fewer prompts.
+        LiveError: the trace has fewer prompts, or there is nothing to compare or to fit to.
     """
     total = held_out + calibration
-    if min(held_out, calibration) < 1:
-        raise LiveError("at least one prompt must be held out, and one must calibrate")
+    if held_out < 2 or calibration < 1:
+        raise LiveError(
+            f"{held_out} prompts to test on and {calibration} to calibrate: at least 2 and 1 are"
+            f" needed, and {FEWEST} and 1 to conclude"
+        )
     if total > n_sequences:
         raise LiveError(f"{total} prompts are wanted, the trace has {n_sequences}")
     chosen = [k * n_sequences // total for k in range(total)]
@@ -107,8 +111,13 @@ def check_policies(
     Raises:
         PolicyError: one cannot run live, is fitted to a trace, keeps state over a whole run (some
             prompts of which are left out here), or is one whose passes the cost is fitted to.
-        LiveError: there is none, or two are equal.
+        LiveError: there is none, or T_max leaves no room for a draft.
     """
+    least = FIRST[settings.first_token] + 1
+    if settings.max_new_tokens < least:
+        raise LiveError(
+            f"max_new_tokens {settings.max_new_tokens}: no token would be drafted: at least {least}"
+        )
     if not policies:
         raise LiveError("there is no policy to test")
     chosen = []
@@ -118,7 +127,7 @@ def check_policies(
         check(policy, settings, heads)
         if policy.carried == "run":
             raise PolicyError(f"{policy} keeps state over the whole run: it is not tested here")
-        if policy in FITTED:
+        if isinstance(policy, Fixed) and policy.length in [fitted.length for fitted in FITTED]:
             raise PolicyError(f"{policy}: the cost is fitted to its passes: test another length")
         if type(policy).bind is not Policy.bind:
             setting = Setting(PathLayout(trace), None, FIRST[settings.first_token])

@@ -16,6 +16,7 @@ from simkit.simulator.interval import ratio_interval
 DRIFT = 0.01  # between equal arms; more is a drift, once their interval says so
 HIDDEN = 0.03  # what the interval of equal arms must exclude
 CONFIDENCE = 0.95
+FEWEST = 5  # prompts from which on equal arms can be known to agree
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,11 @@ class Sequences:
         """Of an arm over the target alone, a ratio of summed times."""
         return float(self.baseline.sum() / self.seconds[row].sum())
 
-    def interval(self, top: int, bottom: int, seed: int = 0) -> tuple[float, float]:
+    def interval(
+        self, top: int, bottom: int, confidence: float = CONFIDENCE
+    ) -> tuple[float, float]:
         """The bootstrap interval over prompts of how much faster `bottom` is than `top`."""
-        return ratio_interval(self.seconds[top], self.seconds[bottom], CONFIDENCE, seed)
+        return ratio_interval(self.seconds[top], self.seconds[bottom], confidence, seed=0)
 
 
 @dataclass(frozen=True)
@@ -71,17 +74,21 @@ class Drift:
     - the interval does not say that there is a drift of more than `DRIFT`, 1%, a third of the
       smaller bar. A drift is no scatter: no number of prompts or policies takes it out.
 
+    And there are `FEWEST` prompts: with fewer, their own spread is hardly known.
+
     Attributes:
         name: what they ran.
         ratio: of their times.
         lo: lower end of its 95% interval, a bootstrap over prompts.
         hi: upper end.
+        prompts: that both have decoded (with batches: batches).
     """
 
     name: str
     ratio: float
     lo: float
     hi: float
+    prompts: int
 
     @property
     def differs(self) -> bool:
@@ -92,7 +99,7 @@ class Drift:
     def agrees(self) -> bool:
         """Whether they are known to differ by less than `HIDDEN`, and no drift shows."""
         known = self.lo >= 1 - HIDDEN and self.hi <= 1 + HIDDEN  # False for NaN
-        return bool(known) and not self.differs
+        return bool(known) and not self.differs and self.prompts >= FEWEST
 
     @property
     def complaint(self) -> str:
@@ -101,6 +108,11 @@ class Drift:
             return (
                 f"not conclusive: equal arms differ by more than {DRIFT:.0%}; run it again, and"
                 " nothing else beside it"
+            )
+        if self.prompts < FEWEST:
+            return (
+                f"not conclusive: equal arms ran {self.prompts} prompts, fewer than {FEWEST} say"
+                " too little"
             )
         return (
             f"not conclusive: equal arms may differ by more than {HIDDEN:.0%}; more prompts or"
@@ -155,8 +167,25 @@ def drifts(found: Sequences) -> list[Drift]:
         first = found.names.index(name)
         if row > first:
             ratio = float(found.seconds[row].sum() / found.seconds[first].sum())
-            out.append(Drift(name, ratio, *found.interval(row, first)))
+            out.append(Drift(name, ratio, *found.interval(row, first), len(found.sequences)))
     return out
+
+
+def free_speedup(log: pa.Table, found: Sequences, row: int) -> float:
+    """Speedup of an arm over the target alone, had its policy and head taken no time."""
+    parts = per_step(log, int(found.runs[row]), found.sequences)
+    rule_s = (parts["policy"] + parts["head"]) * found.steps[row].sum()
+    return float(found.baseline.sum() / (found.seconds[row].sum() - rule_s))
+
+
+def losses(log: pa.Table, found: Sequences) -> list[str]:
+    """Policies that are slower than the target alone, and would not be without their own time."""
+    return [
+        name
+        for row, name in enumerate(found.names)
+        if found.names.index(name) == row
+        and found.speedup(row) < 1 <= free_speedup(log, found, row)
+    ]
 
 
 def per_step(log: pa.Table, run: int, prompts: np.ndarray | None = None) -> dict[str, float]:

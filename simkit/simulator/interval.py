@@ -9,6 +9,7 @@ import numpy as np
 
 RESAMPLES = 2000
 _COUNTS = 2**22  # weights of prompts held at a time
+_FARTHEST = 300.0  # a logarithm; beyond it nothing is known, and the end stays finite
 
 
 def ratio_interval(
@@ -35,7 +36,8 @@ def ratio_interval(
     sums = np.stack([numerator, denominator], 1).astype(np.float64)
     drawn = np.concatenate(list(resampled(sums, seed)))
     without = (top - numerator) / (bottom - denominator)
-    return ends(float(top / bottom), drawn[:, 0] / drawn[:, 1], without, confidence, positive=True)
+    quotients = drawn[:, 0] / drawn[:, 1]
+    return ends(float(top / bottom), quotients, without, confidence, positive=True, capped=False)
 
 
 def resampled(sums: np.ndarray, seed: int, resamples: int = RESAMPLES) -> Iterator[np.ndarray]:
@@ -67,14 +69,15 @@ def ends(
     confidence: float,
     bearing: int | None = None,
     positive: bool = False,
+    capped: bool = True,
 ) -> tuple[float, float]:
     """The ends of a statistic's interval over n prompts.
 
     Each end is the farther of two. The one is bias-corrected and accelerated (Efron 1987), at the
     level that would give a mean the width of its t interval (Hesterberg 2015, section 5.3,
     "expanded percentile"): resampling n prompts understates their spread by sqrt((n - 1) / n). The
-    other is that of the jackknife's t interval (Tukey 1958), no farther than any resample: the
-    acceleration is estimated on few prompts too, and where it bends too far one end falls short.
+    other is that of the jackknife's t interval (Tukey 1958): the acceleration is estimated on few
+    prompts too, and where it bends too far one end falls short.
 
     Args:
         value: on all prompts.
@@ -84,6 +87,9 @@ def ends(
         bearing: how many of the prompts bear on the statistic, at least 2; None means all.
         positive: whether the statistic is, as ratios of times are; then the jackknife's interval is
             one of its logarithm (unless it is 0 without some prompt).
+        capped: no end lies beyond every resample: for statistics that have a range, as shares. It
+            is also what makes intervals of 2 to 5 prompts too narrow: two prompts have three
+            resamples, and the least of them cuts off a quarter. A logarithm only needs no cap.
 
     Returns:
         Low and high; docs/statistics.md has how often they hold the truth.
@@ -103,7 +109,10 @@ def ends(
     logs = positive and value > 0 and bool(np.all(without > 0))
     each = np.log(without / value) if logs else without - value
     arm = reach * math.sqrt((n - 1) / n * float(((each - each.mean()) ** 2).sum()))
-    near, far = (value / np.exp(arm), value * np.exp(arm)) if logs else (value - arm, value + arm)
-    low = min(low, max(near, drawn.min()))
-    high = max(high, min(far, drawn.max()))
-    return float(low), float(high)
+    near, far = value - arm, value + arm
+    if logs:
+        factor = np.exp(min(arm, _FARTHEST))
+        near, far = value / factor, value * factor
+    if capped or not logs:
+        near, far = max(near, drawn.min()), min(far, drawn.max())
+    return float(min(low, near)), float(max(high, far))

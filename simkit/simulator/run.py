@@ -44,6 +44,14 @@ class Run:
         assert self.seconds is not None
         return np.sum([self.seconds[part] for part in PARTS], axis=0)
 
+    @property
+    def is_loss(self) -> bool:
+        """Whether it is slower than the target alone, and would not be without its own time."""
+        if self.seconds is None:
+            return False
+        baseline_s, total_s = self.seconds["baseline_s"].sum(), self.total_s.sum()
+        return bool(total_s > baseline_s >= total_s - self.seconds["policy_s"].sum())
+
     def steps(self) -> tuple[Steps, Seconds | None]:
         """Every step, replayed anew, and the seconds of each."""
         return _steps(self.bound, self.layout, self.charge, self.first)
