@@ -15,6 +15,7 @@ import numpy as np
 
 from analysis.stats import Estimate, clusters
 from simkit.policies import Policy, Setting
+from simkit.policies.pearl import too_wide, widest
 from simkit.simulator.charge import PARTS, Charge
 from simkit.simulator.given import AnyCost, setting
 from simkit.simulator.lattice import layout_of
@@ -31,6 +32,22 @@ ALL = "all"
 ALONE = "target alone"  # in place of a spec: the baseline of every speedup
 FOLDS, SEED = 5, 0
 LONGEST = 20  # of the fixed lengths that are tried
+# Families that are tuned: every policy that a drafter can follow, on the grids of the sweeps.
+FAMILIES = {
+    "fixed": f"fixed(0:{LONGEST})",
+    "heuristic": "heuristic(initial=1:19:3)",
+    "confidence": "confidence(threshold=0.05:0.95:0.05)",
+    "confidence, adaptive": "confidence_adaptive",
+    "cumulative confidence": "cumulative_confidence(threshold=0.05:0.95:0.05)",
+    "Draft & Verify": "draft_verify(threshold=0.1:0.9:0.1)",
+    "llama.cpp": "llamacpp(p_min=0.1:0.9:0.1)",
+    "SVIP": "svip(h=0.2:2.0:0.1)",
+    "AdaEDL": "adaedl(scale=0.1:0.6:0.1, threshold=0.1:0.5:0.1)",
+    "SpecDec++": "specdecpp(threshold=0.15:0.95:0.1)",
+    "acceptance head": "acceptance_head(h=0.1:0.9:0.1, max_draft=20)",
+    "PACER": "pacer(block=1:4, threshold=0.1:0.9:0.1)",
+    "best rate": "rate_optimal",
+}
 ROOM_BYTES = 150_000_000  # of a trace's columns, beyond which they are dropped between families
 _KEPT = 2**22  # prompts' values of replays that are kept
 
@@ -156,7 +173,7 @@ class Replays:
             MissingError: there are no times.
         """
         lengths = range(min(LONGEST, self.trace.max_draft) + 1)
-        _, others_s = self._scored(f"fixed(0:{lengths[-1]})")
+        _, others_s = self._scored(FAMILIES["fixed"])
         return lengths[int(others_s.sum(1).argmin())]  # each prompt is outside all folds but one
 
     @property
@@ -166,7 +183,7 @@ class Replays:
 
     def tuned_fixed(self) -> Replayed:
         """`tuned` over the fixed lengths."""
-        return self.tuned(f"fixed(0:{min(LONGEST, self.trace.max_draft)})")
+        return self.tuned(FAMILIES["fixed"])
 
     def cost_ratio(self) -> float:
         """C = T_target(1) / T_draft(1) at the mean context of the trace's output tokens.
@@ -182,6 +199,31 @@ class Replays:
         if draft_s <= 0:
             raise MissingError("a draft pass takes no time under this cost: there is no ratio c")
         return float(target_s / draft_s)
+
+    @property
+    def window(self) -> int:
+        """PEARL's γ: round(c), at least 1 and at most the widest that the trace can replay.
+
+        Raises:
+            MissingError: see `cost_ratio`.
+        """
+        return int(np.clip(round(self.cost_ratio()), 1, self.widest))
+
+    @property
+    def widest(self) -> int:
+        """The widest window of PEARL that the trace can replay."""
+        return widest(self.where)
+
+    @property
+    def too_wide(self) -> str:
+        """Why round(c) is too wide a window for the trace; empty if it is not."""
+        c = self.cost_ratio()
+        return too_wide(c, self.where) if round(c) > self.widest else ""
+
+    def window_words(self) -> str:
+        """The window, and where it is from, for a caption."""
+        why = self.too_wide
+        return f"γ = {self.window}: {why}" if why else f"γ = round(c) = {self.window}"
 
     def _alone(self) -> Replayed:
         """Autoregressive decoding, which pays nothing of what a step of speculation does."""
@@ -239,7 +281,8 @@ class Replays:
                     raise MissingError(f"no scores of {head}")
             names = {f.name for f in fields(policy) if f.init} if is_dataclass(policy) else set()
             if "max_draft" in names and policy.max_draft > deepest:
-                if getattr(policy, "length", 0) > deepest:
+                drafts = getattr(policy, "length", None) or getattr(policy, "window", None) or 0
+                if drafts > deepest:
                     continue
                 policy = replace(policy, max_draft=deepest)  # type: ignore[type-var]
             kept.append(policy)

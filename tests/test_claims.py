@@ -16,11 +16,13 @@ import traces
 from analysis.claims import PAPERS, Claim, Evidence, Part, Range, Verdict, check, claim, claims
 from analysis.claims.evidence import less
 from analysis.claims.table import examine
-from analysis.claims.verdict import ABOVE_1, BELOW_0, against_print, judge, overall
+from analysis.claims.verdict import ABOVE_1, BELOW_0, FEWEST, against_print, judge, overall
 from analysis.replays import ALONE, LONGEST, Replayed, per
 from analysis.stats import Estimate
 from simkit.cli import main
 from simkit.costs import Linear
+from traces.errors import UserError
+from traces.memory import from_arrays
 from traces.synthetic import decaying, iid, markov
 from traces.writer import save
 
@@ -49,6 +51,8 @@ def between(lo, hi):
         (between(0.0, 0.1), Range(0.11, 0.43), FAILS),
         (Estimate(1.2, None, None, 1, "one prompt: no interval"), ABOVE_1, UNTESTED),
         (Estimate(None, None, None, 0, "no rows"), ABOVE_1, UNTESTED),
+        (Estimate(1.2, 1.1, 1.3, FEWEST - 1), ABOVE_1, UNTESTED),
+        (Estimate(1.2, 1.1, 1.3, FEWEST), ABOVE_1, HOLDS),
     ],
 )
 def test_verdict(found, expected, verdict):
@@ -96,7 +100,8 @@ def test_less_is_that_of_normal_means():
     """Symmetric arms add as standard errors do: 3-4-5."""
     found = less(Estimate(10.0, 7.0, 13.0, 9), Estimate(2.0, -2.0, 6.0, 12))
     assert (found.value, found.lo, found.hi, found.n_prompts) == (8.0, 3.0, 13.0, 9)
-    assert less(between(1, 2), Estimate(1.0, None, None, 1, "one prompt")).note == "one prompt"
+    bare = less(between(1, 2), Estimate(1.0, None, None, 1, "one prompt"))
+    assert (bare.value, bare.lo, bare.note) == (0.5, None, "one prompt")  # what is known is kept
 
 
 def test_per_is_a_ratio_of_ratios():
@@ -252,7 +257,39 @@ def test_why_it_cannot_be_tested():
 
 def test_few_prompts_are_said():
     found = check(scored(0.7, 4), COST, claims=[CLAIMS["lengths_vary"]])
+    assert found.of[0].why == "only 4 prompts, too few for a verdict"
     assert found.note().endswith("Only 4 prompts: the interval may be too narrow.")
+
+
+def test_the_sampled_trace_is_checked():
+    one = iid(6, 20, 0.7, max_draft=20, seed=3)
+    sampler = traces.Sampler(1.0)
+    other = iid(6, 20, 0.7, max_draft=20, seed=4, sampler=sampler)
+    names = [CLAIMS["constant_can_lose"]]
+    assert check(one, COST, other, names).of[0].verdict is not UNTESTED
+    with pytest.raises(UserError, match="is the trace itself"):
+        check(one, COST, one, names)
+    with pytest.raises(UserError, match="is greedy"):
+        check(one, COST, iid(6, 20, 0.7, max_draft=20, seed=5), names)
+    reference = traces.load("reference")
+    models = {name: getattr(reference.manifest, name) for name in ("target", "draft")}
+    models["draft"] = replace(models["draft"], weights_sha256="0" * 64)
+    other.manifest = replace(other.manifest, **models)
+    with pytest.raises(UserError, match="is of another draft model, models/draft"):
+        check(reference, None, other, names)
+
+
+def test_acceptance_against_entropy_asks_for_what_it_reads():
+    trace = iid(14, 40, 0.7, max_draft=8, seed=3)
+    names = ("accepted", "draft_token", "target_token", "draft_entropy", "overlap")
+    bare = from_arrays(
+        trace.sequences.to_pydict(),
+        {name: trace.positions(name) for name in names},
+        {},
+        max_draft=8,
+        max_new_tokens=40,
+    )
+    assert examine(CLAIMS["entropy_against_acceptance"], Evidence(bare)).parts
 
 
 def test_a_told_part_decides_nothing():
@@ -336,7 +373,7 @@ def test_command_formats(folder, tmp_path, capsys):
         assert capsys.readouterr().out == ""
         text = out.read_text()
         assert text.endswith(end) and "Bretagnolle" in text
-    run(folder, "--sampled", folder, "--format", "markdown")
+    run(folder, "--sampled", "reference-sampled", "--format", "markdown")
     assert "| paper | claim |" in capsys.readouterr().out
 
 
@@ -346,6 +383,9 @@ def test_command_formats(folder, tmp_path, capsys):
         (["nowhere"], "nowhere"),
         (["reference", "--cost", "free"], "free"),
         (["reference", "--sampled", "nowhere"], "nowhere"),
+        (["reference", "--sampled", "reference"], "reference: is the trace itself"),
+        (["reference", "--format", "xml"], "'--format': 'xml' is not one of"),
+        (["reference", "-o", "/proc/claims.md"], "/proc/claims.md"),
         (["reference", "-o", "/nowhere/claims.md"], "no such folder"),
     ],
 )

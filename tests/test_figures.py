@@ -17,6 +17,7 @@ import simkit
 from analysis import figures
 from analysis.figures import FIGURES, Drawn, FigureError, position_decay
 from analysis.figures.tables import tables
+from analysis.replays import of
 from analysis.stats import accepted_runs, depth, drafts, waste
 from analysis.stats import calibration as reliability
 from simkit.cli import main
@@ -253,6 +254,40 @@ def test_optimal_gamma_is_the_replay(trace):
     assert got["speedup"][0] == pytest.approx(want)
 
 
+def test_windows_are_tried_beyond_the_ratio_of_the_models(trace):
+    cost = COST.replace("target_s=6", "target_s=12")  # T_target(1) = 12.1
+    found = draw("pearl_window", trace, cost=cost).frame
+    assert found["gamma"].max() == 14
+    assert draw("mutual_waiting", trace, cost=cost).frame["gamma"].max() == 14
+    assert draw("pearl_window", trace).frame["gamma"].max() == 10
+
+
+def test_a_rule_that_was_not_timed_is_named():
+    """Where others were: the bundled trace has no time for the rule of the best rate."""
+    assert "The rule of best rate was not timed: it is free." in figures.frontier("reference").notes
+
+
+def test_the_rival_of_pacer_is_the_best_fixed_length():
+    """Figure and table hold the same: the length tuned on other prompts, not the paper's 9."""
+    trace = small(prompts=10)
+    found = draw("pacer_components", trace)
+    rival = of(trace, COST).tuned_fixed()
+    mine = of(trace, COST).replay("pacer(block=4, threshold=0.7, growth=1.05)")
+    (row,) = found.frame.filter(arm="best fixed").to_dicts()
+    assert row["policy"] == rival.spec and rival.spec in found.ax.texts[0].get_text()
+    assert row["speed"] == pytest.approx(mine.total_s.sum() / rival.total_s.sum())
+    (table,) = (one for one in tables(trace, COST)[0] if one.source == "PACER Table 5")
+    (cells,) = (one for one in table.rows if one[:2] == ["all", "Speculative"])
+    assert cells[2] == f"{rival.counts['emitted'].sum() / rival.total_s.sum():.2f}"
+
+
+def test_captions_say_what_arguments_were_chosen_on():
+    for prompts, words in ((4, "chosen on the prompts shown, fewer than 5"), (5, "on other")):
+        texts = draw("frontier", small(prompts=prompts)).ax.texts
+        said = " ".join(" ".join(one.get_text() for one in texts).split())
+        assert words in said and said.count("chosen") == 1
+
+
 def test_mean_accepted_is_the_simulator_s(trace):
     where = setting(trace, COST, "draft")
     for spec in ("pearl(5)", "fixed(5)"):
@@ -336,6 +371,7 @@ def test_command_writes(tmp_path, capsys):
         (["reference", "--out", "x", "--only", "entropy_bounds"], "did you mean entropy_bound"),
         (["no-such-trace", "--out", "x"], "no-such-trace"),
         (["reference", "--out", "x", "--cost", "nonsense", "--only", "optimal_gamma"], "nonsense"),
+        (["reference", "--out", "x", "--cost", "nonsense", "--only", "entropy_bound"], "nonsense"),
     ],
 )
 def test_command_refuses(arguments, message, capsys, tmp_path, monkeypatch):

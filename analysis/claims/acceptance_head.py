@@ -24,14 +24,18 @@ def _pair(at: Evidence) -> tuple[Replayed, Replayed]:
     "acceptance head",
     "section 3.2, Table 1, Fig. 2",
     "Adding the head raises speed although τ falls.",
-    "speed 1.000–1.013, τ 0.932–0.998",
+    "speed 0.998–1.013, τ 0.930–0.998 (means of four tasks, T = 0 and 1)",
 )
 def head_gains_without_tau(at: Evidence) -> list[Part]:
-    """Speed, and tokens a step, of acceptance_head(0.95, K_max 6) ÷ those of fixed(6)."""
+    """Speed, and tokens a step, of acceptance_head(0.95, K_max 6) ÷ those of fixed(6).
+
+    The paper's mean speed of Llama-2 7B is misprinted at T = 0 (2.755 ± 0.0191, that of 13B, above
+    all of its four tasks); here it is the mean of the four, 2.507, 0.998 times EAGLE-2's.
+    """
     one, other = _pair(at)
     return [
-        Part("speed", speed(one, other), ABOVE_1, (1.000, 1.013)),
-        Part("τ", per(one, other, "tokens", "steps"), BELOW_1, (0.932, 0.998)),
+        Part("speed", speed(one, other), ABOVE_1, (0.998, 1.013)),
+        Part("τ", per(one, other, "tokens", "steps"), BELOW_1, (0.930, 0.998)),
     ]
 
 

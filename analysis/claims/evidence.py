@@ -50,11 +50,13 @@ def less(one: Estimate, other: Estimate) -> Estimate:
     """
     ends = (one.lo, one.hi, other.lo, other.hi)
     n = min(one.n_prompts, other.n_prompts)
-    if one.value is None or other.value is None or None in ends:
-        return Estimate(None, None, None, n, one.note or other.note)
-    lo1, hi1, lo2, hi2 = (float(end) for end in ends if end is not None)
+    note = one.note or other.note
+    if one.value is None or other.value is None:
+        return Estimate(None, None, None, n, note)
     gap = one.value - other.value
+    if None in ends:
+        return Estimate(gap, None, None, n, note)
+    lo1, hi1, lo2, hi2 = (float(end) for end in ends if end is not None)
     below = np.hypot(one.value - lo1, hi2 - other.value)
     above = np.hypot(hi1 - one.value, other.value - lo2)
-    note = one.note or other.note
     return Estimate(gap, float(gap - below), float(gap + above), n, note)

@@ -7,14 +7,12 @@ import numpy as np
 from analysis.claims.claim import Part, claim, fastest_of, passes
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.verdict import ABOVE_1, BELOW_0, BELOW_1, Range
-from analysis.replays import ALONE, per, speed
+from analysis.replays import ALONE, FAMILIES, per, speed
 from analysis.stats import clusters, depth, drafts, iid
 
 HEAD = "pacer(block=4, threshold=0.7, growth=1.05)"  # Table 10, DeepSeek 1.3B/33B, HumanEval
 LLAMA_HEAD = "pacer(block=4, threshold=0.65, growth=1.02)"  # the same, Llama 2 7B/70B: Table 8
-TUNED = "pacer(block=1:4, threshold=0.1:0.9:0.1)"
-ADAEDL = "adaedl(scale=0.05:0.25:0.05, threshold=0.1:0.7:0.1)"
-SPECDECPP = "specdecpp(threshold=0.1:0.9:0.1)"
+TUNED, ADAEDL, SPECDECPP = (FAMILIES[name] for name in ("PACER", "AdaEDL", "SpecDec++"))
 DEEP = (6, 10)  # depths that are held against the first
 
 
@@ -28,7 +26,8 @@ def lengths_vary(at: Evidence) -> list[Part]:
     """Variance of γ* over steps ÷ that of a geometric law of the same mean.
 
     γ* is the run of accepted tokens up to a rejection; runs that the text's end cuts off are left
-    out. Independent tokens of one acceptance rate give 1.
+    out. Independent tokens of one acceptance rate give 1. Where prompts differ, its 95% interval
+    holds the truth in 86–93% of traces: a verdict close to 1 is less certain than others.
     """
     runs = drafts.runs(at.trace.positions("accepted"), at.layout.offsets)
     return [Part("", iid.dispersion(runs), ABOVE_1)]
@@ -117,23 +116,23 @@ def optimal_saves_both(at: Evidence) -> list[Part]:
     "PACER",
     "section 4, Tables 1 and 5",
     "Speculation with the best fixed length is faster than the target alone.",
-    "1.34–2.07",
+    "1.34–2.33",
 )
 def speculation_pays(at: Evidence) -> list[Part]:
     """Seconds of the target alone ÷ seconds of fixed, its length chosen on other prompts."""
     found = speed(at.tuned_fixed(), at.replay(ALONE))
-    return [Part("", found, ABOVE_1, (1.34, 2.07))]
+    return [Part("", found, ABOVE_1, (1.34, 2.33))]
 
 
 @claim(
     "PACER",
     "section 4.2, Tables 1 and 5",
     "PACER is faster than the best fixed length.",
-    "1.007–1.131",
+    "1.007–1.142",
 )
 def pacer_is_faster(at: Evidence) -> list[Part]:
     """Seconds of fixed ÷ seconds of pacer (b 1–4, t 0.1–0.9), both tuned on other prompts."""
-    return [Part("", speed(at.tuned(TUNED), at.tuned_fixed()), ABOVE_1, (1.007, 1.131))]
+    return [Part("", speed(at.tuned(TUNED), at.tuned_fixed()), ABOVE_1, (1.007, 1.142))]
 
 
 @claim(

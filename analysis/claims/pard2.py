@@ -39,8 +39,8 @@ def confidence_predicts(at: Evidence) -> list[Part]:
 def length_is_predicted(at: Evidence) -> list[Part]:
     """Pearson's correlation of Σ_k Π_{j<=k} p(y_j) and the accepted tokens of a draft of 16.
 
-    Over drafts from every position with 16 tokens behind it. Told besides: mean predicted less
-    mean accepted, tokens.
+    Over drafts from every position with 16 more tokens behind it. Told besides: mean predicted
+    less mean accepted, tokens.
     """
     found = acceptance_length.prediction(
         at.trace.positions("target_token_prob_raw"), at.layout.ahead, at.layout.offsets, DRAFT
@@ -58,8 +58,8 @@ def length_is_predicted(at: Evidence) -> list[Part]:
 def weights_beat_decay(at: Evidence) -> list[Part]:
     """Brier score of ŝ_k = Π_{j<k} p(y_j) ÷ that of γ^(k-1), for "all before k are accepted".
 
-    Over depths 2–16 of drafts from every position with 16 tokens behind it; γ = 1.0, 0.8, 0.6.
-    Table 3 trains drafters with these weights; here only the weights are judged.
+    Over depths 2–16 of the drafts of length_is_predicted; γ = 1.0, 0.8, 0.6. Table 3 trains
+    drafters with these weights; here only the weights are judged.
     """
     layout, confidence = at.layout, at.trace.positions("target_token_prob_raw")
     n = len(confidence)
@@ -69,7 +69,7 @@ def weights_beat_decay(at: Evidence) -> list[Part]:
 
     def columns(rows: slice) -> list[np.ndarray]:
         start = np.minimum(np.arange(rows.start, rows.stop), n - DRAFT)
-        whole = left[rows] >= DRAFT
+        whole = left[rows] > DRAFT
         reached = np.arange(1, DRAFT) <= layout.ahead[rows][:, None]
         weights = [cat_weights(windows(confidence, start, DRAFT))]
         weights += [decay ** np.arange(DRAFT)[None, :] for decay in DECAYS]

@@ -12,6 +12,7 @@ from analysis.claims.claim import Claim, Part
 from analysis.claims.claim import claims as all_claims
 from analysis.claims.evidence import Evidence
 from analysis.claims.verdict import DECISIVE, Verdict, against_print, judge, overall
+from analysis.stats import Estimate
 from simkit.simulator.given import AnyCost, AnyTrace
 from simkit.simulator.table import grid
 from simkit.sweeps.engine import Progress
@@ -80,11 +81,13 @@ class Findings:
         of: one for each claim.
         trace: its name.
         cost: in words.
+        remarks: what bears on several claims, as a window that the trace cuts short.
     """
 
     of: tuple[Finding, ...]
     trace: str
     cost: str
+    remarks: tuple[str, ...] = ()
 
     def note(self) -> str:
         """How many were tested, with what verdicts, and what these mean together."""
@@ -99,7 +102,7 @@ class Findings:
             f" {count[Verdict.UNTESTED]} cannot be tested. Each verdict is for its claim alone, at"
             " 95%: about one in twenty may be wrong by chance. Intervals are over prompts."
         )
-        return " ".join([note, *(f"{said[0].upper()}{said[1:]}." for said in weak)])
+        return " ".join([note, *self.remarks, *(f"{said[0].upper()}{said[1:]}." for said in weak)])
 
     def records(self) -> list[dict[str, Any]]:
         """One plain dictionary a claim, its statistics in a list."""
@@ -153,11 +156,12 @@ def check(
         progress: called with how many are done, and of how many.
 
     Raises:
-        UserError: the trace or the cost cannot be read. A claim that this trace cannot test is
-            no error: its verdict says so.
+        UserError: the trace or the cost cannot be read, or `sampled` is greedy, of other models,
+            or the trace itself. A claim that this trace cannot test is no error: its verdict says
+            so.
     """
     one = _load(trace)
-    other = _load(sampled) if sampled is not None else _sibling(one)
+    other = _sampled(_load(sampled), one) if sampled is not None else _sibling(one)
     at = Evidence(one, cost, Evidence(other, cost) if other is not None else None)
     _ = at.where  # what is wrong with the cost is wrong for all claims
     wanted, found = list(all_claims() if claims is None else claims), []
@@ -167,7 +171,16 @@ def check(
             progress(len(found), len(wanted))
     times = str(cost) if cost is not None else "times measured with it"
     said = times if at.timed else "no times"
-    return Findings(tuple(found), one.path.name if one.path else "in memory", said)
+    name = one.path.name if one.path else "in memory"
+    return Findings(tuple(found), name, said, _remarks(at))
+
+
+def _remarks(at: Evidence) -> tuple[str, ...]:
+    try:
+        why = at.too_wide
+    except UserError:  # without times there is no c, as the claims that need it say
+        return ()
+    return (f"PEARL's window is {at.window} instead of round(c): {why}.",) if why else ()
 
 
 def examine(claim: Claim, at: Evidence) -> Finding:
@@ -178,9 +191,15 @@ def examine(claim: Claim, at: Evidence) -> Finding:
         return Finding(claim, (), Verdict.UNTESTED, str(error))
     judged = [(part, judge(part.found, part.expected)) for part in parts if part.expected]
     verdict = overall(verdict for _, verdict in judged)
-    notes = [part.found.note for part, one in judged if one is Verdict.UNTESTED]
+    notes = [_weak(part.found) for part, one in judged if one is Verdict.UNTESTED]
     why = next((note for note in notes if note), "") if verdict is Verdict.UNTESTED else ""
     return Finding(claim, parts, verdict, why)
+
+
+def _weak(found: Estimate) -> str:
+    if found.lo is None:
+        return found.note
+    return f"only {found.n_prompts} prompts, too few for a verdict"
 
 
 _MANY = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not", Verdict.OPEN: "are not distinguishable"}
@@ -188,6 +207,24 @@ _MANY = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not", Verdict.OPEN: "are not 
 
 def _load(given: AnyTrace) -> Trace:
     return given if isinstance(given, Trace) else load(given)
+
+
+def _sampled(other: Trace, one: Trace) -> Trace:
+    """A sampled recording beside a trace.
+
+    Raises:
+        UserError: it is the trace itself, is greedy, or is of other models.
+    """
+    name = other.path or "the trace"
+    if other is one or (other.path and one.path and other.path.samefile(one.path)):
+        raise UserError(f"--sampled {name}: is the trace itself; give a sampled recording of it")
+    if other.sampler.greedy:
+        raise UserError(f"--sampled {name}: is greedy; give a sampled recording")
+    for which in ("target", "draft"):
+        mine, theirs = (getattr(trace.manifest, which) for trace in (one, other))
+        if mine and theirs and mine.weights_sha256 != theirs.weights_sha256:
+            raise UserError(f"--sampled {name}: is of another {which} model, {theirs.id}")
+    return other
 
 
 def _sibling(trace: Trace) -> Trace | None:

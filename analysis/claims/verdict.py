@@ -19,6 +19,7 @@ class Verdict(StrEnum):
     UNTESTED = "cannot be tested"
 
 
+FEWEST = 6  # prompts; over fewer an interval misses the truth too often to judge by
 DECISIVE = (Verdict.FAILS, Verdict.UNTESTED, Verdict.OPEN, Verdict.HOLDS)  # the first one decides
 
 
@@ -44,13 +45,14 @@ def judge(found: Estimate, expected: Range) -> Verdict:
     """The verdict on one statistic.
 
     It holds if the interval lies inside the range, does not hold if it lies outside, and is not
-    distinguishable if an end of the range lies in it. Without an interval nothing is tested.
+    distinguishable if an end of the range lies in it. Without an interval, or with one over fewer
+    than `FEWEST` prompts, nothing is tested.
 
     Args:
         found: with its interval over prompts.
         expected: what the claim predicts.
     """
-    if found.lo is None or found.hi is None:
+    if found.lo is None or found.hi is None or found.n_prompts < FEWEST:
         return Verdict.UNTESTED
     if expected.lo < found.lo and found.hi < expected.hi:
         return Verdict.HOLDS

@@ -26,7 +26,7 @@ class Arm(NamedTuple):
 
     Attributes:
         label: its name, or the value that is varied.
-        spec: the policy.
+        spec: the policy; with ranges, the family that is tuned on other prompts.
         printed: the paper's speed, in any unit.
         tau: the paper's τ, accepted tokens a step.
     """
@@ -111,8 +111,11 @@ def ranked(ax: Axes, arms: Sequence[Arm], found: Compared, against: str, paper: 
     if stars:
         how: dict[str, Any] = {"marker": "*", "s": 70, "facecolors": "none", "edgecolors": "black"}
         ax.scatter(*zip(*stars, strict=True), label=paper, **how)
-    tau = {row["arm"]: row["accepted_per_step"] for row in found.rows}
-    shown = [a.label + (f"\nτ {tau[a.label]:.2f}" if tau.get(a.label) else "") for a in arms]
+    tau: dict[str, dict[str, None]] = {}  # by arm; a tuned one may differ from cost to cost
+    for row in found.rows:
+        if row["accepted_per_step"]:
+            tau.setdefault(row["arm"], {})[f"{row['accepted_per_step']:.2f}"] = None
+    shown = [a.label + (f"\nτ {', '.join(tau[a.label])}" if a.label in tau else "") for a in arms]
     ax.set_yticks(range(n - 1, -1, -1), shown)
     ax.axvline(1, color="black", linewidth=0.8)
     ax.set(xlabel=f"speed ÷ speed of {against}", ylim=(-0.6, n - 0.4))

@@ -19,7 +19,7 @@ from analysis.figures.base import (
     missing,
     points,
 )
-from analysis.figures.replayed import tuned
+from analysis.figures.replayed import chosen, tuned
 from analysis.replays import speed
 from simkit.costs import Linear
 from simkit.costs.presets import PRESETS
@@ -88,8 +88,8 @@ def batch_speedup(trace: Trace, ax: Axes, c: float = 8.0) -> Drawn:
         "Speedup by batch size under a linear cost",
         f"Target pass of Llama-3.1-8B on H100, fitted by SpecDecode-Bench: "
         f"{1e3 * cost.target_s:.2f} ms + {1e3 * cost.target_per_token_s:.3f} ms a token of the"
-        f" batch + its context's; draft: 1/{c:g} of it. {trace.n_sequences} prompts; arguments"
-        " chosen on other prompts; bars: 95% over prompts.",
+        f" batch + its context's; draft: 1/{c:g} of it. {trace.n_sequences} prompts,"
+        f" {chosen(trace)}; bars: 95% over prompts.",
         *list(dict.fromkeys(said))[:2],
         *gone,
     )

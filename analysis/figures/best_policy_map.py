@@ -10,8 +10,7 @@ from matplotlib.patches import Patch
 
 from analysis.figures.arms import below
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame
-from analysis.figures.replayed import tuned
-from analysis.replays import folds
+from analysis.figures.replayed import chosen, tuned
 from analysis.stats import clusters, optimal
 from simkit.costs import Linear
 from traces.trace import Trace
@@ -58,15 +57,13 @@ def best_policy_map(trace: Trace, ax: Axes, groups: int = 6) -> Drawn:
             row |= {"policy": names[k], "chosen": share, "x": x}
             rows.append(row | cells(best.speedup, "speedup"))
     _draw(ax, rows, names)
-    said = "Fewer than 5 prompts." if folds(trace) is None else ""
     caption(
         ax,
         "Which policy is fastest",
-        f"{trace.n_sequences} prompts in {len(parts)} groups by mean β; arguments chosen on other"
-        " prompts; costs: draft pass 1, target pass c, whatever its tokens; no overheads.",
+        f"{trace.n_sequences} prompts in {len(parts)} groups by mean β, {chosen(trace)};"
+        " costs: draft pass 1, target pass c, whatever its tokens; no overheads.",
         f"Figures: speedup over the target alone; *: fastest in {SURE:.0%} of resamples of"
         " prompts. Intervals are in the frame.",
-        said,
         *dict.fromkeys(gone),
     )
     return Drawn("best_policy_map", frame(rows), ax, tuple(dict.fromkeys(gone)))

@@ -19,7 +19,8 @@ from analysis.figures.base import (
     missing,
     reach,
 )
-from analysis.figures.replayed import FAMILIES, against_fixed, cost_name, tuned
+from analysis.figures.replayed import against_fixed, chosen, cost_name, tuned
+from analysis.replays import FAMILIES
 from analysis.stats import clusters
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -69,7 +70,7 @@ def dynamic_policies(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dra
     caption(
         ax,
         "Dynamic draft lengths against the best fixed one",
-        f"Filled: this trace, {trace.n_sequences} prompts, arguments chosen on other prompts; "
+        f"Filled: this trace, {trace.n_sequences} prompts, {chosen(trace)}; "
         f"{cost_name(trace, cost)}; bars: 95% for all at once, paired. Hollow: PACER Table 3.",
         *said,
         *gone,

@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, caption, figure, frame
-from analysis.figures.replayed import FAMILIES, cost_name, tuned
-from analysis.replays import groups, of
+from analysis.figures.replayed import chosen, cost_name, tuned
+from analysis.replays import FAMILIES, groups, of
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
@@ -25,7 +25,7 @@ def forward_passes(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
         cost: see `simkit.replay`.
     """
     at = of(trace, cost)
-    length, fixed = at.best_length, at.best_fixed
+    fixed = at.tuned_fixed()
     found, gone = tuned(trace, {"PACER": FAMILIES["PACER"]}, cost)
     mine, plain = found["PACER"].counts, fixed.counts
     masks = groups(trace)
@@ -40,13 +40,13 @@ def forward_passes(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
             for name, c in (("pacer", mine), ("fixed", plain))
         }
         rows.append({"task": task, "measure": "τ", **tau})
-    ax.set(ylabel=f"PACER ÷ best fixed length (γ = {length})")
+    ax.set(ylabel=f"PACER ÷ {fixed.spec}, the best fixed length")
     ax.set_ylim(0)
     caption(
         ax,
         "Passes that PACER saves",
-        f"{trace.n_sequences} prompts; PACER tuned on other prompts (most often "
-        f"{found['PACER'].spec}); {cost_name(trace, cost)}; bars: 95% over prompts, paired.",
+        f"{trace.n_sequences} prompts, {chosen(trace)} (most often {fixed.spec},"
+        f" {found['PACER'].spec}); {cost_name(trace, cost)}; bars: 95% over prompts, paired.",
         *said[:2],
         *gone,
     )

@@ -7,14 +7,27 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
-from analysis.figures.base import MARKERS, Drawn, caption, cells, figure, frame, look, missing, text
-from analysis.figures.replayed import FAMILIES, HINDSIGHT, against_fixed, cost_name, tuned
+from analysis.figures.base import (
+    GREY,
+    MARKERS,
+    Drawn,
+    caption,
+    cells,
+    figure,
+    frame,
+    look,
+    missing,
+    text,
+)
+from analysis.figures.replayed import HINDSIGHT, against_fixed, chosen, cost_name, tuned
+from analysis.replays import FAMILIES
 from analysis.stats import waste
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
 SHAPES = (*MARKERS, "<", ">", "p", "h", "d", "H", "8")
+LEADER: dict[str, Any] = {"arrowstyle": "-", "relpos": (0, 0.5), "shrinkB": 3}
+LEADER |= {"color": GREY, "linewidth": 0.5}
 
 
 @figure("new")
@@ -45,7 +58,7 @@ def frontier(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     caption(
         ax,
         "Speed and overhead of all policies",
-        f"Arguments chosen on other prompts; {trace.n_sequences} prompts; {cost_name(trace, cost)};"
+        f"{trace.n_sequences} prompts, {chosen(trace)}; {cost_name(trace, cost)};"
         " bars: 95%, up and down for all policies at once, paired. Line: no policy"
         " with less overhead is faster.",
         above,
@@ -67,9 +80,20 @@ def _draw(ax: Axes, rows: list[dict[str, Any]]) -> None:
             if lo is not None and hi is not None:
                 bars[axis] = np.maximum(0, [[row[name] - lo], [hi - row[name]]])
         color, marker = look(row["order"])["color"], SHAPES[row["order"] % len(SHAPES)]
-        how: dict[str, Any] = {"fmt": marker, "color": color, "elinewidth": 0.7}
-        ax.errorbar(row["overhead"] or 0.0, row["speed"], **bars, **how, label=row["policy"])
+        how: dict[str, Any] = {"fmt": marker, "color": color, "elinewidth": 0.7, "mec": "white"}
+        how |= {"markersize": 6.5, "markeredgewidth": 0.4}
+        ax.errorbar(row["overhead"] or 0.0, row["speed"], **bars, **how)
+    _name(ax, [row for row in rows if not row["hindsight"]])
     ax.axhline(1, color="black", linewidth=0.8)
     ax.set(ylabel="speed ÷ speed of the best fixed length")
     ax.set_xlabel("overhead: decisions, heads, drafts not accepted; share of the time")
-    below(ax, 4)
+
+
+def _name(ax: Axes, rows: list[dict[str, Any]]) -> None:
+    """Names in a column beside the axes, in the order of the points' heights, with leaders."""
+    order = sorted(rows, key=lambda row: row["speed"])
+    heights = np.linspace(0.03, 0.97, len(order)) if len(order) > 1 else [0.5]
+    for row, height in zip(order, heights, strict=True):
+        point = row["overhead"] or 0.0, row["speed"]
+        how: dict[str, Any] = {"fontsize": 7.5, "va": "center", "arrowprops": LEADER}
+        ax.annotate(row["policy"], point, (1.03, height), "data", "axes fraction", **how)

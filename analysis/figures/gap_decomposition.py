@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame, missing
-from analysis.figures.replayed import FAMILIES, HINDSIGHT, cost_name, tuned
+from analysis.figures.replayed import HINDSIGHT, chosen, cost_name, tuned
 from analysis.gap import parts
-from analysis.replays import groups
+from analysis.replays import FAMILIES, groups
 from analysis.stats import clusters
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -70,7 +70,7 @@ def gap_decomposition(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dr
     caption(
         ax,
         "From the best fixed length to the prophet",
-        f"Best policy, most often: {best.spec}; arguments chosen on other prompts; n: prompts;"
+        f"Best policy, most often: {best.spec}; {chosen(trace)}; n: prompts;"
         f" {cost_name(trace, cost)}; bars below each end: 95% of that part over prompts, paired.",
         *list(dict.fromkeys(said))[:2],
         *gone,

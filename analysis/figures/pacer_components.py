@@ -6,7 +6,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import DEEPSEEK, Arm, both, compare, ranked
 from analysis.figures.base import Drawn, caption, figure, frame
-from analysis.replays import ALONE
+from analysis.figures.replayed import chosen
+from analysis.replays import ALONE, FAMILIES
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
@@ -15,14 +16,14 @@ ARMS = (  # Table 5, DeepSeek-Coder 1.3B/33B on HumanEval: tokens/s, τ; setting
     Arm("PACER", f"{_PACER})", 41.80, 9.67),
     Arm("w/o pos-emb", f"{_PACER}, head=pacer-no-position)", 39.99, 8.83),
     Arm("w/o growth", "pacer(block=4, threshold=0.7, growth=1.0)", 40.36, 9.71),
-    Arm("fixed(9)", "fixed(9)", 37.46, 7.38),
+    Arm("best fixed", FAMILIES["fixed"], 37.46, 7.38),  # the paper's pair: 9, Table 16
     Arm(ALONE, ALONE, 18.11),
 )
 
 
 @figure("PACER Table 5")
 def pacer_components(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
-    """PACER, its parts left out, and plain speculation.
+    """PACER, its parts left out, and plain speculation with the best fixed length.
 
     Args:
         trace: with the scores of PACER's heads.
@@ -30,11 +31,15 @@ def pacer_components(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dra
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
     """
     found = compare(trace, ARMS, "PACER", both(cost, DEEPSEEK))
+    lengths = ", ".join(
+        dict.fromkeys(row["policy"] for row in found.rows if row["arm"] == "best fixed")
+    )
     ranked(ax, ARMS, found, "PACER", "PACER Table 5, HumanEval")
     caption(
         ax,
         "What PACER's parts are worth, at the paper's settings",
         f"{trace.n_sequences} prompts; bars: 95% over prompts, paired. τ: accepted tokens a step.",
+        f"Best fixed: most often {lengths}; {chosen(trace)}." if lengths else "",
         *found.notes,
     )
     return Drawn("pacer_components", frame(found.rows), ax, tuple(found.notes))

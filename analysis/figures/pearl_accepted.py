@@ -25,23 +25,23 @@ def pearl_accepted(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
         ax: to draw on; None makes one.
         cost: that γ = round(c) follows from.
     """
-    c = round(of(trace, cost).cost_ratio())
-    window = max(1, min(c, trace.max_draft // 2))
+    at = of(trace, cost)
+    window = at.window
     arms = {"PEARL": f"pearl({window})", "plain speculation": f"fixed({window})"}
     runs, _ = replays(trace, arms, cost)
     masks = groups(trace)
     rows, said = [], []
     for k, (label, one) in enumerate(runs.items()):
-        steps, _ = of(trace, cost).run(one.spec).steps()
+        steps, _ = at.run(one.spec).steps()
         found = [accepted_runs.mean_accepted(steps, some) for some in masks.values()]
-        at = np.arange(len(masks)) + (k - 0.5) * 0.16
-        points(ax, at, found, label=f"{label}, MAT", **{**look(k), "linestyle": ""})
+        x = np.arange(len(masks)) + (k - 0.5) * 0.16
+        points(ax, x, found, label=f"{label}, MAT", **{**look(k), "linestyle": ""})
         said += missing(found, masks)
         rows += _rows(label, "mat", masks, found)
     plain = runs["plain speculation"].counts
     tau = [clusters.ratio(plain["tokens"][m], plain["steps"][m]) for m in masks.values()]
-    at, how = np.arange(len(masks)) + 0.24, {**look(2), "linestyle": ""}
-    points(ax, at, tau, label="plain speculation, tokens a step", **how)
+    x, how = np.arange(len(masks)) + 0.24, {**look(2), "linestyle": ""}
+    points(ax, x, tau, label="plain speculation, tokens a step", **how)
     rows += _rows("plain speculation", "tokens_per_step", masks, tau)
     tasks_on(ax, [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()])
     ax.set(ylabel="tokens")
@@ -50,7 +50,7 @@ def pearl_accepted(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
     caption(
         ax,
         "Accepted tokens between two rejections",
-        f"n: prompts; γ = round(c) = {window}; {cost_name(trace, cost)}; bars: 95% over prompts.",
+        f"n: prompts; {at.window_words()}; {cost_name(trace, cost)}; bars: 95% over prompts.",
         "PEARL Table 7, DeepSeek 1.3B/33B: MAT 29.65; plain speculation 7.23 (tokens a step).",
         *list(dict.fromkeys(said))[:2],
     )

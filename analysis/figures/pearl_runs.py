@@ -23,8 +23,8 @@ def pearl_runs(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
     """
-    c = round(of(trace, cost).cost_ratio())
-    window = max(1, min(c, trace.max_draft // 2))
+    at = of(trace, cost)
+    window = at.window
     arms = {"PEARL": f"pearl({window})", "plain": f"fixed({window})"}
     runs, _ = replays(trace, arms, cost)
     mine, plain = runs["PEARL"], runs["plain"]
@@ -40,7 +40,7 @@ def pearl_runs(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     caption(
         ax,
         "Model runs of PEARL and of plain speculation",
-        f"{trace.n_sequences} prompts; γ = round(c) = {window}; {cost_name(trace, cost)};"
+        f"{trace.n_sequences} prompts; {at.window_words()}; {cost_name(trace, cost)};"
         " bars: 95% over prompts, paired.",
         *said[:2],
     )

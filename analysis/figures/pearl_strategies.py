@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import Arm, both, compare, ranked
 from analysis.figures.base import Drawn, caption, figure, frame
+from analysis.replays import of
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
@@ -25,12 +26,18 @@ def pearl_strategies(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dra
         ax: to draw on; None makes one.
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
     """
-    found = compare(trace, ARMS, "PEARL", both(cost, "pearl:deepseek-1.3b-33b"))
+    costs = both(cost, "pearl:deepseek-1.3b-33b")
+    found = compare(trace, ARMS, "PEARL", costs)
+    windows = dict.fromkeys(
+        of(trace, times).window_words() + (f" ({name})" if len(found.speeds) > 1 else "")
+        for name, times in costs.items()
+        if name in found.speeds
+    )
     ranked(ax, ARMS, found, "PEARL", "PEARL Table 4, DeepSeek 1.3B/33B")
     caption(
         ax,
         "What PEARL's strategies are worth",
-        f"{trace.n_sequences} prompts; bars: 95% over prompts, paired. γ = round(c);"
+        f"{trace.n_sequences} prompts; bars: 95% over prompts, paired. {', '.join(windows)};"
         " draft and target on devices of their own. τ: accepted tokens a step.",
         *found.notes,
     )

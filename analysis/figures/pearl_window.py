@@ -25,10 +25,11 @@ def pearl_window(
         cost: see `simkit.replay`.
         longest: γ; None means `longest_window`.
     """
-    gammas = np.arange(1, (longest or longest_window(of(trace, cost))) + 1)
+    at = of(trace, cost)
+    gammas = np.arange(1, (longest or longest_window(at)) + 1)
     runs, gone = replays(trace, {str(k): f"pearl({k})" for k in gammas}, cost)
     kept = np.array([int(k) for k in runs])
-    c = of(trace, cost).cost_ratio()
+    c, why = at.cost_ratio(), at.too_wide
     masks = groups(trace)
     rows, said = [], []
     for k, (task, some) in enumerate(masks.items()):
@@ -50,6 +51,7 @@ def pearl_window(
         "PEARL's window",
         f"{trace.n_sequences} prompts; {cost_name(trace, cost)}; draft and target on devices of"
         " their own; bars: 95% over prompts.",
+        f"Not to be seen whether round(c) is best: {why}." if why else "",
         *list(dict.fromkeys(said))[:2],
         *gone,
     )
@@ -57,9 +59,9 @@ def pearl_window(
 
 
 def longest_window(at: Replays) -> int:
-    """Of the windows that are tried: 10, or two beyond round(c), and at most Γ/2.
+    """Of the windows that are tried: 10, or two beyond round(c), and at most `widest`.
 
     Raises:
         MissingError: there are no times, or drafting takes none.
     """
-    return max(1, min(max(10, round(at.cost_ratio()) + 2), at.trace.max_draft // 2))
+    return min(max(10, round(at.cost_ratio()) + 2), at.widest)

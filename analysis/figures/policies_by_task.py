@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.figures.replayed import FAMILIES, cost_name, tuned
-from analysis.replays import groups, speed
+from analysis.figures.replayed import chosen, cost_name, tuned
+from analysis.replays import FAMILIES, groups, speed
 from analysis.stats import clusters
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -45,7 +45,7 @@ def policies_by_task(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dra
     caption(
         ax,
         "Policies by task",
-        f"Arguments chosen on other prompts; n: prompts; {cost_name(trace, cost)}; bars: 95% over"
+        f"n: prompts, {chosen(trace)}; {cost_name(trace, cost)}; bars: 95% over"
         " prompts (of each policy: policies of one task share prompts).",
         *list(dict.fromkeys(said))[:2],
         *gone,

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.figures.regret_by_task import SHOWN
-from analysis.figures.replayed import FAMILIES, cost_name, tuned
-from analysis.replays import of
+from analysis.figures.replayed import cost_name, tuned
+from analysis.replays import FAMILIES, of
 from analysis.stats import waste
 from simkit.policies import Policy, Setting
 from simkit.simulator.given import AnyCost

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.figures.replayed import FAMILIES, cost_name, tuned
-from analysis.replays import groups
+from analysis.figures.replayed import chosen, cost_name, tuned
+from analysis.replays import FAMILIES, groups
 from analysis.stats import waste
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -44,8 +44,7 @@ def regret_by_task(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
     caption(
         ax,
         "Regret against the prophet, by task",
-        f"Arguments chosen on other prompts; n: prompts; {cost_name(trace, cost)}; bars: 95% over"
-        " prompts, paired.",
+        f"n: prompts, {chosen(trace)}; {cost_name(trace, cost)}; bars: 95% over prompts, paired.",
         *list(dict.fromkeys(said))[:2],
         *gone,
     )

@@ -7,28 +7,13 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from analysis.figures.base import FigureError
-from analysis.replays import FOLDS, Replayed, Replays, folds, of, speed
+from analysis.replays import ALONE, FOLDS, Replayed, Replays, folds, of, speed
 from analysis.stats import Estimate, clusters, compare
 from simkit.simulator.given import AnyCost
+from simkit.sweeps.grid import settings
 from traces.errors import UserError
 from traces.trace import Trace
 
-# Families that are tuned: every policy that a drafter can follow, on the grids of the sweeps.
-FAMILIES = {
-    "fixed": "fixed(0:20)",
-    "heuristic": "heuristic(initial=1:19:3)",
-    "confidence": "confidence(threshold=0.05:0.95:0.05)",
-    "confidence, adaptive": "confidence_adaptive",
-    "cumulative confidence": "cumulative_confidence(threshold=0.05:0.95:0.05)",
-    "Draft & Verify": "draft_verify(threshold=0.1:0.9:0.1)",
-    "llama.cpp": "llamacpp(p_min=0.1:0.9:0.1)",
-    "SVIP": "svip(h=0.2:2.0:0.1)",
-    "AdaEDL": "adaedl(scale=0.1:0.6:0.1, threshold=0.1:0.5:0.1)",
-    "SpecDec++": "specdecpp(threshold=0.15:0.95:0.1)",
-    "acceptance head": "acceptance_head(h=0.1:0.9:0.1, max_draft=20)",
-    "PACER": "pacer(block=1:4, threshold=0.1:0.9:0.1)",
-    "best rate": "rate_optimal",
-}
 HINDSIGHT = {"oracle": "oracle", "prophet": "prophet"}
 
 
@@ -36,6 +21,8 @@ def replays(
     trace: Trace, specs: Mapping[str, str], cost: AnyCost | None = None, timed: bool = True
 ) -> tuple[dict[str, Replayed], list[str]]:
     """Replay policies by label; those that this trace cannot give are left out.
+
+    A spec with ranges is a family, tuned on other prompts.
 
     Returns:
         The replays, and a line for each that is missing.
@@ -47,7 +34,12 @@ def replays(
     at = of(trace, cost)
     if timed:
         _ = at.charge
-    return _labelled({label: lambda spec=spec: at.replay(spec) for label, spec in specs.items()})
+    return _labelled({label: lambda spec=spec: _one(at, spec) for label, spec in specs.items()})
+
+
+def _one(at: Replays, spec: str) -> Replayed:
+    family = spec != ALONE and len(settings(spec)) > 1
+    return at.tuned(spec) if family else at.replay(spec)
 
 
 def tuned(
@@ -61,8 +53,7 @@ def tuned(
         cost: see `simkit.replay`.
 
     Returns:
-        The families, and a line for each that is missing; one more if there are too few prompts
-        to choose settings on others.
+        The families, and a line for each that is missing; what they were chosen on says `chosen`.
 
     Raises:
         MissingError: there are no times.
@@ -73,9 +64,14 @@ def tuned(
     found, gone = _labelled(
         {label: lambda spec=spec: at.tuned(spec) for label, spec in families.items()}
     )
-    if folds(trace) is None:
-        gone.append(f"Fewer than {FOLDS} prompts: settings chosen on the prompts shown.")
     return found, gone + _free(at, found)
+
+
+def chosen(trace: Trace) -> str:
+    """What the arguments of tuned families were chosen on, for a caption."""
+    if folds(trace) is None:
+        return f"arguments chosen on the prompts shown, fewer than {FOLDS}"
+    return "arguments chosen on other prompts"
 
 
 def _free(at: Replays, found: Mapping[str, Replayed]) -> list[str]:

@@ -21,8 +21,8 @@ from analysis.figures.pacer_growth import ARMS as GROWTHS
 from analysis.figures.pacer_threshold import ARMS as THRESHOLDS
 from analysis.figures.pearl_strategies import ARMS as STRATEGIES
 from analysis.figures.pearl_window import longest_window
-from analysis.figures.replayed import FAMILIES, replays
-from analysis.replays import ALONE, Replayed, Replays, groups, of, speed
+from analysis.figures.replayed import chosen, replays
+from analysis.replays import ALONE, FAMILIES, Replayed, Replays, groups, of, speed
 from analysis.stats import Estimate, accepted_runs, clusters
 from simkit.simulator.given import AnyCost, AnyTrace
 from traces.errors import UserError
@@ -143,7 +143,7 @@ def _vanilla(at: Replays) -> dict[str, Replayed]:
 
 
 def _speculative(at: Replays) -> dict[str, Replayed]:
-    return {"Speculative": at.best_fixed}
+    return {"Speculative": at.tuned_fixed()}
 
 
 def _tuned(at: Replays, names: Iterable[tuple[str, str]]) -> dict[str, Replayed]:
@@ -151,10 +151,8 @@ def _tuned(at: Replays, names: Iterable[tuple[str, str]]) -> dict[str, Replayed]
 
 
 def _chosen(at: Replays) -> str:
-    return (
-        f"Speculative: fixed({at.best_length}), best on these prompts; the others' arguments were"
-        " chosen on other prompts."
-    )
+    spec = at.tuned_fixed().spec
+    return f"Speculative: the best fixed length, most often {spec}; {chosen(at.trace)}."
 
 
 def _policies(at: Replays) -> Table:
@@ -167,7 +165,7 @@ def _policies(at: Replays) -> Table:
 def _benchmarks(at: Replays) -> Table:
     names = [("Assist", "heuristic"), ("AdaEDL", "AdaEDL"), ("SpecDec++", "SpecDec++")]
     found = {**_vanilla(at), **_tuned(at, [*names, ("PACER", "PACER")])}
-    note = "Output tokens a second; arguments chosen on other prompts."
+    note = f"Output tokens a second; {chosen(at.trace)}."
     return Table("policies_by_task", "PACER Table 2", *_wide(at, found, tokens_per_s), note)
 
 
@@ -190,7 +188,7 @@ def _components(at: Replays) -> Table:
     mine, gone = replays(at.trace, {name: arms[name] for name in names}, at.cost)
     found = {**_vanilla(at), **_speculative(at), **mine}
     body = _long(at, found, {"tokens/s": tokens_per_s, "speedup": speedup, "τ": accepted})
-    note = " ".join([f"Speculative: fixed({at.best_length}); PACER as in the paper.", *gone])
+    note = " ".join([_chosen(at), "PACER: the paper's settings.", *gone])
     return Table("pacer_components", "PACER Table 5", *body, note)
 
 
@@ -223,8 +221,12 @@ def _arms(name: str, source: str, head: str, arms: Sequence[Arm], tau: bool) -> 
 
 def _runtime(at: Replays) -> Table:
     """Under the papers' times, as its head was timed there."""
-    found = [of(at.trace, cost) for cost in (DEEPSEEK, LLAMA)]
-    mine = [one.replay("pacer") for one in found]
+    settings = {  # Table 10, HumanEval
+        DEEPSEEK: "pacer(block=4, threshold=0.7, growth=1.05)",
+        LLAMA: "pacer(block=4, threshold=0.65, growth=1.02)",
+    }
+    found = [of(at.trace, cost) for cost in settings]
+    mine = [one.replay(spec) for one, spec in zip(found, settings.values(), strict=True)]
     parts = {
         "Pre-verification layer": ("policy_s",),
         "Draft model": ("draft_s",),
@@ -238,12 +240,16 @@ def _runtime(at: Replays) -> Table:
             (f"{s:.1f}", f"{s / o.total_s.sum():.1%}") for s, o in zip(seconds, mine, strict=True)
         ]
         rows.append([name, *cells[0], *cells[1]])
-    for name, runs in (("PACER", mine), ("Speculative", [one.best_fixed for one in found])):
+    plain = [one.tuned_fixed() for one in found]
+    for name, runs in (("PACER", mine), ("Speculative", plain)):
         totals = [f"{one.total_s.sum():.1f}" for one in runs]
         rows.append([f"Total ({name})", totals[0], "", totals[1], ""])
     heads = ["component", "DeepSeek 1.3B/33B: s", "portion", "Llama 2 7B/70B: s", "portion"]
-    lengths = " and ".join(f"fixed({one.best_length})" for one in found)
-    note = f"The trace's steps under the times of the paper's pairs; Speculative: {lengths}."
+    lengths = " and ".join(one.spec for one in plain)
+    note = (
+        "The trace's steps under the times of the paper's pairs; PACER: the paper's settings;"
+        f" Speculative: the best fixed length, most often {lengths}; {chosen(at.trace)}."
+    )
     return Table("runtime_breakdown", "PACER Table 15", heads, rows, note)
 
 
@@ -269,28 +275,28 @@ def _svip(at: Replays) -> Table:
     found = {"Const.": at.replay("fixed(5)"), "Heuristics": at.replay("heuristic(initial=5)")}
     found["SVIP"] = at.tuned(FAMILIES["SVIP"])
     name = "SVIP Table 1" if at.trace.sampler.greedy else "SVIP Table 5"
-    note = "Speedup over the target alone; SVIP's h was chosen on other prompts."
+    note = f"Speedup over the target alone; SVIP: {chosen(at.trace)}."
     return Table("policies_by_task", name, *_wide(at, found, speedup), note)
 
 
 def _strategies(at: Replays) -> Table:
     found = {arm.label: at.replay(arm.spec) for arm in STRATEGIES}
     note = (
-        "Speedup over the target alone, γ = round(c). Paper, DeepSeek 1.3B/33B: 3.48, 3.19, 2.37."
+        f"Speedup over the target alone; {at.window_words()}. Paper, DeepSeek 1.3B/33B: 3.48, 3.19,"
+        " 2.37."
     )
     return Table("pearl_strategies", "PEARL Table 4", *_wide(at, found, speedup), note)
 
 
 def _window(at: Replays) -> Table:
     found = {str(k): at.replay(f"pearl({k})") for k in range(1, longest_window(at) + 1)}
-    note = f"Output tokens a second; c = {at.cost_ratio():.2f}."
+    note = f"Output tokens a second; {at.too_wide or f'c = {at.cost_ratio():.2f}'}."
     body = _wide(at, found, tokens_per_s, "γ")
     return Table("pearl_window", "PEARL Tables 5 and 6", *body, note)
 
 
 def _window_arms(at: Replays) -> tuple[str, str]:
-    window = max(1, min(round(at.cost_ratio()), at.trace.max_draft // 2))
-    return f"pearl({window})", f"fixed({window})"
+    return f"pearl({at.window})", f"fixed({at.window})"
 
 
 def _mean_accepted(at: Replays) -> Table:

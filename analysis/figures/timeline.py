@@ -33,12 +33,13 @@ def timeline(
         trace: of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
-        window: γ of both; None means round(c), as PEARL takes it, or Γ ÷ 2 if that is less.
+        window: γ of both; None means round(c), as PEARL takes it, or the widest that the trace can
+            replay.
         prompt: which one, from 0; None means the first that has any output.
         steps: of the fixed drafts, as many as are drawn; PEARL's are those of the same time.
     """
     at = of(trace, cost)
-    gamma = window or max(1, min(round(at.cost_ratio()), trace.max_draft // 2))
+    gamma = window or at.window
     written = np.flatnonzero(trace.sequences["n_output"].to_numpy())
     which = int(written[0]) if prompt is None else prompt
     if which not in written:
@@ -57,12 +58,13 @@ def timeline(
     for color, label in ((DRAFT, "accepted"), (PALE, "thrown away"), (TARGET, "target's pass")):
         ax.broken_barh([], (0, 0), color=color, label=label)
     below(ax)
+    words = "" if window else f"{at.window_words()}; "
     sums = shown.group_by("policy", maintain_order=True).agg(pl.col("emitted").sum())
     emitted = ", ".join(f"{spec} {n} tokens" for spec, n in sums.iter_rows())
     caption(
         ax,
         "Draft and target, in turn and at the same time",
-        f"Prompt {which}; {cost_name(trace, cost)}. Figures: tokens that a step emits;"
+        f"Prompt {which}; {words}{cost_name(trace, cost)}. Figures: tokens that a step emits;"
         f" after {end_ms:.4g} ms: {emitted}.",
     )
     return Drawn("timeline", shown, ax)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.figures.replayed import FAMILIES, HINDSIGHT, tuned
-from analysis.replays import Replayed, groups, of
+from analysis.figures.replayed import HINDSIGHT, tuned
+from analysis.replays import FAMILIES, Replayed, groups, of
 from analysis.report.cells import MISSING, Table, estimate, lacking, number
 from analysis.report.counted import COUNTS, counted, counts
 from analysis.report.split import split

@@ -25,6 +25,13 @@ def mean_accepted(
         confidence: of the interval over prompts.
         seed: of the bootstrap.
     """
+    sums = runs_of_prompts(steps)
+    chosen = np.ones(len(sums), bool) if some is None else some
+    return ratio(sums[chosen, 0], sums[chosen, 1], confidence, seed)
+
+
+def runs_of_prompts(steps: Steps) -> np.ndarray:
+    """Accepted tokens of each prompt, and the runs that they make, (S, 2); see `mean_accepted`."""
     rejected = steps.accepted < steps.proposed
     last = np.zeros(len(steps), bool)
     last[steps.offsets[1:][steps.counts > 0] - 1] = True
@@ -34,5 +41,4 @@ def mean_accepted(
     prompts = len(steps.counts)
     accepted = np.bincount(steps.sequence, steps.accepted, prompts)
     runs = np.bincount(steps.sequence, ends, prompts)
-    chosen = np.ones(prompts, bool) if some is None else some
-    return ratio(accepted[chosen], runs[chosen], confidence, seed)
+    return np.stack([accepted, runs], 1)

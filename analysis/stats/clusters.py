@@ -17,6 +17,7 @@ from simkit.simulator.interval import RESAMPLES, ends, resampled
 
 CONFIDENCE = 0.95
 FEWEST = 12  # prompts from which on an interval covers what it says, see docs/statistics.md
+ALIKE = "prompts do not differ: no interval"
 ROWS = 2**19  # rows worked on at a time
 
 
@@ -228,6 +229,6 @@ def _interval(
         return Estimate(value, None, None, n, "too few prompts bear on it: no interval")
     scale = max(abs(value), float(np.abs(without).max()))
     if np.ptp(without) <= 1e-12 * scale or np.ptp(drawn) <= 1e-9 * scale:
-        return Estimate(value, None, None, n, "prompts do not differ: no interval")
+        return Estimate(value, None, None, n, ALIKE)
     lo, hi = ends(value, drawn, without, confidence, n, positive)
     return Estimate(value, lo, hi, n, few(n))

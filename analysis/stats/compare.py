@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from scipy.stats import false_discovery_control, ttest_rel
 
 from analysis.stats.checks import StatsError, finite
-from analysis.stats.clusters import CONFIDENCE, Estimate, few, ratio
+from analysis.stats.clusters import ALIKE, CONFIDENCE, Estimate, few, ratio
 from simkit.simulator.interval import resampled
 
 _NO_SPREAD = 1e-6  # of a log ratio: below this, rounding
@@ -116,7 +116,8 @@ def simultaneous(
 
     Bootstrapped max-t (Westfall and Young 1993) on log ratios: the intervals are of one width in
     standard errors, that which the largest deviation of a resample exceeds with 1 - confidence.
-    Three prompts or fewer have no such width: one resample in nine holds one prompt only.
+    Three prompts or fewer have no such width: one resample in nine holds one prompt only. As in
+    `clusters.bootstrap`, a ratio that is the same for all prompts has no interval.
 
     Args:
         seconds: see `compare`.
@@ -163,7 +164,9 @@ def simultaneous(
 
 def _around(log: float, error: float, reach: float, n: int) -> Estimate:
     """exp(log), and `reach` standard errors about it on the scale of logarithms."""
-    value, arm = float(np.exp(log)), 0.0 if error <= _NO_SPREAD else reach * float(error)
+    value, arm = float(np.exp(log)), reach * float(error)
+    if error <= _NO_SPREAD:
+        return Estimate(value, None, None, n, ALIKE)
     if arm > _WIDEST:
         return Estimate(value, None, None, n, "too few prompts: no interval for all at once")
     return Estimate(value, float(np.exp(log - arm)), float(np.exp(log + arm)), n, few(n))

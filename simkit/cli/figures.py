@@ -51,10 +51,13 @@ def figures(
 
 def _draw(chosen: list[Entry], name: str, out: Path, cost: str | None) -> None:
     """Draw and write all that the trace can give; one line each."""
+    from simkit import costs
     from traces.errors import UserError
     from traces.trace import load
 
     trace, drawn, skipped = load(name), 0, ""
+    if cost is not None:
+        costs.parse(cost)  # refused here, though no chosen figure may take one
     for entry in chosen:
         begun = time.perf_counter()
         try:

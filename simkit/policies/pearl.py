@@ -34,7 +34,7 @@ class PEARL(Parallel):
 
     Attributes:
         window: γ, 1 to max_draft; None means the ratio c = T_target(1) / T_draft(1) at the trace's
-            mean context, rounded, and cut to that range (section 4.4.1).
+            mean context, rounded, and cut to that range and to `widest` (section 4.4.1).
         pre_verify: without it, where nothing is pending the draft runs alone, then the target
             checks x₁…x_{γ+1} while drafting goes on.
         post_verify: without it, the target checks x₂…x_γ of a pending draft while the draft idles,
@@ -78,18 +78,49 @@ class PEARL(Parallel):
         """
         if self.window is not None:
             return self
+        most = min(self.max_draft, widest(setting))
+        return replace(self, window=int(np.clip(np.round(self._ratio(setting)), 1, most)))
+
+    def remark(self, setting: Setting) -> str:
+        """What keeps the window from round(c), if the trace does; else empty.
+
+        Args:
+            setting: with a cost.
+        """
+        most = widest(setting)
+        if self.window is not None or most >= min(self.max_draft, round(c := self._ratio(setting))):
+            return ""
+        return f"{self}: window {most}, as {too_wide(c, setting)}"
+
+    def _ratio(self, setting: Setting) -> float:
         times = setting.costs(str(self)).times
         context = _mean_context(setting)
         draft_s, target_s = times.draft(context)[0], times.decode(context)[0]
         if draft_s == 0:
             raise PolicyError(f"{self}: drafting takes no time under this cost; give a window")
-        return replace(self, window=int(np.clip(np.round(target_s / draft_s), 1, self.max_draft)))
+        return float(target_s / draft_s)
 
     def __str__(self) -> str:
         """The canonical spec: the arguments that differ from their defaults."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}
         defaults = {f.name: f.default for f in fields(self)}
         return render(self.name, [], {k: v for k, v in given.items() if v != defaults[k]})
+
+
+def widest(setting: Setting) -> int:
+    """The widest window that the trace can replay, whatever is rejected.
+
+    A draft that runs on over two steps is one chain of 2γ tokens, so that γ is at most Γ // 2. No
+    draft goes beyond the budget: where Γ reaches as far, γ may be Γ.
+    """
+    deepest, budget = setting.layout.trace.max_draft, setting.layout.trace.max_new_tokens
+    return deepest if deepest >= budget - 1 else max(1, deepest // 2)
+
+
+def too_wide(c: float, setting: Setting) -> str:
+    """Why a window of round(c) cannot be replayed."""
+    deepest = setting.layout.trace.max_draft
+    return f"c = {c:.3g}, but the trace's Γ = {deepest} lets windows go to {widest(setting)}"
 
 
 def _mean_context(setting: Setting) -> np.ndarray:
