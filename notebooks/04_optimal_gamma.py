@@ -53,8 +53,8 @@ drawn
 # optimum speed falls slowly, but it falls: the length that is best for `math` leaves `prose` with 1.19
 # and an interval that holds 1.
 #
-# **The paper's.** PACER's Table 16 and PEARL's Table 14 have the same shape with optima of 6 to 10:
-# their pairs accept longer runs.
+# **The paper's.** PACER's Table 16 and PEARL's Table 14 have the same shape with optima of 4 to 10:
+# most of their pairs accept longer runs.
 #
 # How good is the formula, task by task? Take α to be the share of accepted tokens, and c from the
 # times of the passes.
