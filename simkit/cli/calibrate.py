@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simkit.cli.options import Device, Heads, Revision, Threads, TracesDtype
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -24,22 +26,16 @@ def calibrate(
         list[str] | None,
         typer.Option(help="Whose rule is timed; repeat it. Default: all that look at tokens."),
     ] = None,
-    head: Annotated[
-        list[str] | None, typer.Option(help="FILE.safetensors or NAME=FILE.safetensors; repeat it.")
-    ] = None,
+    head: Heads = None,
     prompts: Annotated[int, typer.Option(help="So many of the trace's, spread over it.")] = 12,
     rounds: Annotated[int, typer.Option(help="How often every prompt is decoded.")] = 3,
     max_new_tokens: Annotated[
         int | None, typer.Option(help="Longest output, T_max. Default: the trace's.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
-    dtype: Annotated[str | None, typer.Option(help="Default: the trace's.")] = None,
-    revision: Annotated[
-        str | None, typer.Option(help="Hub revision of the target, or TARGET,DRAFT.")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="Of torch on a CPU. Default: its own.")
-    ] = None,
+    device: Device = "auto",
+    dtype: TracesDtype = None,
+    revision: Revision = None,
+    threads: Threads = None,
     log: Annotated[
         Path | None,
         typer.Option(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from simkit.cli.options import Heads, Revision, Threads, TracesDtype
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -35,9 +37,7 @@ def fidelity(
         list[str] | None,
         typer.Option(help="To test; repeat it. Default: nine, of which pacer needs its head."),
     ] = None,
-    head: Annotated[
-        list[str] | None, typer.Option(help="FILE.safetensors or NAME=FILE.safetensors; repeat it.")
-    ] = None,
+    head: Heads = None,
     prompts: Annotated[
         int | None,
         typer.Option(help="On which policies are tested; 5 or more to conclude. Default: 24."),
@@ -58,13 +58,9 @@ def fidelity(
     device: Annotated[
         str | None, typer.Option(help="auto, cpu, cuda, cuda:1 … Default: auto.")
     ] = None,
-    dtype: Annotated[str | None, typer.Option(help="Default: the trace's.")] = None,
-    revision: Annotated[
-        str | None, typer.Option(help="Hub revision of the target, or TARGET,DRAFT.")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="Of torch on a CPU. Default: its own.")
-    ] = None,
+    dtype: TracesDtype = None,
+    revision: Revision = None,
+    threads: Threads = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit status 1 if a bar is missed, too.")
     ] = False,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simkit.cli.options import Device, Dtype, Revision
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -31,11 +33,9 @@ def latency(
     ] = "1,2,3,4,5,6,7,8,9,11,13,17,21,25,33,41",
     batch_size: Annotated[int, typer.Option(help="Sequences in a pass.")] = 1,
     repeats: Annotated[int, typer.Option(help="Samples of every pass.")] = 20,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
-    dtype: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
-    revision: Annotated[
-        str | None, typer.Option(help="Hub revision of the target, or TARGET,DRAFT.")
-    ] = None,
+    device: Device = "auto",
+    dtype: Dtype = "float32",
+    revision: Revision = None,
     seed: Annotated[int, typer.Option(help="Of the tokens and of the shuffled order.")] = 0,
     fit: Annotated[
         bool, typer.Option("--fit", help="Print the nearest linear cost, and how near it is.")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from simkit.cli.options import Device, Dtype, Heads, Revision, Threads
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -24,9 +26,7 @@ def live(
     prompts: Annotated[Path, typer.Option(help="JSON Lines: prompt, messages or prompt_tokens.")],
     policy: Annotated[list[str], typer.Option(help="Spec; repeat it. The first one runs twice.")],
     rounds: Annotated[int, typer.Option(help="How often every prompt is decoded.")] = 5,
-    head: Annotated[
-        list[str] | None, typer.Option(help="FILE.safetensors or NAME=FILE.safetensors; repeat it.")
-    ] = None,
+    head: Heads = None,
     n_prompts: Annotated[
         int | None, typer.Option("--n-prompts", help="So many, spread over the file.")
     ] = None,
@@ -45,14 +45,10 @@ def live(
     stop: Annotated[
         Literal["all", "any"], typer.Option(help="Of a batch: whose rules must stop.")
     ] = "all",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
-    dtype: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
-    revision: Annotated[
-        str | None, typer.Option(help="Hub revision of the target, or TARGET,DRAFT.")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="Of torch on a CPU. Default: its own.")
-    ] = None,
+    device: Device = "auto",
+    dtype: Dtype = "float32",
+    revision: Revision = None,
+    threads: Threads = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Log: FILE.parquet.")] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Put the log into this trace, as live.parquet.")

@@ -19,6 +19,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from simkit.cli.options import Device, Dtype, Revision
+
 
 def record(
     target: Annotated[str, typer.Option(help="Target model: local folder or hub id.")],
@@ -34,12 +36,10 @@ def record(
         float | None, typer.Option(help="Of the draft alone; 0 proposes its likeliest token.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the keyed draws.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
-    dtype: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
+    device: Device = "auto",
+    dtype: Dtype = "float32",
     batch_size: Annotated[int, typer.Option(help="Prompts run together, one shard.")] = 8,
-    revision: Annotated[
-        str | None, typer.Option(help="Hub revision of the target, or TARGET,DRAFT.")
-    ] = None,
+    revision: Revision = None,
     hidden: Annotated[bool, typer.Option("--hidden", help="Keep the draft's states.")] = False,
     branch_target: Annotated[
         bool, typer.Option("--branch-target", help="The target's view of branch rows too.")
