@@ -63,5 +63,10 @@ def regret_by_position(trace: Trace, ax: Axes, cost: AnyCost | None = None, bins
 
 def _by_position(policy: Policy, at: Setting, edges: np.ndarray) -> np.ndarray:
     steps, seconds = run(policy, *at).steps()
-    parts = [values for name, values in (seconds or {}).items() if name in STEP_PARTS]
-    return waste.by_position(steps, np.sum(parts, axis=0), edges)
+    seconds = seconds or {}
+    total = np.zeros(len(steps))
+    for name in list(seconds):  # one part after the other is let go: they are long
+        part = seconds.pop(name)
+        if name in STEP_PARTS:
+            total += part
+    return waste.by_position(steps, total, edges)
