@@ -106,6 +106,14 @@ class Policy(ABC):
         """
         return self
 
+    def remark(self, setting: Setting) -> str:
+        """What a reader of its numbers should know of how it was fitted; nothing for most.
+
+        Args:
+            setting: with a cost.
+        """
+        return ""
+
 
 class Parallel(Policy):
     """Draft and target run at the same time, see `simkit.simulator.parallel`."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simkit.errors import ReplayError
-from simkit.policies import PEARL, Policy, PolicyError, Setting, parse
+from simkit.policies import Policy, PolicyError, Setting, parse
 from simkit.simulator.interval import ratio_interval
 from simkit.simulator.layout import Layout
 from simkit.simulator.rows import Columns, fields, groups, series, totals
@@ -83,25 +83,21 @@ class Result:
         rules = {p.name: cost.times.policy(p.name) for cost, p in charged if p.columns(sampler)}
         # Where no rule has a time, the table shows that all are free.
         free = [name for name, seconds in rules.items() if not seconds and any(rules.values())]
+        said = [
+            run.policy.remark(Setting(run.layout, run.charge, run.first))
+            for run in self.runs
+            if run.charge
+        ]
         return [
             *(f"the cost has no time for calls of the head {head}: it is free" for head in heads),
             *(f"the cost has no time for the rule of {rule}: it is free" for rule in free),
-            *self._narrowed(),
+            *(line for line in said if line),
             *(
                 f"{run.policy} is a loss: its own time eats its gain"
                 for run in self.runs
                 if run.is_loss
             ),
         ]
-
-    def _narrowed(self) -> list[str]:
-        """Where the trace keeps a window of PEARL from the cost ratio."""
-        said = [
-            run.policy.remark(Setting(run.layout, run.charge, run.first))
-            for run in self.runs
-            if isinstance(run.policy, PEARL) and run.charge
-        ]
-        return [line for line in said if line]
 
     def records(self) -> list[dict[str, Any]]:
         """The rows as plain dictionaries, None where a value is missing."""
