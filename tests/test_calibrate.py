@@ -31,7 +31,8 @@ def test_every_rule_that_can_run_is_timed_and_charged(folder, tmp_path, capsys):
     table = load(trace).latency()
     assert table is not None and (tmp_path / "log.parquet").exists()
     components = set(table["component"].to_pylist())
-    assert {f"policy:{name}" for name in LOOKING | {"svip", "llamacpp"}} <= components
+    timed = LOOKING | {"svip", "llamacpp", "rate_optimal"}
+    assert {f"policy:{name}" for name in timed} <= components
     assert {"draft", "target", "overhead", "overhead:baseline"} <= components
     assert not any(name.startswith("head:") for name in components)  # none was given
     command = ["replay", trace, "--policy", "svip(h=1)", "--policy", "fixed(2)", "--format", "json"]

@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
     from simkit.fidelity import Plan
     from simkit.live.decoder import Settings
-    from simkit.policies import Sequential
+    from simkit.policies import Sequential, Setting
     from traces.trace import Trace
+
+FITTED_UNDER = "linear(draft_s=0.001, target_s=0.01)"
+"""The cost that rules fitted to a trace take here: it says how far they draft, nothing else."""
 
 
 def calibrate(
@@ -67,10 +70,12 @@ def calibrate(
     heads = load_heads(head)
     from simkit.costs import fit
     from simkit.live.decoder import Settings
+    from simkit.simulator import given
 
     budget = _budget(there, max_new_tokens)
     settings = Settings(there.sampler, there.manifest.seed, budget, there.eos_token_ids)
-    rules = choose(policy or _rules(settings, heads), heads, settings)
+    setting = given.setting(there, FITTED_UNDER, settings.first_token)
+    rules = choose(policy or _rules(settings, heads, setting), heads, settings, setting)
     plan = _plan(there, rules, prompts, rounds)
     names = (target, draft, device, dtype or there.manifest.dtype or "float32", revision)
     announce(out, kind)
@@ -91,12 +96,11 @@ def _budget(trace: Trace, wanted: int | None) -> int:
     return wanted or most
 
 
-def _rules(settings: Settings, heads: dict[str, Any]) -> list[str]:
+def _rules(settings: Settings, heads: dict[str, Any], setting: Setting) -> list[str]:
     """The policies that look at drafted tokens, as they are by default, and can run live."""
     from simkit import policies
-    from simkit.cli.live import is_fitted
-    from simkit.errors import PolicyError
     from simkit.live.timed import check
+    from traces.errors import UserError
 
     found = []
     for name in policies.names():
@@ -105,9 +109,10 @@ def _rules(settings: Settings, heads: dict[str, Any]) -> list[str]:
             continue
         try:
             reads = check(policy, settings, heads)
-        except PolicyError:
+            policy.bind(setting)
+        except UserError:  # no head for it, say, or none of the columns that it is fitted to
             continue
-        if reads and not is_fitted(policy):
+        if reads:
             found.append(name)
     return found
 

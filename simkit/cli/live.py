@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from simkit.live.arms import Arm, Bench
     from simkit.live.log import Log
-    from simkit.policies import Sequential
+    from simkit.policies import Sequential, Setting
 
 
 def live(
@@ -92,8 +92,17 @@ def prepare(
     return choose(specs, found, settings), found
 
 
-def choose(specs: list[str], heads: dict[str, Any], settings: Any) -> list[Sequential]:
-    """The policies of some specs, if they can run live with these heads."""
+def choose(
+    specs: list[str], heads: dict[str, Any], settings: Any, setting: Setting | None = None
+) -> list[Sequential]:
+    """The policies of some specs, if they can run live with these heads.
+
+    Args:
+        specs: of the policies.
+        heads: by name.
+        settings: how to decode.
+        setting: what those that are fitted to a trace are fitted to.
+    """
     from simkit import policies
     from simkit.errors import LiveError
     from simkit.live.timed import check
@@ -104,7 +113,9 @@ def choose(specs: list[str], heads: dict[str, Any], settings: Any) -> list[Seque
         if not isinstance(policy, policies.Sequential):
             raise LiveError(f"{policy} does not draft and verify in turn: it cannot be timed here")
         check(policy, settings, heads)
-        if type(policy).bind is not policies.Policy.bind and is_fitted(policy):
+        if setting:
+            policy = cast(policies.Sequential, policy.bind(setting))
+        elif is_fitted(policy):
             raise LiveError(f"{policy} is fitted to a trace: it cannot run live by itself")
         chosen[str(policy)] = policy
     return list(chosen.values())
