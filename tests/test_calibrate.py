@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pytest
 from pair_folders import pair, pair_folder, simkit
 
-from simkit.cli import live as cli_live
+from simkit.cli import running
 from simkit.live.log import read
 from traces.trace import DATA, load
 from traces.validate import validate
@@ -77,7 +77,7 @@ def test_the_package_s_own_samples_stay(folder, capsys):
 
 def test_heads_are_read_once(folder, tmp_path, monkeypatch, capsys):
     read_them = []
-    monkeypatch.setattr(cli_live, "load_heads", lambda heads: read_them.append(heads) or {})
+    monkeypatch.setattr(running, "load_heads", lambda heads: read_them.append(heads) or {})
     options = ["--head", "x.safetensors", "--policy", "svip(h=1)", "-o", tmp_path / "cost.parquet"]
     assert simkit(calibrate(folder, folder / "trace", *options)) == 0
     assert read_them == [["x.safetensors"]]

@@ -8,24 +8,19 @@ may draw, makes a trace of every outcome and replays it. Their joint laws of (ou
 
 import itertools
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
 import pytest
-import torch
-from models import tiny_prompts
 from replay_traces import ROW_HEADS, SEQUENTIAL, START_HEADS
-from test_exactness import EOS_IDS, sharp_pair
 
-from benchmarks.law import compare, ordinary, replay_counts
 from simkit import policies
 from simkit.policies import Outcome, Setting
 from simkit.simulator import compiled, plain
 from simkit.simulator.layout import PathLayout
 from traces import Sampler
 from traces.memory import from_arrays
-from traces.record.plan import Plan
 from traces.scores import RowScores, StartScores, attach
 
 MORE_SPECS = (
@@ -391,37 +386,3 @@ def test_thresholds_bite():
         law = check(TOYS["two tokens"], spec, "draft")
         first = {steps[0][1] for _, steps in law}
         assert len(first) > 1 and max(first) > 2
-
-
-# --- on models, by sampling ----------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def runs():
-    """Runs by replay (T = 1, and a control at 0.4) and by an ordinary sampler; prompt by prompt."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    pair, prompts = sharp_pair("llama-gqa", torch.float32), tiny_prompts(4, seed=2)
-    policy, repeats = policies.parse("fixed(3)"), 40
-    plan = Plan(Sampler(1.0), 5, 12, max_draft=3, eos_token_ids=EOS_IDS, batch_size=160)
-    rng = torch.Generator().manual_seed(1)
-    sampled = [
-        [ordinary(pair, prompt.tokens, policy, plan, rng) for _ in range(repeats)]
-        for prompt in prompts
-    ]
-    sides = [
-        replay_counts(pair, prompts, repeats, replace(plan, sampler=sampler), policy)[0]
-        for sampler in (Sampler(1.0), Sampler(0.4))
-    ]
-    torch.set_num_threads(before)
-    return *sides, sampled
-
-
-def test_accepted_per_step_has_the_law_of_an_ordinary_sampler(runs):
-    test = compare(runs[0], runs[2], n=999)
-    assert min(test.n_steps) > 500
-    assert test.p_value > 0.001
-
-
-def test_another_law_is_told_apart(runs):
-    assert compare(runs[1], runs[2], n=999).p_value < 0.005

@@ -1,4 +1,7 @@
-"""The one command, `simkit`. Each subcommand is a module here, imported when it is called."""
+"""The one command, `simkit`. Each subcommand is a module here, imported when it is called.
+
+What they share is in `options`, `places` (files to write), `progress` and `running` (of models).
+"""
 
 from __future__ import annotations
 

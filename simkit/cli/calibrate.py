@@ -52,9 +52,8 @@ def calibrate(
     ] = None,
 ) -> None:
     """Time passes, rules and heads in running decoders; they become the trace's measured cost."""
-    from simkit.cli.fidelity import decoded
-    from simkit.cli.latency import announce, check_option, destination, folder_to_write, write
-    from simkit.cli.live import choose, load_heads
+    from simkit.cli.places import announce, check_option, destination, folder_to_write, write
+    from simkit.cli.running import choose, decoded, load_heads
     from simkit.errors import LiveError
     from simkit.fidelity.run import check_recorded
     from traces.trace import load

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simkit.cli.sweep import Cost, _check_writable, progress_bar
+from simkit.cli.options import Cost
+from simkit.cli.places import check_writable
+from simkit.cli.progress import settings_bar
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,8 +51,8 @@ def claims(
     from analysis.claims import check
 
     if out is not None:
-        _check_writable(out)
-    with progress_bar("claims") as progress:
+        check_writable(out)
+    with settings_bar("claims") as progress:
         found = check(trace, cost, sampled, progress=progress)
     if out is not None:
         out.write_text(_text(found, format), encoding="utf-8")

@@ -74,6 +74,7 @@ def fidelity(
     ] = None,
 ) -> int:
     """Run policies live on some of a trace's prompts and compare with their replay."""
+    from simkit.cli.running import decoded
     from simkit.errors import LiveError
     from simkit.fidelity import logs
     from simkit.fidelity.run import check_recorded
@@ -118,7 +119,7 @@ def _planned(
     sizes: _Sizes,
 ) -> tuple[Plan, dict[str, Any]]:
     """What to run, checked before the models are loaded; and the heads for it."""
-    from simkit.cli.live import prepare
+    from simkit.cli.running import prepare
     from simkit.fidelity import run, select
 
     budget = settings.max_new_tokens
@@ -129,33 +130,6 @@ def _planned(
     read = dict.fromkeys(p.head for p in plan.policies if p.head)
     select(trace, plan.held_out, list(read), budget)  # what will be replayed is there
     return plan, heads
-
-
-def decoded(
-    trace: Trace,
-    plan: Plan,
-    settings: Settings,
-    heads: dict[str, Any],
-    names: tuple,
-    threads: int | None,
-    file: Path | None,
-) -> pa.Table:
-    """Run a plan; the log, which is kept in a file too."""
-    from dataclasses import replace
-
-    from simkit.cli.live import bar, load_bench, opened
-    from simkit.fidelity import run
-    from simkit.live.arms import use_threads
-
-    use_threads(threads)
-    bench = load_bench(names, settings, heads)
-    bench.settings = replace(bench.settings, eos_token_ids=trace.eos_token_ids)
-    run.check_pair(trace, bench.pair)
-    total = plan.rounds * sum(len(job.arms) for job in run.jobs_of(trace, plan))
-    with opened(file, bench) as log:
-        with bar(total) as tick:
-            run.measure(trace, bench, plan, log, tick)
-        return log.table()
 
 
 def conclude(trace: Trace, log: pa.Table, out: Path) -> Comparison:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simkit.cli.options import Device, Dtype, Revision
+from simkit.cli.places import announce, check_option, destination, write
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from traces.trace import Trace
 
 
 def latency(
@@ -123,57 +122,6 @@ def _keep(out: Path | None, kind: str, rounds: list[pa.Table]) -> str:
     return f"{file} has the first {len(rounds)} of all rounds"
 
 
-def destination(out: Path | None, option: str = "--out") -> str:
-    """What an option gives, "", "file" or "trace", if it can be written; known before measuring."""
-    from traces.errors import UserError
-    from traces.trace import find
-
-    if out is None:
-        return ""
-    if out.suffix == ".parquet":
-        check_option(option, out)
-        return "file"
-    if not (out / "manifest.json").is_file():
-        raise UserError(f"{option} {out}: neither a trace (no manifest.json) nor a .parquet file")
-    find(out)  # it is finished
-    check_option(option, out / "latency.parquet")
-    return "trace"
-
-
-def announce(out: Path | None, kind: str) -> None:
-    """Say that a trace's samples will be replaced, if it has any."""
-    if out and kind == "trace" and (out / "latency.parquet").exists():
-        print(f"{out} has timing samples already: they will be replaced")
-
-
-def check_option(option: str, file: Path) -> None:
-    """Refuse a file that cannot be written, by the name of its option."""
-    from traces.errors import TraceError, UserError
-    from traces.files import check_room
-
-    try:
-        check_room(file)
-    except TraceError as error:
-        raise UserError(f"{option} {error}") from None
-
-
-def folder_to_write(trace: Trace, given: str) -> Path:
-    """The folder of a trace that something is put into; not the package's own, given by its name.
-
-    Raises:
-        UserError: it is that.
-    """
-    from traces.errors import UserError
-
-    folder = Path(given)
-    if trace.path not in (None, folder):  # found by its name
-        raise UserError(
-            f"{given}: comes with the package, which is not written to; give -o FILE.parquet, or"
-            f" the folder if that is what you want: {trace.path}"
-        )
-    return folder
-
-
 def _check_cost_out(file: Path | None) -> None:
     from traces.errors import UserError
 
@@ -181,18 +129,6 @@ def _check_cost_out(file: Path | None) -> None:
         if file.suffix != ".json":
             raise UserError(f"--cost-out {file}: not a .json file")
         check_option("--cost-out", file)
-
-
-def write(out: Path, kind: str, table: pa.Table) -> None:
-    """Put samples into a trace or a file; `kind` is what `destination` said."""
-    if kind == "trace":
-        from traces.writer import add_file
-
-        add_file(out, "latency.parquet", table)
-    else:
-        from traces.files import encode, write_atomic
-
-        write_atomic(out, encode(table)[0])
 
 
 def _max_draft(out: Path | None, max_draft: int | None) -> int:

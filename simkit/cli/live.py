@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,7 +14,7 @@ if TYPE_CHECKING:
 
     from simkit.live.arms import Arm, Bench
     from simkit.live.log import Log
-    from simkit.policies import Sequential, Setting
+    from simkit.policies import Sequential
 
 
 def live(
@@ -55,6 +52,8 @@ def live(
     ] = None,
 ) -> int:
     """Decode prompts under several policies in turns, and log every pass."""
+    from simkit.cli.progress import decoding_bar
+    from simkit.cli.running import load_bench, opened, prepare
     from simkit.live.decoder import Settings
     from traces.sampler import Sampler
 
@@ -71,98 +70,11 @@ def live(
         _check_pair(trace, bench)
     jobs, arms = _jobs(bench, prompts, n_prompts, batch_size, chosen)
     with opened(destination, bench, folder) as log:
-        with bar(rounds * len(jobs) * len(arms)) as tick:
+        with decoding_bar(rounds * len(jobs) * len(arms)) as tick:
             from simkit.live.arms import run
 
             found = run(bench, arms, jobs, rounds, log, tick)
     return _report(log, found, arms, jobs)
-
-
-def prepare(
-    specs: list[str], heads: list[str] | None, settings: Any, numbers: tuple[int, ...]
-) -> tuple[list[Sequential], dict[str, Any]]:
-    """Policies and heads, checked before the models are loaded."""
-    from simkit.errors import LiveError
-
-    if min(numbers) < 1:
-        raise LiveError("rounds, prompts, batch size and max_new_tokens must be at least 1")
-    if not specs:
-        raise LiveError("there is no policy to run (--policy)")
-    found = load_heads(heads)
-    return choose(specs, found, settings), found
-
-
-def choose(
-    specs: list[str], heads: dict[str, Any], settings: Any, setting: Setting | None = None
-) -> list[Sequential]:
-    """The policies of some specs, if they can run live with these heads.
-
-    Args:
-        specs: of the policies.
-        heads: by name.
-        settings: how to decode.
-        setting: what those that are fitted to a trace are fitted to.
-    """
-    from simkit import policies
-    from simkit.errors import LiveError
-    from simkit.live.timed import check
-
-    chosen: dict[str, Sequential] = {}
-    for spec in specs:
-        policy = policies.parse(spec)
-        if not isinstance(policy, policies.Sequential):
-            raise LiveError(f"{policy} does not draft and verify in turn: it cannot be timed here")
-        check(policy, settings, heads)
-        if setting:
-            policy = cast(policies.Sequential, policy.bind(setting))
-        elif is_fitted(policy):
-            raise LiveError(f"{policy} is fitted to a trace: it cannot run live by itself")
-        chosen[str(policy)] = policy
-    return list(chosen.values())
-
-
-def load_heads(heads: list[str] | None) -> dict[str, Any]:
-    """Heads by name, as --head gives them."""
-    from simkit.heads.files import SCORE_NAMES, load
-
-    found = {}
-    for given in heads or []:
-        name, _, file = given.rpartition("=")
-        loaded = load(file)
-        found[name or SCORE_NAMES[loaded.kind]] = loaded
-    return found
-
-
-def is_fitted(policy: Sequential) -> bool:
-    """Whether the rule has no numbers of its own before it has seen a trace."""
-    from simkit.policies import PolicyError
-
-    try:
-        policy.limit(policy.begin(0), -1)
-    except PolicyError:
-        return True
-    return False
-
-
-def load_bench(names: tuple, settings: Any, heads: dict[str, Any], stop: str = "all") -> Bench:
-    """Load a pair; running out of memory is one line."""
-    from dataclasses import replace
-
-    from simkit.errors import LiveError
-    from simkit.live.arms import Bench, is_out_of_memory
-    from simkit.live.heads import BlockScorer
-    from traces.record.pair import load_pair, quiet
-
-    quiet()
-    try:
-        pair = load_pair(*names)
-        scorers = {name: BlockScorer(head, pair.target.device) for name, head in heads.items()}
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise LiveError("out of memory: the models do not fit") from None
-    settings = replace(settings, eos_token_ids=pair.eos_token_ids)
-    return Bench(pair, settings, scorers, stop)
 
 
 def _jobs(
@@ -193,7 +105,7 @@ def _jobs(
 
 def _destination(out: Path | None, trace: Path | None) -> tuple[Path | None, Path | None]:
     """Where the log goes, and the folder of its trace; found out before anything is measured."""
-    from simkit.cli.latency import folder_to_write
+    from simkit.cli.places import folder_to_write
     from simkit.errors import LiveError
     from traces.files import check_room
     from traces.trace import load
@@ -218,55 +130,6 @@ def _check_pair(trace: Path, bench: Bench) -> None:
     from traces.trace import load
 
     check_pair(load(trace), bench.pair)
-
-
-@contextmanager
-def opened(file: Path | None, bench: Bench, trace: Path | None = None) -> Iterator[Log]:
-    """A log that is kept whatever happens, in the end as a part of a trace if there is one.
-
-    A run that breaks off replaces no log that is there, in a trace neither.
-    """
-    from simkit.errors import LiveError, UserError
-    from simkit.live.log import Log
-    from traces.record.header import device_name, library_versions
-    from traces.writer import add_file
-
-    pair = bench.pair
-    facts = {
-        "device": device_name(pair.target),
-        "dtype": str(pair.target.dtype).removeprefix("torch."),
-        "engine": "eager",
-        "max_new_tokens": str(bench.settings.max_new_tokens),
-        "sampler": str(bench.settings.sampler),
-        **library_versions(),
-    }
-    log = Log(file, facts, where=trace / "live.parquet" if trace else None)
-    try:
-        try:
-            with log:
-                yield log
-        finally:
-            if trace and file and log.written == file:
-                try:
-                    add_file(trace, "live.parquet", log.table().combine_chunks())
-                except UserError as error:
-                    raise LiveError(f"{error}; the log is in {file}") from None
-                file.unlink()
-    except (KeyboardInterrupt, SystemExit):
-        print(f"simkit: interrupted; {log.kept}", file=sys.stderr)
-        raise
-
-
-@contextmanager
-def bar(total: int) -> Iterator[Any]:
-    """A progress bar in a terminal; gives what moves it on by one."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(transient=True, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("decoding", total=total)
-        yield lambda: progress.advance(task)
 
 
 def _report(log: Log, found: dict, arms: list[Arm], jobs: list[Any]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -13,4 +14,65 @@ Revision = Annotated[str | None, typer.Option(help="Hub revision of the target, 
 Threads = Annotated[int | None, typer.Option(help="Of torch on a CPU. Default: its own.")]
 Heads = Annotated[
     list[str] | None, typer.Option(help="FILE.safetensors or NAME=FILE.safetensors; repeat it.")
+]
+
+
+class Format(StrEnum):
+    """How to print."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+class By(StrEnum):
+    """What a row stands for."""
+
+    trace = "trace"
+    task = "task"
+
+
+class FirstToken(StrEnum):
+    """Which pass emits the first token."""
+
+    draft = "draft"
+    prefill = "prefill"
+
+
+First = Annotated[
+    FirstToken,
+    typer.Option(help="prefill: the prompt's pass emits the first token; draft: it does not."),
+]
+Printed = Annotated[Format, typer.Option(help="How to print.")]
+
+
+def list_costs(cost: str | None) -> str | None:
+    """Print the costs for `--cost list`, before the command's other arguments are asked for."""
+    if cost != "list":
+        return cost
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from simkit.costs import catalogue
+
+    table = Table("cost", "kind", "what", "source")
+    for entry in catalogue():
+        table.add_row(*map(escape, entry))
+    console = Console()
+    (console if console.is_terminal else Console(width=200)).print(table)
+    raise typer.Exit
+
+
+Cost = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE|list",
+        help="As in replay; list shows all. Default: the trace's own timings.",
+        callback=list_costs,
+        is_eager=True,
+    ),
+]
+ReplayThreads = Annotated[
+    int | None, typer.Option(help="Default: one for each core that it may use.", show_default=False)
 ]

@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simkit.cli.options import First, FirstToken, Format, Printed, list_costs
+
 if TYPE_CHECKING:
     from simkit.simulator import Result
-
-
-class Format(StrEnum):
-    """How to print."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
 
 
 class By(StrEnum):
@@ -26,31 +20,6 @@ class By(StrEnum):
     task = "task"
     sequence = "sequence"
     step = "step"
-
-
-class FirstToken(StrEnum):
-    """Which pass emits the first token."""
-
-    draft = "draft"
-    prefill = "prefill"
-
-
-def _list_costs(cost: str | None) -> str | None:
-    """Print the costs for `--cost list`, before the command's other arguments are asked for."""
-    if cost != "list":
-        return cost
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from simkit.costs import catalogue
-
-    table = Table("cost", "kind", "what", "source")
-    for entry in catalogue():
-        table.add_row(*map(escape, entry))
-    console = Console()
-    (console if console.is_terminal else Console(width=200)).print(table)
-    raise typer.Exit
 
 
 def replay(
@@ -66,16 +35,13 @@ def replay(
             help="measured, linear(...), roofline(device=...), a preset such as "
             "pacer:deepseek-1.3b-33b, or a JSON, TOML or Parquet file; list shows all. "
             "Default: the trace's own timings.",
-            callback=_list_costs,
+            callback=list_costs,
             is_eager=True,
         ),
     ] = None,
     by: Annotated[By, typer.Option(help="What a row stands for.")] = By.trace,
-    format: Annotated[Format, typer.Option(help="How to print.")] = Format.table,
-    first_token: Annotated[
-        FirstToken,
-        typer.Option(help="prefill: the prompt's pass emits the first token; draft: it does not."),
-    ] = FirstToken.draft,
+    format: Printed = Format.table,
+    first_token: First = FirstToken.draft,
 ) -> None:
     """Replay stopping policies on a trace."""
     import simkit

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from simkit.cli.sweep import Cost, _check_writable, progress_bar
+from simkit.cli.options import Cost
+from simkit.cli.places import check_writable
+from simkit.cli.progress import settings_bar
 
 
 def report(
@@ -37,7 +39,7 @@ def report(
     import analysis.report
     from traces.errors import UserError
 
-    _check_writable(out)
+    check_writable(out)
     if out.exists() and not out.is_file():  # it would be replaced
         raise UserError(f"--out {out}: is no regular file")
     words = ["simkit", "report", trace, "-o", str(out)]
@@ -46,7 +48,7 @@ def report(
         words += [word for value in values if value is not None for word in (option, value)]
     words += [] if figures else ["--no-figures"]
     made = analysis.report.report(
-        trace, cost, policy or (), sampled, figures, command=words, watch=progress_bar
+        trace, cost, policy or (), sampled, figures, command=words, watch=settings_bar
     )
     made.save(out)
     size = out.stat().st_size

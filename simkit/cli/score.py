@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from simkit.cli.train import needs_torch, progress
+from simkit.cli.progress import training_bar
+from simkit.cli.running import needs_torch
 
 
 def score(
@@ -34,7 +35,7 @@ def score(
     loaded = files.load(head)
     console = Console(stderr=True)
     start = time.perf_counter()
-    with progress(console) as bar:
+    with training_bar(console) as bar:
         task = bar.add_task("scoring", total=there.n_sequences if loaded.by_start else None)
         done = run.score(
             there, loaded, name, recording, max_draft, lambda: bar.update(task, advance=1)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from simkit.cli.progress import training_bar
+from simkit.cli.running import needs_torch
 
 if TYPE_CHECKING:
     from simkit.heads.files import Head
@@ -73,7 +75,7 @@ def train(
     given = {name: value for name, value in options.items() if value is not None}
     console = Console(stderr=True)
     start = time.perf_counter()
-    with progress(console) as bar:
+    with training_bar(console) as bar:
         task = bar.add_task(f"training {head}", total=epochs)
 
         def on_epoch(epoch: int, loss: float, held_out: float) -> None:
@@ -85,22 +87,6 @@ def train(
     size = output.stat().st_size / 1000
     seconds = time.perf_counter() - start
     console.print(f"wrote {output} ({size:.0f} kB) after {seconds:.0f} s", soft_wrap=True)
-
-
-def needs_torch(what: str) -> None:
-    """Refuse in one line where the extra is not installed."""
-    from simkit.errors import HeadError
-
-    for module in ("torch", "safetensors", "sklearn"):
-        if find_spec(module) is None:
-            raise HeadError(f"{what} needs {module}: pip install 'draft-simkit[heads]'")
-
-
-def progress(console: Console):
-    """A bar on a terminal, nothing elsewhere."""
-    from rich.progress import Progress
-
-    return Progress(console=console, transient=True, disable=not console.is_terminal)
 
 
 def _table(head: Head) -> Table:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simkit.cli.replay import FirstToken, Format
-from simkit.cli.sweep import By, Cost, Threads, progress_bar
+from simkit.cli.options import By, Cost, First, FirstToken, Format, Printed, ReplayThreads
+from simkit.cli.progress import settings_bar
 
 if TYPE_CHECKING:
     from simkit.sweeps import Tuned
@@ -27,18 +27,15 @@ def tune(
         str | None,
         typer.Option(help="What to compare with, tuned too. Default: fixed(0:20), or up to Γ."),
     ] = None,
-    format: Annotated[Format, typer.Option(help="How to print.")] = Format.table,
-    first_token: Annotated[
-        FirstToken,
-        typer.Option(help="prefill: the prompt's pass emits the first token; draft: it does not."),
-    ] = FirstToken.draft,
+    format: Printed = Format.table,
+    first_token: First = FirstToken.draft,
     confidence: Annotated[float, typer.Option(help="Of the bootstrap intervals.")] = 0.95,
-    threads: Threads = None,
+    threads: ReplayThreads = None,
 ) -> None:
     """Choose policies' arguments on some prompts, judge them on others."""
     import simkit
 
-    with progress_bar("settings") as progress:
+    with settings_bar("settings") as progress:
         tuned = simkit.tune(
             trace,
             policy,

@@ -1,0 +1,87 @@
+"""Where commands put what they make: known to be writable before anything is measured."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from traces.trace import Trace
+
+
+def destination(out: Path | None, option: str = "--out") -> str:
+    """What an option gives, "", "file" or "trace", if it can be written; known before measuring."""
+    from traces.errors import UserError
+    from traces.trace import find
+
+    if out is None:
+        return ""
+    if out.suffix == ".parquet":
+        check_option(option, out)
+        return "file"
+    if not (out / "manifest.json").is_file():
+        raise UserError(f"{option} {out}: neither a trace (no manifest.json) nor a .parquet file")
+    find(out)  # it is finished
+    check_option(option, out / "latency.parquet")
+    return "trace"
+
+
+def announce(out: Path | None, kind: str) -> None:
+    """Say that a trace's samples will be replaced, if it has any."""
+    if out and kind == "trace" and (out / "latency.parquet").exists():
+        print(f"{out} has timing samples already: they will be replaced")
+
+
+def check_option(option: str, file: Path) -> None:
+    """Refuse a file that cannot be written, by the name of its option."""
+    from traces.errors import TraceError, UserError
+    from traces.files import check_room
+
+    try:
+        check_room(file)
+    except TraceError as error:
+        raise UserError(f"{option} {error}") from None
+
+
+def folder_to_write(trace: Trace, given: str) -> Path:
+    """The folder of a trace that something is put into; not the package's own, given by its name.
+
+    Raises:
+        UserError: it is that.
+    """
+    from traces.errors import UserError
+
+    folder = Path(given)
+    if trace.path not in (None, folder):  # found by its name
+        raise UserError(
+            f"{given}: comes with the package, which is not written to; give -o FILE.parquet, or"
+            f" the folder if that is what you want: {trace.path}"
+        )
+    return folder
+
+
+def write(out: Path, kind: str, table: pa.Table) -> None:
+    """Put samples into a trace or a file; `kind` is what `destination` said."""
+    if kind == "trace":
+        from traces.writer import add_file
+
+        add_file(out, "latency.parquet", table)
+    else:
+        from traces.files import encode, write_atomic
+
+        write_atomic(out, encode(table)[0])
+
+
+def check_writable(out: Path) -> None:
+    """Find out before anything is replayed."""
+    from traces.errors import UserError
+
+    if out.is_dir():
+        raise UserError(f"--out {out}: is a folder; give a file's name")
+    if not out.parent.is_dir():
+        raise UserError(f"--out {out}: no such folder: {out.parent}")
+    if not os.access(out.parent, os.W_OK):
+        raise UserError(f"--out {out}: the folder {out.parent} cannot be written to")

@@ -1,0 +1,180 @@
+"""What commands that run a pair of models share: heads and policies, the pair, the log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from simkit.fidelity import Plan
+    from simkit.live.arms import Bench
+    from simkit.live.decoder import Settings
+    from simkit.live.log import Log
+    from simkit.policies import Sequential, Setting
+    from traces.trace import Trace
+
+
+def prepare(
+    specs: list[str], heads: list[str] | None, settings: Any, numbers: tuple[int, ...]
+) -> tuple[list[Sequential], dict[str, Any]]:
+    """Policies and heads, checked before the models are loaded."""
+    from simkit.errors import LiveError
+
+    if min(numbers) < 1:
+        raise LiveError("rounds, prompts, batch size and max_new_tokens must be at least 1")
+    if not specs:
+        raise LiveError("there is no policy to run (--policy)")
+    found = load_heads(heads)
+    return choose(specs, found, settings), found
+
+
+def choose(
+    specs: list[str], heads: dict[str, Any], settings: Any, setting: Setting | None = None
+) -> list[Sequential]:
+    """The policies of some specs, if they can run live with these heads.
+
+    Args:
+        specs: of the policies.
+        heads: by name.
+        settings: how to decode.
+        setting: what those that are fitted to a trace are fitted to.
+    """
+    from simkit import policies
+    from simkit.errors import LiveError
+    from simkit.live.timed import check
+
+    chosen: dict[str, Sequential] = {}
+    for spec in specs:
+        policy = policies.parse(spec)
+        if not isinstance(policy, policies.Sequential):
+            raise LiveError(f"{policy} does not draft and verify in turn: it cannot be timed here")
+        check(policy, settings, heads)
+        if setting:
+            policy = cast(policies.Sequential, policy.bind(setting))
+        elif is_fitted(policy):
+            raise LiveError(f"{policy} is fitted to a trace: it cannot run live by itself")
+        chosen[str(policy)] = policy
+    return list(chosen.values())
+
+
+def load_heads(heads: list[str] | None) -> dict[str, Any]:
+    """Heads by name, as --head gives them."""
+    from simkit.heads.files import SCORE_NAMES, load
+
+    found = {}
+    for given in heads or []:
+        name, _, file = given.rpartition("=")
+        loaded = load(file)
+        found[name or SCORE_NAMES[loaded.kind]] = loaded
+    return found
+
+
+def is_fitted(policy: Sequential) -> bool:
+    """Whether the rule has no numbers of its own before it has seen a trace."""
+    from simkit.policies import PolicyError
+
+    try:
+        policy.limit(policy.begin(0), -1)
+    except PolicyError:
+        return True
+    return False
+
+
+def load_bench(names: tuple, settings: Any, heads: dict[str, Any], stop: str = "all") -> Bench:
+    """Load a pair; running out of memory is one line."""
+    from dataclasses import replace
+
+    from simkit.errors import LiveError
+    from simkit.live.arms import Bench, is_out_of_memory
+    from simkit.live.heads import BlockScorer
+    from traces.record.pair import load_pair, quiet
+
+    quiet()
+    try:
+        pair = load_pair(*names)
+        scorers = {name: BlockScorer(head, pair.target.device) for name, head in heads.items()}
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise LiveError("out of memory: the models do not fit") from None
+    settings = replace(settings, eos_token_ids=pair.eos_token_ids)
+    return Bench(pair, settings, scorers, stop)
+
+
+@contextmanager
+def opened(file: Path | None, bench: Bench, trace: Path | None = None) -> Iterator[Log]:
+    """A log that is kept whatever happens, in the end as a part of a trace if there is one.
+
+    A run that breaks off replaces no log that is there, in a trace neither.
+    """
+    from simkit.errors import LiveError, UserError
+    from simkit.live.log import Log
+    from traces.record.header import device_name, library_versions
+    from traces.writer import add_file
+
+    pair = bench.pair
+    facts = {
+        "device": device_name(pair.target),
+        "dtype": str(pair.target.dtype).removeprefix("torch."),
+        "engine": "eager",
+        "max_new_tokens": str(bench.settings.max_new_tokens),
+        "sampler": str(bench.settings.sampler),
+        **library_versions(),
+    }
+    log = Log(file, facts, where=trace / "live.parquet" if trace else None)
+    try:
+        try:
+            with log:
+                yield log
+        finally:
+            if trace and file and log.written == file:
+                try:
+                    add_file(trace, "live.parquet", log.table().combine_chunks())
+                except UserError as error:
+                    raise LiveError(f"{error}; the log is in {file}") from None
+                file.unlink()
+    except (KeyboardInterrupt, SystemExit):
+        print(f"simkit: interrupted; {log.kept}", file=sys.stderr)
+        raise
+
+
+def decoded(
+    trace: Trace,
+    plan: Plan,
+    settings: Settings,
+    heads: dict[str, Any],
+    names: tuple,
+    threads: int | None,
+    file: Path | None,
+) -> pa.Table:
+    """Run a plan; the log, which is kept in a file too."""
+    from dataclasses import replace
+
+    from simkit.cli.progress import decoding_bar
+    from simkit.fidelity import run
+    from simkit.live.arms import use_threads
+
+    use_threads(threads)
+    bench = load_bench(names, settings, heads)
+    bench.settings = replace(bench.settings, eos_token_ids=trace.eos_token_ids)
+    run.check_pair(trace, bench.pair)
+    total = plan.rounds * sum(len(job.arms) for job in run.jobs_of(trace, plan))
+    with opened(file, bench) as log:
+        with decoding_bar(total) as tick:
+            run.measure(trace, bench, plan, log, tick)
+        return log.table()
+
+
+def needs_torch(what: str) -> None:
+    """Refuse in one line where the extra is not installed."""
+    from simkit.errors import HeadError
+
+    for module in ("torch", "safetensors", "sklearn"):
+        if find_spec(module) is None:
+            raise HeadError(f"{what} needs {module}: pip install 'draft-simkit[heads]'")
