@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from analysis.stats import Estimate, clusters
+from analysis.stats.accepted_runs import runs_of_prompts
 from simkit.policies import Policy, Setting
 from simkit.policies.pearl import too_wide, widest
 from simkit.simulator.charge import PARTS, Charge
@@ -146,6 +147,13 @@ class Replays:
         if spec not in self._kept:
             self._keep(spec, self._alone() if spec == ALONE else _sums(self.run(spec)))
         return self._kept[spec]
+
+    def accepted_runs(self, spec: str) -> np.ndarray:
+        """Accepted tokens of each prompt and the runs that they make, (S, 2); raises as `run` does.
+
+        See `analysis.stats.accepted_runs`.
+        """
+        return np.concatenate([runs_of_prompts(steps) for steps, _ in self.run(spec).pieces()])
 
     def tuned(self, spec: str | tuple[str, ...]) -> Replayed:
         """Settings, each prompt with the one that is fastest on other prompts.

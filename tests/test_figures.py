@@ -292,7 +292,7 @@ def test_mean_accepted_is_the_simulator_s(trace):
     where = setting(trace, COST, "draft")
     for spec in ("pearl(5)", "fixed(5)"):
         steps, _ = run(simkit.policies.parse(spec), *where).steps()
-        found = accepted_runs.mean_accepted(steps)
+        found = accepted_runs.mean_accepted(accepted_runs.runs_of_prompts(steps))
         assert found.value == pytest.approx(parallel.mean_accepted(steps))
 
 

@@ -1,5 +1,6 @@
 """Both engines give the steps that the design's words give, for every registered policy."""
 
+from importlib import import_module
 from importlib.metadata import EntryPoint
 from typing import NamedTuple
 
@@ -21,7 +22,9 @@ from replay_traces import (
 from simkit import policies
 from simkit.errors import ReplayError
 from simkit.simulator import compiled, plain
+from simkit.simulator.given import setting
 from simkit.simulator.layout import PathLayout
+from simkit.simulator.run import run
 from traces.sampler import Sampler
 from traces.synthetic import iid
 
@@ -116,6 +119,25 @@ def test_engines_agree_on_a_larger_trace(spec, temperature):
         per_step = getattr(judge, name)
         expected = np.bincount(judge.sequence, per_step, trace.n_sequences)
         np.testing.assert_array_equal(getattr(sums, name), expected)
+
+
+@pytest.mark.parametrize("spec", [*SPECS, "pearl(3)"])
+def test_pieces_are_the_whole_steps(spec, monkeypatch):
+    trace = with_scores(iid(30, 120, 0.75, max_draft=41, seed=3, eos_prob=0.01))
+    if not holds(spec, trace):
+        pytest.skip("the rule does not hold under this sampler")
+    monkeypatch.setattr(import_module("simkit.simulator.run"), "PIECE", 500)
+    cost = "linear(draft_s=0.001, target_s=0.006, target_per_token_s=0.0001, overhead_s=0.0002)"
+    one = run(policies.parse(spec), *setting(trace, cost, "prefill"))
+    steps, seconds = one.steps()
+    pieces = list(one.pieces())
+    sums, divided = [piece for piece, _ in pieces], len(pieces) > 1
+    assert divided == (getattr(one.bound, "carried", "sequence") == "sequence")
+    for name in ("sequence", "number", "start", "drafted", "proposed", "accepted", "emitted"):
+        joined = np.concatenate([getattr(piece, name) for piece in sums])
+        np.testing.assert_array_equal(joined, getattr(steps, name))
+    for part, values in seconds.items():
+        np.testing.assert_array_equal(np.concatenate([s[part] for _, s in pieces]), values)
 
 
 def test_a_rejected_eos_ends_the_draft_and_has_no_branch():

@@ -54,7 +54,9 @@ def _waste(accepted, x, offsets):
 
 ALL = {
     "waste": _waste,
-    "mean_accepted": lambda a, x, o: accepted_runs.mean_accepted(_steps(a, o)),
+    "mean_accepted": lambda a, x, o: accepted_runs.mean_accepted(
+        accepted_runs.runs_of_prompts(_steps(a, o))
+    ),
     "fit": lambda a, x, o: entropy.fit(x, 2 * x, np.exp(-x), o),
     "fit, ratio": lambda a, x, o: entropy.fit(x, 2 * x, np.exp(-x), o, "ratio"),
     "tightness": lambda a, x, o: entropy.tightness(x, 2 * x, np.exp(-x), o, 0.1),

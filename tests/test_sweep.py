@@ -14,6 +14,7 @@ import simkit
 from simkit import policies
 from simkit.cli import main
 from simkit.errors import PolicyError, ReplayError
+from simkit.simulator.layout import spans
 from simkit.sweeps import engine
 from traces.errors import TraceError
 from traces.synthetic import iid
@@ -201,6 +202,6 @@ def test_bad_input_is_one_line(folder, arguments, message, capsys):
 def test_spans_cover_all_sequences_once():
     for lengths in ([], [5], [1] * 10, [1, 70_000, 1, 200_000, 5], [engine.SPAN] * 3):
         offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        spans = engine._spans(offsets)
-        covered = [s for low, high in spans for s in range(low, high)]
+        cuts = spans(offsets, engine.SPAN)
+        covered = [s for low, high in cuts for s in range(low, high)]
         assert covered == list(range(len(lengths)))

@@ -9,7 +9,6 @@ from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.verdict import ABOVE_0, ABOVE_1, MOST
 from analysis.replays import speed
 from analysis.stats import Estimate, clusters, drafts
-from analysis.stats.accepted_runs import runs_of_prompts
 
 AROUND = 3  # windows tried on either side of round(c); Tables 5 and 6 go up to 3
 
@@ -125,7 +124,7 @@ def accepts_longer_runs(at: Evidence) -> list[Part]:
     between rejections, like with like. Both paired over prompts.
     """
     plain = at.best_fixed
-    mine, like = (runs_of_prompts(at.run(spec).steps()[0]) for spec in ("pearl", plain.spec))
+    mine, like = map(at.accepted_runs, ("pearl", plain.spec))
     tau = np.stack([plain.counts["tokens"], plain.counts["steps"]], 1)
     return [
         Part("run − tokens a step", _gap(mine, tau), ABOVE_0, (18.21, 34.21)),

@@ -32,8 +32,8 @@ def pearl_accepted(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
     masks = groups(trace)
     rows, said = [], []
     for k, (label, one) in enumerate(runs.items()):
-        steps, _ = at.run(one.spec).steps()
-        found = [accepted_runs.mean_accepted(steps, some) for some in masks.values()]
+        sums = at.accepted_runs(one.spec)
+        found = [accepted_runs.mean_accepted(sums[some]) for some in masks.values()]
         x = np.arange(len(masks)) + (k - 0.5) * 0.16
         points(ax, x, found, label=f"{label}, MAT", **{**look(k), "linestyle": ""})
         said += missing(found, masks)

@@ -62,11 +62,9 @@ def regret_by_position(trace: Trace, ax: Axes, cost: AnyCost | None = None, bins
 
 
 def _by_position(policy: Policy, at: Setting, edges: np.ndarray) -> np.ndarray:
-    steps, seconds = run(policy, *at).steps()
-    seconds = seconds or {}
-    total = np.zeros(len(steps))
-    for name in list(seconds):  # one part after the other is let go: they are long
-        part = seconds.pop(name)
-        if name in STEP_PARTS:
-            total += part
-    return waste.by_position(steps, total, edges)
+    found = []
+    for steps, seconds in run(policy, *at).pieces():
+        assert seconds is not None  # where there are none, nothing was tuned
+        total_s = np.sum([seconds[part] for part in STEP_PARTS], axis=0)
+        found.append(waste.by_position(steps, total_s, edges))
+    return np.concatenate(found)

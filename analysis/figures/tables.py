@@ -303,8 +303,8 @@ def _mean_accepted(at: Replays) -> Table:
     mine, plain = _window_arms(at)
     masks, rows = groups(at.trace), []
     for name, spec in (("Speculative decoding", plain), ("Ours", mine)):
-        steps, _ = at.run(spec).steps()
-        found = [accepted_runs.mean_accepted(steps, some) for some in masks.values()]
+        sums = at.accepted_runs(spec)
+        found = [accepted_runs.mean_accepted(sums[some]) for some in masks.values()]
         rows.append([name, *map(_cell, found)])
     note = f"Run of accepted tokens between rejections, both counted alike; {mine}, {plain}."
     return Table("pearl_accepted", "PEARL Table 7", ["method", *masks], rows, note)

@@ -72,19 +72,16 @@ def timeline(
 
 def _steps(at: Replays, spec: str, prompt: int) -> pl.DataFrame:
     """A prompt's steps, with the times of their work."""
-    steps, seconds = at.run(spec).steps()
+    steps, seconds = at.run(spec).steps((prompt, prompt + 1))
     assert seconds is not None
     found = lanes(steps, seconds, at.charge)
-    mine = slice(*steps.offsets[prompt : prompt + 2])
     counts = ("start", "drafted", "proposed", "accepted", "emitted")
-    begin_ms = 1e3 * found.begin_s[mine]
     return pl.DataFrame(
-        {"policy": spec, "prompt": prompt, "step": steps.number[mine]}
-        | {name: np.asarray(getattr(steps, name)[mine], np.int64) for name in counts}
-        | {"kept": found.kept[mine], "begin_ms": begin_ms}
-        | {"draft_ms": 1e3 * found.draft_s[mine]}
-        | {"verify_begin_ms": 1e3 * found.verify_begin_s[mine]}
-        | {"verify_ms": 1e3 * found.verify_s[mine], "end_ms": 1e3 * found.end_s[mine]}
+        {"policy": spec, "prompt": prompt, "step": steps.number}
+        | {name: np.asarray(getattr(steps, name), np.int64) for name in counts}
+        | {"kept": found.kept, "begin_ms": 1e3 * found.begin_s, "draft_ms": 1e3 * found.draft_s}
+        | {"verify_begin_ms": 1e3 * found.verify_begin_s}
+        | {"verify_ms": 1e3 * found.verify_s, "end_ms": 1e3 * found.end_s}
     )
 
 

@@ -10,8 +10,6 @@ from analysis.stats.checks import StatsError, finite
 from analysis.stats.clusters import CONFIDENCE, Estimate, bootstrap, ratio
 from simkit.simulator.steps import Steps
 
-_STEPS = 2**20  # of whole prompts, binned at a time
-
 
 def overhead_share(
     counts: Mapping[str, np.ndarray],
@@ -72,17 +70,11 @@ def by_position(steps: Steps, seconds: np.ndarray, edges: np.ndarray) -> np.ndar
     """
     if seconds.shape != (len(steps),):
         raise StatsError(f"seconds have shape {seconds.shape}, there are {len(steps)} steps")
-    start, emitted = steps.start, steps.emitted
-    found = np.empty((len(steps.counts), len(edges) - 1))
-    cuts = np.searchsorted(steps.offsets, np.arange(0, len(steps), _STEPS), side="left")
-    cuts = np.unique([0, *cuts, len(steps.counts)])
-    for first, last in zip(cuts[:-1], cuts[1:], strict=True):
-        some = slice(steps.offsets[first], steps.offsets[last])
-        sequence = np.repeat(np.arange(last - first), steps.counts[first:last])
-        begin, end = start[some], start[some] + emitted[some]
-        rate = seconds[some] / np.maximum(1, emitted[some])
-        for b, (low, high) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
-            inside = np.minimum(end, high) - np.maximum(begin, low)
-            share = rate * np.maximum(0, inside)
-            found[first:last, b] = np.bincount(sequence, share, last - first)
+    begin, n = steps.start, len(steps.counts)
+    end, which = begin + steps.emitted, steps.sequence - steps.low
+    rate = seconds / np.maximum(1, steps.emitted)
+    found = np.empty((n, len(edges) - 1))
+    for b, (low, high) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+        inside = np.minimum(end, high) - np.maximum(begin, low)
+        found[:, b] = np.bincount(which, rate * np.maximum(0, inside), n)
     return found

@@ -9,7 +9,7 @@ import numpy as np
 from simkit.costs import CostError, Times
 from simkit.policies import NumericPolicy, Policy, Sequential
 from simkit.policies.base import never
-from simkit.simulator.layout import Layout
+from simkit.simulator.layout import Layout, Span
 from simkit.simulator.steps import Steps, Sums
 
 PARTS = ("prefill_s", "draft_s", "verify_s", "policy_s", "overhead_s")
@@ -60,7 +60,7 @@ class Charge:
         return table
 
     def of_sums(
-        self, policy: Policy, sums: Sums, span: tuple[int, int] | None = None
+        self, policy: Policy, sums: Sums, span: Span | None = None
     ) -> dict[str, np.ndarray]:
         """The parts and the baseline of each sequence (of a span of them), in seconds."""
         which = slice(*span) if span else slice(None)
@@ -157,22 +157,24 @@ def add_up(
     steps: Steps,
     seconds: dict[str, np.ndarray] | None,
     charge: Charge | None,
-    span: tuple[int, int] | None = None,
 ) -> tuple[Sums, dict[str, np.ndarray] | None]:
     """The sums of each sequence over steps that were replayed one by one, and its seconds."""
-    which = slice(*span) if span else slice(None)
+    n = len(steps.counts)
+    which = steps.sequence - steps.low
 
     def over(values: np.ndarray) -> np.ndarray:
-        return np.bincount(steps.sequence, values, len(steps.counts))[which]
+        return np.bincount(which, values, n)
 
     calls = policy.calls(steps.drafted) if isinstance(policy, Sequential) else steps.drafted
     counted = (steps.drafted, steps.proposed, steps.accepted, calls)
     counts = [over(x).astype(np.int64) for x in counted]
     added = {name: over(values) for name, values in seconds.items()} if seconds else None
-    none = np.zeros(len(counts[0]))
+    none = np.zeros(n)
     spent = [added[part] if added else none for part in ("draft_s", "verify_s")]
-    sums = Sums(steps.counts[which], *counts, *spent)
-    return sums, added | charge.of_outputs(sums, which) if added and charge else None
+    sums = Sums(steps.counts, *counts, *spent)
+    if not (added and charge):
+        return sums, added
+    return sums, added | charge.of_outputs(sums, slice(steps.low, steps.low + n))
 
 
 def _summed(what: str, seconds: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from numba.extending import overload
 from simkit import policies
 from simkit.policies import NumericPolicy, Outcome, Policy, Slots
 from simkit.simulator.kernels import compiled, compiled_part
-from simkit.simulator.layout import Layout, Read
+from simkit.simulator.layout import Layout, Read, Span
 from simkit.simulator.steps import Steps, Sums, sequential
 from simkit.simulator.tables import NO_PRICES, Path, Prices, tables_of
 
@@ -29,14 +29,22 @@ def compiles(policy: Policy) -> bool:
     return _SLOTS.setdefault(type(policy.params), policy.slots) == policy.slots
 
 
-def walk(policy: NumericPolicy, layout: Layout, first: int) -> Steps:
-    """Replay a policy; the same arguments, steps and errors as in `plain.walk`."""
+def walk(policy: NumericPolicy, layout: Layout, first: int, span: Span | None = None) -> Steps:
+    """Replay a policy; the same steps and errors as in `plain.walk`.
+
+    Args:
+        policy: one that `compiles`.
+        layout: of the trace.
+        first: see `plain.walk`.
+        span: see `total`.
+    """
     path, read, flags = _prepare(policy, layout)
-    counts = np.empty((3, len(layout.ahead)), np.int32)
-    ends = np.zeros(len(layout.offsets), np.int64)
+    low, high = span or (0, len(layout.n_output))
+    counts = np.empty((3, layout.offsets[high] - layout.offsets[low]), np.int32)
+    ends = np.zeros(high - low + 1, np.int64)
     loop = _loop(_record, type(policy.params))
-    _check(loop(policy.params, path, read, flags, first, counts, ends), layout)
-    return sequential(ends, counts[:, : ends[-1]], layout.n_output, first)
+    _check(loop(policy.params, path, read, flags, first, low, counts, ends), layout)
+    return sequential(ends, counts[:, : ends[-1]], layout.n_output[low:high], first, low)
 
 
 def total(
@@ -44,7 +52,7 @@ def total(
     layout: Layout,
     first: int,
     prices: Prices = NO_PRICES,
-    span: tuple[int, int] | None = None,
+    span: Span | None = None,
 ) -> Sums:
     """Replay a policy and keep each sequence's sums only, which is faster than `walk`.
 
@@ -53,8 +61,7 @@ def total(
         layout: of the trace.
         first: see `plain.walk`.
         prices: tables that reach as far as the steps may; without them times are 0.
-        span: sequences to replay, from one index to before another; None means all. State that
-            lasts a run begins anew with the span.
+        span: sequences to replay; None means all. State that lasts a run begins anew with it.
     """
     path, read, flags = _prepare(policy, layout)
     low, high = span or (0, len(layout.n_output))
@@ -232,21 +239,27 @@ def _record(
     read: Read,
     flags: tuple[bool, bool],
     first: int,
+    low: int,
     counts: np.ndarray,
     ends: np.ndarray,
 ) -> tuple[int, int, int]:
-    """Fill in all steps; returns (-1, 0, 0), or the sequence, start and depth not recorded."""
+    """Fill in the steps of the sequences from `low` on.
+
+    Returns:
+        (-1, 0, 0), or the sequence, start and depth not recorded.
+    """
     anew, needs_future = flags
-    state = _begin(params, 0)
-    for s in range(len(path.offsets) - 1):
+    state = _begin(params, low)
+    for k in range(len(ends) - 1):
+        s = low + k
         if anew:
             state = _begin(params, s)
         count, state, start, depth = _sequence(
-            params, state, path, read, needs_future, first, s, counts, ends[s]
+            params, state, path, read, needs_future, first, s, counts, ends[k]
         )
         if start > 0:
             return s, start, depth
-        ends[s + 1] = ends[s] + count
+        ends[k + 1] = ends[k] + count
     return -1, 0, 0
 
 

@@ -18,6 +18,8 @@ from traces import scores
 from traces.trace import Trace
 
 Columns = tuple[np.ndarray, ...]
+Span = tuple[int, int]
+"""Sequences, from one index to before another."""
 
 
 class Read(NamedTuple):
@@ -263,3 +265,16 @@ def _tuples(columns: Columns, rows: slice) -> list[tuple[float, ...]]:
     if not columns:
         return [()] * (rows.stop - rows.start)
     return list(zip(*(column[rows].tolist() for column in columns), strict=True))
+
+
+def spans(offsets: np.ndarray, positions: int) -> list[Span]:
+    """All sequences, cut into spans of about as many positions each.
+
+    Args:
+        offsets: see `Layout`.
+        positions: in a span, at most about.
+    """
+    pieces = -(-int(offsets[-1]) // positions)
+    cuts = np.searchsorted(offsets, np.linspace(0, offsets[-1], pieces + 1)[1:-1])
+    ends = sorted({0, len(offsets) - 1, *cuts.tolist()})
+    return list(zip(ends[:-1], ends[1:], strict=True)) or [(0, 0)]

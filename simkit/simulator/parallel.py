@@ -18,8 +18,9 @@ from simkit.policies import Parallel, PolicyError
 from simkit.policies.pearl import PEARL
 from simkit.simulator.charge import Charge
 from simkit.simulator.kernels import compiled
-from simkit.simulator.layout import Layout
+from simkit.simulator.layout import Layout, Span
 from simkit.simulator.steps import Steps
+from simkit.simulator.tables import Path, tables_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +48,14 @@ class ParallelSteps(Steps):
         return self.proposed - (self.meanwhile > 0)
 
 
-def walk(policy: Parallel, layout: Layout, first: int) -> ParallelSteps:
+def walk(policy: Parallel, layout: Layout, first: int, span: Span | None = None) -> ParallelSteps:
     """Replay a policy step by step.
 
     Args:
         policy: as `bind` gave it.
         layout: of the trace.
         first: position of each sequence's first step: 1, or 2 if the prefill emits a token.
+        span: sequences to replay; None means all.
 
     Raises:
         ReplayError: more would be drafted than was recorded.
@@ -62,24 +64,15 @@ def walk(policy: Parallel, layout: Layout, first: int) -> ParallelSteps:
     assert isinstance(policy, PEARL)
     if policy.window is None:
         raise PolicyError(f"{policy} needs times to choose its window: give one, or a cost")
-    counts = np.empty((5, len(layout.ahead)), np.int32)
-    ends = np.zeros(len(layout.offsets), np.int64)
-    tail = np.diff(layout.branch)
-    found = _walk(
-        layout.offsets,
-        layout.ahead,
-        np.where(layout.cut, -1 - tail, tail),
-        layout.trace.max_new_tokens,
-        layout.by_start,
-        (policy.window, policy.pre_verify, policy.post_verify),
-        first,
-        counts,
-        ends,
-    )
+    low, high = span or (0, len(layout.n_output))
+    counts = np.empty((5, layout.offsets[high] - layout.offsets[low]), np.int32)
+    ends = np.zeros(high - low + 1, np.int64)
+    rule = (policy.window, policy.pre_verify, policy.post_verify)
+    found = _walk(tables_of(layout).path, rule, first, low, counts, ends)
     if found[0] >= 0:
         raise layout.outrun(*found)
     drafted, proposed, accepted, emitted, alone = counts[:, : ends[-1]]
-    return ParallelSteps(ends, drafted, proposed, accepted, emitted, first, alone)
+    return ParallelSteps(ends, drafted, proposed, accepted, emitted, first, alone, low=low)
 
 
 def seconds(policy: Parallel, steps: ParallelSteps, charge: Charge) -> dict[str, np.ndarray]:
@@ -132,24 +125,25 @@ def mean_accepted(steps: Steps) -> float:
 
 @compiled
 def _walk(
-    offsets: np.ndarray,
-    ahead: np.ndarray,
-    tail: np.ndarray,
-    max_new_tokens: int,
-    by_start: bool,
+    path: Path,
     rule: tuple[int, bool, bool],
     first: int,
+    low: int,
     counts: np.ndarray,
     ends: np.ndarray,
 ) -> tuple[int, int, int]:
-    """Fill in all steps; returns (-1, 0, 0), or the sequence, start and depth not recorded.
+    """Fill in the steps of the sequences from `low` on.
 
-    `tail` is the tokens of each row's branch, or by start of the draft from it; -1 - tokens if it
-    was cut. A draft that runs on over steps is the draft from the row where it began.
+    A draft that runs on over steps is the draft from the row where it began.
+
+    Returns:
+        (-1, 0, 0), or the sequence, start and depth not recorded.
     """
     window, pre_verify, post_verify = rule
+    offsets, ahead, tail = path.offsets, path.ahead, path.tail
     count = 0
-    for s in range(len(offsets) - 1):
+    for n in range(len(ends) - 1):
+        s = low + n
         end = offsets[s + 1]
         row = offsets[s] + first - 1
         origin = row
@@ -159,13 +153,13 @@ def _walk(
             if pending == 0:
                 origin = row
             m = origin + ahead[origin]
-            if by_start:
+            if path.by_start:
                 behind = tail[origin]
                 chain = max(behind, -1 - behind) - (row - origin)
             else:
                 behind = tail[m] if m < end else 0
                 chain = m - row + (1 + max(behind, -1 - behind) if m < end else 0)
-            room = min(chain, max_new_tokens - position)
+            room = min(chain, path.max_new_tokens - position)
             alone = window if pending == 0 and not pre_verify else 0
             waiting = alone if pending == 0 else pending - 1
             meanwhile = window if post_verify or (pre_verify and pending == 0) else 0
@@ -185,5 +179,5 @@ def _walk(
             counts[4, count] = alone
             count += 1
             row += emitted
-        ends[s + 1] = count
+        ends[n + 1] = count
     return -1, 0, 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,11 @@ import numpy as np
 from simkit.policies import NumericPolicy, Parallel, Policy, Sequential, Setting
 from simkit.simulator import plain
 from simkit.simulator.charge import PARTS, Charge, add_up
-from simkit.simulator.layout import Layout
+from simkit.simulator.layout import Layout, Span, spans
 from simkit.simulator.steps import Steps, Sums
 
 Seconds = dict[str, np.ndarray]
+PIECE = 2**20  # positions whose steps are had at a time, see `Run.pieces`
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,9 +54,22 @@ class Run:
         baseline_s, total_s = self.seconds["baseline_s"].sum(), self.total_s.sum()
         return bool(total_s > baseline_s >= total_s - self.seconds["policy_s"].sum())
 
-    def steps(self) -> tuple[Steps, Seconds | None]:
-        """Every step, replayed anew, and the seconds of each."""
-        return _steps(self.bound, self.layout, self.charge, self.first)
+    def steps(self, span: Span | None = None) -> tuple[Steps, Seconds | None]:
+        """Every step, replayed anew, and the seconds of each.
+
+        Args:
+            span: sequences, of a policy that `divides`; None means all.
+        """
+        return _steps(self.bound, self.layout, self.charge, self.first, span)
+
+    def pieces(self) -> Iterator[tuple[Steps, Seconds | None]]:
+        """The steps of `steps`, some sequences at a time, so that long traces take less memory.
+
+        All in one piece where a policy's state lasts the run, or its loop is not compiled.
+        """
+        cut = divides(self.bound, Setting(self.layout, self.charge, self.first))
+        for span in spans(self.layout.offsets, PIECE) if cut else [None]:
+            yield self.steps(span)
 
 
 def run(policy: Policy, layout: Layout, charge: Charge | None, first: int) -> Run:
@@ -66,7 +81,9 @@ def run(policy: Policy, layout: Layout, charge: Charge | None, first: int) -> Ru
     """
     setting = Setting(layout, charge, first)
     bound = policy.bind(setting)
-    return gather(policy, bound, setting, [total(bound, layout, charge, first)])
+    compact = not isinstance(bound, Parallel)  # of others every step is made to be summed
+    cuts = [None] if compact else spans(layout.offsets, PIECE)
+    return gather(policy, bound, setting, [total(bound, *setting, span) for span in cuts])
 
 
 def gather(
@@ -98,7 +115,7 @@ def total(
     layout: Layout,
     charge: Charge | None,
     first: int,
-    span: tuple[int, int] | None = None,
+    span: Span | None = None,
 ) -> tuple[Sums, Seconds | None]:
     """The sums of each sequence, and its seconds.
 
@@ -107,8 +124,7 @@ def total(
         layout: of the trace.
         charge: the costs.
         first: see `Run`.
-        span: sequences to replay, from one index to before another; None means all. Only a policy
-            whose state lasts a sequence can be cut so.
+        span: sequences to replay; None means all. Only a policy that `divides` can be cut so.
     """
     if isinstance(policy, NumericPolicy):
         from simkit.simulator import compiled
@@ -117,12 +133,12 @@ def total(
         if compiled.compiles(policy) and prices is not None:
             sums = compiled.total(policy, layout, first, prices, span)
             return sums, charge.of_sums(policy, sums, span) if charge else None
-    steps, seconds = _steps(policy, layout, charge, first)
-    return add_up(policy, steps, seconds, charge, span)
+    steps, seconds = _steps(policy, layout, charge, first, span)
+    return add_up(policy, steps, seconds, charge)
 
 
 def divides(policy: Policy, setting: Setting) -> bool:
-    """Whether `total` replays a span of sequences alone, in the compiled loop.
+    """Whether a span of sequences can be replayed alone, in a compiled loop.
 
     Args:
         policy: as `bind` gave it.
@@ -130,37 +146,49 @@ def divides(policy: Policy, setting: Setting) -> bool:
     """
     from simkit.simulator import compiled
 
+    if isinstance(policy, Parallel):
+        return True
     if not isinstance(policy, NumericPolicy) or policy.carried == "run":
         return False
     return compiled.compiles(policy) and _prices(policy, setting.layout, setting.charge) is not None
 
 
-def walk(policy: Sequential, layout: Layout, first: int) -> Steps:
+def walk(policy: Sequential, layout: Layout, first: int, span: Span | None = None) -> Steps:
     """Every step of a policy, by the fastest way there is for it.
+
+    Args:
+        policy: as `bind` gave it.
+        layout: of the trace.
+        first: see `Run`.
+        span: see `total`; only of a policy that `divides`.
 
     Raises:
         ReplayError: the policy wants a row that was not recorded.
         PolicyError: the policy does not hold under the trace's sampler.
         TraceError: a column that it reads was not recorded.
     """
-    if not isinstance(policy, NumericPolicy):
-        return plain.walk(policy, layout, first)
-    from simkit.simulator import compiled
+    if isinstance(policy, NumericPolicy):
+        from simkit.simulator import compiled
 
-    engine = compiled if compiled.compiles(policy) else plain
-    return engine.walk(policy, layout, first)
+        if compiled.compiles(policy):
+            return compiled.walk(policy, layout, first, span)
+    return plain.walk(policy, layout, first)
 
 
 def _steps(
-    policy: Policy, layout: Layout, charge: Charge | None, first: int
+    policy: Policy,
+    layout: Layout,
+    charge: Charge | None,
+    first: int,
+    span: Span | None = None,
 ) -> tuple[Steps, Seconds | None]:
     if isinstance(policy, Parallel):
         from simkit.simulator import parallel
 
-        steps = parallel.walk(policy, layout, first)
+        steps = parallel.walk(policy, layout, first, span)
         return steps, parallel.seconds(policy, steps, charge) if charge else None
     assert isinstance(policy, Sequential)
-    steps = walk(policy, layout, first)
+    steps = walk(policy, layout, first, span)
     return steps, charge.of_steps(policy, steps) if charge else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,12 +12,13 @@ class Steps:
     """Every step of one policy on one trace, sequence after sequence.
 
     Attributes:
-        offsets: (S + 1,) int64; steps offsets[s] to offsets[s + 1] are those of sequence s.
+        offsets: (S + 1,) int64; steps offsets[s] to offsets[s + 1] are those of sequence low + s.
         drafted: int32, draft passes.
         proposed: int32, tokens sent to the target, γ.
         accepted: int32, a.
         emitted: int32, output tokens: the accepted ones, and the target's own if there is one.
         first: the position at which the first step of a sequence starts.
+        low: index of the first sequence, of a trace of which these are not all.
     """
 
     offsets: np.ndarray
@@ -26,6 +27,7 @@ class Steps:
     accepted: np.ndarray
     emitted: np.ndarray
     first: int
+    low: int = field(default=0, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.drafted)
@@ -38,7 +40,7 @@ class Steps:
     @property
     def sequence(self) -> np.ndarray:
         """Index of each step's sequence, int64."""
-        return np.repeat(np.arange(len(self.counts)), self.counts)
+        return np.repeat(self.low + np.arange(len(self.counts)), self.counts)
 
     @property
     def number(self) -> np.ndarray:
@@ -53,7 +55,9 @@ class Steps:
         return before - np.repeat(at, self.counts) + self.first
 
 
-def sequential(offsets: np.ndarray, counts: np.ndarray, n_output: np.ndarray, first: int) -> Steps:
+def sequential(
+    offsets: np.ndarray, counts: np.ndarray, n_output: np.ndarray, first: int, low: int = 0
+) -> Steps:
     """Steps that emit a + 1 tokens each, or a if the last accepted one was an EOS.
 
     Args:
@@ -61,13 +65,14 @@ def sequential(offsets: np.ndarray, counts: np.ndarray, n_output: np.ndarray, fi
         counts: drafted, proposed and accepted tokens of each step, (3, N) int32.
         n_output: (S,) int64, T.
         first: see `Steps`.
+        low: see `Steps`.
     """
     emitted = counts[2] + 1
     until = np.append(0, np.cumsum(emitted, dtype=np.int64))[offsets]
     some = np.flatnonzero(np.diff(offsets))
     surplus = np.diff(until)[some] - (n_output[some] - first + 1)
     emitted[offsets[some + 1] - 1] -= surplus.astype(np.int32)
-    return Steps(offsets, *counts, emitted=emitted, first=first)
+    return Steps(offsets, *counts, emitted=emitted, first=first, low=low)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,11 +15,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import NamedTuple
 
-import numpy as np
-
 from simkit.errors import ReplayError
 from simkit.policies import NumericPolicy, Policy, Setting
 from simkit.simulator import compiled
+from simkit.simulator.layout import Span, spans
 from simkit.simulator.run import Run, Seconds, divides, gather, total
 from simkit.simulator.steps import Sums
 from traces.errors import UserError
@@ -29,7 +28,6 @@ TOGETHER = 32  # policies in a work item
 _HELD = 2**20  # sequences' sums in one batch of policies
 
 Part = tuple[Sums, Seconds | None]
-Span = tuple[int, int]
 Progress = Callable[[int, int], object]
 """Called with the number of settings done, and of all."""
 
@@ -104,10 +102,10 @@ def _batches(policies: Iterable[Policy], setting: Setting) -> Iterator[_Batch]:
     Whatever is made once and then shared is made here, by one thread: a policy of a new kind is
     compiled, and its columns and the tables of times are laid out.
     """
-    spans = _spans(setting.layout.offsets)
+    cuts = spans(setting.layout.offsets, SPAN)
     most = max(1, min(TOGETHER, _HELD // max(1, len(setting.layout.n_output))))
     known: set[tuple[type, tuple[str, ...]]] = set()
-    batch = _Batch([], [], spans)
+    batch = _Batch([], [], cuts)
     for policy in policies:
         with _named(policy):
             bound = policy.bind(setting)
@@ -119,7 +117,7 @@ def _batches(policies: Iterable[Policy], setting: Setting) -> Iterator[_Batch]:
                     known.add(kind)
         if batch.given and (not split or len(batch.given) == most):
             yield batch
-            batch = _Batch([], [], spans)
+            batch = _Batch([], [], cuts)
         if split:
             batch.given.append(policy)
             batch.bound.append(bound)
@@ -127,14 +125,6 @@ def _batches(policies: Iterable[Policy], setting: Setting) -> Iterator[_Batch]:
             yield _Batch([policy], [bound], [None])
     if batch.given:
         yield batch
-
-
-def _spans(offsets: np.ndarray) -> list[Span]:
-    """All sequences, cut into spans of about as many positions each."""
-    pieces = -(-int(offsets[-1]) // SPAN)
-    cuts = np.searchsorted(offsets, np.linspace(0, offsets[-1], pieces + 1)[1:-1])
-    ends = sorted({0, len(offsets) - 1, *cuts.tolist()})
-    return list(zip(ends[:-1], ends[1:], strict=True)) or [(0, 0)]
 
 
 def _work(batch: _Batch, setting: Setting, span: Span | None) -> list[Part]:
