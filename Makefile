@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORK := .work
 
-.PHONY: demo test lint unit browser minimal install notebooks reference timings heads ablation-heads clean
+.PHONY: demo test lint unit browser minimal stories install notebooks reference timings heads ablation-heads \
+  clean
 
 # $(call first,N): the first N prompts of each task.
 first = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < $(1)) print}' traces/reference/prompts.jsonl
@@ -21,7 +22,7 @@ demo: $(VENV)/.installed  ## record the shipped pair on a few prompts, time it, 
 	$(BIN)/simkit info $(WORK)/demo/trace
 	$(BIN)/simkit replay $(WORK)/demo/trace $(POLICIES)
 
-test: lint unit minimal  ## everything that CI runs
+test: lint unit minimal stories  ## everything that CI runs
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -30,7 +31,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.installed-dev browser
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --ignore tests/test_notebooks.py
 
 BROWSER := chromium chromium-driver
 browser:  ## Chromium, in which the report's page is tested, if it can be had
@@ -41,6 +42,9 @@ browser:  ## Chromium, in which the report's page is tested, if it can be had
 
 minimal: $(VENV)-minimal/.installed  ## replay without torch
 	$(VENV)-minimal/bin/python -m pytest --noconftest tests/test_minimal.py
+
+stories: $(VENV)-notebooks/.installed  ## the notebooks, with what they ask for and nothing else
+	$(VENV)-notebooks/bin/python -m pytest --noconftest -n 2 tests/test_notebooks.py
 
 install: $(VENV)/.installed
 
@@ -56,14 +60,22 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) --editable '.[all]' --group dev
 	touch $@
 
-$(VENV)-minimal/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)-minimal
-	$(VENV)-minimal/bin/python -m pip install --quiet --disable-pip-version-check \
-	  --constraint constraints.txt . pytest
+# $(call clean_venv,PACKAGES): an environment that has nothing else.
+define clean_venv
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt $(1)
 	touch $@
+endef
+
+$(VENV)-minimal/.installed: pyproject.toml constraints.txt
+	$(call clean_venv,. pytest)
+
+$(VENV)-notebooks/.installed: pyproject.toml constraints.txt
+	$(call clean_venv,--editable '.[notebooks]' pytest pytest-xdist)
 
 clean:
-	rm -rf $(VENV) $(VENV)-minimal $(WORK)
+	rm -rf $(VENV) $(VENV)-minimal $(VENV)-notebooks $(WORK)
 
 # The notebooks, run again, outputs and all; ONLY=04_optimal_gamma runs one. Whichever is newer of a
 # notebook and its text counts. No times, no versions: what did not change makes no diff.
