@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from analysis.stats import (
     iid,
     optimal,
 )
+from analysis.stats.clusters import ratio
 from simkit.simulator.layout import PathLayout
 from traces import synthetic
 from traces.trace import Trace
@@ -40,6 +41,7 @@ SHARED, JOINT = 0.3, -0.6  # of normal scores: variance between prompts, correla
 PROMPTS_OF_TRUTH = 20_000
 
 Found = dict[str, Estimate]
+Case = Callable[[int, int], Found]
 
 
 def decaying(seed: int, n: int) -> Found:
@@ -135,45 +137,66 @@ def policies(seed: int, n: int) -> Found:
     return {f"speed: {pair.name}": pair.speed for pair in found}
 
 
+def savings(seed: int, n: int) -> Found:
+    """What a policy saves, of the time and of a part of it, as the gap is; some prompts lose."""
+    found: Found = {}
+    for saved, noise in SAVED:
+        base, mine = _seconds(seed, n, (1 - saved,), noise).values()
+        part = base * np.random.default_rng([seed, 1]).uniform(0.1, 0.4, n)
+        found[f"saving {saved:.0%}: of the time"] = ratio(base - mine, base)
+        found[f"saving {saved:.0%}: of a part"] = ratio(base - mine, part)
+    return found
+
+
+SAVED = ((0.03, 0.2), (0.1, 0.1))  # in the mean, and how far prompts lie apart
 FITS = ("overlap", "bound", "ratio")
 EDGES = np.array([0, 0.1, 0.5, 1, 2, 4, 1e9])
-CASES: tuple[Callable[[int, int], Found], ...] = (
+CASES: tuple[Case, ...] = (
     decaying,
     mixed,
     markov,
     features,
     normal,
     policies,
+    savings,
 )
 
 
-def truths() -> dict[str, float]:
+def truths(cases: Sequence[Case]) -> dict[str, float]:
     """What each statistic should come to; closed forms replace what a large sample gave."""
     found: dict[str, float] = {}
-    for case in CASES:
+    for case in cases:
         for name, estimate in case(10**6, PROMPTS_OF_TRUTH).items():
             assert estimate.value is not None
             found[name] = estimate.value
+    known = {
+        "mixed: share accepted": 0.75,
+        "markov: lag-1 autocorrelation": STAY - BACK,
+        "correlation: spearman": 6 / np.pi * np.arcsin(JOINT / 2),
+        "correlation: kendall": 2 / np.pi * np.arcsin(JOINT),
+        "speed: even": 1.0,
+        "speed: slower": 1 / 1.05,
+    }
     for j in (1, 4, 8):
-        found[f"decaying: conditional {j}"] = DECAY[j - 1]
-        found[f"decaying: marginal {j}"] = float(np.prod(DECAY[:j]))
+        known[f"decaying: conditional {j}"] = DECAY[j - 1]
+        known[f"decaying: marginal {j}"] = float(np.prod(DECAY[:j]))
+    for saved, _ in SAVED:
+        known[f"saving {saved:.0%}: of the time"] = saved
+        known[f"saving {saved:.0%}: of a part"] = saved / 0.25
     mean, square = BACK / (1 - STAY), BACK * (1 + STAY) / (1 - STAY) ** 2
-    found["mixed: share accepted"] = 0.75
-    found["markov: lag-1 autocorrelation"] = STAY - BACK
-    found["correlation: spearman"] = 6 / np.pi * np.arcsin(JOINT / 2)
-    found["correlation: kendall"] = 2 / np.pi * np.arcsin(JOINT)
-    found["speed: even"], found["speed: slower"] = 1.0, 1 / 1.05
     long = (square - mean**2) / (mean + mean**2)  # of runs that no end of text cuts off
-    print(f"dispersion of endless Markov runs {long:.4f}, of {LENGTH} tokens", end=" ")
-    print(f"{found['markov: dispersion of runs']:.4f}")
-    return found
+    if (name := "markov: dispersion of runs") in found:
+        print(f"dispersion of endless Markov runs {long:.4f}, of {LENGTH} tokens {found[name]:.4f}")
+    return {name: known.get(name, value) for name, value in found.items()}
 
 
-def coverage(n: int, repeats: int, truth: dict[str, float]) -> dict[str, tuple[float, float]]:
+def coverage(
+    n: int, repeats: int, truth: dict[str, float], cases: Sequence[Case]
+) -> dict[str, tuple[float, float]]:
     """Shares of intervals that hold the truth, and of those that could not be made."""
     held, missing = Counter[str](), Counter[str]()
     for seed in range(repeats):
-        for case in CASES:
+        for case in cases:
             for name, estimate in case(seed, n).items():
                 if estimate.lo is None or estimate.hi is None:
                     missing[name] += 1
@@ -211,10 +234,11 @@ def _found(p_value: float | None) -> bool:
     return p_value is not None and p_value < 0.05
 
 
-def _seconds(seed: int, n: int, slower: tuple[float, ...]) -> dict[str, np.ndarray]:
+def _seconds(
+    seed: int, n: int, slower: tuple[float, ...], noise: float = 0.1
+) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     base = rng.lognormal(0, 0.5, n)
-    noise = 0.1
     return {
         "base": base,
         **{
@@ -246,14 +270,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
     parser.add_argument("--traces", type=int, default=1000)
     parser.add_argument("--prompts", type=int, nargs="+", default=[16, 32, 64])
+    parser.add_argument("--cases", choices=[case.__name__ for case in CASES], nargs="+")
     given = parser.parse_args()
     begin = time.perf_counter()
-    truth = truths()
+    cases = [case for case in CASES if not given.cases or case.__name__ in given.cases]
+    truth = truths(cases)
     print(f"truths {time.perf_counter() - begin:.0f} s", flush=True)
     found, wrong = {}, {}
     for n in given.prompts:
-        found[n] = coverage(n, given.traces, truth)
-        wrong[n] = errors(n, given.traces)
+        found[n] = coverage(n, given.traces, truth, cases)
+        wrong[n] = {} if given.cases else errors(n, given.traces)
         print(f"{n} prompts {time.perf_counter() - begin:.0f} s", flush=True)
     noise = 100 * np.sqrt(0.95 * 0.05 / given.traces)
     print(f"\n{given.traces} traces of {LENGTH} tokens a prompt; standard error {noise:.1f}%")
@@ -262,7 +288,8 @@ def main() -> None:
         cells = (found[n][name] for n in given.prompts)
         shown = (f"{100 * held:6.1f} ({100 * gone:4.1f})" for held, gone in cells)
         print(f"{name:44}{value:9.4f}", *(f"{cell:>14}" for cell in shown))
-    print("\n% of tests at 5% that found something, where nothing is")
+    if not given.cases:
+        print("\n% of tests at 5% that found something, where nothing is")
     for name in wrong[given.prompts[0]]:
         print(f"{name:53}", *(f"{100 * wrong[n][name]:14.1f}" for n in given.prompts))
 

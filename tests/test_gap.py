@@ -12,7 +12,7 @@ from replay_traces import build
 
 import analysis
 import simkit
-from analysis.gap import gap, parts
+from analysis.gap import _frame, gap, parts
 from simkit.costs import Linear
 from simkit.errors import PolicyError, ReplayError
 from simkit.sweeps.folds import stratified
@@ -65,6 +65,19 @@ def test_parts_by_hand():
     shares = [rows[name]["of_gap"] for name in ("reachable", "overhead", "unreachable")]
     assert sum(shares) == pytest.approx(1)
     assert min(shares) > 0
+
+
+def test_what_some_prompts_lose_is_no_logarithm():
+    """`reachable` is signed: its interval is that of a loss of as much, turned; and bounded."""
+    saved, whole = np.array([0.3, -0.25, 0.2, -0.15, 0.1, 0.05]), np.ones(6)
+    signed = {"fixed": whole, "gap": whole / 2, "reachable": saved, "lost": -saved}
+    rows = {row["part"]: row for row in _frame(signed, 0.95, 0).to_dicts()}
+    for share in ("of_fixed", "of_gap"):
+        gains, losses = (
+            [rows[p][f"{share}{end}"] for end in ("_lo", "", "_hi")] for p in ("reachable", "lost")
+        )
+        assert gains == pytest.approx([-x for x in reversed(losses)])
+        assert gains[0] < 0 < gains[1] < gains[2] < 1
 
 
 @given(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import bootstrap, norm, t
 
-from simkit.simulator.interval import RESAMPLES, ends, ratio_interval, resampled
+from simkit.simulator.interval import RESAMPLES, ends, ratio_interval, resampled, unsigned
 
 
 def ratio(x, y, axis=-1):
@@ -58,6 +58,38 @@ def test_covers_the_truth_about_as_often_as_it_says(n):
         low, high = ratio_interval(size * rng.gamma(50, 0.04, size=n), size, 0.9, seed)
         hits += low <= 2.0 <= high
     assert 160 <= hits <= 199
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 16, 60])
+def test_covers_savings_too(n):
+    """5% saved, prompts 20% apart, so that some lose; the same bounds."""
+    rng = np.random.default_rng(n)
+    hits = 0
+    for seed in range(200):
+        size = rng.gamma(4, size=n)
+        low, high = ratio_interval(size * rng.normal(0.05, 0.2, n), size, 0.9, seed)
+        hits += low <= 0.05 <= high
+    assert 160 <= hits <= 199
+
+
+@given(st.integers(2, 30), st.integers(0, 10**6))
+def test_a_saving_seen_from_the_other_side_is_a_loss(n, seed):
+    """The interval of -x is that of x, turned; a logarithm would stretch one of them."""
+    rng = np.random.default_rng(seed)
+    saved, size = rng.normal(0.05, 0.2, n), rng.lognormal(0, 0.5, n)
+    if unsigned(saved) or unsigned(-saved):
+        saved[0], saved[1] = -0.1, 0.1
+    low, high = ratio_interval(saved, size, 0.95, 1)
+    value = saved.sum() / size.sum()
+    assert low <= value <= high
+    assert ratio_interval(-saved, size, 0.95, 1) == pytest.approx((-high, -low), abs=1e-9)
+
+
+def test_a_small_saving_has_no_logarithm():
+    """3% in all, less than nothing on one prompt: by hand, the t interval of the jackknife."""
+    saved, size = np.array([0.2, 0.1, -0.18, 0.0]), np.ones(4)
+    arm = t.ppf(0.975, 3) * saved.std(ddof=1) / 2
+    assert ratio_interval(saved, size, 0.95, 0) == pytest.approx((0.03 - arm, 0.03 + arm))
 
 
 @pytest.mark.parametrize(

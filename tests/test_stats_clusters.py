@@ -17,6 +17,7 @@ from analysis.stats.clusters import (
     of_prompts,
     ratio,
 )
+from simkit.simulator.interval import ratio_interval
 
 LENGTHS = st.lists(st.integers(0, 9), max_size=12)
 
@@ -104,6 +105,16 @@ def test_scale_and_order_do_not_matter(pairs):
         assert one.lo <= one.hi
         assert two.lo == pytest.approx(2 * one.lo) and two.hi == pytest.approx(2 * one.hi)
     assert ratio(x[::-1], y[::-1]).value == pytest.approx(one.value)
+
+
+@given(st.integers(16, 60), st.integers(0, 10**6), st.floats(-2, 2))
+@settings(max_examples=30)
+def test_a_ratio_of_either_sign_is_that_of_replays(n, seed, mean):
+    """From 16 prompts on no end lies beyond every resample, so the cap changes nothing."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(mean, 1, n), rng.lognormal(0, 0.3, n)
+    found = ratio(x, y)
+    assert (found.lo, found.hi) == pytest.approx(ratio_interval(x, y, 0.95, 0))
 
 
 def test_prompts_without_rows_change_nothing():

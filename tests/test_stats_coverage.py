@@ -61,6 +61,13 @@ def test_speed():
     share(lambda seed: [held(coverage.policies(seed, 40)["speed: slower"], 1 / 1.05)])
 
 
+@pytest.mark.parametrize("n", [12, 40])
+def test_savings(n):
+    """Some prompts lose. 3% and 10% of the time, and of a part that is a quarter of it."""
+    truth = [0.03, 0.12, 0.1, 0.4]
+    share(lambda seed: list(map(held, coverage.savings(seed, n).values(), truth)))
+
+
 @pytest.mark.parametrize("case", coverage.CASES, ids=lambda case: case.__name__)
 def test_the_benchmark_s_estimates_are_reproducible(case):
     assert case(3, 12) == case(3, 12)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.stats.checks import StatsError
-from simkit.simulator.interval import RESAMPLES, ends, resampled
+from simkit.simulator.interval import RESAMPLES, ends, resampled, unsigned
 
 CONFIDENCE = 0.95
 FEWEST = 12  # prompts from which on an interval covers what it says, see docs/statistics.md
@@ -97,19 +97,20 @@ def ratio(
     """sum(top) / sum(bottom) over prompts.
 
     Args:
-        top: (S,), of each prompt.
+        top: (S,), of each prompt; of any sign, as savings are, see `unsigned` in
+            `simkit.simulator.interval`.
         bottom: (S,), >= 0.
         confidence: see `bootstrap`.
         seed: see `bootstrap`.
     """
     both = np.stack([top, bottom], 1).astype(np.float64)
-    return bootstrap(both, _quotient, confidence, seed, positive=True)[0]
+    return bootstrap(both, _quotient, confidence, seed, positive=unsigned(top))[0]
 
 
 def ratio_of_ratios(
     top: np.ndarray, bottom: np.ndarray, other_top: np.ndarray, other_bottom: np.ndarray
 ) -> Estimate:
-    """(sum(top) / sum(bottom)) / (sum(other_top) / sum(other_bottom)), (S,) each, paired."""
+    """(sum(top) / sum(bottom)) / (sum(other_top) / sum(other_bottom)), (S,) each, paired, >= 0."""
     sums = np.stack([top, bottom, other_top, other_bottom], 1).astype(np.float64)
     return bootstrap(sums, lambda s: _quotient(s[..., :2]) / _quotient(s[..., 2:]), positive=True)[
         0

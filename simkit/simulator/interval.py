@@ -18,7 +18,7 @@ def ratio_interval(
     """The bootstrap interval of sum(numerator) / sum(denominator) over paired observations.
 
     Args:
-        numerator: >= 0, shape (n,).
+        numerator: shape (n,); of any sign, see `unsigned`.
         denominator: >= 0, shape (n,).
         confidence: of the interval, in (0, 1).
         seed: of the resampling.
@@ -37,7 +37,19 @@ def ratio_interval(
     drawn = np.concatenate(list(resampled(sums, seed)))
     without = (top - numerator) / (bottom - denominator)
     quotients = drawn[:, 0] / drawn[:, 1]
-    return ends(float(top / bottom), quotients, without, confidence, positive=True, capped=False)
+    positive = unsigned(numerator)
+    return ends(
+        float(top / bottom), quotients, without, confidence, positive=positive, capped=False
+    )
+
+
+def unsigned(summed: np.ndarray) -> bool:
+    """Whether nothing that is summed is negative: only then do ratios of sums have a logarithm.
+
+    Savings are signed, since some prompts lose. A resample of those may save nothing though all
+    prompts together save something, and near 0 a logarithm says that they may save anything.
+    """
+    return bool(np.all(summed >= 0))
 
 
 def resampled(sums: np.ndarray, seed: int, resamples: int = RESAMPLES) -> Iterator[np.ndarray]:
@@ -85,11 +97,11 @@ def ends(
         without: (n,), without each prompt in turn; they differ.
         confidence: of the interval, in (0, 1).
         bearing: how many of the prompts bear on the statistic, at least 2; None means all.
-        positive: whether the statistic is, as ratios of times are; then the jackknife's interval is
-            one of its logarithm (unless it is 0 without some prompt).
-        capped: no end lies beyond every resample: for statistics that have a range, as shares. It
-            is also what makes intervals of 2 to 5 prompts too narrow: two prompts have three
-            resamples, and the least of them cuts off a quarter. A logarithm only needs no cap.
+        positive: whether the statistic is, as ratios of times are (see `unsigned`); then the
+            jackknife's interval is one of its logarithm (unless it is 0 without some prompt).
+        capped: no end lies beyond every resample: for statistics that have a range, as shares of
+            counts. It is also what makes intervals of 2 to 5 prompts too narrow: two prompts have
+            three resamples, and the least of them cuts off a quarter. A logarithm needs no cap.
 
     Returns:
         Low and high; docs/statistics.md has how often they hold the truth.
@@ -113,6 +125,6 @@ def ends(
     if logs:
         factor = np.exp(min(arm, _FARTHEST))
         near, far = value / factor, value * factor
-    if capped or not logs:
+    if capped or (positive and not logs):  # what is positive does not go below 0
         near, far = max(near, drawn.min()), min(far, drawn.max())
     return float(min(low, near)), float(max(high, far))
