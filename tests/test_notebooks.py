@@ -16,8 +16,8 @@ from jupytext.config import load_jupytext_config
 from nbclient import NotebookClient
 
 import traces
-from simkit.fidelity.subset import select
 from traces import scores
+from traces.subset import select
 from traces.trace import Trace, bundled
 from traces.writer import TraceWriter, add_file
 

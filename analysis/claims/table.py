@@ -12,6 +12,7 @@ from analysis.claims.claim import Claim, Part
 from analysis.claims.claim import claims as all_claims
 from analysis.claims.evidence import Evidence
 from analysis.claims.verdict import DECISIVE, Verdict, against_print, judge, overall
+from analysis.replays import make_room
 from analysis.stats import Estimate
 from simkit.simulator.given import AnyCost, AnyTrace
 from simkit.simulator.table import grid
@@ -166,6 +167,9 @@ def check(
     _ = at.where  # what is wrong with the cost is wrong for all claims
     wanted, found = list(all_claims() if claims is None else claims), []
     for claim in wanted:
+        for some in (one, other):
+            if some is not None:
+                make_room(some)
         found.append(examine(claim, at))
         if progress is not None:
             progress(len(found), len(wanted))

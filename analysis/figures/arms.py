@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -18,6 +19,8 @@ from traces.errors import UserError
 from traces.trace import Trace
 
 MEASURED = "trace's own times"
+_WIDE = 48  # of a legend's line: a cost can be a long spec
+_RATIO: dict[int, Callable[..., Estimate]] = {2: clusters.ratio, 4: clusters.ratio_of_ratios}
 DEEPSEEK, LLAMA = "pacer:deepseek-1.3b-33b", "pacer:llama2-7b-70b"
 
 
@@ -106,7 +109,7 @@ def ranked(ax: Axes, arms: Sequence[Arm], found: Compared, against: str, paper: 
         here = [(n - 1 - i, e) for i, e in enumerate(values) if e is not None]
         at = np.array([y for y, _ in here]) + 0.12 - 0.24 * k
         how: dict[str, Any] = {**look(k), "linestyle": ""}
-        points(ax, at, [e for _, e in here], sideways=True, label=name, **how)
+        points(ax, at, [e for _, e in here], sideways=True, label=fill(name, _WIDE), **how)
     stars = [(x, n - 1 - i) for i, x in enumerate(found.printed) if x is not None]
     if stars:
         how: dict[str, Any] = {"marker": "*", "s": 70, "facecolors": "none", "edgecolors": "black"}
@@ -131,7 +134,7 @@ def swept(
     for k, (name, values) in enumerate(found.speeds.items()):
         here = [i for i, e in enumerate(values) if e is not None]
         at = x[here] + (k - 0.5) * 0.1 * step
-        points(ax, at, [e for e in values if e is not None], label=name, **look(k))
+        points(ax, at, [e for e in values if e is not None], label=fill(name, _WIDE), **look(k))
     stars = [(a, r) for a, r in zip(x, found.printed, strict=True) if r is not None]
     if stars:
         how: dict[str, Any] = {
@@ -149,7 +152,7 @@ def swept(
 def passes(
     ax: Axes,
     masks: Mapping[str, np.ndarray],
-    pairs: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    measures: Mapping[str, tuple[np.ndarray, ...]],
     printed: Mapping[str, float],
     paper: str,
 ) -> tuple[list[dict[str, Any]], list[str]]:
@@ -158,7 +161,7 @@ def passes(
     Args:
         ax: to draw on.
         masks: prompts of each task.
-        pairs: by measure, what is divided by what, (S,) each.
+        measures: by name, what is divided by what, (S,) each; of a ratio of ratios both pairs.
         printed: the paper's ratios by measure.
         paper: what the lines are called.
 
@@ -167,22 +170,22 @@ def passes(
     """
     rows, said = [], []
     for t, (task, some) in enumerate(masks.items()):
-        found = [clusters.ratio(top[some], bottom[some]) for top, bottom in pairs.values()]
-        at = np.arange(len(pairs)) + (t - (len(masks) - 1) / 2) * 0.14
+        found = [_RATIO[len(sums)](*(x[some] for x in sums)) for sums in measures.values()]
+        at = np.arange(len(measures)) + (t - (len(masks) - 1) / 2) * 0.14
         points(ax, at, found, label=task, **{**look(t), "linestyle": ""})
         said += missing(found, [task] * len(found))
-        for name, e in zip(pairs, found, strict=True):
+        for name, e in zip(measures, found, strict=True):
             rows.append({"task": task, "measure": name} | cells(e, "ratio"))
-    for at, name in enumerate(pairs):
+    for at, name in enumerate(measures):
         if name in printed:
             ax.hlines(printed[name], at - 0.4, at + 0.4, colors="black", linestyles="--", lw=1)
             rows.append({"task": "paper", "measure": name, "ratio": printed[name]})
     if printed:
         ax.plot([], [], "k--", linewidth=1, label=paper)
     ax.axhline(1, color="black", linewidth=0.8)
-    ax.set_xticks(range(len(pairs)), list(pairs))
+    ax.set_xticks(range(len(measures)), list(measures))
     ax.grid(axis="x", visible=False)
-    ax.set_xlim(-0.6, len(pairs) - 0.4)
+    ax.set_xlim(-0.6, len(measures) - 0.4)
     below(ax)
     return rows, list(dict.fromkeys(said))
 

@@ -9,9 +9,9 @@ from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.figures.regret_by_task import SHOWN
 from analysis.figures.replayed import cost_name, tuned
-from analysis.replays import FAMILIES, of
+from analysis.replays import FAMILIES, Replays, make_room, of
 from analysis.stats import waste
-from simkit.policies import Policy, Setting
+from simkit.policies import Policy
 from simkit.simulator.given import AnyCost
 from simkit.simulator.run import run
 from traces.trace import Trace
@@ -31,10 +31,10 @@ def regret_by_position(trace: Trace, ax: Axes, cost: AnyCost | None = None, bins
         cost: see `simkit.replay`.
         bins: of positions, of equal width.
     """
-    at = of(trace, cost).where
     families = {name: FAMILIES[name] for name in SHOWN} | {"prophet": "prophet"}
     found, gone = tuned(trace, families, cost)
     edges = np.unique(np.linspace(1, trace.max_new_tokens + 1, bins + 1).round().astype(int))
+    at = of(trace, cost)
     seconds = {name: _by_position(one.policy, at, edges) for name, one in found.items()}
     best = seconds.pop("prophet")
     middle, n = (edges[:-1] + edges[1:] - 1) / 2, len(best)
@@ -61,9 +61,10 @@ def regret_by_position(trace: Trace, ax: Axes, cost: AnyCost | None = None, bins
     return Drawn("regret_by_position", frame(rows), ax, tuple(said + gone))
 
 
-def _by_position(policy: Policy, at: Setting, edges: np.ndarray) -> np.ndarray:
+def _by_position(policy: Policy, at: Replays, edges: np.ndarray) -> np.ndarray:
+    make_room(at.trace)
     found = []
-    for steps, seconds in run(policy, *at).pieces():
+    for steps, seconds in run(policy, *at.where).pieces():
         assert seconds is not None  # where there are none, nothing was tuned
         total_s = np.sum([seconds[part] for part in STEP_PARTS], axis=0)
         found.append(waste.by_position(steps, total_s, edges))
