@@ -49,6 +49,10 @@ FAMILIES = {
     "PACER": "pacer(block=1:4, threshold=0.1:0.9:0.1)",
     "best rate": "rate_optimal",
 }
+# Baselines as their papers run them, not tuned
+ASSIST = "heuristic"  # PACER section 4.1: "official implementations and default parameters"
+SVIP_CONSTANT = "fixed(5)"
+SVIP_HEURISTIC = 'heuristic(initial=5, feedback="nominal")'  # SVIP's code
 ROOM_BYTES = 150_000_000  # of a trace's columns, beyond which they are dropped between families
 _KEPT = 2**22  # prompts' values of replays that are kept
 
@@ -221,6 +225,15 @@ class Replays:
     def widest(self) -> int:
         """The widest window of PEARL that the trace can replay."""
         return widest(self.where)
+
+    @property
+    def longest_window(self) -> int:
+        """Of PEARL's windows that are tried: 10, or two beyond round(c), and at most `widest`.
+
+        Raises:
+            MissingError: see `cost_ratio`.
+        """
+        return min(max(10, round(self.cost_ratio()) + 2), self.widest)
 
     @property
     def too_wide(self) -> str:

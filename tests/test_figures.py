@@ -8,6 +8,8 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import polars as pl
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from matplotlib.figure import Figure
 from replay_traces import with_scores
@@ -16,11 +18,13 @@ from test_lattice import spelled_out
 import simkit
 from analysis import figures
 from analysis.figures import FIGURES, Drawn, FigureError, position_decay
-from analysis.figures.tables import tables
-from analysis.replays import of
+from analysis.figures.replayed import tuned
+from analysis.figures.tables import speedup, tables, tokens_per_s
+from analysis.replays import FAMILIES, of, per
 from analysis.stats import accepted_runs, depth, drafts, waste
 from analysis.stats import calibration as reliability
 from simkit.cli import main
+from simkit.costs import Measured
 from simkit.simulator import parallel
 from simkit.simulator.given import setting
 from simkit.simulator.run import run
@@ -28,6 +32,7 @@ from traces import Sampler, schema, scores
 from traces.errors import UserError
 from traces.memory import from_arrays
 from traces.synthetic import decaying, iid
+from traces.trace import load
 
 COST = "linear(draft_s=1, target_s=6, target_per_token_s=0.1)"
 
@@ -228,6 +233,16 @@ def test_no_times():
         FIGURES["optimal_gamma"].draw(iid(4, 20, 0.5, max_draft=4, seed=0))
 
 
+def test_step_lengths_without_times():
+    """All but the best fixed length, and the caption says so."""
+    trace = iid(4, 20, 0.5, max_draft=4, seed=0)
+    found = figures.step_lengths(trace)
+    assert found.notes == ("No times, so no best fixed length.",)
+    assert found.notes[0] in found.ax.texts[-1].get_text()
+    timed = figures.step_lengths(trace, cost=COST)
+    assert found.frame.equals(timed.frame.drop("best_fixed")) and not timed.notes
+
+
 def test_draws_on_given_axes(trace):
     ax = Figure().subplots()
     assert position_decay(trace, ax).ax is ax
@@ -262,9 +277,16 @@ def test_windows_are_tried_beyond_the_ratio_of_the_models(trace):
     assert draw("pearl_window", trace).frame["gamma"].max() == 10
 
 
-def test_a_rule_that_was_not_timed_is_named():
-    """Where others were: the bundled trace has no time for the rule of the best rate."""
-    assert "The rule of best rate was not timed: it is free." in figures.frontier("reference").notes
+def test_a_rule_that_was_not_timed_is_named(tmp_path):
+    """Where others were: the bundled trace's times without those of the best rate's rule."""
+    reference, file = load("reference"), tmp_path / "samples.parquet"
+    samples = reference.latency()
+    assert samples is not None
+    pq.write_table(samples.filter(pc.field("component") != "policy:rate_optimal"), file)
+    families = {"best rate": "rate_optimal", "SVIP": "svip(h=0.5)"}
+    assert tuned(reference, families)[1] == []
+    said = tuned(reference, families, Measured(file=str(file)))[1]
+    assert said == ["The rule of best rate was not timed: it is free."]
 
 
 def test_the_rival_of_pacer_is_the_best_fixed_length():
@@ -279,6 +301,44 @@ def test_the_rival_of_pacer_is_the_best_fixed_length():
     (table,) = (one for one in tables(trace, COST)[0] if one.source == "PACER Table 5")
     (cells,) = (one for one in table.rows if one[:2] == ["all", "Speculative"])
     assert cells[2] == f"{rival.counts['emitted'].sum() / rival.total_s.sum():.2f}"
+
+
+def test_passes_and_tau_are_compared_in_pairs(trace):
+    """τ ÷ τ with its interval over prompts, the paper's beside it; the same in both figures."""
+    found, at = draw("forward_passes", trace).frame, of(trace, COST)
+    want = per(at.tuned(FAMILIES["PACER"]), at.tuned_fixed(), "accepted", "steps")
+    (row,) = found.filter(task="all", measure="τ").to_dicts()
+    assert (row["ratio"], row["ratio_lo"], row["ratio_hi"]) == (want.value, want.lo, want.hi)
+    (paper,) = found.filter(task="paper", measure="τ").to_dicts()
+    assert paper["ratio"] == pytest.approx(9.67 / 7.38)
+    (row,) = draw("dynamic_policies", trace).frame.filter(policy="PACER").to_dicts()
+    ends = row["tau_ratio"], row["tau_ratio_lo"], row["tau_ratio_hi"]
+    assert ends == (want.value, want.lo, want.hi)
+
+
+def test_parts_of_the_time_end_where_the_next_begins(trace):
+    found = draw("runtime_breakdown", trace).frame
+    for _, one in found.group_by("policy"):
+        assert one["until"].to_list() == pytest.approx(one["share"].cum_sum().to_list())
+        assert one["until"][-1] == pytest.approx(1)
+        drawn = one.drop_nulls("until_lo")
+        assert drawn.filter(pl.col("until").is_between("until_lo", "until_hi")).equals(drawn)
+
+
+def test_baselines_are_the_papers_own(trace):
+    """Assist is the heuristic with its defaults, SVIP's that of its code; tuned is a row more."""
+    rows = {one.source: one.rows for one in tables(trace, COST)[0]}
+    at, every = of(trace, COST), np.ones(trace.n_sequences, bool)
+    for name, spec in (("Assist", "heuristic"), ("heuristic, tuned", "heuristic(initial=1:19:3)")):
+        want = tokens_per_s(at.tuned(spec), every)
+        assert [r[2] for r in rows["PACER Table 1"] if r[:2] == ["all", name]] == [want]
+        assert [r[-1] for r in rows["PACER Table 2"] if r[0] == name] == [want]
+    spec = "heuristic(initial=5, feedback=nominal)"
+    want = speedup(at.replay(spec), every)
+    assert [r[-1] for r in rows["SVIP Table 1"] if r[0] == "Heuristics"] == [want]
+    drawn = draw("draft_lengths", trace).frame.filter(policy="heuristic", task="all")
+    counts = at.replay(spec).counts
+    assert drawn["draft_length"][0] == counts["proposed"].sum() / counts["steps"].sum()
 
 
 def test_captions_say_what_arguments_were_chosen_on():

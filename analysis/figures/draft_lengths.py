@@ -10,13 +10,11 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame, missing
 from analysis.figures.replayed import replays
-from analysis.replays import groups
+from analysis.replays import SVIP_CONSTANT, SVIP_HEURISTIC, groups
 from analysis.stats import Estimate, clusters
 from traces.trace import Trace
 
-ARMS = {"constant 5": "fixed(5)", "heuristic": "heuristic(initial=5)"}
-
-
+ARMS = {"constant 5": SVIP_CONSTANT, "heuristic": SVIP_HEURISTIC}
 MEASURES = {
     "draft_length": ("proposed", "steps"),
     "accepted_length": ("accepted", "steps"),

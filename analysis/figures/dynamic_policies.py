@@ -20,8 +20,8 @@ from analysis.figures.base import (
     reach,
 )
 from analysis.figures.replayed import against_fixed, chosen, cost_name, tuned
-from analysis.replays import FAMILIES
-from analysis.stats import clusters
+from analysis.replays import FAMILIES, Replayed, per
+from analysis.stats import Estimate, clusters
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
@@ -44,35 +44,43 @@ def dynamic_policies(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dra
     base = found.pop("fixed")
     seconds = {name: one.total_s for name, one in found.items()} | {"fixed": base.total_s}
     speeds = against_fixed(seconds)
-    tau_fixed = float(base.counts["accepted"].sum() / base.counts["steps"].sum())
-    if tau_fixed == 0:
+    if not base.counts["accepted"].any():
         raise FigureError("dynamic_policies: the best fixed length accepts no token to compare by")
-    rows = [{"policy": "fixed", "setting": base.spec, "accepted_per_step": tau_fixed}]
+    rows = [{"policy": "fixed", "setting": base.spec} | cells(_tau(base), "accepted_per_step")]
+    taus = {name: per(one, base, "accepted", "steps") for name, one in found.items()}
     for k, (name, one) in enumerate(found.items()):
-        tau = clusters.ratio(one.counts["accepted"], one.counts["steps"])
-        x, y = (tau.value or 0.0) / tau_fixed, speeds[name]
+        x, y = taus[name], speeds[name]
         drawn = look(k)
-        bars: dict[str, Any] = {"yerr": np.reshape(reach(y), (2, 1))} if y.lo is not None else {}
+        ends = zip(("xerr", "yerr"), (x, y), strict=True)
+        bars: dict[str, Any] = {
+            end: np.reshape(reach(e), (2, 1)) for end, e in ends if e.lo is not None
+        }
         how: dict[str, Any] = {"fmt": drawn["marker"], "color": drawn["color"], "label": name}
-        ax.errorbar(x, y.value or 0.0, **bars, **how)
-        row = {"policy": name, "setting": one.spec, "tau_ratio": x}
+        ax.errorbar(x.value or 0.0, y.value or 0.0, **bars, **how)
+        row = {"policy": name, "setting": one.spec}
         if name in PRINTED:
             paper = [mine / other for mine, other in zip(PRINTED[name], SPECULATIVE, strict=True)]
             hollow: dict[str, Any] = {"facecolors": "none", "edgecolors": drawn["color"], "s": 45}
             ax.scatter(paper[1], paper[0], marker=drawn["marker"], **hollow)
             row |= {"paper_speed": paper[0], "paper_tau_ratio": paper[1]}
-        rows.append(row | cells(y, "speed") | cells(tau, "accepted_per_step"))
+        row |= cells(y, "speed") | cells(x, "tau_ratio")
+        rows.append(row | cells(_tau(one), "accepted_per_step"))
     ax.axhline(1, color="black", linewidth=0.8)
     ax.axvline(1, color="black", linewidth=0.8)
     ax.set(xlabel="τ ÷ τ of the best fixed length", ylabel="speed ÷ speed of the best fixed length")
     below(ax, 4)
-    said = missing(speeds.values())
+    said = missing([*speeds.values(), *taus.values()])
     caption(
         ax,
         "Dynamic draft lengths against the best fixed one",
         f"Filled: this trace, {trace.n_sequences} prompts, {chosen(trace)}; "
-        f"{cost_name(trace, cost)}; bars: 95% for all at once, paired. Hollow: PACER Table 3.",
+        f"{cost_name(trace, cost)}; bars: 95%, paired, those of speeds for all at once."
+        " Hollow: PACER Table 3.",
         *said,
         *gone,
     )
     return Drawn("dynamic_policies", frame(rows), ax, tuple(said + gone))
+
+
+def _tau(one: Replayed) -> Estimate:
+    return clusters.ratio(one.counts["accepted"], one.counts["steps"])

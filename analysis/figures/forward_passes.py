@@ -17,7 +17,7 @@ PRINTED = {"draft passes": 26376 / 27423, "target passes": 2368 / 3047, "τ": 9.
 
 @figure("PACER Table 6")
 def forward_passes(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
-    """Draft passes, target passes and τ of PACER, against the best fixed draft length.
+    """Draft passes, target passes and τ of PACER ÷ those of the best fixed draft length.
 
     Args:
         trace: with the scores of PACER's head.
@@ -28,18 +28,12 @@ def forward_passes(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
     fixed = at.tuned_fixed()
     found, gone = tuned(trace, {"PACER": FAMILIES["PACER"]}, cost)
     mine, plain = found["PACER"].counts, fixed.counts
-    masks = groups(trace)
-    pairs = {
+    measures = {
         "draft passes": (mine["drafted"], plain["drafted"]),
         "target passes": (mine["steps"], plain["steps"]),
+        "τ": (mine["accepted"], mine["steps"], plain["accepted"], plain["steps"]),
     }
-    rows, said = passes(ax, masks, pairs, PRINTED, "PACER Table 6, HumanEval")
-    for task, some in masks.items():
-        tau = {
-            f"tau_{name}": float(c["accepted"][some].sum() / max(1, c["steps"][some].sum()))
-            for name, c in (("pacer", mine), ("fixed", plain))
-        }
-        rows.append({"task": task, "measure": "τ", **tau})
+    rows, said = passes(ax, groups(trace), measures, PRINTED, "PACER Table 6, HumanEval")
     ax.set(ylabel=f"PACER ÷ {fixed.spec}, the best fixed length")
     ax.set_ylim(0)
     caption(

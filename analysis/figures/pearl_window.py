@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.figures.replayed import cost_name, replays
-from analysis.replays import Replays, groups, of, speed
+from analysis.replays import groups, of, speed
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
@@ -23,10 +23,10 @@ def pearl_window(
         trace: of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
-        longest: γ; None means `longest_window`.
+        longest: γ; None means `Replays.longest_window`.
     """
     at = of(trace, cost)
-    gammas = np.arange(1, (longest or longest_window(at)) + 1)
+    gammas = np.arange(1, (longest or at.longest_window) + 1)
     runs, gone = replays(trace, {str(k): f"pearl({k})" for k in gammas}, cost)
     kept = np.array([int(k) for k in runs])
     c, why = at.cost_ratio(), at.too_wide
@@ -56,12 +56,3 @@ def pearl_window(
         *gone,
     )
     return Drawn("pearl_window", frame(rows), ax, tuple(said + gone))
-
-
-def longest_window(at: Replays) -> int:
-    """Of the windows that are tried: 10, or two beyond round(c), and at most `widest`.
-
-    Raises:
-        MissingError: there are no times, or drafting takes none.
-    """
-    return min(max(10, round(at.cost_ratio()) + 2), at.widest)

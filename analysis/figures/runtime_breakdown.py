@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patheffects import Normal, Stroke
 
 from analysis.figures.arms import DEEPSEEK, below
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame
 from analysis.figures.replayed import replays
 from analysis.replays import of
-from analysis.stats import clusters
+from analysis.stats import Estimate, clusters
 from simkit.simulator.charge import PARTS
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -39,26 +41,16 @@ def runtime_breakdown(trace: Trace, ax: Axes, cost: AnyCost = DEEPSEEK) -> Drawn
     }
     runs, gone = replays(trace, arms, cost)
     rows, at = [], np.arange(len(runs))[::-1]
-    left = np.zeros(len(runs))
+    until_s = {label: np.zeros(trace.n_sequences) for label in runs}
     for k, (part, name) in enumerate(zip(PARTS, NAMES, strict=True)):
-        found = [clusters.ratio(r.seconds[part], r.total_s) for r in runs.values()]
-        width = np.array([e.value or 0.0 for e in found])
-        how: dict[str, Any] = {"color": COLORS[k], "hatch": HATCHES[k], "edgecolor": "white"}
-        ax.barh(at, width, 0.65, left, label=name, **how)
-        for y, x, w in zip(at, left, width, strict=True):
-            if w > 0.04:
-                box: dict[str, Any] = {
-                    "facecolor": "white",
-                    "edgecolor": "none",
-                    "pad": 1,
-                    "alpha": 0.85,
-                }
-                place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
-                ax.text(x + w / 2, y, f"{w:.0%}", bbox=box, **place)
-        left += width
-        for label, one, e in zip(runs, runs.values(), found, strict=True):
+        until_s = {label: until_s[label] + one.seconds[part] for label, one in runs.items()}
+        found = [clusters.ratio(one.seconds[part], one.total_s) for one in runs.values()]
+        ends = [clusters.ratio(until_s[label], one.total_s) for label, one in runs.items()]
+        _part(ax, at, found, ends, k)
+        for (label, one), e, end in zip(runs.items(), found, ends, strict=True):
             sums = {"seconds": float(one.seconds[part].sum())}
-            rows.append({"policy": label, "part": name} | sums | cells(e, "share"))
+            row = {"policy": label, "part": name} | sums | cells(e, "share")
+            rows.append(row | cells(end, "until"))
     totals = [f"{one.total_s.sum():,.0f} s" for one in runs.values()]
     ax.set_yticks(at, [f"{label}\n{s}" for label, s in zip(runs, totals, strict=True)])
     ax.set(xlabel="share of the time", xlim=(0, 1))
@@ -68,7 +60,24 @@ def runtime_breakdown(trace: Trace, ax: Axes, cost: AnyCost = DEEPSEEK) -> Drawn
         ax,
         "What the time goes into",
         f"{trace.n_sequences} prompts; times: {cost}. PACER Table 15, DeepSeek, HumanEval: head"
-        " 2.1%, draft 71.2%, target 26.7%. Intervals are in the frame.",
+        " 2.1%, draft 71.2%, target 26.7%. Lines: a part's end, 95% over prompts.",
         *gone,
     )
     return Drawn("runtime_breakdown", frame(rows), ax, tuple(gone))
+
+
+def _part(
+    ax: Axes, at: np.ndarray, found: Sequence[Estimate], ends: Sequence[Estimate], k: int
+) -> None:
+    """The k-th part of each bar, its share where that is wide, and the interval of its end."""
+    width, right = (np.array([e.value or 0.0 for e in some]) for some in (found, ends))
+    how: dict[str, Any] = {"color": COLORS[k], "hatch": HATCHES[k], "edgecolor": "white"}
+    ax.barh(at, width, 0.65, right - width, label=NAMES[k], **how)
+    box: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85}
+    place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
+    for y, x, w, end in zip(at, right, width, ends, strict=True):
+        if w > 0.04:
+            ax.text(x - w / 2, y, f"{w:.0%}", bbox=box, **place)
+        if end.lo is not None and end.hi is not None:
+            line = ax.hlines(y - 0.2, end.lo, end.hi, colors="black", linewidths=1, zorder=3)
+            line.set_path_effects([Stroke(linewidth=3.5, foreground="white"), Normal()])

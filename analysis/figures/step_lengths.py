@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.arms import below
-from analysis.figures.base import COLORS, Drawn, FigureError, caption, figure, frame
-from analysis.replays import of, path_layout, tasks
+from analysis.figures.base import COLORS, Drawn, caption, figure, frame
+from analysis.replays import MissingError, of, path_layout, tasks
 from analysis.stats import drafts
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -42,7 +42,7 @@ def step_lengths(trace: Trace, ax: Axes, cost: AnyCost | None = None, steps: int
         length = of(trace, cost).best_length
         ax.axhline(length, color=COLORS[1], linestyle="--", label=f"best fixed γ = {length}")
         found = found.with_columns(best_fixed=length)
-    except FigureError:
+    except MissingError:
         said = "No times, so no best fixed length."
     for name in names:
         at = found["task"].to_list().index(name) - 0.5

@@ -20,9 +20,19 @@ from analysis.figures.pacer_criteria import ARMS as CRITERIA
 from analysis.figures.pacer_growth import ARMS as GROWTHS
 from analysis.figures.pacer_threshold import ARMS as THRESHOLDS
 from analysis.figures.pearl_strategies import ARMS as STRATEGIES
-from analysis.figures.pearl_window import longest_window
 from analysis.figures.replayed import chosen, replays
-from analysis.replays import ALONE, FAMILIES, Replayed, Replays, groups, of, speed
+from analysis.replays import (
+    ALONE,
+    ASSIST,
+    FAMILIES,
+    SVIP_CONSTANT,
+    SVIP_HEURISTIC,
+    Replayed,
+    Replays,
+    groups,
+    of,
+    speed,
+)
 from analysis.stats import Estimate, accepted_runs, clusters
 from simkit.simulator.given import AnyCost, AnyTrace
 from traces.errors import UserError
@@ -146,6 +156,11 @@ def _speculative(at: Replays) -> dict[str, Replayed]:
     return {"Speculative": at.tuned_fixed()}
 
 
+def _assist(at: Replays) -> dict[str, Replayed]:
+    """The heuristic as PACER runs it, and tuned as the other policies are."""
+    return {"Assist": at.replay(ASSIST), **_tuned(at, [("heuristic, tuned", "heuristic")])}
+
+
 def _tuned(at: Replays, names: Iterable[tuple[str, str]]) -> dict[str, Replayed]:
     return {label: at.tuned(FAMILIES[family]) for label, family in names}
 
@@ -156,16 +171,17 @@ def _chosen(at: Replays) -> str:
 
 
 def _policies(at: Replays) -> Table:
-    found = {**_vanilla(at), **_speculative(at)}
-    found |= _tuned(at, [("Assist", "heuristic"), ("PACER", "PACER")])
+    found = {**_vanilla(at), **_speculative(at), **_assist(at)}
+    found |= _tuned(at, [("PACER", "PACER")])
     body = _long(at, found, {"tokens/s": tokens_per_s, "speedup": speedup})
-    return Table("policies_by_task", "PACER Table 1", *body, _chosen(at))
+    note = f"Assist: the heuristic with its defaults. {_chosen(at)}"
+    return Table("policies_by_task", "PACER Table 1", *body, note)
 
 
 def _benchmarks(at: Replays) -> Table:
-    names = [("Assist", "heuristic"), ("AdaEDL", "AdaEDL"), ("SpecDec++", "SpecDec++")]
-    found = {**_vanilla(at), **_tuned(at, [*names, ("PACER", "PACER")])}
-    note = f"Output tokens a second; {chosen(at.trace)}."
+    names = [("AdaEDL", "AdaEDL"), ("SpecDec++", "SpecDec++"), ("PACER", "PACER")]
+    found = {**_vanilla(at), **_assist(at), **_tuned(at, names)}
+    note = f"Output tokens a second; Assist: the heuristic's defaults; others: {chosen(at.trace)}."
     return Table("policies_by_task", "PACER Table 2", *_wide(at, found, tokens_per_s), note)
 
 
@@ -272,10 +288,13 @@ def _head(at: Replays) -> Table:
 
 
 def _svip(at: Replays) -> Table:
-    found = {"Const.": at.replay("fixed(5)"), "Heuristics": at.replay("heuristic(initial=5)")}
+    found = {"Const.": at.replay(SVIP_CONSTANT), "Heuristics": at.replay(SVIP_HEURISTIC)}
     found["SVIP"] = at.tuned(FAMILIES["SVIP"])
     name = "SVIP Table 1" if at.trace.sampler.greedy else "SVIP Table 5"
-    note = f"Speedup over the target alone; SVIP: {chosen(at.trace)}."
+    note = (
+        f"Speedup over the target alone; Const.: {SVIP_CONSTANT}; Heuristics: {SVIP_HEURISTIC};"
+        f" SVIP: {chosen(at.trace)}."
+    )
     return Table("policies_by_task", name, *_wide(at, found, speedup), note)
 
 
@@ -289,7 +308,7 @@ def _strategies(at: Replays) -> Table:
 
 
 def _window(at: Replays) -> Table:
-    found = {str(k): at.replay(f"pearl({k})") for k in range(1, longest_window(at) + 1)}
+    found = {str(k): at.replay(f"pearl({k})") for k in range(1, at.longest_window + 1)}
     note = f"Output tokens a second; {at.too_wide or f'c = {at.cost_ratio():.2f}'}."
     body = _wide(at, found, tokens_per_s, "γ")
     return Table("pearl_window", "PEARL Tables 5 and 6", *body, note)
