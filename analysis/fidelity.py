@@ -21,7 +21,7 @@ class Fidelity:
     """A run of `simkit fidelity`.
 
     Attributes:
-        policies: one row a tested policy, the fields of `simkit.fidelity.Row`.
+        policies: one row a tested policy, the fields of `simkit.fidelity.PolicyRow`.
         measured: one row for each arm and held-out prompt: run (the arm; 0 is the target alone, the
             last is the first policy again), policy ("baseline" is the target alone), sequence,
             rounds, steps (mean over rounds), seconds (of the whole sequence; median over rounds).

@@ -14,18 +14,24 @@ one that does is ranked the wrong way round, or a live step is not the replayed 
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.recorded import REFERENCE
-from simkit.cli.fidelity import fidelity
-from traces.record.pair import quiet
+from simkit.cli import main as simkit
 
-HEAD = Path(REFERENCE) / "heads" / "pacer.safetensors"
+MODELS = Path(REFERENCE) / "models"
+PAIR = {
+    "--target": MODELS / "target",
+    "--draft": MODELS / "draft",
+    "--head": Path(REFERENCE) / "heads" / "pacer.safetensors",
+    "--device": "cpu",
+    "--out": Path(".work/fidelity"),
+}
 
 
-def main() -> int:
-    """Command line."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run from the command line; ends the program with the exit status of `simkit fidelity`."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -34,25 +40,15 @@ def main() -> int:
     parser.add_argument("--calibration", type=int)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--from", dest="earlier", type=Path, help="folder of an earlier run")
+    parser.add_argument("--from", type=Path, help="folder of an earlier run")
     parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    sizes = {name: getattr(args, name) for name in ("prompts", "calibration", "rounds", "threads")}
-    if args.earlier:
-        return fidelity(args.trace, from_=args.earlier, strict=True, out=args.out, **sizes)
-    quiet()
-    models = Path(REFERENCE) / "models"
-    return fidelity(
-        args.trace,
-        str(models / "target"),
-        str(models / "draft"),
-        head=[str(HEAD)],
-        device="cpu",
-        strict=True,
-        out=args.out or Path(".work/fidelity"),
-        **sizes,
-    )
+    given = vars(parser.parse_args(argv))
+    trace = given.pop("trace")
+    options = {f"--{name}": value for name, value in given.items() if value is not None}
+    if "--from" not in options:
+        options = PAIR | options
+    simkit(["fidelity", trace, "--strict", *(str(x) for pair in options.items() for x in pair)])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

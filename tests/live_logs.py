@@ -26,18 +26,23 @@ COST = costs.Linear(
 TESTED = ("fixed(1)", "fixed(5)", "svip(h=0.4)", "confidence")
 
 
-def run(trace, plan, times, slow=None, first_s=0.0, noise=0.0):
+def run(trace, plan, times, slow=None, first_s=0.0, noise=0.0, first=1):
     """The log that `simkit.fidelity.measure` would write if passes took exactly these times.
 
     `slow` multiplies the seconds of some arms, by number; `first_s` is what a step's first draft
-    pass takes on top; `noise` is the standard deviation by which whole sequences are off.
+    pass takes on top; `noise` is the standard deviation by which whole sequences are off; `first`
+    is the position of the first step, 2 where the prompt's pass emits a token.
     """
     layout, rng = PathLayout(trace), np.random.default_rng(0)
     log = Log(None, {"dtype": "float32", "device": "made up"})
     arms = {job.sequence: job.arms for job in jobs_of(trace, plan)}  # sequences are indices here
     for round_ in range(plan.rounds):
         for number, arm in enumerate(plan.arms):
-            decoded = baseline(layout) if arm.policy is None else speculative(layout, arm.policy)
+            decoded = (
+                baseline(layout, first)
+                if arm.policy is None
+                else speculative(layout, arm.policy, first)
+            )
             for index, steps in enumerate(decoded):
                 if number not in arms.get(index, ()):
                     continue
@@ -48,12 +53,13 @@ def run(trace, plan, times, slow=None, first_s=0.0, noise=0.0):
     return log.table()
 
 
-def baseline(layout):
-    return [[(Step(i + 1, 0, 0, 0), 1) for i in range(n)] for n in layout.n_output.tolist()]
+def baseline(layout, first):
+    lengths = layout.n_output.tolist()
+    return [[(Step(i, 0, 0, 0), 1) for i in range(first, n + 1)] for n in lengths]
 
 
-def speculative(layout, policy):
-    steps = plain.walk(policy, layout, 1)
+def speculative(layout, policy, first):
+    steps = plain.walk(policy, layout, first)
     columns = (steps.start, steps.proposed, steps.drafted, steps.accepted)
     rows = [Step(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]
     both = list(zip(rows, steps.emitted.tolist(), strict=True))

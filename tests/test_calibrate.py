@@ -2,16 +2,21 @@
 
 import json
 import shutil
+from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pair_folders import pair, pair_folder, simkit
 
+import traces
 from simkit.cli import running
 from simkit.live.log import read
+from simkit.policies import RateOptimal
 from traces.trace import DATA, load
 from traces.validate import validate
 
+PACER = Path(traces.__file__).parent / "reference" / "heads" / "pacer.safetensors"
 LOOKING = {"adaedl", "confidence", "confidence_adaptive", "cumulative_confidence", "draft_verify"}
 
 
@@ -83,12 +88,39 @@ def test_heads_are_read_once(folder, tmp_path, monkeypatch, capsys):
     assert read_them == [["x.safetensors"]]
 
 
+def test_sizes_are_checked_before_rules_are_fitted(folder, monkeypatch, capsys):
+    monkeypatch.setattr("simkit.simulator.given.setting", lambda *given: pytest.fail("fitted"))
+    assert simkit(calibrate(folder, folder / "trace", "--rounds", 0)) == 2
+    assert capsys.readouterr().err == "simkit: --rounds must be at least 1, not 0\n"
+
+
+def test_rules_are_fitted_once(folder, tmp_path, monkeypatch):
+    fitted, whole = [], RateOptimal.bind
+    bind = lambda self, setting: fitted.append(self) or whole(self, setting)  # noqa: E731
+    monkeypatch.setattr(RateOptimal, "bind", bind)
+    assert simkit(calibrate(folder, folder / "trace", "-o", tmp_path / "cost.parquet")) == 0
+    assert len(fitted) == 1
+
+
+def test_prompts_that_do_not_bear_their_index_are_refused(folder, monkeypatch, capsys):
+    """A rule that is fitted to a trace looks up what it knows of a prompt by that number."""
+    there = load(folder / "trace")
+    numbers = pa.array(range(1, 13), there.sequences.schema.field("sequence").type)
+    index = there.sequences.schema.get_field_index("sequence")
+    renumbered = there.sequences.set_column(index, "sequence", numbers)
+    monkeypatch.setattr(type(there), "sequences", property(lambda trace: renumbered))
+    assert simkit(calibrate(folder, folder / "trace")) == 2
+    words = "simkit: the trace's sequences are not numbered from 0 to 11 in order\n"
+    assert capsys.readouterr().err == words
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--prompts", 13], "--prompts 13: not from 1 to 12"),
         (["--rounds", 0], "must be at least 1"),
         (["--policy", "pacer"], "reads the head pacer, which is not given"),
+        (["--head", PACER], "the head was trained for another draft model"),
         (["--policy", "oracle"], "needs the future"),
         (["--draft", "OTHER"], "recorded with another draft model"),
         (["--log", "log.csv"], "--log log.csv: the log is a .parquet file"),

@@ -272,6 +272,8 @@ def test_bad_parquet_files(tmp_path):
     refused("no table of timing samples: column engine is missing")
     pq.write_table(samples(*BASE[:1]), file)
     refused("no samples of target passes with context")
+    pq.write_table(schema.LIVE.empty_table(), file)
+    refused("no passes in the log of live runs")
     file.unlink()
     file.mkdir()
     refused("Is a directory")

@@ -23,6 +23,7 @@ from simkit.live.summary import Drift
 from simkit.simulator.layout import PathLayout
 from traces.errors import TraceError
 from traces.memory import count_up, from_drafts
+from traces.subset import select
 from traces.synthetic import iid
 
 
@@ -133,14 +134,14 @@ def test_other_steps_are_counted(source, plan):
     log = log.filter(~(mine & (log["step"].to_numpy() == 2)))
     found = fidelity.judge(source, log, n_refits=2).comparison
     assert [row.differing for row in found.rows] == [1, 0, 0, 0] and found.differing == 1
-    chosen = fidelity.select(source, plan.held_out)
+    chosen = select(source, plan.held_out)
     replayed = simkit.replay(chosen, list(plan.policies), COST)
     assert not fidelity.compare(log, plan, replayed).passes
 
 
 def test_errors_are_paired_with_what_was_measured(source, plan):
     """Prompts differ by far more than predictions err: an error that all share has no interval."""
-    chosen = fidelity.select(source, plan.held_out)
+    chosen = select(source, plan.held_out)
     runs = simkit.replay(chosen, list(plan.policies), COST).runs
     total, baseline = np.array([r.total_s for r in runs]), runs[0].seconds["baseline_s"]
     draws = errors.error_draws(runs, 1.05 * total, baseline)
@@ -157,7 +158,7 @@ def test_errors_are_paired_with_what_was_measured(source, plan):
 
 def test_scatter_of_errors_is_that_of_the_delta_method(source, plan):
     """SD of a ratio of sums over n prompts: sqrt(n) * SD(t - ratio * t') / sum(t')."""
-    chosen = fidelity.select(source, plan.held_out)
+    chosen = select(source, plan.held_out)
     runs = simkit.replay(chosen, [plan.policies[1]], COST).runs
     total, baseline = runs[0].total_s, runs[0].seconds["baseline_s"]
     measured = total * np.exp(0.05 * np.random.default_rng(1).normal(size=len(total)))
@@ -254,7 +255,7 @@ def test_a_part_of_a_trace_replays_as_it_does_in_the_whole(spec):
     whole = with_scores(trace(n=9))
     some = [1, 4, 5, 8]
     policy = policies.parse(spec)
-    part = fidelity.select(whole, some, [policy.head] if policy.head else [])
+    part = select(whole, some, [policy.head] if policy.head else [])
     columns = ["sequence", "steps", "drafted", "accepted", "emitted", "total_s", "baseline_s"]
     expected, got = (
         simkit.replay(t, policy, COST, by="sequence").frame.select(columns) for t in (whole, part)
@@ -265,10 +266,10 @@ def test_a_part_of_a_trace_replays_as_it_does_in_the_whole(spec):
 def test_state_of_a_run_passes_over_the_prompts_left_out():
     whole = trace(n=9)
     rule = policies.parse("heuristic(initial=2, schedule=heuristic)")
-    part = fidelity.select(whole, [0, 1, 2])
+    part = select(whole, [0, 1, 2])
     frames = [simkit.replay(t, rule, COST, by="sequence").frame for t in (whole, part)]
     assert frames[1]["steps"].to_list() == frames[0]["steps"].to_list()[:3]
-    assert fidelity.select(whole, [8]).sequences["sequence"].to_pylist() == [8]
+    assert select(whole, [8]).sequences["sequence"].to_pylist() == [8]
 
 
 @pytest.mark.parametrize("spec", ["fixed(3)", "svip(h=0.5)", "pacer(block=2, max_draft=6)"])
@@ -276,7 +277,7 @@ def test_a_trace_with_a_smaller_budget_is_cut_to_what_would_have_been_recorded(s
     whole = with_scores(trace(n=9))
     policy = policies.parse(spec)
     heads = [policy.head] if policy.head else []
-    part = fidelity.select(whole, range(9), heads, max_new_tokens=12)
+    part = select(whole, range(9), heads, max_new_tokens=12)
     assert part.max_new_tokens == 12
     tokens, lengths = (whole.sequences[name].to_pylist() for name in ("output_tokens", "n_output"))
     assert part.sequences["output_tokens"].to_pylist() == [t[:12] for t in tokens]
@@ -293,7 +294,7 @@ def test_a_trace_with_a_smaller_budget_is_cut_to_what_would_have_been_recorded(s
     assert all(inner[name].equals(inner[f"{name}_whole"]) for name in columns)
     assert (frames[1]["start"] + frames[1]["drafted"]).max() <= 12
     with pytest.raises(TraceError, match="max_new_tokens must be from 1 to the trace's 20, not 21"):
-        fidelity.select(whole, [0], max_new_tokens=21)
+        select(whole, [0], max_new_tokens=21)
 
 
 def test_split_and_jobs(source, plan):

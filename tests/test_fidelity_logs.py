@@ -18,6 +18,7 @@ from simkit.live.decoder import Settings
 from simkit.live.log import BASELINE
 from simkit.live.summary import Sequences, drifts, free_speedup, losses, sequences
 from traces.sampler import Sampler
+from traces.subset import select
 from traces.synthetic import iid
 
 
@@ -103,6 +104,43 @@ def test_logs_of_rounds_and_of_killed_runs_are_read(source, plan, tmp_path):
             logs.read(tmp_path / "killed")
 
 
+def test_sittings_are_judged_together(source, plan, tmp_path):
+    """Each numbers its rounds from 0 on: the log is that of a run of as many rounds."""
+    whole = run(source, replace(plan, rounds=3), COST.times(source), noise=0.05)
+    rounds = whole["round"].to_numpy()
+    index, field = whole.schema.get_field_index("round"), whole.schema.field("round")
+    for number, mine in ((1, rounds < 2), (2, rounds == 2)):
+        sitting = whole.filter(mine)
+        again = sitting.set_column(index, field, [rounds[mine] % 2])
+        pq.write_table(again, tmp_path / f"live-{number}.parquet")
+    together = logs.read(tmp_path)
+    assert together.equals(whole, check_metadata=True)
+    assert logs.plan_of(together, source).rounds == 3
+    assert logs.plan_of(logs.read(tmp_path / "live-2.parquet"), source).rounds == 1
+    other = replace(plan, policies=(*plan.policies[:-1], policies.parse("svip(h=0.9)")))
+    pq.write_table(run(source, other, COST.times(source)), tmp_path / "live-3.parquet")
+    with pytest.raises(LiveError, match="of runs that tested different policies"):
+        logs.plan_of(logs.read(tmp_path), source)
+
+
+def test_a_round_may_be_in_several_parts(source, plan, tmp_path):
+    log, folder = run(source, plan, COST.times(source)), tmp_path / "live.parquet.parts"
+    folder.mkdir()
+    for number, at in enumerate(range(0, len(log), 5000)):
+        pq.write_table(log.slice(at, 5000), folder / f"{number:05d}.parquet")
+    assert logs.read(tmp_path).equals(log)
+
+
+def test_a_sequence_of_one_step_after_a_prefill_that_emits(plan):
+    """Its own row has step 1 and start 1, as a first step of a run without such a prefill."""
+    source = iid(30, 8, 0.7, max_draft=8, seed=3)
+    log = run(source, plan, COST.times(source), first=2)
+    rows = log.filter((log["kind"].to_numpy() == "sequence") & (log["step"].to_numpy() == 1))
+    assert set(rows["start"].to_pylist()) == {1}
+    assert logs.first_token(log) == "prefill"
+    assert fidelity.judge(source, log, n_refits=2).comparison.differing == 0
+
+
 def test_judging_again_takes_no_option_for_running(tmp_path, capsys):
     options = ["--rounds", "3", "--dtype", "float32", "--threads", "1"]
     with pytest.raises(SystemExit, match="2"):
@@ -178,7 +216,7 @@ def test_equal_policies_are_seldom_told_apart(source, plan, n):
     Of 60 comparisons, more than 9 would have probability 0.001.
     """
     nine = [policies.parse(f"fixed({k})") for k in range(10, 19)]
-    replayed = simkit.replay(fidelity.select(source, plan.held_out), nine, COST)
+    replayed = simkit.replay(select(source, plan.held_out), nine, COST)
     rng, found = np.random.default_rng(n), 0
     for _ in range(60):
         seen = clocked(rng, n, 11)

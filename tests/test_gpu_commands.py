@@ -7,11 +7,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
 
 from benchmarks.gpu import corpus_pack, delivery, fidelity, recorder_cost, reference_large
+from simkit.fidelity import logs
+from simkit.live.summary import FEWEST
 from simkit.policies import Fixed
 from traces.reference import corpus
 from traces.reference.evaluate import PROMPTS
@@ -163,7 +166,8 @@ def test_at_least_eight_policies_run_live(live):
     out, _ = live
     found = manifest(out)
     assert len(found["policies"]) >= 8 and found["rounds"] == 1
-    log = pq.read_table(out / "live-0.parquet")
+    log = pq.read_table(out / "live.parquet")
+    assert {b"sampler", b"max_new_tokens", b"dtype"} <= log.schema.metadata.keys()
     assert set(log["policy"].to_pylist()) >= {"baseline", *found["policies"]}
 
 
@@ -188,7 +192,7 @@ def test_a_live_run_without_time_keeps_whole_prompts(live, large):
     with pytest.raises(TimeoutError):
         stop()
     fidelity.main([*command, "--device", "cpu", "--tiny", "--budget-s", "0", "--out", str(out)])
-    assert len(set(pq.read_table(out / "live-0.parquet")["sequence"].to_pylist())) == 1
+    assert len(set(pq.read_table(out / "live.parquet")["sequence"].to_pylist())) == 1
 
 
 def test_as_many_prompts_as_fit(live):
@@ -196,6 +200,30 @@ def test_as_many_prompts_as_fit(live):
     bench = fidelity.load_bench(trace, Path(live[1][3]), "cpu")
     counts = [fidelity.n_prompts(trace, bench, seconds, 5, 12) for seconds in (0, 1e6)]
     assert counts == [fidelity.LEAST_PROMPTS, trace.n_sequences]
+
+
+@pytest.mark.parametrize("total", range(fidelity.LEAST_PROMPTS, 40))
+def test_enough_prompts_are_held_out_to_conclude(total):
+    held_out, fitted = fidelity.sizes(total)
+    assert held_out >= FEWEST and fitted >= 1 and held_out + fitted == total
+    assert fidelity.sizes(fidelity.LEAST_PROMPTS - 1)[0] < FEWEST
+
+
+def test_a_killed_run_leaves_its_parts(live, large, monkeypatch):
+    """None of them waits for the end; those of a whole run are gone."""
+    out, command = large / "killed", live[1]
+
+    def break_off(*given):
+        raise SystemExit(143)
+
+    monkeypatch.setattr(fidelity, "PART_S", 0.0)
+    monkeypatch.setattr(fidelity.Log, "close", lambda *given, **known: None)
+    monkeypatch.setattr(delivery.Budget, "check", break_off)
+    with pytest.raises(SystemExit, match="143"):
+        fidelity.main([*command, "--device", "cpu", "--tiny", "--out", str(out)])
+    assert {file.name for file in out.iterdir()} == {"manifest.json", "live.parquet.parts"}
+    assert pc.count_distinct(logs.read(out)["sequence"]).as_py() == 1
+    assert not list(live[0].glob("*.parts"))
 
 
 def test_recorder_cost_runs_on_a_cpu(large, tmp_path, capsys):

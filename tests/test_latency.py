@@ -3,9 +3,11 @@
 import errno
 import os
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -19,6 +21,7 @@ from typer.testing import CliRunner
 from simkit import costs
 from simkit.cli import main
 from simkit.cli.latency import latency
+from simkit.costs import fit
 from traces import schema
 from traces.errors import RecordError, UserError
 from traces.record.latency import CONTROL, WARM_UPS, Bench, Shape, control, measure, plan
@@ -80,6 +83,7 @@ def test_plan_holds_every_pass_once_and_one_control():
         ({"max_draft": 2, "contexts": ()}, "context"),
         ({"max_draft": 2, "contexts": (0,)}, "context"),
         ({"max_draft": 2, "tokens": (-3,)}, "tokens"),
+        ({"max_draft": 2, "batch_sizes": (4, 0)}, "batch_size"),
     ],
 )
 def test_plan_refuses_what_cannot_be_measured(arguments, words):
@@ -88,18 +92,20 @@ def test_plan_refuses_what_cannot_be_measured(arguments, words):
 
 
 def test_a_sample_starts_from_the_context_length_and_gives_the_model_s_own_tokens():
-    shapes = plan(4, contexts=(8,))
+    shapes = plan(4, contexts=(8,), batch_sizes=(1, 2))
     model = tiny(2)
-    bench = Bench(model, shapes, batch_size=2, seed=0)
-    verification, prefill = Shape("target", 3, 8), Shape("target", 8, 0)
-    for shape in (verification, prefill, verification):
-        assert bench.sample(shape) > 0
-        assert bench.caches[8].get_seq_length() == 8
-        assert bench.caches[0].get_seq_length() == 0
-    ids = torch.tensor(bench.ids[:, :11])
-    with torch.inference_mode():
-        whole = model(input_ids=ids).logits[:, 8:].argmax(-1)
-    assert bench._run(ids[:, 8:].tolist(), 8, keep=0) == whole.tolist()
+    bench = Bench(model, shapes, seed=0)
+    for size in (1, 2):
+        verification, prefill = Shape("target", 3, 8, size), Shape("target", 8, 0, size)
+        for shape in (verification, prefill, verification):
+            assert bench.sample(shape) > 0
+            assert bench.caches[size, 8].get_seq_length() == 8
+            assert bench.caches[size, 0].get_seq_length() == 0
+        ids = torch.tensor(bench.ids[:size, :11])
+        with torch.inference_mode():
+            whole = model(input_ids=ids).logits[:, 8:].argmax(-1)
+        cache = bench.caches[size, 8]
+        assert bench._run(ids[:, 8:].tolist(), cache, keep=0) == whole.tolist()
 
 
 def test_every_shape_is_timed_once_a_round_in_an_order_of_its_own():
@@ -127,10 +133,40 @@ def test_a_pass_longer_than_the_model_is_refused():
         measure({"draft": tiny(), "target": tiny()}, plan(2, contexts=(63,)), repeats=1)
 
 
-@pytest.mark.parametrize("name", ["batch_size", "repeats"])
-def test_counts_below_one_are_refused(name):
-    with pytest.raises(RecordError, match=name):
-        measure({}, [], **{name: 0})
+def test_no_repeats_are_refused():
+    with pytest.raises(RecordError, match="repeats must be >= 1, not 0"):
+        measure({}, [], repeats=0)
+
+
+def test_batch_sizes_are_timed_in_turns():
+    shapes = plan(2, contexts=(8,), batch_sizes=(4, 1, 2))
+    control_shape = shapes[-1]
+    assert len(shapes) == len(set(shapes)) == 3 * len(plan(2, contexts=(8,))[:-1]) + 1
+    table = measure({"draft": tiny(1), "target": tiny(2)}, shapes, repeats=2)
+    for repeat in range(2):
+        sizes = table.filter(pc.field("repeat") == repeat)["batch_size"].to_pylist()
+        assert sorted(sizes) == sorted(shape.batch_size for shape in shapes)
+        assert sizes != sorted(sizes) and sizes != sorted(sizes, reverse=True)
+    found = control(table)
+    assert found is not None
+    assert found[0] == Shape("target", 2, 8, 2) == replace(control_shape, component="target")
+
+
+def test_a_command_s_file_has_a_cost_of_every_batch_size(folders, tmp_path, capsys):
+    out, fitted = tmp_path / "latency.parquet", tmp_path / "cost.json"
+    options = ["--batch-size", "1,3", "--repeats", 1, "--out", out, "--cost-out", fitted]
+    with pytest.raises(SystemExit, match="0"):
+        main(small(folders, *options))
+    said = capsys.readouterr().out
+    assert " batch " in said and "control: target of 3 sequences, 2 tokens" in said
+    table = pq.read_table(out)
+    for size in (1, 3):
+        times = costs.parse(f'measured(file="{out}", batch_size={size})').times(trace())
+        sized = table.filter(pc.field("batch_size") == size)
+        drafts = (pc.field("component") == "draft") & (pc.field("context_len") == 8)
+        assert times.draft(np.array([8])) == sized.filter(drafts)["seconds"].to_numpy()
+    one = fit.linear(table.filter(pc.field("batch_size") == 1))[0]
+    assert costs.parse(str(fitted)) == one
 
 
 def test_command_writes_a_file(folders, app, tmp_path):
@@ -154,6 +190,8 @@ def test_command_writes_a_file(folders, app, tmp_path):
         (["--out", "nowhere/a.parquet"], "--out nowhere/a.parquet: no such folder: nowhere"),
         (["--cost-out", "nowhere/a.json"], "--cost-out nowhere/a.json: no such folder: nowhere"),
         (["--seed", "-1"], "seed must be >= 0, not -1"),
+        (["--batch-size", "1,x"], "--batch-size '1,x': not whole numbers"),
+        (["--batch-size", "1,0"], "batch_size: needs one or more whole numbers >= 1"),
     ],
 )
 def test_command_refuses_in_one_line(folders, app, options, words):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from models import EOS, tiny_pair, tiny_prompts
+from pair_folders import pair, pair_folder, simkit
 
 from simkit import policies
 from simkit.errors import LiveError
@@ -22,6 +23,11 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return pair_folder(tmp_path_factory.mktemp("batch"))
 
 
 def decoders(policy, family="llama-gqa", stop="all", first_token="draft"):
@@ -114,6 +120,50 @@ def test_any_stops_no_later_than_all():
             found.append(steps[0][0].drafted)
     pairs = list(zip(lengths["any"], lengths["all"], strict=True))
     assert all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
+
+
+def test_a_sequence_is_drafted_on_behind_its_budget(monkeypatch):
+    """While another's rule goes on: models must have positions for that, see `simkit live`."""
+    reached, whole = [], BatchReader.read
+
+    def read(self, blocks, keep):
+        logits = whole(self, blocks, keep)
+        reached.append(max(self.lengths))
+        return logits
+
+    monkeypatch.setattr(BatchReader, "read", read)
+    prompts = [prompt.tokens for prompt in tiny_prompts(5, seed=4)]
+    budget = max(map(len, prompts)) + 16
+    for stop, more in (("all", 9), ("any", 0)):
+        reached.clear()
+        _, batch = decoders(policies.parse("fixed(9)"), stop=stop)
+        batch.decode(prompts, 0)
+        assert max(reached) <= budget + more
+        assert (max(reached) > budget) == (stop == "all")
+
+
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [
+        (["--batch-size", 2], 66),  # 4 of prompt, 31 new, 31 drafted on
+        (["--batch-size", 2, "--policy", "fixed(30)"], 66),
+        (["--batch-size", 2, "--stop", "any"], None),
+        ([], None),
+    ],
+)
+def test_positions_are_counted_before_anything_is_measured(
+    folder, options, needed, monkeypatch, capsys
+):
+    """Of a pair of 64."""
+    monkeypatch.setattr("simkit.live.arms.run", lambda *given: pytest.fail("measured"))
+    command = ["live", *pair(folder), "--prompts", folder / "prompts.jsonl", *options]
+    command += ["--policy", "fixed(40, max_draft=40)", "--max-new-tokens", 31]
+    if needed is None:
+        with pytest.raises(pytest.fail.Exception, match="measured"):
+            simkit(command)
+    else:
+        assert simkit(command) == 2
+        assert f"needs {needed} positions, the pair has 64\n" in capsys.readouterr().err
 
 
 def test_what_is_kept_of_each_text_is_read_on_from():

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ import pytest
 import torch
 from pair_folders import pair, pair_folder, simkit
 
+import traces
 from simkit.cli import _unwinding
 from simkit.errors import LiveError
 from simkit.live import timed
@@ -24,6 +26,8 @@ from traces import schema
 from traces.errors import TraceError
 from traces.trace import load
 from traces.validate import validate
+
+HEADS = Path(traces.__file__).parent / "reference" / "heads"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -345,11 +349,26 @@ def test_fidelity(folder, agreeing, tmp_path, capsys):
         (["--policy", "fixed(2)", "--prompts", "10"], "13 prompts are wanted, the trace has 12"),
         (["--policy", "fixed(3)", "--draft", "OTHER"], "recorded with another draft model"),
         (["--policy", "fixed(3)", "--dtype", "int8"], "unknown dtype"),
+        (["--policy", "pacer", "--head", HEADS / "pacer.safetensors"], "for another draft model"),
     ],
 )
 def test_fidelity_refuses_in_one_line(folder, options, words, tmp_path, capsys):
     options = [folder / "other" if option == "OTHER" else option for option in options]
     assert simkit(fidelity(folder, tmp_path / "out", *options)) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1 and words in captured.err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["pacer", "--head", HEADS / "pacer-sampled.safetensors"], "is not the one whose scores"),
+        (["fixed(60, max_draft=60)"], "the trace holds drafts of up to max_draft (Γ) = 40"),
+    ],
+)
+def test_what_cannot_be_replayed_is_not_run(options, words, capsys):
+    base = ["fidelity", "reference", "--target", "./no", "--draft", "./no", "--policy"]  # none
+    assert simkit([*base, *options]) == 2
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1 and words in captured.err
 

@@ -6,10 +6,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from pair_folders import pair_folder
+import torch
+from pair_folders import pair, pair_folder, simkit
 
 from simkit.errors import LiveError
 from simkit.fidelity.run import check_pair
+from simkit.heads import files
 from traces.record.pair import load_pair
 from traces.trace import load
 
@@ -29,13 +31,20 @@ def test_the_live_side_needs_no_polars():
 
 
 @pytest.mark.parametrize(
-    "command", ["live --prompts x", "fidelity reference", "calibrate reference"]
+    "command",
+    [
+        "live --prompts x --policy svip",
+        "fidelity reference --policy svip",
+        "calibrate reference --policy svip",
+        "latency",
+        f"record --prompts {__file__} --out x",
+    ],
 )
 def test_without_torch_it_says_what_to_install(command):
     script = (
         "import sys; sys.modules['torch'] = None; from simkit.cli import main; main(sys.argv[1:])"
     )
-    options = ["--target", "x", "--draft", "x", "--policy", "svip"]
+    options = ["--target", "x", "--draft", "x"]
     ended = subprocess.run(
         [sys.executable, "-c", script, *command.split(), *options], capture_output=True, text=True
     )
@@ -66,3 +75,47 @@ def test_another_pair_is_refused_whatever_the_dtype(folder, name, change, words)
         return check_pair(trace, here)
     with pytest.raises(LiveError, match=words):
         check_pair(trace, here)
+
+
+def commands(folder, tmp_path):
+    prompts = ["--prompts", folder / "prompts.jsonl"]
+    return {
+        "live": ["live", *pair(folder), *prompts, "--policy", "fixed(2)"],
+        "latency": ["latency", *pair(folder)],
+        "record": ["record", *pair(folder), *prompts, "--out", tmp_path / "new"],
+        "calibrate": ["calibrate", folder / "trace", *pair(folder), "--policy", "svip(h=1)"],
+        "fidelity": ["fidelity", folder / "trace", *pair(folder), "--policy", "svip(h=1)"]
+        + ["--prompts", 4, "--calibration", 3, "-o", tmp_path / "fidelity"],
+    }
+
+
+@pytest.mark.parametrize("name", ["live", "latency", "record", "calibrate", "fidelity"])
+def test_models_that_do_not_fit_are_one_line(folder, name, tmp_path, monkeypatch, capsys):
+    def refuse(*names):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+
+    monkeypatch.setattr("traces.record.pair.load_pair", refuse)
+    assert simkit(commands(folder, tmp_path)[name]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == "simkit: out of memory: the models do not fit\n"
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize("command", ["live", "calibrate"])
+def test_a_shallow_head_is_refused_before_models_are_loaded(
+    folder, command, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("traces.record.pair.load_pair", lambda *names: pytest.fail("loaded"))
+    options = {**files.DEFAULTS["pacer"], "max_depth": 8}
+    there = load(folder / "trace").manifest
+    models = {f"{m}_sha256": getattr(there, m).weights_sha256 for m in ("target", "draft")}
+    module = files.build("pacer", 16, options)
+    head = files.Head("pacer", 16, options, module, {"trained_on": models})
+    files.save(head, tmp_path / "pacer.safetensors")
+    given = commands(folder, tmp_path)[command][:-2] + ["--head", tmp_path / "pacer.safetensors"]
+    given += ["--policy", "pacer"] if command == "live" else []  # else by default
+    assert simkit(given) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1 and captured.out == ""
+    assert "simkit: pacer(block=4) drafts up to" in captured.err
+    assert "its head pacer scores up to 8: give max_draft=8" in captured.err

@@ -267,6 +267,21 @@ def test_a_head_of_another_width_is_refused():
         BlockScorer(head).score(torch.zeros(4, 31), 2, 1)
 
 
+def test_a_head_that_scores_no_draft_as_deep_is_refused():
+    head = heads("llama-gqa")["pacer"]
+    policy, deep = policies.parse("pacer"), settings(max_new_tokens=T_MAX + 2)
+    words = (
+        rf"^pacer\(block=4\) drafts up to {T_MAX + 1} tokens, its head pacer scores up to {T_MAX}:"
+    )
+    for given in (head, BlockScorer(head)):
+        with pytest.raises(HeadError, match=words):
+            check(policy, deep, {"pacer": given})
+        assert check(policies.Pacer(max_draft=T_MAX), deep, {"pacer": given}) == ("score:pacer",)
+        assert check(policy, settings(max_new_tokens=T_MAX + 1), {"pacer": given})
+    by_row = {"acceptance_head": heads("llama-gqa")["acceptance_head"]}
+    assert check(policies.parse("acceptance_head(h=0.5)"), deep, by_row)
+
+
 def test_no_eos_and_one_token_of_prompt():
     pair = tiny_pair(dtype=torch.float64)
     setting = Settings(max_new_tokens=6, eos_token_ids=(EOS,))

@@ -292,3 +292,21 @@ def test_a_policy_of_another_package(monkeypatch):
     assert listed(compiled.walk(policy, layout, 1)) == listed(plain.walk(policy, layout, 1))
     with pytest.warns(UserWarning, match="policy (gone|odd): "):
         assert "new" in policies.names()
+
+
+@pytest.mark.parametrize("spec", ["fixed(3)", "pearl(4)"])
+def test_steps_of_some_sequences(spec):
+    layout = PathLayout(iid(6, 20, 0.8, max_draft=20, seed=0))
+    found = run(policies.parse(spec), layout, None, 1)
+    whole, part = found.steps()[0], found.steps((2, 5))[0]
+    among = (whole.sequence >= 2) & (whole.sequence < 5)
+    for column in ("sequence", "start", "drafted", "accepted", "emitted"):
+        assert np.array_equal(getattr(part, column), getattr(whole, column)[among])
+
+
+@pytest.mark.parametrize("policy", ["heuristic(schedule=heuristic)", lambda depth, row: depth == 2])
+def test_steps_of_some_sequences_are_not_had_of_what_cannot_be_cut(policy):
+    layout = PathLayout(iid(6, 20, 0.8, max_draft=20, seed=0))
+    given = policies.parse(policy) if isinstance(policy, str) else policies.from_function(policy)
+    with pytest.raises(ReplayError, match="cannot be replayed on some sequences alone"):
+        run(given, layout, None, 1).steps((2, 5))

@@ -270,12 +270,12 @@ def test_results_show_themselves():
 
 
 def test_fidelity_shows_itself():
-    from simkit.fidelity import Comparison, Row
+    from simkit.fidelity import Comparison, PolicyRow
 
     def filled(kind, **known):
         return kind(**{field.name: 1.0 for field in dataclasses.fields(kind)} | known)
 
-    row = filled(Row, policy=EVIL)
+    row = filled(PolicyRow, policy=EVIL)
     found = filled(Comparison, rows=[row], pairs=[], drifts=[])
     html = found._repr_html_()
     assert "median 100.0%" in html and "<script" not in html

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import threading
 
 import numpy as np
 import polars as pl
@@ -67,6 +68,28 @@ def test_the_work_is_split_without_a_trace_of_it(trace, by, threads, small_items
     frame = frame.with_columns(pl.lit(None, pl.Float64).alias(f"speedup_{e}") for e in ("lo", "hi"))
     assert sweep.frame.select(frame.columns).equals(frame)
     assert done[-1] == (len(sweep.policies), len(sweep.policies)) == (38, 38)
+
+
+def test_parallel_policies_are_shared_out_too(trace, small_items):
+    sweep = simkit.sweep(trace, "pearl(1:8)", COST, threads=2)
+    alone = pl.concat(simkit.replay(trace, f"pearl({n})", COST).frame for n in range(1, 9))
+    columns = [name for name in alone.columns if name not in ("speedup_lo", "speedup_hi")]
+    assert sweep.frame.select(columns).equals(alone.select(columns))
+
+
+def test_one_thread_makes_what_is_shared(trace, monkeypatch):
+    """Before the pool is asked: each loop is called once, over no sequence."""
+    made, whole = [], engine.total
+
+    def total(policy, layout, charge, first, span):
+        if span == (0, 0):
+            made.append((type(policy).name, threading.current_thread()))
+        return whole(policy, layout, charge, first, span)
+
+    monkeypatch.setattr(engine, "total", total)
+    simkit.sweep(trace, ["pearl(1:3)", "fixed(1:3)", "svip(h=1)", "pearl(4)"], COST, threads=2)
+    here = threading.current_thread()
+    assert made == [("pearl", here), ("fixed", here), ("svip", here)]
 
 
 def test_arguments_are_columns(trace):
@@ -197,6 +220,24 @@ def test_bad_input_is_one_line(folder, arguments, message, capsys):
     assert message in err
     assert err.startswith("simkit: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["sweep", "claims", "report"])
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("{}", "--out {}: is a folder"),
+        ("{}/none/x.html", "--out {0}/none/x.html: no such folder: {0}/none"),
+        ("/proc/x.html", "--out /proc/x.html: cannot be written: No such file or directory"),
+    ],
+)
+def test_commands_say_alike_that_a_file_cannot_be_written(
+    folder, name, out, words, tmp_path, capsys
+):
+    given = ["--policy", "svip"] if name == "sweep" else []
+    with pytest.raises(SystemExit, match="2"):
+        main([name, folder, *given, "-o", out.format(tmp_path)])
+    assert capsys.readouterr().err == f"simkit: {words.format(tmp_path)}\n"
 
 
 def test_spans_cover_all_sequences_once():

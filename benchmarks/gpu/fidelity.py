@@ -11,21 +11,21 @@ Here, with the trace that was recorded there:
 The protocol is that of `simkit fidelity` (docs/fidelity.md): calibration and held-out prompts in
 turns, every policy on every held-out prompt, the order of the arms moves on by one from prompt to
 prompt and round to round. No policy here reads a head. How many prompts fit into the time is found
-from what the target alone takes for one of them. The log of each round is a file of its own; a run
-that comes to the end of its time ends behind a prompt. The steps that were taken are in the log, so
-that the comparison needs nothing else.
+from what the target alone takes for one of them. A run that comes to the end of its time ends
+behind a prompt; one that is killed leaves its log in parts. The steps that were taken are in the
+log, so that the comparison needs nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate, cycle
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from benchmarks.gpu import device_rates
@@ -36,10 +36,8 @@ from simkit.fidelity import run
 from simkit.live.arms import Bench, Job
 from simkit.live.decoder import Settings
 from simkit.live.log import Log
-from simkit.live.summary import drifts, sequences
+from simkit.live.summary import FEWEST, drifts, sequences
 from simkit.live.timed import TimedDecoder
-from traces import files
-from traces.record.header import library_versions
 from traces.record.pair import load_pair, quiet
 from traces.trace import Trace, load
 
@@ -56,7 +54,8 @@ POLICIES = (
     "adaedl",
 )
 CALIBRATION_SHARE = 0.25
-LEAST_PROMPTS = 4
+LEAST_PROMPTS = math.ceil(FEWEST / (1 - CALIBRATION_SHARE))  # enough are held out to conclude
+PART_S = 90.0  # of a part of the log: few files go back from there
 SPARE = 0.85  # of the time: sequences differ, and policies may be slower than the target alone
 
 
@@ -82,6 +81,12 @@ def n_prompts(trace: Trace, bench: Bench, seconds: float, rounds: int, n_arms: i
     return min(max(fitting, LEAST_PROMPTS), trace.n_sequences)
 
 
+def sizes(total: int) -> tuple[int, int]:
+    """Of so many prompts, how many are held out and how many calibrate."""
+    n_fitted = max(1, round(total * CALIBRATION_SHARE))
+    return total - n_fitted, n_fitted
+
+
 def make_plan(
     trace: Trace, bench: Bench, wanted: int | None, rounds: int, seconds: float
 ) -> run.Plan:
@@ -90,8 +95,7 @@ def make_plan(
         [policies.parse(spec) for spec in POLICIES], trace, bench.settings, bench.heads
     )
     total = wanted or n_prompts(trace, bench, seconds, rounds, len(chosen) + 2)
-    n_fitted = max(1, round(total * CALIBRATION_SHARE))
-    held_out, fitted = run.split(trace.n_sequences, total - n_fitted, n_fitted)
+    held_out, fitted = run.split(trace.n_sequences, *sizes(total))
     return run.Plan(tuple(chosen), held_out, fitted, rounds)
 
 
@@ -108,22 +112,13 @@ def stopper(jobs: list[Job], budget: Budget) -> Callable[[], None]:
 
 
 def measure(trace: Trace, bench: Bench, plan: run.Plan, budget: Budget, out: Path) -> pa.Table:
-    """Run all arms, and write the log of each round, whatever happens."""
-    dtype = str(bench.pair.target.dtype).removeprefix("torch.")
-    device = device_rates.device_name(bench.pair.target.device)
-    facts = {"device": device, "dtype": dtype, "engine": "eager", **library_versions()}
-    log = Log(None, facts)
-    try:
-        run.measure(trace, bench, plan, log, stopper(run.jobs_of(trace, plan), budget))
-    except TimeoutError:
-        print("the time is over")
-    finally:
-        table = log.table()
-        for number in range(plan.rounds):
-            rows = table.filter(pc.field("round") == number).combine_chunks()
-            if rows.num_rows:
-                files.write_atomic(out / f"live-{number}.parquet", files.encode(rows)[0])
-    return table
+    """Run all arms into `live.parquet`, written in parts as the run goes on."""
+    with Log(out / "live.parquet", bench.facts, PART_S) as log:
+        try:
+            run.measure(trace, bench, plan, log, stopper(run.jobs_of(trace, plan), budget))
+        except TimeoutError:
+            print("the time is over")
+    return log.table()
 
 
 def print_measured(log: pa.Table, plan: run.Plan) -> None:

@@ -12,7 +12,6 @@ from simkit.cli.options import Device, Heads, Revision, Threads, TracesDtype
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from simkit.fidelity import Plan
     from simkit.live.decoder import Settings
     from simkit.policies import Sequential, Setting
     from traces.trace import Trace
@@ -55,7 +54,7 @@ def calibrate(
     from simkit.cli.places import announce, check_option, destination, folder_to_write, write
     from simkit.cli.running import choose, decoded, load_heads
     from simkit.errors import LiveError
-    from simkit.fidelity.run import check_recorded
+    from simkit.fidelity.run import Plan, check_recorded
     from traces.trace import load
 
     there = load(trace)
@@ -66,16 +65,21 @@ def calibrate(
         if log.suffix != ".parquet":
             raise LiveError(f"--log {log}: the log is a .parquet file")
         check_option("--log", log)
+    chosen = _prompts(there, prompts, rounds)
     heads = load_heads(head)
     from simkit.costs import fit
+    from simkit.heads.files import check_fits
     from simkit.live.decoder import Settings
     from simkit.simulator import given
 
+    for given_head in heads.values():
+        check_fits(given_head, there.manifest, trace)
     budget = _budget(there, max_new_tokens)
     settings = Settings(there.sampler, there.manifest.seed, budget, there.eos_token_ids)
     setting = given.setting(there, FITTED_UNDER, settings.first_token)
-    rules = choose(policy or _rules(settings, heads, setting), heads, settings, setting)
-    plan = _plan(there, rules, prompts, rounds)
+    common = heads, settings, setting
+    rules = choose(policy, *common) if policy else _rules(*common)
+    plan = Plan(tuple(rules), (), chosen, rounds)
     names = (target, draft, device, dtype or there.manifest.dtype or "float32", revision)
     announce(out, kind)
     passes = decoded(there, plan, settings, heads, names, threads, log)
@@ -95,38 +99,47 @@ def _budget(trace: Trace, wanted: int | None) -> int:
     return wanted or most
 
 
-def _rules(settings: Settings, heads: dict[str, Any], setting: Setting) -> list[str]:
-    """The policies that look at drafted tokens, as they are by default, and can run live."""
+def _rules(heads: dict[str, Any], settings: Settings, setting: Setting) -> list[Sequential]:
+    """The policies that look at drafted tokens, as they are by default, and can run live.
+
+    Raises:
+        HeadError: a head that was given does not go with its policy.
+    """
     from simkit import policies
-    from simkit.live.timed import check
+    from simkit.cli.running import make_ready
+    from simkit.errors import HeadError
     from traces.errors import UserError
 
     found = []
     for name in policies.names():
-        policy = policies.get(name)()
-        if not isinstance(policy, policies.Sequential):
-            continue
         try:
-            reads = check(policy, settings, heads)
-            policy.bind(setting)
+            policy = make_ready(policies.get(name)(), heads, settings, setting)
+        except HeadError:
+            raise
         except UserError:  # no head for it, say, or none of the columns that it is fitted to
             continue
-        if reads:
-            found.append(name)
+        if policy.columns(settings.sampler):
+            found.append(policy)
     return found
 
 
-def _plan(trace: Trace, rules: list[Sequential], prompts: int, rounds: int) -> Plan:
-    """Calibration alone."""
+def _prompts(trace: Trace, prompts: int, rounds: int) -> tuple[int, ...]:
+    """Indices of the prompts to decode; sizes, and the numbers of the trace's, are checked.
+
+    Raises:
+        LiveError: a size is out of range; or the trace's prompts are not numbered by their index,
+            by which rules that are fitted to a trace find a prompt.
+    """
     from simkit.errors import LiveError
-    from simkit.fidelity import Plan
 
     n = trace.n_sequences
     if rounds < 1:
         raise LiveError(f"--rounds must be at least 1, not {rounds}")
     if not 1 <= prompts <= n:
         raise LiveError(f"--prompts {prompts}: not from 1 to {n}, as many as the trace has")
-    return Plan(tuple(rules), (), tuple(k * n // prompts for k in range(prompts)), rounds)
+    if trace.sequences["sequence"].to_pylist() != list(range(n)):
+        raise LiveError(f"the trace's sequences are not numbered from 0 to {n - 1} in order")
+    return tuple(k * n // prompts for k in range(prompts))
 
 
 def _show(samples: pa.Table) -> None:

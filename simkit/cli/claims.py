@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli.options import Cost
-from simkit.cli.places import check_writable
+from simkit.cli.places import check_option
 from simkit.cli.progress import settings_bar
 
 if TYPE_CHECKING:
@@ -49,13 +49,14 @@ def claims(
 ) -> None:
     """Test the papers' claims on a trace."""
     from analysis.claims import check
+    from traces.files import write_atomic
 
     if out is not None:
-        check_writable(out)
+        check_option("--out", out)
     with settings_bar("claims") as progress:
         found = check(trace, cost, sampled, progress=progress)
     if out is not None:
-        out.write_text(_text(found, format), encoding="utf-8")
+        write_atomic(out, _text(found, format).encode())
     elif format is Format.table:
         from rich.console import Console
 

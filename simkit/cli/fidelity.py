@@ -31,7 +31,11 @@ def fidelity(
     draft: Annotated[str | None, typer.Option(help="Its draft: local folder or hub id.")] = None,
     from_: Annotated[
         Path | None,
-        typer.Option("--from", help="Run nothing: judge the log of this folder, or file, again."),
+        typer.Option(
+            "--from",
+            help="Run nothing: judge the log of this folder, or file, again. Logs of several"
+            " sittings, live-1.parquet, live-2.parquet …, are judged together.",
+        ),
     ] = None,
     policy: Annotated[
         list[str] | None,
@@ -120,15 +124,19 @@ def _planned(
 ) -> tuple[Plan, dict[str, Any]]:
     """What to run, checked before the models are loaded; and the heads for it."""
     from simkit.cli.running import prepare
-    from simkit.fidelity import run, select
+    from simkit.fidelity import run
+    from simkit.simulator import replay
+    from traces.subset import select
 
     budget = settings.max_new_tokens
     chosen, heads = prepare(policy or list(run.POLICIES), head, settings, (sizes.rounds, budget))
     held_out, fitted = run.split(trace.n_sequences, sizes.prompts, sizes.calibration)
     plan = run.Plan(tuple(chosen), held_out, fitted, sizes.rounds)
     run.check_policies(plan.policies, trace, settings, heads)
+    run.check_heads(plan.policies, heads, trace)
     read = dict.fromkeys(p.head for p in plan.policies if p.head)
-    select(trace, plan.held_out, list(read), budget)  # what will be replayed is there
+    part = select(trace, plan.held_out, list(read), budget)
+    replay(part, list(plan.policies), first_token=settings.first_token)  # all of it is recorded
     return plan, heads
 
 

@@ -16,6 +16,8 @@ from simkit.cli.places import announce, check_option, destination, write
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from traces.record.latency import Shape
+
 
 def latency(
     target: Annotated[str, typer.Option(help="Target model: local folder or hub id.")],
@@ -30,20 +32,27 @@ def latency(
     tokens: Annotated[
         str, typer.Option(help="Tokens in a verification; those beyond Γ + 1 are left out.")
     ] = "1,2,3,4,5,6,7,8,9,11,13,17,21,25,33,41",
-    batch_size: Annotated[int, typer.Option(help="Sequences in a pass.")] = 1,
+    batch_size: Annotated[
+        str, typer.Option(help="Sequences in a pass, in turns with each other: 1,4,16.")
+    ] = "1",
     repeats: Annotated[int, typer.Option(help="Samples of every pass.")] = 20,
     device: Device = "auto",
     dtype: Dtype = "float32",
     revision: Revision = None,
     seed: Annotated[int, typer.Option(help="Of the tokens and of the shuffled order.")] = 0,
     fit: Annotated[
-        bool, typer.Option("--fit", help="Print the nearest linear cost, and how near it is.")
+        bool,
+        typer.Option(
+            "--fit",
+            help="Print the nearest linear cost, and how near it is: of the smallest batch size.",
+        ),
     ] = False,
     cost_out: Annotated[
         Path | None, typer.Option(help="Write that cost too: FILE.json, for --cost.")
     ] = None,
 ) -> None:
     """Time draft passes, verifications and prefills of a pair with real key-value caches."""
+    from simkit.cli.running import load_models
     from traces.errors import RecordError
 
     kind = destination(out)
@@ -51,19 +60,15 @@ def latency(
     if seed < 0:
         raise RecordError(f"seed must be >= 0, not {seed}")
     max_draft = _max_draft(out, max_draft)
-    contexts, sizes = _numbers("context", context), _numbers("tokens", tokens)
-    try:
-        from traces.record.latency import plan
-        from traces.record.pair import load_pair, quiet
-    except ImportError as e:
-        raise RecordError(f"measuring needs {e.name}: pip install 'draft-simkit[record]'") from e
-    shapes = plan(max_draft, contexts, sizes)
-    quiet()
-    pair = load_pair(target, draft, device, dtype, revision)
+    given = {"context": context, "tokens": tokens, "batch-size": batch_size}
+    numbers = [_numbers(name, text) for name, text in given.items()]
+    from traces.record.latency import plan
+
+    shapes = plan(max_draft, *numbers)
+    pair = load_models((target, draft, device, dtype, revision))
     announce(out, kind)
     models = {"draft": pair.draft, "target": pair.target}
-    settings = {"batch_size": batch_size, "repeats": repeats, "seed": seed}
-    table = _measure(models, shapes, partial(_keep, out, kind), **settings)
+    table = _measure(models, shapes, partial(_keep, out, kind), repeats=repeats, seed=seed)
     try:
         if out is not None:
             write(out, kind, table)
@@ -158,28 +163,34 @@ def _show(table: pa.Table) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from traces.record.latency import CONTROL, control
+    from traces.record.latency import CONTROL, Shape, control
 
-    groups: dict[tuple[str, int, int], list[float]] = {}
+    groups: dict[Shape, list[float]] = {}
     for row in table.to_pylist():
-        key = (row["component"], row["context_len"], row["tokens_in"])
-        groups.setdefault(key, []).append(row["seconds"])
-    view = Table("component", "context", "tokens", "median ms", "quartiles ms", "samples")
+        shape = Shape(row["component"], row["tokens_in"], row["context_len"], row["batch_size"])
+        groups.setdefault(shape, []).append(row["seconds"])
+    batched = len({shape.batch_size for shape in groups}) > 1
+    view = Table("component", *(["batch"] if batched else []), "context", "tokens")
+    for name in ("median ms", "quartiles ms", "samples"):
+        view.add_column(name)
     view.columns[0].no_wrap = True
-    for (component, context_len, tokens_in), seconds in _in_order(groups):
-        if component.startswith(CONTROL):
+    for shape in sorted(groups, key=_order):
+        if shape.component.startswith(CONTROL):
             continue
-        low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75]) * 1e3
-        kind = f"{component} prefill" if context_len == 0 else component
-        cells = (kind, str(context_len), str(tokens_in), f"{middle:.3f}", f"{low:.3f} – {high:.3f}")
-        view.add_row(*cells, str(len(seconds)))
+        low, middle, high = np.quantile(groups[shape], [0.25, 0.5, 0.75]) * 1e3
+        kind = f"{shape.component} prefill" if shape.context_len == 0 else shape.component
+        sizes = [shape.batch_size] if batched else []
+        counts = map(str, (*sizes, shape.context_len, shape.tokens_in))
+        times = f"{middle:.3f}", f"{low:.3f} – {high:.3f}"
+        view.add_row(kind, *counts, *times, str(len(groups[shape])))
     console = Console()
     console.print(view)
     if found := control(table):
         shape, first, again = found
+        several = f" of {shape.batch_size} sequences" if batched else ""
         console.print(
-            f"control: {shape.component}, {shape.tokens_in} tokens behind {shape.context_len}, "
-            f"measured twice: {first * 1e3:.3f} and {again * 1e3:.3f} ms, "
+            f"control: {shape.component}{several}, {shape.tokens_in} tokens behind"
+            f" {shape.context_len}, measured twice: {first * 1e3:.3f} and {again * 1e3:.3f} ms, "
             f"{abs(again / first - 1):.1%} apart",
             highlight=False,
             soft_wrap=True,
@@ -187,16 +198,21 @@ def _show(table: pa.Table) -> None:
 
 
 def _fit(table: pa.Table, out: Path | None) -> None:
-    """Print the linear cost nearest to the medians and its residuals, and write it."""
+    """Print the linear cost nearest to the medians and its residuals, and write it.
+
+    Of several batch sizes the smallest one counts: a replay decodes one sequence at a time.
+    """
     import json
 
+    import pyarrow.compute as pc
     from rich.console import Console
     from rich.table import Table
 
     from simkit.costs import fit
     from traces.files import write_atomic
 
-    cost, residuals = fit.linear(table)
+    batch_size = min(table["batch_size"].to_pylist())
+    cost, residuals = fit.linear(table.filter(pc.field("batch_size") == batch_size))
     given = fit.arguments(cost)
     view = Table("linear cost", "shapes", "median residual", "95% of them", "worst")
     for row in residuals:
@@ -210,8 +226,7 @@ def _fit(table: pa.Table, out: Path | None) -> None:
         write_atomic(out, (json.dumps({"kind": cost.name, **given}, indent=1) + "\n").encode())
 
 
-def _in_order(
-    groups: dict[tuple[str, int, int], list[float]],
-) -> list[tuple[tuple[str, int, int], list[float]]]:
-    """Prefills last, otherwise by component, context length and tokens."""
-    return sorted(groups.items(), key=lambda item: (item[0][1] == 0, item[0]))
+def _order(shape: Shape) -> tuple[int, bool, str, int, int]:
+    """Batch size by batch size, prefills last, then by component, context length and tokens."""
+    prefill = shape.context_len == 0
+    return shape.batch_size, prefill, shape.component, shape.context_len, shape.tokens_in

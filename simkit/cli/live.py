@@ -95,7 +95,10 @@ def _jobs(
             " so that there is something to compare"
         )
     numbers = [k * len(rows) // wanted for k in range(wanted)]
-    longest = max(len(rows[n].tokens) for n in numbers) + bench.settings.max_new_tokens
+    budget = bench.settings.max_new_tokens
+    longest = max(len(rows[n].tokens) for n in numbers) + budget
+    if size > 1 and bench.stop == "all":  # drafted on where a sequence's own budget has ended
+        longest += min(budget, max(policy.max_draft for policy in policies))
     if longest > pair.context_len:
         raise LiveError(f"{file}: needs {longest} positions, the pair has {pair.context_len}")
     groups = [numbers[k : k + size] for k in range(0, wanted, size)]

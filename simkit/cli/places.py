@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,15 +72,3 @@ def write(out: Path, kind: str, table: pa.Table) -> None:
         from traces.files import encode, write_atomic
 
         write_atomic(out, encode(table)[0])
-
-
-def check_writable(out: Path) -> None:
-    """Find out before anything is replayed."""
-    from traces.errors import UserError
-
-    if out.is_dir():
-        raise UserError(f"--out {out}: is a folder; give a file's name")
-    if not out.parent.is_dir():
-        raise UserError(f"--out {out}: no such folder: {out.parent}")
-    if not os.access(out.parent, os.W_OK):
-        raise UserError(f"--out {out}: the folder {out.parent} cannot be written to")

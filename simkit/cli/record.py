@@ -95,23 +95,17 @@ def record(
 
 def _prepare(names: tuple, prompts: Path, **settings: object):
     """Check the cheap things before the models are loaded."""
+    from dataclasses import replace
+
+    from simkit.cli.running import load_models
     from traces.errors import RecordError
     from traces.record.plan import Plan
+    from traces.record.prompts import read_prompts
 
     plan = Plan(**settings)  # type: ignore[arg-type]
     if not prompts.is_file():
         raise RecordError(f"{prompts}: no such prompts file")
-    try:
-        from traces.record.pair import load_pair, quiet
-    except ImportError as e:
-        raise RecordError(f"recording needs {e.name}: pip install 'draft-simkit[record]'") from e
-    from dataclasses import replace
-
-    from traces.record.prompts import read_prompts
-
-    quiet()
-    target, draft, device, dtype, revision = names
-    pair = load_pair(target, draft, device, dtype, revision)
+    pair = load_models(names)
     plan = replace(plan, eos_token_ids=pair.eos_token_ids)
     return pair, plan, read_prompts(prompts, pair.tokenizer, pair.vocab_size)
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from simkit.simulator import Result
 
 
-class By(StrEnum):
-    """What a row stands for."""
+class ReplayBy(StrEnum):
+    """What a row of a replay stands for: more than one of a sweep may."""
 
     trace = "trace"
     task = "task"
@@ -39,7 +39,7 @@ def replay(
             is_eager=True,
         ),
     ] = None,
-    by: Annotated[By, typer.Option(help="What a row stands for.")] = By.trace,
+    by: Annotated[ReplayBy, typer.Option(help="What a row stands for.")] = ReplayBy.trace,
     format: Printed = Format.table,
     first_token: First = FirstToken.draft,
 ) -> None:

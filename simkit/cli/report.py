@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from simkit.cli.options import Cost
-from simkit.cli.places import check_writable
+from simkit.cli.places import check_option
 from simkit.cli.progress import settings_bar
 
 
@@ -39,7 +39,7 @@ def report(
     import analysis.report
     from traces.errors import UserError
 
-    check_writable(out)
+    check_option("--out", out)
     if out.exists() and not out.is_file():  # it would be replaced
         raise UserError(f"--out {out}: is no regular file")
     words = ["simkit", "report", trace, "-o", str(out)]

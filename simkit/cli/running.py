@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from simkit.live.arms import Bench
     from simkit.live.decoder import Settings
     from simkit.live.log import Log
-    from simkit.policies import Sequential, Setting
+    from simkit.policies import Policy, Sequential, Setting
+    from traces.record.pair import Pair
     from traces.trace import Trace
 
 
@@ -46,21 +47,27 @@ def choose(
         setting: what those that are fitted to a trace are fitted to.
     """
     from simkit import policies
+
+    ready = [make_ready(policies.parse(spec), heads, settings, setting) for spec in specs]
+    return list({str(policy): policy for policy in ready}.values())
+
+
+def make_ready(
+    policy: Policy, heads: dict[str, Any], settings: Any, setting: Setting | None
+) -> Sequential:
+    """A policy, bound to the setting, if it can run live with these heads; see `choose`."""
+    from simkit import policies
     from simkit.errors import LiveError
     from simkit.live.timed import check
 
-    chosen: dict[str, Sequential] = {}
-    for spec in specs:
-        policy = policies.parse(spec)
-        if not isinstance(policy, policies.Sequential):
-            raise LiveError(f"{policy} does not draft and verify in turn: it cannot be timed here")
-        check(policy, settings, heads)
-        if setting:
-            policy = cast(policies.Sequential, policy.bind(setting))
-        elif is_fitted(policy):
-            raise LiveError(f"{policy} is fitted to a trace: it cannot run live by itself")
-        chosen[str(policy)] = policy
-    return list(chosen.values())
+    if not isinstance(policy, policies.Sequential):
+        raise LiveError(f"{policy} does not draft and verify in turn: it cannot be timed here")
+    check(policy, settings, heads)
+    if setting:
+        return cast(policies.Sequential, policy.bind(setting))
+    if is_fitted(policy):
+        raise LiveError(f"{policy} is fitted to a trace: it cannot run live by itself")
+    return policy
 
 
 def load_heads(heads: list[str] | None) -> dict[str, Any]:
@@ -87,24 +94,43 @@ def is_fitted(policy: Sequential) -> bool:
 
 
 def load_bench(names: tuple, settings: Any, heads: dict[str, Any], stop: str = "all") -> Bench:
-    """Load a pair; running out of memory is one line."""
+    """A pair and its heads, loaded; see `load_models`."""
     from dataclasses import replace
 
-    from simkit.errors import LiveError
-    from simkit.live.arms import Bench, is_out_of_memory
+    from simkit.live.arms import Bench
     from simkit.live.heads import BlockScorer
+
+    pair = load_models(names)
+    with _must_fit():
+        scorers = {name: BlockScorer(head, pair.target.device) for name, head in heads.items()}
+    settings = replace(settings, eos_token_ids=pair.eos_token_ids)
+    return Bench(pair, settings, scorers, stop)
+
+
+def load_models(names: tuple) -> Pair:
+    """Load a pair; running out of memory is one line.
+
+    Args:
+        names: as `traces.record.pair.load_pair` takes them.
+    """
     from traces.record.pair import load_pair, quiet
 
     quiet()
+    with _must_fit():
+        return load_pair(*names)
+
+
+@contextmanager
+def _must_fit() -> Iterator[None]:
+    from simkit.errors import LiveError
+    from simkit.live.arms import is_out_of_memory
+
     try:
-        pair = load_pair(*names)
-        scorers = {name: BlockScorer(head, pair.target.device) for name, head in heads.items()}
+        yield
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         raise LiveError("out of memory: the models do not fit") from None
-    settings = replace(settings, eos_token_ids=pair.eos_token_ids)
-    return Bench(pair, settings, scorers, stop)
 
 
 @contextmanager
@@ -115,19 +141,9 @@ def opened(file: Path | None, bench: Bench, trace: Path | None = None) -> Iterat
     """
     from simkit.errors import LiveError, UserError
     from simkit.live.log import Log
-    from traces.record.header import device_name, library_versions
     from traces.writer import add_file
 
-    pair = bench.pair
-    facts = {
-        "device": device_name(pair.target),
-        "dtype": str(pair.target.dtype).removeprefix("torch."),
-        "engine": "eager",
-        "max_new_tokens": str(bench.settings.max_new_tokens),
-        "sampler": str(bench.settings.sampler),
-        **library_versions(),
-    }
-    log = Log(file, facts, where=trace / "live.parquet" if trace else None)
+    log = Log(file, bench.facts, where=trace / "live.parquet" if trace else None)
     try:
         try:
             with log:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli.options import By, Cost, First, FirstToken, Format, Printed, ReplayThreads
-from simkit.cli.places import check_writable
+from simkit.cli.places import check_option
 from simkit.cli.progress import settings_bar
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def sweep(
     import simkit
 
     if out is not None:
-        check_writable(out)
+        check_option("--out", out)
     with settings_bar("settings") as progress:
         result = simkit.sweep(
             trace,

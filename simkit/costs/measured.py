@@ -86,6 +86,8 @@ def _read(file: Path) -> pa.Table:
         check_columns(table.schema, {field.name: field.type for field in LATENCY}, file)
     except OSError as error:
         raise CostError(f"{file}: {error.strerror or 'not a Parquet file'}") from None
+    except CostError as error:
+        raise CostError(f"{file}: {error}") from None
     except (pa.ArrowException, TraceError) as error:
         detail = " ".join(str(error).split()).removeprefix(f"{file}: ")
         raise CostError(f"{file}: no table of timing samples: {detail}") from None

@@ -30,7 +30,7 @@ MEDIAN_BAR, WORST_BAR = 0.03, 0.08
 
 
 @dataclass(frozen=True)
-class Row:
+class PolicyRow:
     """One policy on the held-out prompts. Speedups are over the target alone.
 
     Attributes:
@@ -82,7 +82,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Pair:
+class PolicyPair:
     """Two policies, paired over the held-out prompts.
 
     Attributes:
@@ -121,10 +121,10 @@ class Comparison:
         exact: whether live steps must be the replayed ones: recorded and run in float32 or better.
     """
 
-    rows: list[Row]
+    rows: list[PolicyRow]
     median_lo: float
     median_hi: float
-    pairs: list[Pair]
+    pairs: list[PolicyPair]
     tau: float
     drifts: list[Drift]
     exact: bool
@@ -140,12 +140,12 @@ class Comparison:
         return max(abs(row.error) for row in self.rows)
 
     @property
-    def distinct(self) -> list[Pair]:
+    def distinct(self) -> list[PolicyPair]:
         """Pairs that differ by more than the noise."""
         return [pair for pair in self.pairs if pair.distinct]
 
     @property
-    def misranked(self) -> list[Pair]:
+    def misranked(self) -> list[PolicyPair]:
         """Of these, the pairs that the replay ranks the wrong way round."""
         return [pair for pair in self.distinct if pair.predicted < 1]
 
@@ -212,7 +212,7 @@ def compare(
     return Comparison(compared, low, high, pairs, _tau(compared), found, exact)
 
 
-def pairs_of(replayed: Result, seen: Sequences, drifts: Sequence[Drift]) -> list[Pair]:
+def pairs_of(replayed: Result, seen: Sequences, drifts: Sequence[Drift]) -> list[PolicyPair]:
     """All pairs of policies, see `Comparison.pairs`.
 
     Args:
@@ -237,7 +237,7 @@ def _row(
     found: dict[tuple[int, int], list[Step]],
     k: int,
     error: tuple[float, float],
-) -> Row:
+) -> PolicyRow:
     run, arm = replayed.runs[k], seen.row(k + 1)
     assert run.seconds is not None
     baseline, total = run.seconds["baseline_s"], run.total_s
@@ -248,7 +248,7 @@ def _row(
     parts = per_step(log, k + 1, seen.sequences)
     low, high = seen.interval(seen.names.index("baseline"), arm)
     ends = ratio_interval(baseline, total, CONFIDENCE, 0)
-    return Row(
+    return PolicyRow(
         policy=str(run.policy),
         predicted=predicted,
         predicted_lo=ends[0],
@@ -283,14 +283,14 @@ def _differing(found: dict[tuple[int, int], list[Step]], arm: int, replayed: Res
 
 def _pair(
     replayed: Result, seen: Sequences, a: int, b: int, margin: float, confidence: float
-) -> Pair:
+) -> PolicyPair:
     """The policies of rows a and b; equal arms were `margin` apart."""
     top, bottom = seen.row(b + 1), seen.row(a + 1)
     if seen.seconds[top].sum() < seen.seconds[bottom].sum():
         a, b, top, bottom = b, a, bottom, top
     low, high = seen.interval(top, bottom, confidence)
     first, second = replayed.runs[a], replayed.runs[b]
-    return Pair(
+    return PolicyPair(
         faster=str(first.policy),
         slower=str(second.policy),
         measured=float(seen.seconds[top].sum() / seen.seconds[bottom].sum()),
@@ -301,7 +301,7 @@ def _pair(
     )
 
 
-def _tau(rows: list[Row]) -> float:
+def _tau(rows: list[PolicyRow]) -> float:
     from scipy.stats import kendalltau
 
     if len(rows) < 2:

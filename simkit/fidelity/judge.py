@@ -13,8 +13,8 @@ from simkit.fidelity import logs
 from simkit.fidelity.comparison import Comparison, compare
 from simkit.fidelity.errors import REFITS, refits
 from simkit.fidelity.run import Plan
-from simkit.fidelity.subset import select
 from simkit.simulator import replay
+from traces.subset import select
 from traces.trace import Trace
 
 EXACT = ("float32", "float64")  # in which live steps must be the replayed ones

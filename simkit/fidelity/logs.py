@@ -22,7 +22,9 @@ _PARTS = ("live-*.parquet", "live.parquet.parts/*.parquet")
 
 
 def files(folder: Path) -> list[Path]:
-    """Those of the log in a folder: `live.parquet`, one a round, or what a broken run has left.
+    """Those of the log in a folder: `live.parquet`, or what a broken run has left.
+
+    Several sittings of one run are one log: `live-1.parquet`, `live-2.parquet`, …
 
     Args:
         folder: or the log itself.
@@ -38,12 +40,17 @@ def files(folder: Path) -> list[Path]:
         raise LiveError(f"{folder}: there is no log in it ({', '.join(_WHOLE + _PARTS)})")
     if len(found) > 1:
         both = " and ".join(str(paths[0].relative_to(folder)) for paths in found)
-        raise LiveError(f"{folder}: which log? {both} are of different runs; move one away")
+        raise LiveError(
+            f"{folder}: which log? {both} are of different runs; move one away, or name both"
+            " live-1.parquet, live-2.parquet to judge them together"
+        )
     return found[0]
 
 
 def read(folder: Path) -> pa.Table:
     """The log in a folder, whose files must be of one run.
+
+    Each sitting numbers its rounds from 0 on: here they follow on those of the file before.
 
     Raises:
         LiveError: see `files`; or it cannot be read, or its files say different things of the run.
@@ -58,7 +65,8 @@ def read(folder: Path) -> pa.Table:
                     f"{folder}: {paths[0].name} and {file.name} are of two runs: {key.decode()} is"
                     f" {_word(there)} in one and {_word(here)} in the other"
                 )
-    return pa.concat_tables(tables)
+    parts = paths[0].parent.suffix == ".parts"  # of one sitting: a round may go on in the next
+    return pa.concat_tables(tables if parts else _in_turn(tables))
 
 
 def fact(log: pa.Table, name: str, default: str) -> str:
@@ -69,7 +77,8 @@ def fact(log: pa.Table, name: str, default: str) -> str:
 
 def first_token(log: pa.Table) -> Literal["draft", "prefill"]:
     """Which pass emitted the first token."""
-    starts = log.filter(pc.field("step") == 1)["start"].to_numpy()
+    first = (pc.field("kind") == "step") & (pc.field("step") == 1)
+    starts = log.filter(first)["start"].to_numpy()
     return "prefill" if len(starts) and starts.min() > 1 else "draft"
 
 
@@ -81,7 +90,10 @@ def plan_of(log: pa.Table, trace: Trace) -> Plan:
             anything can be compared.
     """
     rows = log.filter(pc.field("kind") == "sequence")
-    names = dict(zip(rows["run"].to_pylist(), rows["policy"].to_pylist(), strict=True))
+    arms = {*zip(rows["run"].to_pylist(), rows["policy"].to_pylist(), strict=True)}
+    names = dict(arms)
+    if len(arms) > len(names):
+        raise LiveError("the log is of runs that tested different policies")
     n = max(names, default=0) - len(FITTED) - 2
     tested = [names.get(k, "") for k in range(1, n + 1)]
     if n < 1 or not all(tested):
@@ -140,6 +152,19 @@ def _check_prompts(log: pa.Table, trace: Trace, indices: tuple[int, ...]) -> Non
                 f"the log is of another trace: sequence {number} has a prompt of {n} tokens here,"
                 f" {found.max()} were read"
             )
+
+
+def _in_turn(tables: list[pa.Table]) -> list[pa.Table]:
+    """The same tables, their rounds numbered on from each to the next."""
+    numbered, n_rounds = [], 0
+    for table in tables:
+        rounds = table["round"].to_numpy()
+        if len(rounds):
+            rounds = rounds - rounds.min() + np.int32(n_rounds)
+            n_rounds = int(rounds.max()) + 1
+        index = table.schema.get_field_index("round")
+        numbered.append(table.set_column(index, table.schema.field(index), [rounds]))
+    return numbered
 
 
 def _word(value: bytes | None) -> str:

@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from simkit.costs.fit import Residual
-from simkit.fidelity.comparison import MEDIAN_BAR, WORST_BAR, Comparison, Row
+from simkit.fidelity.comparison import MEDIAN_BAR, WORST_BAR, Comparison, PolicyRow
 from simkit.simulator.table import grid
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _HEAD = (
 
 
 def frame(comparison: Comparison) -> pl.DataFrame:
-    """One row a policy, the fields of `Row`."""
+    """One row a policy, the fields of `PolicyRow`."""
     import polars as pl
 
     return pl.DataFrame([asdict(row) for row in comparison.rows])
@@ -60,7 +60,7 @@ def html(comparison: Comparison) -> str:
     return f"{grid(_HEAD, rows)}<ul>{said}</ul>"
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: PolicyRow) -> tuple[str, ...]:
     """A row of the table."""
     return (
         f"`{row.policy}`",

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simkit.errors import LiveError, PolicyError
+from simkit.errors import HeadError, LiveError, PolicyError
 from simkit.fidelity.ladder import Ladder
+from simkit.heads.files import Head, check_fits
 from simkit.live.arms import Arm, Bench, Job, run
 from simkit.live.decoder import Settings
 from simkit.live.log import Log
@@ -17,6 +18,7 @@ from simkit.live.timed import check
 from simkit.policies import Fixed, Policy, Sequential, Setting
 from simkit.simulator.given import FIRST
 from simkit.simulator.layout import PathLayout
+from traces import scores
 from traces.manifest import ModelInfo
 from traces.record.header import model_info
 from traces.record.pair import Pair, tokenizer_hash
@@ -135,6 +137,29 @@ def check_policies(
                 raise PolicyError(f"{policy} is fitted to a whole trace: it is not tested here")
         chosen.append(policy)
     return chosen
+
+
+def check_heads(policies: Sequence[Policy], heads: Mapping[str, Head], trace: Trace) -> None:
+    """Refuse heads that are not those whose scores a replay reads.
+
+    Args:
+        policies: that read them.
+        heads: by name, those that the policies read among them.
+        trace: with scores, or without any (that is the replay's complaint).
+
+    Raises:
+        HeadError: one was trained for another pair, or the trace's scores of its name are
+            another's.
+    """
+    for name in dict.fromkeys(policy.head for policy in policies if policy.head):
+        where = str(trace.path or "the trace")
+        check_fits(heads[name], trace.manifest, where)
+        facts = scores.facts(trace, name)
+        if facts is not None and facts.get("head", {}).get("hash") != heads[name].hash:
+            raise HeadError(
+                f"the head {name} is not the one whose scores {where} holds: a replay would read"
+                " others than the live run; write them again with simkit score"
+            )
 
 
 def check_recorded(trace: Trace) -> None:

@@ -15,6 +15,7 @@ from simkit.live.heads import BlockScorer
 from simkit.live.log import BASELINE, Log, Row
 from simkit.live.timed import Timed, TimedDecoder
 from simkit.policies import Sequential
+from traces.record.header import device_name, library_versions
 from traces.record.latency import no_collection
 from traces.record.pair import Pair
 
@@ -98,6 +99,18 @@ class Bench:
     settings: Settings
     heads: Mapping[str, BlockScorer] = field(default_factory=dict)
     stop: str = "all"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What a log says of its run: device, dtype, T_max, sampler, versions of libraries."""
+        return {
+            "device": device_name(self.pair.target),
+            "dtype": str(self.pair.target.dtype).removeprefix("torch."),
+            "engine": "eager",
+            "max_new_tokens": str(self.settings.max_new_tokens),
+            "sampler": str(self.settings.sampler),
+            **library_versions(),
+        }
 
     def decoder(self, arm: Arm, batched: bool) -> Runs:
         """A decoder with a state of its own."""

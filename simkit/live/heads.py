@@ -10,6 +10,7 @@ from torch import Tensor
 from simkit.errors import HeadError
 from simkit.heads.files import Head, check_width, load
 from simkit.heads.pacer import PacerHead
+from simkit.policies import Policy
 
 
 class BlockScorer:
@@ -88,3 +89,22 @@ class BlockScorer:
         for to, of in zip(self._kept, new, strict=True):
             to[self.length : n] = of
         self.length = n
+
+
+def check_depth(head: object, policy: Policy, depth: int) -> None:
+    """Refuse a head that scores whole drafts, but none as deep as a policy's.
+
+    Args:
+        head: that the policy reads, or its scorer.
+        policy: whose drafts it will score.
+        depth: of its deepest drafted token.
+
+    Raises:
+        HeadError: as said.
+    """
+    head = head.head if isinstance(head, BlockScorer) else head
+    if isinstance(head, Head) and head.by_start and depth > (most := head.options["max_depth"]):
+        raise HeadError(
+            f"{policy} drafts up to {depth} tokens, its head {policy.head} scores up to {most}:"
+            f" give max_draft={most}"
+        )

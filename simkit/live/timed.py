@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from simkit.live.clock import clock_of
 from simkit.live.decoder import Settings, Step
-from simkit.live.heads import BlockScorer
+from simkit.live.heads import BlockScorer, check_depth
 from simkit.live.keyed import Ahead, Keyed
 from simkit.live.log import Row, Spans
 from simkit.live.model import Reader
@@ -62,6 +62,7 @@ class TimedDecoder:
 
     Raises:
         PolicyError: see `check`.
+        HeadError: likewise.
     """
 
     def __init__(
@@ -283,9 +284,15 @@ class TimedDecoder:
 def check(policy: Sequential, settings: Settings, heads: Mapping[str, object]) -> tuple[str, ...]:
     """The columns that a policy reads, if it can run live.
 
+    Args:
+        policy: to run.
+        settings: how to decode.
+        heads: by name, `Head` or `BlockScorer`.
+
     Raises:
         PolicyError: it needs the future, does not hold under the sampler, reads a head that is not
             given, or what is not known while drafting.
+        HeadError: it drafts deeper than its head scores.
     """
     if policy.needs_future:
         raise PolicyError(f"{policy} needs the future: it cannot run live")
@@ -296,4 +303,6 @@ def check(policy: Sequential, settings: Settings, heads: Mapping[str, object]) -
             raise PolicyError(f"{policy} reads the head {head}, which is not given (--head)")
         if head == column and column not in DRAFT_STATISTICS:
             raise PolicyError(f"{policy} reads {column}, which is not known while drafting")
+        if head != column:
+            check_depth(heads[head], policy, min(policy.max_draft, settings.max_new_tokens - 1))
     return columns

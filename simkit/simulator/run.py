@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from simkit.errors import ReplayError
 from simkit.policies import NumericPolicy, Parallel, Policy, Sequential, Setting
 from simkit.simulator import plain
 from simkit.simulator.charge import PARTS, Charge, add_up
@@ -58,18 +59,27 @@ class Run:
         """Every step, replayed anew, and the seconds of each.
 
         Args:
-            span: sequences, of a policy that `divides`; None means all.
+            span: sequences; None means all.
+
+        Raises:
+            ReplayError: there is a span, and the policy cannot be cut, see `divides`.
         """
+        if span and not self._divides:
+            raise ReplayError(f"{self.policy} cannot be replayed on some sequences alone")
         return _steps(self.bound, self.layout, self.charge, self.first, span)
 
     def pieces(self) -> Iterator[tuple[Steps, Seconds | None]]:
         """The steps of `steps`, some sequences at a time, so that long traces take less memory.
 
-        All in one piece where a policy's state lasts the run, or its loop is not compiled.
+        All in one piece where a policy's state lasts the run, its loop is not compiled, or the
+        table of its verifications would be too large.
         """
-        cut = divides(self.bound, Setting(self.layout, self.charge, self.first))
-        for span in spans(self.layout.offsets, PIECE) if cut else [None]:
+        for span in spans(self.layout.offsets, PIECE) if self._divides else [None]:
             yield self.steps(span)
+
+    @property
+    def _divides(self) -> bool:
+        return divides(self.bound, Setting(self.layout, self.charge, self.first))
 
 
 def run(policy: Policy, layout: Layout, charge: Charge | None, first: int) -> Run:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from simkit.errors import ReplayError
-from simkit.policies import NumericPolicy, Policy, Setting
+from simkit.policies import NumericPolicy, Parallel, Policy, Setting
 from simkit.simulator import compiled
 from simkit.simulator.layout import Span, spans
 from simkit.simulator.run import Run, Seconds, divides, gather, total
@@ -28,6 +28,7 @@ TOGETHER = 32  # policies in a work item
 _HELD = 2**20  # sequences' sums in one batch of policies
 
 Part = tuple[Sums, Seconds | None]
+_Kind = tuple[type, tuple[str, ...]]
 Progress = Callable[[int, int], object]
 """Called with the number of settings done, and of all."""
 
@@ -104,17 +105,15 @@ def _batches(policies: Iterable[Policy], setting: Setting) -> Iterator[_Batch]:
     """
     cuts = spans(setting.layout.offsets, SPAN)
     most = max(1, min(TOGETHER, _HELD // max(1, len(setting.layout.n_output))))
-    known: set[tuple[type, tuple[str, ...]]] = set()
+    known: set[_Kind | None] = {None}
     batch = _Batch([], [], cuts)
     for policy in policies:
         with _named(policy):
             bound = policy.bind(setting)
             split = divides(bound, setting)
-            if isinstance(bound, NumericPolicy) and compiled.compiles(bound):
-                kind = (type(bound.params), bound.columns(setting.layout.trace.sampler))
-                if kind not in known:
-                    total(bound, *setting, (0, 0))
-                    known.add(kind)
+            if (kind := _kind(bound, setting)) not in known:
+                total(bound, *setting, (0, 0))
+                known.add(kind)
         if batch.given and (not split or len(batch.given) == most):
             yield batch
             batch = _Batch([], [], cuts)
@@ -125,6 +124,15 @@ def _batches(policies: Iterable[Policy], setting: Setting) -> Iterator[_Batch]:
             yield _Batch([policy], [bound], [None])
     if batch.given:
         yield batch
+
+
+def _kind(policy: Policy, setting: Setting) -> _Kind | None:
+    """What policies with the same loop and columns share; None if the loop is not compiled."""
+    if isinstance(policy, Parallel):
+        return type(policy), ()
+    if isinstance(policy, NumericPolicy) and compiled.compiles(policy):
+        return type(policy.params), policy.columns(setting.layout.trace.sampler)
+    return None
 
 
 def _work(batch: _Batch, setting: Setting, span: Span | None) -> list[Part]:

@@ -13,7 +13,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pyarrow as pa
@@ -32,11 +32,19 @@ CONTEXTS = (32, 128, 256, 512)
 
 @dataclass(frozen=True)
 class Shape:
-    """What is timed: one component's pass over `tokens_in` tokens behind `context_len` others."""
+    """What is timed: one component's pass over `tokens_in` tokens behind `context_len` others.
+
+    Attributes:
+        component: "draft" or "target"; `CONTROL` before it for the second measurement.
+        tokens_in: of each sequence.
+        context_len: tokens of each sequence in the cache; 0 for a prefill.
+        batch_size: sequences.
+    """
 
     component: str
     tokens_in: int
     context_len: int
+    batch_size: int = 1
 
     @property
     def model(self) -> str:
@@ -45,29 +53,36 @@ class Shape:
 
 
 def plan(
-    max_draft: int, contexts: Sequence[int] = CONTEXTS, tokens: Sequence[int] = TOKENS
+    max_draft: int,
+    contexts: Sequence[int] = CONTEXTS,
+    tokens: Sequence[int] = TOKENS,
+    batch_sizes: Sequence[int] = (1,),
 ) -> list[Shape]:
     """All passes that a decoder with drafts of up to `max_draft` tokens makes, and the control.
 
     Draft passes of one token and verifications of up to max_draft + 1 tokens at every context
-    length, and each model's prefill of every context length. The last shape is one of the
-    verifications under another name: two medians of the same thing show the drift of a run.
+    length, and each model's prefill of every context length, all for every number of sequences in a
+    pass. The last shape is one of the verifications under another name: two medians of the same
+    thing show the drift of a run.
 
     Raises:
         RecordError: a number is out of range, or nothing is left to measure.
     """
     if max_draft < 0:
         raise RecordError(f"max_draft must be >= 0, not {max_draft}")
-    for name, values in (("context", contexts), ("tokens", tokens)):
+    given = {"context": contexts, "tokens": tokens, "batch_size": batch_sizes}
+    for name, values in given.items():
         if not values or min(values) < 1:
             raise RecordError(f"{name}: needs one or more whole numbers >= 1, not {list(values)}")
     sizes = sorted({n for n in tokens if n <= max_draft + 1} | {1, max_draft + 1})
-    contexts = sorted(set(contexts))
-    shapes = [Shape("draft", 1, c) for c in contexts]
-    shapes += [Shape("target", n, c) for c in contexts for n in sizes]
-    shapes += [Shape(m, c, 0) for m in ("draft", "target") for c in contexts]
-    middle = Shape("target", sizes[len(sizes) // 2], contexts[len(contexts) // 2])
-    return [*shapes, replace(middle, component=CONTROL + middle.component)]
+    contexts, batch_sizes = sorted(set(contexts)), sorted(set(batch_sizes))
+    shapes = []
+    for b in batch_sizes:
+        shapes += [Shape("draft", 1, c, b) for c in contexts]
+        shapes += [Shape("target", n, c, b) for c in contexts for n in sizes]
+        shapes += [Shape(m, c, 0, b) for m in ("draft", "target") for c in contexts]
+    middle = (values[len(values) // 2] for values in (sizes, contexts, batch_sizes))
+    return [*shapes, Shape(f"{CONTROL}target", *middle)]
 
 
 def timed(run: Callable[[], object], device: torch.device) -> float:
@@ -86,49 +101,51 @@ def timed(run: Callable[[], object], device: torch.device) -> float:
 
 
 class Bench:
-    """A model with random tokens and a filled cache for each context length.
+    """A model with random tokens and a filled cache for each batch size and context length.
 
     Args:
         model: a Hugging Face causal LM in eval mode.
         shapes: the passes that will be asked for.
-        batch_size: sequences in each pass.
         seed: of the random tokens; their values do not matter to the time.
 
     Raises:
         RecordError: a pass is longer than the model's positions.
     """
 
-    def __init__(self, model: PreTrainedModel, shapes: Sequence[Shape], batch_size: int, seed: int):
+    def __init__(self, model: PreTrainedModel, shapes: Sequence[Shape], seed: int) -> None:
         self.model, config = model, model.config
         self.device = model.device
         longest = max(s.context_len + s.tokens_in for s in shapes)
         limit = getattr(config, "max_position_embeddings", longest)
         if longest > limit:
             raise RecordError(f"a pass needs {longest} positions, {config.model_type} has {limit}")
-        self.ids = np.random.default_rng(seed).integers(0, config.vocab_size, (batch_size, longest))
-        self.caches: dict[int, DynamicCache] = {}
-        for context in {s.context_len for s in shapes}:
-            self.caches[context] = DynamicCache()
+        size = max(s.batch_size for s in shapes), longest
+        self.ids = np.random.default_rng(seed).integers(0, config.vocab_size, size)
+        self.caches: dict[tuple[int, int], DynamicCache] = {}
+        for place in sorted({(s.batch_size, s.context_len) for s in shapes}):
+            batch_size, context = place
+            self.caches[place] = DynamicCache()
             if context:
-                self._run(self.ids[:, :context].tolist(), context, keep=1)
+                self._run(self.ids[:batch_size, :context].tolist(), self.caches[place], keep=1)
 
     def sample(self, shape: Shape) -> float:
         """Seconds of one pass; the cache is cut back to the context after it."""
-        context = shape.context_len
-        ids = self.ids[:, context : context + shape.tokens_in].tolist()
+        place = shape.batch_size, shape.context_len
+        context, cache = shape.context_len, self.caches[place]
+        ids = self.ids[: shape.batch_size, context : context + shape.tokens_in].tolist()
         keep = 0 if shape.model == "target" and context else 1
-        seconds = timed(lambda: self._run(ids, context, keep), self.device)
+        seconds = timed(lambda: self._run(ids, cache, keep), self.device)
         if context:
-            self.caches[context].crop(-shape.tokens_in)  # negative: so many tokens less
+            cache.crop(-shape.tokens_in)  # negative: so many tokens less
         else:
-            self.caches[context] = DynamicCache()
+            self.caches[place] = DynamicCache()
         return seconds
 
-    def _run(self, ids: list[list[int]], context: int, keep: int) -> list[list[int]]:
+    def _run(self, ids: list[list[int]], cache: DynamicCache, keep: int) -> list[list[int]]:
         with torch.inference_mode():
             out = self.model(
                 input_ids=torch.tensor(ids, device=self.device),
-                past_key_values=self.caches[context],
+                past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=keep,
             )
@@ -139,7 +156,6 @@ def measure(
     models: dict[str, PreTrainedModel],
     shapes: Sequence[Shape],
     *,
-    batch_size: int = 1,
     repeats: int = 20,
     seed: int = 0,
     on_round: Callable[[pa.Table], None] = lambda so_far: None,
@@ -149,7 +165,6 @@ def measure(
     Args:
         models: the causal LM of each component ("draft", "target").
         shapes: what to time.
-        batch_size: sequences in each pass.
         repeats: rounds; each times every shape once, in an order of its own.
         seed: of the tokens and the orders.
         on_round: called behind each round with all samples so far.
@@ -158,13 +173,12 @@ def measure(
         One row a sample, `traces.schema.LATENCY`.
 
     Raises:
-        RecordError: a number is out of range, or a pass is longer than a model's positions.
+        RecordError: `repeats` is out of range, or a pass is longer than a model's positions.
     """
-    for name, value in (("batch_size", batch_size), ("repeats", repeats)):
-        if value < 1:
-            raise RecordError(f"{name} must be >= 1, not {value}")
+    if repeats < 1:
+        raise RecordError(f"repeats must be >= 1, not {repeats}")
     benches = {
-        name: Bench(model, [s for s in shapes if s.model == name], batch_size, seed)
+        name: Bench(model, [s for s in shapes if s.model == name], seed)
         for name, model in models.items()
     }
     for shape in shapes:
@@ -176,8 +190,8 @@ def measure(
         for repeat in range(repeats):
             for i in rng.permutation(len(shapes)):
                 samples.append((shapes[i], repeat, benches[shapes[i].model].sample(shapes[i])))
-            on_round(_table(samples, models, batch_size))
-    return _table(samples, models, batch_size)
+            on_round(_table(samples, models))
+    return _table(samples, models)
 
 
 def control(table: pa.Table) -> tuple[Shape, float, float] | None:
@@ -189,19 +203,15 @@ def control(table: pa.Table) -> tuple[Shape, float, float] | None:
     mask = pa.array([c in names for c in components])
     again = table.filter(mask)
     first = again.slice(0, 1).to_pylist()[0]
-    shape = Shape(first["component"], first["tokens_in"], first["context_len"])
-    same = [
-        row["seconds"]
-        for row in table.to_pylist()
-        if (row["component"], row["tokens_in"], row["context_len"])
-        == (shape.model, shape.tokens_in, shape.context_len)
-    ]
-    return replace(shape, component=shape.model), _median(same), _median(again["seconds"])
+    names = [field.name for field in fields(Shape)]
+    second = Shape(*(first[name] for name in names))
+    shape = replace(second, component=second.model)
+    rows = table.to_pylist()
+    same = [row["seconds"] for row in rows if Shape(*(row[name] for name in names)) == shape]
+    return shape, _median(same), _median(again["seconds"])
 
 
-def _table(
-    samples: list[tuple[Shape, int, float]], models: dict[str, PreTrainedModel], batch_size: int
-) -> pa.Table:
+def _table(samples: list[tuple[Shape, int, float]], models: dict[str, PreTrainedModel]) -> pa.Table:
     dtypes = {name: str(m.dtype).removeprefix("torch.") for name, m in models.items()}
     devices = {name: device_name(m) for name, m in models.items()}
     rows = [
@@ -209,7 +219,7 @@ def _table(
             "component": shape.component,
             "tokens_in": shape.tokens_in,
             "context_len": shape.context_len,
-            "batch_size": batch_size,
+            "batch_size": shape.batch_size,
             "seconds": seconds,
             "dtype": dtypes[shape.model],
             "device": devices[shape.model],
