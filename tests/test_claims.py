@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,12 +18,10 @@ from analysis.claims.table import examine
 from analysis.claims.verdict import ABOVE_1, BELOW_0, FEWEST, against_print, judge, overall
 from analysis.replays import ALONE, LONGEST, Replayed, per
 from analysis.stats import Estimate
-from simkit.cli import main
 from simkit.costs import Linear
 from traces.errors import UserError
 from traces.memory import from_arrays
 from traces.synthetic import decaying, iid, markov
-from traces.writer import save
 
 COST = Linear(draft_s=1.0, target_s=6.0, target_per_token_s=0.1, head_s=0.2)
 CLAIMS = {one.name: one for one in claims()}
@@ -336,89 +333,3 @@ def test_windows_are_those_of_the_figure(c, longest):
     at = Evidence(iid(14, 60, 0.7, max_draft=40, seed=3), Linear(1.0, float(c)))
     tried = [part.what for part in examine(CLAIMS["window_is_ratio"], at).parts]
     assert tried == [f"γ = {k}" for k in range(1, longest + 1) if k != c]
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as done:
-        main(["claims", *arguments])
-    assert done.value.code == 0
-
-
-REFERENCE = {  # far from the line, or in the middle: no change of the bootstrap moves these
-    "entropy_ratio": HOLDS,
-    "entropy_against_length": HOLDS,
-    "stronger_when_greedy": HOLDS,
-    "marginal_falls": HOLDS,
-    "conditional_falls": FAILS,
-    "optimal_is_faster": HOLDS,
-    "head_gains_without_tau": OPEN,  # its time is what it saves
-    "head_costs_nothing": FAILS,
-    "post_matters_more": FAILS,
-    "confidence_predicts": HOLDS,
-    "weights_help_training": UNTESTED,
-}
-
-
-def test_reference(capsys):
-    """`simkit claims reference --format json` finds scores, times and the sampled recording."""
-    run("reference", "--format", "json")
-    found = {one["claim"]: one for one in json.loads(capsys.readouterr().out)}
-    assert list(found) == list(CLAIMS)
-    assert {name: found[name]["verdict"] for name in REFERENCE} == REFERENCE
-    untested = {name for name, one in found.items() if one["verdict"] == str(UNTESTED)}
-    assert untested == {"weights_help_training"}
-
-
-def test_docs_hold_every_claim():
-    """docs/claims.md is what `simkit claims reference --format markdown` prints, and prose."""
-    text = (Path(__file__).parents[1] / "docs" / "claims.md").read_text(encoding="utf-8")
-    for one in CLAIMS.values():
-        assert f"| {one.says} | {one.name} | {one.printed} |" in text
-        assert f"- `{one.name}`: {one.statistic}\n" in text
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("claims") / "trace"
-    save(iid(14, 40, 0.7, max_draft=40, seed=3), path)
-    return str(path)
-
-
-def test_command_formats(folder, tmp_path, capsys):
-    cost = "linear(draft_s=1, target_s=6)"
-    run(folder, "--cost", cost)
-    assert f"Trace trace, {cost}" in capsys.readouterr().out
-    ends = {
-        "table": "over prompts.\n",
-        "json": "]\n",
-        "csv": "\n",
-        "markdown": "trained with the weights ÷ of one without.\n",
-    }
-    for kind, end in ends.items():
-        out = tmp_path / kind
-        run(folder, "--cost", cost, "--format", kind, "-o", str(out))
-        assert capsys.readouterr().out == ""
-        text = out.read_text()
-        assert text.endswith(end) and "Bretagnolle" in text
-    run(folder, "--sampled", "reference-sampled", "--format", "markdown")
-    assert "| paper | claim |" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["nowhere"], "nowhere"),
-        (["reference", "--cost", "free"], "free"),
-        (["reference", "--sampled", "nowhere"], "nowhere"),
-        (["reference", "--sampled", "reference"], "reference: is the trace itself"),
-        (["reference", "--format", "xml"], "'--format': 'xml' is not one of"),
-        (["reference", "-o", "/proc/claims.md"], "/proc/claims.md"),
-        (["reference", "-o", "/nowhere/claims.md"], "no such folder"),
-    ],
-)
-def test_command_refuses(arguments, said, capsys):
-    with pytest.raises(SystemExit) as error:
-        main(["claims", *arguments])
-    assert error.value.code == 2
-    line = capsys.readouterr().err
-    assert said in line and line.count("\n") == 1

@@ -1,0 +1,182 @@
+"""What figures draw is what statistics and replays say."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from test_figures import COST, draw, small
+
+import simkit
+from analysis import figures
+from analysis.figures import position_decay
+from analysis.figures.replayed import tuned
+from analysis.figures.tables import speedup, tables, tokens_per_s
+from analysis.replays import FAMILIES, of, per
+from analysis.stats import accepted_runs, depth, drafts, waste
+from analysis.stats import calibration as reliability
+from simkit.costs import Measured
+from simkit.simulator import parallel
+from simkit.simulator.given import setting
+from simkit.simulator.run import run
+from traces import scores
+from traces.synthetic import decaying, iid
+from traces.trace import load
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return small()
+
+
+def test_position_decay_is_the_statistic():
+    """The frame holds what `by_depth` gives, and that is the law of the trace."""
+    law = (0.9, 0.8, 0.5, 0.4)
+    trace = decaying(40, 200, law, max_draft=8, seed=3)
+    found = position_decay(trace, max_draft=4).frame
+    got = found.filter(pl.col("series") == "conditional")["acceptance"].to_numpy()
+    assert got == pytest.approx(law, abs=0.05)
+    layout = setting(trace, None, "draft").layout
+    steps = drafts.fixed_steps(layout.ahead, layout.offsets, 200, 4)
+    want = [e.value for e in depth.by_depth(steps, 4).marginal]
+    marginal = found.filter(pl.col("series") == "marginal")["acceptance"].to_list()
+    assert marginal == pytest.approx(want)
+
+
+def test_optimal_gamma_is_the_replay(trace):
+    found = draw("optimal_gamma", trace).frame
+    got = found.filter((pl.col("series") == "all") & (pl.col("gamma") == 3))
+    want = simkit.replay(trace, "fixed(3)", COST).frame["speedup"][0]
+    assert got["speedup"][0] == pytest.approx(want)
+
+
+def test_windows_are_tried_beyond_the_ratio_of_the_models(trace):
+    cost = COST.replace("target_s=6", "target_s=12")  # T_target(1) = 12.1
+    found = draw("pearl_window", trace, cost=cost).frame
+    assert found["gamma"].max() == 14
+    assert draw("mutual_waiting", trace, cost=cost).frame["gamma"].max() == 14
+    assert draw("pearl_window", trace).frame["gamma"].max() == 10
+
+
+def test_a_rule_that_was_not_timed_is_named(tmp_path):
+    """Where others were: the bundled trace's times without those of the best rate's rule."""
+    reference, file = load("reference"), tmp_path / "samples.parquet"
+    samples = reference.latency()
+    assert samples is not None
+    pq.write_table(samples.filter(pc.field("component") != "policy:rate_optimal"), file)
+    families = {"best rate": "rate_optimal", "SVIP": "svip(h=0.5)"}
+    assert tuned(reference, families)[1] == []
+    said = tuned(reference, families, Measured(file=str(file)))[1]
+    assert said == ["The rule of best rate was not timed: it is free."]
+
+
+def test_the_rival_of_pacer_is_the_best_fixed_length():
+    """Figure and table hold the same: the length tuned on other prompts, not the paper's 9."""
+    trace = small(prompts=10)
+    found = draw("pacer_components", trace)
+    rival = of(trace, COST).tuned_fixed()
+    mine = of(trace, COST).replay("pacer(block=4, threshold=0.7, growth=1.05)")
+    (row,) = found.frame.filter(arm="best fixed").to_dicts()
+    assert row["policy"] == rival.spec and rival.spec in found.ax.texts[0].get_text()
+    assert row["speed"] == pytest.approx(mine.total_s.sum() / rival.total_s.sum())
+    (table,) = (one for one in tables(trace, COST)[0] if one.source == "PACER Table 5")
+    (cells,) = (one for one in table.rows if one[:2] == ["all", "Speculative"])
+    assert cells[2] == f"{rival.counts['emitted'].sum() / rival.total_s.sum():.2f}"
+
+
+def test_passes_and_tau_are_compared_in_pairs(trace):
+    """τ ÷ τ with its interval over prompts, the paper's beside it; the same in both figures."""
+    found, at = draw("forward_passes", trace).frame, of(trace, COST)
+    want = per(at.tuned(FAMILIES["PACER"]), at.tuned_fixed(), "accepted", "steps")
+    (row,) = found.filter(task="all", measure="τ").to_dicts()
+    assert (row["ratio"], row["ratio_lo"], row["ratio_hi"]) == (want.value, want.lo, want.hi)
+    (paper,) = found.filter(task="paper", measure="τ").to_dicts()
+    assert paper["ratio"] == pytest.approx(9.67 / 7.38)
+    (row,) = draw("dynamic_policies", trace).frame.filter(policy="PACER").to_dicts()
+    ends = row["tau_ratio"], row["tau_ratio_lo"], row["tau_ratio_hi"]
+    assert ends == (want.value, want.lo, want.hi)
+
+
+def test_parts_of_the_time_end_where_the_next_begins(trace):
+    found = draw("runtime_breakdown", trace).frame
+    for _, one in found.group_by("policy"):
+        assert one["until"].to_list() == pytest.approx(one["share"].cum_sum().to_list())
+        assert one["until"][-1] == pytest.approx(1)
+        drawn = one.drop_nulls("until_lo")
+        assert drawn.filter(pl.col("until").is_between("until_lo", "until_hi")).equals(drawn)
+
+
+def test_baselines_are_the_papers_own(trace):
+    """Assist is the heuristic with its defaults, SVIP's that of its code; tuned is a row more."""
+    rows = {one.source: one.rows for one in tables(trace, COST)[0]}
+    at, every = of(trace, COST), np.ones(trace.n_sequences, bool)
+    for name, spec in (("Assist", "heuristic"), ("heuristic, tuned", "heuristic(initial=1:19:3)")):
+        want = tokens_per_s(at.tuned(spec), every)
+        assert [r[2] for r in rows["PACER Table 1"] if r[:2] == ["all", name]] == [want]
+        assert [r[-1] for r in rows["PACER Table 2"] if r[0] == name] == [want]
+    spec = "heuristic(initial=5, feedback=nominal)"
+    want = speedup(at.replay(spec), every)
+    assert [r[-1] for r in rows["SVIP Table 1"] if r[0] == "Heuristics"] == [want]
+    drawn = draw("draft_lengths", trace).frame.filter(policy="heuristic", task="all")
+    counts = at.replay(spec).counts
+    assert drawn["draft_length"][0] == counts["proposed"].sum() / counts["steps"].sum()
+
+
+def test_captions_say_what_arguments_were_chosen_on():
+    for prompts, words in ((4, "chosen on the prompts shown, fewer than 5"), (5, "on other")):
+        texts = draw("frontier", small(prompts=prompts)).ax.texts
+        said = " ".join(" ".join(one.get_text() for one in texts).split())
+        assert words in said and said.count("chosen") == 1
+
+
+def test_mean_accepted_is_the_simulator_s(trace):
+    where = setting(trace, COST, "draft")
+    for spec in ("pearl(5)", "fixed(5)"):
+        steps, _ = run(simkit.policies.parse(spec), *where).steps()
+        found = accepted_runs.mean_accepted(accepted_runs.runs_of_prompts(steps))
+        assert found.value == pytest.approx(parallel.mean_accepted(steps))
+
+
+def test_seconds_by_position_sum_to_the_whole(trace):
+    where = setting(trace, COST, "draft")
+    steps, seconds = run(simkit.policies.parse("fixed(5)"), *where).steps()
+    assert seconds is not None
+    edges = np.array([1, 10, 25, 49])
+    found = waste.by_position(steps, seconds["verify_s"], edges)
+    want = np.bincount(steps.sequence, seconds["verify_s"])
+    assert found.sum(1) == pytest.approx(want)
+    assert (found >= 0).all()
+
+
+def test_calibration_is_the_statistic(trace):
+    found = figures.calibration(trace, bins=5).frame
+    scored = scores.load(trace, "specdecpp").path
+    want = reliability.calibration(scored, trace.positions("accepted"), trace.position_offsets, 5)
+    mine = found.filter(signal="SpecDec++ head")
+    assert mine["accepted"].drop_nulls().to_list() == [e.value for e in want.accepted]
+    assert mine["error"].drop_nulls().to_list() == [want.error.value]
+    assert mine["rows"].sum() == trace.n_positions
+
+
+def test_calibration_without_scores_says_so():
+    found = figures.calibration(iid(6, 20, 0.7, max_draft=20, seed=3))
+    signals = found.frame["signal"].unique(maintain_order=True).to_list()
+    assert signals == ["draft's probability", "1 − √(0.15 H(q))"]
+    missing = [line for line in found.notes if line.startswith("Without")]
+    assert (
+        missing[0] == "Without acceptance head: no scores of acceptance_head." and len(missing) == 2
+    )
+
+
+def test_regret_and_overhead_by_hand():
+    assert waste.regret(np.array([2.0, 4.0]), np.array([1.0, 3.0])).value == pytest.approx(0.5)
+    counts = {"drafted": np.array([4, 4]), "accepted": np.array([2, 4])}
+    seconds = {
+        "draft_s": np.array([4.0, 4.0]),
+        "policy_s": np.array([1.0, 0.0]),
+        "verify_s": np.array([5.0, 6.0]),
+        "baseline_s": np.array([99.0, 99.0]),
+    }  # 2 of 4 draft seconds lost, and 1 of decisions, in 20 seconds
+    assert waste.overhead_share(counts, seconds).value == pytest.approx(3 / 20)
