@@ -54,7 +54,7 @@ ASSIST = "heuristic"  # PACER section 4.1: "official implementations and default
 SVIP_CONSTANT = "fixed(5)"
 SVIP_HEURISTIC = 'heuristic(initial=5, feedback="nominal")'  # SVIP's code
 ROOM_BYTES = 150_000_000  # of a trace's columns, beyond which they are dropped between families
-_KEPT = 2**22  # prompts' values of replays that are kept
+_KEPT = 2**22  # numbers in the replays that are kept, about a dozen for each prompt
 
 
 class MissingError(UserError):
@@ -313,11 +313,11 @@ class Replays:
 
     def _keep(self, key: str | tuple[str, ...], found: Replayed) -> None:
         self._kept[key] = found
-        while len(self._kept) > max(8, _KEPT // max(1, self.trace.n_sequences)):
+        while len(self._kept) > max(8, _KEPT // (12 * max(1, self.trace.n_sequences))):
             self._kept.popitem(last=False)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def of(trace: Trace, cost: AnyCost | None) -> Replays:
     """The replays of a trace under a cost; the last few are kept."""
     return Replays(trace, cost)

@@ -21,6 +21,7 @@ from analysis.figures.base import (
 )
 from analysis.figures.replayed import chosen, tuned
 from analysis.replays import speed
+from analysis.stats import Estimate
 from simkit.costs import Linear
 from simkit.costs.presets import PRESETS
 from traces.trace import Trace
@@ -65,19 +66,19 @@ def batch_speedup(trace: Trace, ax: Axes, c: float = 8.0) -> Drawn:
     if not c > 0:
         raise FigureError(f"batch_speedup: c must be positive, not {c}")
     cost = scaled(c)
-    rows, said = [], []
-    found = {size: tuned(trace, FAMILIES, batched(cost, size)) for size in SIZES}
-    gone = found[SIZES[0]][1]
-    names = list(found[SIZES[0]][0])
-    for k, name in enumerate(names):
-        ones = [found[size][0][name] for size in SIZES]
-        speeds = [speed(one, one.seconds["baseline_s"]) for one in ones]
-        points(ax, SIZES, speeds, label=name, **look(k))
-        said += missing(speeds)
-        for size, one, e in zip(SIZES, ones, speeds, strict=True):
+    rows, said, gone = [], [], []
+    speeds: dict[str, list[Estimate]] = {}
+    for size in SIZES:
+        found, gone = tuned(trace, FAMILIES, batched(cost, size))
+        for name, one in found.items():
             drafted = float(one.counts["drafted"].sum() / one.counts["steps"].sum())
             row = {"policy": name, "batch_size": size, "setting": one.spec}
+            speeds.setdefault(name, []).append(e := speed(one, one.seconds["baseline_s"]))
             rows.append(row | {"drafted_per_step": drafted} | cells(e, "speedup"))
+    rows.sort(key=lambda row: list(speeds).index(row["policy"]))
+    for k, (name, values) in enumerate(speeds.items()):
+        points(ax, SIZES, values, label=name, **look(k))
+        said += missing(values)
     ax.axhline(1, color="black", linewidth=0.8)
     ax.set_xscale("log", base=2)
     ax.set_xticks(SIZES, [str(size) for size in SIZES])
