@@ -24,7 +24,7 @@ TRACE = "reference"
 #
 # A trace holds what both models said at every position of every text, so a replay knows each step
 # that a policy would have taken. The seconds come from running decoders of the same two models on
-# one CPU thread: medians of passes, of each rule's decisions, of heads, and what a step's loop takes.
+# one CPU thread: means of passes, of each rule's decisions, of heads, and what a step's loop takes.
 
 # %%
 trace = traces.load(TRACE)
