@@ -49,8 +49,7 @@ FAMILIES = {
     "PACER": "pacer(block=1:4, threshold=0.1:0.9:0.1)",
     "best rate": "rate_optimal",
 }
-# Baselines as their papers run them, not tuned
-ASSIST = "heuristic"  # PACER section 4.1: "official implementations and default parameters"
+ASSIST = "heuristic"  # untuned: PACER 4.1 has "official implementations and default parameters"
 SVIP_CONSTANT = "fixed(5)"
 SVIP_HEURISTIC = 'heuristic(initial=5, feedback="nominal")'  # SVIP's code
 ROOM_BYTES = 150_000_000  # of a trace's columns, beyond which they are dropped between families
@@ -153,10 +152,7 @@ class Replays:
         return self._kept[spec]
 
     def accepted_runs(self, spec: str) -> np.ndarray:
-        """Accepted tokens of each prompt and the runs that they make, (S, 2); raises as `run` does.
-
-        See `analysis.stats.accepted_runs`.
-        """
+        """Accepted tokens of each prompt and the runs they make, (S, 2); raises as `run` does."""
         return np.concatenate([runs_of_prompts(steps) for steps, _ in self.run(spec).pieces()])
 
     def tuned(self, spec: str | tuple[str, ...]) -> Replayed:
@@ -340,11 +336,18 @@ def path_layout(trace: Trace) -> PathLayout:
     return layout
 
 
-def make_room(trace: Trace) -> None:
-    """Drop a trace's columns if they take much memory; what is used next is read again."""
+def make_room(trace: Trace, replays: bool = False) -> None:
+    """Drop a trace's columns if they take much memory; what is used next is read again.
+
+    Args:
+        trace: that may be long.
+        replays: those that are kept are dropped then, too.
+    """
     if trace.kept_bytes > ROOM_BYTES:
-        trace.forget()
         _layout.cache_clear()
+        if replays:
+            of.cache_clear()
+        trace.forget()
 
 
 def folds(trace: Trace) -> np.ndarray | None:

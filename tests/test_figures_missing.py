@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from replay_traces import build, with_scores
+from test_lattice import spelled_out
 
 from analysis.claims import check
 from analysis.figures import FIGURES
@@ -102,6 +103,33 @@ def test_without_a_column(whole, readers, table, column):
     for name in readers[table, column]:
         why = refused(name, lacking)
         assert not why or column in why, name
+
+
+def test_lattice_is_named_as_the_reason(whole):
+    """It has a column `accepted`, but not on a path."""
+    assert refused("position_decay", spelled_out(whole)) == (
+        "the trace is a lattice: it has no rows on a path"
+    )
+
+
+@pytest.mark.parametrize("only", [["position_decay"], ["position_decay", "entropy_bound"]])
+def test_nothing_drawn_is_said_once(whole, only, tmp_path, capsys):
+    save(spelled_out(whole), tmp_path / "lattice")
+    words = ["figures", str(tmp_path / "lattice"), "--out", str(tmp_path / "out")]
+    with pytest.raises(SystemExit, match="2"):
+        main([*words, *" ".join(f"--only {name}" for name in only).split()])
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == err.count("it has no rows on a path") == 1
+
+
+def test_what_is_left_out_is_said(whole, tmp_path, capsys):
+    save(spelled_out(whole), tmp_path / "lattice")
+    words = ["figures", str(tmp_path / "lattice"), "--out", str(tmp_path / "out"), "--cost", COST]
+    with pytest.raises(SystemExit, match="0"):
+        main([*words, "--only", "position_decay", "--only", "draft_lengths"])
+    out, err = capsys.readouterr()
+    assert not err and "1 of 2 figures" in out
+    assert "position_decay: skipped: the trace is a lattice: it has no rows on a path\n" in out
 
 
 def full(trace: Trace) -> Trace:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from traces import files, schema
 from traces.errors import TraceError
 from traces.manifest import MANIFEST, Manifest, read_manifest
+from traces.room import trim
 from traces.sampler import Sampler
 
 DATA = Path(__file__).parent / "data"
@@ -162,6 +163,7 @@ class Trace:
     def forget(self) -> None:
         """Drop the columns that are kept; asked for again, they are read again."""
         self._cache.clear()
+        trim()
 
     def has(self, table: str, column: str) -> bool:
         """Whether a column was recorded."""

@@ -164,11 +164,13 @@ def figure(source: str, *needs: str) -> Callable[[Callable[..., Drawn]], Callabl
         def drawn(trace: AnyTrace, ax: Axes | None = None, **options: Any) -> Drawn:
             trace = trace if isinstance(trace, Trace) else load(trace)
             missing = [name for name in needs if not trace.has("positions", name)]
+            if missing and trace.manifest.kind == "lattice":
+                raise FigureError(f"{name}: the trace is a lattice: it has no rows on a path")
             if missing:
                 raise FigureError(f"{name}: the trace has no column {', '.join(missing)}")
             if trace.n_positions == 0:
                 raise FigureError(f"{name}: the trace is empty")
-            make_room(trace)
+            make_room(trace, replays=True)
             with style():
                 if ax is None:
                     ax = Figure((WIDTH, HEIGHT), layout="constrained").subplots()

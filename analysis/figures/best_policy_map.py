@@ -36,9 +36,7 @@ def best_policy_map(trace: Trace, ax: Axes, groups: int = 6) -> Drawn:
         ax: to draw on; None makes one.
         groups: of prompts, of about equal size, by their mean β.
     """
-    offsets = trace.position_offsets
-    beta = trace.positions("overlap")
-    mean = clusters.by_prompt(offsets, lambda r: [beta[r]])[:, 0] / np.maximum(1, np.diff(offsets))
+    mean = _mean_overlap(trace)
     order = np.argsort(mean, kind="stable")
     parts = [part for part in np.array_split(order, groups) if len(part)]
     names, rows, gone = list(FAMILIES), [], []
@@ -67,6 +65,12 @@ def best_policy_map(trace: Trace, ax: Axes, groups: int = 6) -> Drawn:
         *dict.fromkeys(gone),
     )
     return Drawn("best_policy_map", frame(rows), ax, tuple(dict.fromkeys(gone)))
+
+
+def _mean_overlap(trace: Trace) -> np.ndarray:
+    """β of each prompt, (S,)."""
+    offsets, beta = trace.position_offsets, trace.positions("overlap")
+    return clusters.by_prompt(offsets, lambda r: [beta[r]])[:, 0] / np.maximum(1, np.diff(offsets))
 
 
 def _draw(ax: Axes, rows: list[dict], names: list[str]) -> None:

@@ -11,9 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from analysis.replays import Replays, tasks
+from analysis.report.timings import devices, one_each
 from analysis.stats import clusters
 from simkit import costs
-from simkit.policies import Policy
+from simkit.policies import NumericPolicy, Parallel, Policy
+from simkit.policies.base import never
 from simkit.simulator.charge import Charge
 from traces.errors import UserError
 from traces.trace import Trace
@@ -72,9 +74,14 @@ def again(trace: Trace, command: Sequence[str], cost: str | None) -> Again:
 def _seconds(at: Replays) -> str:
     model = costs.parse(at.cost) if isinstance(at.cost, str) else at.cost or costs.Measured()
     table = at.trace.latency()
-    if at.cost is None and table is not None:
-        devices = ", ".join(str(device) for device in table["device"].unique().to_pylist())
-        said = f"Seconds are medians of this pair's forward passes, timed on {devices}"
+    if model == costs.Measured() and table is not None:
+        said = "Seconds are medians of this pair's passes, each timed alone"
+        if one_each(table):
+            said = (
+                "Seconds are means of this pair's passes as they are in running decoders (the"
+                " central 90% of each shape)"
+            )
+        said += f", timed on {devices(table)}"
     else:
         said = f"Seconds are those of the cost {at.cost} ({model.what or model.name})"
     try:
@@ -95,13 +102,18 @@ def _uncharged(charge: Charge, used: Sequence[Policy]) -> list[str]:
     heads = sorted({str(policy.head) for policy in used if charge.calls_for_nothing(policy)})
     if heads:
         lines.append(f"The cost has no time for calls of these heads: {', '.join(heads)}.")
-    deciding = {policy.name for policy in used if not policy.needs_future}
-    free = sorted(
-        name for name in deciding - {"autoregressive", "fixed"} if charge.times.policy(name) == 0
-    )
+    deciding = {policy.name for policy in used if _decides(policy)}
+    free = sorted(name for name in deciding if charge.times.policy(name) == 0)
     if free:
         lines.append(f"The cost has no time for decisions of these policies: {', '.join(free)}.")
     return lines
+
+
+def _decides(policy: Policy) -> bool:
+    """Whether decisions of it are charged: one that looks at no token makes none."""
+    if policy.needs_future or isinstance(policy, Parallel):
+        return False
+    return not (isinstance(policy, NumericPolicy) and policy.slots.trips is never)
 
 
 def _trace(trace: Trace) -> list[str]:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from analysis.replays import tasks
 from analysis.report.cells import Table, estimate, lacking, number
+from analysis.report.timings import timings
 from analysis.stats import clusters
 from simkit.simulator.table import Cell
 from traces import scores
@@ -43,7 +43,7 @@ def recorded(trace: Trace) -> Recorded:
         )
     if trace.manifest.target is None:
         missing.append("Which models it was recorded with is not known.")
-    made = [_tasks(trace), _latency(trace), _scores(trace)]
+    made = [_tasks(trace), timings(trace), _scores(trace)]
     absent = ("", "It has no timing samples.", "It has no scores of learned heads.")
     missing += [why for table, why in zip(made, absent, strict=True) if table is None and why]
     return Recorded(facts, [table for table in made if table is not None], missing)
@@ -101,43 +101,6 @@ def _accepted(trace: Trace) -> np.ndarray | None:
         return None
     accepted = trace.positions("accepted")
     return clusters.by_prompt(trace.position_offsets, lambda rows: [accepted[rows]])[:, 0]
-
-
-def _latency(trace: Trace) -> Table | None:
-    """Timing samples: medians by component and tokens."""
-    table = trace.latency()
-    if table is None or not len(table):
-        return None
-    keys = ["component", "engine", "batch_size", "tokens_in", "context_len"]
-    ms = 1e3 * pl.col("seconds")
-    samples = (
-        pl.DataFrame(table)
-        .group_by(keys)
-        .agg(
-            ms.median().alias("ms"),
-            ms.quantile(0.05, "linear").alias("lo"),
-            ms.quantile(0.95, "linear").alias("hi"),
-            pl.len().alias("n"),
-        )
-    )
-    rows = [
-        [
-            Cell(row["component"]),
-            number(row["tokens_in"]),
-            number(row["context_len"]),
-            number(row["ms"], ".3f"),
-            Cell(f"{row['lo']:.3f} to {row['hi']:.3f}", row["lo"], "number"),
-            number(row["n"]),
-            number(row["batch_size"]),
-            Cell(row["engine"] or ""),
-        ]
-        for row in samples.sort(keys).iter_rows(named=True)
-    ]
-    heads = ["component", "tokens in", "context", "median, ms", "5% to 95%, ms", "samples"]
-    devices = ", ".join(str(name) for name in table["device"].unique().to_pylist())
-    title = f"Timing samples: {len(table):,} passes"
-    notes = (f"Timed on {devices}.",)
-    return Table("latency", title, [*heads, "batch", "engine"], rows, notes, folded=True)
 
 
 def _scores(trace: Trace) -> Table | None:

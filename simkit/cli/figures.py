@@ -50,12 +50,12 @@ def figures(
 
 
 def _draw(chosen: list[Entry], name: str, out: Path, cost: str | None) -> None:
-    """Draw and write all that the trace can give; one line each."""
+    """Draw and write all that the trace can give, one line each; what it cannot give comes last."""
     from simkit import costs
     from traces.errors import UserError
     from traces.trace import load
 
-    trace, drawn, skipped = load(name), 0, ""
+    trace, skipped = load(name), {}
     if cost is not None:
         costs.parse(cost)  # refused here, though no chosen figure may take one
     for entry in chosen:
@@ -63,15 +63,16 @@ def _draw(chosen: list[Entry], name: str, out: Path, cost: str | None) -> None:
         try:
             found = entry.under(trace, cost)
         except UserError as error:
-            skipped = f"{entry.name}: skipped: {error}"
-            typer.echo(skipped)
+            skipped[entry.name] = str(error)
             continue
         found.save(out)
-        drawn += 1
         typer.echo(f"{entry.name}: {time.perf_counter() - begun:.1f} s")
-    if not drawn:
-        raise UserError(f"no figure can be drawn from this trace; {skipped}")
-    typer.echo(f"{drawn} of {len(chosen)} figures in {out}")
+    if len(skipped) == len(chosen):
+        why = "; ".join(dict.fromkeys(skipped.values()))
+        raise UserError(f"nothing can be drawn from {name}: {why}")
+    for left, why in skipped.items():
+        typer.echo(f"{left}: skipped: {why}")
+    typer.echo(f"{len(chosen) - len(skipped)} of {len(chosen)} figures in {out}")
 
 
 def _chosen(figures: dict[str, Entry], only: list[str]) -> list[Entry]:
