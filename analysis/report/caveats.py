@@ -14,8 +14,7 @@ from analysis.replays import Replays, tasks
 from analysis.report.timings import devices, one_each
 from analysis.stats import clusters
 from simkit import costs
-from simkit.policies import NumericPolicy, Parallel, Policy
-from simkit.policies.base import never
+from simkit.policies import Policy, Sequential
 from simkit.simulator.charge import Charge
 from traces.errors import UserError
 from traces.trace import Trace
@@ -111,9 +110,7 @@ def _uncharged(charge: Charge, used: Sequence[Policy]) -> list[str]:
 
 def _decides(policy: Policy) -> bool:
     """Whether decisions of it are charged: one that looks at no token makes none."""
-    if policy.needs_future or isinstance(policy, Parallel):
-        return False
-    return not (isinstance(policy, NumericPolicy) and policy.slots.trips is never)
+    return isinstance(policy, Sequential) and policy.looks and not policy.needs_future
 
 
 def _trace(trace: Trace) -> list[str]:

@@ -23,8 +23,7 @@ from simkit.live.heads import BlockScorer, check_depth
 from simkit.live.keyed import Ahead, Keyed
 from simkit.live.log import Row, Spans
 from simkit.live.model import Reader
-from simkit.policies import NumericPolicy, Outcome, PolicyError, Sequential
-from simkit.policies.base import never
+from simkit.policies import Outcome, PolicyError, Sequential
 from traces.record import draws
 from traces.record.statistics import Rows, draft_rows, draft_statistics, target_rows
 from traces.schema import DRAFT_STATISTICS
@@ -80,7 +79,7 @@ class TimedDecoder:
         scores = {name: name.removeprefix("score:") for name in self.columns}
         self.heads = {c: (heads or {})[h] for c, h in scores.items() if c != h}
         self.in_blocks = any(head.by_start for head in self.heads.values())
-        self.looks = not (isinstance(policy, NumericPolicy) and policy.slots.trips is never)
+        self.looks = policy is not None and policy.looks
         self.target = Reader(target, vocab_size)
         self.draft = Reader(draft, vocab_size, keep_states=bool(self.heads))
         self.keyed: Keyed | None = None

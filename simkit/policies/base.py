@@ -127,6 +127,11 @@ class Sequential(Policy):
         """How long state lasts: each sequence starts anew, or all of a run share it, ascending."""
         return "sequence"
 
+    @property
+    def looks(self) -> bool:
+        """Whether it is asked after each drafted token; else no decision of it takes time."""
+        return True
+
     @abstractmethod
     def begin(self, sequence: int) -> State:
         """The state before the first step.
@@ -241,6 +246,11 @@ class NumericPolicy(Sequential):
     @abstractmethod
     def params(self) -> Any:
         """The rule's numbers, as a NamedTuple of a class that no other policy uses."""
+
+    @property
+    def looks(self) -> bool:
+        """See `Sequential`."""
+        return self.slots.trips is not never
 
     def begin(self, sequence: int) -> State:
         """See `Sequential`."""

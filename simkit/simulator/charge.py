@@ -7,8 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from simkit.costs import CostError, Times
-from simkit.policies import NumericPolicy, Policy, Sequential
-from simkit.policies.base import never
+from simkit.policies import Policy, Sequential
 from simkit.simulator.layout import Layout, Span
 from simkit.simulator.steps import Steps, Sums
 
@@ -133,7 +132,7 @@ class Charge:
 
     def _call_s(self, policy: Policy) -> float:
         """One decision, head included; a policy that looks at no token makes none."""
-        if isinstance(policy, NumericPolicy) and policy.slots.trips is never:
+        if isinstance(policy, Sequential) and not policy.looks:
             return 0.0
         return _positive("policy", self.times.policy(policy.name) + self._head_s(policy))
 
