@@ -117,7 +117,8 @@ def test_prompts_that_do_not_bear_their_index_are_refused(folder, monkeypatch, c
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--prompts", 13], "--prompts 13: not from 1 to 12"),
+        (["--prompts", 13], "--prompts 13: the trace has 12"),
+        (["--prompts", 0], "--prompts must be at least 1, not 0"),
         (["--rounds", 0], "must be at least 1"),
         (["--policy", "pacer"], "reads the head pacer, which is not given"),
         (["--head", PACER], "the head was trained for another draft model"),

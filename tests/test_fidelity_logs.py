@@ -4,15 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from live_logs import COST, TESTED, judged, ruled, run
 
 import simkit
+from analysis.fidelity import BUNDLED
+from analysis.stats import clusters
 from simkit import costs, fidelity, policies
 from simkit.cli import main
 from simkit.errors import LiveError, PolicyError
-from simkit.fidelity import comparison, logs
+from simkit.fidelity import comparison, logs, report
 from simkit.fidelity.run import Plan, check_policies, split
 from simkit.live.decoder import Settings
 from simkit.live.log import BASELINE
@@ -51,6 +54,7 @@ def test_a_log_says_what_its_plan_was(source, plan):
     [
         (lambda log, run, sequence: log.slice(0, 0), "lacks arms"),
         (lambda log, run, sequence: log.filter(run != 0), "its arms are others"),
+        (lambda log, run, sequence: log.filter(pc.field("kind") == "sequence"), "passes are need"),
         (lambda log, run, sequence: log.filter(run < 7), "its arms are others"),
         (lambda log, run, sequence: log.filter(run != 5), "its arms are others"),
         (lambda log, run, sequence: log.filter((run != 2) | (sequence < 1)), "broke off before"),
@@ -149,6 +153,20 @@ def test_judging_again_takes_no_option_for_running(tmp_path, capsys):
     assert error == "simkit: --from runs nothing: --rounds, --dtype, --threads: not for it\n"
 
 
+def test_a_log_that_cannot_be_judged_is_named(tmp_path, capsys):
+    """The bundled one, and one of `simkit live`."""
+    bundled = BUNDLED / "live.parquet"
+    log = pq.read_table(bundled)
+    pq.write_table(log.filter(pc.field("run") < 2), tmp_path / "live.parquet")
+    for folder, words in (
+        (BUNDLED, "holds whole sequences only: passes are needed to judge it again"),
+        (tmp_path, "no log of simkit fidelity: it lacks arms"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            main(["fidelity", "reference", "--from", str(folder), "-o", str(tmp_path / "out")])
+        assert capsys.readouterr().err == f"simkit: {folder / 'live.parquet'}: {words}\n"
+
+
 def test_a_log_of_batches_is_no_cost(source, plan, tmp_path):
     """Its passes over one sequence are what is left of a batch."""
     log = run(source, plan, COST.times(source))
@@ -240,7 +258,16 @@ def test_pairs_are_tested_together(source, plan):
 def test_few_prompts_conclude_nothing(source, plan):
     few = judged(source, replace(plan, held_out=plan.held_out[:4])).comparison
     assert not few.conclusive and any("ran 4 prompts" in line for line in few.missed)
-    assert judged(source, replace(plan, held_out=plan.held_out[:5])).comparison.conclusive
+    five = judged(source, replace(plan, held_out=plan.held_out[:5])).comparison
+    assert five.conclusive
+    words = "only 5 prompts held out: intervals may be too narrow"
+    assert words in report.verdict(five)
+    enough = judged(source, replace(plan, held_out=plan.held_out[:12])).comparison
+    assert not any("too narrow" in line for line in report.verdict(enough))
+
+
+def test_few_prompts_are_as_few_as_elsewhere():
+    assert comparison.FEWEST == clusters.FEWEST
 
 
 def test_a_loss_is_named(source, plan):

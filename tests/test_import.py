@@ -196,6 +196,45 @@ def test_bad_records(tmp_path, capsys, change, message):
     assert err.count("\n") == 1
 
 
+def test_which_drafter_is_taken_is_said(tmp_path, capsys):
+    def imported(lines, *options):
+        out = tmp_path / str(len(list(tmp_path.iterdir())))
+        file = written(tmp_path, lines)
+        return run(capsys, "import", "specdecode-bench", file, "--out", out, *options)
+
+    text = imported(records())[1]
+    assert "rows of eagle\nthe file has ngram too: --drafter NAME takes another\n" in text
+    assert "too" not in imported(records(), "--drafter", "eagle")[1]
+    only = [{k: v for k, v in line.items() if k != "acc_eagle"} for line in records()]
+    text = imported(only)[1]
+    assert text.endswith("rows of ngram\n")
+    others = [{**line, "acc_x": line["acc_ngram"]} for line in only]
+    status, text, err = imported(others)
+    assert (status, text) == (2, "") and "no drafter eagle: there is ngram, x" in err
+
+
+def test_ids_that_come_twice_are_said(tmp_path, capsys):
+    lines = [{**line, "id": 7} for line in records(3)]
+    file = written(tmp_path, lines)
+    status, text, _ = run(capsys, "import", "specdecode-bench", file, "--out", tmp_path / "t")
+    assert status == 0 and "3 sequences" in text
+    assert "2 records have the id of an earlier one" in text
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "wanted"),
+    [
+        ("spec-bench", "x.csv", "a .parquet file or a folder"),
+        ("spec-bench", "x.json", "a .parquet file or a folder"),
+        ("specdecode-bench", "x.parquet", "a folder, the trace's"),
+    ],
+)
+def test_no_folder_gets_the_name_of_a_file(tmp_path, capsys, source, name, wanted):
+    out, lines = tmp_path / name, records() if source == "specdecode-bench" else questions()
+    status, _, err = run(capsys, "import", source, written(tmp_path, lines), "--out", out)
+    assert (status, err) == (2, f"simkit: --out {out}: must be {wanted}\n") and not out.exists()
+
+
 def test_bad_files(tmp_path, capsys):
     def refusal(file):
         return run(capsys, "import", "specdecode-bench", file, "--out", tmp_path / "t")[::2]
@@ -272,11 +311,12 @@ def test_spec_bench_gives_acceptance_and_speeds(tmp_path, capsys):
         ({"accept_lengths": [0]}, "choices[0]: accept_lengths[0] is 0, not from 1"),
         ({"accept_lengths": None}, "choices[0]: field accept_lengths is missing"),
         ({"new_tokens": [1]}, "must have one entry a turn"),
-        ({"wall_time": [1.0, -1]}, "wall_time must be a list of seconds from 0 to 1e+09"),
-        ({"wall_time": ["1", 1]}, "wall_time must be a list of seconds from 0"),
-        ({"wall_time": [10**400, 1]}, "wall_time must be a list of seconds from 0"),
-        ({"wall_time": [1e308, 1e308]}, "wall_time must be a list of seconds from 0"),
-        ({"wall_time": [float("nan"), 1]}, "wall_time must be a list of seconds from 0"),
+        ({"wall_time": [1.0, -1]}, "wall_time must be a list of seconds above 0, up to 1e+09"),
+        ({"wall_time": [1.0, 0]}, "wall_time must be a list of seconds above 0"),
+        ({"wall_time": ["1", 1]}, "wall_time must be a list of seconds above 0"),
+        ({"wall_time": [10**400, 1]}, "wall_time must be a list of seconds above 0"),
+        ({"wall_time": [1e308, 1e308]}, "wall_time must be a list of seconds above 0"),
+        ({"wall_time": [float("nan"), 1]}, "wall_time must be a list of seconds above 0"),
         ({"new_tokens": [10**400, 1]}, "new_tokens[0] is 1000"),
     ],
 )

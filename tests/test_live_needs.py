@@ -1,7 +1,9 @@
 """What live runs need: torch but no polars, and the very pair of a trace."""
 
+import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -28,6 +30,35 @@ def test_the_live_side_needs_no_polars():
         "import simkit.costs.fit, simkit.cli.live"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_name_that_is_nowhere_is_one_line(monkeypatch, tmp_path, capfd):
+    """No folder here, and a hub that refuses: its client would try for a minute, and log it."""
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub := "http://127.0.0.1:9")
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"text": "a"}\n')
+    begun = time.monotonic()
+    names = ["--target", "nosuchdir", "--draft", "nosuchdir"]
+    more = ["--prompts", prompts, "--policy", "fixed(1)", "-o", tmp_path / "live.parquet"]
+    assert simkit(["live", *names, *more]) == 2
+    assert time.monotonic() - begun < 3
+    assert capfd.readouterr().err == (
+        "simkit: nosuchdir: there is no such folder here, it is not in the hub's cache, "
+        f"and the hub ({hub}) cannot be reached\n"
+    )
+
+
+def test_without_the_hub_its_cache_is_read(folder, monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    names = []
+    for name in ("target", "draft"):
+        there = tmp_path / f"models--made-up--{name}"
+        shutil.copytree(folder / name, there / "snapshots" / "a1")
+        (there / "refs").mkdir()
+        (there / "refs" / "main").write_text("a1")
+        names.append(f"made-up/{name}")
+    assert load_pair(*names, "cpu").vocab_size == 40
 
 
 @pytest.mark.parametrize(

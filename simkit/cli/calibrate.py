@@ -135,8 +135,10 @@ def _prompts(trace: Trace, prompts: int, rounds: int) -> tuple[int, ...]:
     n = trace.n_sequences
     if rounds < 1:
         raise LiveError(f"--rounds must be at least 1, not {rounds}")
-    if not 1 <= prompts <= n:
-        raise LiveError(f"--prompts {prompts}: not from 1 to {n}, as many as the trace has")
+    if prompts < 1:
+        raise LiveError(f"--prompts must be at least 1, not {prompts}")
+    if prompts > n:
+        raise LiveError(f"--prompts {prompts}: the trace has {n}")
     if trace.sequences["sequence"].to_pylist() != list(range(n)):
         raise LiveError(f"the trace's sequences are not numbered from 0 to {n - 1} in order")
     return tuple(k * n // prompts for k in range(prompts))

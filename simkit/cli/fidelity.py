@@ -111,7 +111,8 @@ def fidelity(
         dtype = dtype or there.manifest.dtype or "float32"
         names = target, draft, device or "auto", dtype, revision
         log = decoded(there, plan, settings, heads, names, threads, out / "live.parquet")
-    comparison = conclude(there, log, out)
+    with logs.named(from_):
+        comparison = conclude(there, log, out)
     return int(not (comparison.passes if strict else comparison.conclusive))
 
 

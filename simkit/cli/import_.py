@@ -35,7 +35,9 @@ def import_(
     ],
     drafter: Annotated[
         str | None,
-        typer.Option(help="specdecode-bench: NAME of acc_NAME.  [default: eagle]"),
+        typer.Option(
+            help="specdecode-bench: NAME of acc_NAME.  [default: the only one, or eagle of several]"
+        ),
     ] = None,
     align: Annotated[
         Align | None,
@@ -47,25 +49,41 @@ def import_(
     ] = None,
 ) -> None:
     """Import another program's file: a trace where it holds enough for one, else a table."""
+    _check_suffix(format, out)
     if format is Source.specdecode_bench:
-        _specdecode_bench(file, out, drafter or "eagle", align or Align.simulator)
+        _specdecode_bench(file, out, drafter, align or Align.simulator)
     elif drafter or align:
         raise typer.BadParameter("--drafter and --align are for specdecode-bench")
     else:
         _spec_bench(file, out)
 
 
-def _specdecode_bench(file: Path, out: Path, drafter: str, align: Align) -> None:
+def _check_suffix(format: Source, out: Path) -> None:
+    """A folder with the name of a file is what nobody asked for."""
+    from simkit.errors import ImporterError
+
+    is_table = format is Source.spec_bench
+    if out.suffix in (".csv", ".json", ".jsonl") or (out.suffix == ".parquet" and not is_table):
+        wanted = "a .parquet file or a folder" if is_table else "a folder, the trace's"
+        raise ImporterError(f"--out {out}: must be {wanted}")
+
+
+def _specdecode_bench(file: Path, out: Path, drafter: str | None, align: Align) -> None:
     from simkit.importers import specdecode_bench
     from traces.writer import save
 
-    trace = specdecode_bench.read(file, drafter, align.value)
+    trace, taken, others = specdecode_bench.load(file, drafter, align.value)
     _check_empty(out)
     save(trace, out, batch_size=1024)
     typer.echo(
         f"{out}: {trace.n_sequences:,} sequences, {trace.n_positions:,} positions,"
-        f" {trace.n_lattice_rows:,} lattice rows of {drafter}"
+        f" {trace.n_lattice_rows:,} lattice rows of {taken}"
     )
+    if others and drafter is None:
+        typer.echo(f"the file has {', '.join(others)} too: --drafter NAME takes another")
+    twice = trace.n_sequences - len(set(trace.sequences["id"].to_pylist()))
+    if twice:
+        typer.echo(f"{twice:,} records have the id of an earlier one: each counts as a prompt")
 
 
 def _check_empty(out: Path) -> None:

@@ -88,7 +88,9 @@ def _read(file: Path) -> pa.Table:
         raise CostError(f"{file}: {error.strerror or 'not a Parquet file'}") from None
     except CostError as error:
         raise CostError(f"{file}: {error}") from None
-    except (pa.ArrowException, TraceError) as error:
+    except pa.ArrowException:
+        raise CostError(f"{file}: not a whole Parquet file") from None
+    except TraceError as error:
         detail = " ".join(str(error).split()).removeprefix(f"{file}: ")
         raise CostError(f"{file}: no table of timing samples: {detail}") from None
     return table.select(LATENCY.names)

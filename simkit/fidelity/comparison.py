@@ -27,6 +27,7 @@ from simkit.simulator import Result
 from simkit.simulator.interval import ratio_interval
 
 MEDIAN_BAR, WORST_BAR = 0.03, 0.08
+FEWEST = 12  # held-out prompts from which on an interval covers what it says (docs/statistics.md)
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,11 @@ class Comparison:
     def differing(self) -> int:
         """Live sequences that took other steps than the replay."""
         return sum(row.differing for row in self.rows)
+
+    @property
+    def prompts(self) -> int:
+        """Held out; every policy decodes all of them."""
+        return max(row.sequences for row in self.rows)
 
     @property
     def conclusive(self) -> bool:

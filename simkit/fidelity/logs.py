@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from simkit.errors import LiveError
+from simkit.errors import CostError, LiveError
 from simkit.fidelity.run import FITTED, Plan
 from simkit.live.decoder import Step
 from simkit.live.log import read as read_log
@@ -69,6 +70,18 @@ def read(folder: Path) -> pa.Table:
     return pa.concat_tables(tables if parts else _in_turn(tables))
 
 
+@contextmanager
+def named(folder: Path | None) -> Iterator[None]:
+    """Complaints about a log that was read name its file; None: it was not read from one."""
+    try:
+        yield
+    except (LiveError, CostError) as error:
+        if folder is None:
+            raise
+        paths = files(folder)
+        raise LiveError(f"{paths[0] if len(paths) == 1 else folder}: {error}") from None
+
+
 def fact(log: pa.Table, name: str, default: str) -> str:
     """What a log's metadata says of its run."""
     found = (log.schema.metadata or {}).get(name.encode())
@@ -86,8 +99,8 @@ def plan_of(log: pa.Table, trace: Trace) -> Plan:
     """The plan of the run that wrote a log, of prompts that all their arms have decoded.
 
     Raises:
-        LiveError: no such run wrote it, it was a run on another trace, or it broke off before
-            anything can be compared.
+        LiveError: no such run wrote it, it was a run on another trace, it broke off before
+            anything can be compared, or it was cut to whole sequences.
     """
     rows = log.filter(pc.field("kind") == "sequence")
     arms = {*zip(rows["run"].to_pylist(), rows["policy"].to_pylist(), strict=True)}
@@ -103,6 +116,8 @@ def plan_of(log: pa.Table, trace: Trace) -> Plan:
     plan = Plan(policies, (), (), rounds)  # pyright: ignore[reportArgumentType]
     if [arm.name for arm in plan.arms] != [names.get(k) for k in range(len(plan.arms))]:
         raise LiveError("no log of simkit fidelity: its arms are others")
+    if len(rows) == len(log):
+        raise LiveError("holds whole sequences only: passes are needed to judge it again")
     calibration = _indices(trace, rows, plan.passes)
     fitted = {*_indices(trace, rows, plan.passes[-1:])}
     held_out = tuple(k for k in _indices(trace, rows, plan.tested) if k not in fitted)

@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from simkit.costs.fit import Residual
-from simkit.fidelity.comparison import MEDIAN_BAR, WORST_BAR, Comparison, PolicyRow
+from simkit.fidelity.comparison import FEWEST, MEDIAN_BAR, WORST_BAR, Comparison, PolicyRow
 from simkit.simulator.table import grid
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def verdict(comparison: Comparison) -> list[str]:
     median = (
         f"{comparison.median_error:.1%} [{comparison.median_lo:.1%}, {comparison.median_hi:.1%}]"
     )
+    few = comparison.prompts < FEWEST
     return [
         f"error of the predicted speedup: median {median}, worst {comparison.worst_error:.1%}"
         f" (bars: {MEDIAN_BAR:.0%} and {WORST_BAR:.0%})",
@@ -94,6 +95,7 @@ def verdict(comparison: Comparison) -> list[str]:
         ),
         "live steps are the replayed ones in"
         f" {sequences - comparison.differing} of {sequences} sequences",
+        *([f"only {comparison.prompts} prompts held out: intervals may be too narrow"] * few),
         *(f"control: {drift}" for drift in comparison.drifts),
         *(f"missed: {bar}" for bar in comparison.missed),
     ]

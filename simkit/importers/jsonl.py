@@ -95,9 +95,9 @@ def read(file: str | Path) -> Iterator[Record]:
 
 
 def is_seconds(value: Any) -> TypeGuard[float]:
-    """Whether a value is a number from 0 to `LONGEST_S`; NaN is none."""
+    """Whether a value is a number above 0, up to `LONGEST_S`; NaN is none."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 <= value <= LONGEST_S
+    return number and 0 < value <= LONGEST_S
 
 
 def _record(where: str, line: str) -> Record:

@@ -96,7 +96,9 @@ def _choice(choice: jsonl.Record) -> tuple[int, int, float, list[int]]:
     }
     times = choice.get("wall_time")
     if not isinstance(times, list) or not all(map(jsonl.is_seconds, times)):
-        raise choice.error(f"wall_time must be a list of seconds from 0 to {jsonl.LONGEST_S:g}")
+        raise choice.error(
+            f"wall_time must be a list of seconds above 0, up to {jsonl.LONGEST_S:g}"
+        )
     if len({len(times), *map(len, turns.values())}) > 1:
         raise choice.error("decoding_steps, new_tokens and wall_time must have one entry a turn")
     emitted = choice.whole("accept_lengths", choice.get("accept_lengths"), 1, _LONGEST)

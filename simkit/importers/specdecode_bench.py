@@ -10,8 +10,10 @@ A draft is written as `acc_len` - 1 accepted rows and a rejected one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -24,14 +26,34 @@ Align = Literal["simulator", "measured"]
 _ROOM = 64  # tokens of budget behind the longest output: no draft of up to so many is cut by it
 _LONGEST = 4096  # tokens of a draft; more is no acceptance length
 _PREFIX = "acc_"
+DRAFTER = "eagle"  # whose lengths are taken where there are several, and none is named
 
 
-def read(file: str | Path, drafter: str = "eagle", align: Align = "simulator") -> Trace:
-    """A lattice trace with no columns but `accepted`, in memory.
+class Imported(NamedTuple):
+    """What a file gives.
+
+    Attributes:
+        trace: a lattice with no columns but `accepted`, in memory.
+        drafter: whose lengths it holds.
+        others: drafters that the first record has besides.
+    """
+
+    trace: Trace
+    drafter: str
+    others: tuple[str, ...]
+
+
+def read(file: str | Path, drafter: str | None = None, align: Align = "simulator") -> Trace:
+    """The trace alone; see `load`."""
+    return load(file, drafter, align).trace
+
+
+def load(file: str | Path, drafter: str | None = None, align: Align = "simulator") -> Imported:
+    """A lattice of one drafter's accepted lengths.
 
     Args:
         file: JSON lines.
-        drafter: NAME of `acc_NAME`.
+        drafter: NAME of `acc_NAME`; None takes the only one of the first record, or `DRAFTER`.
         align: which step entry k of `acc_len`, counted from 0, is for. "simulator": that at
             position k + 2, as the simulator reads it: the prefill's token is out, then one entry
             for each token. There is none for position 1. "measured": that at position k + 1, where
@@ -40,9 +62,18 @@ def read(file: str | Path, drafter: str = "eagle", align: Align = "simulator") -
     Raises:
         ImporterError: the file cannot be read, a record has wrong fields, or no such drafter.
     """
+    records = jsonl.read(file)
+    first = next(records)
+    there = _drafters(first)
+    drafter = drafter or (there[0] if len(there) == 1 else DRAFTER)
+    trace = _trace(chain([first], records), drafter, align)
+    return Imported(trace, drafter, tuple(name for name in there if name != drafter))
+
+
+def _trace(records: Iterable[jsonl.Record], drafter: str, align: Align) -> Trace:
     sequences: dict[str, list] = {name: [] for name in ("id", "prompt_tokens", "output_tokens")}
     emitted: list[np.ndarray] = []
-    for record in jsonl.read(file):
+    for record in records:
         sequences["id"].append(record.text("id", numbers=True))
         for column, name in (
             ("prompt_tokens", "prompt_token_ids"),
@@ -63,7 +94,7 @@ def read(file: str | Path, drafter: str = "eagle", align: Align = "simulator") -
 def _accepted(record: jsonl.Record, drafter: str) -> list[int]:
     name = f"{_PREFIX}{drafter}"
     if name not in record.fields:
-        there = [key.removeprefix(_PREFIX) for key in record.fields if key.startswith(_PREFIX)]
+        there = _drafters(record)
         known = f"there is {', '.join(there)}" if there else f"it has no field {_PREFIX}NAME at all"
         raise record.error(f"no drafter {drafter}: {known}")
     field = f"{name}.acc_len"
@@ -71,6 +102,10 @@ def _accepted(record: jsonl.Record, drafter: str) -> list[int]:
     if not lengths:
         raise record.error(f"{field} is empty")
     return lengths
+
+
+def _drafters(record: jsonl.Record) -> list[str]:
+    return [key.removeprefix(_PREFIX) for key in record.fields if key.startswith(_PREFIX)]
 
 
 def _rows(emitted: np.ndarray, n_output: np.ndarray) -> dict[str, np.ndarray]:

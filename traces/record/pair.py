@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from huggingface_hub import constants, try_to_load_from_cache
+from huggingface_hub.utils import get_session
+from huggingface_hub.utils import logging as hub_logging
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
@@ -17,6 +21,7 @@ from traces.errors import RecordError
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 DTYPES["float16"] = torch.float16
 
+_PATIENCE_S = 5  # with a hub that does not answer
 _PROBE = "def f(x):\n\treturn x ** 2  # 3.14, naïve Straße, 東京 🙂\n\n  Question: 17 + 25 = 42."
 
 
@@ -53,6 +58,8 @@ def load_pair(
 ) -> Pair:
     """Load a pair from local folders or hub ids.
 
+    Where the hub cannot be reached, what its cache holds is loaded, without a wait.
+
     Args:
         target: folder or hub id.
         draft: folder or hub id.
@@ -78,8 +85,9 @@ def embedding(model: PreTrainedModel) -> nn.Embedding:
 
 
 def quiet() -> None:
-    """Keep transformers' warnings and progress bars off the terminal (of a command)."""
+    """Keep warnings and progress bars of the libraries off the terminal (of a command)."""
     logging.set_verbosity_error()
+    hub_logging.set_verbosity_error()
     logging.disable_progress_bar()
 
 
@@ -161,12 +169,31 @@ def _load(kind: Any, name: str, revision: str, **options: Any) -> Any:
     is_path = Path(name).exists() or name.startswith((".", "/", "~"))
     if is_path and not (Path(name) / "config.json").is_file():
         raise RecordError(f"{name}: not a model folder (no config.json in it)")
+    revision = revision or "main"
+    options["local_files_only"] = offline = not is_path and not _answers(constants.ENDPOINT)
     try:
+        if offline and not isinstance(
+            try_to_load_from_cache(name, "config.json", revision=revision), str
+        ):
+            raise RecordError(
+                f"{name}: there is no such folder here, it is not in the hub's cache, "
+                f"and the hub ({constants.ENDPOINT}) cannot be reached"
+            )
         if kind is AutoModelForCausalLM:
-            AutoConfig.from_pretrained(name, revision=revision or "main")
-        return kind.from_pretrained(name, revision=revision or "main", **options)
+            AutoConfig.from_pretrained(name, revision=revision, local_files_only=offline)
+        return kind.from_pretrained(name, revision=revision, **options)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as e:
         raise RecordError(f"{name}: cannot be loaded: {_first_line(e)}") from e
+
+
+@cache
+def _answers(hub: str) -> bool:
+    """Whether the hub can be reached: asked once, where its own client tries for a minute."""
+    try:
+        get_session().head(hub, timeout=_PATIENCE_S)
+    except Exception:  # its client's errors have other types in each of its versions
+        return False
+    return True
 
 
 def _check_attention(model: PreTrainedModel) -> None:
