@@ -20,6 +20,7 @@ from simkit.fidelity.run import Plan, check_policies, split
 from simkit.live.decoder import Settings
 from simkit.live.log import BASELINE
 from simkit.live.summary import Sequences, drifts, free_speedup, losses, sequences
+from traces import schema
 from traces.sampler import Sampler
 from traces.subset import select
 from traces.synthetic import iid
@@ -83,6 +84,16 @@ def test_a_log_of_another_trace_is_refused(source, plan, tmp_path):
         logs.plan_of(sampled, source)
     with pytest.raises(LiveError, match="there is no log in it"):
         logs.read(tmp_path)
+
+
+def test_a_log_that_is_not_there_or_not_whole(tmp_path):
+    whole = tmp_path / "live.parquet"
+    with pytest.raises(LiveError, match="live.parquet: no such file or folder$"):
+        logs.read(whole)
+    pq.write_table(schema.LIVE.empty_table(), whole)
+    whole.write_bytes(whole.read_bytes()[:-9])
+    with pytest.raises(LiveError, match="live.parquet: not a whole Parquet file$"):
+        logs.read(whole)
 
 
 def test_logs_of_rounds_and_of_killed_runs_are_read(source, plan, tmp_path):

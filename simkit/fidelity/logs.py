@@ -33,6 +33,8 @@ def files(folder: Path) -> list[Path]:
     Raises:
         LiveError: there is none, or there is more than one log.
     """
+    if not folder.exists():
+        raise LiveError(f"{folder}: no such file or folder")
     if folder.is_file():
         return [folder]
     whole = [[file] for name in _WHOLE for file in sorted(folder.glob(name))]

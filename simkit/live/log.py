@@ -235,6 +235,8 @@ def read(file: str | Path) -> pa.Table:
         table = pq.read_table(file)
         types = {field.name: field.type for field in schema.LIVE}
         files.check_columns(table.schema, types, Path(file))
-    except (OSError, pa.ArrowException) as error:
-        raise LiveError(f"{file}: {' '.join(str(error).split())[:160]}") from None
+    except OSError as error:
+        raise LiveError(f"{file}: {error.strerror or 'not a whole Parquet file'}") from None
+    except pa.ArrowException:
+        raise LiveError(f"{file}: not a whole Parquet file") from None
     return table
