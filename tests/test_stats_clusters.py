@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import stdtrit
+from scipy.special import ndtr, stdtrit
 from scipy.stats import bootstrap as peer
 from stats_traces import offsets_of
 
@@ -115,6 +115,54 @@ def test_a_ratio_of_either_sign_is_that_of_replays(n, seed, mean):
     x, y = rng.normal(mean, 1, n), rng.lognormal(0, 0.3, n)
     found = ratio(x, y)
     assert (found.lo, found.hi) == pytest.approx(ratio_interval(x, y, 0.95, 0))
+
+
+def squared_ratio(s):
+    return (s[..., :1] / s[..., 1:]) ** 2
+
+
+def long_tailed(n, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.lognormal(0, 1.2, n)
+    return np.stack([x**1.5 * rng.lognormal(0, 0.2, n), x], 1)
+
+
+@pytest.mark.parametrize("n", [4, 16, 40])
+def test_studentised_ends_by_hand(n):
+    """Each resample drawn and judged by itself, with the influences of its own prompts."""
+    sums = long_tailed(n, n)
+    plain = bootstrap(sums, squared_ratio, positive=True)[0]
+    found = bootstrap(sums, squared_ratio, positive=True, studentised=True)[0]
+    drawn = [sums[rows] for rows in np.random.default_rng(0).integers(0, n, (2000, n))]
+    values = np.array([squared_ratio(part.sum(0))[0] for part in drawn])
+    pivots = np.array([np.log(v / found.value) for v in values])
+    for i, part in enumerate(drawn):
+        influence = 2 * (part[:, 0] / part[:, 0].sum() - part[:, 1] / part[:, 1].sum())
+        error = np.sqrt(n / (n - 1) * (influence**2).sum())
+        pivots[i] = pivots[i] / error if error > 1e-9 else np.nan
+    level = ndtr(np.sqrt(n / (n - 1)) * stdtrit(n - 1, 0.975))
+    above, below = np.nanquantile(pivots, [level, 1 - level])
+    left = np.log(squared_ratio(sums.sum(0) - sums)[:, 0])
+    error = np.sqrt((n - 1) / n * ((left - left.mean()) ** 2).sum())
+    far = (values.min() / found.value) ** 2, (values.max() / found.value) ** 2
+    low = found.value * max(np.exp(-above * error), far[0])
+    high = found.value * min(np.exp(-below * error), far[1])
+    assert found.value == plain.value
+    assert found.lo == pytest.approx(min(plain.lo, low), rel=1e-4)
+    assert found.hi == pytest.approx(max(plain.hi, high), rel=1e-4)
+    assert found.lo < plain.lo or found.hi > plain.hi
+
+
+@given(st.integers(2, 30), st.integers(0, 10**6))
+@settings(max_examples=30)
+def test_studentised_ends_are_finite_and_never_nearer(n, seed):
+    sums = np.round(long_tailed(n, seed), 1) + 0.1
+    plain = bootstrap(sums, squared_ratio, positive=True)[0]
+    found = bootstrap(sums, squared_ratio, positive=True, studentised=True)[0]
+    if plain.lo is None:
+        assert found == plain
+    else:
+        assert 0 < found.lo <= plain.lo <= plain.hi <= found.hi < np.inf
 
 
 def test_prompts_without_rows_change_nothing():

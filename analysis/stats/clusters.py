@@ -51,6 +51,7 @@ def bootstrap(
     resamples: int = RESAMPLES,
     bearing: np.ndarray | None = None,
     positive: bool = False,
+    studentised: bool = False,
 ) -> tuple[Estimate, ...]:
     """Statistics of prompts' sums, each with its interval over prompts.
 
@@ -64,6 +65,8 @@ def bootstrap(
         resamples: how many.
         bearing: (k,) how many prompts bear on each value; None stands for all of them.
         positive: whether the statistics are, see there.
+        studentised: of positive statistics to which a few prompts may bring most, as a variance of
+            long-tailed runs: see `pivots` there. The statistics must not depend on the sums' scale.
 
     Returns:
         k estimates. There is no interval over a single prompt; nor where some resample leaves the
@@ -84,11 +87,57 @@ def bootstrap(
         if n < 2:
             return tuple(_lone(value, n) for value in found)
         without = statistic(total - sums)
-        drawn = np.concatenate([statistic(part) for part in resampled(sums, seed, resamples)])
+        if studentised:
+            drawn, pivots = _drawn_and_pivots(sums, statistic, found, seed, resamples)
+        else:
+            parts = [statistic(part) for part in resampled(sums, seed, resamples)]
+            drawn, pivots = np.concatenate(parts), None
     return tuple(
-        _interval(found[i], drawn[:, i], without[:, i], int(prompts[i]), confidence, positive)
+        _interval(
+            found[i],
+            drawn[:, i],
+            without[:, i],
+            int(prompts[i]),
+            confidence,
+            positive,
+            None if pivots is None else pivots[:, i],
+        )
         for i in range(len(found))
     )
+
+
+def _drawn_and_pivots(
+    sums: np.ndarray, statistic: Statistic, found: np.ndarray, seed: int, resamples: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Statistics of resamples, and how far their logarithms lie from those of all prompts.
+
+    The standard error of a resample's logarithm is the jackknife's, to first order (Efron 1982,
+    chapter 6): the root of n / (n - 1) times the summed squares of its prompts' influences, each
+    how the logarithm changes with the sums, times what the prompt brings to them. The squares come
+    from sums of products.
+
+    Returns:
+        (B, k), and (B, k) in standard errors, not finite where a resample shows no spread.
+    """
+    n, m = sums.shape
+    products = (sums[:, :, None] * sums[:, None, :]).reshape(n, m * m)
+    drawn, pivots = [], []
+    for part in resampled(np.concatenate([sums, products], 1), seed, resamples):
+        own, square = part[:, :m], part[:, m:].reshape(-1, m, m)
+        drawn.append(statistic(own))
+        slopes = np.nan_to_num(_log_slopes(statistic, own) / own[:, None, :])
+        variance = n / (n - 1) * np.einsum("bkj,bjl,bkl->bk", slopes, square, slopes)
+        pivots.append(np.log(drawn[-1] / found) / np.sqrt(variance))
+    return np.concatenate(drawn), np.concatenate(pivots)
+
+
+def _log_slopes(statistic: Statistic, sums: np.ndarray) -> np.ndarray:
+    """Slopes of the k statistics' logarithms in the logarithms of (B, m) sums: (B, k, m)."""
+    step = 1e-5
+    changed = sums[:, None, :] * (1 + step * np.eye(sums.shape[1]))
+    lowered = sums[:, None, :] * (1 - step * np.eye(sums.shape[1]))
+    slopes = np.log(statistic(changed) / statistic(lowered)) / (2 * step)
+    return slopes.swapaxes(1, 2)
 
 
 def ratio(
@@ -220,6 +269,7 @@ def _interval(
     n: int,
     confidence: float,
     positive: bool,
+    pivots: np.ndarray | None,
 ) -> Estimate:
     if not np.isfinite(value):
         return Estimate(None, None, None, n, "not defined on these rows")
@@ -231,5 +281,7 @@ def _interval(
     scale = max(abs(value), float(np.abs(without).max()))
     if np.ptp(without) <= 1e-12 * scale or np.ptp(drawn) <= 1e-9 * scale:
         return Estimate(value, None, None, n, ALIKE)
-    lo, hi = ends(value, drawn, without, confidence, n, positive)
+    if pivots is not None:
+        pivots = pivots[np.isfinite(pivots)]
+    lo, hi = ends(value, drawn, without, confidence, n, positive, pivots=pivots)
     return Estimate(value, lo, hi, n, few(n))

@@ -87,10 +87,15 @@ def fit(
         return np.sqrt(entropy) * distance, entropy
 
     power = 1 if to == "ratio" else 2
+
+    def statistic(s: np.ndarray) -> np.ndarray:
+        return (s[..., :1] / s[..., 1:]) ** power
+
+    # a few prompts of high entropy bring most to a least-squares fit
     sums = by_prompt(offsets, columns)
-    return bootstrap(
-        sums, lambda s: (s[..., :1] / s[..., 1:]) ** power, confidence, seed, positive=True
-    )[0]
+    return bootstrap(sums, statistic, confidence, seed, positive=True, studentised=to == "overlap")[
+        0
+    ]
 
 
 @dataclass(frozen=True)

@@ -118,9 +118,8 @@ def dispersion(runs: Drafts, confidence: float = CONFIDENCE, seed: int = 0) -> E
         mean, square = s[..., 1:2] / s[..., :1], s[..., 2:] / s[..., :1]
         return (square - mean**2) / (mean + mean**2)
 
-    return bootstrap(by_prompt(runs.offsets, columns), statistic, confidence, seed, positive=True)[
-        0
-    ]
+    sums = by_prompt(runs.offsets, columns)
+    return bootstrap(sums, statistic, confidence, seed, positive=True, studentised=True)[0]
 
 
 def between_prompts(accepted: np.ndarray, offsets: np.ndarray) -> Homogeneity:

@@ -82,14 +82,18 @@ def ends(
     bearing: int | None = None,
     positive: bool = False,
     capped: bool = True,
+    pivots: np.ndarray | None = None,
 ) -> tuple[float, float]:
     """The ends of a statistic's interval over n prompts.
 
-    Each end is the farther of two. The one is bias-corrected and accelerated (Efron 1987), at the
-    level that would give a mean the width of its t interval (Hesterberg 2015, section 5.3,
-    "expanded percentile"): resampling n prompts understates their spread by sqrt((n - 1) / n). The
-    other is that of the jackknife's t interval (Tukey 1958): the acceleration is estimated on few
-    prompts too, and where it bends too far one end falls short.
+    Each end is the farther of two, or with `pivots` of three. The first is bias-corrected and
+    accelerated (Efron 1987), at the level that would give a mean the width of its t interval
+    (Hesterberg 2015, section 5.3, "expanded percentile"): resampling n prompts understates their
+    spread by sqrt((n - 1) / n). The second is that of the jackknife's t interval (Tukey 1958): the
+    acceleration is estimated on few prompts too, and where it bends too far one end falls short.
+    The third is bootstrap-t's (Efron and Tibshirani 1993, section 12.5), of the logarithm and at
+    the expanded level: where a few prompts weigh most, samples that lack their like show too small
+    a value and too small a spread at once.
 
     Args:
         value: on all prompts.
@@ -102,6 +106,8 @@ def ends(
         capped: no end lies beyond every resample: for statistics that have a range, as shares of
             counts. It is also what makes intervals of 2 to 5 prompts too narrow: two prompts have
             three resamples, and the least of them cuts off a quarter. A logarithm needs no cap.
+        pivots: how far each resample's logarithm lies above that of `value`, in standard errors
+            of its own; left out unless the jackknife's interval is one of the logarithm.
 
     Returns:
         Low and high; docs/statistics.md has how often they hold the truth.
@@ -114,7 +120,8 @@ def ends(
     below = (np.count_nonzero(drawn < value) + np.count_nonzero(drawn <= value)) / 2
     bias = ndtri(np.clip(below / len(drawn), 0.5 / len(drawn), 1 - 0.5 / len(drawn)))
     reach = stdtrit(n - 1, (1 + confidence) / 2)
-    sides = bias + np.sqrt(n / (n - 1)) * np.array([-reach, reach])
+    expanded = math.sqrt(n / (n - 1)) * reach
+    sides = bias + np.array([-expanded, expanded])
     # beyond its pole the acceleration would turn the interval inside out
     levels = ndtr(bias + sides / np.maximum(1 - bend * sides, 1e-9))
     low, high = np.quantile(drawn, levels)
@@ -127,4 +134,23 @@ def ends(
         near, far = value / factor, value * factor
     if capped or (positive and not logs):  # what is positive does not go below 0
         near, far = max(near, drawn.min()), min(far, drawn.max())
+    if logs and pivots is not None and len(pivots):
+        farther = _studentised(value, drawn, pivots, arm / reach, expanded)
+        near, far = min(near, farther[0]), max(far, farther[1])
     return float(min(low, near)), float(max(high, far))
+
+
+def _studentised(
+    value: float, drawn: np.ndarray, pivots: np.ndarray, error: float, expanded: float
+) -> tuple[float, float]:
+    """Bootstrap-t's ends, of the logarithm; a normal deviate gives the level.
+
+    A resample of few prompts may show next to no spread, and so a pivot of any size: no end lies
+    more than twice as far from the value as the farthest resample, in logarithms.
+    """
+    from scipy.special import ndtr
+
+    with np.errstate(divide="ignore"):
+        least, most = 2 * np.log(np.array([drawn.min(), drawn.max()]) / value)
+    above, below = error * np.quantile(pivots, ndtr([expanded, -expanded]))
+    return value * math.exp(max(-above, least)), value * math.exp(min(-below, most))
