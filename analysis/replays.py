@@ -351,8 +351,8 @@ def make_room(trace: Trace, replays: bool = False) -> None:
 
 
 def folds(trace: Trace) -> np.ndarray | None:
-    """The fold of each prompt, (S,), dealt out by task; None for fewer prompts than folds."""
-    task = np.unique(tasks(trace), return_inverse=True)[1]
+    """The fold of each prompt, (S,), as `simkit.tune` deals; None for fewer prompts than folds."""
+    task = tasks(trace)
     return stratified(task, FOLDS, SEED) if len(task) >= FOLDS else None
 
 

@@ -150,12 +150,13 @@ simkit.tune(trace, families)
 figures.frontier(trace)
 
 # %% [markdown]
-# **What it shows.** Six of the twelve policies are a little faster than the best fixed length, by 5%
+# **What it shows.** Six of the twelve policies are a little faster than the best fixed length, by 6%
 # to 8%; ahead is the heuristic, which only looks whether the last draft was accepted whole. The
 # intervals hold for all policies at once, so they are wider than those above. Those of the other six
 # hold 1, now that of SVIP, too. The two rules that stop by entropy, SVIP and AdaEDL, are slower here,
 # and so is the adaptive confidence rule, which spends 21% of its time on overhead: perhaps by chance,
-# all three. What knowing the future would give, 1.50 times, is above the picture. [Notebook 05](05_comparing_policies.ipynb) takes it apart.
+# all three. What knowing the future would give, 1.51 times, is above the picture.
+# [Notebook 05](05_comparing_policies.ipynb) takes it apart.
 #
 # ## Now with your trace
 #

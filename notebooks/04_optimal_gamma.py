@@ -74,11 +74,12 @@ shares.with_columns(formula_gamma=formula, formula_speedup=optimal.speedup(alpha
 # %% [markdown]
 # **What it shows.** The formula promises more than there is, 1.95 to 3.40 times the speed of the
 # target alone where 1.50 to 2.58 can be had. Its length is one token too long on `code` and `prose`,
-# and one too short on `math` and `german`. It takes every token to be accepted with the same chance. But a step begins behind a
-# rejection, where the text is hard, and long runs are more frequent than it supposes (notebook 03).
-# And it counts two kinds of passes, while a decoder also pays for prompts, for longer verifications
-# and for the loop around them. *chosen* says in what share of resamples of the prompts the length is
-# the fastest: less than half on `code` and `german`, where neighbours are about as good.
+# and one too short on `math` and `german`. It takes every token to be accepted with the same chance.
+# But a step begins behind a rejection, where the text is hard, and long runs are more frequent than
+# it supposes (notebook 03). And it counts two kinds of passes, while a decoder also pays for prompts,
+# for longer verifications and for the loop around them. *chosen* says in what share of resamples of
+# the prompts the length is the fastest: less than half on `code` and `german`, where neighbours are
+# about as good.
 #
 # **Caveat.** A length chosen on the same prompts that it is judged by looks a little faster than it
 # is; `simkit.tune` holds prompts out.
@@ -131,13 +132,14 @@ figures.optimal_gain(TRACE)
 figures.gap_decomposition(TRACE)
 
 # %% [markdown]
-# **What it shows.** Knowing the future would save 33% of the time of the best fixed length; the best
-# policy saves 6% [4%, 9%], a fifth of that. On `math` it is 14% [10%, 17%] of 41%. On `code` and
-# `prose`, 6% and 5%, it may be nothing: their intervals hold 0.
+# **What it shows.** Knowing the future would save 34% of the time of the best fixed length; the best
+# policy saves 8% [5%, 11%], between a fifth and a quarter of that. On `math` it is 15% [13%, 18%] of
+# 41%. On the other tasks, 6% to 7%, it may be hardly anything: their intervals begin at 1%.
 #
-# **Caveat.** Which policy is best was chosen on other prompts, and so was the fixed length. It is
-# most often the heuristic, which decides by the last draft alone and is charged nothing for it; the
-# other policies pay for their decisions and heads ([bounds](../docs/bounds.md)).
+# **Caveat.** Which policy is best was chosen on other prompts, and so was the fixed length, which
+# loses nearly 2% by that ([notebook 05](05_comparing_policies.ipynb)). The best is the heuristic in
+# every fold. It decides by the last draft alone and is charged nothing for it; the other policies pay
+# for their decisions and heads ([bounds](../docs/bounds.md)).
 #
 # ## What the papers claim
 

@@ -175,19 +175,19 @@ figures.frontier(trace)
 
 # %% [markdown]
 # **What it shows.** A policy is on the line if none with less overhead is faster. Six policies are
-# faster than the best fixed length outside their simultaneous intervals, by 5–8%: the heuristic,
+# faster than the best fixed length outside their simultaneous intervals, by 6–8%: the heuristic,
 # cumulative confidence, the best rate, `confidence`, Draft & Verify and the acceptance head. The two
-# that stop by entropy, SVIP and AdaEDL, are at 0.94 and 0.96, but their intervals hold 1: among
-# fourteen they are no longer distinguishable from the fixed length. Waste is no vice by itself:
-# cumulative confidence wastes more than SVIP (12% of its time against 11%) and is faster.
+# that stop by entropy, SVIP and AdaEDL, are both at 0.95, but their intervals hold 1: among fourteen
+# they are not distinguishable from the fixed length. Waste is no vice by itself: cumulative
+# confidence wastes more than SVIP (12% of its time against 9%) and is faster.
 #
 # **The paper's.** No paper has this figure. PACER's Table 3 compares three dynamic policies on one
 # benchmark: PACER 1.14, AdaEDL 1.06 and SpecDec++ 1.00 times as fast as plain speculation. Here
-# they are at 0.99, 0.96 and 1.02, and all three intervals hold 1.
+# they are at 0.99, 0.95 and 1.02, and all three intervals hold 1.
 #
-# **Caveat.** The fixed length is tuned here, too, and its folds disagree as above. Decisions and heads
-# weigh more here than in the papers, since the draft is tiny: a call of PACER's head takes two thirds
-# of a draft pass, and a ninth in the paper's Table 14.
+# **Caveat.** The folds are those of `tune`, so the fixed length has lost as much as above. Decisions
+# and heads weigh more here than in the papers, since the draft is tiny: a call of PACER's head takes
+# two thirds of a draft pass, and a ninth in the paper's Table 14.
 # [06](06_heads_and_calibration.ipynb) has more on heads.
 
 # %% [markdown]
@@ -204,13 +204,11 @@ figures.gap_decomposition(trace)
 analysis.gap(trace, families[1:])
 
 # %% [markdown]
-# **What it shows.** With all policies to choose from (the figure) the best one saves 6% [4%, 9%] of
-# the fixed length's time, and its decisions take another 1%; the prophet would save 33%. On math 14%
-# of 41% is reached. On code and prose it is 6% of 33% and 5% of 32%, and both may be nothing. With
-# only the three families of this notebook (the table) it is 7.5% [4.5%, 10.6%], 22% of the gap: no
-# less than with all, for where many policies are about as good, folds pick some that are not the
-# best on the other prompts. No part of it is decisions, since the heuristic, which every fold picks,
-# makes none.
+# **What it shows.** The prophet would save 34% of the fixed length's time. With all policies to choose
+# from (the figure) the best one saves 7.5% [4.5%, 10.6%], 22% of the gap. On math it is 15% of 41%. On
+# code it is 7% of 33%, on prose 6% of 32%, and both may be as little as 1%. With only the three
+# families of this notebook (the table) it is the same, for every fold picks the heuristic, from all
+# policies as from three. No part of it is decisions, since the heuristic makes none.
 #
 # **The paper's.** PACER's Fig. 2b has the optimal length 1.4 times as fast as the best fixed one;
 # here it is 1.5. How much of that a drafter can know, the paper does not ask.
@@ -231,10 +229,11 @@ figures.best_policy_map(trace)
 # %% [markdown]
 # **What it shows.** Where the draft is dear and agrees little (lower left), the target alone is the
 # fastest. With cheap drafts and prompts that agree much (upper right) `confidence` is; between them
-# rules of entropy and of cumulated probability win, and at large c and middling overlap the
-# heuristic or a fixed length does. This pair is near c = 12 (11.4), where entropy wins nowhere; it
-# does where drafts are dear. But only 11 of 54 cells have a star, that is a winner that won 95% of
-# the resamples: elsewhere the choice of the policy matters less than having a good length.
+# it takes turns with rules of entropy and of cumulated probability, and at large c and middling
+# overlap the heuristic or a fixed length wins. This pair is near c = 12 (11.4), where entropy wins
+# nowhere; it does where drafts are dear, up to c = 4. But only 9 of 54 cells have a star, that is a
+# winner that won 95% of the resamples: elsewhere the choice of the policy matters less than having a
+# good length.
 #
 # **Caveat.** The map charges passes and nothing else. Decisions are free in it, which favours the
 # rules that look at every token.

@@ -16,7 +16,7 @@ from analysis.claims import PAPERS, Claim, Evidence, Part, Range, Verdict, check
 from analysis.claims.evidence import less
 from analysis.claims.table import examine
 from analysis.claims.verdict import ABOVE_1, BELOW_0, FEWEST, against_print, judge, overall
-from analysis.replays import ALONE, LONGEST, Replayed, per
+from analysis.replays import ALONE, LONGEST, Replayed, folds, per
 from analysis.stats import Estimate
 from simkit.costs import Linear
 from traces.errors import UserError
@@ -189,11 +189,16 @@ class Columns(traces.Trace):
 
 
 def test_tuned_is_what_tune_holds_out():
-    trace = iid(23, 60, 0.7, max_draft=20, seed=4, tasks=("a", "b", "c"))
+    """The folds, too: tasks are dealt in the trace's order, which is not that of their names."""
+    trace = iid(23, 60, 0.7, max_draft=20, seed=4, tasks=("math", "chat", "code"))
     at = Evidence(trace, COST)
     held = simkit.tune(trace, [f"fixed(0:{LONGEST})"], COST)
+    np.testing.assert_array_equal(folds(trace), held.fold)
     np.testing.assert_allclose(at.tuned_fixed().total_s, held.held_out[f"fixed(0:{LONGEST})"])
     parts = at.tuned_fixed().seconds
+    assert held.choices[0].speedup == pytest.approx(
+        parts["baseline_s"].sum() / at.tuned_fixed().total_s.sum()
+    )
     assert sum(parts[name].sum() for name in parts if name != "baseline_s") == pytest.approx(
         at.tuned_fixed().total_s.sum()
     )

@@ -56,6 +56,23 @@ def test_folds_are_even_in_every_stratum_and_together(strata, folds, seed):
         assert np.ptp(counts) <= 1
 
 
+NAMES = st.lists(st.text("abyz", max_size=3), min_size=5, max_size=5, unique=True)
+NUMBERS = st.lists(st.integers(-9, 9), min_size=5, max_size=5, unique=True)
+
+
+@given(
+    strata=st.lists(st.integers(0, 4), min_size=6, max_size=60),
+    folds=st.integers(2, 6),
+    seed=st.integers(0, 9),
+    names=st.one_of(NAMES, NUMBERS),
+)
+def test_folds_do_not_depend_on_what_strata_are_called(strata, folds, seed, names):
+    called = np.array([names[s] for s in strata])
+    np.testing.assert_array_equal(
+        stratified(called, folds, seed), stratified(np.array(strata), folds, seed)
+    )
+
+
 def by_hand(trace, spec, fold, group):
     """Held-out seconds of each prompt, from replays by sequence."""
     policies = simkit.policies.expand(spec)

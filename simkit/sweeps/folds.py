@@ -11,10 +11,11 @@ def stratified(strata: np.ndarray, folds: int, seed: int) -> np.ndarray:
     """The fold of each prompt, in [0, folds): random, and of every stratum about as many in each.
 
     Each stratum is shuffled and dealt out in turn, from where the stratum before it left off, so
-    that folds as a whole differ by no more than one prompt.
+    that folds as a whole differ by no more than one prompt. Strata come in the order in which they
+    first appear, so that what they are called does not matter.
 
     Args:
-        strata: (S,) int, each prompt's stratum, its task for instance.
+        strata: (S,), each prompt's stratum: its task, or a number for it.
         folds: how many, at least 2.
         seed: of the shuffling, at least 0.
 
@@ -29,9 +30,8 @@ def stratified(strata: np.ndarray, folds: int, seed: int) -> np.ndarray:
     if len(strata) < folds:
         raise ReplayError(f"{len(strata)} prompts cannot be cut into {folds} folds")
     rng = np.random.default_rng(seed)
-    dealt = np.concatenate(
-        [rng.permutation(np.flatnonzero(strata == s)) for s in np.unique(strata)]
-    )
+    named = dict.fromkeys(strata.tolist())
+    dealt = np.concatenate([rng.permutation(np.flatnonzero(strata == s)) for s in named])
     fold = np.empty(len(strata), np.int64)
     fold[dealt] = np.arange(len(strata)) % folds
     return fold
