@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from scipy.special import betaln
 
 from analysis.stats import (
     Estimate,
@@ -37,6 +38,7 @@ LENGTH = 256  # T_max of the traces
 GAMMA = 8
 DECAY = tuple(0.9 - 0.05 * j for j in range(GAMMA))
 STAY, BACK = 0.85, 0.6  # P(accepted | the one before was), P(accepted | it was not)
+MIXED = 0.75, 0.1  # the prompts' acceptance probability: mean and standard deviation
 SHARED, JOINT = 0.3, -0.6  # of normal scores: variance between prompts, correlation
 PROMPTS_OF_TRUTH = 20_000
 
@@ -53,7 +55,7 @@ def decaying(seed: int, n: int) -> Found:
 
 def mixed(seed: int, n: int) -> Found:
     """Prompts that differ: mean 0.75, standard deviation 0.1."""
-    trace = synthetic.mixed(n, LENGTH, 0.75, 0.1, max_draft=GAMMA, seed=seed)
+    trace = synthetic.mixed(n, LENGTH, *MIXED, max_draft=GAMMA, seed=seed)
     layout = PathLayout(trace)
     accepted, offsets = trace.positions("accepted"), layout.offsets
     runs = drafts.runs(accepted, offsets)
@@ -170,7 +172,8 @@ def truths(cases: Sequence[Case]) -> dict[str, float]:
             assert estimate.value is not None
             found[name] = estimate.value
     known = {
-        "mixed: share accepted": 0.75,
+        "mixed: share accepted": MIXED[0],
+        "mixed: dispersion of runs": dispersion_of_mixed(),
         "markov: lag-1 autocorrelation": STAY - BACK,
         "correlation: spearman": 6 / np.pi * np.arcsin(JOINT / 2),
         "correlation: kendall": 2 / np.pi * np.arcsin(JOINT),
@@ -188,6 +191,22 @@ def truths(cases: Sequence[Case]) -> dict[str, float]:
     if (name := "markov: dispersion of runs") in found:
         print(f"dispersion of endless Markov runs {long:.4f}, of {LENGTH} tokens {found[name]:.4f}")
     return {name: known.get(name, value) for name, value in found.items()}
+
+
+def dispersion_of_mixed() -> float:
+    """Of `mixed`'s ended runs: sums of moments of the beta distribution of α.
+
+    A run of k accepted tokens ends at token k + 1, with α^k (1 - α), or behind one of the
+    LENGTH - 1 - k rejections that leave it room, with α^k (1 - α)².
+    """
+    mean, spread = MIXED
+    size = mean * (1 - mean) / spread**2 - 1
+    a, b = size * mean, size * (1 - mean)
+    k = np.arange(LENGTH)
+    once, twice = (np.exp(betaln(a + k, b + i) - betaln(a, b)) for i in (1, 2))
+    runs = once + (LENGTH - 1 - k) * twice
+    first, second = (runs @ k**power / runs.sum() for power in (1, 2))
+    return float((second - first**2) / (first + first**2))
 
 
 def coverage(

@@ -10,6 +10,7 @@ from stats_traces import offsets_of
 
 from analysis.stats.checks import StatsError, check
 from analysis.stats.clusters import (
+    _drawn_and_pivots,
     blocks,
     bootstrap,
     by_prompt,
@@ -139,14 +140,14 @@ def test_studentised_ends_by_hand(n):
     for i, part in enumerate(drawn):
         influence = 2 * (part[:, 0] / part[:, 0].sum() - part[:, 1] / part[:, 1].sum())
         error = np.sqrt(n / (n - 1) * (influence**2).sum())
-        pivots[i] = pivots[i] / error if error > 1e-9 else np.nan
-    level = ndtr(np.sqrt(n / (n - 1)) * stdtrit(n - 1, 0.975))
+        pivots[i] = pivots[i] / error if len(np.unique(part[:, 1])) > 1 else np.nan
+    reach = stdtrit(n - 1, 0.975)
+    pivots = pivots.clip(-2 * reach, 2 * reach)
+    level = ndtr(np.sqrt(n / (n - 1)) * reach)
     above, below = np.nanquantile(pivots, [level, 1 - level])
     left = np.log(squared_ratio(sums.sum(0) - sums)[:, 0])
     error = np.sqrt((n - 1) / n * ((left - left.mean()) ** 2).sum())
-    far = (values.min() / found.value) ** 2, (values.max() / found.value) ** 2
-    low = found.value * max(np.exp(-above * error), far[0])
-    high = found.value * min(np.exp(-below * error), far[1])
+    low, high = found.value * np.exp(-np.array([above, below]) * error)
     assert found.value == plain.value
     assert found.lo == pytest.approx(min(plain.lo, low), rel=1e-4)
     assert found.hi == pytest.approx(max(plain.hi, high), rel=1e-4)
@@ -163,6 +164,16 @@ def test_studentised_ends_are_finite_and_never_nearer(n, seed):
         assert found == plain
     else:
         assert 0 < found.lo <= plain.lo <= plain.hi <= found.hi < np.inf
+
+
+def test_a_resample_of_the_value_0_is_as_far_below_as_any():
+    """Two of four prompts bring nothing; a resample has these alone with (1/2)^4."""
+    sums = np.array([[3.0, 1], [0.0, 1.5], [0.0, 1], [1e-3, 1]])
+    with np.errstate(all="ignore"):
+        pivots = _drawn_and_pivots(sums, squared_ratio, squared_ratio(sums.sum(0)), 0, 2000)[1]
+    assert np.isneginf(pivots).mean() == pytest.approx(0.5**4, abs=0.02)
+    found = bootstrap(sums, squared_ratio, studentised=True)[0]
+    assert 0 <= found.lo < found.value < found.hi < np.inf
 
 
 def test_prompts_without_rows_change_nothing():

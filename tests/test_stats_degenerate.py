@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from stats_traces import ahead_of, flags, offsets_of, parts_of
 
 from analysis.stats import (
@@ -137,3 +138,26 @@ def test_all_accepted_has_no_spread():
     assert iid.between_prompts(np.ones(9, bool), offsets_of([4, 5])).note == (
         "all tokens went one way"
     )
+
+
+@settings(max_examples=200)
+@given(st.integers(0, 2**32 - 1))
+def test_dispersion_of_a_few_short_runs(seed):
+    """Resamples without spread, or of the value 0, leave no end that is not finite."""
+    rng = np.random.default_rng(seed)
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 14, rng.integers(2, 7)))])
+    accepted = rng.random(offsets[-1]) < rng.choice([0.2, 0.5, 0.8, 0.95])
+    found = iid.dispersion(drafts.runs(accepted, offsets))
+    if found.lo is None:
+        assert found.hi is None and found.note
+    else:
+        assert 0 <= found.lo <= found.value * (1 + 1e-9) and found.hi >= found.value * (1 - 1e-9)
+        assert np.isfinite(found.hi)
+
+
+def test_dispersion_where_no_resample_shows_spread():
+    """Both prompts give 1/3 alone and together; so pivots are all rounding, or none."""
+    accepted = np.array([1, 0, 1, 0, 0, 1, 1, 0, 1, 1, 0, 0], bool)
+    found = iid.dispersion(drafts.runs(accepted, np.array([0, 5, 12])))
+    assert found.value == pytest.approx(1 / 3)
+    assert 0 < found.lo < found.value < found.hi < 100

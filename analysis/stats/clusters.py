@@ -19,6 +19,7 @@ CONFIDENCE = 0.95
 FEWEST = 12  # prompts from which on an interval covers what it says, see docs/statistics.md
 ALIKE = "prompts do not differ: no interval"
 ROWS = 2**19  # rows worked on at a time
+NO_SPREAD = 1e-9  # of a logarithm: below, it is rounding
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ def bootstrap(
         resamples: how many.
         bearing: (k,) how many prompts bear on each value; None stands for all of them.
         positive: whether the statistics are, see there.
-        studentised: of positive statistics to which a few prompts may bring most, as a variance of
-            long-tailed runs: see `pivots` there. The statistics must not depend on the sums' scale.
+        studentised: of positive statistics of a few sums to which a few prompts may bring most, as
+            a variance of long-tailed runs: see `pivots` there. Scaling all sums changes none.
 
     Returns:
         k estimates. There is no interval over a single prompt; nor where some resample leaves the
@@ -99,7 +100,7 @@ def bootstrap(
             without[:, i],
             int(prompts[i]),
             confidence,
-            positive,
+            positive or studentised,
             None if pivots is None else pivots[:, i],
         )
         for i in range(len(found))
@@ -114,20 +115,23 @@ def _drawn_and_pivots(
     The standard error of a resample's logarithm is the jackknife's, to first order (Efron 1982,
     chapter 6): the root of n / (n - 1) times the summed squares of its prompts' influences, each
     how the logarithm changes with the sums, times what the prompt brings to them. The squares come
-    from sums of products.
+    from sums of products. Influences sum to 0, since the sums' scale changes nothing.
 
     Returns:
-        (B, k), and (B, k) in standard errors, not finite where a resample shows no spread.
+        (B, k), and (B, k) in standard errors: NaN where a resample shows no spread or no value,
+        -inf where its value is 0.
     """
     n, m = sums.shape
     products = (sums[:, :, None] * sums[:, None, :]).reshape(n, m * m)
     drawn, pivots = [], []
     for part in resampled(np.concatenate([sums, products], 1), seed, resamples):
-        own, square = part[:, :m], part[:, m:].reshape(-1, m, m)
-        drawn.append(statistic(own))
-        slopes = np.nan_to_num(_log_slopes(statistic, own) / own[:, None, :])
+        own, square = part[:, None, :m], part[:, m:].reshape(-1, m, m)
+        values, slopes = statistic(part[:, :m]), _log_slopes(statistic, part[:, :m])
+        slopes = np.divide(slopes, own, out=np.zeros_like(slopes), where=own != 0)
         variance = n / (n - 1) * np.einsum("bkj,bjl,bkl->bk", slopes, square, slopes)
-        pivots.append(np.log(drawn[-1] / found) / np.sqrt(variance))
+        error = np.sqrt(np.where(variance > NO_SPREAD**2, variance, np.nan))
+        drawn.append(values)
+        pivots.append(np.where(values == 0, -np.inf, np.log(values / found) / error))
     return np.concatenate(drawn), np.concatenate(pivots)
 
 
@@ -281,7 +285,5 @@ def _interval(
     scale = max(abs(value), float(np.abs(without).max()))
     if np.ptp(without) <= 1e-12 * scale or np.ptp(drawn) <= 1e-9 * scale:
         return Estimate(value, None, None, n, ALIKE)
-    if pivots is not None:
-        pivots = pivots[np.isfinite(pivots)]
     lo, hi = ends(value, drawn, without, confidence, n, positive, pivots=pivots)
     return Estimate(value, lo, hi, n, few(n))

@@ -91,11 +91,10 @@ def fit(
     def statistic(s: np.ndarray) -> np.ndarray:
         return (s[..., :1] / s[..., 1:]) ** power
 
-    # a few prompts of high entropy bring most to a least-squares fit
+    few_weigh_most = to == "overlap"  # those of high entropy, in a least-squares fit
     sums = by_prompt(offsets, columns)
-    return bootstrap(sums, statistic, confidence, seed, positive=True, studentised=to == "overlap")[
-        0
-    ]
+    found = bootstrap(sums, statistic, confidence, seed, positive=True, studentised=few_weigh_most)
+    return found[0]
 
 
 @dataclass(frozen=True)

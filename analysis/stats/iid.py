@@ -119,7 +119,7 @@ def dispersion(runs: Drafts, confidence: float = CONFIDENCE, seed: int = 0) -> E
         return (square - mean**2) / (mean + mean**2)
 
     sums = by_prompt(runs.offsets, columns)
-    return bootstrap(sums, statistic, confidence, seed, positive=True, studentised=True)[0]
+    return bootstrap(sums, statistic, confidence, seed, studentised=True)[0]
 
 
 def between_prompts(accepted: np.ndarray, offsets: np.ndarray) -> Homogeneity:

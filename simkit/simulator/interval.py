@@ -91,9 +91,10 @@ def ends(
     (Hesterberg 2015, section 5.3, "expanded percentile"): resampling n prompts understates their
     spread by sqrt((n - 1) / n). The second is that of the jackknife's t interval (Tukey 1958): the
     acceleration is estimated on few prompts too, and where it bends too far one end falls short.
-    The third is bootstrap-t's (Efron and Tibshirani 1993, section 12.5), of the logarithm and at
-    the expanded level: where a few prompts weigh most, samples that lack their like show too small
-    a value and too small a spread at once.
+    The third is bootstrap-t's, of the logarithm (Efron and Tibshirani 1993, sections 12.5 and
+    12.6): where a few prompts weigh most, samples that lack their like show too small a value and
+    too small a spread at once. It is taken at the expanded level, and so wider than theirs, which
+    holds the truth too seldom here.
 
     Args:
         value: on all prompts.
@@ -105,9 +106,10 @@ def ends(
             jackknife's interval is one of its logarithm (unless it is 0 without some prompt).
         capped: no end lies beyond every resample: for statistics that have a range, as shares of
             counts. It is also what makes intervals of 2 to 5 prompts too narrow: two prompts have
-            three resamples, and the least of them cuts off a quarter. A logarithm needs no cap.
+            three resamples, and the least of them cuts off a quarter. A logarithm needs no cap,
+            nor does the third end.
         pivots: how far each resample's logarithm lies above that of `value`, in standard errors
-            of its own; left out unless the jackknife's interval is one of the logarithm.
+            of its own; NaN is left out. They count only if all of `without` has a logarithm.
 
     Returns:
         Low and high; docs/statistics.md has how often they hold the truth.
@@ -134,23 +136,26 @@ def ends(
         near, far = value / factor, value * factor
     if capped or (positive and not logs):  # what is positive does not go below 0
         near, far = max(near, drawn.min()), min(far, drawn.max())
-    if logs and pivots is not None and len(pivots):
-        farther = _studentised(value, drawn, pivots, arm / reach, expanded)
+    if logs and pivots is not None:
+        farther = _studentised(value, pivots, arm / reach, reach, expanded)
         near, far = min(near, farther[0]), max(far, farther[1])
     return float(min(low, near)), float(max(high, far))
 
 
 def _studentised(
-    value: float, drawn: np.ndarray, pivots: np.ndarray, error: float, expanded: float
+    value: float, pivots: np.ndarray, error: float, reach: float, expanded: float
 ) -> tuple[float, float]:
-    """Bootstrap-t's ends, of the logarithm; a normal deviate gives the level.
+    """Bootstrap-t's ends, of the logarithm.
 
-    A resample of few prompts may show next to no spread, and so a pivot of any size: no end lies
-    more than twice as far from the value as the farthest resample, in logarithms.
+    Resamples of a few prompts may show next to no spread, and so a pivot of any size: none counts
+    for more than twice the t deviate `reach`, so that no end lies more than twice as far as the
+    jackknife's. `error` is the logarithm's standard error, the deviate `expanded` gives the level.
     """
     from scipy.special import ndtr
 
-    with np.errstate(divide="ignore"):
-        least, most = 2 * np.log(np.array([drawn.min(), drawn.max()]) / value)
-    above, below = error * np.quantile(pivots, ndtr([expanded, -expanded]))
-    return value * math.exp(max(-above, least)), value * math.exp(min(-below, most))
+    pivots = pivots[~np.isnan(pivots)].clip(-2 * reach, 2 * reach)
+    if not len(pivots):
+        return value, value
+    ways = error * np.quantile(pivots, ndtr([expanded, -expanded]))
+    low, high = value * np.exp(-ways.clip(-_FARTHEST, _FARTHEST))
+    return float(low), float(high)
