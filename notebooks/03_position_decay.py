@@ -130,7 +130,7 @@ pl.concat([part.with_columns(runs=pl.lit(what)) for what, part in parts.items()]
 # of independent tokens: many short runs, some long. The closed forms of notebook 04 assume that runs
 # are geometric.
 #
-# **Caveat.** The interval of the 2.5 reaches from nearly 1 to 18, since so much hangs on a single run
+# **Caveat.** The interval of the 2.5 reaches from nearly 1 to 16, since so much hangs on a single run
 # of 206 tokens. It is a loop in one prompt, and brings two fifths of the variance: 16.4 with it, 10.0
 # without, which would be 1.5 times that of independent tokens. Fourteen other loops go on to the end
 # of their texts. How long they would have been is not known, so the dispersion leaves them out, and
