@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from simkit.errors import ReplayError
-from simkit.policies import Parallel, Prophet
+from analysis.stats.compare import saved
+from simkit.errors import PolicyError, ReplayError
+from simkit.policies import Parallel, Policy, Prophet
 from simkit.simulator.given import AnyCost, AnyPolicy, AnyTrace, listed, setting
-from simkit.simulator.interval import ratio_interval
+from simkit.simulator.interval import few_below, ratio_interval
 from simkit.simulator.run import run
-from simkit.simulator.table import grid
+from simkit.simulator.table import grid, noted
 from simkit.sweeps.grid import settings
 from simkit.sweeps.tuning import BEST, tune
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 LONGEST = 20  # of the fixed lengths, as in `tune`
+NO_GAP = "the best fixed length takes as long as the prophet: no gap to have shares of"
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,14 +34,17 @@ class Gap:
         frame: one row for each of fixed, prophet, gap, reachable, overhead, unreachable, see
             `parts`: part, its seconds, and these as shares of_fixed and of_gap, each with the ends
             _lo and _hi of its bootstrap interval over prompts. Null where it is not defined: an
-            interval of a single prompt, or of_gap where a prompt leaves no gap.
+            interval of a single prompt, or of_gap where a prompt leaves no gap; of_gap of all
+            parts where none does.
         fixed: in how many folds each fixed length was chosen, by the other folds.
         best: the same of all settings.
+        notes: what a reader of the numbers should know, one line each.
     """
 
     frame: pl.DataFrame
     fixed: dict[str, int]
     best: dict[str, int]
+    notes: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         heads = ("part", "seconds", "of the fixed length's time", "of the gap")
@@ -46,7 +52,7 @@ class Gap:
             (row["part"], f"{row['seconds']:,.3g}", _share(row, "of_fixed"), _share(row, "of_gap"))
             for row in self.frame.to_dicts()
         ]
-        return grid(heads, rows)
+        return grid(heads, rows) + noted(self.notes)
 
 
 def gap(
@@ -61,11 +67,13 @@ def gap(
     """Split the gap between the tuned `fixed` and `prophet`.
 
     Settings are tuned by cross-validation over prompts, see `simkit.sweeps.tune`: `fixed` over all
-    lengths up to 20 that were recorded, the best policy over these and the candidates.
+    lengths up to 20 that were recorded, the best policy over these and the candidates. No draft is
+    longer than Γ: behind accepted tokens a trace answers for more, but the fixed lengths end there.
 
     Args:
         trace: a recorded pair; or its folder, or a bundled trace's name.
-        candidates: policies that a drafter can follow; specs may hold ranges.
+        candidates: policies that a drafter can follow; specs may hold ranges. One whose
+            `max_draft` is above Γ gets Γ.
         cost: see `simkit.replay`.
         folds: of prompts, at least 2.
         seed: of the folds and of the bootstrap.
@@ -86,9 +94,12 @@ def gap(
     for policy in pool:
         if isinstance(policy, Parallel):
             raise ReplayError(f"{policy} runs both models at once: the prophet does not bound it")
+    within = [_within(policy, trace.max_draft) for policy in pool]
+    if within != pool:
+        specs = [fixed, *within[len(settings(fixed)) :]]
     tuned = tune(trace, specs, cost, folds, seed, "trace", fixed, first_token, confidence)
     best = BEST if BEST in tuned.held_out else fixed
-    prophet = run(Prophet(max_draft=max(policy.max_draft for policy in pool)), *where)
+    prophet = run(Prophet(max_draft=max(policy.max_draft for policy in within)), *where)
     seconds = parts(
         tuned.held_out[fixed],
         tuned.held_out[best],
@@ -96,13 +107,26 @@ def gap(
         prophet.total_s,
     )
     choices = {choice.spec: choice.folds for choice in tuned.choices}
-    return Gap(_frame(seconds, confidence, seed), choices[fixed], choices[best])
+    notes = [] if seconds["gap"].any() else [NO_GAP]
+    notes += few_below({None: trace.n_sequences})
+    return Gap(_frame(seconds, confidence, seed), choices[fixed], choices[best], tuple(notes))
+
+
+def _within(policy: Policy, deepest: int) -> Policy:
+    """The policy with drafts of at most Γ, where its arguments allow that."""
+    names = {f.name for f in fields(policy) if f.init} if is_dataclass(policy) else set()
+    if policy.max_draft > deepest and "max_draft" in names:
+        with suppress(PolicyError):
+            return replace(policy, max_draft=deepest)  # type: ignore[type-var]
+    return policy
 
 
 def parts(
     fixed_s: np.ndarray, best_s: np.ndarray, best_policy_s: np.ndarray, prophet_s: np.ndarray
 ) -> dict[str, np.ndarray]:
     """The parts of the gap; reachable + overhead + unreachable = gap = fixed - prophet.
+
+    What differs by rounding alone is 0, see `analysis.stats.compare.saved`.
 
     Args:
         fixed_s: seconds of the tuned `fixed`, for each prompt.
@@ -118,10 +142,10 @@ def parts(
     return {
         "fixed": fixed_s,
         "prophet": prophet_s,
-        "gap": fixed_s - prophet_s,
-        "reachable": fixed_s - best_s,
+        "gap": saved(prophet_s, fixed_s),
+        "reachable": saved(best_s, fixed_s),
         "overhead": best_policy_s,
-        "unreachable": best_s - best_policy_s - prophet_s,
+        "unreachable": saved(prophet_s + best_policy_s, best_s),
     }
 
 
@@ -143,5 +167,5 @@ def _frame(seconds: dict[str, np.ndarray], confidence: float, seed: int) -> pl.D
 def _share(row: dict[str, Any], name: str) -> str:
     value, low, high = (row[key] for key in (name, f"{name}_lo", f"{name}_hi"))
     if value is None:
-        return ""
+        return "–"
     return f"{value:.1%}" if low is None else f"{value:.1%} [{low:.1%}, {high:.1%}]"

@@ -65,14 +65,17 @@ class Replayed:
     """One policy, or one family of settings, on each prompt.
 
     Attributes:
-        policy: that was replayed; of a family, the setting chosen most often.
+        policy: that was replayed; of a family, the first of `choices`.
         counts: steps, drafted, proposed, accepted, emitted and tokens; (S,) int64 each.
         seconds: by part, and the baseline, (S,) each; empty without a cost.
+        choices: of a family, what folds chose: by most of them first, of equals the setting that
+            is faster on all prompts.
     """
 
     policy: Policy
     counts: Mapping[str, np.ndarray]
     seconds: Mapping[str, np.ndarray]
+    choices: tuple[Policy, ...] = ()
 
     @property
     def spec(self) -> str:
@@ -237,11 +240,6 @@ class Replays:
         c = self.cost_ratio()
         return too_wide(c, self.where) if round(c) > self.widest else ""
 
-    def window_words(self) -> str:
-        """The window, and where it is from, for a caption."""
-        why = self.too_wide
-        return f"γ = {self.window}: {why}" if why else f"γ = round(c) = {self.window}"
-
     def _alone(self) -> Replayed:
         """Autoregressive decoding, which pays nothing of what a step of speculation does."""
         steps = self.replay("autoregressive")
@@ -254,20 +252,21 @@ class Replays:
     def _tune(self, specs: tuple[str, ...]) -> Replayed:
         found = [self._scored(spec) for spec in specs]
         policies = [policy for some, _ in found for policy in some]
-        best = np.concatenate([others_s for _, others_s in found]).argmin(0)
-        fold = folds(self.trace)
-        pick = best[np.zeros(self.trace.n_sequences, int) if fold is None else fold]
-        runs = {k: self.replay(str(policies[k])) for k in np.unique(best).tolist()}
+        others_s = np.concatenate([some for _, some in found])
+        best, fold = others_s.argmin(0), folds(self.trace)
+        chosen_by = np.bincount(best, minlength=len(policies))
+        order = np.lexsort((others_s.sum(1), -chosen_by))[: np.count_nonzero(chosen_by)]
+        runs = [self.replay(str(policies[k])) for k in order]
+        mine = [best[0 if fold is None else fold] == k for k in order]
 
-        def picked(name: str, part: str) -> np.ndarray:
-            values = {k: getattr(one, name)[part] for k, one in runs.items()}
-            return np.select([pick == k for k in values], list(values.values()))
+        def picked(sums: list[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+            return {part: np.select(mine, [one[part] for one in sums]) for part in sums[0]}
 
-        one = runs[int(best[0])]
         return Replayed(
-            policies[int(np.bincount(pick, minlength=len(policies)).argmax())],
-            {part: picked("counts", part) for part in one.counts},
-            {part: picked("seconds", part) for part in one.seconds},
+            runs[0].policy,
+            picked([one.counts for one in runs]),
+            picked([one.seconds for one in runs]),
+            tuple(one.policy for one in runs),
         )
 
     def _scored(self, spec: str) -> tuple[list[Policy], np.ndarray]:

@@ -4,10 +4,12 @@ import json
 
 import pytest
 from replay_traces import build, with_scores
+from typer import Context
+from typer.main import get_command
 
 import simkit
 from simkit import costs
-from simkit.cli import main
+from simkit.cli import app, main
 from simkit.costs import CostError, Linear
 from simkit.costs.presets import PRESETS
 from simkit.costs.shapes import DEVICES
@@ -71,6 +73,26 @@ def test_cost_list_needs_nothing_else(arguments, capsys):
     shown = capsys.readouterr().out
     for entry in costs.catalogue():
         assert entry.name in shown
+
+
+def test_cost_list_is_the_same_for_every_command_that_takes_a_cost(capsys):
+    takes, group = [], get_command(app)
+    context = Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if any("--cost" in option.opts for option in command.params):
+            with pytest.raises(SystemExit) as stopped:
+                main([name, "--cost", "list"])
+            takes.append((name, stopped.value.code, capsys.readouterr().out))
+    assert {"replay", "sweep", "tune", "figures", "claims", "report"} <= {n for n, *_ in takes}
+    assert len({(code, shown) for _, code, shown in takes}) == 1 and takes[0][1] == 0
+
+
+@pytest.mark.parametrize("cost", [3, 2.5, {"kind": "measured"}, costs.Measured])
+def test_what_is_no_cost_is_refused(cost):
+    trace = build([[(1, 1)] * 7], t_max=7, max_draft=7)
+    with pytest.raises(CostError, match="is no cost: give an object, a spec or a file's name"):
+        simkit.replay(trace, "fixed(2)", cost)
 
 
 def test_an_unknown_cost_is_one_line(capsys):

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from replay_traces import build, with_scores
 from test_lattice import spelled_out
+from trace_files import rewrite
 
 from analysis.claims import check
 from analysis.figures import FIGURES
@@ -130,6 +131,18 @@ def test_what_is_left_out_is_said(whole, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert not err and "1 of 2 figures" in out
     assert "position_decay: skipped: the trace is a lattice: it has no rows on a path\n" in out
+
+
+@pytest.mark.parametrize("column", ["accepted", "draft_entropy"])
+def test_a_trace_without_a_column_that_all_have_is_refused(whole, column, tmp_path, capsys):
+    save(whole, tmp_path / "trace")
+    rewrite(tmp_path / "trace", "positions/00000.parquet", lambda table: table.drop(column))
+    words = ["figures", str(tmp_path / "trace"), "--out", str(tmp_path / "out"), "--cost", COST]
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == 1 and not (tmp_path / "out").exists()
+    assert f"positions/00000.parquet: column {column} is missing" in err
 
 
 def full(trace: Trace) -> Trace:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import polars as pl
 import pyarrow.compute as pc
@@ -11,8 +13,8 @@ from test_figures import COST, draw, small
 
 import simkit
 from analysis import figures
-from analysis.figures import position_decay
-from analysis.figures.replayed import tuned
+from analysis.figures import Drawn, position_decay
+from analysis.figures.replayed import choices, tuned
 from analysis.figures.tables import speedup, tables, tokens_per_s
 from analysis.replays import FAMILIES, of, per
 from analysis.stats import accepted_runs, depth, drafts, waste
@@ -22,6 +24,7 @@ from simkit.simulator import parallel
 from simkit.simulator.given import setting
 from simkit.simulator.run import run
 from traces import scores
+from traces.errors import UserError
 from traces.synthetic import decaying, iid
 from traces.trace import load
 
@@ -129,6 +132,92 @@ def test_captions_say_what_arguments_were_chosen_on():
         texts = draw("frontier", small(prompts=prompts)).ax.texts
         said = " ".join(" ".join(one.get_text() for one in texts).split())
         assert words in said and said.count("chosen") == 1
+
+
+def caption(found: Drawn) -> str:
+    return " ".join(" ".join(one.get_text() for one in found.ax.texts).split())
+
+
+BY_TASK = ("gap_decomposition", "policies_by_task", "regret_by_task", "forward_passes")
+
+
+@pytest.mark.parametrize("name", (*BY_TASK, "acceptance_head"))
+def test_captions_say_that_tasks_share_one_setting(name):
+    words = "one setting for all tasks, chosen on other prompts"
+    assert words in caption(draw(name, small(prompts=10)))
+    alone = caption(draw(name, small(prompts=10, tasks=("code",))))
+    assert words not in alone and "arguments chosen on other prompts" in alone
+
+
+def test_a_family_is_named_after_what_most_folds_chose():
+    """Of the trace's fixed lengths two are chosen twice: the faster on all prompts comes first."""
+    at = of(load("reference"), None)
+    fixed, folds = at.tuned_fixed(), simkit.tune("reference", "fixed(0:20)").choices[0].folds
+    assert folds == {"fixed(3)": 2, "fixed(4)": 2, "fixed(5)": 1}
+    assert [str(policy) for policy in fixed.choices] == ["fixed(4)", "fixed(3)", "fixed(5)"]
+    assert fixed.spec == at.best_fixed.spec == "fixed(4)"
+    assert choices(fixed) == "fixed(4) (in other folds fixed(3), fixed(5))"
+    assert choices(at.replay("fixed(4)")) == "fixed(4)"
+
+
+def test_forward_passes_are_held_against_what_folds_chose():
+    trace = small(prompts=10)
+    found, fixed = draw("forward_passes", trace), of(trace, COST).tuned_fixed()
+    assert found.ax.get_ylabel() == "PACER ÷ the best fixed length"
+    assert f"Best fixed length: {choices(fixed)}." in caption(found)
+
+
+def test_the_time_s_parts_are_those_of_named_settings(trace):
+    said = caption(draw("runtime_breakdown", trace))
+    for spec in ("svip(h=0.8)", "specdecpp", "acceptance_head", "pacer"):
+        assert str(simkit.policies.parse(spec)) in said.partition("not tuned: ")[2]
+    assert f"{of(trace, COST).best_fixed.spec} is the fastest on these prompts" in said
+
+
+def test_mutual_waiting_says_how_long_its_bars_are(trace):
+    found = draw("mutual_waiting", trace)
+    rows = found.frame.drop_nulls("ms_per_step_lo").filter(pl.col("ms_per_step") > 0)
+    value, lo, hi = (rows[f"ms_per_step{end}"].to_numpy() for end in ("", "_lo", "_hi"))
+    most = (np.maximum(hi - value, value - lo) / value).max()
+    assert f"at most ±{most:.1%} of the value" in caption(found)
+
+
+def test_frontier_says_how_many_are_compared(trace):
+    compared = len(FAMILIES) + 1  # oracle and prophet, and not the fixed length itself
+    assert f"for all {compared} at once" in caption(draw("frontier", trace))
+
+
+WITHOUT_SCORES = {
+    "pacer_block": "no scores of pacer",
+    "pacer_threshold": "no scores of pacer",
+    "pacer_components": "no scores of pacer, so there is nothing to compare with",
+    "acceptance_head": "no scores of acceptance_head",
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_SCORES)
+def test_what_is_lacking_is_said_once_and_plainly(name):
+    with pytest.raises(UserError) as error:
+        figures.FIGURES[name].under(iid(6, 20, 0.7, max_draft=20, seed=3), COST)
+    assert str(error.value) == WITHOUT_SCORES[name]
+
+
+def test_no_gap_is_drawn_as_none():
+    """All accepted in drafts that reach the end: what is left is rounding, and no bar."""
+    trace = iid(24, 16, 1.0, max_draft=20, seed=3, tasks=("code", "prose"))
+    found = draw("gap_decomposition", trace, cost="linear(draft_s=0.1, target_s=1.1)")
+    assert found.frame["seconds"].to_list() == [0.0] * 9
+    assert found.frame["of_fixed"].to_list() == [0.0] * 9
+    assert found.frame["of_gap"].null_count() == 9
+    assert caption(found).count("no gap") == 3 and found.ax.get_xlim() == (0, 1)
+
+
+def test_equals_get_no_star():
+    """All accepted: the rules draft as much as the longest fixed length, in the same time."""
+    trace = iid(24, 16, 1.0, max_draft=20, seed=3)
+    found = figures.best_policy_map(trace, groups=2)
+    assert found.frame["chosen"].max() == 0
+    assert not [one for one in found.ax.texts if re.fullmatch(r"[\d.]+\*", one.get_text())]
 
 
 def test_mean_accepted_is_the_simulator_s(trace):

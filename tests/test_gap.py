@@ -6,13 +6,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_traces import build
 
 import analysis
 import simkit
-from analysis.gap import _frame, gap, parts
+from analysis.gap import NO_GAP, _frame, gap, parts
 from simkit.costs import Linear
 from simkit.errors import PolicyError, ReplayError
 from simkit.sweeps.folds import stratified
@@ -35,7 +35,7 @@ def test_parts_by_hand():
     found = gap(trace, "svip(h=0.2:1.0:0.1, max_draft=12)", COST, folds=2, seed=5)
     specs = FIXED + [s.replace(")", ", max_draft=12)") for s in SVIP]
     total_s, policy_s = seconds(trace, specs)
-    prophet_s = seconds(trace, ["prophet"])[0][0]
+    prophet_s = seconds(trace, ["prophet(max_draft=12)"])[0][0]
     fold = stratified(np.zeros(6, int), 2, seed=5)
     chosen = {"fixed": [], "best": []}
     expected = dict.fromkeys(("fixed", "reachable", "overhead", "unreachable"), 0.0)
@@ -88,8 +88,8 @@ def test_what_some_prompts_lose_is_no_logarithm():
 def test_the_parts_sum_to_the_gap(values):
     found = parts(*values)
     total_s = found["reachable"] + found["overhead"] + found["unreachable"]
-    np.testing.assert_allclose(total_s, found["gap"], atol=1e-9)
-    np.testing.assert_array_equal(found["gap"], found["fixed"] - found["prophet"])
+    np.testing.assert_allclose(total_s, found["gap"], atol=1e-5)  # each to 1e-9 of its seconds
+    np.testing.assert_allclose(found["gap"], found["fixed"] - found["prophet"], rtol=0, atol=1e-6)
 
 
 def test_no_candidate_is_worse_than_none():
@@ -109,6 +109,34 @@ def test_prompts_that_leave_no_gap_leave_no_interval_of_it():
     assert rows["gap"]["seconds"] == 0
     assert rows["gap"]["of_gap"] is rows["gap"]["of_gap_lo"] is None
     assert rows["prophet"]["of_fixed"] == 1
+    few = "only 4 prompts: the interval may be too narrow"
+    assert found.notes == (NO_GAP, few)
+    assert found._repr_html_().endswith(f"<p>Note: {NO_GAP}.</p><p>Note: {few}.</p>")
+
+
+@pytest.mark.parametrize("candidate", ["svip(h=2)", "fixed(3)", "oracle_like", "heuristic"])
+def test_no_draft_is_longer_than_the_trace_holds(candidate):
+    """All is accepted, so Γ = 16 is the best length; what is left is rounding, and so no gap."""
+    trace = iid(24, 64, 1.0, max_draft=16, seed=1, tasks=("a", "b"))
+    candidate = (lambda depth, row: False) if candidate == "oracle_like" else candidate
+    found = gap(trace, iter([candidate]), "pacer:deepseek-1.3b-33b")
+    rows = {row["part"]: row for row in found.frame.to_dicts()}
+    assert rows["gap"]["seconds"] == 0 and rows["prophet"]["of_fixed"] == pytest.approx(1)
+    assert {row["of_gap"] for row in rows.values()} == {None}
+    assert found.notes == (NO_GAP,)
+    same = gap(trace, candidate, "pacer:deepseek-1.3b-33b")
+    assert (same.fixed, same.best) == (found.fixed, found.best)
+
+
+@settings(max_examples=15, deadline=None)
+@given(accept_prob=st.floats(0.3, 1), deepest=st.integers(1, 8), seed=st.integers(0, 99))
+def test_the_prophet_bounds_whatever_was_recorded(accept_prob, deepest, seed):
+    trace = iid(6, 30, accept_prob, max_draft=deepest, seed=seed)
+    found = gap(trace, ["svip(h=0.5:2:0.5)", "heuristic(initial=5)"], COST, folds=3)
+    rows = {row["part"]: row["seconds"] for row in found.frame.to_dicts()}
+    assert rows["gap"] >= 0 and rows["unreachable"] >= 0
+    prophet_s = seconds(trace, [f"prophet(max_draft={deepest})"])[0][0]
+    assert rows["prophet"] == pytest.approx(prophet_s.sum())
 
 
 def test_analysis_reads_its_modules_when_they_are_asked_for():

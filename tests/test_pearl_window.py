@@ -20,7 +20,7 @@ COST = Linear(draft_s=1.0, target_s=6.0, target_per_token_s=0.1)
 @pytest.mark.parametrize("ablation", [*product([True, False], repeat=2)])
 def test_the_window_is_one_that_the_trace_can_replay(c, window, ablation):
     """Γ = 40 holds drafts that run on over two windows of 20; where it was cut, a note says so."""
-    trace = iid(4, 120, 0.8, max_draft=40, seed=0)
+    trace = iid(12, 120, 0.8, max_draft=40, seed=0)
     result = simkit.replay(trace, PEARL(None, *ablation), Linear(1.0, float(c)))
     assert result.runs[0].bound == PEARL(window, *ablation)
     why = f"window 20, as c = {c}, but the trace's Γ = 40 lets windows go to 20"

@@ -70,7 +70,7 @@ def test_other_ways_to_write_them(text, canonical):
         ("confidence(threshold=1.5)", r"threshold must be a number in \[0, 1\], not 1.5"),
         ("fixed(2.5)", "length must be a whole number >= 0, not 2.5"),
         ("fixed(-1)", "length must be a whole number >= 0, not -1"),
-        ("fixed(50)", "length 50 is above max_draft 40"),
+        ("fixed(50)", "length 50 is above max_draft 40; if the trace was recorded that deep"),
         ("heuristic(initial=0)", "initial must be a whole number >= 1"),
         ("heuristic(schedule=constant)", "schedule must be transient or heuristic"),
         ("heuristic(feedback=none)", "feedback must be actual or nominal"),

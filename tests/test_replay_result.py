@@ -16,6 +16,7 @@ from test_costs_models import samples
 import simkit
 from simkit import policies
 from simkit.cli import main
+from simkit.costs import Linear
 from simkit.errors import ReplayError
 from simkit.policies import PolicyError
 from traces import scores
@@ -109,6 +110,40 @@ def test_a_head_that_was_not_timed_takes_as_long_as_its_policys_own(timed, call_
     (record,) = result.records()
     assert record["policy_s"] == pytest.approx(call_s * record["drafted"])
     assert ("free" in " ".join(result.notes)) == (call_s == 0)
+
+
+def test_few_prompts_are_named_below_the_table(folder, capsys):
+    """From 12 on an interval covers what it says, docs/statistics.md."""
+    tasks = ["a"] * 3 + ["b"] * 12 + ["c"] * 3 + ["d"]
+    trace = iid(len(tasks), 20, 0.6, max_draft=40, seed=0, tasks=tasks)
+    assert simkit.replay(trace, "fixed(2)", COST).notes == []
+    assert simkit.replay(trace, "fixed(2)", by="task").notes == []
+    assert simkit.replay(trace, "fixed(2)", COST, by="sequence").notes == []
+    result = simkit.replay(trace, "fixed(2)", COST, by="task")
+    said = "only 3 prompts: the interval may be too narrow (a, c); one prompt: no interval (d)"
+    assert result.notes == [said]
+    assert str(result).endswith(f"\nnote: {said}")
+    assert result._repr_html_().endswith(f"<p>Note: {said}.</p>")
+
+
+@pytest.mark.parametrize(("n", "weak"), [(2, True), (11, True), (12, False)])
+def test_few_prompts_altogether(n, weak):
+    trace = iid(n, 20, 0.6, max_draft=40, seed=0)
+    note = f"only {n} prompts: the interval may be too narrow"
+    assert simkit.replay(trace, "fixed(2)", COST).notes == [note] * weak
+
+
+def test_what_drafts_nothing_is_below_1_for_a_reason():
+    """The loop around a step is not that around a token of the target alone, docs/costs.md."""
+    trace = iid(12, 20, 0.6, max_draft=40, seed=0)
+    specs = ["autoregressive", "fixed(0)", "fixed(2)"]
+    slower = Linear(draft_s=1, target_s=8, overhead_s=0.5)
+    result = simkit.replay(trace, specs, slower)
+    (note,) = result.notes
+    assert note.startswith("a speedup below 1 of autoregressive(), fixed(0): nothing is drafted")
+    assert [record["speedup"] < 1 for record in result.records()][:2] == [True, True]
+    alike = Linear(draft_s=1, target_s=8, overhead_s=0.5, baseline_overhead_s=0.5)
+    assert simkit.replay(trace, specs, alike).notes == []
 
 
 def test_one_prompt_has_no_interval():
@@ -236,7 +271,8 @@ def test_json(folder, trace, by, capsys):
         main(["replay", folder, "--policy", "fixed(5)", "--policy", "svip(h=0.5)", "--by", by,
               "--cost", COST, "--format", "json"])  # fmt: skip
     out, err = capsys.readouterr()
-    assert (caught.value.code, err) == (0, "")
+    note = "note: only 6 prompts: the interval may be too narrow (math, chat)\n"
+    assert (caught.value.code, err) == (0, note if by == "task" else "")
     records = json.loads(out)
     assert records == simkit.replay(trace, ["fixed(5)", "svip(h=0.5)"], COST, by=by).records()
     assert all(list(record) == FIELDS + KEYS[by] for record in records)
@@ -276,7 +312,10 @@ def test_table(folder, capsys):
         (["--policy", "fixed(1:3)"], "simkit: fixed(1:3): 1:3 is a range; give one value here"),
         (["--policy", "svip", "--cost", "measured"], "has no timing samples"),
         (["--policy", "svip", "--cost", "lineal"], "did you mean linear?"),
-        (["--policy", "fixed(41, max_draft=41)"], "depth 41 was not recorded; the trace holds"),
+        (
+            ["--policy", "fixed(41, max_draft=41)"],
+            "longer than those in it, of up to max_draft (Γ) = 40",
+        ),
     ],
 )
 def test_bad_input_is_one_line_on_stderr(folder, arguments, message, capsys):
@@ -322,7 +361,7 @@ def test_a_replay_without_times_needs_few_imports(folder):
 
 def test_a_rule_that_was_not_timed_while_others_were_is_named():
     times = samples(("draft", 1, 9, 0.1), ("target", 1, 9, 1.0), ("policy:svip", 1, 0, 1e-3))
-    trace = build([[(1, 1)] * 5] * 2, t_max=5, max_draft=5, latency=times)
+    trace = build([[(1, 1)] * 5] * 12, t_max=5, max_draft=5, latency=times)
     assert simkit.replay(trace, ["svip(h=1)", "fixed(2)", "oracle"]).notes == []
     notes = simkit.replay(trace, ["svip(h=1)", "confidence", "prophet"]).notes
     assert notes == ["the cost has no time for the rule of confidence: it is free"]

@@ -24,6 +24,7 @@ from analysis.report.cells import MISSING, number
 from simkit.cli import main
 from simkit.simulator.table import Cell, grid
 from traces.memory import from_arrays
+from traces.sampler import Sampler
 from traces.synthetic import iid
 from traces.writer import save
 
@@ -217,8 +218,6 @@ def test_empty_trace():
 
 
 def test_sampled_trace():
-    from traces.sampler import Sampler
-
     found = report(small(sampler=Sampler(temperature=1.0)), COST, figures=False)
     assert "not with a recording of another draft" in parsed(found).all_text()
 

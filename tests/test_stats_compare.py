@@ -55,6 +55,18 @@ def test_known_corrections():
     assert compare.adjust(p, "none") is p and len(compare.adjust(np.array([]))) == 0
 
 
+def test_rounding_is_no_difference():
+    """The same passes summed in another order: not slower, whatever the last digits say."""
+    one = np.full(24, 1.3443e0)
+    for noise in (-1e-15, np.where(np.arange(24) % 2, 1e-15, -2e-15), 1e-11):
+        (found,) = compare.compare({"a": one * (1 + noise), "b": one}, "b")
+        assert found.p_value == found.adjusted == 1
+        assert not compare.saved(one * (1 + noise), one).any()
+    (found,) = compare.compare({"a": one * (1 + 1e-6), "b": one}, "b")
+    assert found.p_value == 0  # all prompts alike, and slower
+    assert compare.saved(np.array([1.0, 0.0]), np.array([1.5, 0.0])).tolist() == [0.5, 0]
+
+
 @pytest.mark.parametrize("p, kind", [([0.5, 1.1], "holm"), ([np.nan], "holm"), ([0.5], "tukey")])
 def test_corrections_are_checked(p, kind):
     with pytest.raises(StatsError, match="p-values must|unknown correction tukey"):
@@ -129,7 +141,7 @@ def test_simultaneous_intervals_over_few_prompts(n, seed, noise):
     assert twin.note == alone.note == clusters.ALIKE
     for one in found.values() if noise > 1e-3 else ():
         if one.lo is None:
-            assert one.note == "too few prompts: no interval for all at once"
+            assert one.note == "too few prompts differ: no interval for all at once"
         else:
             assert 0 < one.lo <= one.value <= one.hi < np.inf
             assert bool(one.note) == (n < clusters.FEWEST)

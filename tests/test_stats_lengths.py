@@ -74,7 +74,19 @@ def test_law_and_replay_choose_alike():
         expected = float(optimal.speedup(0.8, found.setting, 10.0))
         assert found.speedup.value == pytest.approx(expected, rel=0.05)
         assert found.speedup.lo < found.speedup.value < found.speedup.hi
-        assert found.chosen.sum() == pytest.approx(1) and found.chosen[found.setting] > 0.2
+        assert 0.99 < found.chosen.sum() <= 1 + 1e-12  # in a few resamples two are equal
+        assert found.chosen[found.setting] > 0.2
+
+
+def test_of_equals_none_is_the_fastest():
+    """Up to rounding, in every resample; and a third that is slower does not change that."""
+    rng = np.random.default_rng(0)
+    seconds = rng.uniform(1, 2, 20)
+    others = np.stack([seconds, seconds * (1 + 1e-12), 2 * seconds])
+    found = optimal.best_lengths(others, 3 * seconds, ["a"] * 20)[0]
+    assert found.setting == 0 and found.chosen.tolist() == [0, 0, 0]
+    found = optimal.best_lengths(others[1:], 3 * seconds, ["a"] * 20)[0]
+    assert found.setting == 0 and found.chosen.tolist() == [1, 0]
 
 
 def test_one_prompt_has_a_best_length_and_no_interval():

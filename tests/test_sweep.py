@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import threading
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -136,6 +137,37 @@ def test_an_error_names_the_setting():
     trace = build([[(1, 2)] * 9] * 2, t_max=9, max_draft=4)
     with pytest.raises(ReplayError, match=r"^fixed\(5\): sequence 0, position 1: depth 5 was not"):
         simkit.sweep(trace, "fixed(1:8)", threads=2)
+
+
+@pytest.mark.parametrize("asked", [simkit.replay, simkit.sweep])
+@pytest.mark.parametrize(
+    "spec", ["svip(h=3)", "heuristic(initial=9, max_draft=20)", "confidence(threshold=0)"]
+)
+def test_a_draft_that_is_too_deep_is_told_what_to_write(asked, spec):
+    trace = iid(6, 40, 0.5, max_draft=5, seed=2)
+    policy = policies.parse(spec)
+    with pytest.raises(ReplayError) as caught:
+        asked(trace, spec, COST)
+    message = str(caught.value)
+    assert message.startswith(f"{policy}: sequence 0, position ")
+    written = message.split("; write ")[1]
+    assert policies.parse(written) == replace(policy, max_draft=5)
+    asked(trace, written, COST)
+
+
+@pytest.mark.parametrize("asked", [simkit.replay, simkit.sweep])
+def test_a_draft_that_is_too_deep_by_another_argument_has_no_remedy(asked):
+    trace = iid(6, 40, 0.5, max_draft=5, seed=2)
+    end = r"longer than those in it, of up to max_draft \(Γ\) = 5 tokens$"
+    for spec in ("fixed(9)", "fixed(60, max_draft=60)", "pearl(9)"):
+        with pytest.raises(ReplayError, match=end):
+            asked(trace, spec, COST)
+
+
+def test_a_function_that_drafts_too_deep_is_given_a_bound():
+    trace = iid(6, 40, 0.5, max_draft=5, seed=2)
+    with pytest.raises(ReplayError, match=r"^never: .*; give it max_draft=5$"):
+        simkit.replay(trace, policies.from_function(lambda depth, row: False, name="never"))
 
 
 def test_bad_arguments(trace):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trace_files import SAMPLED, edit, record, rewrite, trace
 
 import traces
-from traces import files, schema
+from traces import files, schema, scores
 from traces import trace as trace_module
 from traces.manifest import MANIFEST, read_manifest
 from traces.writer import add_file
@@ -118,6 +118,25 @@ def test_has(whole):
         loaded.branches("overlap")
     with pytest.raises(traces.TraceError, match="hidden: column state was not recorded"):
         loaded.column("hidden", "state")
+
+
+@pytest.mark.parametrize("given", [None, 3, b"reference"])
+def test_what_is_no_trace(given):
+    with pytest.raises(traces.TraceError, match="is no trace: give its folder or a bundled"):
+        traces.load(given)
+
+
+def test_scores_without_a_column(folder):
+    """Other programs write back neither the column nor what the scores were made from."""
+    loaded = traces.load(folder)
+    rows = scores.RowScores(np.ones(loaded.n_positions), np.ones(loaded.n_branch_rows))
+    scores.save(folder, loaded, "x", rows, {})
+    rewrite(folder, "scores/x.parquet", lambda t: t.replace_schema_metadata())
+    with pytest.raises(traces.TraceError, match="scores of x belong to another trace"):
+        scores.load(traces.load(folder), "x")
+    rewrite(folder, "scores/x.parquet", lambda t: t.drop("score"))
+    with pytest.raises(traces.TraceError, match="scores of x: column score is missing"):
+        scores.load(traces.load(folder), "x")
 
 
 def test_missing_file(folder):

@@ -178,6 +178,21 @@ def test_functions_are_families_of_one(trace):
         simkit.tune(trace, [lambda depth, row: True, lambda depth, row: False], COST)
 
 
+def test_notes_say_where_prompts_are_few_and_why_no_draft_is_below_1(trace):
+    assert simkit.tune(trace, SVIP, COST).notes == ()
+    few = iid(11, 40, 0.6, max_draft=40, seed=4)
+    tuned = simkit.tune(few, SVIP, COST)
+    assert tuned.notes == ("only 11 prompts: the interval may be too narrow",)
+    assert tuned._repr_html_().endswith(f"<p>Note: {tuned.notes[0]}.</p>")
+    cost = COST.replace(")", ", overhead_s=0.001)")
+    tuned = simkit.tune(trace, ["autoregressive", "fixed(0)"], cost, reference="fixed(3)")
+    (note,) = tuned.notes
+    assert "below 1 of autoregressive(), fixed(0): nothing is drafted" in note
+    assert all(choice.speedup < 1 for choice in tuned.choices[1:])
+    alike = cost.replace(")", ", baseline_overhead_s=0.001)")
+    assert simkit.tune(trace, "autoregressive", alike).notes == ()
+
+
 def test_bad_arguments(trace):
     for arguments, message in (
         ({"specs": "oracle"}, r"oracle\(\) needs the future"),
@@ -189,13 +204,20 @@ def test_bad_arguments(trace):
         ({"specs": []}, "no policy to tune"),
         ({"cost": None}, "tuning needs times: give a cost"),
         ({"folds": 1}, "folds must be at least 2, not 1"),
+        (
+            {"folds": 2, "trace": iid(1, 9, 0.5, max_draft=4, seed=0)},
+            "1 prompt cannot be cut into 2 folds",
+        ),
         ({"folds": 25}, "24 prompts cannot be cut into 25 folds"),
         ({"folds": 9, "by": "task"}, "task math: 8 prompts cannot be cut into 9 folds"),
         ({"by": "sequence"}, "by must be trace or task"),
         ({"seed": -1}, "seed must be at least 0"),
+        ({"folds": 2.5}, "folds must be a whole number, not 2.5"),
+        ({"folds": True}, "folds must be a whole number, not True"),
+        ({"seed": "0"}, "seed must be a whole number, not '0'"),
     ):
         with pytest.raises(ReplayError, match=message):
-            simkit.tune(trace, **{"specs": SVIP, "cost": COST} | arguments)
+            simkit.tune(**{"trace": trace, "specs": SVIP, "cost": COST} | arguments)
 
 
 def command(capsys, *arguments):
@@ -207,14 +229,16 @@ def command(capsys, *arguments):
 def test_the_command(folder, trace, capsys):
     given = [folder, "--policy", SVIP, "--policy", RUN, "--cost", COST, "--by", "task"]
     expected = simkit.tune(trace, [SVIP, RUN], COST, by="task")
+    note = "only 8 prompts: the interval may be too narrow (math, chat, code)"
+    assert expected.notes == (note,)
     status, out, err = command(capsys, *given, "--format", "json")
-    assert (status, err) == (0, "")
+    assert (status, err) == (0, f"note: {note}\n")
     assert json.loads(out) == expected.records()
     status, out, err = command(capsys, *given, "--format", "csv")
     assert out == expected.frame.write_csv()
     assert expected.frame.schema["speedup_lo"] == pl.Float64
     status, out, err = command(capsys, *given)
-    assert (status, err) == (0, "")
+    assert (status, err) == (0, f"note: {note}\n")
     assert "held-out speedup" in out
     assert out.count("best of all") == 3
 
@@ -224,7 +248,7 @@ def test_the_command(folder, trace, capsys):
     [
         (["--policy", "svip(h=1:0:1)", "--cost", COST], "the range 1:0:1 is empty"),
         (["--policy", "oracle", "--cost", COST], "needs the future"),
-        (["--policy", SVIP], "tuning needs times: give a cost (--cost)"),
+        (["--policy", SVIP], "tuning needs times: give a cost"),
         (["--policy", SVIP, "--cost", COST, "--folds", "0"], "folds must be at least 2"),
         (["--policy", SVIP, "--cost", COST, "--seed", "-1"], "seed must be at least 0"),
         (["--cost", COST], "Missing option '--policy'"),

@@ -195,6 +195,19 @@ def read(
     return table
 
 
+def check_schema(folder: Path, name: str, types: Mapping[str, pa.DataType]) -> None:
+    """`check_columns` of a listed file, of which no row is read.
+
+    Raises:
+        TraceError: as said, or the file is damaged; the message names the file.
+    """
+    try:
+        found = pq.read_schema(folder / name)
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise TraceError(f"{folder / name}: corrupt: {_line(error)}") from None
+    check_columns(found, types, folder / name)
+
+
 def check_columns(found: pa.Schema, types: Mapping[str, pa.DataType], file: Path) -> None:
     """Refuse a schema that lacks a column or has it in another type.
 

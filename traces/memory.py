@@ -29,6 +29,7 @@ def from_arrays(
     sampler: Sampler | None = None,
     latency: pa.Table | None = None,
     vocab_size: int | None = None,
+    seed: int = 0,
 ) -> Trace:
     """Build a trace from columns; those left out do not exist in it.
 
@@ -46,6 +47,7 @@ def from_arrays(
         sampler: how tokens were drawn; None is greedy.
         latency: timing samples, `schema.LATENCY`.
         vocab_size: of both models' vocabulary.
+        seed: of the keyed draws.
 
     Raises:
         TraceError: an unknown column, or columns whose lengths or types do not fit.
@@ -60,6 +62,7 @@ def from_arrays(
         sampler=sampler or Sampler(),
         eos_token_ids=tuple(sorted(eos_token_ids)),
         vocab_size=vocab_size,
+        seed=seed,
         batch_size=max(1, len(lengths)),
         n_prompts=len(lengths),
         branch_target="target_token" in branches,

@@ -74,11 +74,12 @@ def load(trace: Trace, name: str) -> Scores:
         if trace.manifest.kind == "lattice":
             raise TraceError(f"{where} are missing: a lattice has no states to make them from")
         raise TraceError(f"{where} are missing; write them with simkit score")
+    # First: a program that rewrites the file may drop what it was made from too.
+    for column in ("sequence", "position or start", "depth", "score"):
+        if not set(column.split(" or ")) & set(table.column_names):
+            raise TraceError(f"{where}: column {column} is missing")
     if _facts(table).get("trace") != trace.hash:
         raise TraceError(f"{where} belong to another trace; write them again with simkit score")
-    wanted = {"sequence", "depth", "score"}
-    if not wanted < set(table.column_names):
-        raise TraceError(f"{where} need the columns sequence, position or start, depth, score")
     try:
         score = table["score"].to_numpy().astype(np.float32)
         if not np.all((score >= 0) & (score <= 1)):

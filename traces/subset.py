@@ -24,7 +24,7 @@ def select(
     """A trace in memory of some sequences; they keep their numbers.
 
     A replay of it is the replay of these prompts alone: state that lasts a whole run passes over
-    the others.
+    the others. `writer.save` writes a greedy one, numbered anew.
 
     Args:
         trace: of rows.
@@ -32,7 +32,8 @@ def select(
         heads: whose scores come along.
         max_new_tokens: T_max, no more than the trace's: longer outputs and branches are cut, to
             what would have been recorded (draws do not depend on it). None: the trace's.
-        latency: its timing samples; the trace's do not come along.
+        latency: its timing samples. Times are dropped unless they are given: those of the trace
+            are `trace.latency()`.
 
     Raises:
         TraceError: a head's scores are missing, or max_new_tokens is out of range.
@@ -57,6 +58,7 @@ def select(
         max_new_tokens=budget,
         eos_token_ids=trace.eos_token_ids,
         sampler=trace.sampler,
+        seed=trace.manifest.seed,
         latency=latency,
         vocab_size=trace.manifest.vocab_size,
     )

@@ -315,6 +315,8 @@ def bundled() -> list[str]:
 
 
 def _folder(path_or_name: str | Path) -> Path:
+    if not isinstance(path_or_name, str | Path):
+        raise TraceError(f"{path_or_name!r} is no trace: give its folder or a bundled trace's name")
     folder = Path(path_or_name)
     if (folder / MANIFEST).exists():
         return folder

@@ -20,7 +20,7 @@ from traces.checks import (
 )
 from traces.errors import TraceError
 from traces.manifest import Manifest
-from traces.trace import find
+from traces.trace import Trace, find
 
 _SEQUENCES = "sequences.parquet"
 
@@ -42,6 +42,21 @@ def validate(path_or_name: str | Path) -> list[str]:
     problems = list(_check_files(folder, manifest))
     # Rows of damaged files say nothing.
     return problems or list(_check_rows(folder, manifest))
+
+
+def check_schemas(trace: Trace) -> None:
+    """Refuse a trace in a folder that lacks a column which all of its kind have; reads no row.
+
+    Raises:
+        TraceError: as said, or a file is damaged; the message names the file.
+    """
+    if trace.path is None:
+        return
+    for table, wanted in {_SEQUENCES: schema.SEQUENCES, **trace.manifest.tables}.items():
+        types = {field.name: field.type for field in wanted}
+        names = [table] if table == _SEQUENCES else trace.manifest.shard_files(table)
+        for name in names:
+            files.check_schema(trace.path, name, types)
 
 
 def _check_files(folder: Path, manifest: Manifest) -> Iterator[str]:

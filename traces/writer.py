@@ -204,12 +204,20 @@ class TraceWriter:
 
 
 def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
-    """Write a trace that is in memory, `batch_size` sequences a shard.
+    """Write a trace that is in memory and its timing samples, `batch_size` sequences a shard.
+
+    A file's sequences are numbered from 0, so those of `subset.select` are numbered anew: no rule
+    and no cost reads the numbers. The draws of a sampled trace are keyed by them, so a live run
+    could not draw what such a trace holds. Scores of heads belong to one trace: to the one that was
+    written they are added by `scores.save`.
 
     Raises:
-        TraceError: the folder is not empty or cannot be written, or the trace lacks a column.
+        TraceError: the folder is not empty or cannot be written, the trace lacks a column or has
+            hidden states, or it is sampled and its sequences are not numbered from 0.
     """
     header = replace(trace.manifest, batch_size=batch_size)
+    _check_can_be_saved(trace)
+    numbers = trace.sequences["sequence"].to_numpy()
     off_path = "lattice" if header.kind == "lattice" else "branches"
     offsets = trace.lattice_offsets if header.kind == "lattice" else trace.branch_offsets
     with TraceWriter(path, header) as writer:
@@ -221,9 +229,14 @@ def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
                 table: {name: trace.column(table, name)[where[table]] for name in columns.names}
                 for table, columns in header.tables.items()
             }
-            part = trace.sequences.slice(sequences.start, len(sequences))
-            writer.write_shard(index, part.to_pydict(), **tables)
+            for columns in tables.values():
+                columns["sequence"] = np.searchsorted(numbers, columns["sequence"])
+            part = trace.sequences.slice(sequences.start, len(sequences)).to_pydict()
+            writer.write_shard(index, part | {"sequence": list(sequences)}, **tables)
         writer.finish()
+    latency = trace.latency()
+    if latency is not None:
+        add_file(path, "latency.parquet", latency)
 
 
 def add_file(path: str | Path, name: str, table: pa.Table) -> None:
@@ -251,6 +264,21 @@ def add_file(path: str | Path, name: str, table: pa.Table) -> None:
     finally:
         if lock is not None:
             os.close(lock)
+
+
+def _check_can_be_saved(trace: Trace) -> None:
+    for table, columns in trace.manifest.tables.items():
+        for name in columns.names:
+            if not trace.has(table, name):
+                raise TraceError(f"the trace cannot be written: {table} lack the column {name}")
+    if trace.manifest.with_state:
+        raise TraceError("the trace cannot be written from memory: it has hidden states")
+    numbers = trace.sequences["sequence"].to_numpy()
+    if not trace.sampler.greedy and not np.array_equal(numbers, np.arange(len(numbers))):
+        raise TraceError(
+            "the trace cannot be written: it is sampled, its draws are keyed by the sequences'"
+            " numbers, and those are not 0, 1, 2, … (greedy ones would be numbered anew)"
+        )
 
 
 def _lock_folder(folder: Path, make: bool) -> int | None:

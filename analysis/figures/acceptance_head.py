@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.figures.replayed import cost_name, replays, tuned
+from analysis.figures.replayed import chosen, cost_name, replays, tuned
 from analysis.replays import groups, speed
 from analysis.stats import clusters
 from simkit.simulator.given import AnyCost
@@ -30,10 +30,10 @@ def acceptance_head(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Draw
     """
     plain = replays(trace, {"w/o head": "fixed(6)"}, cost)[0]["w/o head"]
     runs, _ = replays(trace, ARMS, cost)
-    chosen, gone = tuned(trace, TUNED, cost)
+    families, gone = tuned(trace, TUNED, cost)
     masks = groups(trace)
     rows, said = [], []
-    for k, (label, one) in enumerate({**runs, **chosen}.items()):
+    for k, (label, one) in enumerate({**runs, **families}.items()):
         found = [speed(one, plain, some) for some in masks.values()]
         at = np.arange(len(masks)) + (k - 0.5) * 0.2
         points(ax, at, found, label=label, **{**look(k), "linestyle": ""})
@@ -56,7 +56,8 @@ def acceptance_head(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Draw
     caption(
         ax,
         "What the acceptance head is worth",
-        f"n: prompts; {cost_name(trace, cost)}; bars: 95% over prompts, paired. τ: in the frame.",
+        f"n: prompts; tuned: {chosen(trace, by_task=True)}; {cost_name(trace, cost)};"
+        " bars: 95% over prompts, paired. τ: in the frame.",
         *list(dict.fromkeys(said))[:2],
         *gone,
     )

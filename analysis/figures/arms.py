@@ -69,23 +69,25 @@ def compare(
     Raises:
         FigureError: that arm, or all times, are missing.
     """
-    rows, speeds, notes = [], {}, []
+    rows, speeds, notes, why = [], {}, [], {}
     base = next(arm for arm in arms if arm.label == against)
     printed = [a.printed / base.printed if a.printed and base.printed else None for a in arms]
     for name, cost in costs.items():
         try:
-            runs, gone = replays(trace, {arm.label: arm.spec for arm in arms}, cost)
+            runs, gone = replays(trace, {arm.spec: arm.spec for arm in arms}, cost)
         except UserError as error:
-            notes.append(f"Not under {name}: {error}")
+            why[name] = str(error)
             continue
         notes += gone
-        if against not in runs:
-            raise FigureError(f"{against} cannot be replayed. {gone[0] if gone else ''}")
+        if base.spec not in runs:
+            head = f"Without {base.spec}: "
+            (reason,) = (line.removeprefix(head) for line in gone if line.startswith(head))
+            raise FigureError(f"{reason}, so there is nothing to compare with")
         speeds[name] = [None] * len(arms)
         for i, arm in enumerate(arms):
-            if arm.label not in runs:
+            if arm.spec not in runs:
                 continue
-            one, other = runs[arm.label], runs[against]
+            one, other = runs[arm.spec], runs[base.spec]
             found = speed(one, other) if arm is not base else _one(one)
             tau = clusters.ratio(one.counts["accepted"], one.counts["steps"])
             speeds[name][i] = found
@@ -94,7 +96,8 @@ def compare(
             rows.append(row | cells(found, "speed") | cells(tau, "accepted_per_step"))
             notes += [note for note in missing([found]) if arm is not base]
     if not speeds:
-        raise FigureError(notes[0])
+        raise FigureError("; ".join(dict.fromkeys(why.values())))
+    notes += [f"Not under {name}: {error}" for name, error in why.items()]
     return Compared(rows, speeds, printed, list(dict.fromkeys(notes)))
 
 

@@ -60,8 +60,8 @@ def best_policy_map(trace: Trace, ax: Axes, groups: int = 6) -> Drawn:
         "Which policy is fastest",
         f"{trace.n_sequences} prompts in {len(parts)} groups by mean β, {chosen(trace)};"
         " costs: draft pass 1, target pass c, whatever its tokens; no overheads.",
-        f"Figures: speedup over the target alone; *: fastest in {SURE:.0%} of resamples of"
-        " prompts. Intervals are in the frame.",
+        f"Figures: speedup over the target alone; *: alone the fastest in {SURE:.0%} of resamples"
+        " of prompts; of equals the first is drawn. Intervals are in the frame.",
         *dict.fromkeys(gone),
     )
     return Drawn("best_policy_map", frame(rows), ax, tuple(dict.fromkeys(gone)))

@@ -19,7 +19,7 @@ from analysis.figures.base import (
     missing,
     reach,
 )
-from analysis.figures.replayed import against_fixed, chosen, cost_name, tuned
+from analysis.figures.replayed import against_fixed, choices, chosen, cost_name, tuned
 from analysis.replays import FAMILIES, Replayed, per
 from analysis.stats import Estimate, clusters
 from simkit.simulator.given import AnyCost
@@ -74,8 +74,8 @@ def dynamic_policies(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dra
         ax,
         "Dynamic draft lengths against the best fixed one",
         f"Filled: this trace, {trace.n_sequences} prompts, {chosen(trace)}; "
-        f"{cost_name(trace, cost)}; bars: 95%, paired, those of speeds for all at once."
-        " Hollow: PACER Table 3.",
+        f"{cost_name(trace, cost)}; bars: 95%, paired, those of speeds for all {len(speeds)}"
+        f" at once. Best fixed length: {choices(base)}. Hollow: PACER Table 3.",
         *said,
         *gone,
     )

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, caption, figure, frame
-from analysis.figures.replayed import chosen, cost_name, tuned
+from analysis.figures.replayed import choices, chosen, cost_name, tuned
 from analysis.replays import FAMILIES, groups, of
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -34,13 +34,14 @@ def forward_passes(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
         "τ": (mine["accepted"], mine["steps"], plain["accepted"], plain["steps"]),
     }
     rows, said = passes(ax, groups(trace), measures, PRINTED, "PACER Table 6, HumanEval")
-    ax.set(ylabel=f"PACER ÷ {fixed.spec}, the best fixed length")
+    ax.set(ylabel="PACER ÷ the best fixed length")
     ax.set_ylim(0)
     caption(
         ax,
         "Passes that PACER saves",
-        f"{trace.n_sequences} prompts, {chosen(trace)} (most often {fixed.spec},"
-        f" {found['PACER'].spec}); {cost_name(trace, cost)}; bars: 95% over prompts, paired.",
+        f"{trace.n_sequences} prompts, {chosen(trace, by_task=True)}; {cost_name(trace, cost)};"
+        " bars: 95% over prompts, paired.",
+        f"Best fixed length: {choices(fixed)}. PACER: {choices(found['PACER'])}.",
         *said[:2],
         *gone,
     )

@@ -19,7 +19,7 @@ from analysis.figures.base import (
     missing,
     text,
 )
-from analysis.figures.replayed import HINDSIGHT, against_fixed, chosen, cost_name, tuned
+from analysis.figures.replayed import HINDSIGHT, against_fixed, choices, chosen, cost_name, tuned
 from analysis.replays import FAMILIES
 from analysis.stats import waste
 from simkit.simulator.given import AnyCost
@@ -59,8 +59,9 @@ def frontier(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
         ax,
         "Speed and overhead of all policies",
         f"{trace.n_sequences} prompts, {chosen(trace)}; {cost_name(trace, cost)};"
-        " bars: 95%, up and down for all policies at once, paired. Line: no policy"
-        " with less overhead is faster.",
+        f" bars: 95%, up and down for all {len(speeds)} at once, those with the future"
+        " known among them, paired. Line: no policy with less overhead is faster."
+        f" Best fixed length: {choices(found['fixed'])}.",
         above,
         *said,
         *gone,

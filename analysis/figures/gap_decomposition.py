@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame, missing
-from analysis.figures.replayed import HINDSIGHT, chosen, cost_name, tuned
+from analysis.figures.replayed import HINDSIGHT, choices, chosen, cost_name, tuned
 from analysis.gap import parts
 from analysis.replays import FAMILIES, groups
 from analysis.stats import clusters
@@ -43,6 +43,7 @@ def gap_decomposition(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dr
         found["prophet"].total_s,
     )
     masks = groups(trace)
+    none = [task for task, some in masks.items() if not seconds["gap"][some].any()]
     rows, said = [], []
     for i, (task, some) in enumerate(masks.items()):
         at, left = len(masks) - 1 - i, 0.0
@@ -60,18 +61,25 @@ def gap_decomposition(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dr
             row = {"task": task, "part": name, "seconds": float(seconds[name][some].sum())}
             rows.append(row | cells(share, "of_fixed") | cells(of_gap, "of_gap"))
             said += missing([share], [task]) if abs(value) > 1e-4 else []
+        if task in none:
+            ax.text(0, at, " no gap", va="center", fontsize=7.5)
     ax.set_yticks(
         range(len(masks) - 1, -1, -1),
         [f"{fill(t, 18)}, n = {int(m.sum())}" for t, m in masks.items()],
     )
-    ax.set(xlabel="share of the time of the best fixed length", ylim=(-0.7, len(masks) - 0.5))
+    for_all = " for all tasks" if len(masks) > 1 else ""
+    ax.set(xlabel=f"share of the time of the best fixed length{for_all}")
+    if len(none) == len(masks):
+        ax.set_xlim(0, 1)
+    ax.set_ylim(-0.7, len(masks) - 0.5)
     ax.grid(axis="y", visible=False)
     below(ax)
     caption(
         ax,
         "From the best fixed length to the prophet",
-        f"Best policy, most often: {best.spec}; {chosen(trace)}; n: prompts;"
-        f" {cost_name(trace, cost)}; bars below each end: 95% of that part over prompts, paired.",
+        f"Best policy: {choices(best)}; best fixed length: {choices(found['fixed'])};"
+        f" {chosen(trace, by_task=True)}; n: prompts; {cost_name(trace, cost)};"
+        " bars below each end: 95% of that part over prompts, paired.",
         *list(dict.fromkeys(said))[:2],
         *gone,
     )

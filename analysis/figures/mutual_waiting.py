@@ -6,7 +6,17 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.arms import below
-from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.base import (
+    Drawn,
+    caption,
+    cells,
+    figure,
+    frame,
+    look,
+    missing,
+    points,
+    reach,
+)
 from analysis.figures.replayed import cost_name, replays
 from analysis.replays import of
 from analysis.stats import clusters
@@ -31,13 +41,14 @@ def mutual_waiting(
     runs, gone = replays(trace, {str(k): f"fixed({k})" for k in gammas}, cost)
     gammas = np.array([int(k) for k in runs])
     parts = {"drafting, target waits": "draft_s", "verification, draft waits": "verify_s"}
-    rows, said = [], []
+    rows, said, arms = [], [], []
     for k, (label, part) in enumerate(parts.items()):
         found = []
         for one in runs.values():
             found.append(clusters.ratio(1e3 * one.seconds[part], one.counts["steps"]))
         points(ax, gammas, found, label=label, **look(k))
         said += missing(found)
+        arms += [max(reach(e)) / e.value for e in found if e.value and e.lo is not None]
         for gamma, e in zip(gammas, found, strict=True):
             rows.append({"phase": part, "gamma": int(gamma)} | cells(e, "ms_per_step"))
     ax.axvline(c, color="black", linestyle="--", linewidth=1, label=f"c = {c:.2f}")
@@ -45,10 +56,11 @@ def mutual_waiting(
     ax.set(xlabel="draft length γ, tokens", ylabel="time of a step, ms")
     ax.set_ylim(0)
     below(ax)
+    size = f", at most ±{max(arms):.1%} of the value" if arms else ""
     caption(
         ax,
         "Drafting and verification phases of a step",
-        f"{trace.n_sequences} prompts; {cost_name(trace, cost)}; bars: 95% over prompts.",
+        f"{trace.n_sequences} prompts; {cost_name(trace, cost)}; bars: 95% over prompts{size}.",
         *list(dict.fromkeys(said))[:2],
         *gone[:2],
     )

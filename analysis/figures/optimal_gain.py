@@ -39,7 +39,8 @@ def optimal_gain(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     caption(
         ax,
         "Drafting just what will be accepted",
-        f"{trace.n_sequences} prompts; {cost_name(trace, cost)}; bars: 95% over prompts, paired.",
+        f"{trace.n_sequences} prompts; {cost_name(trace, cost)}; bars: 95% over prompts, paired."
+        f" fixed({length}): the fastest on all these prompts, one length for all tasks.",
         f"γ* is {text(speed(best, fixed), '.2f')} times as fast as fixed({length});"
         " PACER prints 1.4.",
         *said[:2],

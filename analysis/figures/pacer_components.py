@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import DEEPSEEK, Arm, both, compare, ranked
 from analysis.figures.base import Drawn, caption, figure, frame
-from analysis.figures.replayed import chosen
-from analysis.replays import ALONE, FAMILIES
+from analysis.figures.replayed import choices, chosen
+from analysis.replays import ALONE, FAMILIES, of
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
@@ -30,16 +30,15 @@ def pacer_components(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dra
         ax: to draw on; None makes one.
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
     """
-    found = compare(trace, ARMS, "PACER", both(cost, DEEPSEEK))
-    lengths = ", ".join(
-        dict.fromkeys(row["policy"] for row in found.rows if row["arm"] == "best fixed")
-    )
+    costs = both(cost, DEEPSEEK)
+    found = compare(trace, ARMS, "PACER", costs)
+    lengths = "; ".join(f"{choices(of(trace, costs[k]).tuned_fixed())}, {k}" for k in found.speeds)
     ranked(ax, ARMS, found, "PACER", "PACER Table 5, HumanEval")
     caption(
         ax,
         "What PACER's parts are worth, at the paper's settings",
         f"{trace.n_sequences} prompts; bars: 95% over prompts, paired. τ: accepted tokens a step.",
-        f"Best fixed: most often {lengths}; {chosen(trace)}." if lengths else "",
+        f"Best fixed: {lengths}; {chosen(trace)}.",
         *found.notes,
     )
     return Drawn("pacer_components", frame(found.rows), ax, tuple(found.notes))

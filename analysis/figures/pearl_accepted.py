@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.figures.replayed import cost_name, replays
+from analysis.figures.replayed import cost_name, replays, window_words
 from analysis.replays import groups, of
 from analysis.stats import Estimate, accepted_runs, clusters
 from simkit.simulator.given import AnyCost
@@ -50,7 +50,7 @@ def pearl_accepted(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
     caption(
         ax,
         "Accepted tokens between two rejections",
-        f"n: prompts; {at.window_words()}; {cost_name(trace, cost)}; bars: 95% over prompts.",
+        f"n: prompts; {window_words(at)}; {cost_name(trace, cost)}; bars: 95% over prompts.",
         "PEARL Table 7, DeepSeek 1.3B/33B: MAT 29.65; plain speculation 7.23 (tokens a step).",
         *list(dict.fromkeys(said))[:2],
     )

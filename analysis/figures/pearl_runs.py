@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, caption, figure, frame
-from analysis.figures.replayed import cost_name, replays
+from analysis.figures.replayed import cost_name, replays, window_words
 from analysis.replays import groups, of
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -40,7 +40,7 @@ def pearl_runs(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     caption(
         ax,
         "Model runs of PEARL and of plain speculation",
-        f"{trace.n_sequences} prompts; {at.window_words()}; {cost_name(trace, cost)};"
+        f"{trace.n_sequences} prompts; {window_words(at)}; {cost_name(trace, cost)};"
         " bars: 95% over prompts, paired.",
         *said[:2],
     )

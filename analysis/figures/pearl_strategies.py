@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import Arm, both, compare, ranked
 from analysis.figures.base import Drawn, caption, figure, frame
+from analysis.figures.replayed import window_words
 from analysis.replays import of
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -29,7 +30,7 @@ def pearl_strategies(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dra
     costs = both(cost, "pearl:deepseek-1.3b-33b")
     found = compare(trace, ARMS, "PEARL", costs)
     windows = dict.fromkeys(
-        of(trace, times).window_words() + (f" ({name})" if len(found.speeds) > 1 else "")
+        window_words(of(trace, times)) + (f" ({name})" if len(found.speeds) > 1 else "")
         for name, times in costs.items()
         if name in found.speeds
     )

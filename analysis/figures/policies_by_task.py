@@ -45,7 +45,7 @@ def policies_by_task(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dra
     caption(
         ax,
         "Policies by task",
-        f"n: prompts, {chosen(trace)}; {cost_name(trace, cost)}; bars: 95% over"
+        f"n: prompts, {chosen(trace, by_task=True)}; {cost_name(trace, cost)}; bars: 95% over"
         " prompts (of each policy: policies of one task share prompts).",
         *list(dict.fromkeys(said))[:2],
         *gone,

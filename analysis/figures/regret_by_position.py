@@ -53,8 +53,9 @@ def regret_by_position(trace: Trace, ax: Axes, cost: AnyCost | None = None, bins
     caption(
         ax,
         "Regret against the prophet, by position in the text",
-        f"{n} prompts, fewer where outputs have ended (frame); each policy as it was tuned most"
-        f" often; prefill left out; {cost_name(trace, cost)}; bars: 95% over prompts, paired.",
+        f"{n} prompts, fewer where outputs have ended (frame); each policy with the setting that"
+        f" most folds chose; prefill left out; {cost_name(trace, cost)};"
+        " bars: 95% over prompts, paired.",
         *said[:2],
         *gone,
     )

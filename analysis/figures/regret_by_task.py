@@ -44,7 +44,8 @@ def regret_by_task(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
     caption(
         ax,
         "Regret against the prophet, by task",
-        f"n: prompts, {chosen(trace)}; {cost_name(trace, cost)}; bars: 95% over prompts, paired.",
+        f"n: prompts, {chosen(trace, by_task=True)}; {cost_name(trace, cost)};"
+        " bars: 95% over prompts, paired.",
         *list(dict.fromkeys(said))[:2],
         *gone,
     )

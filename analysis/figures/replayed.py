@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from analysis.figures.base import FigureError
-from analysis.replays import ALONE, FOLDS, Replayed, Replays, folds, of, speed
+from analysis.replays import ALONE, FOLDS, Replayed, Replays, folds, groups, of, speed
 from analysis.stats import Estimate, clusters, compare
 from simkit.simulator.given import AnyCost
 from simkit.sweeps.grid import settings
@@ -67,11 +67,24 @@ def tuned(
     return found, gone + _free(at, found)
 
 
-def chosen(trace: Trace) -> str:
-    """What the arguments of tuned families were chosen on, for a caption."""
+def chosen(trace: Trace, by_task: bool = False) -> str:
+    """What the arguments of tuned families were chosen on, for a caption.
+
+    Args:
+        trace: that they were tuned on.
+        by_task: whether tasks are shown one by one, so that each might have had its own.
+    """
+    several = by_task and len(groups(trace)) > 1
+    what = "one setting for all tasks," if several else "arguments"
     if folds(trace) is None:
-        return f"arguments chosen on the prompts shown, fewer than {FOLDS}"
-    return "arguments chosen on other prompts"
+        return f"{what} chosen on the prompts shown, fewer than {FOLDS}"
+    return f"{what} chosen on other prompts"
+
+
+def choices(one: Replayed) -> str:
+    """The setting that most folds chose, and those that others did, for a caption."""
+    others = ", ".join(str(policy) for policy in one.choices[1:])
+    return one.spec + (f" (in other folds {others})" if others else "")
 
 
 def _free(at: Replays, found: Mapping[str, Replayed]) -> list[str]:
@@ -89,15 +102,15 @@ def _free(at: Replays, found: Mapping[str, Replayed]) -> list[str]:
 def _labelled(
     wanted: Mapping[str, Callable[[], Replayed]],
 ) -> tuple[dict[str, Replayed], list[str]]:
-    found, gone = {}, []
+    found, why = {}, {}
     for label, replay in wanted.items():
         try:
             found[label] = replay()
         except UserError as error:
-            gone.append(f"Without {label}: {error}")
+            why[label] = str(error)
     if not found:
-        raise FigureError(gone[0] if gone else "there is no policy to replay")
-    return found, gone
+        raise FigureError("; ".join(dict.fromkeys(why.values())) or "there is no policy to replay")
+    return found, [f"Without {label}: {error}" for label, error in why.items()]
 
 
 def against_fixed(seconds: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
@@ -113,6 +126,12 @@ def against_fixed(seconds: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
     if len(seconds["fixed"]) >= clusters.FEWEST:
         return compare.simultaneous(seconds, "fixed")
     return {n: speed(mine, seconds["fixed"]) for n, mine in seconds.items() if n != "fixed"}
+
+
+def window_words(at: Replays) -> str:
+    """PEARL's window, and where it is from, for a caption."""
+    why = at.too_wide
+    return f"γ = {at.window}: {why}" if why else f"γ = round(c) = {at.window}"
 
 
 def cost_name(trace: Trace, cost: AnyCost | None) -> str:

@@ -20,7 +20,7 @@ from analysis.figures.pacer_criteria import ARMS as CRITERIA
 from analysis.figures.pacer_growth import ARMS as GROWTHS
 from analysis.figures.pacer_threshold import ARMS as THRESHOLDS
 from analysis.figures.pearl_strategies import ARMS as STRATEGIES
-from analysis.figures.replayed import chosen, replays
+from analysis.figures.replayed import choices, chosen, replays, window_words
 from analysis.replays import (
     ALONE,
     ASSIST,
@@ -166,8 +166,8 @@ def _tuned(at: Replays, names: Iterable[tuple[str, str]]) -> dict[str, Replayed]
 
 
 def _chosen(at: Replays) -> str:
-    spec = at.tuned_fixed().spec
-    return f"Speculative: the best fixed length, most often {spec}; {chosen(at.trace)}."
+    length = choices(at.tuned_fixed())
+    return f"Speculative: the best fixed length, {length}; {chosen(at.trace, by_task=True)}."
 
 
 def _policies(at: Replays) -> Table:
@@ -181,7 +181,8 @@ def _policies(at: Replays) -> Table:
 def _benchmarks(at: Replays) -> Table:
     names = [("AdaEDL", "AdaEDL"), ("SpecDec++", "SpecDec++"), ("PACER", "PACER")]
     found = {**_vanilla(at), **_assist(at), **_tuned(at, names)}
-    note = f"Output tokens a second; Assist: the heuristic's defaults; others: {chosen(at.trace)}."
+    others = chosen(at.trace, by_task=True)
+    note = f"Output tokens a second; Assist: the heuristic's defaults; others: {others}."
     return Table("policies_by_task", "PACER Table 2", *_wide(at, found, tokens_per_s), note)
 
 
@@ -261,10 +262,10 @@ def _runtime(at: Replays) -> Table:
         totals = [f"{one.total_s.sum():.1f}" for one in runs]
         rows.append([f"Total ({name})", totals[0], "", totals[1], ""])
     heads = ["component", "DeepSeek 1.3B/33B: s", "portion", "Llama 2 7B/70B: s", "portion"]
-    lengths = " and ".join(one.spec for one in plain)
+    lengths = " and ".join(choices(one) for one in plain)
     note = (
         "The trace's steps under the times of the paper's pairs; PACER: the paper's settings;"
-        f" Speculative: the best fixed length, most often {lengths}; {chosen(at.trace)}."
+        f" Speculative: the best fixed length, {lengths}; {chosen(at.trace)}."
     )
     return Table("runtime_breakdown", "PACER Table 15", heads, rows, note)
 
@@ -293,7 +294,7 @@ def _svip(at: Replays) -> Table:
     name = "SVIP Table 1" if at.trace.sampler.greedy else "SVIP Table 5"
     note = (
         f"Speedup over the target alone; Const.: {SVIP_CONSTANT}; Heuristics: {SVIP_HEURISTIC};"
-        f" SVIP: {chosen(at.trace)}."
+        f" SVIP: {chosen(at.trace, by_task=True)}."
     )
     return Table("policies_by_task", name, *_wide(at, found, speedup), note)
 
@@ -301,7 +302,7 @@ def _svip(at: Replays) -> Table:
 def _strategies(at: Replays) -> Table:
     found = {arm.label: at.replay(arm.spec) for arm in STRATEGIES}
     note = (
-        f"Speedup over the target alone; {at.window_words()}. Paper, DeepSeek 1.3B/33B: 3.48, 3.19,"
+        f"Speedup over the target alone; {window_words(at)}. Paper, DeepSeek 1.3B/33B: 3.48, 3.19,"
         " 2.37."
     )
     return Table("pearl_strategies", "PEARL Table 4", *_wide(at, found, speedup), note)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below
 from analysis.figures.base import COLORS, Drawn, FigureError, caption, figure
-from analysis.figures.replayed import cost_name
+from analysis.figures.replayed import cost_name, window_words
 from analysis.replays import Replays, of
 from analysis.stats.timeline import lanes
 from simkit.simulator.given import AnyCost
@@ -58,7 +58,7 @@ def timeline(
     for color, label in ((DRAFT, "accepted"), (PALE, "thrown away"), (TARGET, "target's pass")):
         ax.broken_barh([], (0, 0), color=color, label=label)
     below(ax)
-    words = "" if window else f"{at.window_words()}; "
+    words = "" if window else f"{window_words(at)}; "
     sums = shown.group_by("policy", maintain_order=True).agg(pl.col("emitted").sum())
     emitted = ", ".join(f"{spec} {n} tokens" for spec, n in sums.iter_rows())
     caption(

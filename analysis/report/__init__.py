@@ -6,6 +6,7 @@ The page is a single HTML file that asks the network for nothing. `report` puts 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from analysis.claims import check
 from analysis.replays import make_room, of
-from analysis.report.caveats import Again, again, caveats
+from analysis.report.caveats import Again, again, call, caveats
 from analysis.report.page import render
 from analysis.report.pictures import Pictures, pictures
 from analysis.report.policies import Policies, compared
@@ -90,7 +91,7 @@ def report(
         policies: specs, with or without ranges, to compare beside the usual ones.
         sampled: see `analysis.claims.check`.
         figures: whether to draw them.
-        command: the words of the command that makes the page; None means the usual ones.
+        command: the words of the command that makes the page; None stands for this call.
         watch: called with each part's name, gives a context that reports progress.
 
     Raises:
@@ -98,7 +99,9 @@ def report(
     """
     one = trace if isinstance(trace, Trace) else load(trace)
     other = load(sampled) if isinstance(sampled, str | Path) else sampled
-    name = str(trace if not isinstance(trace, Trace) else one.path or "in memory")
+    place = one.path if isinstance(trace, Trace) else trace
+    where = None if place is None else str(place)
+    name = where or "in memory"
     given = list(policies)
     if given:
         settings(given)  # what cannot be read is refused before anything is replayed
@@ -115,7 +118,7 @@ def report(
             drawn = pictures(one, cost, progress)
     with watch("claims") as progress:
         found = verdicts(check(one, cost, other, progress=progress))
-    words = list(command or ["simkit", "report", name, "-o", "report.html"])
+    made_by = shlex.join(command) if command else call(where, cost, given, sampled, figures)
     return Report(
         Path(name).name or name,
         datetime.now(UTC).date(),
@@ -124,5 +127,5 @@ def report(
         drawn,
         found,
         caveats(at, beside.used),
-        again(one, words, cost if isinstance(cost, str) else None),
+        again(at, where, made_by),
     )

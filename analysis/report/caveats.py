@@ -6,16 +6,18 @@ import platform
 import shlex
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from analysis.replays import Replays, tasks
+from analysis.replays import FOLDS, Replays, folds, tasks
 from analysis.report.timings import devices, one_each
 from analysis.stats import clusters
 from simkit import costs
 from simkit.policies import Policy, Sequential
 from simkit.simulator.charge import Charge
+from simkit.simulator.given import AnyCost, AnyTrace
 from traces.errors import UserError
 from traces.trace import Trace
 
@@ -26,7 +28,7 @@ class Again(NamedTuple):
     """How the page can be made again.
 
     Attributes:
-        commands: this page's own first.
+        commands: of a shell, or a line of Python; this page's own first.
         versions: of what made it, by name.
     """
 
@@ -47,27 +49,62 @@ def caveats(at: Replays, used: Sequence[Policy]) -> list[str]:
         lines.append(
             "Predicted speeds were not held against the clock here: simkit fidelity does that."
         )
+        if used and folds(at.trace) is None:
+            lines.append(
+                f"Fewer than {FOLDS} prompts: arguments could not be chosen on other prompts than"
+                " those that policies are judged by, so tuned speeds are too good."
+            )
     return [*lines, *_trace(at.trace), *_prompts(at.trace), _multiplicity()]
 
 
-def again(trace: Trace, command: Sequence[str], cost: str | None) -> Again:
+def again(at: Replays, name: str | None, made_by: str) -> Again:
     """The commands behind the page, and what ran them.
 
     Args:
-        trace: that the page is about.
-        command: of the page itself, as words.
-        cost: its spec, if it is one.
+        at: the trace under its cost.
+        name: of the trace, for a shell; None if it has none.
+        made_by: what made the page.
     """
-    name = command[2]
-    under = [] if cost is None else ["--cost", cost]
-    commands = [
-        list(command),
-        ["simkit", "figures", name, "--out", "figures", *under],
-        ["simkit", "claims", name, *under],
-    ]
+    trace, cost, commands = at.trace, at.cost, [made_by]
+    if name is not None and (cost is None or isinstance(cost, str)):
+        under = [] if cost is None else ["--cost", cost]
+        commands += [
+            shlex.join(["simkit", "figures", name, "--out", "figures", *under]),
+            shlex.join(["simkit", "claims", name, *under]),
+        ]
     found = [("trace, sha256", trace.hash), ("Python", platform.python_version())]
     found += [(library, version(library)) for library in LIBRARIES]
-    return Again([shlex.join(words) for words in commands], [*found, ("on", platform.platform())])
+    return Again(commands, [*found, ("on", platform.platform())])
+
+
+def call(
+    name: str | None,
+    cost: AnyCost | None,
+    policies: Sequence[str],
+    sampled: AnyTrace | None,
+    figures: bool,
+) -> str:
+    """The line of Python that makes a page, see `report`; what has no name goes by its argument's.
+
+    Args:
+        name: of the trace; None if it is in memory.
+        cost: see `report`, as for the rest.
+        policies: specs.
+        sampled: another trace.
+        figures: whether they are drawn.
+    """
+    words = ["trace" if name is None else repr(name)]
+    if cost is not None:
+        words.append(repr(cost) if isinstance(cost, str) else "cost")
+    if policies:
+        words.append(f"policies={list(policies)}")
+    if sampled is not None:
+        there = isinstance(sampled, str | Path)
+        words.append(f"sampled={str(sampled)!r}" if there else "sampled=sampled")
+    if not figures:
+        words.append("figures=False")
+    made = f"report({', '.join(words)}).save('report.html')"
+    return f"from analysis.report import report; {made}"
 
 
 def _seconds(at: Replays) -> str:

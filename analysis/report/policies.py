@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from analysis.figures.replayed import HINDSIGHT, tuned
-from analysis.replays import FAMILIES, Replayed, groups, of
+from analysis.replays import FAMILIES, FOLDS, Replayed, folds, groups, of
 from analysis.report.cells import MISSING, Table, estimate, lacking, number
 from analysis.report.counted import COUNTS, counted, counts
 from analysis.report.split import split
@@ -21,6 +21,12 @@ from traces.trace import Trace
 
 BASELINE = "fixed"
 LEVEL = 0.05  # of adjusted p-values
+FLATTERS = "arguments chosen on these very prompts, which flatters"
+ON_OTHERS = "Arguments were chosen on other prompts than those that they are judged by."
+ON_THESE = (
+    f"Fewer than {FOLDS} prompts: arguments were chosen on the very prompts that they are judged"
+    " by, which flatters."
+)
 FASTER, SLOWER, SAME = "▲ faster", "▼ slower", "≈ not distinguishable"
 
 
@@ -83,9 +89,10 @@ def compared(trace: Trace, cost: AnyCost | None, given: Sequence[str]) -> Polici
     found, missing = tuned(trace, families, cost)
     rows = _rows(found, takes_time)
     parts, why = split(trace, cost, found, families, takes_time)
-    tables = [_table(rows), *_by_task(rows, groups(trace)), *parts]
+    apart = folds(trace) is not None
+    tables = [_table(rows, apart), *_by_task(rows, groups(trace)), *parts]
     used = [one.policy for one in found.values()]
-    return Policies(tables, _short(rows), [*missing, *why], used)
+    return Policies(tables, _short(rows, apart), [*missing, *why], used)
 
 
 def _rows(found: Mapping[str, Replayed], takes_time: np.ndarray) -> dict[str, _Row]:
@@ -105,11 +112,12 @@ def _speeds(found: Mapping[str, Replayed], some: np.ndarray | None) -> dict[str,
     baseline_s = next(iter(found.values())).seconds["baseline_s"]
     sums = np.stack([baseline_s, *(one.total_s for one in found.values())], 1)
     chosen = sums if some is None else sums[some]
-    ratios = clusters.bootstrap(chosen, lambda s: s[..., :1] / s[..., 1:])
+    ratios = clusters.bootstrap(chosen, lambda s: s[..., :1] / s[..., 1:], positive=True)
     return dict(zip(found, ratios, strict=True))
 
 
-def _table(rows: Mapping[str, _Row]) -> Table:
+def _table(rows: Mapping[str, _Row], apart: bool) -> Table:
+    """The comparison; `apart`: arguments were chosen on other prompts."""
     pairs = {name: row.pair for name, row in rows.items() if row.pair}
     cells = [
         [
@@ -129,17 +137,18 @@ def _table(rows: Mapping[str, _Row]) -> Table:
     both += [(name, pair.speed) for name, pair in pairs.items()]
     notes = (
         "Speedup: over the target alone. Against best fixed: paired on the same prompts; above 1,"
-        " the policy is the faster. Accepted: of the drafted tokens. Arguments were chosen on other"
-        " prompts than those that they are judged by. Intervals are over prompts, each for its row"
-        " alone; p is of a paired t test, corrected (Holm) for the"
+        " the policy is the faster. Accepted: of the drafted tokens."
+        f" {ON_OTHERS if apart else ON_THESE} Intervals are over prompts, each for its row alone;"
+        " p is of a paired t test, corrected (Holm) for the"
         f" {len(pairs)} comparisons here, and a row reads as faster or slower where it is below"
         f" {LEVEL}. Bounds know the future and are not tested.",
         *lacking(both),
     )
-    return Table("policies", "Policies, tuned by cross-validation", heads, cells, notes)
+    how = "tuned by cross-validation" if apart else "tuned on the very prompts shown"
+    return Table("policies", f"Policies, {how}", heads, cells, notes)
 
 
-def _short(rows: Mapping[str, _Row]) -> list[str]:
+def _short(rows: Mapping[str, _Row], apart: bool) -> list[str]:
     """The fastest policy, beside the best fixed length and the prophet."""
     able = {name: row for name, row in rows.items() if not row.knows}
     lines = []
@@ -149,7 +158,7 @@ def _short(rows: Mapping[str, _Row]) -> list[str]:
         if row.pair is not None:
             reads = f"; {row.reads[2:]}, after correction" if row.reads else ""
             said += f", {_times(row.pair.speed)} the best fixed length{reads}"
-        lines.append(f"{said}.")
+        lines.append(f"{said}." if apart else f"{said}; {FLATTERS}.")
     tested = [row for row in able.values() if row.reads]
     if tested:
         ahead = [name for name, row in able.items() if row.reads == FASTER]

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from analysis.figures.replayed import tuned
-from analysis.gap import parts
+from analysis.figures.replayed import chosen, tuned
+from analysis.gap import NO_GAP, parts
 from analysis.replays import Replayed
-from analysis.report.cells import Table, estimate, lacking, number, seconds
+from analysis.report.cells import MISSING, Table, estimate, lacking, number, seconds
 from analysis.stats import clusters
 from simkit.policies import Parallel
 from simkit.simulator.given import AnyCost
@@ -64,6 +64,9 @@ def split(
     for name, values in seconds_of.items():
         cells = []
         for whole in ("fixed", "gap"):
+            if not seconds_of[whole].any():
+                cells.append(MISSING)
+                continue
             if name == whole or not values.any():  # certain: no interval is missing
                 cells.append(number(float(name == whole), ".0%"))
                 continue
@@ -73,7 +76,9 @@ def split(
         rows.append([name, MEANING[name], seconds(float(values.sum())), *cells])
     heads = ["part", "what", "seconds", "of best fixed's time [95%]", "of the gap [95%]"]
     notes = (
-        f"gap = reachable + overhead + unreachable. Best policy, most often: {best.spec}.",
+        "gap = reachable + overhead + unreachable. Best policy, most often:"
+        f" {best.spec}; {chosen(trace)}.",
+        *([] if seconds_of["gap"].any() else [f"{NO_GAP[0].upper()}{NO_GAP[1:]}."]),
         *lacking(shares),
     )
     return [Table("gap", "From the best fixed length to the prophet", heads, rows, notes)], []

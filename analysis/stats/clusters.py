@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.stats.checks import StatsError
-from simkit.simulator.interval import RESAMPLES, ends, resampled, unsigned
+from simkit.simulator.interval import FEWEST as FEWEST
+from simkit.simulator.interval import RESAMPLES, ends, few, resampled, unsigned
 
 CONFIDENCE = 0.95
-FEWEST = 12  # prompts from which on an interval covers what it says, see docs/statistics.md
 ALIKE = "prompts do not differ: no interval"
 ROWS = 2**19  # rows worked on at a time
 NO_SPREAD = 1e-9  # of a logarithm: below, it is rounding
@@ -252,18 +252,11 @@ def of_prompts(offsets: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.
     return np.repeat(wanted, lengths), kept
 
 
-def few(n_prompts: int) -> str:
-    """What to say of an interval over so many prompts."""
-    return (
-        "" if n_prompts >= FEWEST else f"only {n_prompts} prompts: the interval may be too narrow"
-    )
-
-
 def _lone(value: float, n: int) -> Estimate:
     if n == 0:
         return Estimate(None, None, None, 0, "no rows")
     known = float(value) if np.isfinite(value) else None
-    return Estimate(known, None, None, n, "one prompt: no interval")
+    return Estimate(known, None, None, n, few(n))
 
 
 def _interval(

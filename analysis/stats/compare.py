@@ -12,9 +12,10 @@ from scipy.special import ndtri
 from scipy.stats import false_discovery_control, ttest_rel
 
 from analysis.stats.checks import StatsError, finite
-from analysis.stats.clusters import ALIKE, CONFIDENCE, Estimate, few, ratio
-from simkit.simulator.interval import resampled
+from analysis.stats.clusters import ALIKE, CONFIDENCE, Estimate, ratio
+from simkit.simulator.interval import few, resampled
 
+_ROUNDING = 1e-9  # of a prompt's seconds: what they differ by below this is no difference
 _NO_SPREAD = 1e-6  # of a log ratio: below this, rounding
 _WIDEST = 5.0  # a factor of 150 either way says nothing
 
@@ -78,6 +79,20 @@ def compare(
         )
         for (a, b), p in zip(pairs, raw, strict=True)
     ]
+
+
+def saved(mine_s: np.ndarray, other_s: np.ndarray) -> np.ndarray:
+    """Seconds that the one takes less than the other, 0 where they differ by rounding alone.
+
+    Sums of the same passes in another order differ in their last digits: what is divided by such a
+    difference, or tested for one sign, must not take it for a finding.
+
+    Args:
+        mine_s: (S,) seconds of each prompt.
+        other_s: (S,) the other's.
+    """
+    found = other_s - mine_s
+    return np.where(np.abs(found) > _ROUNDING * np.maximum(mine_s, other_s), found, 0.0)
 
 
 def adjust(p_values: np.ndarray, correction: Correction = "holm") -> np.ndarray:
@@ -168,7 +183,7 @@ def _around(log: float, error: float, reach: float, n: int) -> Estimate:
     if error <= _NO_SPREAD:
         return Estimate(value, None, None, n, ALIKE)
     if arm > _WIDEST:
-        return Estimate(value, None, None, n, "too few prompts: no interval for all at once")
+        return Estimate(value, None, None, n, "too few prompts differ: no interval for all at once")
     return Estimate(value, float(np.exp(log - arm)), float(np.exp(log + arm)), n, few(n))
 
 
@@ -188,7 +203,9 @@ def _p_value(mine: np.ndarray, other: np.ndarray) -> float | None:
     """Of equal means, that is of a ratio of 1."""
     if len(mine) < 2:
         return None
-    gap = mine - other
+    gap = saved(mine, other)
+    if not gap.any():
+        return 1.0
     if np.ptp(gap) <= 1e-12 * np.abs(mine).max():
-        return 1.0 if np.all(gap == 0) else 0.0
+        return 0.0
     return float(ttest_rel(mine, other).pvalue)

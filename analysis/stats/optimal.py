@@ -13,6 +13,7 @@ from analysis.stats.drafts import Drafts
 from analysis.stats.iid import tokens_per_step
 from simkit.simulator.interval import RESAMPLES, resampled
 
+ROUNDING = 1e-9  # of the seconds: settings that are no farther apart are equal
 LONGEST = 200  # draft length up to which a best one is looked for
 
 
@@ -68,8 +69,8 @@ class BestLength:
         setting: index of the fastest; the first of equals. None without prompts.
         speedup: its speedup. The setting is taken as given: chosen on the same prompts, it looks
             faster than it is on others; `simkit.tune` holds prompts out.
-        chosen: (K,) share of resamples of prompts in which each is the fastest; None for fewer
-            than two prompts.
+        chosen: (K,) share of resamples of prompts in which each is the fastest, by more than
+            rounding: of equals none is. None for fewer than two prompts.
     """
 
     group: str
@@ -116,8 +117,10 @@ def _best(group: str, sums: np.ndarray, confidence: float, seed: int) -> BestLen
     found = ratio(sums[:, 0], sums[:, best + 1], confidence, seed)
     if len(sums) < 2:
         return BestLength(group, best, found, None)
-    winners = [part[:, 1:].argmin(1) for part in resampled(sums, seed)]
-    wins = np.bincount(np.concatenate(winners), minlength=sums.shape[1] - 1)
+    wins = np.zeros(sums.shape[1] - 1)
+    for part in resampled(sums, seed):
+        near = part[:, 1:] <= part[:, 1:].min(1, keepdims=True) * (1 + ROUNDING)
+        wins += near[near.sum(1) == 1].sum(0)
     return BestLength(group, best, found, wins / RESAMPLES)
 
 

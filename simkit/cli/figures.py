@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simkit.cli.options import Cost
+
 if TYPE_CHECKING:
     from analysis.figures import Entry
 
@@ -22,14 +24,7 @@ def figures(
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="This one; give it again for more.")
     ] = None,
-    cost: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            help="As in replay, for the figures that take a cost.",
-            show_default=False,
-        ),
-    ] = None,
+    cost: Cost = None,
     list_: Annotated[bool, typer.Option("--list", help="Name the figures, and stop.")] = False,
 ) -> None:
     """Draw the papers' figures from a trace: PNG, SVG, and the frame as Parquet."""
@@ -54,8 +49,10 @@ def _draw(chosen: list[Entry], name: str, out: Path, cost: str | None) -> None:
     from simkit import costs
     from traces.errors import UserError
     from traces.trace import load
+    from traces.validate import check_schemas
 
     trace, skipped = load(name), {}
+    check_schemas(trace)  # what a trace may lack skips a figure, what it must have ends them all
     if cost is not None:
         costs.parse(cost)  # refused here, though no chosen figure may take one
     for entry in chosen:

@@ -50,6 +50,8 @@ def tune(
             progress=progress,
         )
     _print(tuned, format)
+    for note in tuned.notes:
+        typer.echo(f"note: {note}", err=True)
 
 
 def _print(tuned: Tuned, format: Format) -> None:

@@ -47,8 +47,8 @@ class Fixed(NumericPolicy):
         check_whole(self, "max_draft", 0)
         if self.length > self.max_draft:
             raise PolicyError(
-                f"fixed: length {self.length} is above max_draft {self.max_draft};"
-                f" write fixed({self.length}, max_draft={self.length})"
+                f"fixed: length {self.length} is above max_draft {self.max_draft}; if the trace was"
+                f" recorded that deep, write fixed({self.length}, max_draft={self.length})"
             )
 
     @cached_property

@@ -97,8 +97,8 @@ class LlamaCpp(NumericPolicy):
         check_whole(self, "max_draft", 0)
         if self.n_max > self.max_draft:
             raise PolicyError(
-                f"llamacpp: n_max {self.n_max} is above max_draft {self.max_draft};"
-                f" give max_draft={self.n_max} too"
+                f"llamacpp: n_max {self.n_max} is above max_draft {self.max_draft}; if the trace"
+                f" was recorded that deep, give max_draft={self.n_max} too"
             )
 
     @cached_property

@@ -62,8 +62,8 @@ class PEARL(Parallel):
             check_whole(self, "window", 1)
             if self.window > self.max_draft:
                 raise PolicyError(
-                    f"pearl: window {self.window} is above max_draft {self.max_draft};"
-                    f" write pearl({self.window}, max_draft={self.window})"
+                    f"pearl: window {self.window} is above max_draft {self.max_draft}; if the trace"
+                    f" was recorded that deep, write pearl({self.window}, max_draft={self.window})"
                 )
 
     def columns(self, sampler: Sampler) -> tuple[str, ...]:

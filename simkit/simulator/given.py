@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simkit import costs
-from simkit.errors import ReplayError
+from simkit.errors import CostError, ReplayError
 from simkit.policies import FunctionPolicy, Policy, PolicyError, Setting, from_function
 from simkit.simulator.charge import Charge
 from simkit.simulator.lattice import layout_of
@@ -109,4 +109,8 @@ def check_confidence(confidence: float) -> None:
 def _cost(given: AnyCost | None, trace: Trace) -> costs.CostModel | None:
     if given is None:
         return costs.Measured() if trace.latency() is not None else None
-    return costs.parse(given) if isinstance(given, str) else given
+    if isinstance(given, str):
+        return costs.parse(given)
+    if not isinstance(given, costs.CostModel):
+        raise CostError(f"{given!r} is no cost: give an object, a spec or a file's name")
+    return given

@@ -22,6 +22,10 @@ Span = tuple[int, int]
 """Sequences, from one index to before another."""
 
 
+class DepthError(ReplayError):
+    """A policy drafts deeper than was recorded."""
+
+
 class Read(NamedTuple):
     """Columns that a policy reads, in its order: those by row, then those by start.
 
@@ -81,9 +85,9 @@ class Layout(ABC):
         where = f"sequence {number}, position {start}: depth {depth}"
         if depth <= self._recorded(sequence, start):
             return ReplayError(f"{where} was not scored; score the trace that deep")
-        return ReplayError(
-            f"{where} was not recorded;"
-            f" the trace holds drafts of up to max_draft (Γ) = {self.trace.max_draft} tokens"
+        return DepthError(
+            f"{where} was not recorded; this trace cannot answer drafts longer than those in it,"
+            f" of up to max_draft (Γ) = {self.trace.max_draft} tokens"
         )
 
     @abstractmethod

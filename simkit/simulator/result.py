@@ -12,10 +12,11 @@ import numpy as np
 
 from simkit.errors import ReplayError
 from simkit.policies import Policy, PolicyError, Setting, parse
-from simkit.simulator.interval import ratio_interval
+from simkit.simulator.interval import few_below, ratio_interval
 from simkit.simulator.layout import Layout
-from simkit.simulator.rows import Columns, fields, groups, series, totals
+from simkit.simulator.rows import Columns, fields, groups, n_prompts, series, totals
 from simkit.simulator.run import Run, tokens
+from simkit.simulator.table import html, idle, noted, rich
 
 if TYPE_CHECKING:
     import polars as pl
@@ -97,6 +98,8 @@ class Result:
                 for run in self.runs
                 if run.is_loss
             ),
+            *idle(self.runs),
+            *self._few(),
         ]
 
     def records(self) -> list[dict[str, Any]]:
@@ -138,21 +141,13 @@ class Result:
     def __str__(self) -> str:
         from rich.console import Console
 
-        from simkit.simulator.table import rich
-
         console = Console(width=160, color_system=None)
         with console.capture() as text:
             console.print(rich(self.records(), wide=True))
-        return text.get().rstrip()
+        return "\n".join([text.get().rstrip(), *(f"note: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        from simkit.simulator.table import html
-
-        return html(self.records()) + "".join(
-            f"<p>Note: {escape(note)}.</p>" for note in self.notes
-        )
+        return html(self.records()) + noted(self.notes)
 
     def _find(self, policy: str | Policy) -> Run:
         for run in self.runs:
@@ -180,6 +175,14 @@ class Result:
         assert run.seconds is not None
         baseline = run.seconds["baseline_s"][some]
         return ratio_interval(baseline, run.total_s[some], self._confidence, self._seed)
+
+    def _few(self) -> list[str]:
+        """What to say of the intervals, where there are any."""
+        if self.by not in ("trace", "task"):
+            return []
+        if not any(run.seconds is not None and run.total_s.any() for run in self.runs):
+            return []
+        return few_below(n_prompts(self._layout.trace, self.by))
 
     def _step_columns(self, run: Run) -> Columns:
         """The rows of one policy, one for each step."""

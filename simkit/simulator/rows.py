@@ -88,6 +88,13 @@ def groups(trace: Trace, by: str) -> tuple[Columns, np.ndarray, int]:
     return {"task": names}, np.array([order[task] for task in tasks], np.int64), len(order)
 
 
+def n_prompts(trace: Trace, by: str) -> dict[str | None, int]:
+    """How many prompts there are by "trace", under None, or by "task"."""
+    keys, group, n = groups(trace, by)
+    names = keys["task"].tolist() if keys else [None] * n
+    return dict(zip(names, np.bincount(group, minlength=n).tolist(), strict=True))
+
+
 def ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
     """Top over bottom, NaN where the bottom is 0."""
     out = np.full(len(top), np.nan)

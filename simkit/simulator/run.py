@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from simkit.errors import ReplayError
+from simkit.errors import PolicyError, ReplayError
 from simkit.policies import NumericPolicy, Parallel, Policy, Sequential, Setting
 from simkit.simulator import plain
 from simkit.simulator.charge import PARTS, Charge, add_up
-from simkit.simulator.layout import Layout, Span, spans
+from simkit.simulator.layout import DepthError, Layout, Span, spans
 from simkit.simulator.steps import Steps, Sums
 
 Seconds = dict[str, np.ndarray]
@@ -93,7 +94,39 @@ def run(policy: Policy, layout: Layout, charge: Charge | None, first: int) -> Ru
     bound = policy.bind(setting)
     compact = not isinstance(bound, Parallel)  # of others every step is made to be summed
     cuts = [None] if compact else spans(layout.offsets, PIECE)
-    return gather(policy, bound, setting, [total(bound, *setting, span) for span in cuts])
+    with advised(policy, layout.trace.max_draft):
+        parts = [total(bound, *setting, span) for span in cuts]
+    return gather(policy, bound, setting, parts)
+
+
+@contextmanager
+def advised(policy: Policy, deepest: int) -> Iterator[None]:
+    """Say which policy drafted deeper than was recorded, and what to write in its place.
+
+    Args:
+        policy: that is replayed within, as it was given.
+        deepest: Γ.
+    """
+    try:
+        yield
+    except DepthError as error:
+        raise DepthError(f"{policy}: {error}{_remedy(policy, deepest)}") from None
+
+
+def _remedy(policy: Policy, deepest: int) -> str:
+    """How to write a policy that drafts no deeper; nothing where its `max_draft` does not do it."""
+    names = {f.name for f in fields(policy) if f.init} if is_dataclass(policy) else set()
+    if not isinstance(policy, Sequential) or "max_draft" not in names:
+        return ""
+    if policy.max_draft <= deepest:
+        return ""
+    try:
+        other = replace(policy, max_draft=deepest)  # type: ignore[type-var]
+    except PolicyError:  # another argument asks for a draft as deep
+        return ""
+    # A function goes by its label, whatever its bound.
+    same = str(other) == str(policy)
+    return f"; give it max_draft={deepest}" if same else f"; write {other}"
 
 
 def gather(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from simkit.simulator.run import Run
+
 
 LONGEST = 24  # letters of a number with its interval
 
@@ -46,6 +48,28 @@ def rich(records: list[dict[str, Any]], wide: bool) -> Table:
 def html(records: list[dict[str, Any]]) -> str:
     """Rows of a result, for a notebook."""
     return grid(*cells(records, wide=True))
+
+
+def noted(notes: Iterable[str]) -> str:
+    """Lines below a table, for a notebook."""
+    return "".join(f"<p>Note: {escape(note)}.</p>" for note in notes)
+
+
+def idle(runs: Iterable[Run]) -> list[str]:
+    """What to say of policies that draft nothing and are slower than the target alone."""
+    names = [
+        str(run.policy)
+        for run in runs
+        if run.seconds is not None
+        and not run.counts["drafted"].any()
+        and run.total_s.sum() > (1 + 1e-9) * run.seconds["baseline_s"].sum()
+    ]
+    if not names:
+        return []
+    return [
+        f"a speedup below 1 of {', '.join(names)}: nothing is drafted, yet every token pays for a"
+        " step of speculative decoding, which takes longer than one of the target alone"
+    ]
 
 
 def grid(heads: Sequence[str | Cell], rows: Iterable[Sequence[str | Cell]], look: str = "") -> str:

@@ -19,7 +19,7 @@ from simkit.errors import ReplayError
 from simkit.policies import NumericPolicy, Parallel, Policy, Setting
 from simkit.simulator import compiled
 from simkit.simulator.layout import Span, spans
-from simkit.simulator.run import Run, Seconds, divides, gather, total
+from simkit.simulator.run import Run, Seconds, advised, divides, gather, total
 from simkit.simulator.steps import Sums
 from traces.errors import UserError
 
@@ -139,7 +139,7 @@ def _work(batch: _Batch, setting: Setting, span: Span | None) -> list[Part]:
     """One work item: a part of each policy of the batch."""
     parts = []
     for given, bound in zip(batch.given, batch.bound, strict=True):
-        with _named(given):
+        with _named(given), advised(given, setting.layout.trace.max_draft):
             parts.append(total(bound, *setting, span))
     return parts
 

@@ -21,14 +21,18 @@ def stratified(strata: np.ndarray, folds: int, seed: int) -> np.ndarray:
 
     Raises:
         ReplayError: the seed is negative, or there are fewer than two folds, or fewer prompts than
-            folds.
+            folds, or one of the numbers is not whole.
     """
+    for name, value in (("seed", seed), ("folds", folds)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise ReplayError(f"{name} must be a whole number, not {value!r}")
     if seed < 0:
         raise ReplayError(f"seed must be at least 0, not {seed}")
     if folds < 2:
         raise ReplayError(f"folds must be at least 2, not {folds}")
     if len(strata) < folds:
-        raise ReplayError(f"{len(strata)} prompts cannot be cut into {folds} folds")
+        prompts = "1 prompt" if len(strata) == 1 else f"{len(strata)} prompts"
+        raise ReplayError(f"{prompts} cannot be cut into {folds} folds")
     rng = np.random.default_rng(seed)
     named = dict.fromkeys(strata.tolist())
     dealt = np.concatenate([rng.permutation(np.flatnonzero(strata == s)) for s in named])

@@ -14,9 +14,10 @@ from simkit.errors import PolicyError, ReplayError
 from simkit.policies import Policy, Setting
 from simkit.simulator.charge import PARTS
 from simkit.simulator.given import AnyCost, AnyPolicy, AnyTrace, check_confidence, listed, setting
-from simkit.simulator.interval import ratio_interval
-from simkit.simulator.rows import groups
-from simkit.simulator.table import grid
+from simkit.simulator.interval import few_below, ratio_interval
+from simkit.simulator.rows import groups, n_prompts
+from simkit.simulator.run import Run
+from simkit.simulator.table import grid, idle, noted
 from simkit.sweeps.engine import Progress, replays
 from simkit.sweeps.folds import stratified
 from simkit.sweeps.grid import BY, settings
@@ -74,6 +75,7 @@ class Tuned:
             verify_s, policy_s, overhead_s.
         baseline_s: (S,) seconds of each prompt, decoded by the target alone.
         fold: (S,) each prompt's fold.
+        notes: what a reader of the numbers should know, one line each.
     """
 
     choices: list[Choice]
@@ -82,6 +84,7 @@ class Tuned:
     held_out_parts: dict[str, dict[str, np.ndarray]]
     baseline_s: np.ndarray
     fold: np.ndarray
+    notes: tuple[str, ...] = ()
 
     def records(self) -> list[dict[str, Any]]:
         """The choices as plain dictionaries, None where a value is missing."""
@@ -125,7 +128,7 @@ class Tuned:
         return heads, rows
 
     def _repr_html_(self) -> str:
-        return grid(*self.cells())
+        return grid(*self.cells()) + noted(self.notes)
 
 
 def counted(folds: dict[str, int]) -> str:
@@ -183,8 +186,10 @@ def tune(
         for spec in families
     ]
     held_s = {spec: family.held_s for spec, family in found.items()}
-    parts = _parts(found, where, threads)
-    return Tuned(choices, reference, held_s, parts, search.baseline_s, search.fold)
+    runs = _chosen(found, where, threads)
+    notes = (*idle(runs.values()), *few_below(n_prompts(where.layout.trace, by)))
+    parts = _parts(found, runs)
+    return Tuned(choices, reference, held_s, parts, search.baseline_s, search.fold, notes)
 
 
 class _Found(NamedTuple):
@@ -212,7 +217,7 @@ class _Search:
         if by not in BY:
             raise ReplayError(f"by must be trace or task, not {by!r}")
         if where.charge is None:
-            raise ReplayError("tuning needs times: give a cost (--cost)")
+            raise ReplayError("tuning needs times: give a cost")
         if not where.charge.baseline_s.any():
             raise ReplayError("tuning needs times: under this cost nothing takes any")
         trace = where.layout.trace
@@ -280,18 +285,20 @@ def _judged(
     )
 
 
-def _parts(
-    found: dict[str, _Found], where: Setting, threads: int | None
-) -> dict[str, dict[str, np.ndarray]]:
-    """The parts of each family's held-out seconds; the settings that were chosen run once more."""
+def _chosen(found: dict[str, _Found], where: Setting, threads: int | None) -> dict[str, Run]:
+    """The settings that some fold chose, run once more, by name."""
     chosen = {str(f.policies[k]): f.policies[k] for f in found.values() for k in np.unique(f.pick)}
-    seconds = {str(run.policy): run.seconds for run in replays([*chosen.values()], where, threads)}
+    return {str(run.policy): run for run in replays([*chosen.values()], where, threads)}
+
+
+def _parts(found: dict[str, _Found], runs: dict[str, Run]) -> dict[str, dict[str, np.ndarray]]:
+    """The parts of each family's held-out seconds."""
     parts = {}
     for spec, family in found.items():
         parts[spec] = {part: np.empty(len(family.pick)) for part in PARTS}
         for k in np.unique(family.pick):
             some = family.pick == k
-            times = seconds[str(family.policies[k])] or {}
+            times = runs[str(family.policies[k])].seconds or {}
             for part in PARTS:
                 parts[spec][part][some] = times[part][some]
     return parts
