@@ -11,7 +11,6 @@ from live_logs import COST, TESTED, judged, ruled, run
 
 import simkit
 from analysis.fidelity import BUNDLED
-from analysis.stats import clusters
 from simkit import costs, fidelity, policies
 from simkit.cli import main
 from simkit.errors import LiveError, PolicyError
@@ -275,10 +274,6 @@ def test_few_prompts_conclude_nothing(source, plan):
     assert words in report.verdict(five)
     enough = judged(source, replace(plan, held_out=plan.held_out[:12])).comparison
     assert not any("too narrow" in line for line in report.verdict(enough))
-
-
-def test_few_prompts_are_as_few_as_elsewhere():
-    assert comparison.FEWEST == clusters.FEWEST
 
 
 def test_a_loss_is_named(source, plan):

@@ -265,7 +265,7 @@ def _runtime(at: Replays) -> Table:
     lengths = " and ".join(choices(one) for one in plain)
     note = (
         "The trace's steps under the times of the paper's pairs; PACER: the paper's settings;"
-        f" Speculative: the best fixed length, {lengths}; {chosen(at.trace)}."
+        f" Speculative: the best fixed length, {lengths} in turn; {chosen(at.trace)}."
     )
     return Table("runtime_breakdown", "PACER Table 15", heads, rows, note)
 

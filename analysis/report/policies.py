@@ -195,8 +195,9 @@ def _by_task(rows: Mapping[str, _Row], masks: Mapping[str, np.ndarray]) -> list[
     ]
     heads = ["policy", *(f"{task} (n = {int(some.sum())})" for task, some in masks.items())]
     notes = (
-        "Speedup over the target alone [95%], with the settings above; n: prompts. Bold: the"
-        " fastest that knows no future, which need not be distinguishable from the next.",
+        "Speedup over the target alone [95%], with the settings above, the same for all tasks;"
+        " n: prompts. Bold: the fastest that knows no future, which need not be distinguishable"
+        " from the next.",
         *lacking((task, one) for task, some in columns.items() for one in some.values()),
     )
     return [Table("by-task", "Policies by task", heads, cells, notes)]

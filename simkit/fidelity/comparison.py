@@ -27,7 +27,6 @@ from simkit.simulator import Result
 from simkit.simulator.interval import ratio_interval
 
 MEDIAN_BAR, WORST_BAR = 0.03, 0.08
-FEWEST = 12  # held-out prompts from which on an interval covers what it says (docs/statistics.md)
 
 
 @dataclass(frozen=True)

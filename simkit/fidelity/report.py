@@ -7,7 +7,8 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from simkit.costs.fit import Residual
-from simkit.fidelity.comparison import FEWEST, MEDIAN_BAR, WORST_BAR, Comparison, PolicyRow
+from simkit.fidelity.comparison import MEDIAN_BAR, WORST_BAR, Comparison, PolicyRow
+from simkit.simulator.interval import FEWEST
 from simkit.simulator.table import grid
 
 if TYPE_CHECKING:
