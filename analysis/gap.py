@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from analysis.stats.compare import saved
-from simkit.errors import PolicyError, ReplayError
-from simkit.policies import Parallel, Policy, Prophet
+from simkit.errors import ReplayError
+from simkit.policies import Parallel, Prophet, shortened
 from simkit.simulator.given import AnyCost, AnyPolicy, AnyTrace, listed, setting
 from simkit.simulator.interval import few_below, ratio_interval
 from simkit.simulator.run import run
@@ -94,7 +93,7 @@ def gap(
     for policy in pool:
         if isinstance(policy, Parallel):
             raise ReplayError(f"{policy} runs both models at once: the prophet does not bound it")
-    within = [_within(policy, trace.max_draft) for policy in pool]
+    within = [shortened(policy, trace.max_draft) or policy for policy in pool]
     if within != pool:
         specs = [fixed, *within[len(settings(fixed)) :]]
     tuned = tune(trace, specs, cost, folds, seed, "trace", fixed, first_token, confidence)
@@ -110,15 +109,6 @@ def gap(
     notes = [] if seconds["gap"].any() else [NO_GAP]
     notes += few_below({None: trace.n_sequences})
     return Gap(_frame(seconds, confidence, seed), choices[fixed], choices[best], tuple(notes))
-
-
-def _within(policy: Policy, deepest: int) -> Policy:
-    """The policy with drafts of at most Γ, where its arguments allow that."""
-    names = {f.name for f in fields(policy) if f.init} if is_dataclass(policy) else set()
-    if policy.max_draft > deepest and "max_draft" in names:
-        with suppress(PolicyError):
-            return replace(policy, max_draft=deepest)  # type: ignore[type-var]
-    return policy
 
 
 def parts(

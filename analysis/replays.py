@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 
 from analysis.stats import Estimate, clusters
 from analysis.stats.accepted_runs import runs_of_prompts
-from simkit.policies import Policy, Setting
+from simkit.policies import Policy, Setting, shortened
 from simkit.policies.pearl import too_wide, widest
 from simkit.simulator.charge import PARTS, Charge
 from simkit.simulator.given import AnyCost, setting
@@ -289,19 +289,13 @@ class Replays:
 
     def _within(self, spec: str) -> list[Policy]:
         """The settings, none of them drafting deeper than Γ, which the trace could not answer."""
-        deepest, kept = self.trace.max_draft, []
-        for policy in settings(spec):
-            for name in policy.columns(self.trace.sampler):
-                head = name.removeprefix("score:")
-                if head != name and scores.facts(self.trace, head) is None:
-                    raise MissingError(f"no scores of {head}")
-            names = {f.name for f in fields(policy) if f.init} if is_dataclass(policy) else set()
-            if "max_draft" in names and policy.max_draft > deepest:
-                drafts = getattr(policy, "length", None) or getattr(policy, "window", None) or 0
-                if drafts > deepest:
-                    continue
-                policy = replace(policy, max_draft=deepest)  # type: ignore[type-var]
-            kept.append(policy)
+        deepest, found = self.trace.max_draft, settings(spec)
+        for name in sorted({n for policy in found for n in policy.columns(self.trace.sampler)}):
+            head = name.removeprefix("score:")
+            if head != name and scores.facts(self.trace, head) is None:
+                raise MissingError(f"no scores of {head}")
+        shorter = [shortened(policy, deepest) for policy in found]
+        kept = [policy for policy in shorter if policy is not None]
         if not kept:
             raise MissingError(f"the trace holds drafts of up to {deepest} tokens only")
         return kept

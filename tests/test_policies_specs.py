@@ -150,3 +150,20 @@ def test_numbers_of_numpy_become_those_of_python():
     for wrong in (np.float64(5), np.True_, np.array([5])):
         with pytest.raises(PolicyError, match="length must be a whole number"):
             policies.Fixed(wrong)
+
+
+@pytest.mark.parametrize(
+    "spec, deepest, expected",
+    [
+        ("svip(h=0.4)", 16, "svip(h=0.4, max_draft=16)"),
+        ("svip(h=0.4, max_draft=16)", 16, "svip(h=0.4, max_draft=16)"),
+        ("fixed(4)", 3, None),
+        ("fixed(4)", 4, "fixed(4, max_draft=4)"),
+        ("llamacpp(n_max=20)", 16, None),
+        ("pearl(window=12)", 8, None),
+        ("autoregressive", 0, "autoregressive"),
+    ],
+)
+def test_shortened(spec, deepest, expected):
+    found = policies.shortened(policies.parse(spec), deepest)
+    assert (found and str(found)) == (expected and str(policies.parse(expected)))

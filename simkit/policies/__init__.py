@@ -46,6 +46,7 @@ from simkit.policies.base import (
     Setting,
     Slots,
     score_column,
+    shortened,
 )
 from simkit.policies.confidence import Confidence
 from simkit.policies.confidence_adaptive import ConfidenceAdaptive
@@ -98,4 +99,5 @@ __all__ = [
     "parse",
     "register",
     "score_column",
+    "shortened",
 ]

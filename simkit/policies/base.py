@@ -6,7 +6,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
@@ -285,6 +285,22 @@ class NumericPolicy(Sequential):
         }
         args = [given.pop(next(iter(given)))] if self.unnamed else []
         return render(self.name, args, given)
+
+
+def shortened(policy: Policy, deepest: int) -> Policy | None:
+    """The policy with drafts of at most `deepest` tokens.
+
+    Returns:
+        The policy itself if it drafts no deeper, or has no argument for that; else the policy with
+        this `max_draft`; None if another argument asks for a deeper draft.
+    """
+    names = {f.name for f in fields(policy) if f.init} if is_dataclass(policy) else set()
+    if "max_draft" not in names or policy.max_draft <= deepest:
+        return policy
+    try:
+        return replace(policy, max_draft=deepest)  # type: ignore[type-var]
+    except PolicyError:
+        return None
 
 
 def check_whole(policy: Policy, name: str, least: int) -> None:

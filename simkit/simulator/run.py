@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from simkit.errors import PolicyError, ReplayError
-from simkit.policies import NumericPolicy, Parallel, Policy, Sequential, Setting
+from simkit.errors import ReplayError
+from simkit.policies import NumericPolicy, Parallel, Policy, Sequential, Setting, shortened
 from simkit.simulator import plain
 from simkit.simulator.charge import PARTS, Charge, add_up
 from simkit.simulator.layout import DepthError, Layout, Span, spans
@@ -115,14 +115,8 @@ def advised(policy: Policy, deepest: int) -> Iterator[None]:
 
 def _remedy(policy: Policy, deepest: int) -> str:
     """How to write a policy that drafts no deeper; nothing where its `max_draft` does not do it."""
-    names = {f.name for f in fields(policy) if f.init} if is_dataclass(policy) else set()
-    if not isinstance(policy, Sequential) or "max_draft" not in names:
-        return ""
-    if policy.max_draft <= deepest:
-        return ""
-    try:
-        other = replace(policy, max_draft=deepest)  # type: ignore[type-var]
-    except PolicyError:  # another argument asks for a draft as deep
+    other = shortened(policy, deepest) if isinstance(policy, Sequential) else None
+    if other is None or other is policy:
         return ""
     # A function goes by its label, whatever its bound.
     same = str(other) == str(policy)
