@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.stats.compare import saved
 from simkit.errors import ReplayError
-from simkit.policies import Parallel, Prophet, shortened
+from simkit.policies import Parallel, Policy, Prophet, shortened
 from simkit.simulator.given import AnyCost, AnyPolicy, AnyTrace, listed, setting
 from simkit.simulator.interval import few_below, ratio_interval
 from simkit.simulator.run import run
@@ -72,7 +72,7 @@ def gap(
     Args:
         trace: a recorded pair; or its folder, or a bundled trace's name.
         candidates: policies that a drafter can follow; specs may hold ranges. One whose
-            `max_draft` is above Γ gets Γ.
+            `max_draft` is above Γ gets Γ; one that asks for longer drafts is refused.
         cost: see `simkit.replay`.
         folds: of prompts, at least 2.
         seed: of the folds and of the bootstrap.
@@ -93,7 +93,7 @@ def gap(
     for policy in pool:
         if isinstance(policy, Parallel):
             raise ReplayError(f"{policy} runs both models at once: the prophet does not bound it")
-    within = [shortened(policy, trace.max_draft) or policy for policy in pool]
+    within = [_shortened(policy, trace.max_draft) for policy in pool]
     if within != pool:
         specs = [fixed, *within[len(settings(fixed)) :]]
     tuned = tune(trace, specs, cost, folds, seed, "trace", fixed, first_token, confidence)
@@ -111,12 +111,20 @@ def gap(
     return Gap(_frame(seconds, confidence, seed), choices[fixed], choices[best], tuple(notes))
 
 
+def _shortened(policy: Policy, deepest: int) -> Policy:
+    found = shortened(policy, deepest)
+    if found is None:
+        raise ReplayError(f"{policy} asks for longer drafts than max_draft (Γ) = {deepest}")
+    return found
+
+
 def parts(
     fixed_s: np.ndarray, best_s: np.ndarray, best_policy_s: np.ndarray, prophet_s: np.ndarray
 ) -> dict[str, np.ndarray]:
     """The parts of the gap; reachable + overhead + unreachable = gap = fixed - prophet.
 
-    What differs by rounding alone is 0, see `analysis.stats.compare.saved`.
+    Differences of rounding alone are 0, so that this holds but for those, see
+    `analysis.stats.compare.saved`.
 
     Args:
         fixed_s: seconds of the tuned `fixed`, for each prompt.

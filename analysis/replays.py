@@ -52,6 +52,7 @@ FAMILIES = {
 ASSIST = "heuristic"  # untuned: PACER 4.1 has "official implementations and default parameters"
 SVIP_CONSTANT = "fixed(5)"
 SVIP_HEURISTIC = 'heuristic(initial=5, feedback="nominal")'  # SVIP's code
+LONG = 5_000_000  # positions of a trace whose replays are not kept from one figure to the next
 ROOM_BYTES = 150_000_000  # of a trace's columns, beyond which they are dropped between families
 _KEPT = 2**22  # numbers in the replays that are kept, about a dozen for each prompt
 
@@ -334,9 +335,10 @@ def make_room(trace: Trace, replays: bool = False) -> None:
 
     Args:
         trace: that may be long.
-        replays: those that are kept are dropped then, too.
+        replays: those that are kept are dropped then, too; of a long trace always, for what they
+            hold is no column of it.
     """
-    if trace.kept_bytes > ROOM_BYTES:
+    if trace.kept_bytes > ROOM_BYTES or (replays and trace.n_positions > LONG):
         _layout.cache_clear()
         if replays:
             of.cache_clear()

@@ -14,7 +14,7 @@ import simkit
 import traces
 from analysis.claims import PAPERS, Claim, Evidence, Part, Range, Verdict, check, claim, claims
 from analysis.claims.evidence import less
-from analysis.claims.table import examine
+from analysis.claims.table import Finding, Findings, examine
 from analysis.claims.verdict import ABOVE_1, BELOW_0, FEWEST, against_print, judge, overall
 from analysis.replays import ALONE, LONGEST, Replayed, folds, per
 from analysis.stats import Estimate
@@ -260,7 +260,21 @@ def test_why_it_cannot_be_tested():
 def test_few_prompts_are_said():
     found = check(scored(0.7, 4), COST, claims=[CLAIMS["lengths_vary"]])
     assert found.of[0].why == "only 4 prompts, too few for a verdict"
-    assert found.note().endswith("Only 4 prompts: the interval may be too narrow.")
+    assert found.note().endswith("Only 4 prompts: intervals may be too narrow.")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "said"),
+    [
+        ((2, 3), "Only 2 to 3 prompts: intervals may be too narrow."),
+        ((12, 4), "Only 4 prompts: intervals may be too narrow."),
+        ((12, 40), "Intervals are over prompts."),
+    ],
+)
+def test_few_prompts_are_said_once(prompts, said):
+    parts = tuple(Part("", Estimate(1.2, 1.1, 1.3, n), ABOVE_1) for n in prompts)
+    note = Findings((Finding(CLAIMS["lengths_vary"], parts, HOLDS),), "a", "b").note()
+    assert note.endswith(said) and note.count("narrow") == ("narrow" in said)
 
 
 def test_the_sampled_trace_is_checked():

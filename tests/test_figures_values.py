@@ -13,7 +13,8 @@ from test_figures import COST, draw, small
 
 import simkit
 from analysis import figures
-from analysis.figures import Drawn, position_decay
+from analysis.figures import Drawn, FigureError, position_decay
+from analysis.figures.arms import DEEPSEEK, LLAMA, Arm, compare
 from analysis.figures.replayed import choices, tuned
 from analysis.figures.tables import speedup, tables, tokens_per_s
 from analysis.replays import FAMILIES, of, per
@@ -25,6 +26,7 @@ from simkit.simulator.given import setting
 from simkit.simulator.run import run
 from traces import scores
 from traces.errors import UserError
+from traces.memory import from_arrays
 from traces.synthetic import decaying, iid
 from traces.trace import load
 
@@ -132,6 +134,44 @@ def test_captions_say_what_arguments_were_chosen_on():
         texts = draw("frontier", small(prompts=prompts)).ax.texts
         said = " ".join(" ".join(one.get_text() for one in texts).split())
         assert words in said and said.count("chosen") == 1
+
+
+@pytest.mark.parametrize("prompts", [4, 5])
+def test_position_captions_say_what_settings_were_chosen_on(prompts):
+    said = caption(draw("regret_by_position", small(prompts=prompts)))
+    assert ("that most folds chose" in said) != ("chosen on the prompts shown" in said)
+    assert ("that most folds chose" in said) == (prompts == 5)
+
+
+def test_arms_that_are_missing_go_by_their_labels():
+    one = iid(6, 48, 0.7, max_draft=40, seed=1)  # without scores
+    arms = [Arm("whole", "fixed(2)"), Arm("w/o it", "pacer")]
+    found = compare(one, arms, "whole", {"here": COST})
+    assert found.speeds["here"][1] is None
+    assert found.notes == ["Without w/o it: no scores of pacer"]
+    with pytest.raises(FigureError, match="^no scores of pacer, so there is nothing to"):
+        compare(one, arms, "w/o it", {"here": COST})
+
+
+def test_table_15_names_the_length_under_each_pairs_times(trace):
+    (note,) = (one.note for one in tables(trace, COST)[0] if one.source == "PACER Table 15")
+    pairs = zip((DEEPSEEK, LLAMA), ("DeepSeek's", "Llama 2's"), strict=True)
+    said = ", ".join(f"{choices(of(trace, c).tuned_fixed())} for {w} times" for c, w in pairs)
+    assert f"the best fixed length, {said}; arguments chosen" in note
+
+
+def test_what_was_not_tuned_is_said_where_there_is_such():
+    words = "is the fastest on these prompts"
+    assert f"{words}; not tuned: svip(h=0.8)" in caption(draw("runtime_breakdown", small()))
+    one = iid(6, 20, 0.5, max_draft=4, seed=0)
+    names = ("accepted", "draft_token", "target_token", "accept_prob")
+    columns = {name: one.positions(name) for name in names}
+    branches = {
+        m: one.column("branches", m) for m in ("sequence", "position", "depth", "draft_token")
+    }
+    prompts = one.sequences.to_pydict()
+    bare = from_arrays(prompts, columns, branches, max_draft=4, max_new_tokens=20)
+    assert f"{words}. Without" in caption(draw("runtime_breakdown", bare))
 
 
 def caption(found: Drawn) -> str:

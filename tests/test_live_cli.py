@@ -363,7 +363,7 @@ def test_fidelity_refuses_in_one_line(folder, options, words, tmp_path, capsys):
     ("options", "words"),
     [
         (["pacer", "--head", HEADS / "pacer-sampled.safetensors"], "is not the one whose scores"),
-        (["fixed(60, max_draft=60)"], "of up to max_draft (Γ) = 40"),
+        (["fixed(60, max_draft=60)"], "have at most max_draft (Γ) = 40"),
     ],
 )
 def test_what_cannot_be_replayed_is_not_run(options, words, capsys):

@@ -314,7 +314,7 @@ def test_table(folder, capsys):
         (["--policy", "svip", "--cost", "lineal"], "did you mean linear?"),
         (
             ["--policy", "fixed(41, max_draft=41)"],
-            "longer than those in it, of up to max_draft (Γ) = 40",
+            "drafts in this trace have at most max_draft (Γ) = 40 tokens",
         ),
     ],
 )

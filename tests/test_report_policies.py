@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from test_report import COST, small
 
 import simkit
+from analysis.figures import gap_decomposition
 from analysis.replays import ALONE, FAMILIES, FOLDS, groups, of, speed
 from analysis.report import report
-from analysis.report.cells import MISSING, estimate
+from analysis.report.cells import MISSING, estimate, lacking
 from analysis.report.policies import SAME, compared
+from analysis.stats import Estimate
+from analysis.stats.clusters import ALIKE
 from simkit.costs import parse
+from simkit.simulator.interval import few
 from traces.sampler import Sampler
 from traces.synthetic import iid
 from traces.writer import save
@@ -26,7 +32,37 @@ def test_says_what_arguments_were_chosen_on(prompts):
     for said in (table.title, table.notes[0], found.policies.short[0]):
         assert ("very prompts" in said) != apart
     assert any("could not be chosen on other prompts" in line for line in found.caveats) != apart
-    assert ("prompts shown" in found.policies.tables[-1].notes[0]) != apart
+    assert (table.heads[-1] == "setting, most often") == apart
+    note = found.policies.tables[-1].notes[0]
+    assert "Best policy: " in note and ("prompts shown" in note) != apart
+
+
+def test_the_best_policy_is_named_with_other_folds_choices():
+    one = small(prompts=10)
+    texts = gap_decomposition(one, cost=COST).ax.texts
+    drawn = " ".join(" ".join(text.get_text() for text in texts).split())
+    said = re.search(r"Best policy: .*?;", compared(one, COST, []).tables[-1].notes[0])
+    assert said and "in other folds" in said[0] and said[0] in drawn
+
+
+def test_the_headline_separates_what_was_found_from_what_flatters():
+    short = compared(small(prompts=4), COST, []).short
+    assert re.search(r"best fixed length; [a-z ]+, after correction\. Arguments were", short[0])
+    assert re.match(r"\d+ of \d+ policies are distinguishably faster than the best", short[1])
+
+
+def test_reasons_are_said_once_with_their_names():
+    weak, strong = Estimate(1.0, 0.9, 1.1, 3, few(3)), Estimate(1.0, 0.9, 1.1, 30)
+    alone = Estimate(1.0, None, None, 3, ALIKE)
+    said = "Only 3 prompts: the interval may be too narrow"
+    names = ("confidence", "confidence, adaptive", "AdaEDL")
+    every = [(name, weak) for name in names]
+    assert lacking(every) == (f"{said}.",)
+    assert lacking([*every, ("AdaEDL", alone), ("SVIP", strong)]) == (
+        f"{said} (confidence; confidence, adaptive; AdaEDL).",
+        "† Prompts do not differ: no interval (AdaEDL).",
+    )
+    assert lacking([("SVIP", strong)]) == lacking([]) == ()
 
 
 def test_intervals_of_policies_are_those_of_every_other_output():

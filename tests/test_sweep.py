@@ -158,7 +158,7 @@ def test_a_draft_that_is_too_deep_is_told_what_to_write(asked, spec):
 @pytest.mark.parametrize("asked", [simkit.replay, simkit.sweep])
 def test_a_draft_that_is_too_deep_by_another_argument_has_no_remedy(asked):
     trace = iid(6, 40, 0.5, max_draft=5, seed=2)
-    end = r"longer than those in it, of up to max_draft \(Γ\) = 5 tokens$"
+    end = r"drafts in this trace have at most max_draft \(Γ\) = 5 tokens$"
     for spec in ("fixed(9)", "fixed(60, max_draft=60)", "pearl(9)"):
         with pytest.raises(ReplayError, match=end):
             asked(trace, spec, COST)

@@ -7,8 +7,9 @@ from trace_files import MODEL, edit, record, trace
 from simkit.cli import main
 from traces import schema
 from traces.describe import describe
+from traces.memory import from_drafts
 from traces.sampler import Sampler
-from traces.writer import add_file
+from traces.writer import add_file, save
 
 
 @pytest.fixture
@@ -32,6 +33,13 @@ def test_validate(folder, capsys):
         f"OK: 7 files, 7 sequences, {source.n_positions} positions,"
         f" {source.n_branch_rows} branch rows\n"
     )
+
+
+def test_validate_counts_one_of_a_kind(tmp_path, capsys):
+    drafts = {"sequence": [0], "start": [1], "depth": [1], "accepted": [False]}
+    save(from_drafts({"n_output": [1]}, drafts, max_draft=1, max_new_tokens=2), tmp_path / "t")
+    _, out, _ = run(capsys, "validate", tmp_path / "t")
+    assert out == "OK: 2 files, 1 sequence, 1 position, 1 lattice row\n"
 
 
 def test_validate_prints_problems(folder, capsys):

@@ -12,6 +12,7 @@ from replay_traces import build
 import simkit
 from simkit.cli import main
 from simkit.errors import PolicyError, ReplayError
+from simkit.simulator.table import idle
 from simkit.sweeps.folds import stratified
 from simkit.sweeps.tuning import BEST
 from traces.synthetic import iid
@@ -187,7 +188,7 @@ def test_notes_say_where_prompts_are_few_and_why_no_draft_is_below_1(trace):
     cost = COST.replace(")", ", overhead_s=0.001)")
     tuned = simkit.tune(trace, ["autoregressive", "fixed(0)"], cost, reference="fixed(3)")
     (note,) = tuned.notes
-    assert "below 1 of autoregressive(), fixed(0): nothing is drafted" in note
+    assert "below 1 of autoregressive, fixed(0): nothing is drafted" in note
     assert all(choice.speedup < 1 for choice in tuned.choices[1:])
     alike = cost.replace(")", ", baseline_overhead_s=0.001)")
     assert simkit.tune(trace, "autoregressive", alike).notes == ()
@@ -260,3 +261,11 @@ def test_bad_input_is_one_line(folder, arguments, message, capsys):
     assert message in err
     assert err.startswith("simkit: ")
     assert err.count("\n") == 1
+
+
+def test_a_family_that_drafts_in_some_fold_is_not_called_idle():
+    """Under a dear step the target alone is best in some folds, but not in all."""
+    row = ("fixed(0:4)", True, 0.9)
+    assert idle([row]) == [] and idle([("fixed(0)", False, 1.0)]) == []
+    (note,) = idle([("autoregressive", False, 0.96), row, ("autoregressive", False, 0.97)])
+    assert note.startswith("a speedup below 1 of autoregressive: nothing is drafted")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from traces import schema
+from traces import files, schema
 from traces.errors import TraceError
-from traces.memory import count_up, from_arrays
+from traces.manifest import Manifest
+from traces.memory import Arrays, count_up
 from traces.scores import RowScores, Scores, attach, load
 from traces.trace import Trace
 
@@ -24,11 +27,16 @@ def select(
     """A trace in memory of some sequences; they keep their numbers.
 
     A replay of it is the replay of these prompts alone: state that lasts a whole run passes over
-    the others. `writer.save` writes a greedy one, numbered anew.
+    the others. Its manifest says what the whole was recorded with. Hidden states and mixed rows are
+    dropped.
+
+    `writer.save` writes a greedy one, numbered anew. Draws of a sampled trace are keyed by the
+    numbers. A live run could not repeat those of a renumbered cut, so only the first prompts of a
+    sampled trace can be written.
 
     Args:
         trace: of rows.
-        indices: ascending, of sequences.
+        indices: of sequences, from 0, ascending; at least one.
         heads: whose scores come along.
         max_new_tokens: T_max, no more than the trace's: longer outputs and branches are cut, to
             what would have been recorded (draws do not depend on it). None: the trace's.
@@ -36,35 +44,80 @@ def select(
             are `trace.latency()`.
 
     Raises:
-        TraceError: a head's scores are missing, or max_new_tokens is out of range.
+        TraceError: the trace is a lattice, indices do not ascend or are not of its sequences, a
+            head's scores are missing, max_new_tokens is out of range, or latency is no table of
+            samples.
     """
     budget = trace.max_new_tokens if max_new_tokens is None else max_new_tokens
-    if not 1 <= budget <= trace.max_new_tokens:
-        raise TraceError(
-            f"max_new_tokens must be from 1 to the trace's {trace.max_new_tokens}, not {budget}"
-        )
-    chosen = np.array(indices, np.int64)
+    _check(trace, budget, latency)
+    chosen = _chosen(indices, trace.n_sequences)
     begins = trace.position_offsets[chosen]
     lengths = np.minimum(trace.position_offsets[chosen + 1] - begins, budget)
     rows = _ranges(begins, begins + lengths)
     room = np.maximum(budget - 1 - count_up(lengths), 0)
     branch = trace.branch_offsets[rows]
     off = _ranges(branch, np.minimum(trace.branch_offsets[rows + 1], branch + room))
-    part = from_arrays(
-        _sequences(trace, chosen, lengths),
-        _columns(trace, "positions", rows),
-        _columns(trace, "branches", off),
-        max_draft=trace.max_draft,
-        max_new_tokens=budget,
-        eos_token_ids=trace.eos_token_ids,
-        sampler=trace.sampler,
-        seed=trace.manifest.seed,
-        latency=latency,
-        vocab_size=trace.manifest.vocab_size,
-    )
+    header = _header(trace.manifest, len(chosen), budget)
+    columns = {"positions": _columns(trace, "positions", rows)}
+    columns["branches"] = _columns(trace, "branches", off)
+    sizes = {"positions": len(rows), "branches": len(off)}
+    sequences = _sequences(trace, chosen, lengths)
+    part = Trace(header, Arrays(header, sequences, columns, sizes, latency))
     for head in heads:
         part = attach(part, head, _of(load(trace, head), rows, off))
     return part
+
+
+def _check(trace: Trace, budget: int, latency: pa.Table | None) -> None:
+    if trace.manifest.kind != "rows":
+        raise TraceError("the trace is a lattice: only of a trace of rows can prompts be selected")
+    if not 1 <= budget <= trace.max_new_tokens:
+        raise TraceError(
+            f"max_new_tokens must be from 1 to the trace's {trace.max_new_tokens}, not {budget}"
+        )
+    if latency is None:
+        return
+    if not isinstance(latency, pa.Table):
+        found = type(latency).__name__
+        raise TraceError(f"latency must be timing samples, such as trace.latency(), not {found}")
+    types = {field.name: field.type for field in schema.LATENCY}
+    files.check_columns(latency.schema, types, Path("latency"))
+
+
+def _chosen(indices: Sequence[int], n_sequences: int) -> np.ndarray:
+    """The indices as an array, (n,) int64, n >= 1."""
+    if not n_sequences:
+        raise TraceError("the trace has no sequences: there is nothing to select")
+    try:
+        given = np.asarray(indices)
+    except ValueError:  # lists in it, of several lengths
+        given = np.empty(0)
+    if (
+        given.ndim != 1
+        or not given.size
+        or given.dtype.kind not in "iu"
+        or not 0 <= given[0] <= given[-1] < n_sequences
+        or not np.all(given[1:] > given[:-1])
+    ):
+        raise TraceError(
+            f"indices must ascend within 0..{n_sequences - 1}: one or more whole numbers, each once"
+        )
+    return given.astype(np.int64)
+
+
+def _header(whole: Manifest, n_sequences: int, budget: int) -> Manifest:
+    """What is said of the whole, but for what is not true of some of its prompts' rows."""
+    return replace(
+        whole,
+        max_new_tokens=budget,
+        complete=True,
+        batch_size=n_sequences,
+        n_prompts=n_sequences,
+        prompts_sha256=None,  # of all prompts: a recording of them must not go on in the cut
+        hidden=False,
+        mix=0.0,
+        files={},
+    )
 
 
 def _sequences(trace: Trace, chosen: np.ndarray, lengths: np.ndarray) -> dict[str, list]:
@@ -77,11 +130,8 @@ def _sequences(trace: Trace, chosen: np.ndarray, lengths: np.ndarray) -> dict[st
 
 
 def _columns(trace: Trace, table: str, rows: np.ndarray) -> dict[str, np.ndarray]:
-    if table == "positions":
-        names, read = schema.POSITIONS.names[2:], trace.positions  # without the key
-    else:
-        names, read = schema.BRANCHES_WITH_TARGET.names, trace.branches
-    return {name: read(name)[rows] for name in names if trace.has(table, name)}
+    names = {"positions": schema.POSITIONS, "branches": schema.BRANCHES_WITH_TARGET}[table].names
+    return {name: trace.column(table, name)[rows] for name in names if trace.has(table, name)}
 
 
 def _of(scores: Scores, rows: np.ndarray, off: np.ndarray) -> Scores:

@@ -26,6 +26,7 @@ from traces.manifest import MANIFEST, FileInfo, Manifest, difference, read_manif
 from traces.trace import Trace
 
 PARTS = "parts"
+_LATENCY = "latency.parquet"
 _SHARD = re.compile(r"(positions|branches|lattice|hidden|mixed|parts)/\d{5}\.parquet")
 _NO_LOCKS = (errno.ENOTSUP, errno.EBADF, errno.ENOLCK, errno.EINVAL)
 
@@ -135,6 +136,18 @@ class TraceWriter:
         self._save(replace(manifest, files=listed))
         self.done.add(index)
 
+    def write_latency(self, samples: pa.Table) -> None:
+        """Add timing samples, so that the trace has them once it is finished.
+
+        Args:
+            samples: `schema.LATENCY`.
+
+        Raises:
+            TraceError: the file cannot be written.
+        """
+        info = _write(self.path, _LATENCY, samples)
+        self._save(replace(self._manifest, files={**self._manifest.files, _LATENCY: info}))
+
     def finish(self) -> None:
         """Merge the sequences and mark the trace complete; nothing if it is already.
 
@@ -207,8 +220,8 @@ def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
     """Write a trace that is in memory and its timing samples, `batch_size` sequences a shard.
 
     A file's sequences are numbered from 0, so those of `subset.select` are numbered anew: no rule
-    and no cost reads the numbers. The draws of a sampled trace are keyed by them, so a live run
-    could not draw what such a trace holds. Scores of heads belong to one trace: to the one that was
+    and no cost reads the numbers. Draws of a sampled trace are keyed by them, and a live run could
+    not repeat those of a renumbered one. Scores of heads belong to one trace: to the one that was
     written they are added by `scores.save`.
 
     Raises:
@@ -216,6 +229,7 @@ def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
             hidden states, or it is sampled and its sequences are not numbered from 0.
     """
     header = replace(trace.manifest, batch_size=batch_size)
+    latency = trace.latency()
     _check_can_be_saved(trace)
     numbers = trace.sequences["sequence"].to_numpy()
     off_path = "lattice" if header.kind == "lattice" else "branches"
@@ -233,10 +247,9 @@ def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
                 columns["sequence"] = np.searchsorted(numbers, columns["sequence"])
             part = trace.sequences.slice(sequences.start, len(sequences)).to_pydict()
             writer.write_shard(index, part | {"sequence": list(sequences)}, **tables)
+        if latency is not None:
+            writer.write_latency(latency)
         writer.finish()
-    latency = trace.latency()
-    if latency is not None:
-        add_file(path, "latency.parquet", latency)
 
 
 def add_file(path: str | Path, name: str, table: pa.Table) -> None:

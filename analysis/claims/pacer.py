@@ -155,7 +155,11 @@ def pacer_saves_both(at: Evidence) -> list[Part]:
     "1.06–1.31 times",
 )
 def pacer_accepts_more(at: Evidence) -> list[Part]:
-    """Accepted tokens a step of pacer ÷ those of fixed, both tuned on other prompts."""
+    """Accepted tokens a step of pacer ÷ those of fixed, both tuned on other prompts.
+
+    The verdict depends on how prompts are dealt into folds: of 20 deals (`analysis.replays.SEED`
+    0 to 19) on `reference`, 9 say more, 1 fewer, 10 cannot tell.
+    """
     found = per(at.tuned(TUNED), at.tuned_fixed(), "accepted", "steps")
     return [Part("", found, ABOVE_1, (1.062, 1.310))]
 

@@ -15,6 +15,7 @@ from analysis.claims.verdict import DECISIVE, Verdict, against_print, judge, ove
 from analysis.replays import make_room
 from analysis.stats import Estimate
 from simkit.simulator.given import AnyCost, AnyTrace
+from simkit.simulator.interval import FEWEST
 from simkit.simulator.table import grid
 from simkit.sweeps.engine import Progress
 from traces.errors import UserError
@@ -97,13 +98,13 @@ class Findings:
         verdicts = (Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN)
         said = ", ".join(f"{count[verdict]} {_MANY[verdict]}" for verdict in verdicts)
         founds = [part.found for one in self.of for part in one.parts]
-        weak = sorted({found.note for found in founds if found.note and found.lo is not None})
+        weak = {e.n_prompts for e in founds if e.lo is not None and e.n_prompts < FEWEST}
         note = (
             f"Trace {self.trace}, {self.cost}: {len(self.of)} claims, {tested} tested: {said};"
             f" {count[Verdict.UNTESTED]} cannot be tested. Each verdict is for its claim alone, at"
             " 95%: about one in twenty may be wrong by chance. Intervals are over prompts."
         )
-        return " ".join([note, *self.remarks, *(f"{said[0].upper()}{said[1:]}." for said in weak)])
+        return " ".join([note, *self.remarks, *_narrow(weak)])
 
     def records(self) -> list[dict[str, Any]]:
         """One plain dictionary a claim, its statistics in a list."""
@@ -137,6 +138,15 @@ class Findings:
     def _repr_html_(self) -> str:
         table = grid(HEADS, [one.row() for one in self.of])
         return f"<p>{escape(self.note())}</p>{table}"
+
+
+def _narrow(n_prompts: set[int]) -> list[str]:
+    """What to say of intervals over so few prompts, in all."""
+    if not n_prompts:
+        return []
+    least, most = min(n_prompts), max(n_prompts)
+    said = f"{least}" if least == most else f"{least} to {most}"
+    return [f"Only {said} prompts: intervals may be too narrow."]
 
 
 def check(

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.base import COLORS, FigureError, cells, look, missing, points
-from analysis.figures.replayed import replays
+from analysis.figures.replayed import replays, without
 from analysis.replays import speed
 from analysis.stats import Estimate, clusters
 from simkit.simulator.given import AnyCost
@@ -74,20 +74,18 @@ def compare(
     printed = [a.printed / base.printed if a.printed and base.printed else None for a in arms]
     for name, cost in costs.items():
         try:
-            runs, gone = replays(trace, {arm.spec: arm.spec for arm in arms}, cost)
+            runs, gone = replays(trace, {arm.label: arm.spec for arm in arms}, cost)
         except UserError as error:
             why[name] = str(error)
             continue
-        notes += gone
-        if base.spec not in runs:
-            head = f"Without {base.spec}: "
-            (reason,) = (line.removeprefix(head) for line in gone if line.startswith(head))
-            raise FigureError(f"{reason}, so there is nothing to compare with")
+        notes += without(gone)
+        if against in gone:
+            raise FigureError(f"{gone[against]}, so there is nothing to compare with")
         speeds[name] = [None] * len(arms)
         for i, arm in enumerate(arms):
-            if arm.spec not in runs:
+            if arm.label in gone:
                 continue
-            one, other = runs[arm.spec], runs[base.spec]
+            one, other = runs[arm.label], runs[against]
             found = speed(one, other) if arm is not base else _one(one)
             tau = clusters.ratio(one.counts["accepted"], one.counts["steps"])
             speeds[name][i] = found

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame, missing
-from analysis.figures.replayed import replays
+from analysis.figures.replayed import replays, without
 from analysis.replays import SVIP_CONSTANT, SVIP_HEURISTIC, groups
 from analysis.stats import Estimate, clusters
 from traces.trace import Trace
@@ -31,7 +31,8 @@ def draft_lengths(trace: Trace, ax: Axes, h: float = 0.8) -> Drawn:
         ax: to draw on; None makes one.
         h: SVIP's threshold; the paper tunes it for each pair, within 0.2 to 0.5.
     """
-    runs, gone = replays(trace, ARMS | {f"SVIP, h = {h:g}": f"svip(h={h})"}, timed=False)
+    runs, why = replays(trace, ARMS | {f"SVIP, h = {h:g}": f"svip(h={h})"}, timed=False)
+    gone = without(why)
     masks = groups(trace)
     rows, said = [], []
     for k, (label, one) in enumerate(runs.items()):

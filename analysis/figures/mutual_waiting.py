@@ -17,7 +17,7 @@ from analysis.figures.base import (
     points,
     reach,
 )
-from analysis.figures.replayed import cost_name, replays
+from analysis.figures.replayed import cost_name, replays, without
 from analysis.replays import of
 from analysis.stats import clusters
 from simkit.simulator.given import AnyCost
@@ -38,7 +38,8 @@ def mutual_waiting(
     """
     c = of(trace, cost).cost_ratio()
     gammas = np.arange(1, (longest or min(max(10, round(c) + 2), trace.max_draft)) + 1)
-    runs, gone = replays(trace, {str(k): f"fixed({k})" for k in gammas}, cost)
+    runs, why = replays(trace, {str(k): f"fixed({k})" for k in gammas}, cost)
+    gone = without(why)
     gammas = np.array([int(k) for k in runs])
     parts = {"drafting, target waits": "draft_s", "verification, draft waits": "verify_s"}
     rows, said, arms = [], [], []

@@ -19,7 +19,7 @@ from analysis.figures.base import (
     missing,
     points,
 )
-from analysis.figures.replayed import cost_name, replays
+from analysis.figures.replayed import cost_name, replays, without
 from analysis.replays import ALL, groups, of, speed
 from analysis.stats import clusters, optimal
 from simkit.simulator.given import AnyCost
@@ -40,7 +40,8 @@ def optimal_gamma(
     """
     longest = longest or min(12, trace.max_draft)
     gammas = np.arange(1, longest + 1)
-    runs, gone = replays(trace, {str(k): f"fixed({k})" for k in gammas}, cost)
+    runs, why = replays(trace, {str(k): f"fixed({k})" for k in gammas}, cost)
+    gone = without(why)
     gammas = np.array([int(k) for k in runs])
     seconds = np.array([one.total_s for one in runs.values()])
     base, rows, said = of(trace, cost).charge.baseline_s, [], []

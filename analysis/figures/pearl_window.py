@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.figures.replayed import cost_name, replays
+from analysis.figures.replayed import cost_name, replays, without
 from analysis.replays import groups, of, speed
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
@@ -27,7 +27,8 @@ def pearl_window(
     """
     at = of(trace, cost)
     gammas = np.arange(1, (longest or at.longest_window) + 1)
-    runs, gone = replays(trace, {str(k): f"pearl({k})" for k in gammas}, cost)
+    runs, why = replays(trace, {str(k): f"pearl({k})" for k in gammas}, cost)
+    gone = without(why)
     kept = np.array([int(k) for k in runs])
     c, why = at.cost_ratio(), at.too_wide
     masks = groups(trace)

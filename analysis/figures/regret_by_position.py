@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.figures.regret_by_task import SHOWN
-from analysis.figures.replayed import cost_name, tuned
-from analysis.replays import FAMILIES, Replays, make_room, of
+from analysis.figures.replayed import chosen, cost_name, tuned
+from analysis.replays import FAMILIES, Replays, folds, make_room, of
 from analysis.stats import waste
 from simkit.policies import Policy
 from simkit.simulator.given import AnyCost
@@ -49,12 +49,14 @@ def regret_by_position(trace: Trace, ax: Axes, cost: AnyCost | None = None, bins
             rows.append(row | cells(e, "regret"))
     ax.set(xlabel="position in the output, tokens", ylabel="time ÷ prophet's time − 1")
     ax.set_ylim(0)
+    most = "each policy with the setting that most folds chose"
+    how = chosen(trace) if folds(trace) is None else most
     below(ax, 4)
     caption(
         ax,
         "Regret against the prophet, by position in the text",
-        f"{n} prompts, fewer where outputs have ended (frame); each policy with the setting that"
-        f" most folds chose; prefill left out; {cost_name(trace, cost)};"
+        f"{n} prompts, fewer where outputs have ended (frame); {how}; prefill left out;"
+        f" {cost_name(trace, cost)};"
         " bars: 95% over prompts, paired.",
         *said[:2],
         *gone,

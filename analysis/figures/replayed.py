@@ -8,8 +8,9 @@ import numpy as np
 
 from analysis.figures.base import FigureError
 from analysis.replays import ALONE, FOLDS, Replayed, Replays, folds, groups, of, speed
-from analysis.stats import Estimate, clusters, compare
+from analysis.stats import Estimate, compare
 from simkit.simulator.given import AnyCost
+from simkit.simulator.interval import FEWEST
 from simkit.sweeps.grid import settings
 from traces.errors import UserError
 from traces.trace import Trace
@@ -19,13 +20,13 @@ HINDSIGHT = {"oracle": "oracle", "prophet": "prophet"}
 
 def replays(
     trace: Trace, specs: Mapping[str, str], cost: AnyCost | None = None, timed: bool = True
-) -> tuple[dict[str, Replayed], list[str]]:
+) -> tuple[dict[str, Replayed], dict[str, str]]:
     """Replay policies by label; those that this trace cannot give are left out.
 
-    A spec with ranges is a family, tuned on other prompts.
+    A spec with ranges is a family, tuned as `Replays.tuned` does.
 
     Returns:
-        The replays, and a line for each that is missing.
+        The replays, and why others are missing, by label; `without` makes lines of that.
 
     Raises:
         MissingError: there are no times, and they are needed.
@@ -61,10 +62,15 @@ def tuned(
     """
     at = of(trace, cost)
     _ = at.charge
-    found, gone = _labelled(
+    found, why = _labelled(
         {label: lambda spec=spec: at.tuned(spec) for label, spec in families.items()}
     )
-    return found, gone + _free(at, found)
+    return found, without(why) + _free(at, found)
+
+
+def without(why: Mapping[str, str]) -> list[str]:
+    """A line for each label that is missing, with the reason."""
+    return [f"Without {label}: {reason}" for label, reason in why.items()]
 
 
 def chosen(trace: Trace, by_task: bool = False) -> str:
@@ -101,7 +107,7 @@ def _free(at: Replays, found: Mapping[str, Replayed]) -> list[str]:
 
 def _labelled(
     wanted: Mapping[str, Callable[[], Replayed]],
-) -> tuple[dict[str, Replayed], list[str]]:
+) -> tuple[dict[str, Replayed], dict[str, str]]:
     found, why = {}, {}
     for label, replay in wanted.items():
         try:
@@ -110,20 +116,20 @@ def _labelled(
             why[label] = str(error)
     if not found:
         raise FigureError("; ".join(dict.fromkeys(why.values())) or "there is no policy to replay")
-    return found, [f"Without {label}: {error}" for label, error in why.items()]
+    return found, why
 
 
 def against_fixed(seconds: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
     """Speeds against the policy called "fixed", with intervals that hold for all at once.
 
-    With fewer prompts than `clusters.FEWEST` there is too little for that: each then has its own.
+    With fewer prompts than `FEWEST` there is too little for that: each then has its own.
 
     Raises:
         FigureError: it is not among them.
     """
     if "fixed" not in seconds:
         raise FigureError("no fixed length can be replayed, so there is nothing to compare with")
-    if len(seconds["fixed"]) >= clusters.FEWEST:
+    if len(seconds["fixed"]) >= FEWEST:
         return compare.simultaneous(seconds, "fixed")
     return {n: speed(mine, seconds["fixed"]) for n, mine in seconds.items() if n != "fixed"}
 

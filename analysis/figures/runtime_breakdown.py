@@ -11,7 +11,7 @@ from matplotlib.patheffects import Normal, Stroke
 
 from analysis.figures.arms import DEEPSEEK, below
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame
-from analysis.figures.replayed import replays
+from analysis.figures.replayed import replays, without
 from analysis.replays import of
 from analysis.stats import Estimate, clusters
 from simkit.simulator.charge import PARTS
@@ -38,7 +38,8 @@ def runtime_breakdown(trace: Trace, ax: Axes, cost: AnyCost = DEEPSEEK) -> Drawn
     """
     length = of(trace, cost).best_length
     arms = {f"fixed({length})": f"fixed({length})", **DEFAULTS, "oracle": "oracle"}
-    runs, gone = replays(trace, arms, cost)
+    runs, why = replays(trace, arms, cost)
+    gone = without(why)
     rows, at = [], np.arange(len(runs))[::-1]
     until_s = {label: np.zeros(trace.n_sequences) for label in runs}
     for k, (part, name) in enumerate(zip(PARTS, NAMES, strict=True)):
@@ -55,14 +56,14 @@ def runtime_breakdown(trace: Trace, ax: Axes, cost: AnyCost = DEEPSEEK) -> Drawn
     ax.set(xlabel="share of the time", xlim=(0, 1))
     ax.grid(axis="y", visible=False)
     below(ax, 3)
-    defaults = [one.spec for label, one in runs.items() if label in DEFAULTS]
+    defaults = ", ".join(one.spec for label, one in runs.items() if label in DEFAULTS)
     caption(
         ax,
         "What the time goes into",
         f"{trace.n_sequences} prompts; times: {cost}. PACER Table 15, DeepSeek, HumanEval: head"
         " 2.1%, draft 71.2%, target 26.7%. Lines: a part's end, 95% over prompts.",
-        f"fixed({length}) is the fastest on these prompts;"
-        f" not tuned: {', '.join(defaults) or 'none'}.",
+        f"fixed({length}) is the fastest on these prompts"
+        + (f"; not tuned: {defaults}." if defaults else "."),
         *gone,
     )
     return Drawn("runtime_breakdown", frame(rows), ax, tuple(gone))

@@ -20,7 +20,7 @@ from analysis.figures.pacer_criteria import ARMS as CRITERIA
 from analysis.figures.pacer_growth import ARMS as GROWTHS
 from analysis.figures.pacer_threshold import ARMS as THRESHOLDS
 from analysis.figures.pearl_strategies import ARMS as STRATEGIES
-from analysis.figures.replayed import choices, chosen, replays, window_words
+from analysis.figures.replayed import choices, chosen, replays, window_words, without
 from analysis.replays import (
     ALONE,
     ASSIST,
@@ -205,7 +205,7 @@ def _components(at: Replays) -> Table:
     mine, gone = replays(at.trace, {name: arms[name] for name in names}, at.cost)
     found = {**_vanilla(at), **_speculative(at), **mine}
     body = _long(at, found, {"tokens/s": tokens_per_s, "speedup": speedup, "τ": accepted})
-    note = " ".join([_chosen(at), "PACER: the paper's settings.", *gone])
+    note = " ".join([_chosen(at), "PACER: the paper's settings.", *without(gone)])
     return Table("pacer_components", "PACER Table 5", *body, note)
 
 
@@ -229,7 +229,7 @@ def _arms(name: str, source: str, head: str, arms: Sequence[Arm], tau: bool) -> 
             cells = [arm.label, tokens_per_s(one, every), f"{arm.printed or 0:.2f}"]
             rows.append([*cells, *([accepted(one, every), f"{arm.tau:.2f}"] if tau else [])])
         heads = [head, "tokens/s", "paper's", *(["τ", "paper's τ"] if tau else [])]
-        note = " ".join(["Settings: the paper's; all prompts.", *gone])
+        note = " ".join(["Settings: the paper's; all prompts.", *without(gone)])
         return Table(name, source, heads, rows, note)
 
     made.__name__ = name
@@ -262,10 +262,11 @@ def _runtime(at: Replays) -> Table:
         totals = [f"{one.total_s.sum():.1f}" for one in runs]
         rows.append([f"Total ({name})", totals[0], "", totals[1], ""])
     heads = ["component", "DeepSeek 1.3B/33B: s", "portion", "Llama 2 7B/70B: s", "portion"]
-    lengths = " and ".join(choices(one) for one in plain)
+    whose = ("DeepSeek's", "Llama 2's")
+    lengths = ", ".join(f"{choices(o)} for {w} times" for o, w in zip(plain, whose, strict=True))
     note = (
         "The trace's steps under the times of the paper's pairs; PACER: the paper's settings;"
-        f" Speculative: the best fixed length, {lengths} in turn; {chosen(at.trace)}."
+        f" Speculative: the best fixed length, {lengths}; {chosen(at.trace)}."
     )
     return Table("runtime_breakdown", "PACER Table 15", heads, rows, note)
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from analysis.replays import FOLDS, Replays, folds, tasks
 from analysis.report.timings import devices, one_each
-from analysis.stats import clusters
 from simkit import costs
 from simkit.policies import Policy, Sequential
 from simkit.simulator.charge import Charge
 from simkit.simulator.given import AnyCost, AnyTrace
+from simkit.simulator.interval import FEWEST
 from traces.errors import UserError
 from traces.trace import Trace
 
@@ -168,14 +168,12 @@ def _prompts(trace: Trace) -> list[str]:
     """Tasks with too few prompts for an interval, or for a good one."""
     names, counts = np.unique(tasks(trace), return_counts=True)
     lone = ", ".join(names[counts == 1].tolist())
-    weak = ", ".join(names[(counts > 1) & (counts < clusters.FEWEST)].tolist())
+    weak = ", ".join(names[(counts > 1) & (counts < FEWEST)].tolist())
     lines = []
     if lone:
         lines.append(f"One prompt only, so no interval: {lone}.")
     if weak:
-        lines.append(
-            f"Fewer than {clusters.FEWEST} prompts, so intervals may be too narrow: {weak}."
-        )
+        lines.append(f"Fewer than {FEWEST} prompts, so intervals may be too narrow: {weak}.")
     return lines
 
 

@@ -65,10 +65,21 @@ def estimate(found: Estimate, form: str = ".3f", look: str = "") -> Cell:
 
 
 def lacking(found: Iterable[tuple[str, Estimate]]) -> tuple[str, ...]:
-    """Why values of a table have no interval, or a weak one, each reason once with its columns."""
-    reasons: dict[str, list[str]] = {}
+    """Why values of a table have no interval, or a weak one, each reason once.
+
+    Args:
+        found: the values, each with the name of its row or column. Those that a reason holds for
+            are named, unless it holds for all.
+    """
+    reasons: dict[str, dict[str, None]] = {}
+    every = set()
     for name, one in found:
+        every.add(name)
         if one.note:
             mark = f"{ALONE} " if one.lo is None else ""
-            reasons.setdefault(f"{mark}{one.note}", []).append(name)
-    return tuple(f"{note} ({', '.join(dict.fromkeys(names))})." for note, names in reasons.items())
+            said = f"{mark}{one.note[0].upper()}{one.note[1:]}"
+            reasons.setdefault(said, {})[name] = None
+    return tuple(
+        f"{said}." if len(names) == len(every) else f"{said} ({'; '.join(names)})."
+        for said, names in reasons.items()
+    )

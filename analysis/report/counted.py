@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from analysis.figures.replayed import replays
+from analysis.figures.replayed import replays, without
 from analysis.report.cells import Table, estimate, lacking, number
 from analysis.stats import clusters
 from simkit.simulator.table import Cell
@@ -28,7 +28,7 @@ def counted(trace: Trace, given: Sequence[str]) -> tuple[Table, list[str]]:
         UserError: it can give none.
     """
     specs = dict.fromkeys(map(str, settings([*SPECS, *given])))
-    found, missing = replays(trace, {spec: spec for spec in specs}, timed=False)
+    found, why = replays(trace, {spec: spec for spec in specs}, timed=False)
     rows, steps = [], []
     for name, run in found.items():
         one = clusters.ratio(run.counts["tokens"], run.counts["steps"])
@@ -40,7 +40,7 @@ def counted(trace: Trace, given: Sequence[str]) -> tuple[Table, list[str]]:
         " nothing to tune for. Intervals are over prompts.",
         *lacking(steps),
     )
-    return Table("policies", "Policies, counted", heads, rows, notes), missing
+    return Table("policies", "Policies, counted", heads, rows, notes), without(why)
 
 
 def counts(of: Mapping[str, np.ndarray]) -> list[Cell]:

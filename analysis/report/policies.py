@@ -21,7 +21,7 @@ from traces.trace import Trace
 
 BASELINE = "fixed"
 LEVEL = 0.05  # of adjusted p-values
-FLATTERS = "arguments chosen on these very prompts, which flatters"
+FLATTERS = "Arguments were chosen on these very prompts, which flatters."
 ON_OTHERS = "Arguments were chosen on other prompts than those that they are judged by."
 ON_THESE = (
     f"Fewer than {FOLDS} prompts: arguments were chosen on the very prompts that they are judged"
@@ -132,7 +132,7 @@ def _table(rows: Mapping[str, _Row], apart: bool) -> Table:
         for name, row in rows.items()
     ]
     heads = ["policy", "speedup [95%]", "against best fixed [95%]", "p (Holm)", "reads as"]
-    heads += [*COUNTS, "setting, most often"]
+    heads += [*COUNTS, "setting, most often" if apart else "setting"]
     both = [(name, row.speed) for name, row in rows.items()]
     both += [(name, pair.speed) for name, pair in pairs.items()]
     notes = (
@@ -158,13 +158,13 @@ def _short(rows: Mapping[str, _Row], apart: bool) -> list[str]:
         if row.pair is not None:
             reads = f"; {row.reads[2:]}, after correction" if row.reads else ""
             said += f", {_times(row.pair.speed)} the best fixed length{reads}"
-        lines.append(f"{said}." if apart else f"{said}; {FLATTERS}.")
+        lines.append(f"{said}." if apart else f"{said}. {FLATTERS}")
     tested = [row for row in able.values() if row.reads]
     if tested:
         ahead = [name for name, row in able.items() if row.reads == FASTER]
         lines.append(
-            f"{len(ahead)} of {len(tested)} policies are faster than the best fixed length"
-            + (f": {', '.join(ahead)}." if ahead else ".")
+            f"{len(ahead)} of {len(tested)} policies are distinguishably faster than the best fixed"
+            " length" + (f": {', '.join(ahead)}." if ahead else ".")
         )
     if "prophet" in rows:
         bound = _times(rows["prophet"].speed)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from analysis.figures.replayed import chosen, tuned
+from analysis.figures.replayed import choices, chosen, tuned
 from analysis.gap import NO_GAP, parts
 from analysis.replays import Replayed
 from analysis.report.cells import MISSING, Table, estimate, lacking, number, seconds
@@ -76,8 +76,7 @@ def split(
         rows.append([name, MEANING[name], seconds(float(values.sum())), *cells])
     heads = ["part", "what", "seconds", "of best fixed's time [95%]", "of the gap [95%]"]
     notes = (
-        "gap = reachable + overhead + unreachable. Best policy, most often:"
-        f" {best.spec}; {chosen(trace)}.",
+        f"gap = reachable + overhead + unreachable. Best policy: {choices(best)}; {chosen(trace)}.",
         *([] if seconds_of["gap"].any() else [f"{NO_GAP[0].upper()}{NO_GAP[1:]}."]),
         *lacking(shares),
     )

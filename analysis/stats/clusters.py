@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.stats.checks import StatsError
-from simkit.simulator.interval import FEWEST as FEWEST
 from simkit.simulator.interval import RESAMPLES, ends, few, resampled, unsigned
 
 CONFIDENCE = 0.95

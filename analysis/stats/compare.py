@@ -13,9 +13,8 @@ from scipy.stats import false_discovery_control, ttest_rel
 
 from analysis.stats.checks import StatsError, finite
 from analysis.stats.clusters import ALIKE, CONFIDENCE, Estimate, ratio
-from simkit.simulator.interval import few, resampled
+from simkit.simulator.interval import ROUNDING, few, resampled
 
-_ROUNDING = 1e-9  # of a prompt's seconds: what they differ by below this is no difference
 _NO_SPREAD = 1e-6  # of a log ratio: below this, rounding
 _WIDEST = 5.0  # a factor of 150 either way says nothing
 
@@ -92,7 +91,7 @@ def saved(mine_s: np.ndarray, other_s: np.ndarray) -> np.ndarray:
         other_s: (S,) the other's.
     """
     found = other_s - mine_s
-    return np.where(np.abs(found) > _ROUNDING * np.maximum(mine_s, other_s), found, 0.0)
+    return np.where(np.abs(found) > ROUNDING * np.maximum(mine_s, other_s), found, 0.0)
 
 
 def adjust(p_values: np.ndarray, correction: Correction = "holm") -> np.ndarray:

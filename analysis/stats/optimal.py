@@ -11,9 +11,8 @@ from analysis.stats.checks import StatsError
 from analysis.stats.clusters import CONFIDENCE, Estimate, bootstrap, in_bins, ratio
 from analysis.stats.drafts import Drafts
 from analysis.stats.iid import tokens_per_step
-from simkit.simulator.interval import RESAMPLES, resampled
+from simkit.simulator.interval import RESAMPLES, ROUNDING, resampled
 
-ROUNDING = 1e-9  # of the seconds: settings that are no farther apart are equal
 LONGEST = 200  # draft length up to which a best one is looked for
 
 

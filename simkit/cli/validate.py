@@ -22,10 +22,14 @@ def validate(
     if problems:
         raise typer.Exit(2)
     whole = load(trace)
-    off_path = f"{whole.n_branch_rows:,} branch rows"
+    off_path = {"branch row": whole.n_branch_rows}
     if whole.manifest.kind == "lattice":
-        off_path = f"{whole.n_lattice_rows:,} lattice rows"
-    typer.echo(
-        f"OK: {len(whole.manifest.files)} files, {whole.n_sequences:,} sequences,"
-        f" {whole.n_positions:,} positions, {off_path}"
-    )
+        off_path = {"lattice row": whole.n_lattice_rows}
+    counts = {
+        "file": len(whole.manifest.files),
+        "sequence": whole.n_sequences,
+        "position": whole.n_positions,
+        **off_path,
+    }
+    found = ", ".join(f"{n:,} {name}{'' if n == 1 else 's'}" for name, n in counts.items())
+    typer.echo(f"OK: {found}")

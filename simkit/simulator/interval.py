@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 RESAMPLES = 2000
+ROUNDING = 1e-9  # of seconds: what differs by less is equal
 FEWEST = 12  # prompts from which on an interval covers what it says, see docs/statistics.md
 _COUNTS = 2**22  # weights of prompts held at a time
 _FARTHEST = 300.0  # a logarithm; beyond it nothing is known, and the end stays finite
@@ -54,10 +55,10 @@ def unsigned(summed: np.ndarray) -> bool:
 
 
 def few(n_prompts: int) -> str:
-    """What to say of an interval over so many prompts; empty if there are enough."""
+    """What to say of an interval over so many prompts; empty if there are enough, or none."""
     if n_prompts == 1:
         return "one prompt: no interval"
-    if n_prompts < FEWEST:
+    if 0 < n_prompts < FEWEST:
         return f"only {n_prompts} prompts: the interval may be too narrow"
     return ""
 
@@ -117,8 +118,8 @@ def ends(
     acceleration is estimated on few prompts too, and where it bends too far one end falls short.
     The third is bootstrap-t's, of the logarithm (Efron and Tibshirani 1993, sections 12.5 and
     12.6): where a few prompts weigh most, samples that lack their like show too small a value and
-    too small a spread at once. It is taken at the expanded level, and so wider than theirs, which
-    holds the truth too seldom here.
+    too small a spread at once. It is taken at the expanded level; at the book's own it holds the
+    truth too seldom here.
 
     Args:
         value: on all prompts.

@@ -83,11 +83,14 @@ class Layout(ABC):
         """The complaint about a row that was not recorded."""
         number = self.trace.sequences["sequence"][sequence].as_py()
         where = f"sequence {number}, position {start}: depth {depth}"
-        if depth <= self._recorded(sequence, start):
+        recorded, deepest = self._recorded(sequence, start), self.trace.max_draft
+        if depth <= recorded:
             return ReplayError(f"{where} was not scored; score the trace that deep")
+        if depth <= deepest:  # an imported draft may be shorter than others
+            return DepthError(f"{where} was not recorded: the draft there ends at {recorded}")
         return DepthError(
-            f"{where} was not recorded; this trace cannot answer drafts longer than those in it,"
-            f" of up to max_draft (Γ) = {self.trace.max_draft} tokens"
+            f"{where} was not recorded: drafts in this trace have at most max_draft (Γ) ="
+            f" {deepest} tokens"
         )
 
     @abstractmethod

@@ -98,7 +98,7 @@ class Result:
                 for run in self.runs
                 if run.is_loss
             ),
-            *idle(self.runs),
+            *idle(_drafting(run) for run in self.runs if run.seconds is not None),
             *self._few(),
         ]
 
@@ -209,3 +209,11 @@ def _frame(columns: Columns) -> pl.DataFrame:
     import polars as pl
 
     return pl.DataFrame([series(name, values) for name, values in columns.items()])
+
+
+def _drafting(run: Run) -> tuple[str, bool, float]:
+    """The policy, whether it drafts, and its speedup on all prompts; 1 if nothing takes time."""
+    baseline_s = run.seconds["baseline_s"].sum() if run.seconds else 0.0
+    total_s = run.total_s.sum()
+    speedup = float(baseline_s / total_s) if total_s > 0 else 1.0
+    return str(run.policy), bool(run.counts["drafted"].any()), speedup

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from simkit.simulator.interval import ROUNDING
+
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from simkit.simulator.run import Run
 
 
 LONGEST = 24  # letters of a number with its interval
@@ -55,20 +55,19 @@ def noted(notes: Iterable[str]) -> str:
     return "".join(f"<p>Note: {escape(note)}.</p>" for note in notes)
 
 
-def idle(runs: Iterable[Run]) -> list[str]:
-    """What to say of policies that draft nothing and are slower than the target alone."""
-    names = [
-        str(run.policy)
-        for run in runs
-        if run.seconds is not None
-        and not run.counts["drafted"].any()
-        and run.total_s.sum() > (1 + 1e-9) * run.seconds["baseline_s"].sum()
-    ]
+def idle(speedups: Iterable[tuple[str, bool, float]]) -> list[str]:
+    """What to say of policies that draft nothing and are slower than the target alone.
+
+    Args:
+        speedups: of each row of a table: its policy, whether it drafts anything, and its speedup.
+    """
+    names = [name for name, drafts, speedup in speedups if not drafts and speedup < 1 - ROUNDING]
     if not names:
         return []
     return [
-        f"a speedup below 1 of {', '.join(names)}: nothing is drafted, yet every token pays for a"
-        " step of speculative decoding, which takes longer than one of the target alone"
+        f"a speedup below 1 of {', '.join(dict.fromkeys(names))}: nothing is drafted, yet every"
+        " token pays for a step of speculative decoding, which takes longer than one of the target"
+        " alone"
     ]
 
 

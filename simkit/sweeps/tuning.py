@@ -187,7 +187,9 @@ def tune(
     ]
     held_s = {spec: family.held_s for spec, family in found.items()}
     runs = _chosen(found, where, threads)
-    notes = (*idle(runs.values()), *few_below(n_prompts(where.layout.trace, by)))
+    drafts = {spec: _drafts(family, runs) for spec, family in found.items()}
+    rows = [(c.spec, drafts[c.spec], c.speedup) for c in choices if c.spec != BEST]
+    notes = (*idle(rows), *few_below(n_prompts(where.layout.trace, by)))
     parts = _parts(found, runs)
     return Tuned(choices, reference, held_s, parts, search.baseline_s, search.fold, notes)
 
@@ -289,6 +291,12 @@ def _chosen(found: dict[str, _Found], where: Setting, threads: int | None) -> di
     """The settings that some fold chose, run once more, by name."""
     chosen = {str(f.policies[k]): f.policies[k] for f in found.values() for k in np.unique(f.pick)}
     return {str(run.policy): run for run in replays([*chosen.values()], where, threads)}
+
+
+def _drafts(family: _Found, runs: dict[str, Run]) -> bool:
+    """Whether any setting that some fold chose drafts anything."""
+    chosen = (runs[str(family.policies[k])] for k in np.unique(family.pick))
+    return any(run.counts["drafted"].any() for run in chosen)
 
 
 def _parts(found: dict[str, _Found], runs: dict[str, Run]) -> dict[str, dict[str, np.ndarray]]:
