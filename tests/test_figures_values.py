@@ -17,7 +17,7 @@ from analysis.figures import Drawn, FigureError, position_decay
 from analysis.figures.arms import DEEPSEEK, LLAMA, Arm, compare
 from analysis.figures.replayed import choices, tuned
 from analysis.figures.tables import speedup, tables, tokens_per_s
-from analysis.replays import FAMILIES, of, per
+from analysis.replays import FAMILIES, make_room, of, per
 from analysis.stats import accepted_runs, depth, drafts, waste
 from analysis.stats import calibration as reliability
 from simkit.costs import Measured
@@ -309,3 +309,14 @@ def test_regret_and_overhead_by_hand():
         "baseline_s": np.array([99.0, 99.0]),
     }  # 2 of 4 draft seconds lost, and 1 of decisions, in 20 seconds
     assert waste.overhead_share(counts, seconds).value == pytest.approx(3 / 20)
+
+
+@pytest.mark.parametrize("n_prompts, kept", [(40, True), (40_000, False)])
+def test_replays_of_a_long_trace_are_not_kept_between_figures(n_prompts, kept):
+    """5 million positions are long; their columns are made when they are asked for."""
+    trace = iid(n_prompts, 128, 0.7, max_draft=4, seed=1)
+    at = of(trace, COST)
+    make_room(trace)
+    assert of(trace, COST) is at
+    make_room(trace, replays=True)
+    assert (of(trace, COST) is at) == kept
