@@ -173,6 +173,7 @@ def check(
     """
     one = _load(trace)
     other = _sampled(_load(sampled), one) if sampled is not None else _sibling(one)
+    make_room(one, replays=True)  # those of figures drawn before
     at = Evidence(one, cost, Evidence(other, cost) if other is not None else None)
     _ = at.where  # what is wrong with the cost is wrong for all claims
     wanted, found = list(all_claims() if claims is None else claims), []
