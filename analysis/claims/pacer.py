@@ -28,7 +28,7 @@ def lengths_vary(at: Evidence) -> list[Part]:
     γ* is the run of accepted tokens up to a rejection; runs that the text's end cuts off are left
     out. Independent tokens of one acceptance rate give 1. A few long runs bring most of it, so
     its interval is wide, and 2,000 resamples leave its ends uncertain: on `reference` the lower is
-    0.96 to 1.09 by the seed, below 1 for 4 of 20. A verdict close to 1 is weaker than others.
+    0.96 to 1.09 by the seed, below 1 for 3 of 20. A verdict close to 1 is weaker than others.
     """
     runs = drafts.runs(at.trace.positions("accepted"), at.layout.offsets)
     return [Part("", iid.dispersion(runs), ABOVE_1)]

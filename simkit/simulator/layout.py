@@ -23,7 +23,7 @@ Span = tuple[int, int]
 
 
 class DepthError(ReplayError):
-    """A policy drafts deeper than was recorded."""
+    """A policy drafts deeper than Γ: a smaller `max_draft` of it helps."""
 
 
 class Read(NamedTuple):
@@ -87,7 +87,7 @@ class Layout(ABC):
         if depth <= recorded:
             return ReplayError(f"{where} was not scored; score the trace that deep")
         if depth <= deepest:  # an imported draft may be shorter than others
-            return DepthError(f"{where} was not recorded: the draft there ends at {recorded}")
+            return ReplayError(f"{where} was not recorded: the draft there ends at {recorded}")
         return DepthError(
             f"{where} was not recorded: drafts in this trace have at most max_draft (Γ) ="
             f" {deepest} tokens"
