@@ -12,9 +12,10 @@ from analysis.stats.compare import saved
 from simkit.errors import ReplayError
 from simkit.policies import Parallel, Policy, Prophet, shortened
 from simkit.simulator.given import AnyCost, AnyPolicy, AnyTrace, listed, setting
-from simkit.simulator.interval import few_below, ratio_interval
 from simkit.simulator.run import run
 from simkit.simulator.table import grid, noted
+from simkit.statistics.enough import few_below
+from simkit.statistics.interval import ratio_interval
 from simkit.sweeps.grid import settings
 from simkit.sweeps.tuning import BEST, tune
 

@@ -15,10 +15,11 @@ import traces
 from analysis.claims import PAPERS, Claim, Evidence, Part, Range, Verdict, check, claim, claims
 from analysis.claims.evidence import less
 from analysis.claims.table import Finding, Findings, examine
-from analysis.claims.verdict import ABOVE_1, BELOW_0, FEWEST, against_print, judge, overall
+from analysis.claims.verdict import ABOVE_1, BELOW_0, against_print, judge, overall
 from analysis.replays import ALONE, LONGEST, Replayed, folds, per
 from analysis.stats import Estimate
 from simkit.costs import Linear
+from simkit.statistics.enough import FOR_VERDICT
 from traces.errors import UserError
 from traces.memory import from_arrays
 from traces.synthetic import decaying, iid, markov
@@ -48,8 +49,8 @@ def between(lo, hi):
         (between(0.0, 0.1), Range(0.11, 0.43), FAILS),
         (Estimate(1.2, None, None, 1, "one prompt: no interval"), ABOVE_1, UNTESTED),
         (Estimate(None, None, None, 0, "no rows"), ABOVE_1, UNTESTED),
-        (Estimate(1.2, 1.1, 1.3, FEWEST - 1), ABOVE_1, UNTESTED),
-        (Estimate(1.2, 1.1, 1.3, FEWEST), ABOVE_1, HOLDS),
+        (Estimate(1.2, 1.1, 1.3, FOR_VERDICT - 1), ABOVE_1, UNTESTED),
+        (Estimate(1.2, 1.1, 1.3, FOR_VERDICT), ABOVE_1, HOLDS),
     ],
 )
 def test_verdict(found, expected, verdict):

@@ -14,8 +14,8 @@ import torch
 
 from benchmarks.gpu import corpus_pack, delivery, fidelity, recorder_cost, reference_large
 from simkit.fidelity import logs
-from simkit.live.summary import FEWEST
 from simkit.policies import Fixed
+from simkit.statistics.enough import FOR_AGREEMENT
 from traces.reference import corpus
 from traces.reference.evaluate import PROMPTS
 from traces.trace import load
@@ -205,8 +205,8 @@ def test_as_many_prompts_as_fit(live):
 @pytest.mark.parametrize("total", range(fidelity.LEAST_PROMPTS, 40))
 def test_enough_prompts_are_held_out_to_conclude(total):
     held_out, fitted = fidelity.sizes(total)
-    assert held_out >= FEWEST and fitted >= 1 and held_out + fitted == total
-    assert fidelity.sizes(fidelity.LEAST_PROMPTS - 1)[0] < FEWEST
+    assert held_out >= FOR_AGREEMENT and fitted >= 1 and held_out + fitted == total
+    assert fidelity.sizes(fidelity.LEAST_PROMPTS - 1)[0] < FOR_AGREEMENT
 
 
 def test_a_killed_run_leaves_its_parts(live, large, monkeypatch):

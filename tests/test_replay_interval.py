@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import bootstrap, norm, t
 
-from simkit.simulator.interval import RESAMPLES, ends, ratio_interval, resampled, unsigned
+from simkit.statistics.interval import RESAMPLES, ends, ratio_interval, resampled, unsigned
 
 
 def ratio(x, y, axis=-1):

@@ -16,7 +16,7 @@ from analysis.report.policies import SAME, compared
 from analysis.stats import Estimate
 from analysis.stats.clusters import ALIKE
 from simkit.costs import parse
-from simkit.simulator.interval import few
+from simkit.statistics.enough import few
 from traces.sampler import Sampler
 from traces.synthetic import iid
 from traces.writer import save

@@ -18,7 +18,7 @@ from analysis.stats.clusters import (
     of_prompts,
     ratio,
 )
-from simkit.simulator.interval import ratio_interval
+from simkit.statistics.interval import ratio_interval
 
 LENGTHS = st.lists(st.integers(0, 9), max_size=12)
 

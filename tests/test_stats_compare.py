@@ -10,7 +10,7 @@ from sklearn.metrics import brier_score_loss
 
 from analysis.stats import StatsError, calibration, clusters, compare
 from simkit.reliability import expected_error
-from simkit.simulator.interval import FEWEST
+from simkit.statistics.enough import FOR_INTERVAL
 
 P_VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(np.array)
 
@@ -145,7 +145,7 @@ def test_simultaneous_intervals_over_few_prompts(n, seed, noise):
             assert one.note == "too few prompts differ: no interval for all at once"
         else:
             assert 0 < one.lo <= one.value <= one.hi < np.inf
-            assert bool(one.note) == (n < FEWEST)
+            assert bool(one.note) == (n < FOR_INTERVAL)
 
 
 def test_three_prompts_have_no_simultaneous_interval():

@@ -15,8 +15,8 @@ from analysis.claims.verdict import DECISIVE, Verdict, against_print, judge, ove
 from analysis.replays import make_room
 from analysis.stats import Estimate
 from simkit.simulator.given import AnyCost, AnyTrace
-from simkit.simulator.interval import FEWEST
 from simkit.simulator.table import grid
+from simkit.statistics.enough import FOR_INTERVAL
 from simkit.sweeps.engine import Progress
 from traces.errors import UserError
 from traces.trace import Trace, bundled, find, load
@@ -98,7 +98,7 @@ class Findings:
         verdicts = (Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN)
         said = ", ".join(f"{count[verdict]} {_MANY[verdict]}" for verdict in verdicts)
         founds = [part.found for one in self.of for part in one.parts]
-        weak = {e.n_prompts for e in founds if e.lo is not None and e.n_prompts < FEWEST}
+        weak = {e.n_prompts for e in founds if e.lo is not None and e.n_prompts < FOR_INTERVAL}
         note = (
             f"Trace {self.trace}, {self.cost}: {len(self.of)} claims, {tested} tested: {said};"
             f" {count[Verdict.UNTESTED]} cannot be tested. Each verdict is for its claim alone, at"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from analysis.stats import Estimate
+from simkit.statistics.enough import FOR_VERDICT
 
 
 class Verdict(StrEnum):
@@ -19,7 +20,6 @@ class Verdict(StrEnum):
     UNTESTED = "cannot be tested"
 
 
-FEWEST = 6  # prompts; over fewer an interval misses the truth too often to judge by
 DECISIVE = (Verdict.FAILS, Verdict.UNTESTED, Verdict.OPEN, Verdict.HOLDS)  # the first one decides
 
 
@@ -46,13 +46,13 @@ def judge(found: Estimate, expected: Range) -> Verdict:
 
     It holds if the interval lies inside the range, does not hold if it lies outside, and is not
     distinguishable if an end of the range lies in it. Without an interval, or with one over fewer
-    than `FEWEST` prompts, nothing is tested.
+    than `FOR_VERDICT` prompts, nothing is tested.
 
     Args:
         found: with its interval over prompts.
         expected: what the claim predicts.
     """
-    if found.lo is None or found.hi is None or found.n_prompts < FEWEST:
+    if found.lo is None or found.hi is None or found.n_prompts < FOR_VERDICT:
         return Verdict.UNTESTED
     if expected.lo < found.lo and found.hi < expected.hi:
         return Verdict.HOLDS

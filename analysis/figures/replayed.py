@@ -10,7 +10,7 @@ from analysis.figures.base import FigureError
 from analysis.replays import ALONE, FOLDS, Replayed, Replays, folds, groups, of, speed
 from analysis.stats import Estimate, compare
 from simkit.simulator.given import AnyCost
-from simkit.simulator.interval import FEWEST
+from simkit.statistics.enough import FOR_INTERVAL
 from simkit.sweeps.grid import settings
 from traces.errors import UserError
 from traces.trace import Trace
@@ -122,14 +122,14 @@ def _labelled(
 def against_fixed(seconds: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
     """Speeds against the policy called "fixed", with intervals that hold for all at once.
 
-    With fewer prompts than `FEWEST` there is too little for that: each then has its own.
+    With fewer prompts than `FOR_INTERVAL` there is too little for that: each then has its own.
 
     Raises:
         FigureError: it is not among them.
     """
     if "fixed" not in seconds:
         raise FigureError("no fixed length can be replayed, so there is nothing to compare with")
-    if len(seconds["fixed"]) >= FEWEST:
+    if len(seconds["fixed"]) >= FOR_INTERVAL:
         return compare.simultaneous(seconds, "fixed")
     return {n: speed(mine, seconds["fixed"]) for n, mine in seconds.items() if n != "fixed"}
 

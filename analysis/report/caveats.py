@@ -17,7 +17,7 @@ from simkit import costs
 from simkit.policies import Policy, Sequential
 from simkit.simulator.charge import Charge
 from simkit.simulator.given import AnyCost, AnyTrace
-from simkit.simulator.interval import FEWEST
+from simkit.statistics.enough import FOR_INTERVAL
 from traces.errors import UserError
 from traces.trace import Trace
 
@@ -168,12 +168,12 @@ def _prompts(trace: Trace) -> list[str]:
     """Tasks with too few prompts for an interval, or for a good one."""
     names, counts = np.unique(tasks(trace), return_counts=True)
     lone = ", ".join(names[counts == 1].tolist())
-    weak = ", ".join(names[(counts > 1) & (counts < FEWEST)].tolist())
+    weak = ", ".join(names[(counts > 1) & (counts < FOR_INTERVAL)].tolist())
     lines = []
     if lone:
         lines.append(f"One prompt only, so no interval: {lone}.")
     if weak:
-        lines.append(f"Fewer than {FEWEST} prompts, so intervals may be too narrow: {weak}.")
+        lines.append(f"Fewer than {FOR_INTERVAL} prompts, so intervals may be too narrow: {weak}.")
     return lines
 
 

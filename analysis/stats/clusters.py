@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.stats.checks import StatsError
-from simkit.simulator.interval import RESAMPLES, ends, few, resampled, unsigned
+from simkit.statistics.enough import few
+from simkit.statistics.interval import RESAMPLES, ends, resampled, unsigned
 
 CONFIDENCE = 0.95
 ALIKE = "prompts do not differ: no interval"
@@ -55,7 +56,7 @@ def bootstrap(
 ) -> tuple[Estimate, ...]:
     """Statistics of prompts' sums, each with its interval over prompts.
 
-    The interval is that of `simkit.simulator.interval.ends`, as of replays.
+    The interval is that of `simkit.statistics.interval.ends`, as of replays.
 
     Args:
         sums: (S, m), of each prompt; prompts without rows, all of them 0, are left out.
@@ -150,7 +151,7 @@ def ratio(
 
     Args:
         top: (S,), of each prompt; of any sign, as savings are, see `unsigned` in
-            `simkit.simulator.interval`.
+            `simkit.statistics.interval`.
         bottom: (S,), >= 0.
         confidence: see `bootstrap`.
         seed: see `bootstrap`.

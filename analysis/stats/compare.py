@@ -13,7 +13,8 @@ from scipy.stats import false_discovery_control, ttest_rel
 
 from analysis.stats.checks import StatsError, finite
 from analysis.stats.clusters import ALIKE, CONFIDENCE, Estimate, ratio
-from simkit.simulator.interval import ROUNDING, few, resampled
+from simkit.statistics.enough import few
+from simkit.statistics.interval import ROUNDING, resampled
 
 _NO_SPREAD = 1e-6  # of a log ratio: below this, rounding
 _WIDEST = 5.0  # a factor of 150 either way says nothing

@@ -11,7 +11,7 @@ from analysis.stats.checks import StatsError
 from analysis.stats.clusters import CONFIDENCE, Estimate, bootstrap, in_bins, ratio
 from analysis.stats.drafts import Drafts
 from analysis.stats.iid import tokens_per_step
-from simkit.simulator.interval import RESAMPLES, ROUNDING, resampled
+from simkit.statistics.interval import RESAMPLES, ROUNDING, resampled
 
 LONGEST = 200  # draft length up to which a best one is looked for
 

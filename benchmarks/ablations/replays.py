@@ -12,8 +12,8 @@ import numpy as np
 from benchmarks.ablations.arms import ALL, VANILLA, Ablation, Arm
 from simkit.errors import ReplayError
 from simkit.simulator.given import setting
-from simkit.simulator.interval import ratio_interval
 from simkit.simulator.rows import groups
+from simkit.statistics.interval import ratio_interval
 from simkit.sweeps import grid
 from simkit.sweeps.engine import replays
 from simkit.sweeps.folds import stratified

@@ -36,8 +36,9 @@ from simkit.fidelity import run
 from simkit.live.arms import Bench, Job
 from simkit.live.decoder import Settings
 from simkit.live.log import Log
-from simkit.live.summary import FEWEST, drifts, sequences
+from simkit.live.summary import drifts, sequences
 from simkit.live.timed import TimedDecoder
+from simkit.statistics.enough import FOR_AGREEMENT
 from traces.record.pair import load_pair, quiet
 from traces.trace import Trace, load
 
@@ -54,7 +55,8 @@ POLICIES = (
     "adaedl",
 )
 CALIBRATION_SHARE = 0.25
-LEAST_PROMPTS = math.ceil(FEWEST / (1 - CALIBRATION_SHARE))  # enough are held out to conclude
+# enough are held out to conclude
+LEAST_PROMPTS = math.ceil(FOR_AGREEMENT / (1 - CALIBRATION_SHARE))
 PART_S = 90.0  # of a part of the log: few files go back from there
 SPARE = 0.85  # of the time: sequences differ, and policies may be slower than the target alone
 

@@ -24,7 +24,7 @@ from simkit.live.summary import (
     sequences,
 )
 from simkit.simulator import Result
-from simkit.simulator.interval import ratio_interval
+from simkit.statistics.interval import ratio_interval
 
 MEDIAN_BAR, WORST_BAR = 0.03, 0.08
 

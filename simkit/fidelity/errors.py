@@ -11,8 +11,8 @@ from simkit.costs.measured import times_of
 from simkit.costs.passes import Passes
 from simkit.live.summary import CONFIDENCE
 from simkit.simulator.charge import Charge
-from simkit.simulator.interval import RESAMPLES, ends, resampled
 from simkit.simulator.run import Run, run
+from simkit.statistics.interval import RESAMPLES, ends, resampled
 
 REFITS = 200  # of the cost
 
@@ -83,7 +83,7 @@ def error_intervals(
     measured_s: np.ndarray,
     measured_baseline_s: np.ndarray,
 ) -> list[tuple[float, float]]:
-    """The ends of each policy's interval (`simkit.simulator.interval.ends`, corrected for few).
+    """The ends of each policy's interval (`simkit.statistics.interval.ends`, corrected for few).
 
     Args:
         draws: of `error_draws`.

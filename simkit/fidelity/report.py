@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from simkit.costs.fit import Residual
 from simkit.fidelity.comparison import MEDIAN_BAR, WORST_BAR, Comparison, PolicyRow
-from simkit.simulator.interval import FEWEST
 from simkit.simulator.table import grid
+from simkit.statistics.enough import FOR_INTERVAL
 
 if TYPE_CHECKING:
     import polars as pl
@@ -81,7 +81,7 @@ def verdict(comparison: Comparison) -> list[str]:
     median = (
         f"{comparison.median_error:.1%} [{comparison.median_lo:.1%}, {comparison.median_hi:.1%}]"
     )
-    few = comparison.prompts < FEWEST
+    few = comparison.prompts < FOR_INTERVAL
     return [
         f"error of the predicted speedup: median {median}, worst {comparison.worst_error:.1%}"
         f" (bars: {MEDIAN_BAR:.0%} and {WORST_BAR:.0%})",

@@ -13,11 +13,11 @@ from simkit.heads.files import Head, check_fits
 from simkit.live.arms import Arm, Bench, Job, run
 from simkit.live.decoder import Settings
 from simkit.live.log import Log
-from simkit.live.summary import FEWEST
 from simkit.live.timed import check
 from simkit.policies import Fixed, Policy, Sequential, Setting
 from simkit.simulator.given import FIRST
 from simkit.simulator.layout import PathLayout
+from simkit.statistics.enough import FOR_AGREEMENT
 from traces import scores
 from traces.manifest import ModelInfo
 from traces.record.header import model_info
@@ -96,7 +96,7 @@ def split(n_sequences: int, held_out: int, calibration: int) -> tuple[tuple[int,
     if held_out < 2 or calibration < 1:
         raise LiveError(
             f"{held_out} prompts to test on and {calibration} to calibrate: at least 2 and 1 are"
-            f" needed, and {FEWEST} and 1 to conclude"
+            f" needed, and {FOR_AGREEMENT} and 1 to conclude"
         )
     if total > n_sequences:
         raise LiveError(f"{total} prompts are wanted, the trace has {n_sequences}")

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 
 from simkit.errors import LiveError
 from simkit.live.log import BASELINE
-from simkit.simulator.interval import ratio_interval
+from simkit.statistics.enough import FOR_AGREEMENT
+from simkit.statistics.interval import ratio_interval
 
 DRIFT = 0.01  # between equal arms; more is a drift, once their interval says so
 HIDDEN = 0.03  # what the interval of equal arms must exclude
 CONFIDENCE = 0.95
-FEWEST = 5  # prompts from which on equal arms can be known to agree
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Drift:
     - the interval does not say that there is a drift of more than `DRIFT`, 1%, a third of the
       smaller bar. A drift is no scatter: no number of prompts or policies takes it out.
 
-    And there are `FEWEST` prompts: with fewer, their own spread is hardly known.
+    And there are `FOR_AGREEMENT` prompts: with fewer, their own spread is hardly known.
 
     Attributes:
         name: what they ran.
@@ -99,7 +99,7 @@ class Drift:
     def agrees(self) -> bool:
         """Whether they are known to differ by less than `HIDDEN`, and no drift shows."""
         known = self.lo >= 1 - HIDDEN and self.hi <= 1 + HIDDEN  # False for NaN
-        return bool(known) and not self.differs and self.prompts >= FEWEST
+        return bool(known) and not self.differs and self.prompts >= FOR_AGREEMENT
 
     @property
     def complaint(self) -> str:
@@ -109,10 +109,10 @@ class Drift:
                 f"not conclusive: equal arms differ by more than {DRIFT:.0%}; run it again, and"
                 " nothing else beside it"
             )
-        if self.prompts < FEWEST:
+        if self.prompts < FOR_AGREEMENT:
             return (
-                f"not conclusive: equal arms ran {self.prompts} prompts, fewer than {FEWEST} say"
-                " too little"
+                f"not conclusive: equal arms ran {self.prompts} prompts, fewer than"
+                f" {FOR_AGREEMENT} say too little"
             )
         return (
             f"not conclusive: equal arms may differ by more than {HIDDEN:.0%}; more prompts or"

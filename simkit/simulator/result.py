@@ -12,11 +12,12 @@ import numpy as np
 
 from simkit.errors import ReplayError
 from simkit.policies import Policy, PolicyError, Setting, parse
-from simkit.simulator.interval import few_below, ratio_interval
 from simkit.simulator.layout import Layout
 from simkit.simulator.rows import Columns, fields, groups, n_prompts, series, totals
 from simkit.simulator.run import Run, tokens
 from simkit.simulator.table import html, idle, noted, rich
+from simkit.statistics.enough import few_below
+from simkit.statistics.interval import ratio_interval
 
 if TYPE_CHECKING:
     import polars as pl

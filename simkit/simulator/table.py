@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simkit.simulator.interval import ROUNDING
+from simkit.statistics.interval import ROUNDING
 
 if TYPE_CHECKING:
     from rich.table import Table

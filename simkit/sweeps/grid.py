@@ -27,9 +27,9 @@ from simkit.simulator.given import (
     policy_of,
     setting,
 )
-from simkit.simulator.interval import ratio_interval
 from simkit.simulator.rows import FIELDS, Columns, fields, groups, series, totals
 from simkit.simulator.run import Run
+from simkit.statistics.interval import ratio_interval
 from simkit.sweeps.engine import Progress, replays
 
 if TYPE_CHECKING:

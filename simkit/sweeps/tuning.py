@@ -14,10 +14,11 @@ from simkit.errors import PolicyError, ReplayError
 from simkit.policies import Policy, Setting
 from simkit.simulator.charge import PARTS
 from simkit.simulator.given import AnyCost, AnyPolicy, AnyTrace, check_confidence, listed, setting
-from simkit.simulator.interval import few_below, ratio_interval
 from simkit.simulator.rows import groups, n_prompts
 from simkit.simulator.run import Run
 from simkit.simulator.table import grid, idle, noted
+from simkit.statistics.enough import few_below
+from simkit.statistics.interval import ratio_interval
 from simkit.sweeps.engine import Progress, replays
 from simkit.sweeps.folds import stratified
 from simkit.sweeps.grid import BY, settings

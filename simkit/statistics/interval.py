@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
 RESAMPLES = 2000
 ROUNDING = 1e-9  # of seconds: what differs by less is equal
-FEWEST = 12  # prompts from which on an interval covers what it says, see docs/statistics.md
 _COUNTS = 2**22  # weights of prompts held at a time
 _FARTHEST = 300.0  # a logarithm; beyond it nothing is known, and the end stays finite
 
@@ -52,29 +51,6 @@ def unsigned(summed: np.ndarray) -> bool:
     prompts together save something, and near 0 a logarithm says that they may save anything.
     """
     return bool(np.all(summed >= 0))
-
-
-def few(n_prompts: int) -> str:
-    """What to say of an interval over so many prompts; empty if there are enough, or none."""
-    if n_prompts == 1:
-        return "one prompt: no interval"
-    if 0 < n_prompts < FEWEST:
-        return f"only {n_prompts} prompts: the interval may be too narrow"
-    return ""
-
-
-def few_below(n_prompts: Mapping[str | None, int]) -> list[str]:
-    """What to say of them below a table: one line, or none if there are enough everywhere.
-
-    Args:
-        n_prompts: behind the intervals of each task; the key None stands for all prompts.
-    """
-    said: dict[str, list[str]] = {}
-    for task, n in n_prompts.items():
-        said.setdefault(few(n), []).extend([task] if task else [])
-    said.pop("", None)
-    lines = [f"{note} ({', '.join(tasks)})" if tasks else note for note, tasks in said.items()]
-    return ["; ".join(lines)] if lines else []
 
 
 def resampled(sums: np.ndarray, seed: int, resamples: int = RESAMPLES) -> Iterator[np.ndarray]:
