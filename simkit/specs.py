@@ -6,7 +6,6 @@ A value is a number, `true`, `false`, a word, a quoted text, or a range `first:l
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 from collections.abc import Iterable, Mapping
@@ -102,13 +101,6 @@ def render(name: str, args: Iterable[Value], kwargs: dict[str, Value]) -> str:
     """Write a spec that `parse` reads back as the same values."""
     parts = [_text(v) for v in args] + [f"{k}={_text(v)}" for k, v in kwargs.items()]
     return f"{name}({', '.join(parts)})"
-
-
-def suggest(word: str, known: Iterable[str]) -> str:
-    """What to add to a complaint about an unknown word: the nearest known one, or all of them."""
-    known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"known: {', '.join(known) or 'none'}"
 
 
 def _value(text: str, spec: str, error: type[UserError]) -> Value | Range:

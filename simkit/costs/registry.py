@@ -14,10 +14,17 @@ from simkit.costs.base import CostModel
 from simkit.costs.presets import PRESETS
 from simkit.costs.shapes import DEVICES
 from simkit.errors import CostError
-
-_COSTS: dict[str, type[CostModel]] = {}
+from traces.registry import Registry, suggest
 
 C = TypeVar("C", bound=type[CostModel])
+
+
+def _fits(name: str, thing: object) -> bool:
+    return isinstance(thing, type) and issubclass(thing, CostModel) and thing.name == name
+
+
+COSTS: Registry[type[CostModel]] = Registry("cost model", CostError, "simkit.costs", _fits)
+"""Cost models by the name of their specs."""
 
 
 def register(cls: C) -> C:
@@ -26,15 +33,13 @@ def register(cls: C) -> C:
     Raises:
         CostError: another one has that name.
     """
-    if cls.name in _COSTS:
-        raise CostError(f"a cost model named {cls.name} exists: {_COSTS[cls.name].__qualname__}")
-    _COSTS[cls.name] = cls
+    COSTS.add(cls.name, cls)
     return cls
 
 
 def names() -> list[str]:
-    """All registered names, sorted."""
-    return sorted(_COSTS)
+    """All registered names, those of installed packages too, sorted."""
+    return sorted(COSTS)
 
 
 class Entry(NamedTuple):
@@ -48,7 +53,7 @@ class Entry(NamedTuple):
 
 def catalogue() -> list[Entry]:
     """Every cost that a name stands for: the kinds, then `roofline` devices, then presets."""
-    kinds = [Entry(name, name, _COSTS[name].what, _COSTS[name].source) for name in names()]
+    kinds = [Entry(name, name, COSTS[name].what, COSTS[name].source) for name in names()]
     devices = [
         Entry(
             f"roofline(device={name})",
@@ -110,14 +115,14 @@ def _read(file: Path) -> CostModel:
 def _build(name: str, given: Mapping[str, Any]) -> CostModel:
     if name in PRESETS:
         return _build("linear", {**PRESETS[name].arguments, **given})
-    if name not in _COSTS:
-        known = (*_COSTS, *PRESETS)
-        raise CostError(f"unknown cost model {name!r} ({specs.suggest(name, known)})")
-    parameters = inspect.signature(_COSTS[name]).parameters
+    if name not in COSTS:
+        known = (*COSTS.known(), *PRESETS)
+        raise CostError(f"unknown cost model {name!r} ({suggest(name, known)})")
+    parameters = inspect.signature(COSTS[name]).parameters
     for key in given:
         if key not in parameters:
-            raise CostError(f"{name} has no argument {key!r} ({specs.suggest(key, parameters)})")
+            raise CostError(f"{name} has no argument {key!r} ({suggest(key, parameters)})")
     for key, parameter in parameters.items():
         if parameter.default is parameter.empty and key not in given:
             raise CostError(f"{name} needs {key}")
-    return _COSTS[name](**given)
+    return COSTS[name](**given)

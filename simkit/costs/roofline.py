@@ -12,8 +12,8 @@ from simkit.costs.constants import Constants, check_seconds, is_number
 from simkit.costs.registry import register
 from simkit.costs.shapes import BYTES, DEVICES, MODELS, Shape
 from simkit.errors import CostError
-from simkit.specs import suggest
 from traces.manifest import ModelInfo
+from traces.registry import suggest
 from traces.trace import Trace
 
 _SIZES = ("n_layers", "hidden_size", "n_heads")
