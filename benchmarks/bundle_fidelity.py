@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analysis.fidelity import BUNDLED, FILES, load
-from traces.files import encode, write_atomic
+from traces.files import encode
+from traces.outputs import write_atomic
 
 
 def bundle(folder: Path, out: Path) -> None:

@@ -13,7 +13,7 @@ from replay_traces import with_scores
 from trace_files import MODEL, SAMPLED, trace
 
 import simkit
-from traces import files, load, scores
+from traces import load, scores, writer
 from traces.describe import describe
 from traces.errors import TraceError
 from traces.memory import from_arrays, from_drafts
@@ -170,7 +170,7 @@ def test_the_lines_in_the_docs_cut_a_bundled_trace(tmp_path, monkeypatch):
 def test_no_finished_trace_is_without_its_times(tmp_path, monkeypatch):
     whole = load("reference")
     cut = select(whole, [0], latency=whole.latency())
-    real = files.write_atomic
+    real = writer.write_atomic
     for survived in range(20):
         folder = tmp_path / str(survived)
         left = iter(range(survived))
@@ -180,7 +180,7 @@ def test_no_finished_trace_is_without_its_times(tmp_path, monkeypatch):
                 raise KeyboardInterrupt
             real(file, data)
 
-        monkeypatch.setattr(files, "write_atomic", dying)
+        monkeypatch.setattr(writer, "write_atomic", dying)
         try:
             save(cut, folder)
         except KeyboardInterrupt:

@@ -1,10 +1,8 @@
-"""One Parquet file of a trace: its bytes, a write that is whole or not there, a checked read."""
+"""One Parquet file of a trace: its bytes, and a checked read."""
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from traces.errors import TraceError
-from traces.manifest import FileInfo
+from traces.manifest import RECORDED, FileInfo
+from traces.outputs import waiting_name
 
 _FEW_VALUES = 16  # up to so many different floats a dictionary is the smallest
 _ZSTD_LEVEL = 3
@@ -65,69 +64,13 @@ def _has_few_values(column: pa.ChunkedArray) -> bool:
     return len(np.unique(column.to_numpy())) <= _FEW_VALUES
 
 
-def write_atomic(file: Path, data: bytes) -> None:
-    """Write a file under a passing name beside it, make it durable, then rename it.
-
-    What is there already and is no regular file (a pipe, `/dev/stdout`) is written into instead.
-
-    Raises:
-        TraceError: the system refuses (disk full, no permission); nothing is left behind.
-    """
-    passing = file.with_name(f".{file.name}.tmp")
-    try:
-        if file.exists() and not file.is_file():
-            file.write_bytes(data)
-            return
-        if not file.parent.exists():
-            file.parent.mkdir(parents=True)
-            sync_folder(file.parent.parent)
-        with open(passing, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.rename(passing, file)
-        sync_folder(file.parent)
-    except OSError as error:
-        try:
-            passing.unlink(missing_ok=True)
-        except OSError:
-            pass
-        raise write_error(file, error) from None
-
-
-def check_room(file: Path) -> None:
-    """Find out, before work is put into it, that a file can be written; what is there stays.
-
-    Raises:
-        TraceError: its folder is missing, it is a folder itself, or the system refuses.
-    """
-    if file.is_dir():
-        raise TraceError(f"{file}: is a folder")
-    if not file.parent.is_dir():
-        raise TraceError(f"{file}: no such folder: {file.parent}")
-    if file.exists() and not file.is_file():
-        return  # a pipe
-    probe = file.with_name(f".{file.name}.tmp")  # the name that `write_atomic` writes under
-    try:
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise write_error(file, error) from None
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames and removals in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def write_error(file: Path, error: OSError) -> TraceError:
-    """What to tell the user when the system refuses to write."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return TraceError(f"{file}: cannot be written: {'disk full' if full else error.strerror}")
+def place(folder: Path, name: str, info: FileInfo) -> Path:
+    """Where a listed file is: what was added since the recording may still wait for its place."""
+    file = folder / name
+    if name.split("/")[0] in RECORDED:  # is never replaced
+        return file
+    waits = waiting_name(file, info.sha256)
+    return waits if waits.exists() else file
 
 
 def check_size(folder: Path, name: str, info: FileInfo) -> None:
@@ -138,7 +81,7 @@ def check_size(folder: Path, name: str, info: FileInfo) -> None:
     """
     file = folder / name
     try:
-        size = file.stat().st_size
+        size = place(folder, name, info).stat().st_size
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
         reason = "missing" if missing else f"cannot be read: {error.strerror}"
@@ -156,7 +99,7 @@ def check_hash(folder: Path, name: str, info: FileInfo) -> None:
     """
     check_size(folder, name, info)
     try:
-        with open(folder / name, "rb") as stream:
+        with open(place(folder, name, info), "rb") as stream:
             found = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise TraceError(f"{folder / name}: cannot be read: {error.strerror}") from None
@@ -181,7 +124,7 @@ def read(
     """
     check_size(folder, name, info)
     try:
-        with pq.ParquetFile(folder / name, page_checksum_verification=True) as file:
+        with pq.ParquetFile(place(folder, name, info), page_checksum_verification=True) as file:
             if file.metadata.num_rows != info.rows:
                 found = file.metadata.num_rows
                 raise TraceError(f"{folder / name}: {found} rows, the manifest says {info.rows}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from abc import abstractmethod
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +19,7 @@ from traces.room import trim
 from traces.sampler import Sampler
 
 DATA = Path(__file__).parent / "data"
+_TRIES = 3  # of reading what another process is replacing
 
 
 class Source(Protocol):
@@ -272,7 +274,16 @@ class _Folder:
 
     def extra(self, name: str) -> pa.Table | None:
         info = self.manifest.files.get(name)
-        return None if info is None else files.read(self.folder, name, info)
+        if info is None:
+            return None
+        for _ in range(_TRIES):
+            try:
+                return files.read(self.folder, name, info)
+            except TraceError:  # replaced this moment, perhaps
+                now = read_manifest(self.folder)
+                if now.content_hash() == self.manifest.content_hash():
+                    info = now.files.get(name, info)
+        return files.read(self.folder, name, info)
 
     def hash(self) -> str:
         return self.manifest.content_hash()
@@ -288,6 +299,10 @@ def load(path_or_name: str | Path) -> Trace:
         TraceError: there is none, it is unfinished, or a file is missing or cut short; the
             message names the file.
     """
+    for _ in range(_TRIES):
+        folder, manifest = find(path_or_name)
+        with suppress(TraceError):  # a file was replaced this moment, perhaps
+            return Trace(manifest, _Folder(folder, manifest), folder)
     folder, manifest = find(path_or_name)
     return Trace(manifest, _Folder(folder, manifest), folder)
 

@@ -7,12 +7,11 @@ shard wait in `parts/` until all shards are there, then they become one file.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,22 @@ import pyarrow as pa
 from traces import files, schema
 from traces.errors import TraceError
 from traces.manifest import MANIFEST, FileInfo, Manifest, difference, read_manifest
+from traces.outputs import (
+    hold_folder,
+    make_folder,
+    sync_folder,
+    waiting_name,
+    write_atomic,
+    write_error,
+)
 from traces.trace import Trace
 
 PARTS = "parts"
 _LATENCY = "latency.parquet"
 _SHARD = re.compile(r"(positions|branches|lattice|hidden|mixed|parts)/\d{5}\.parquet")
-_NO_LOCKS = (errno.ENOTSUP, errno.EBADF, errno.ENOLCK, errno.EINVAL)
+_ADDED = re.compile(r"(latency|live|scores/[\w.@+-]+)\.parquet")  # names of `add_file`
+_PASSING = re.compile(r"(^|/)\.[^/]+(\.tmp|\.parquet\.[0-9a-f]{16})$")  # see `outputs`
+_PATIENCE_S = 2.0  # while another process adds a file
 
 Columns = Mapping[str, "np.ndarray | Sequence[Any]"]
 
@@ -255,28 +264,33 @@ def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
 def add_file(path: str | Path, name: str, table: pa.Table) -> None:
     """Add a table to a finished trace, or replace it ("latency.parquet", "scores/NAME.parquet").
 
-    While a table is replaced the manifest does not list it, so no reader meets a torn one.
+    The new one is durable, under a name of its own, before the manifest lists it in place of the
+    old one: a reader finds one of the two, whole, at any moment, and so does one that comes after
+    this process was killed.
 
     Raises:
-        TraceError: the trace is unfinished, someone else writes to it, or the disk is full.
+        TraceError: the trace is unfinished, someone else writes to it, or the disk is full; what
+            was there is as it was.
         ValueError: the name is that of a recorded file, or not that of a Parquet file.
     """
     folder = Path(path)
-    if not re.fullmatch(r"(latency|live|scores/[\w.@+-]+)\.parquet", name):
+    if not _ADDED.fullmatch(name):
         raise ValueError(f"{name!r} is not a file that is added to a trace")
-    lock = _lock_folder(folder, make=False)
-    try:
+    with _held(folder):
         manifest = read_manifest(folder)
         if not manifest.complete:
             raise TraceError(f"{folder}: the recording is incomplete: resume it with --resume")
-        others = {key: info for key, info in manifest.files.items() if key != name}
-        if name in manifest.files:
-            _save_manifest(folder, replace(manifest, files=others))
-        info = _write(folder, name, table)
-        _save_manifest(folder, replace(manifest, files=others | {name: info}))
-    finally:
-        if lock is not None:
-            os.close(lock)
+        _remove_leftovers(folder, manifest)
+        data, info = files.encode(table)
+        waits = waiting_name(folder / name, info.sha256)
+        try:
+            write_atomic(waits, data)
+            _save_manifest(folder, replace(manifest, files={**manifest.files, name: info}))
+        except BaseException:
+            if read_manifest(folder).files.get(name) != info:
+                _forget(waits)
+            raise
+        _settle(folder, name, info)
 
 
 def _check_can_be_saved(trace: Trace) -> None:
@@ -294,49 +308,75 @@ def _check_can_be_saved(trace: Trace) -> None:
         )
 
 
-def _lock_folder(folder: Path, make: bool) -> int | None:
+def _lock_folder(folder: Path, make: bool, patience_s: float = 0.0) -> int | None:
     """Hold the folder against other writers until the handle is closed or the process dies."""
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            if make:
+                make_folder(folder)
+            return hold_folder(folder)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise TraceError(f"{folder}: another process is writing to this trace") from None
+            time.sleep(0.02)
+        except OSError as error:
+            if not make:
+                read_manifest(folder)  # says what is wrong with it
+            raise write_error(folder, error) from None
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold a finished trace for the moment that it takes to add a file."""
+    lock = _lock_folder(folder, make=False, patience_s=_PATIENCE_S)
     try:
-        if make:
-            folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        if not make:
-            read_manifest(folder)  # says what is wrong with it
-        raise files.write_error(folder, error) from None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        if error.errno in _NO_LOCKS:  # some network file systems
-            return None
-        raise TraceError(f"{folder}: another process is writing to this trace") from None
-    return handle
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
 
 
 def _save_manifest(folder: Path, manifest: Manifest) -> None:
-    files.write_atomic(folder / MANIFEST, manifest.to_json().encode())
+    write_atomic(folder / MANIFEST, manifest.to_json().encode())
 
 
 def _write(folder: Path, name: str, table: pa.Table) -> FileInfo:
     data, info = files.encode(table)
-    files.write_atomic(folder / name, data)
+    write_atomic(folder / name, data)
     return info
 
 
 def _remove_leftovers(folder: Path, manifest: Manifest) -> None:
     """Remove what a killed writer left: passing files and unlisted ones. Others are not touched."""
+    waits = set()
+    for name, info in manifest.files.items():
+        _settle(folder, name, info)
+        waits.add(waiting_name(folder / name, info.sha256))  # if it could not be settled
     try:
         for file in [*folder.glob("*"), *folder.glob("*/*")]:
             name = file.relative_to(folder).as_posix()
-            passing = file.name.startswith(".") and file.name.endswith(".tmp")
-            ours = passing or name == "sequences.parquet" or _SHARD.fullmatch(name)
-            if ours and name not in manifest.files:
+            ours = _PASSING.search(name) or name == "sequences.parquet" or _SHARD.fullmatch(name)
+            if ours and name not in manifest.files and file not in waits:
                 file.unlink()
         if manifest.complete and (folder / PARTS).exists():
             (folder / PARTS).rmdir()
     except OSError as error:
-        raise files.write_error(Path(error.filename or folder), error) from None
+        raise write_error(Path(error.filename or folder), error) from None
+
+
+def _settle(folder: Path, name: str, info: FileInfo) -> None:
+    """Give a listed file that waits for its place that place; where it waits it is read as well."""
+    waits = files.place(folder, name, info)
+    if waits != folder / name:
+        with suppress(OSError):
+            os.rename(waits, folder / name)
+            sync_folder(waits.parent)
+
+
+def _forget(file: Path) -> None:
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
 
 
 def _table(columns: Columns, wanted: pa.Schema) -> pa.Table:

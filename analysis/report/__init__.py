@@ -24,7 +24,7 @@ from analysis.report.verdicts import Verdicts, verdicts
 from simkit.simulator.given import AnyCost, AnyTrace
 from simkit.sweeps.engine import Progress
 from simkit.sweeps.grid import settings
-from traces.files import write_atomic
+from traces.outputs import write_atomic
 from traces.trace import Trace, load
 
 __all__ = ["Report", "report"]

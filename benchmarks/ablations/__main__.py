@@ -20,7 +20,7 @@ from benchmarks.ablations.arms import ABLATIONS
 from benchmarks.ablations.replays import Replays, frame
 from benchmarks.ablations.tables import markdown
 from traces.errors import UserError
-from traces.files import write_atomic
+from traces.outputs import write_atomic
 from traces.trace import load
 
 

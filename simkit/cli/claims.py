@@ -49,7 +49,7 @@ def claims(
 ) -> None:
     """Test the papers' claims on a trace."""
     from analysis.claims import check
-    from traces.files import write_atomic
+    from traces.outputs import write_atomic
 
     if out is not None:
         check_option("--out", out)

@@ -148,7 +148,8 @@ def conclude(trace: Trace, log: pa.Table, out: Path) -> Comparison:
     from analysis.figures import fidelity_speedups
     from simkit.fidelity import judge
     from simkit.fidelity.report import frame, markdown, verdict
-    from traces.files import encode, write_atomic
+    from traces.files import encode
+    from traces.outputs import write_atomic
 
     comparison, samples, residuals, facts = judge(trace, log)
     write_atomic(out / "cost.parquet", encode(samples)[0])

@@ -95,7 +95,8 @@ def _check_empty(out: Path) -> None:
 
 def _spec_bench(file: Path, out: Path) -> None:
     from simkit.importers import spec_bench
-    from traces.files import encode, write_atomic
+    from traces.files import encode
+    from traces.outputs import write_atomic
 
     table = spec_bench.read(file)
     target = out if out.suffix == ".parquet" else out / "spec-bench.parquet"

@@ -209,7 +209,7 @@ def _fit(table: pa.Table, out: Path | None) -> None:
     from rich.table import Table
 
     from simkit.costs import fit
-    from traces.files import write_atomic
+    from traces.outputs import write_atomic
 
     batch_size = min(table["batch_size"].to_pylist())
     cost, residuals = fit.linear(table.filter(pc.field("batch_size") == batch_size))

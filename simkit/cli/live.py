@@ -110,7 +110,7 @@ def _destination(out: Path | None, trace: Path | None) -> tuple[Path | None, Pat
     """Where the log goes, and the folder of its trace; found out before anything is measured."""
     from simkit.cli.places import folder_to_write
     from simkit.errors import LiveError
-    from traces.files import check_room
+    from traces.outputs import check_room
     from traces.trace import load
 
     if out and trace:

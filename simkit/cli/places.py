@@ -37,7 +37,7 @@ def announce(out: Path | None, kind: str) -> None:
 def check_option(option: str, file: Path) -> None:
     """Refuse a file that cannot be written, by the name of its option."""
     from traces.errors import TraceError, UserError
-    from traces.files import check_room
+    from traces.outputs import check_room
 
     try:
         check_room(file)
@@ -69,6 +69,7 @@ def write(out: Path, kind: str, table: pa.Table) -> None:
 
         add_file(out, "latency.parquet", table)
     else:
-        from traces.files import encode, write_atomic
+        from traces.files import encode
+        from traces.outputs import write_atomic
 
         write_atomic(out, encode(table)[0])

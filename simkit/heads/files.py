@@ -19,7 +19,7 @@ from simkit.errors import HeadError
 from simkit.heads.pacer import PacerHead
 from simkit.heads.row import RowHead
 from simkit.simulator.table import grid
-from traces import files
+from traces import outputs
 from traces.errors import TraceError
 from traces.manifest import Manifest
 
@@ -119,8 +119,8 @@ def save(head: Head, path: Path) -> None:
     }
     text = json.dumps(about, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     try:
-        files.write_atomic(path, weights)
-        files.write_atomic(path.with_suffix(".json"), text.encode())
+        outputs.write_atomic(path, weights)
+        outputs.write_atomic(path.with_suffix(".json"), text.encode())
     except (TraceError, OSError) as error:
         raise HeadError(str(error)) from None
 

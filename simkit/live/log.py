@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from simkit.errors import LiveError
 from simkit.live.clock import Clock, Mark
-from traces import files, schema
+from traces import files, outputs, schema
 
 LEFT_OUT = "left out"
 BASELINE = "baseline"  # the name of autoregressive decoding by the target alone
@@ -151,7 +151,7 @@ class Log:
         self._parts = None if file is None else file.with_name(file.name + ".parts")
         self._spare: Path | None = None
         if file is not None and self._parts is not None:
-            files.check_room(file)
+            outputs.check_room(file)
             if self._parts.exists():
                 raise LiveError(
                     f"{self._parts}: holds what a killed run measured; move it away first"
@@ -176,7 +176,7 @@ class Log:
         table = pa.concat_tables(self._waiting)
         if self._parts is not None:
             name = f"{len(self._tables):05d}.parquet"
-            files.write_atomic(self._parts / name, files.encode(table)[0])
+            outputs.write_atomic(self._parts / name, files.encode(table)[0])
         self._tables, self._waiting = [*self._tables, table], []  # at once: no interrupt between
         self._since = time.monotonic()
 
@@ -207,7 +207,7 @@ class Log:
         table = self.table().combine_chunks()
         if table.num_rows:
             file = self.file if whole else self._spare or self.file
-            files.write_atomic(file, files.encode(table)[0])
+            outputs.write_atomic(file, files.encode(table)[0])
             self.written = file
         shutil.rmtree(self._parts, ignore_errors=True)
 

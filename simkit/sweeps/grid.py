@@ -102,7 +102,7 @@ class Sweep:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from traces.files import write_atomic
+        from traces.outputs import write_atomic
 
         sink = pa.BufferOutputStream()
         table = self.frame.to_arrow().replace_schema_metadata({"simkit": json.dumps(self.facts)})
