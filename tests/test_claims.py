@@ -123,8 +123,12 @@ def test_registry():
 
 
 def test_a_name_is_taken_once():
-    with pytest.raises(ValueError, match="two claims called entropy_ratio"):
-        claim("SVIP", "", "", "")(CLAIMS["entropy_ratio"].test)
+    def entropy_ratio(evidence):
+        """Another test."""
+        return []
+
+    with pytest.raises(UserError, match="a claim named entropy_ratio exists"):
+        claim("SVIP", "", "", "")(entropy_ratio)
 
 
 def verdicts(trace, names, cost=COST):

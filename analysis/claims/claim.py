@@ -11,6 +11,8 @@ from analysis.claims.evidence import Evidence
 from analysis.claims.verdict import BELOW_1, Range
 from analysis.replays import Replayed, ratio
 from analysis.stats import Estimate, compare
+from traces.errors import UserError
+from traces.registry import Registry
 
 PAPERS = ("SVIP", "PACER", "acceptance head", "PEARL", "PARD-2")
 
@@ -57,12 +59,14 @@ class Claim:
     test: Test
 
 
-_CLAIMS: dict[str, Claim] = {}
+CLAIMS: Registry[Claim] = Registry("claim", UserError, "simkit.claims", lambda *_: False)
+"""Claims by the names of their tests, which the decorator `claim` registers."""
 
 
 def claims() -> list[Claim]:
-    """All claims, paper by paper."""
-    return sorted(_CLAIMS.values(), key=lambda one: PAPERS.index(one.paper))
+    """All claims, paper by paper; those of other packages' papers come last."""
+    papers = list(dict.fromkeys([*PAPERS, *(one.paper for one in CLAIMS.values())]))
+    return sorted(CLAIMS.values(), key=lambda one: papers.index(one.paper))
 
 
 def claim(paper: str, place: str, says: str, printed: str = "–") -> Callable[[Test], Test]:
@@ -75,15 +79,13 @@ def claim(paper: str, place: str, says: str, printed: str = "–") -> Callable[[
         printed: the paper's value; a dash if it prints none.
 
     Raises:
-        ValueError: there is a claim of that name.
+        UserError: there is a claim of that name.
     """
 
     def add(test: Test) -> Test:
         name = test.__name__
-        if name in _CLAIMS:
-            raise ValueError(f"there are two claims called {name}")
         statistic = " ".join(inspect.cleandoc(test.__doc__ or "").split())
-        _CLAIMS[name] = Claim(name, paper, place, says, printed, statistic, test)
+        CLAIMS.add(name, Claim(name, paper, place, says, printed, statistic, test), test)
         return test
 
     return add

@@ -27,6 +27,7 @@ from analysis.replays import make_room
 from analysis.stats import Estimate
 from simkit.simulator.given import AnyCost, AnyTrace
 from traces.errors import UserError
+from traces.registry import Registry
 from traces.trace import Trace, load
 
 if TYPE_CHECKING:
@@ -148,7 +149,8 @@ class Entry(NamedTuple):
             raise type(error)(str(error).removeprefix(f"{self.name}: ")) from None
 
 
-FIGURES: dict[str, Entry] = {}
+FIGURES: Registry[Entry] = Registry("figure", FigureError, "simkit.figures", lambda *_: False)
+"""Figures by the names of their functions, which the decorator `figure` registers."""
 
 
 def figure(source: str, *needs: str) -> Callable[[Callable[..., Drawn]], Callable[..., Drawn]]:
@@ -177,10 +179,8 @@ def figure(source: str, *needs: str) -> Callable[[Callable[..., Drawn]], Callabl
                 return draw(trace, ax, **options)
 
         name = draw.__name__
-        if name in FIGURES:
-            raise ValueError(f"there is a figure {name} already")
         what = (draw.__doc__ or "").split("\n")[0].rstrip(".")
-        FIGURES[name] = Entry(name, drawn, source, what)
+        FIGURES.add(name, Entry(name, drawn, source, what), draw)
         return drawn
 
     return made

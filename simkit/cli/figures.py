@@ -12,6 +12,7 @@ from simkit.cli.options import Cost
 
 if TYPE_CHECKING:
     from analysis.figures import Entry
+    from traces.registry import Registry
 
 
 def figures(
@@ -33,7 +34,7 @@ def figures(
 
     chosen = _chosen(FIGURES, only or [])
     if list_:
-        width = max(map(len, FIGURES))
+        width = max(len(entry.name) for entry in chosen)
         for entry in chosen:
             typer.echo(f"{entry.name:{width}}  {entry.what} [{entry.source}]")
         return
@@ -72,14 +73,5 @@ def _draw(chosen: list[Entry], name: str, out: Path, cost: str | None) -> None:
     typer.echo(f"{len(chosen) - len(skipped)} of {len(chosen)} figures in {out}")
 
 
-def _chosen(figures: dict[str, Entry], only: list[str]) -> list[Entry]:
-    from difflib import get_close_matches
-
-    from traces.errors import UserError
-
-    for name in only:
-        if name not in figures:
-            close = get_close_matches(name, figures, 1)
-            hint = f"; did you mean {close[0]}?" if close else "; --list names them"
-            raise UserError(f"--only {name}: there is no such figure{hint}")
-    return [figures[name] for name in dict.fromkeys(only)] or list(figures.values())
+def _chosen(figures: Registry[Entry], only: list[str]) -> list[Entry]:
+    return [figures[name] for name in dict.fromkeys(only)] or figures.values()
