@@ -1,0 +1,90 @@
+"""Verbatim loops in outputs, and what lies outside of them.
+
+Small models that decode greedily fall into repeating themselves. A draft then accepts token after
+token, or is wrong at the same place of each round, so statistics of runs and of depth tell of the
+loop rather than of the pair.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from analysis.stats.checks import check
+from analysis.stats.clusters import blocks
+from analysis.stats.drafts import Drafts
+
+LONGEST = 64  # tokens of a round
+TIMES = 2  # rounds behind the first, all of them verbatim
+LEAST = 8  # repeated tokens, however short the round
+
+
+def in_loop(tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Which positions repeat a loop, (R,) bool.
+
+    A position repeats at lag P if its token is that of P positions before, in the same output. A
+    stretch of at least max(2 P, 8) such positions in a row is a loop of period P; P is at most 64.
+    The first round, which repeats nothing, lies outside.
+
+    Args:
+        tokens: (R,) the outputs' tokens, prompt after prompt.
+        offsets: (S + 1,), where prompts start.
+    """
+    check(offsets, tokens=tokens)
+    found = np.zeros(len(tokens), bool)
+    for prompts, rows in blocks(offsets):
+        starts = np.repeat(offsets[prompts], np.diff(offsets[prompts.start : prompts.stop + 1]))
+        at = np.arange(rows.start, rows.stop) - starts
+        for lag in range(1, min(LONGEST, int(at.max(initial=0))) + 1):
+            here = tokens[rows]
+            same = np.zeros(len(here), bool)
+            same[lag:] = (here[lag:] == here[:-lag]) & (at[lag:] >= lag)
+            found[rows] |= _in_stretch(same, max(TIMES * lag, LEAST))
+    return found
+
+
+def _in_stretch(flags: np.ndarray, least: int) -> np.ndarray:
+    """Of the true flags, those with at least so many in a row; (n,) bool."""
+    edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0))
+    begins, ends = edges[::2], edges[1::2]
+    long = ends - begins >= least
+    steps = np.zeros(len(flags) + 1, np.int8)
+    steps[begins[long]], steps[ends[long]] = 1, -1
+    return np.cumsum(steps[:-1], dtype=np.int8) > 0
+
+
+class Outside(NamedTuple):
+    """The stretches of outputs outside of loops, each taken for a text of its own.
+
+    Attributes:
+        rows: (R,) bool, positions that lie outside.
+        offsets: (P + 1,) where stretches start among these positions.
+        stretches: (S + 1,) where prompts start among the stretches.
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
+    stretches: np.ndarray
+
+    def by_prompt(self, drafts: Drafts) -> Drafts:
+        """Drafts that were found stretch by stretch, prompt after prompt."""
+        return Drafts(drafts.offsets[self.stretches], drafts.accepted, drafts.rejected)
+
+
+def outside(loop: np.ndarray, offsets: np.ndarray) -> Outside:
+    """What lies outside of loops; a draft that runs into one is cut off there, as by a text's end.
+
+    Args:
+        loop: (R,) bool, see `in_loop`.
+        offsets: (S + 1,), where prompts start.
+    """
+    check(offsets, loop=loop)
+    begins = ~loop
+    begins[1:] &= loop[:-1]  # a stretch begins behind a loop,
+    filled = offsets[:-1][np.diff(offsets) > 0]
+    begins[filled] = ~loop[filled]  # or with a prompt
+    at = np.flatnonzero(begins)
+    before = np.concatenate([[0], np.cumsum(~loop)])
+    starts = np.append(before[at], before[-1])
+    return Outside(~loop, starts.astype(np.int64), np.searchsorted(at, offsets).astype(np.int64))
