@@ -17,7 +17,7 @@ from simkit import costs, fidelity, policies
 from simkit.costs import fit
 from simkit.costs.passes import Passes, Timings, trimmed_mean
 from simkit.errors import LiveError
-from simkit.fidelity import errors, report
+from simkit.fidelity import errors, report, results
 from simkit.fidelity.run import Plan, check_recorded, jobs_of, split
 from simkit.live.summary import Drift
 from simkit.simulator.layout import PathLayout
@@ -75,7 +75,7 @@ def test_a_policy_that_is_slower_live_than_predicted_shows(source, plan):
     assert found.worst_error == wrong.error and not found.passes and found.conclusive
     assert {pair.slower for pair in found.misranked} == {"fixed(5)"}
     assert all(pair.measured_lo > 1 > pair.predicted for pair in found.misranked)
-    said = "\n".join(report.verdict(found))
+    said = "\n".join(results.verdict(found))
     assert "wrong way round: " in said and "missed: the worst error is above 8%" in said
 
 
@@ -103,7 +103,7 @@ def test_equal_arms_that_disagree_make_it_inconclusive(source, plan):
     (drift,) = found.drifts
     assert drift.ratio == pytest.approx(1.03) and drift.differs
     assert not found.conclusive and not found.passes
-    assert any("not conclusive" in line for line in report.verdict(found))
+    assert any("not conclusive" in line for line in results.verdict(found))
     assert judged(source, plan, slow={5: 1.005}).comparison.conclusive
     wide = judged(source, plan, noise=0.15).comparison
     assert not wide.conclusive and "may differ" in wide.drifts[0].complaint
@@ -232,8 +232,8 @@ def test_report(source, plan):
         ({"measured": 0.99, "measured_free": 1.0}, "(measured)"),
         ({"predicted": 0.99, "measured": 0.9, "measured_free": 1.1}, "(predicted and measured)"),
     ):
-        assert words in report.cells(replace(row, **known))[-1]
-    assert not report.cells(row)[-1] and not replace(row, measured=0.9, measured_free=0.99).loss
+        assert words in results.cells(replace(row, **known))[-1]
+    assert not results.cells(row)[-1] and not replace(row, measured=0.9, measured_free=0.99).loss
     ax = fidelity_speedups(report.frame(found)).ax
     assert len(ax.get_yticklabels()) == len(TESTED)
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["measured", "predicted"]

@@ -14,7 +14,7 @@ from analysis.fidelity import BUNDLED
 from simkit import costs, fidelity, policies
 from simkit.cli import main
 from simkit.errors import LiveError, PolicyError
-from simkit.fidelity import comparison, logs, report
+from simkit.fidelity import comparison, logs, results
 from simkit.fidelity.run import Plan, check_policies, split
 from simkit.live.decoder import Settings
 from simkit.live.log import BASELINE
@@ -271,9 +271,9 @@ def test_few_prompts_conclude_nothing(source, plan):
     five = judged(source, replace(plan, held_out=plan.held_out[:5])).comparison
     assert five.conclusive
     words = "only 5 prompts held out: intervals may be too narrow"
-    assert words in report.verdict(five)
+    assert words in results.verdict(five)
     enough = judged(source, replace(plan, held_out=plan.held_out[:12])).comparison
-    assert not any("too narrow" in line for line in report.verdict(enough))
+    assert not any("too narrow" in line for line in results.verdict(enough))
 
 
 def test_a_loss_is_named(source, plan):

@@ -269,13 +269,13 @@ def test_results_show_themselves():
 
 
 def test_fidelity_shows_itself():
-    from simkit.fidelity import Comparison, PolicyRow
+    from simkit.fidelity import FidelityResult, PolicyRow
 
     def filled(kind, **known):
         return kind(**{field.name: 1.0 for field in dataclasses.fields(kind)} | known)
 
     row = filled(PolicyRow, policy=EVIL)
-    found = filled(Comparison, rows=[row], pairs=[], drifts=[])
+    found = filled(FidelityResult, rows=[row], pairs=[], drifts=[])
     html = found._repr_html_()
     assert "median 100.0%" in html and "<script" not in html
 

@@ -12,7 +12,7 @@ from simkit.cli.options import Heads, Revision, Threads, TracesDtype
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from simkit.fidelity import Comparison, Plan
+    from simkit.fidelity import FidelityResult, Plan
     from simkit.live.decoder import Settings
     from traces.trace import Trace
 
@@ -141,13 +141,14 @@ def _planned(
     return plan, heads
 
 
-def conclude(trace: Trace, log: pa.Table, out: Path) -> Comparison:
+def conclude(trace: Trace, log: pa.Table, out: Path) -> FidelityResult:
     """Write and print all that follows from a log; see `simkit.fidelity.judge`."""
     from rich.console import Console
 
     from analysis.figures import fidelity_speedups
     from simkit.fidelity import judge
-    from simkit.fidelity.report import frame, markdown, verdict
+    from simkit.fidelity.report import frame, markdown
+    from simkit.fidelity.results import verdict
     from traces.files import encode
     from traces.outputs import write_atomic
 
@@ -168,10 +169,10 @@ def conclude(trace: Trace, log: pa.Table, out: Path) -> Comparison:
     return comparison
 
 
-def _table(comparison: Comparison) -> Any:
+def _table(comparison: FidelityResult) -> Any:
     from rich.table import Table
 
-    from simkit.fidelity.report import cells
+    from simkit.fidelity.results import cells
 
     view = Table()
     view.add_column("policy", no_wrap=True)

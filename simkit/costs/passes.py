@@ -16,7 +16,7 @@ from traces import schema
 TRIM = 0.05  # of a cell's samples, on each side: stalls of the machine
 CELLS = 6  # into which contexts are cut, at most
 _PASSES = 400  # of a cell, before there is another one
-_FEWEST = 3  # samples of a cell that counts, where others have more
+_FEWEST_PASSES = 3  # samples of a cell that counts, where others have more
 _DEEPEST = 8  # draft passes of one step that are sampled: later ones are faster still, and rare
 _STALL = 10  # times the median of its kind: a longer span of a rule counts as that long
 
@@ -225,7 +225,7 @@ def _means(
     """One sample for each (tokens, cell) that has enough passes."""
     width = int(tokens.max()) + 1
     keys, which, counts = np.unique(cell * width + tokens, return_inverse=True, return_counts=True)
-    fewest = min(_FEWEST, counts.max())
+    fewest = min(_FEWEST_PASSES, counts.max())
     at = {c: max(round(float(context[cell == c].mean())), 0) for c in np.unique(cell)}
     return [
         (component, int(key % width), at[key // width], trimmed_mean(seconds[which == k]))

@@ -1,13 +1,14 @@
 """Predictions held against live runs: how wrong is a replay on the clock?"""
 
-from simkit.fidelity.comparison import Comparison, PolicyPair, PolicyRow, compare
+from simkit.fidelity.comparison import compare
 from simkit.fidelity.errors import refits
 from simkit.fidelity.judge import Judgement, judge
 from simkit.fidelity.ladder import Ladder
+from simkit.fidelity.results import FidelityResult, PolicyPair, PolicyRow
 from simkit.fidelity.run import Plan, measure, split
 
 __all__ = [
-    "Comparison",
+    "FidelityResult",
     "Judgement",
     "Ladder",
     "Plan",

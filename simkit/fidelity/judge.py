@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 from simkit.costs import fit
 from simkit.costs.passes import Passes
 from simkit.fidelity import logs
-from simkit.fidelity.comparison import Comparison, compare
+from simkit.fidelity.comparison import compare
 from simkit.fidelity.errors import REFITS, refits
+from simkit.fidelity.results import FidelityResult
 from simkit.fidelity.run import Plan
 from simkit.simulator import replay
 from traces.subset import select
@@ -30,7 +31,7 @@ class Judgement(NamedTuple):
         facts: about the run, in words.
     """
 
-    comparison: Comparison
+    comparison: FidelityResult
     samples: pa.Table
     residuals: list[fit.Residual]
     facts: dict[str, str]

@@ -1,5 +1,9 @@
 """Real speculative decoding: what a replay predicts, done with the models."""
 
-from simkit.live.decoder import Decoded, Decoder, Settings, Step
+from traces.waiting import wait_passively
+
+wait_passively()  # before torch is loaded
+
+from simkit.live.decoder import Decoded, Decoder, Settings, Step  # noqa: E402
 
 __all__ = ["Decoded", "Decoder", "Settings", "Step"]
