@@ -180,11 +180,12 @@ def test_functions_are_families_of_one(trace):
 
 
 def test_notes_say_where_prompts_are_few_and_why_no_draft_is_below_1(trace):
-    assert simkit.tune(trace, SVIP, COST).notes == ()
+    rule = "time of rules: svip: given with the cost"
+    assert simkit.tune(trace, SVIP, COST).notes == (rule,)
     few = iid(11, 40, 0.6, max_draft=40, seed=4)
     tuned = simkit.tune(few, SVIP, COST)
-    assert tuned.notes == ("only 11 prompts: the interval may be too narrow",)
-    assert tuned._repr_html_().endswith(f"<p>Note: {tuned.notes[0]}.</p>")
+    assert tuned.notes == (rule, "only 11 prompts: the interval may be too narrow")
+    assert tuned._repr_html_().endswith(f"<p>Note: {tuned.notes[1]}.</p>")
     cost = COST.replace(")", ", overhead_s=0.001)")
     tuned = simkit.tune(trace, ["autoregressive", "fixed(0)"], cost, reference="fixed(3)")
     (note,) = tuned.notes
@@ -230,16 +231,18 @@ def command(capsys, *arguments):
 def test_the_command(folder, trace, capsys):
     given = [folder, "--policy", SVIP, "--policy", RUN, "--cost", COST, "--by", "task"]
     expected = simkit.tune(trace, [SVIP, RUN], COST, by="task")
-    note = "only 8 prompts: the interval may be too narrow (math, chat, code)"
-    assert expected.notes == (note,)
+    notes = "time of rules: svip: given with the cost", "only 8 prompts: the interval may be too"
+    notes = notes[0], f"{notes[1]} narrow (math, chat, code)"
+    assert expected.notes == notes
+    said = "".join(f"note: {note}\n" for note in notes)
     status, out, err = command(capsys, *given, "--format", "json")
-    assert (status, err) == (0, f"note: {note}\n")
+    assert (status, err) == (0, said)
     assert json.loads(out) == expected.records()
     status, out, err = command(capsys, *given, "--format", "csv")
     assert out == expected.frame.write_csv()
     assert expected.frame.schema["speedup_lo"] == pl.Float64
     status, out, err = command(capsys, *given)
-    assert (status, err) == (0, f"note: {note}\n")
+    assert (status, err) == (0, said)
     assert "held-out speedup" in out
     assert out.count("best of all") == 3
 

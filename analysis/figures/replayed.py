@@ -9,7 +9,9 @@ import numpy as np
 from analysis.figures.base import FigureError
 from analysis.replays import ALONE, FOLDS, Replayed, Replays, folds, groups, of, speed
 from analysis.stats import Estimate, compare
+from simkit.costs.base import IN_DECODERS
 from simkit.simulator.given import AnyCost
+from simkit.simulator.rule_time import known_rule, said
 from simkit.statistics.enough import FOR_INTERVAL
 from simkit.sweeps.grid import settings
 from traces.errors import UserError
@@ -65,7 +67,7 @@ def tuned(
     found, why = _labelled(
         {label: lambda spec=spec: at.tuned(spec) for label, spec in families.items()}
     )
-    return found, without(why) + _free(at, found)
+    return found, without(why) + _timed(at, found)
 
 
 def without(why: Mapping[str, str]) -> list[str]:
@@ -93,16 +95,11 @@ def choices(one: Replayed) -> str:
     return one.spec + (f" (in other folds {others})" if others else "")
 
 
-def _free(at: Replays, found: Mapping[str, Replayed]) -> list[str]:
-    """A line for each rule that has no time while others' have: its speed is too good."""
-    sampler, times = at.trace.sampler, at.charge.times
-    looks = {label: one.policy for label, one in found.items() if one.policy.columns(sampler)}
-    seconds = {label: times.policy(policy.name) for label, policy in looks.items()}
-    return [
-        f"The rule of {label} was not timed: it is free."
-        for label, taken in seconds.items()
-        if not taken and any(seconds.values())
-    ]
+def _timed(at: Replays, found: Mapping[str, Replayed]) -> list[str]:
+    """How rules were timed that were not timed in running decoders."""
+    timed = ((one.policy, known_rule(one.policy, at.where)) for one in found.values())
+    others = [(p, taken) for p, taken in timed if taken and taken.how != IN_DECODERS]
+    return [f"{line[0].upper()}{line[1:]}." for line in said(others)]
 
 
 def _labelled(

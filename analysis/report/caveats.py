@@ -14,9 +14,9 @@ import numpy as np
 from analysis.replays import FOLDS, Replays, folds, tasks
 from analysis.report.timings import devices, one_each
 from simkit import costs
-from simkit.policies import Policy, Sequential
-from simkit.simulator.charge import Charge
+from simkit.policies import Policy
 from simkit.simulator.given import AnyCost, AnyTrace
+from simkit.simulator.rule_time import known_rule, said
 from simkit.statistics.enough import FOR_INTERVAL
 from traces.errors import UserError
 from traces.trace import Trace
@@ -45,7 +45,7 @@ def caveats(at: Replays, used: Sequence[Policy]) -> list[str]:
     """
     lines = ["Counts (steps, drafted, accepted) are exact: what decoding with each policy does."]
     if at.timed:
-        lines += [_seconds(at), *_uncharged(at.charge, used)]
+        lines += [_seconds(at), *_uncharged(at, used)]
         lines.append(
             "Predicted speeds were not held against the clock here: simkit fidelity does that."
         )
@@ -127,9 +127,9 @@ def _seconds(at: Replays) -> str:
     return f"{said}."
 
 
-def _uncharged(charge: Charge, used: Sequence[Policy]) -> list[str]:
-    """What takes no time under the cost, though it would."""
-    lines = []
+def _uncharged(at: Replays, used: Sequence[Policy]) -> list[str]:
+    """What takes no time under the cost, though it would, and how rules were timed."""
+    lines, charge = [], at.charge
     if charge.times.overhead() == 0:
         lines.append(
             "What a decoder spends outside its passes is not charged: take speedups as upper"
@@ -138,16 +138,9 @@ def _uncharged(charge: Charge, used: Sequence[Policy]) -> list[str]:
     heads = sorted({str(policy.head) for policy in used if charge.calls_for_nothing(policy)})
     if heads:
         lines.append(f"The cost has no time for calls of these heads: {', '.join(heads)}.")
-    deciding = {policy.name for policy in used if _decides(policy)}
-    free = sorted(name for name in deciding if charge.times.policy(name) == 0)
-    if free:
-        lines.append(f"The cost has no time for decisions of these policies: {', '.join(free)}.")
-    return lines
-
-
-def _decides(policy: Policy) -> bool:
-    """Whether decisions of it are charged: one that looks at no token makes none."""
-    return isinstance(policy, Sequential) and policy.looks and not policy.needs_future
+    timed = ((policy, known_rule(policy, at.where)) for policy in used)
+    rules = said((policy, taken) for policy, taken in timed if taken)
+    return [*lines, *(f"{line[0].upper()}{line[1:]}." for line in rules)]
 
 
 def _trace(trace: Trace) -> list[str]:

@@ -54,6 +54,8 @@ def sweep(
     if out is not None:
         result.save(out)
     _print(result, format)
+    for note in result.notes:
+        typer.echo(f"note: {note}", err=True)
 
 
 def _print(result: Sweep, format: Format) -> None:

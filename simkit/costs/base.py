@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from traces.trace import Trace
 
 Model = Literal["draft", "target"]
+IN_DECODERS = "measured in running decoders"
+GIVEN = "given with the cost"
+NOT_TIMED = "not timed, so free"
+
+
+class RuleTime(NamedTuple):
+    """What one decision of a policy's rule takes.
+
+    Attributes:
+        seconds: of one decision, a head's call apart.
+        how: it was found out, in words.
+    """
+
+    seconds: float
+    how: str
 
 
 class Times(ABC):
@@ -48,7 +63,16 @@ class Times(ABC):
 
     @abstractmethod
     def policy(self, name: str) -> float:
-        """T_policy: one decision of the policy, made after each drafted token."""
+        """T_policy: one decision of the policy of that name (`Policy.timed_as`); 0: not known."""
+
+    def rule_time(self, name: str) -> RuleTime | None:
+        """`policy`, and how it was found out; None: nothing is known, so time the rule itself."""
+        seconds = self.policy(name)
+        return RuleTime(seconds, NOT_TIMED if seconds == 0 else GIVEN)
+
+    def timed_rules(self) -> Mapping[str, float]:
+        """Seconds of a decision, by name, of the rules that were measured with all they read."""
+        return {}
 
     def draft_step(self, context: np.ndarray) -> np.ndarray:
         """What each step pays the draft once, at each context length, even if it drafts nothing.

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from simkit.costs import fit
-from simkit.costs.base import ByPasses, CostModel, Model, Times
+from simkit.costs.base import GIVEN, IN_DECODERS, ByPasses, CostModel, Model, RuleTime, Times
+from simkit.costs.constants import check_seconds
 from simkit.costs.registry import register
 from simkit.errors import CostError
 from traces.errors import TraceError
@@ -40,15 +41,24 @@ class Measured(CostModel):
         file: a Parquet file of samples with the columns of `traces.schema.LATENCY`, those of
             another trace or of another device, or a log of live runs, whose passes then count
             (`simkit.costs.fit.samples`); None takes the trace's own.
+        policy_s: one decision of every rule that was not timed; None lets the simulator time such
+            a rule by itself (`simkit.simulator.rule_time`).
+
+    Raises:
+        CostError: `policy_s` is negative or not finite.
     """
 
     engine: str | None = None
     batch_size: int = 1
     file: str | None = None
+    policy_s: float | None = None
 
     name = "measured"
     what = "medians of timing samples: the trace's, or measured(file=SAMPLES.parquet)"
     source = "simkit latency, simkit live"
+
+    def __post_init__(self) -> None:
+        check_seconds(self)
 
     def times(self, trace: Trace) -> Times:
         """See `CostModel`."""
@@ -56,19 +66,24 @@ class Measured(CostModel):
         if table is None:
             raise CostError(f"{trace.path or 'the trace'} has no timing samples (latency.parquet)")
         try:
-            return times_of(table, self.engine, self.batch_size)
+            return times_of(table, self.engine, self.batch_size, self.policy_s)
         except CostError as error:
             where = self.file or (trace.path and trace.path / "latency.parquet")
             raise CostError(f"{where or 'timing samples'}: {error}") from None
 
 
-def times_of(samples: pa.Table, engine: str | None = None, batch_size: int = 1) -> Times:
+def times_of(
+    samples: pa.Table,
+    engine: str | None = None,
+    batch_size: int = 1,
+    policy_s: float | None = None,
+) -> Times:
     """The times of samples in memory, `traces.schema.LATENCY`; see `Measured`.
 
     Raises:
         CostError: the samples are wrong, or too few.
     """
-    return _fit(_choose(samples, engine, batch_size))
+    return _fit(_choose(samples, engine, batch_size), policy_s)
 
 
 _NONE = np.empty((3, 0))
@@ -96,7 +111,7 @@ def _read(file: Path) -> pa.Table:
     return table.select(LATENCY.names)
 
 
-def _fit(table: pa.Table) -> Times:
+def _fit(table: pa.Table, policy_s: float | None) -> Times:
     samples = {name: _samples(table, name) for name in set(table["component"].to_pylist())}
     for model in ("draft", "target"):
         if not np.any(samples.get(model, _NONE)[1] > 0):
@@ -115,7 +130,7 @@ def _fit(table: pa.Table) -> Times:
         for name, given in samples.items()
         if name.startswith(_CONSTANTS)
     }
-    return _MeasuredTimes(passes, prefills, constants)
+    return _MeasuredTimes(passes, prefills, constants, policy_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +138,7 @@ class _MeasuredTimes(ByPasses):
     passes: dict[str, _Grid]
     prefills: dict[str, _Grid]
     constants: dict[str, float]
+    policy_s: float | None
 
     def prefill(self, model: Model, tokens: np.ndarray) -> np.ndarray:
         return self.prefills[model](tokens, np.zeros_like(tokens))
@@ -134,7 +150,19 @@ class _MeasuredTimes(ByPasses):
         return self.constants.get("overhead:baseline", 0.0)
 
     def policy(self, name: str) -> float:
-        return self.constants.get(f"policy:{name}", 0.0)
+        return self.constants.get(f"policy:{name}", self.policy_s or 0.0)
+
+    def rule_time(self, name: str) -> RuleTime | None:
+        if name in self.timed_rules():
+            return RuleTime(self.policy(name), IN_DECODERS)
+        return None if self.policy_s is None else RuleTime(self.policy_s, GIVEN)
+
+    def timed_rules(self) -> dict[str, float]:
+        return {
+            name.removeprefix("policy:"): seconds
+            for name, seconds in self.constants.items()
+            if name.startswith("policy:")
+        }
 
     def head(self, name: str) -> float:
         return self.constants.get(f"head:{name}", 0.0)

@@ -248,7 +248,7 @@ class BatchDecoder:
     def _draft(self) -> tuple[list[list[int]], int]:
         """Draft until the sequences stop: each one's tokens, and how many are to be verified."""
         assert self.policy is not None
-        name, begun = f"policy:{self.policy.name}", self.clock.mark()
+        name, begun = f"policy:{self.policy.timed_as}", self.clock.mark()
         rooms = [
             min(
                 self.settings.max_new_tokens - len(self.outputs[k]) - 1,

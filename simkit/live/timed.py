@@ -168,7 +168,7 @@ class TimedDecoder:
         self._cut()
         told = self.clock.mark()
         self.state = self.policy.update(self.state, Outcome(drafted, gamma, accepted, ended))
-        self.spans.add("policy", f"policy:{self.policy.name}", told, self.clock.mark())
+        self.spans.add("policy", f"policy:{self.policy.timed_as}", told, self.clock.mark())
         self.spans.close(self.number, begun, start, drafted, accepted, len(emitted))
         steps.append(Step(start, gamma, drafted, accepted))
 
@@ -178,7 +178,7 @@ class TimedDecoder:
         room = self.settings.max_new_tokens - self.position
         room = min(room, self.policy.max_draft, self.policy.limit(self.state, -1))
         asked = self.clock.mark()
-        self.spans.add("policy", f"policy:{self.policy.name}", begun, asked)
+        self.spans.add("policy", f"policy:{self.policy.timed_as}", begun, asked)
         if room > 0 and not self.draft.length and len(self.tokens) > 1:
             self._read_prompt(self.draft, "draft", self.tokens[:-1])
         tokens: list[int] = []
@@ -243,7 +243,7 @@ class TimedDecoder:
             )
             stop, self.state = self.policy.trips(self.state, depth, row)
         self.spans.add(
-            "policy", f"policy:{self.policy.name}", begun, self.clock.mark(), depth=depth
+            "policy", f"policy:{self.policy.timed_as}", begun, self.clock.mark(), depth=depth
         )
         waiting.clear()
         return stop

@@ -88,6 +88,11 @@ class Policy(ABC):
     head: str | None = None
     needs_future: ClassVar[bool] = False
 
+    @property
+    def timed_as(self) -> str:
+        """The name under which costs have the time of its decisions."""
+        return self.name
+
     @abstractmethod
     def columns(self, sampler: Sampler) -> tuple[str, ...]:
         """Names of the columns that a row holds, in order.

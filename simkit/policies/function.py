@@ -16,6 +16,22 @@ from traces.schema import TARGET_STATISTICS
 _VERDICT = (*TARGET_STATISTICS, "accepted", "target_token", "target_token_prob_raw")
 
 
+FUNCTION = "function:"  # before a function's label, where costs have its time
+
+
+class _Watched:
+    """A row that notes which of its values are asked for by name, and is nothing else."""
+
+    def __init__(self, values: dict[str, float], found: set[str]) -> None:
+        self._values, self._found = values, found
+
+    def __getattr__(self, name: str) -> float:
+        if name not in self._values:
+            raise AttributeError(name)
+        self._found.add(name)
+        return self._values[name]
+
+
 @dataclass(frozen=True)
 class FunctionPolicy(Sequential):
     """Stop if `function(depth, row)` says so; see `from_function`.
@@ -47,6 +63,26 @@ class FunctionPolicy(Sequential):
             if name in _VERDICT:
                 raise PolicyError(f"{self.label}: column {name} is not one that a drafter sees")
         return self.reads
+
+    @property
+    def timed_as(self) -> str:
+        """See `Policy`; a function goes by its label, apart from the policies of that name."""
+        return f"{FUNCTION}{self.label}"
+
+    def looks_at(self, seen: Iterable[tuple[int, Row]]) -> tuple[str, ...]:
+        """Columns that the function looks at, of those that its rows hold.
+
+        Args:
+            seen: depth and row of tokens that it is asked about. All columns count if it does more
+                with a row than to ask for values by their names.
+        """
+        found: set[str] = set()
+        for depth, row in seen:
+            try:
+                self.function(depth, _Watched(dict(zip(self.reads, row, strict=True)), found))
+            except Exception:  # noqa: BLE001: it needs a real row
+                return self.reads
+        return tuple(name for name in self.reads if name in found)
 
     def begin(self, sequence: int) -> State:
         """See `Sequential`."""

@@ -7,8 +7,10 @@ from functools import cached_property
 import numpy as np
 
 from simkit.costs import CostError, Times
+from simkit.costs.base import RuleTime
 from simkit.policies import Policy, Sequential
 from simkit.simulator.layout import Layout, Span
+from simkit.simulator.rule_time import time_rule
 from simkit.simulator.steps import Steps, Sums
 
 PARTS = ("prefill_s", "draft_s", "verify_s", "policy_s", "overhead_s")
@@ -34,6 +36,7 @@ class Charge:
 
     def __init__(self, times: Times, layout: Layout, first: int) -> None:
         self.times = times
+        self._layout = layout
         self.first = first
         self.n_prompt = layout.n_prompt
         longest = int(self.n_prompt.max(initial=0)) + layout.trace.max_new_tokens
@@ -130,11 +133,23 @@ class Charge:
     def _prefill_s(self, drafted: np.ndarray) -> np.ndarray:
         return self.prefill["target"] + np.where(drafted > 0, self.prefill["draft"], 0.0)
 
+    def rule_time(self, policy: Policy) -> RuleTime | None:
+        """What one decision takes, its head's call apart, and how that was found out.
+
+        None for a policy that makes none: it looks at no token, or drafts while the target runs.
+
+        Args:
+            policy: as `bind` gave it.
+        """
+        if not (isinstance(policy, Sequential) and policy.looks):
+            return None
+        known = self.times.rule_time(policy.timed_as)
+        return known or time_rule(policy, self.times, self._layout)
+
     def _call_s(self, policy: Policy) -> float:
         """One decision, head included; a policy that looks at no token makes none."""
-        if isinstance(policy, Sequential) and not policy.looks:
-            return 0.0
-        return _positive("policy", self.times.policy(policy.name) + self._head_s(policy))
+        taken = self.rule_time(policy)
+        return _positive("policy", taken.seconds + self._head_s(policy)) if taken else 0.0
 
     def _head_s(self, policy: Policy) -> float:
         """A call of its head; a variant that was not timed takes as long as the policy's own."""

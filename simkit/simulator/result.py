@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simkit.costs.base import RuleTime
 from simkit.errors import ReplayError
 from simkit.policies import Policy, PolicyError, Setting, parse
 from simkit.simulator.layout import Layout
 from simkit.simulator.rows import Columns, fields, groups, n_prompts, series, totals
-from simkit.simulator.run import Run, tokens
+from simkit.simulator.rule_time import said
+from simkit.simulator.run import Run, rules_of, tokens
 from simkit.simulator.table import html, idle, noted, rich
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
@@ -77,23 +79,27 @@ class Result:
         return _frame(self.columns)
 
     @property
+    def rule_times(self) -> dict[str, RuleTime]:
+        """What a decision of each policy was charged, and how that is known.
+
+        Policies that decide nothing while they draft are left out, and all where no times are.
+        """
+        return {str(policy): taken for policy, taken in rules_of(self.runs)}
+
+    @property
     def notes(self) -> list[str]:
         """What a reader of the numbers should know, one line each."""
         charged = [(run.charge, run.policy) for run in self.runs if run.charge]
         heads = dict.fromkeys(str(p.head) for cost, p in charged if cost.calls_for_nothing(p))
-        sampler = self._layout.trace.sampler
-        rules = {p.name: cost.times.policy(p.name) for cost, p in charged if p.columns(sampler)}
-        # Where no rule has a time, the table shows that all are free.
-        free = [name for name, seconds in rules.items() if not seconds and any(rules.values())]
-        said = [
+        remarks = [
             run.policy.remark(Setting(run.layout, run.charge, run.first))
             for run in self.runs
             if run.charge
         ]
         return [
             *(f"the cost has no time for calls of the head {head}: it is free" for head in heads),
-            *(f"the cost has no time for the rule of {rule}: it is free" for rule in free),
-            *(line for line in said if line),
+            *said(rules_of(self.runs)),
+            *(line for line in remarks if line),
             *(
                 f"{run.policy} is a loss: its own time eats its gain"
                 for run in self.runs

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from simkit.costs.base import RuleTime
 from simkit.errors import ReplayError
 from simkit.policies import NumericPolicy, Parallel, Policy, Sequential, Setting, shortened
 from simkit.simulator import plain
@@ -49,6 +50,11 @@ class Run:
         return np.sum([self.seconds[part] for part in PARTS], axis=0)
 
     @property
+    def rule_time(self) -> RuleTime | None:
+        """What a decision was charged, and how that is known; None if nothing was."""
+        return self.charge.rule_time(self.bound) if self.charge else None
+
+    @property
     def is_loss(self) -> bool:
         """Whether it is slower than the target alone, and would not be without its own time."""
         if self.seconds is None:
@@ -81,6 +87,12 @@ class Run:
     @property
     def _divides(self) -> bool:
         return divides(self.bound, Setting(self.layout, self.charge, self.first))
+
+
+def rules_of(runs: Iterable[Run]) -> list[tuple[Policy, RuleTime]]:
+    """The policies that decide while they draft, where there are times, with their decisions'."""
+    found = ((run.policy, run.rule_time) for run in runs)
+    return [(policy, taken) for policy, taken in found if taken]
 
 
 def run(policy: Policy, layout: Layout, charge: Charge | None, first: int) -> Run:

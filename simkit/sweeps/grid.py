@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
 from functools import cached_property
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from simkit.costs import CostModel
+from simkit.costs.base import RuleTime
 from simkit.errors import PolicyError, ReplayError
 from simkit.policies import FunctionPolicy, Policy, Setting, expand
 from simkit.simulator.given import (
@@ -28,6 +29,7 @@ from simkit.simulator.given import (
     setting,
 )
 from simkit.simulator.rows import FIELDS, Columns, fields, groups, series, totals
+from simkit.simulator.rule_time import said
 from simkit.simulator.run import Run
 from simkit.statistics.interval import ratio_interval
 from simkit.sweeps.engine import Progress, replays
@@ -47,13 +49,15 @@ class Sweep:
     Attributes:
         policies: the settings, in order.
         columns: the fields of a replay, NaN where a value is missing; with `by="task"` also task.
-        facts: what the numbers hold for: trace, hash, cost, first_token, by, version.
+        facts: what the numbers hold for: trace, hash, cost, first_token, by, version, notes.
+        notes: what a reader of the numbers should know, one line each.
     """
 
     def __init__(self, policies: list[Policy], columns: Columns, facts: dict[str, Any]) -> None:
         self.policies = policies
         self.columns = columns
         self.facts = facts
+        self.notes: list[str] = facts["notes"]
 
     @cached_property
     def frame(self) -> pl.DataFrame:
@@ -116,14 +120,14 @@ class Sweep:
         return f"<Sweep by {self.facts['by']}: {len(self.policies):,} settings>"
 
     def _repr_html_(self) -> str:
-        from simkit.simulator.table import html
+        from simkit.simulator.table import html, noted
 
         if len(self) <= SHOWN:
-            return html(self.records())
+            return html(self.records()) + noted(self.notes)
         some = self.best(FASTEST) if self.timed else self.frame.head(SHOWN)
         which = "fastest" if self.timed else "first"
         note = f"<p>{len(self.policies):,} settings, the {which} of them. All: .frame</p>"
-        return html(some.to_dicts()) + note
+        return html(some.to_dicts()) + note + noted(self.notes)
 
 
 def sweep(
@@ -164,8 +168,18 @@ def sweep(
     policies = settings(specs)
     where = setting(trace, cost, first_token)
     runs = replays(policies, where, threads, progress)
-    columns = _columns(runs, len(policies), where, by, (confidence, seed) if intervals else None)
-    return Sweep(policies, columns, _facts(where, cost, by))
+    rules: dict[str, tuple[Policy, RuleTime]] = {}
+    watched = _watched(runs, rules)
+    columns = _columns(watched, len(policies), where, by, (confidence, seed) if intervals else None)
+    return Sweep(policies, columns, _facts(where, cost, by) | {"notes": said(rules.values())})
+
+
+def _watched(runs: Iterable[Run], rules: dict[str, tuple[Policy, RuleTime]]) -> Iterator[Run]:
+    """The runs as they come, noting how the rule of each family was timed."""
+    for run in runs:
+        if run.policy.timed_as not in rules and (taken := run.rule_time):
+            rules[run.policy.timed_as] = run.policy, taken
+        yield run
 
 
 def settings(specs: AnyPolicy | Iterable[AnyPolicy]) -> list[Policy]:

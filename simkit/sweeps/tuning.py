@@ -15,7 +15,8 @@ from simkit.policies import Policy, Setting
 from simkit.simulator.charge import PARTS
 from simkit.simulator.given import AnyCost, AnyPolicy, AnyTrace, check_confidence, listed, setting
 from simkit.simulator.rows import groups, n_prompts
-from simkit.simulator.run import Run
+from simkit.simulator.rule_time import said
+from simkit.simulator.run import Run, rules_of
 from simkit.simulator.table import grid, idle, noted
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
@@ -190,7 +191,8 @@ def tune(
     runs = _chosen(found, where, threads)
     drafts = {spec: _drafts(family, runs) for spec, family in found.items()}
     rows = [(c.spec, drafts[c.spec], c.speedup) for c in choices if c.spec != BEST]
-    notes = (*idle(rows), *few_below(n_prompts(where.layout.trace, by)))
+    timed = said(rules_of(runs.values()))
+    notes = (*timed, *idle(rows), *few_below(n_prompts(where.layout.trace, by)))
     parts = _parts(found, runs)
     return Tuned(choices, reference, held_s, parts, search.baseline_s, search.fold, notes)
 

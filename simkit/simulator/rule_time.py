@@ -1,0 +1,259 @@
+"""What one decision of a rule takes, where a measured cost has not timed it.
+
+No rule is free for want of a measurement. One that was timed in no decoder (a function in a
+notebook, a policy of another package) is timed here, on rows of the trace: `limit`, `trips`,
+`proposed` and `update`, interpreted as a live decoder runs them. In a decoder a decision takes
+longer than that: what the rule reads is computed on the device and copied to the host. So that part
+is added from the cost: the measured time of the policy that reads the same columns, or more, in the
+least time, less what its own rule takes here. A rule that is written anew as a function so costs
+what the policy does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from threading import RLock
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simkit import policies
+from simkit.costs import Times
+from simkit.costs.base import RuleTime
+from simkit.policies import FunctionPolicy, Outcome, Policy, Sequential, Setting
+from simkit.policies.base import Row, State
+from simkit.policies.function import FUNCTION
+from simkit.simulator import plain
+from simkit.simulator.layout import Layout
+from traces.errors import UserError
+from traces.sampler import Sampler
+
+_TOKENS = 400  # whose decisions are timed
+_BUDGET_S = 0.05  # of all runs over them
+_GROUPS, _MOST_RUNS = 5, 25
+_DIGITS = 2  # that count: the rest is the machine's mood
+
+
+class _Script(NamedTuple):
+    """What a rule was asked in a replay.
+
+    Attributes:
+        calls: the method's name and its arguments without the state, in order.
+        decisions: that are paid for.
+    """
+
+    calls: list[tuple[str, tuple[Any, ...]]]
+    decisions: int
+
+    @property
+    def rows(self) -> list[tuple[int, Row]]:
+        """Depth and row of each token that it was asked about."""
+        return [arguments for name, arguments in self.calls if name == "trips"]  # pyright: ignore
+
+
+class Microbenchmarks:
+    """Seconds of rules on this machine, each timed once and then kept.
+
+    Settings of one policy share a time, so that a sweep does not rank them by the machine's mood.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[object, tuple[float, tuple[str, ...]]] = {}
+        self._lock = RLock()
+
+    def forget(self) -> None:
+        """Time all rules anew when they are next asked for."""
+        with self._lock:
+            self._found.clear()
+
+    def rule(self, policy: Sequential, layout: Layout) -> tuple[float, tuple[str, ...]]:
+        """Seconds of one decision, and the columns that it looks at.
+
+        Args:
+            policy: as `bind` gave it.
+            layout: of the trace whose rows it is asked about.
+
+        Raises:
+            UserError: as a replay does.
+        """
+        key = (policy.timed_as, getattr(policy, "function", type(policy)))
+        with self._lock:
+            if key not in self._found:
+                script = _script(policy, layout)
+                names = policy.columns(layout.trace.sampler)
+                if isinstance(policy, FunctionPolicy):
+                    names = policy.looks_at(script.rows)
+                self._found[key] = _timed(policy, script), names
+            return self._found[key]
+
+
+MICROBENCHMARKS = Microbenchmarks()
+"""Those of this process."""
+
+
+def time_rule(policy: Sequential, times: Times, layout: Layout) -> RuleTime:
+    """What a decision takes that the cost does not know; see above.
+
+    Args:
+        policy: as `bind` gave it.
+        times: of the cost.
+        layout: of the trace.
+
+    Raises:
+        UserError: as a replay does.
+    """
+    own_s, names = MICROBENCHMARKS.rule(policy, layout)
+    needed = {name for name in names if not name.startswith("score:")}
+    like, reading_s = _reading(needed, times, layout) if needed else ("", 0.0)
+    seconds = float(f"{own_s + reading_s:.{_DIGITS}g}")
+    how = "microbenchmark on this machine"
+    if like:
+        return RuleTime(seconds, f"{how}, what it reads as timed for {like}")
+    return RuleTime(seconds, f"{how}, of the rule alone" if needed else how)
+
+
+def known_rule(policy: Policy, setting: Setting) -> RuleTime | None:
+    """What a decision of a policy that is not bound yet takes; None for one that makes none.
+
+    Raises:
+        UserError: it lacks what it must be fitted to, or as a replay does.
+    """
+    charge = setting.charge
+    if charge is None or not (isinstance(policy, Sequential) and policy.looks):
+        return None
+    known = charge.times.rule_time(policy.timed_as)
+    return known or charge.rule_time(policy.bind(setting))
+
+
+def said(rules: Iterable[tuple[Policy, RuleTime]]) -> list[str]:
+    """How rules were timed, in one line; none if there is no rule.
+
+    Args:
+        rules: policies, and what a decision of each takes.
+    """
+    found: dict[str, list[str]] = {}
+    for policy, taken in rules:
+        name = policy.timed_as.removeprefix(FUNCTION)
+        names = found.setdefault(taken.how, [])
+        if name not in names:
+            names.append(name)
+    parts = [f"{', '.join(names)}: {how}" for how, names in found.items()]
+    return [f"time of rules: {'; '.join(parts)}"] if parts else []
+
+
+def _reading(needed: set[str], times: Times, layout: Layout) -> tuple[str, float]:
+    """The policy that reads the columns, and its seconds without its rule; ("", 0) if none does.
+
+    Where no policy that was timed reads all of them, the dearest one stands in.
+    """
+    found: list[tuple[bool, float, str, Sequential]] = []
+    for name, seconds in times.timed_rules().items():
+        try:
+            policy = policies.get(name)()  # type: ignore[call-arg]
+            columns = _statistics(policy, layout.trace.sampler)
+        except (UserError, TypeError):  # another package's, or not under this sampler
+            continue
+        if isinstance(policy, Sequential) and policy.head is None and columns:
+            found.append((columns >= needed, seconds, name, policy))
+    covering = [entry for entry in found if entry[0]]
+    order = sorted(covering, key=lambda e: e[1]) or sorted(found, key=lambda e: -e[1])
+    for _, seconds, name, policy in order:
+        try:
+            return name, max(0.0, seconds - MICROBENCHMARKS.rule(policy, layout)[0])
+        except UserError:  # it must be fitted first
+            continue
+    return "", 0.0
+
+
+def _statistics(policy: Policy, sampler: Sampler) -> set[str]:
+    return {name for name in policy.columns(sampler) if not name.startswith("score:")}
+
+
+def _timed(policy: Sequential, script: _Script) -> float:
+    """Seconds of a decision: the least of several medians."""
+    if not script.decisions:
+        return 0.0
+    first_s = _run(policy, script)
+    runs = int(np.clip(_BUDGET_S / max(first_s, 1e-9), 3, _MOST_RUNS))
+    taken = np.array([_run(policy, script) for _ in range(runs)])
+    groups = np.array_split(taken, min(_GROUPS, max(1, runs // 3)))
+    return min(float(np.median(group)) for group in groups) / script.decisions
+
+
+def _run(policy: Sequential, script: _Script) -> float:
+    """Ask the rule all over again; seconds."""
+    begin, limit, trips = policy.begin, policy.limit, policy.trips
+    proposed, update = policy.proposed, policy.update
+    state: State = ()
+    begun = time.perf_counter()
+    for name, arguments in script.calls:
+        if name == "trips":
+            _, state = trips(state, *arguments)
+        elif name == "limit":
+            limit(state, *arguments)
+        elif name == "proposed":
+            proposed(state, *arguments)
+        elif name == "update":
+            state = update(state, *arguments)
+        else:
+            state = begin(*arguments)
+    return time.perf_counter() - begun
+
+
+def _script(policy: Sequential, layout: Layout) -> _Script:
+    """What a plain replay asks the rule about the first tokens of the trace."""
+    asked = _Asked(policy)
+    try:
+        plain.walk(asked, layout, 1)
+    except _EnoughError:
+        pass
+    drafted = [a[0].drafted for name, a in asked.calls if name == "update"]
+    decisions = int(sum(policy.calls(n) for n in drafted))
+    return _Script(asked.calls, decisions)
+
+
+class _EnoughError(Exception):
+    """The rule has been asked about `_TOKENS` tokens."""
+
+
+class _Asked(Sequential):
+    """A policy that notes what it is asked."""
+
+    name = "asked"
+
+    def __init__(self, policy: Sequential) -> None:
+        self.policy, self.max_draft = policy, policy.max_draft
+        self.needs_future = policy.needs_future  # pyright: ignore[reportAttributeAccessIssue]
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []  # pyright: ignore
+        self.tokens = 0
+
+    @property
+    def carried(self) -> Any:
+        return self.policy.carried
+
+    def columns(self, sampler: Sampler) -> tuple[str, ...]:
+        return self.policy.columns(sampler)
+
+    def begin(self, sequence: int) -> State:
+        self.calls.append(("begin", (sequence,)))
+        return self.policy.begin(sequence)
+
+    def limit(self, state: State, ahead: int) -> int:
+        self.calls.append(("limit", (ahead,)))
+        return self.policy.limit(state, ahead)
+
+    def trips(self, state: State, depth: int, row: Row) -> tuple[bool, State]:
+        self.tokens += 1
+        self.calls.append(("trips", (depth, row)))
+        return self.policy.trips(state, depth, row)
+
+    def proposed(self, state: State, drafted: int) -> int:
+        self.calls.append(("proposed", (drafted,)))
+        return self.policy.proposed(state, drafted)
+
+    def update(self, state: State, outcome: Outcome) -> State:
+        self.calls.append(("update", (outcome,)))
+        if self.tokens >= _TOKENS:
+            raise _EnoughError
+        return self.policy.update(state, outcome)

@@ -1,0 +1,160 @@
+"""What a decision takes: no rule is free because nobody has timed it."""
+
+import numpy as np
+import pytest
+from replay_traces import build
+from test_costs_models import samples
+
+import simkit
+from simkit import policies
+from simkit.costs import CostError, Linear, Measured
+from simkit.costs.base import GIVEN, IN_DECODERS, NOT_TIMED
+from simkit.policies import FunctionPolicy, from_function
+from simkit.simulator import rule_time
+from simkit.simulator.rule_time import MICROBENCHMARKS
+from traces.schema import DRAFT_STATISTICS
+from traces.synthetic import iid
+
+PASSES = (("draft", 1, 9, 0.1), ("target", 1, 9, 1.0))
+READING_S = 0.25
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    MICROBENCHMARKS.forget()
+
+
+def timed_trace(*rules):
+    times = samples(*PASSES, *((f"policy:{name}", 1, 0, s) for name, s in rules))
+    return build([[(1, 1)] * 5] * 12, t_max=5, max_draft=5, latency=times)
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return timed_trace(("svip", 0.5), ("cumulative_confidence", READING_S), ("llamacpp", 0.75))
+
+
+def product(depth, row):
+    return row.draft_prob_raw < 0.1
+
+
+def test_a_rule_that_was_timed_is_charged_that(trace):
+    result = simkit.replay(trace, ["svip(h=1)", "fixed(2)", "oracle", "pearl(2)"])
+    assert result.rule_times == {"svip(h=1)": (0.5, IN_DECODERS)}
+    assert result.notes == [f"time of rules: svip: {IN_DECODERS}"]
+    record = result.records()[0]
+    assert record["policy_s"] == pytest.approx(0.5 * record["drafted"])
+
+
+def test_a_function_costs_what_the_policy_costs_that_reads_the_same(trace):
+    """In a decoder a decision is mostly what it reads: the built-in rule is no dearer."""
+    result = simkit.replay(trace, [product, "cumulative_confidence(0.1)"])
+    (mine, how), (theirs, _) = result.rule_times.values()
+    assert mine == pytest.approx(theirs, rel=0.02)
+    assert how == "microbenchmark on this machine, what it reads as timed for cumulative_confidence"
+    rows = result.records()
+    assert rows[0]["policy_s"] == pytest.approx(mine * rows[0]["drafted"])
+    assert "time of rules: product: microbenchmark" in result.notes[0]
+    assert "time of rules: product: microbenchmark" in result._repr_html_()
+
+
+def test_only_what_a_function_looks_at_counts(trace):
+    """All columns are there for it; it pays for those that it asks for."""
+    by_name = from_function(lambda d, row: row.draft_entropy > 2, DRAFT_STATISTICS)
+    assert by_name.looks_at([(1, (0.5,) * 6)]) == ("draft_entropy",)
+    unpacked = from_function(lambda d, row: sum(row) > 2, ("draft_prob", "draft_entropy"))
+    assert unpacked.looks_at([(1, (0.5, 0.5))]) == ("draft_prob", "draft_entropy")
+    blind = from_function(lambda depth, row: depth > 3, ("draft_prob",))
+    assert blind.looks_at([(1, (0.5,))]) == ()
+    times = simkit.replay(trace, [lambda depth, row: depth > 3]).rule_times
+    (seconds, how) = times["<lambda>"]
+    assert 0 < seconds < 1e-3 and how == "microbenchmark on this machine"
+
+
+def test_a_plug_in_class_is_timed_too(trace):
+    class Mine(policies.Confidence):
+        name = "mine"
+
+    (seconds, how) = simkit.replay(trace, [Mine(0.3)]).rule_times["mine(threshold=0.3)"]
+    assert seconds >= READING_S and "microbenchmark" in how
+
+
+def test_where_no_rule_was_timed_the_rule_alone_is():
+    result = simkit.replay(timed_trace(), ["svip(h=1)", product])
+    hows = {how for _, how in result.rule_times.values()}
+    assert hows == {"microbenchmark on this machine, of the rule alone"}
+    assert all(0 < seconds < 1e-3 for seconds, _ in result.rule_times.values())
+
+
+def test_a_slower_rule_costs_more(monkeypatch):
+    """By a made-up clock, on which each question takes so many ticks of the rule's own."""
+    now = [0.0]
+    monkeypatch.setattr(rule_time.time, "perf_counter", lambda: now[0])
+
+    def costly(seconds):
+        def rule(depth, row):
+            now[0] += seconds
+            return depth >= 2
+
+        return rule
+
+    found = simkit.replay(timed_trace(), [costly(1e-3), costly(3e-3)]).rule_times
+    assert [seconds for seconds, _ in found.values()] == pytest.approx([1e-3, 3e-3])
+
+
+def test_settings_of_a_rule_and_later_replays_have_one_time(trace):
+    first = simkit.replay(trace, ["confidence(0.2)", "confidence(0.7)"]).rule_times
+    assert len({taken for taken in first.values()}) == 1
+    again = simkit.replay(trace, ["confidence(0.7)"]).rule_times["confidence(threshold=0.7)"]
+    assert again == first["confidence(threshold=0.7)"]
+    swept = simkit.sweep(trace, "confidence(threshold=0.1:0.9:0.4)")
+    assert swept.columns["policy_s"] == pytest.approx(swept.columns["drafted"] * again.seconds)
+    (note,) = [note for note in swept.notes if "time of rules" in note]
+    assert note.startswith("time of rules: confidence: microbenchmark")
+    assert note in swept._repr_html_() and swept.facts["notes"] == swept.notes
+
+
+def test_policy_s_stands_for_rules_that_were_not_timed(trace):
+    result = simkit.replay(trace, [product, "svip(h=1)"], Measured(policy_s=0.125))
+    assert result.rule_times == {"product": (0.125, GIVEN), "svip(h=1)": (0.5, IN_DECODERS)}
+    assert simkit.costs.parse("measured(policy_s=0.125)") == Measured(policy_s=0.125)
+    with pytest.raises(CostError, match="policy_s must be a number >= 0, not -1"):
+        Measured(policy_s=-1)
+
+
+def test_costs_that_are_given_say_so():
+    trace = iid(12, 20, 0.6, max_draft=20, seed=0)
+    for policy_s, how in ((0.0, NOT_TIMED), (1e-3, GIVEN)):
+        cost = Linear(draft_s=1, target_s=8, policy_s=policy_s)
+        assert simkit.replay(trace, [product, "fixed(2)"], cost).notes == [
+            f"time of rules: product: {how}"
+        ]
+    assert simkit.tune(trace, "svip(h=0.2:0.6:0.2)", cost).notes == (
+        f"time of rules: svip: {GIVEN}",
+    )
+    assert (
+        simkit.replay(trace, [product]).notes == []
+        and simkit.replay(trace, product).rule_times == {}
+    )
+
+
+def test_a_function_that_was_calibrated_goes_by_its_label():
+    """And apart from the policies: one that is called svip is not svip."""
+    trace = timed_trace(("function:svip", 0.5), ("svip", 0.125))
+
+    def svip(depth, row):
+        return False
+
+    assert simkit.replay(trace, [svip]).rule_times == {"svip": (0.5, IN_DECODERS)}
+    assert isinstance(from_function(svip), FunctionPolicy)
+
+
+def test_a_stateful_rule_is_asked_as_in_a_replay(trace):
+    """State goes from question to question, arrays that are filled in place too."""
+    for spec in ("confidence_adaptive", "adaedl", "heuristic", "draft_verify"):
+        policy = policies.parse(spec)
+        layout = simkit.simulator.given.setting(trace, None, "draft").layout
+        script = rule_time._script(policy, layout)
+        n = sum(name == "trips" for name, _ in script.calls)
+        assert script.decisions == n > 0
+        assert np.isfinite(rule_time._timed(policy, script))
