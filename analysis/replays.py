@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from analysis.papers import ALONE
 from analysis.stats import Estimate, clusters
 from analysis.stats.accepted_runs import runs_of_prompts
 from simkit.policies import Policy, Setting, shortened
@@ -30,7 +31,6 @@ from traces.errors import UserError
 from traces.trace import Trace
 
 ALL = "all"
-ALONE = "target alone"  # in place of a spec: the baseline of every speedup
 FOLDS, SEED = 5, 0
 LONGEST = 20  # of the fixed lengths that are tried
 # Families that are tuned: every policy that a drafter can follow, on the grids of the sweeps.
@@ -50,8 +50,6 @@ FAMILIES = {
     "best rate": "rate_optimal",
 }
 ASSIST = "heuristic"  # untuned: PACER 4.1 has "official implementations and default parameters"
-SVIP_CONSTANT = "fixed(5)"
-SVIP_HEURISTIC = 'heuristic(initial=5, feedback="nominal")'  # SVIP's code
 LONG = 5_000_000  # positions of a trace whose replays are not kept from one figure to the next
 ROOM_BYTES = 150_000_000  # of a trace's columns, beyond which they are dropped between families
 _KEPT = 2**22  # numbers in the replays that are kept, about a dozen for each prompt

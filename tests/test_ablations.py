@@ -8,8 +8,9 @@ import pytest
 from replay_traces import with_scores
 
 import simkit
+from analysis.papers import ALONE
 from benchmarks.ablations.__main__ import main
-from benchmarks.ablations.arms import ABLATIONS, ALL, VANILLA, Ablation, Arm
+from benchmarks.ablations.arms import ABLATIONS, ALL, Ablation, AblationArm
 from benchmarks.ablations.pair import by_cost, by_task, in_loop
 from benchmarks.ablations.replays import FOLDS, PAPER, SEED, TUNED, Replays, frame, verdict
 from benchmarks.ablations.tables import markdown
@@ -38,7 +39,7 @@ def trace():
 
 def _heads() -> set[str]:
     arms = [arm for a in ABLATIONS for some in a.arms.values() for arm in some]
-    policies = [parse(arm.policy) for arm in arms if arm.policy not in (None, VANILLA)]
+    policies = [parse(arm.policy) for arm in arms if arm.policy not in (None, ALONE)]
     return {policy.head for policy in policies if policy.head}
 
 
@@ -46,8 +47,8 @@ def _heads() -> set[str]:
 def test_rows_at_the_papers_settings_are_those_of_a_replay(trace, name):
     ablation = NAMES[name]
     rows = [r for r in Replays(trace, COST, [ablation]).rows(ablation) if r.settings == PAPER]
-    arms = [arm for arm in ablation.arms[ALL] if arm.policy not in (None, VANILLA)]
-    rows = [row for row in rows if row.task == ALL and row.setting != VANILLA]
+    arms = [arm for arm in ablation.arms[ALL] if arm.policy not in (None, ALONE)]
+    rows = [row for row in rows if row.task == ALL and row.setting != ALONE]
     result = simkit.replay(trace, [arm.policy for arm in arms], COST)
     for arm, row, replayed in zip(arms, rows, result.records(), strict=True):
         assert (row.arm, row.setting) == (arm.label, replayed["policy"])
@@ -192,7 +193,12 @@ def test_markdown_holds_every_row(trace):
         "nowhere",
         (COST,),
         False,
-        {ALL: [Arm("a", "fixed(2)", "fixed(1:3)"), Arm("b", "fixed(4)", None, "a", claim=-1)]},
+        {
+            ALL: [
+                AblationArm("a", "fixed(2)", "fixed(1:3)"),
+                AblationArm("b", "fixed(4)", None, "a", claim=-1),
+            ]
+        },
     )
     rows = list(Replays(trace, COST, [ablation]).rows(ablation))
     text = "\n".join(markdown(trace, [COST], [ablation], rows))

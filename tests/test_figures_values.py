@@ -14,9 +14,11 @@ from test_figures import COST, draw, small
 import simkit
 from analysis import figures
 from analysis.figures import Drawn, FigureError, position_decay
-from analysis.figures.arms import DEEPSEEK, LLAMA, Arm, compare
+from analysis.figures.arms import compare
 from analysis.figures.replayed import choices, tuned
 from analysis.figures.tables import speedup, tables, tokens_per_s
+from analysis.papers import Arm
+from analysis.papers.pacer import DEEPSEEK, LLAMA
 from analysis.replays import FAMILIES, make_room, of, per
 from analysis.stats import accepted_runs, depth, drafts, waste
 from analysis.stats import calibration as reliability

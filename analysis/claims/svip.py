@@ -8,7 +8,9 @@ from analysis.claims.claim import Part, claim
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.evidence import less as difference
 from analysis.claims.verdict import ABOVE_0, ABOVE_1, BELOW_0, BELOW_1, MOST, Range
-from analysis.replays import ALONE, SVIP_CONSTANT, SVIP_HEURISTIC, per, speed
+from analysis.papers.svip import CONSTANT as SVIP_CONSTANT
+from analysis.papers.svip import HEURISTIC as SVIP_HEURISTIC
+from analysis.replays import ALONE, per, speed
 from analysis.stats import Estimate, clusters, correlation, drafts, entropy
 
 C = 0.15  # 1 - sqrt(c H(q)) with H(q,p) = 1.3 H(q), the upper end of section 2.3; also in its code

@@ -10,13 +10,14 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.figures.replayed import chosen, cost_name, replays, tuned
+from analysis.papers import acceptance_head as paper
 from analysis.replays import groups, speed
 from analysis.stats import clusters
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
-ARMS = {"with head, h = 0.95": "acceptance_head(h=0.95, max_draft=6)"}
-TUNED = {"with head, h tuned": "acceptance_head(h=0.05:0.95:0.05, max_draft=6)"}
+ARMS = {"with head, h = 0.95": paper.policy()}
+TUNED = {"with head, h tuned": paper.policy(h="0.05:0.95:0.05")}
 
 
 @figure("acceptance head Fig. 2 and Table 1")
@@ -28,7 +29,7 @@ def acceptance_head(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Draw
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
     """
-    plain = replays(trace, {"w/o head": "fixed(6)"}, cost)[0]["w/o head"]
+    plain = replays(trace, {"w/o head": paper.WITHOUT}, cost)[0]["w/o head"]
     runs, _ = replays(trace, ARMS, cost)
     families, gone = tuned(trace, TUNED, cost)
     masks = groups(trace)
@@ -48,8 +49,9 @@ def acceptance_head(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Draw
             rows.append(row)
     ax.axhline(1, color="black", linewidth=0.8)
     line: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}
-    ax.axhline(2.468 / 2.437, label="Table 1, Vicuna 7B, mean", **line)
-    rows.append({"arm": "paper", "speed": 2.468 / 2.437})
+    printed = paper.PRINTED_MEAN.speed("with head", "EAGLE-2")
+    ax.axhline(printed, label="Table 1, Vicuna 7B, mean", **line)
+    rows.append({"arm": "paper", "speed": printed})
     tasks_on(ax, [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()])
     ax.set(ylabel="speed ÷ speed of fixed(6)")
     below(ax)

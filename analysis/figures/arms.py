@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import COLORS, FigureError, cells, look, missing, points
 from analysis.figures.replayed import replays, without
+from analysis.papers import Arm, PaperTable
 from analysis.replays import speed
 from analysis.stats import Estimate, clusters
 from simkit.simulator.given import AnyCost
@@ -21,23 +22,6 @@ from traces.trace import Trace
 MEASURED = "trace's own times"
 _WIDE = 48  # of a legend's line: a cost can be a long spec
 _RATIO: dict[int, Callable[..., Estimate]] = {2: clusters.ratio, 4: clusters.ratio_of_ratios}
-DEEPSEEK, LLAMA = "pacer:deepseek-1.3b-33b", "pacer:llama2-7b-70b"
-
-
-class Arm(NamedTuple):
-    """A row of a paper's table.
-
-    Attributes:
-        label: its name, or the value that is varied.
-        spec: the policy; with ranges, the family that is tuned on other prompts.
-        printed: the paper's speed, in any unit.
-        tau: the paper's τ, accepted tokens a step.
-    """
-
-    label: str
-    spec: str
-    printed: float | None = None
-    tau: float | None = None
 
 
 class Compared(NamedTuple):
@@ -56,6 +40,11 @@ class Compared(NamedTuple):
     notes: list[str]
 
 
+def sweep(table: PaperTable, spec: Callable[[str], str]) -> tuple[Arm, ...]:
+    """A table's rows as arms, whose policies follow from the value that is varied."""
+    return tuple(Arm(value, spec(value), row) for value, row in table.rows.items())
+
+
 def both(cost: AnyCost | None, paper: str) -> dict[str, AnyCost | None]:
     """The trace's own times beside those of the paper's pair; or the one that is asked for."""
     return {MEASURED: None, f"times {paper}": paper} if cost is None else {str(cost): cost}
@@ -71,7 +60,9 @@ def compare(
     """
     rows, speeds, notes, why = [], {}, [], {}
     base = next(arm for arm in arms if arm.label == against)
-    printed = [a.printed / base.printed if a.printed and base.printed else None for a in arms]
+    whole = base.printed.speed
+    speed_of = [arm.printed.speed for arm in arms]
+    printed = [mine / whole if mine and whole else None for mine in speed_of]
     for name, cost in costs.items():
         try:
             runs, gone = replays(trace, {arm.label: arm.spec for arm in arms}, cost)
@@ -90,7 +81,7 @@ def compare(
             tau = clusters.ratio(one.counts["accepted"], one.counts["steps"])
             speeds[name][i] = found
             row = {"arm": arm.label, "policy": one.spec, "cost": name, "against": against}
-            row |= {"paper": printed[i], "paper_tau": arm.tau}
+            row |= {"paper": printed[i], "paper_tau": arm.printed.tau}
             rows.append(row | cells(found, "speed") | cells(tau, "accepted_per_step"))
             notes += [note for note in missing([found]) if arm is not base]
     if not speeds:

@@ -10,11 +10,12 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame, missing
 from analysis.figures.replayed import replays, without
-from analysis.replays import SVIP_CONSTANT, SVIP_HEURISTIC, groups
+from analysis.papers import svip
+from analysis.replays import groups
 from analysis.stats import Estimate, clusters
 from traces.trace import Trace
 
-ARMS = {"constant 5": SVIP_CONSTANT, "heuristic": SVIP_HEURISTIC}
+ARMS = {"constant 5": svip.CONSTANT, "heuristic": svip.HEURISTIC}
 MEASURES = {
     "draft_length": ("proposed", "steps"),
     "accepted_length": ("accepted", "steps"),

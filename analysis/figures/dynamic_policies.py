@@ -20,15 +20,13 @@ from analysis.figures.base import (
     reach,
 )
 from analysis.figures.replayed import against_fixed, choices, chosen, cost_name, tuned
+from analysis.papers.pacer import TABLE_3
 from analysis.replays import FAMILIES, Replayed, per
 from analysis.stats import Estimate, clusters
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
 SHOWN = ("fixed", "heuristic", "SVIP", "AdaEDL", "SpecDec++", "acceptance head", "PACER")
-# Table 3, HumanEval, Llama 2 7B/70B: tokens/s and τ, ÷ plain speculation's 21.20 and 5.39
-PRINTED = {"SpecDec++": (21.17, 5.13), "AdaEDL": (22.53, 4.57), "PACER": (24.20, 7.46)}
-SPECULATIVE = (21.20, 5.39)
 
 
 @figure("PACER Table 3")
@@ -58,8 +56,8 @@ def dynamic_policies(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dra
         how: dict[str, Any] = {"fmt": drawn["marker"], "color": drawn["color"], "label": name}
         ax.errorbar(x.value or 0.0, y.value or 0.0, **bars, **how)
         row = {"policy": name, "setting": one.spec}
-        if name in PRINTED:
-            paper = [mine / other for mine, other in zip(PRINTED[name], SPECULATIVE, strict=True)]
+        if name in TABLE_3.rows:
+            paper = TABLE_3.speed(name, "Speculative"), TABLE_3.tau(name, "Speculative")
             hollow: dict[str, Any] = {"facecolors": "none", "edgecolors": drawn["color"], "s": 45}
             ax.scatter(paper[1], paper[0], marker=drawn["marker"], **hollow)
             row |= {"paper_speed": paper[0], "paper_tau_ratio": paper[1]}

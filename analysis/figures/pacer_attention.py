@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import LLAMA, Arm, both, compare, ranked
+from analysis.figures.arms import both, compare, ranked
 from analysis.figures.base import Drawn, caption, figure, frame
+from analysis.papers import Arm, pacer
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
-_PACER = "pacer(block=4, threshold=0.65, growth=1.02"
-ARMS = (  # Table 8: its numbers are Table 3's, Llama 2 7B/70B: tokens/s, τ; settings: Table 10
-    Arm("full context", f"{_PACER})", 24.20, 7.46),
-    Arm("local draft", f"{_PACER}, head=pacer-local-draft)", 22.58, 5.45),
-    Arm("local block", f"{_PACER}, head=pacer-local-block)", 22.29, 5.32),
+_HEADS = {
+    "full context": {},
+    "local draft": {"head": "pacer-local-draft"},
+    "local block": {"head": "pacer-local-block"},
+}
+ARMS = tuple(
+    Arm(label, pacer.policy(pacer.HUMANEVAL_LLAMA, **head), pacer.TABLE_8[label])
+    for label, head in _HEADS.items()
 )
 
 
@@ -26,7 +30,7 @@ def pacer_attention(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Draw
         ax: to draw on; None makes one.
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
     """
-    found = compare(trace, ARMS, "full context", both(cost, LLAMA))
+    found = compare(trace, ARMS, "full context", both(cost, pacer.LLAMA))
     ranked(ax, ARMS, found, "full context", "PACER Table 8, HumanEval")
     caption(
         ax,

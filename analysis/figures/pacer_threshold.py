@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import DEEPSEEK, Arm, both, compare, swept
+from analysis.figures.arms import both, compare, sweep, swept
 from analysis.figures.base import Drawn, caption, figure, frame
+from analysis.papers import pacer
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
-PRINTED = {  # DeepSeek-Coder 1.3B/33B on HumanEval, tokens/s
-    0.5: 37.64,
-    0.55: 38.09,
-    0.6: 40.34,
-    0.65: 39.89,
-    0.7: 41.8,
-    0.75: 40.44,
-    0.8: 39.93,
-}
-ARMS = tuple(
-    Arm(f"{v:g}", f"pacer(block=4, threshold={v}, growth=1.05)", s) for v, s in PRINTED.items()
-)
+ARMS = sweep(pacer.TABLE_13, lambda threshold: pacer.policy(threshold=threshold))
 
 
 @figure("PACER Table 13")
@@ -32,7 +22,7 @@ def pacer_threshold(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Draw
         ax: to draw on; None makes one.
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
     """
-    found = compare(trace, ARMS, "0.7", both(cost, DEEPSEEK))
+    found = compare(trace, ARMS, "0.7", both(cost, pacer.DEEPSEEK))
     swept(ax, ARMS, found, "t = 0.7", "threshold t", "PACER Table 13, HumanEval")
     caption(
         ax,

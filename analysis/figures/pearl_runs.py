@@ -7,11 +7,14 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.figures.replayed import cost_name, replays, window_words
+from analysis.papers import pearl
 from analysis.replays import groups, of
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
-PRINTED = {"draft runs": 181864 / 140500, "target runs": 45466 / 35125}  # Table 11, DeepSeek 1.3B
+PRINTED: dict[str, float] = dict(
+    zip(("draft runs", "target runs"), pearl.PAIRS[pearl.DEEPSEEK].runs_ratio, strict=True)
+)
 
 
 @figure("PEARL Table 11")

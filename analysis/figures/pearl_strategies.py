@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import Arm, both, compare, ranked
+from analysis.figures.arms import both, compare, ranked
 from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.figures.replayed import window_words
+from analysis.papers import Arm, pearl
 from analysis.replays import of
 from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
-ARMS = (  # Table 4, HumanEval, DeepSeek-Coder 1.3B/33B: speedup
-    Arm("PEARL", "pearl", 3.48),
-    Arm("w/o pre-verify", "pearl(pre_verify=false)", 3.19),
-    Arm("w/o post-verify", "pearl(post_verify=false)", 2.37),
+_PRINTED = pearl.TABLE_4[pearl.DEEPSEEK]
+ARMS = (
+    Arm("PEARL", "pearl", _PRINTED["PEARL"]),
+    Arm("w/o pre-verify", "pearl(pre_verify=false)", _PRINTED["w/o pre-verify"]),
+    Arm("w/o post-verify", "pearl(post_verify=false)", _PRINTED["w/o post-verify"]),
 )
 
 
@@ -27,7 +29,7 @@ def pearl_strategies(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dra
         ax: to draw on; None makes one.
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
     """
-    costs = both(cost, "pearl:deepseek-1.3b-33b")
+    costs = both(cost, pearl.DEEPSEEK)
     found = compare(trace, ARMS, "PEARL", costs)
     windows = dict.fromkeys(
         window_words(of(trace, times)) + (f" ({name})" if len(found.speeds) > 1 else "")

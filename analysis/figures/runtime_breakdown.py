@@ -9,9 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patheffects import Normal, Stroke
 
-from analysis.figures.arms import DEEPSEEK, below
+from analysis.figures.arms import below
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame
 from analysis.figures.replayed import replays, without
+from analysis.papers.pacer import DEEPSEEK
 from analysis.replays import of
 from analysis.stats import Estimate, clusters
 from simkit.simulator.charge import PARTS

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.figures.arms import DEEPSEEK, LLAMA, Arm
 from analysis.figures.base import FigureError
 from analysis.figures.pacer_attention import ARMS as CONTEXTS
 from analysis.figures.pacer_block import ARMS as BLOCKS
@@ -21,12 +20,11 @@ from analysis.figures.pacer_growth import ARMS as GROWTHS
 from analysis.figures.pacer_threshold import ARMS as THRESHOLDS
 from analysis.figures.pearl_strategies import ARMS as STRATEGIES
 from analysis.figures.replayed import choices, chosen, replays, window_words, without
+from analysis.papers import Arm, acceptance_head, pacer, svip
 from analysis.replays import (
     ALONE,
     ASSIST,
     FAMILIES,
-    SVIP_CONSTANT,
-    SVIP_HEURISTIC,
     Replayed,
     Replays,
     groups,
@@ -189,7 +187,7 @@ def _benchmarks(at: Replays) -> Table:
 def _dynamic(at: Replays) -> Table:
     names = [("SpecDec++", "SpecDec++"), ("AdaEDL", "AdaEDL"), ("PACER", "PACER")]
     found = {**_speculative(at), **_tuned(at, names)}
-    printed = ("21.20, 5.39", "21.17, 5.13", "22.53, 4.57", "24.20, 7.46")
+    printed = [f"{pacer.TABLE_3[n].tokens_per_s:.2f}, {pacer.TABLE_3[n].tau:.2f}" for n in found]
     every = np.ones(at.trace.n_sequences, bool)
     rows = [
         [name, tokens_per_s(one, every), accepted(one, every), paper]
@@ -226,8 +224,9 @@ def _arms(name: str, source: str, head: str, arms: Sequence[Arm], tau: bool) -> 
             if arm.label not in found:
                 continue
             one = found[arm.label]
-            cells = [arm.label, tokens_per_s(one, every), f"{arm.printed or 0:.2f}"]
-            rows.append([*cells, *([accepted(one, every), f"{arm.tau:.2f}"] if tau else [])])
+            cells = [arm.label, tokens_per_s(one, every), f"{arm.printed.speed:.2f}"]
+            taus = [accepted(one, every), f"{arm.printed.tau:.2f}"] if tau else []
+            rows.append([*cells, *taus])
         heads = [head, "tokens/s", "paper's", *(["τ", "paper's τ"] if tau else [])]
         note = " ".join(["Settings: the paper's; all prompts.", *without(gone)])
         return Table(name, source, heads, rows, note)
@@ -238,9 +237,9 @@ def _arms(name: str, source: str, head: str, arms: Sequence[Arm], tau: bool) -> 
 
 def _runtime(at: Replays) -> Table:
     """Under the papers' times, as its head was timed there."""
-    settings = {  # Table 10, HumanEval
-        DEEPSEEK: "pacer(block=4, threshold=0.7, growth=1.05)",
-        LLAMA: "pacer(block=4, threshold=0.65, growth=1.02)",
+    settings = {
+        pacer.DEEPSEEK: pacer.policy(),
+        pacer.LLAMA: pacer.policy(pacer.HUMANEVAL_LLAMA),
     }
     found = [of(at.trace, cost) for cost in settings]
     mine = [one.replay(spec) for one, spec in zip(found, settings.values(), strict=True)]
@@ -281,8 +280,8 @@ def _fixed(at: Replays) -> Table:
 
 def _head(at: Replays) -> Table:
     found = {
-        "without head": at.replay("fixed(6)"),
-        "ours": at.replay("acceptance_head(h=0.95, max_draft=6)"),
+        "without head": at.replay(acceptance_head.WITHOUT),
+        "ours": at.replay(acceptance_head.policy()),
     }
     body = _long(at, found, {"speedup": speedup, "τ, tokens a step": tokens})
     note = "Drafts are chains of up to 6 tokens, the paper's are EAGLE-2 trees."
@@ -290,11 +289,11 @@ def _head(at: Replays) -> Table:
 
 
 def _svip(at: Replays) -> Table:
-    found = {"Const.": at.replay(SVIP_CONSTANT), "Heuristics": at.replay(SVIP_HEURISTIC)}
+    found = {"Const.": at.replay(svip.CONSTANT), "Heuristics": at.replay(svip.HEURISTIC)}
     found["SVIP"] = at.tuned(FAMILIES["SVIP"])
     name = "SVIP Table 1" if at.trace.sampler.greedy else "SVIP Table 5"
     note = (
-        f"Speedup over the target alone; Const.: {SVIP_CONSTANT}; Heuristics: {SVIP_HEURISTIC};"
+        f"Speedup over the target alone; Const.: {svip.CONSTANT}; Heuristics: {svip.HEURISTIC};"
         f" SVIP: {chosen(at.trace, by_task=True)}."
     )
     return Table("policies_by_task", name, *_wide(at, found, speedup), note)
@@ -302,9 +301,9 @@ def _svip(at: Replays) -> Table:
 
 def _strategies(at: Replays) -> Table:
     found = {arm.label: at.replay(arm.spec) for arm in STRATEGIES}
+    printed = ", ".join(f"{arm.printed.speed:.2f}" for arm in STRATEGIES)
     note = (
-        f"Speedup over the target alone; {window_words(at)}. Paper, DeepSeek 1.3B/33B: 3.48, 3.19,"
-        " 2.37."
+        f"Speedup over the target alone; {window_words(at)}. Paper, DeepSeek 1.3B/33B: {printed}."
     )
     return Table("pearl_strategies", "PEARL Table 4", *_wide(at, found, speedup), note)
 

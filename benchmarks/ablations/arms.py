@@ -8,32 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+
+from analysis.papers import ALONE, PaperTable, Printed, acceptance_head, pacer, spec
+from analysis.papers.printed import UNPRINTED
 
 ALL = "all"  # prompts of every task
-VANILLA = "target alone"  # in place of a spec: the baseline of every speedup
-MEASURED, DEEPSEEK, LLAMA = "measured", "pacer:deepseek-1.3b-33b", "pacer:llama2-7b-70b"
+MEASURED, DEEPSEEK, LLAMA = "measured", pacer.DEEPSEEK, pacer.LLAMA
 FREE_HEAD = f"{DEEPSEEK}(head_s=0)"  # its 1.81 ms are those of PACER's layer
 
 
-class Printed(NamedTuple):
-    """What a paper prints for an arm; τ as the paper counts it, see `Ablation.bonus`."""
-
-    tokens_per_s: float | None = None
-    speedup: float | None = None
-    tau: float | None = None
-
-    @property
-    def speed(self) -> float | None:
-        """The number that says which arm is faster."""
-        return self.speedup if self.tokens_per_s is None else self.tokens_per_s
-
-
-UNPRINTED = Printed()
-
-
 @dataclass(frozen=True)
-class Arm:
+class AblationArm:
     """One row of a table.
 
     Attributes:
@@ -78,14 +63,11 @@ class Ablation:
     source: str
     costs: tuple[str, ...]
     bonus: bool
-    arms: Mapping[str, Sequence[Arm]]
+    arms: Mapping[str, Sequence[AblationArm]]
 
 
 # PACER. Its text stops below t, its Algorithm 1 at <= t; a score is never exactly t here.
 
-HUMANEVAL = {"block": 4, "threshold": 0.7, "growth": 1.05}  # Table 10, DeepSeek 1.3B/33B
-GSM8K = {"block": 4, "threshold": 0.65, "growth": 1.05}  # the same
-LLAMA_HUMANEVAL = {"block": 4, "threshold": 0.65, "growth": 1.02}  # Table 10, Llama 2 7B/70B
 # Where the arguments are tuned that an arm does not pin.
 FREE = {"block": "1:7", "threshold": "0.05:0.95:0.05", "growth": "1.0:1.09:0.03"}
 FIXED = "fixed(0:20)"
@@ -97,171 +79,134 @@ def _pacer(
     against: str | None,
     printed: Printed = UNPRINTED,
     **pinned: str | float,
-) -> Arm:
+) -> AblationArm:
     """The policy at some settings, but for what is pinned."""
-    policy, family = (_spec("pacer", {**base, **pinned}) for base in (settings, FREE))
-    return Arm(label, policy, family, against, printed)
+    policy, family = (spec("pacer", **{**base, **pinned}) for base in (settings, FREE))
+    return AblationArm(label, policy, family, against, printed)
 
 
-def _spec(name: str, arguments: Mapping[str, str | float]) -> str:
-    return f"{name}({', '.join(f'{key}={value}' for key, value in arguments.items())})"
-
-
-def _claimed(arms: Sequence[Arm]) -> list[Arm]:
+def _claimed(arms: Sequence[AblationArm]) -> list[AblationArm]:
     """The arms with the claims that the printed speeds make."""
     speed = {arm.label: arm.printed.speed for arm in arms}
 
-    def claim(arm: Arm) -> int | None:
+    def claim(arm: AblationArm) -> int | None:
         mine, other = speed[arm.label], speed[arm.against] if arm.against else None
         return None if mine is None or other is None else (mine > other) - (mine < other)
 
     return [replace(arm, claim=claim(arm)) for arm in arms]
 
 
-def _table_5(settings: Mapping[str, float], length: int, printed: Sequence[Printed]) -> list[Arm]:
+def _table_5(settings: Mapping[str, float], table: PaperTable, length: int) -> list[AblationArm]:
     """Arms of Table 5; `length` is that of plain speculation, Table 6's draft ÷ target passes."""
-    vanilla, plain, full, no_position, no_growth = printed
+    no_position, no_growth = table["w/o pos-emb"], table["w/o growth-factor"]
     return _claimed(
         [
-            Arm("vanilla", VANILLA, VANILLA, None, vanilla),
-            Arm("speculative", f"fixed({length})", FIXED, "vanilla", plain),
-            _pacer("PACER", settings, "speculative", full),
+            AblationArm("vanilla", ALONE, ALONE, None, table["Vanilla"]),
+            AblationArm("speculative", f"fixed({length})", FIXED, "vanilla", table["Speculative"]),
+            _pacer("PACER", settings, "speculative", table["PACER"]),
             _pacer("w/o pos-emb", settings, "PACER", no_position, head="pacer-no-position"),
             _pacer("w/o growth-factor", settings, "PACER", no_growth, growth=1.0),
         ]
     )
 
 
-_ON_HUMANEVAL = _table_5(
-    HUMANEVAL,
-    9,
-    [
-        Printed(18.11, 1.00),
-        Printed(37.46, 2.07, 7.38),
-        Printed(41.80, 2.31, 9.67),
-        Printed(39.99, 2.21, 8.83),
-        Printed(40.36, 2.23, 9.71),
-    ],
-)
-_ON_GSM8K = _table_5(
-    GSM8K,
-    8,
-    [
-        Printed(18.25, 1.00),
-        Printed(35.08, 1.94, 5.87),
-        Printed(39.69, 2.17, 7.23),
-        Printed(37.48, 2.05, 7.19),
-        Printed(37.84, 2.07, 7.46),
-    ],
-)
+def _window(benchmark: str) -> int:
+    plain, _ = pacer.TABLE_6[benchmark]
+    return plain.draft // plain.target
+
+
+_ON_HUMANEVAL = _table_5(pacer.HUMANEVAL, pacer.TABLE_5, _window("HumanEval"))
+_ON_GSM8K = _table_5(pacer.GSM8K, pacer.TABLE_5_GSM8K, _window("GSM8K"))
 _CRITERIA = _claimed(
     [
-        _pacer("mean", HUMANEVAL, None, Printed(41.80, None, 9.67)),
-        _pacer("any", HUMANEVAL, "mean", Printed(38.96, None, 8.70), criterion="any"),
-        _pacer("last", HUMANEVAL, "mean", Printed(40.11, None, 9.34), criterion="last"),
+        _pacer("mean", pacer.HUMANEVAL, None, pacer.TABLE_7["mean"]),
+        *(
+            _pacer(name, pacer.HUMANEVAL, "mean", pacer.TABLE_7[name], criterion=name)
+            for name in ("any", "last")
+        ),
     ]
 )
 _ATTENTION = _claimed(
     [
-        _pacer("full context", LLAMA_HUMANEVAL, None, Printed(24.20, None, 7.46)),
+        _pacer("full context", pacer.HUMANEVAL_LLAMA, None, pacer.TABLE_8["full context"]),
         *(
             _pacer(
                 f"local {scope}",
-                LLAMA_HUMANEVAL,
+                pacer.HUMANEVAL_LLAMA,
                 "full context",
-                Printed(tokens_per_s, None, tau),
+                pacer.TABLE_8[f"local {scope}"],
                 head=f"pacer-local-{scope}",
             )
-            for scope, tokens_per_s, tau in (("block", 22.29, 5.32), ("draft", 22.58, 5.45))
+            for scope in ("block", "draft")
         ),
     ]
 )
 
 
-def _sweep(argument: str, best: float, speeds: Mapping[float, float | None]) -> list[Arm]:
+def _sweep(argument: str, best: str, printed: Mapping[str, Printed]) -> list[AblationArm]:
     """Arms of one argument, each against the value that the paper finds best."""
     name = {"block": "b", "growth": "ρ", "threshold": "t"}[argument]
     return _claimed(
         [
             _pacer(
-                f"{name} = {value:g}",
-                HUMANEVAL,
-                None if value == best else f"{name} = {best:g}",
-                Printed(tokens_per_s),
+                f"{name} = {value}",
+                pacer.HUMANEVAL,
+                None if value == best else f"{name} = {best}",
+                row,
                 **{argument: value},
             )
-            for value, tokens_per_s in speeds.items()
+            for value, row in printed.items()
         ]
     )
 
 
-_BLOCKS: dict[float, float | None] = dict(
-    enumerate((30.00, 38.07, 39.28, 41.80, 38.95, 38.85, 37.21), 1)
-)
-_GROWTHS: dict[float, float | None] = {
-    round(1 + k / 100, 2): speed
-    for k, speed in enumerate(
-        (40.05, 40.12, 40.40, 40.57, 40.73, 41.80, 41.60, 40.52, 39.48, 39.37)
-    )
-}
-_PRINTED_THRESHOLDS = {
-    0.50: 37.64,
-    0.55: 38.09,
-    0.60: 40.34,
-    0.65: 39.89,
-    0.70: 41.80,
-    0.75: 40.44,
-    0.80: 39.93,
-}
-_THRESHOLDS: dict[float, float | None] = {
-    **dict.fromkeys((0.1, 0.2, 0.3, 0.4)),  # ours: another head's optimum may lie elsewhere
-    **_PRINTED_THRESHOLDS,
-    0.90: None,
+_THRESHOLDS = {
+    **dict.fromkeys(("0.1", "0.2", "0.3", "0.4"), UNPRINTED),  # ours: another head's optimum
+    **pacer.TABLE_13.rows,  # may lie elsewhere
+    "0.9": UNPRINTED,
 }
 
 
 # The acceptance head. Figure 2 shows bars without numbers, and its text says which are higher.
 
-K_MAX = (5, 6, 7)
 _H = "0.05:0.95:0.05"  # where h is tuned
-# Table 1, Vicuna 7B, T = 0, the mean of four tasks: "ours", and EAGLE-2 for the same without head.
-_WITH, _WITHOUT = Printed(None, 2.468, 4.30), Printed(None, 2.437, 4.31)
+_TABLE_1 = acceptance_head.PRINTED_MEAN
 
 
-def _head(label: str, h: float | str, k: int, tuned: str | None, against: str) -> Arm:
-    policy = _spec("acceptance_head", {"h": h, "max_draft": k})
-    return Arm(label, policy, tuned, against)
+def _head(label: str, h: float | str, k: int, tuned: str | None, against: str) -> AblationArm:
+    policy = spec("acceptance_head", h=h, max_draft=k)
+    return AblationArm(label, policy, tuned, against)
 
 
-def _figure_2(means: bool) -> list[Arm]:
+def _figure_2(means: bool) -> list[AblationArm]:
     """With and without the head; `means` are the arms over all tasks, to which Table 1's belong."""
-    h, both = _spec("acceptance_head", {"h": _H, "max_draft": 6}), (_WITHOUT, _WITH)
+    h, both = acceptance_head.policy(h=_H), (_TABLE_1["EAGLE-2"], _TABLE_1["with head"])
     without, with_head = both if means else (UNPRINTED, UNPRINTED)
     return [
-        Arm("w/o head", "fixed(6)", "fixed(6)", None, without),
+        AblationArm("w/o head", "fixed(6)", "fixed(6)", None, without),
         replace(_head("with head", 0.95, 6, h, "w/o head"), printed=with_head, claim=1),
         _head("with head, h by eq. 12", "cost", 6, None, "w/o head"),
-        Arm("w/o head, best K", None, FIXED),
-        Arm(
+        AblationArm("w/o head, best K", None, FIXED),
+        AblationArm(
             "with head, best K",
             None,
-            _spec("acceptance_head", {"h": _H, "max_draft": "1:20"}),
+            spec("acceptance_head", h=_H, max_draft="1:20"),
             "w/o head, best K",
         ),
     ]
 
 
-def _h_sweep() -> list[Arm]:
+def _h_sweep() -> list[AblationArm]:
     """The paper's nine settings, and a wider range; `claim` is that of Figure 2."""
-    arms = [Arm(f"w/o head, K {k}", f"fixed({k})", None) for k in K_MAX]
-    for h in (0.94, 0.95, 0.96, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.98, "cost"):
-        for k in K_MAX:
+    arms = [AblationArm(f"w/o head, K {k}", f"fixed({k})", None) for k in acceptance_head.SWEPT_K]
+    for h in (*acceptance_head.SWEPT_H, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.98, "cost"):
+        for k in acceptance_head.SWEPT_K:
             arm = _head(f"h = {h}, K {k}", h, k, None, f"w/o head, K {k}")
-            arms.append(replace(arm, claim=1) if h in (0.94, 0.95, 0.96) else arm)
+            arms.append(replace(arm, claim=1) if h in acceptance_head.SWEPT_H else arm)
     return arms
 
 
-def _everywhere(arms: Sequence[Arm]) -> dict[str, Sequence[Arm]]:
+def _everywhere(arms: Sequence[AblationArm]) -> dict[str, Sequence[AblationArm]]:
     """The paper's task is code; all tasks together give more prompts."""
     return {"code": arms, ALL: arms}
 
@@ -299,7 +244,7 @@ ABLATIONS = (
         f"{_PACER}, Table 11: {_DEEPSEEK}",
         (MEASURED, DEEPSEEK),
         False,
-        _everywhere(_sweep("block", 4, _BLOCKS)),
+        _everywhere(_sweep("block", "4", pacer.TABLE_11.rows)),
     ),
     Ablation(
         "table-12",
@@ -307,7 +252,7 @@ ABLATIONS = (
         f"{_PACER}, Table 12: {_DEEPSEEK}",
         (MEASURED, DEEPSEEK),
         False,
-        _everywhere(_sweep("growth", 1.05, _GROWTHS)),
+        _everywhere(_sweep("growth", "1.05", pacer.TABLE_12.rows)),
     ),
     Ablation(
         "table-13",
@@ -315,7 +260,7 @@ ABLATIONS = (
         f"{_PACER}, Table 13: {_DEEPSEEK}",
         (MEASURED, DEEPSEEK),
         False,
-        _everywhere(_sweep("threshold", 0.7, _THRESHOLDS)),
+        _everywhere(_sweep("threshold", "0.7", _THRESHOLDS)),
     ),
     Ablation(
         "figure-2",

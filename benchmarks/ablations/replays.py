@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.ablations.arms import ALL, VANILLA, Ablation, Arm
+from analysis.papers import ALONE
+from benchmarks.ablations.arms import ALL, Ablation, AblationArm
 from simkit.errors import ReplayError
 from simkit.simulator.given import setting
 from simkit.simulator.rows import groups
@@ -84,14 +85,14 @@ class Replays:
         keys, self.task, _ = groups(trace, "task")
         self.tasks = {name: k for k, name in enumerate(keys["task"].tolist())}
         arms = (arm for ablation in ablations for some in ablation.arms.values() for arm in some)
-        specs = {spec for arm in arms for spec in (arm.policy, arm.family) if spec} - {VANILLA}
+        specs = {spec for arm in arms for spec in (arm.policy, arm.family) if spec} - {ALONE}
         self.members = {spec: [str(policy) for policy in grid.settings(spec)] for spec in specs}
         self.sums = {
             str(run.policy): (run.total_s, run.counts["steps"], run.counts["accepted"])
             for run in replays(grid.settings(sorted(specs)), where)
         }
-        self.members[VANILLA] = [VANILLA]
-        self.sums[VANILLA] = self.baseline_s, self.n_output, np.zeros_like(self.n_output)
+        self.members[ALONE] = [ALONE]
+        self.sums[ALONE] = self.baseline_s, self.n_output, np.zeros_like(self.n_output)
 
     def rows(self, ablation: Ablation) -> Iterator[Row]:
         """The rows of an ablation, at the paper's settings and tuned."""
@@ -129,7 +130,7 @@ class Replays:
         ablation: Ablation,
         tuned: bool,
         task: str,
-        arm: Arm,
+        arm: AblationArm,
         sums: dict[str, _Sums],
         some: np.ndarray,
     ) -> Row:

@@ -110,7 +110,7 @@ def mean_accepted(steps: Steps) -> float:
     A run begins at a sequence's first step or behind a rejection, and ends at the next rejection; a
     rejection right away makes a run of none. The output's end ends a run too, if it has any token.
     Tokens of the target's own are not counted, and a bonus token ends no run. This is PEARL's MAT;
-    for vanilla speculative decoding its Table 7 prints tokens per step instead.
+    for vanilla speculative decoding its Table 7 prints accepted tokens a step instead.
 
     Returns:
         NaN if there are no runs.
