@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from traces.errors import UserError
+from traces.errors import SimkitWarning, UserError
+
+__all__ = ["SimkitWarning", "UserError"]
 
 
 class PolicyError(UserError):

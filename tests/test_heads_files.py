@@ -109,8 +109,14 @@ def damage(name):
     return {
         "pickle inside": (pickled, "not a safetensors file"),
         "cut short": (lambda path: path.write_bytes(path.read_bytes()[:-9]), "weights are not"),
-        "no sidecar": (lambda path: path.with_suffix(".json").unlink(), "head.json: no such file"),
-        "no weights": (lambda path: path.unlink(), "head.safetensors: no such file"),
+        "no sidecar": (
+            lambda path: path.with_suffix(".json").unlink(),
+            "head.json: cannot be read: No such file",
+        ),
+        "no weights": (
+            lambda path: path.unlink(),
+            "head.safetensors: cannot be read",
+        ),
         "sidecar no JSON": (
             lambda path: path.with_suffix(".json").write_text("{"),
             "head.json: not JSON",

@@ -148,7 +148,10 @@ def test_equal_arms_that_disagree_are_no_conclusion(folder, monkeypatch, tmp_pat
         (["--policy", "nonsense"], "nonsense"),
         (["--policy", "pearl(window=3)"], "does not draft and verify in turn"),
         (["--policy", "acceptance_head(h=cost)"], "the head acceptance_head"),
-        (["--policy", "fixed(2)", "--head", "no.safetensors"], "no.safetensors: no such file"),
+        (
+            ["--policy", "fixed(2)", "--head", "no.safetensors"],
+            "no.safetensors: cannot be read",
+        ),
         (["--policy", "fixed(2)", "--rounds", "0"], "at least 1"),
         (["--policy", "fixed(2)", "--threads", "0"], "threads must be from 1 to 4096, not 0"),
         (["--policy", "fixed(2)", "--threads", "9" * 20], "threads must be from 1 to 4096"),

@@ -1,10 +1,12 @@
 """Where compiled code is kept."""
 
+import errno
 import shutil
 
 import numba
 import pytest
 
+from simkit.errors import SimkitWarning
 from simkit.simulator import kernels
 
 
@@ -60,3 +62,68 @@ def test_the_folders_that_are_tried(monkeypatch, tmp_path):
     assert kernels._bases()[0] == tmp_path / "numba"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert kernels._bases() == [tmp_path / "numba", kernels._PACKAGE / "__pycache__"]
+
+
+@pytest.fixture
+def kept(monkeypatch, tmp_path):
+    """A folder that holds the compiled `plus_one`."""
+    monkeypatch.setattr(kernels, "_bases", lambda: [tmp_path])
+    monkeypatch.setattr(kernels, "_said", set())
+    assert kernels.compiled(plus_one)(1) == 2
+    return tmp_path
+
+
+def damage(file, how):
+    data = bytearray(file.read_bytes())
+    if how == "flipped":
+        data[len(data) // 2] ^= 1
+    elif how == "folder":
+        file.unlink()
+        file.mkdir()
+        return
+    file.write_bytes(data[: {"empty": 0, "cut": len(data) // 2}.get(how, len(data))])
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("how", ["flipped", "empty", "cut"])
+def test_damaged_code_is_made_again_and_said(kept, suffix, how):
+    (file,) = kept.rglob(f"*.{suffix}")
+    damage(file, how)
+    with pytest.warns(SimkitWarning, match="damaged, and made again"):
+        assert kernels.compiled(plus_one)(1) == 2
+    again = kernels.compiled(plus_one)  # no warning: it is whole
+    assert again(1) == 2
+    assert sum(again._cache_hits.values()) == 1
+
+
+def test_code_that_cannot_be_read_nor_written_is_done_without(kept):
+    (file,) = kept.rglob("*.nbi")
+    damage(file, "folder")
+    with pytest.warns(SimkitWarning) as said:
+        assert kernels.compiled(plus_one)(1) == 2
+    assert "damaged" in str(said[0].message) and "cannot be kept" in str(said[-1].message)
+
+
+def test_a_full_disk_stops_nothing(monkeypatch, kept):
+    shutil.rmtree(kept)
+    kept.mkdir()
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    function = kernels.compiled(plus_one)
+    monkeypatch.setattr(kernels._File, "_save_data", full)
+    with pytest.warns(SimkitWarning, match="cannot be kept in .*: No space left on device"):
+        assert function(1) == 2
+
+
+def test_two_first_processes_share_no_name(kept):
+    """Nor does one that read the index before another wrote it."""
+    first, second = kernels.compiled(plus_one), kernels.compiled(plus_one)
+    shutil.rmtree(kept)
+    kept.mkdir()
+    assert first(1.5) == 2.5 and second(1) == 2
+    names = [file.name for file in kept.rglob("*.nbc")]
+    assert len(names) == 2
+    third = kernels.compiled(plus_one)
+    assert (third(1.5), third(1)) == (2.5, 2)

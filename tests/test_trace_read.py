@@ -162,7 +162,7 @@ def test_file_that_is_a_folder(folder):
     size = (folder / SHARD).stat().st_size
     info = replace(read_manifest(folder).files[SHARD], bytes=size)
     edit(folder, files={**read_manifest(folder).files, SHARD: info})
-    refused(folder, SHARD, "corrupt")
+    refused(folder, SHARD, "Is a directory")
 
 
 def test_rows_that_the_manifest_does_not_know(folder):

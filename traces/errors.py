@@ -7,6 +7,10 @@ class UserError(Exception):
     """Bad input. The command line prints the message on one line and exits with status 2."""
 
 
+class SimkitWarning(UserWarning):
+    """What a user should know, though the work goes on. The command line prints it on one line."""
+
+
 class TraceError(UserError):
     """A trace, or one of its files, cannot be read or written as asked."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from traces import parquet, reading
 from traces.errors import TraceError
 from traces.manifest import RECORDED, FileInfo
 from traces.outputs import waiting_name
@@ -67,7 +69,8 @@ def _has_few_values(column: pa.ChunkedArray) -> bool:
 def place(folder: Path, name: str, info: FileInfo) -> Path:
     """Where a listed file is: what was added since the recording may still wait for its place."""
     file = folder / name
-    if name.split("/")[0] in RECORDED:  # is never replaced
+    # What was recorded is never replaced; and no path is made of what is no hash.
+    if name.split("/")[0] in RECORDED or not info.sha256.isalnum():
         return file
     waits = waiting_name(file, info.sha256)
     return waits if waits.exists() else file
@@ -80,12 +83,10 @@ def check_size(folder: Path, name: str, info: FileInfo) -> None:
         TraceError: as said; the message names the file.
     """
     file = folder / name
-    try:
-        size = place(folder, name, info).stat().st_size
-    except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
-        reason = "missing" if missing else f"cannot be read: {error.strerror}"
-        raise TraceError(f"{file}: {reason}") from None
+    where = place(folder, name, info)
+    if not os.path.lexists(where):
+        raise TraceError(f"{file}: missing")
+    size = reading.check_file(where, float("inf"), TraceError).st_size
     if size != info.bytes:
         kind = "truncated" if size < info.bytes else "too long"
         raise TraceError(f"{file}: {kind}: {size} bytes, the manifest says {info.bytes}")
@@ -123,16 +124,14 @@ def read(
             missing, has another type or holes; the message names the file.
     """
     check_size(folder, name, info)
-    try:
-        with pq.ParquetFile(place(folder, name, info), page_checksum_verification=True) as file:
-            if file.metadata.num_rows != info.rows:
-                found = file.metadata.num_rows
-                raise TraceError(f"{folder / name}: {found} rows, the manifest says {info.rows}")
-            if types is not None:
-                check_columns(file.schema_arrow, types, folder / name)
-            table = file.read(columns=None if types is None else list(types))
-    except (OSError, pa.ArrowException, ValueError, MemoryError, OverflowError) as error:
-        raise TraceError(f"{folder / name}: corrupt: {_line(error)}") from None
+    with parquet.opened(folder / name, place(folder, name, info), TraceError) as file:
+        if file.metadata.num_rows != info.rows:
+            found = file.metadata.num_rows
+            raise TraceError(f"{folder / name}: {found} rows, the manifest says {info.rows}")
+        if types is not None:
+            check_columns(file.schema_arrow, types, folder / name)
+        table = file.read(columns=None if types is None else list(types))
+        table.validate(full=True)  # text is UTF-8, offsets ascend
     if table.num_rows != info.rows:
         raise TraceError(f"{folder / name}: {table.num_rows} rows, the manifest says {info.rows}")
     return table
@@ -144,24 +143,16 @@ def check_schema(folder: Path, name: str, types: Mapping[str, pa.DataType]) -> N
     Raises:
         TraceError: as said, or the file is damaged; the message names the file.
     """
-    try:
-        found = pq.read_schema(folder / name)
-    except (OSError, pa.ArrowException, ValueError) as error:
-        raise TraceError(f"{folder / name}: corrupt: {_line(error)}") from None
-    check_columns(found, types, folder / name)
+    check_columns(parquet.read_schema(folder / name, TraceError), types, folder / name)
 
 
 def check_columns(found: pa.Schema, types: Mapping[str, pa.DataType], file: Path) -> None:
-    """Refuse a schema that lacks a column or has it in another type.
+    """Refuse a schema that lacks a column, or has it twice or in another type.
 
     Raises:
         TraceError: as said; the message names the file and the column.
     """
-    for column, kind in types.items():
-        if found.names.count(column) != 1:
-            raise TraceError(f"{file}: column {column} is missing")
-        if found.field(column).type != kind:
-            raise TraceError(f"{file}: column {column} is {found.field(column).type}, not {kind}")
+    parquet.check_columns(found, types, file, TraceError)
 
 
 def list_width(file: Path, column: str) -> int:
@@ -170,10 +161,10 @@ def list_width(file: Path, column: str) -> int:
     Raises:
         TraceError: the file is damaged or the column is not such lists.
     """
-    try:
-        kind = pq.read_schema(file).field(column).type
-    except (OSError, pa.ArrowException, ValueError, KeyError) as error:
-        raise TraceError(f"{file}: corrupt: {_line(error)}") from None
+    found = parquet.read_schema(file, TraceError)
+    if found.names.count(column) != 1:
+        raise TraceError(f"{file}: column {column} is missing")
+    kind = found.field(column).type
     if not pa.types.is_fixed_size_list(kind):
         raise TraceError(f"{file}: column {column} is {kind}, not a list of fixed size")
     return kind.list_size
@@ -200,7 +191,3 @@ def fill(out: np.ndarray, column: pa.ChunkedArray, file: Path) -> None:
         stop = start + len(chunk)
         out[start:stop] = values.to_numpy(zero_copy_only=False).reshape(out[start:stop].shape)
         start = stop
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -16,13 +17,14 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
-from traces import schema
+from traces import reading, schema
 from traces.errors import RecordError, TraceError
 from traces.sampler import Sampler
 from traces.schema import SCHEMA_VERSION
 
 MANIFEST = "manifest.json"
 RECORDED = ("sequences.parquet", "positions", "branches", "lattice", "hidden", "mixed")
+_MOST_BYTES = 64 * reading.MEBIBYTE  # of its text: some 300,000 files
 KINDS = ("rows", "lattice")
 
 
@@ -187,10 +189,7 @@ class Manifest:
             TraceError: not JSON, another schema version, or a field is missing or wrong; the
                 message starts with `where`.
         """
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise TraceError(f"{where}: not JSON: {_line(error)}") from None
+        data = reading.parse_json(text, where, TraceError)
         if not isinstance(data, dict):
             raise TraceError(f"{where}: not a JSON object")
         _check_version(data.get("schema_version"), where)
@@ -211,14 +210,9 @@ def read_manifest(folder: Path) -> Manifest:
         raise TraceError(f"{folder}: no such folder")
     if not folder.is_dir():
         raise TraceError(f"{folder}: not a folder, so not a trace")
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise TraceError(f"{folder}: not a trace, it has no {MANIFEST}") from None
-    except UnicodeDecodeError:
-        raise TraceError(f"{file}: not UTF-8 text") from None
-    except OSError as error:
-        raise TraceError(f"{file}: cannot be read: {error.strerror}") from None
+    if not os.path.lexists(file):
+        raise TraceError(f"{folder}: not a trace, it has no {MANIFEST}")
+    text = reading.read_text(file, _MOST_BYTES, TraceError)
     return Manifest.from_json(text, str(file))
 
 
@@ -317,7 +311,3 @@ def _decode_fields(kind: Any, value: Any, name: str) -> Any:
         elif item.default is MISSING and item.default_factory is MISSING:
             raise TraceError(f"field {prefix}{key} is missing")
     return kind(**given)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -17,7 +18,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from traces.errors import UserError
+from traces.errors import SimkitWarning, UserError
 
 _HELP = {
     "record": "Run a draft/target pair on prompts and write a trace.",
@@ -75,7 +76,7 @@ def main(arguments: list[str] | None = None) -> None:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        with _unwinding():
+        with _unwinding(), _plain_warnings():
             status = app(arguments or ["--help"], standalone_mode=False, prog_name="simkit")
             sys.stdout.flush()
     except UserError as e:
@@ -83,8 +84,13 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as e:
         where = f" {e.filename}" if e.filename else ""
         _refuse(f"cannot write{where}: {e.strerror}" if e.strerror else str(e))
-    except (typer.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt) as e:
+        # Typer makes an Abort of an EOFError too, which nobody at the keyboard has asked for.
+        if isinstance(e.__context__, EOFError) or isinstance(e.__cause__, EOFError):
+            raise
         sys.exit(130)
+    except MemoryError:
+        _refuse("out of memory")
     except ModuleNotFoundError as e:
         if e.name not in _MODELS_NEED:
             raise
@@ -113,6 +119,24 @@ def _unwinding() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """A warning of our own is a line; the place in the code that gave it helps nobody."""
+    before = warnings.showwarning
+
+    def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, SimkitWarning):
+            print(f"simkit: {' '.join(str(message).split())}", file=sys.stderr)
+        else:
+            before(message, category, *where, **more)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
 
 
 def _refuse(message: str) -> NoReturn:

@@ -71,5 +71,6 @@ def write(out: Path, kind: str, table: pa.Table) -> None:
     else:
         from traces.files import encode
         from traces.outputs import write_atomic
+        from traces.parquet import sealed
 
-        write_atomic(out, encode(table)[0])
+        write_atomic(out, encode(sealed(table))[0])

@@ -8,6 +8,8 @@ from typing import Any, TypeGuard
 
 from simkit.errors import CostError
 
+_LARGEST = 10**300  # of whole numbers: a float holds no more
+
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
@@ -79,4 +81,6 @@ def check_seconds(cost: Any) -> None:
 
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether it is an int or a float, and finite."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return math.isfinite(value) if isinstance(value, float) else abs(value) < _LARGEST

@@ -8,15 +8,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from simkit.costs import fit
 from simkit.costs.base import GIVEN, IN_DECODERS, ByPasses, CostModel, Model, RuleTime, Times
 from simkit.costs.constants import check_seconds
 from simkit.costs.registry import register
 from simkit.errors import CostError
-from traces.errors import TraceError
-from traces.files import check_columns
+from traces import parquet
 from traces.schema import LATENCY, LIVE
 from traces.trace import Trace
 
@@ -92,23 +90,13 @@ _CONSTANTS = ("overhead", "policy:", "head:", "resample", "communication")
 
 def _read(file: Path) -> pa.Table:
     """The timing samples in a file of any name."""
+    if "kind" not in parquet.read_schema(file, CostError).names:
+        return parquet.read_samples(file, LATENCY, CostError)
+    log = parquet.read_samples(file, LIVE, CostError)
     try:
-        with file.open("rb") as stream:
-            table = pq.read_table(stream)
-        if "kind" in table.column_names:
-            check_columns(table.schema, {field.name: field.type for field in LIVE}, file)
-            return fit.samples(table)
-        check_columns(table.schema, {field.name: field.type for field in LATENCY}, file)
-    except OSError as error:
-        raise CostError(f"{file}: {error.strerror or 'not a Parquet file'}") from None
+        return fit.samples(log)
     except CostError as error:
         raise CostError(f"{file}: {error}") from None
-    except pa.ArrowException:
-        raise CostError(f"{file}: not a whole Parquet file") from None
-    except TraceError as error:
-        detail = " ".join(str(error).split()).removeprefix(f"{file}: ")
-        raise CostError(f"{file}: no table of timing samples: {detail}") from None
-    return table.select(LATENCY.names)
 
 
 def _fit(table: pa.Table, policy_s: float | None) -> Times:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -14,7 +12,10 @@ from simkit.costs.base import CostModel
 from simkit.costs.presets import PRESETS
 from simkit.costs.shapes import DEVICES
 from simkit.errors import CostError
+from traces import reading
 from traces.registry import Registry, suggest
+
+_MOST_BYTES = reading.MEBIBYTE
 
 C = TypeVar("C", bound=type[CostModel])
 
@@ -97,13 +98,9 @@ def parse(text: str) -> CostModel:
 
 
 def _read(file: Path) -> CostModel:
-    try:
-        text = file.read_text(encoding="utf-8")
-        values = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
-    except OSError as error:
-        raise CostError(f"{file}: {error.strerror}") from None
-    except ValueError as error:
-        raise CostError(f"{file}: {' '.join(str(error).split())}") from None
+    text = reading.read_text(file, _MOST_BYTES, CostError)
+    parse = reading.parse_toml if file.suffix == ".toml" else reading.parse_json
+    values = parse(text, file, CostError)
     if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
         raise CostError(f"{file}: needs a kind ({', '.join(names())}, or a preset)")
     try:

@@ -19,11 +19,14 @@ from simkit.errors import HeadError
 from simkit.heads.pacer import PacerHead
 from simkit.heads.row import RowHead
 from simkit.simulator.table import grid
-from traces import outputs
+from traces import outputs, reading
 from traces.errors import TraceError
 from traces.manifest import Manifest
 
 FORMAT = 1
+_MOST_SIDECAR_BYTES = reading.MEBIBYTE
+_MOST_WEIGHT_BYTES = 2048 * reading.MEBIBYTE
+_LARGEST = 2**16  # of a width, a depth, a number of layers
 SUFFIX = ".safetensors"
 DEFAULTS: dict[str, dict[str, Any]] = {
     "pacer": {"max_depth": 40, "position_embedding": True, "attention": "full", "block": 4},
@@ -134,7 +137,7 @@ def load(path: str | Path) -> Head:
     """
     path = Path(path)
     check_suffix(path)
-    data = _read(path)
+    data = reading.read_bytes(path, _MOST_WEIGHT_BYTES, HeadError)
     about = _read_sidecar(path.with_suffix(".json"))
     if hashlib.sha256(data).hexdigest() != about.pop("weights_sha256"):
         raise HeadError(f"{path}: its weights are not those that {path.stem}.json describes")
@@ -144,9 +147,11 @@ def load(path: str | Path) -> Head:
         raise HeadError(f"{path}: not a safetensors file: {_line(error)}") from None
     kind, width, options = (about.pop(name) for name in ("kind", "width", "options"))
     try:
-        module = build(kind, width, options)
-        module.load_state_dict(weights)
-    except (RuntimeError, TypeError, KeyError, ValueError) as error:
+        with torch.device("meta"):  # nothing is allocated for sizes that a sidecar makes up
+            module = build(kind, width, options)
+        module.load_state_dict(weights, assign=True)
+        module = module.float()
+    except (RuntimeError, TypeError, KeyError, ValueError, ArithmeticError) as error:
         raise HeadError(f"{path}: does not fit its sidecar: {_line(error)}") from None
     if not all(bool(torch.isfinite(tensor).all()) for tensor in weights.values()):
         raise HeadError(f"{path}: a weight is NaN or infinite")
@@ -184,10 +189,8 @@ def check_width(head: Head, width: int, where: str) -> None:
 
 
 def _read_sidecar(path: Path) -> dict[str, Any]:
-    try:
-        about = json.loads(_read(path))
-    except ValueError as error:
-        raise HeadError(f"{path}: not JSON: {_line(error)}") from None
+    data = reading.read_bytes(path, _MOST_SIDECAR_BYTES, HeadError)
+    about = reading.parse_json(data, path, HeadError)
     wanted = {"kind": str, "width": int, "options": dict, "weights_sha256": str}
     if not isinstance(about, dict) or about.pop("format", None) != FORMAT:
         raise HeadError(f"{path}: not a head's sidecar of format {FORMAT}")
@@ -198,16 +201,26 @@ def _read_sidecar(path: Path) -> dict[str, Any]:
         raise HeadError(f"{path}: unknown kind of head {about['kind']!r}")
     if set(about["options"]) != set(DEFAULTS[about["kind"]]):
         raise HeadError(f"{path}: its options are not those of {about['kind']}")
+    for name in ("trained_on", "metrics"):
+        if not isinstance(about.get(name, {}), dict):
+            raise HeadError(f"{path}: {name} must be an object")
+    for name, value in about.get("trained_on", {}).items():
+        if name.endswith("_sha256") and not isinstance(value, str | None):
+            raise HeadError(f"{path}: trained_on.{name} must be text")
+    numbers = {"width": about["width"], **about["options"]}
+    for name, like in {"width": 1, **DEFAULTS[about["kind"]]}.items():
+        if not _is_like(numbers[name], like):
+            raise HeadError(f"{path}: {name} is {numbers[name]!r}, which no head has")
     return about
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise HeadError(f"{path}: no such file") from None
-    except OSError as error:
-        raise HeadError(f"{path}: cannot be read: {error.strerror}") from None
+def _is_like(value: Any, like: Any) -> bool:
+    """Whether an option's value is of the kind of its default, and of a size that a head has."""
+    if isinstance(like, bool | str):
+        return type(value) is type(like)
+    if isinstance(like, int):
+        return type(value) is int and 0 <= value <= _LARGEST
+    return type(value) in (int, float) and 0 <= value <= _LARGEST
 
 
 def check_suffix(path: Path) -> None:

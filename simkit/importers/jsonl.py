@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from simkit.errors import ImporterError
+from traces import reading
 
 _MOST = 2**31 - 1  # of a whole number: tables hold 32 bits
 LONGEST_S = 1e9  # more than 30 years are no time of a run; sums of such numbers stay finite
@@ -64,8 +66,6 @@ class Record(NamedTuple):
         if not isinstance(value, str):
             also = " or a whole number" if numbers else ""
             raise self.error(f"{name} must be text{also}, not {_short(value)}")
-        if any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise self.error(f"{name} holds half of a surrogate pair")
         return value
 
     def error(self, what: str) -> ImporterError:
@@ -79,18 +79,10 @@ def read(file: str | Path) -> Iterator[Record]:
     Raises:
         ImporterError: the file cannot be read or is empty, or a line is no JSON object.
     """
-    empty = True
-    try:
-        with open(file, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    empty = False
-                    yield _record(f"{file}: line {number}", line)
-    except UnicodeDecodeError:
-        raise ImporterError(f"{file}: not UTF-8 text") from None
-    except OSError as error:
-        raise ImporterError(f"{file}: cannot be read: {error.strerror}") from None
-    if empty:
+    number = 0
+    for number, line in reading.lines(file, math.inf, ImporterError):
+        yield _record(f"{file}: line {number}", line)
+    if not number:
         raise ImporterError(f"{file}: there is no record in it")
 
 
@@ -101,10 +93,7 @@ def is_seconds(value: Any) -> TypeGuard[float]:
 
 
 def _record(where: str, line: str) -> Record:
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ImporterError(f"{where}: not JSON: {' '.join(str(error).split())}") from None
+    fields = reading.parse_json(line, where, ImporterError, any_number=True)
     if not isinstance(fields, dict):
         raise ImporterError(f"{where}: not a JSON object")
     return Record(where, fields)

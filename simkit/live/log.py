@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from simkit.errors import LiveError
 from simkit.live.clock import Clock, Mark
-from traces import files, outputs, schema
+from traces import files, outputs, parquet, schema
 
 LEFT_OUT = "left out"
 BASELINE = "baseline"  # the name of autoregressive decoding by the target alone
@@ -176,7 +175,7 @@ class Log:
         table = pa.concat_tables(self._waiting)
         if self._parts is not None:
             name = f"{len(self._tables):05d}.parquet"
-            outputs.write_atomic(self._parts / name, files.encode(table)[0])
+            outputs.write_atomic(self._parts / name, files.encode(parquet.sealed(table))[0])
         self._tables, self._waiting = [*self._tables, table], []  # at once: no interrupt between
         self._since = time.monotonic()
 
@@ -207,7 +206,7 @@ class Log:
         table = self.table().combine_chunks()
         if table.num_rows:
             file = self.file if whole else self._spare or self.file
-            outputs.write_atomic(file, files.encode(table)[0])
+            outputs.write_atomic(file, files.encode(parquet.sealed(table))[0])
             self.written = file
         shutil.rmtree(self._parts, ignore_errors=True)
 
@@ -231,12 +230,4 @@ def read(file: str | Path) -> pa.Table:
     Raises:
         LiveError: it cannot be read, or is no log of live runs.
     """
-    try:
-        table = pq.read_table(file)
-        types = {field.name: field.type for field in schema.LIVE}
-        files.check_columns(table.schema, types, Path(file))
-    except OSError as error:
-        raise LiveError(f"{file}: {error.strerror or 'not a whole Parquet file'}") from None
-    except pa.ArrowException:
-        raise LiveError(f"{file}: not a whole Parquet file") from None
-    return table
+    return parquet.read_samples(Path(file), schema.LIVE, LiveError)

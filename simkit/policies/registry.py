@@ -6,7 +6,7 @@ import inspect
 from typing import TypeVar
 
 from simkit import specs
-from simkit.errors import PolicyError
+from simkit.errors import PolicyError, UserError
 from simkit.policies.base import Policy
 from traces.registry import Registry, suggest
 
@@ -81,4 +81,10 @@ def _build(spec: specs.Spec) -> Policy:
     twice = given.keys() & spec.kwargs.keys()
     if twice:
         raise PolicyError(f"{spec.name}: {min(twice)} is given twice")
-    return cls(**given, **spec.kwargs)
+    try:
+        return cls(**given, **spec.kwargs)
+    except UserError:
+        raise
+    except Exception as error:  # the check of arguments of another package's policy
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise PolicyError(f"{spec.name}: its arguments are refused: {why}") from None

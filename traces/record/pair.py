@@ -13,10 +13,11 @@ from huggingface_hub import constants, try_to_load_from_cache
 from huggingface_hub.utils import get_session
 from huggingface_hub.utils import logging as hub_logging
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
 
 from traces.errors import RecordError
+from traces.record.folder import check_folder
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 DTYPES["float16"] = torch.float16
@@ -159,16 +160,16 @@ def _model(name: str, revision: str, device: str, dtype: str) -> PreTrainedModel
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         place = torch.device(device)
-        torch.zeros(1, device=place)
-    except (RuntimeError, AssertionError) as e:
+        torch.zeros(1, device=place).item()  # the device "meta" computes nothing
+    except (RuntimeError, AssertionError, NotImplementedError) as e:
         raise RecordError(f"device {device!r}: {_first_line(e)}") from e
     return _load(AutoModelForCausalLM, name, revision, dtype=DTYPES[dtype]).to(place)
 
 
 def _load(kind: Any, name: str, revision: str, **options: Any) -> Any:
     is_path = Path(name).exists() or name.startswith((".", "/", "~"))
-    if is_path and not (Path(name) / "config.json").is_file():
-        raise RecordError(f"{name}: not a model folder (no config.json in it)")
+    if is_path:
+        check_folder(Path(name))
     revision = revision or "main"
     options["local_files_only"] = offline = not is_path and not _answers(constants.ENDPOINT)
     try:
@@ -179,11 +180,38 @@ def _load(kind: Any, name: str, revision: str, **options: Any) -> Any:
                 f"{name}: there is no such folder here, it is not in the hub's cache, "
                 f"and the hub ({constants.ENDPOINT}) cannot be reached"
             )
-        if kind is AutoModelForCausalLM:
-            AutoConfig.from_pretrained(name, revision=revision, local_files_only=offline)
-        return kind.from_pretrained(name, revision=revision, **options)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as e:
+        options |= {"revision": revision, "trust_remote_code": False}
+        if kind is not AutoModelForCausalLM:
+            return kind.from_pretrained(name, **options)
+        loaded: Any = kind.from_pretrained(
+            name, use_safetensors=True, output_loading_info=True, **options
+        )
+    except RecordError:
+        raise
+    except MemoryError:
+        raise RecordError(f"{name}: cannot be loaded: out of memory") from None
+    except Exception as e:  # a config decides what code of a library runs: it raises what it likes
         raise RecordError(f"{name}: cannot be loaded: {_first_line(e)}") from e
+    except BaseException as e:
+        if type(e).__name__ != "PanicException":  # of a library in Rust; it has no class to import
+            raise
+        raise RecordError(f"{name}: cannot be loaded: {_first_line(e)}") from None
+    model, found = loaded
+    _check_weights(name, found)
+    return model
+
+
+def _check_weights(name: str, found: dict[str, Any]) -> None:
+    """Refuse a model that its files do not fill: what they lack would be drawn at random."""
+    for what, words in (
+        ("missing_keys", "are missing"),
+        ("mismatched_keys", "have another shape than its config says"),
+        ("unexpected_keys", "have no place in it"),
+    ):
+        keys = sorted(key if isinstance(key, str) else str(key[0]) for key in found.get(what, ()))
+        if keys:
+            shown = ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
+            raise RecordError(f"{name}: the weights do not fit the model: {shown} {words}")
 
 
 @cache
@@ -219,5 +247,5 @@ def _eos_ids(target: PreTrainedModel, tokenizer: Any) -> tuple[int, ...]:
     return tuple(sorted({int(i) for i in (ids if isinstance(ids, list | tuple) else [ids])}))
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -9,6 +9,8 @@ import numpy as np
 from traces.errors import RecordError
 from traces.sampler import Sampler
 
+_LARGEST = 2**24  # no context is longer
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -43,6 +45,8 @@ class Plan:
         for name in ("max_new_tokens", "max_draft", "batch_size"):
             if getattr(self, name) < 1:
                 raise RecordError(f"{name} must be at least 1, not {getattr(self, name)}")
+            if getattr(self, name) > _LARGEST:
+                raise RecordError(f"{name} must be at most {_LARGEST}, not {getattr(self, name)}")
         if not -(2**63) <= self.seed < 2**63:
             raise RecordError(f"seed must fit in 64 bits, not {self.seed}")
         if not 0 <= self.mix <= 1:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from traces import reading
 from traces.errors import RecordError
 
+_MOST_BYTES = 1024 * reading.MEBIBYTE
 _KINDS = ("prompt", "messages", "prompt_tokens")
 
 
@@ -30,15 +32,9 @@ def read_prompts(path: str | Path, tokenizer: Any, vocab_size: int) -> list[Prom
         RecordError: the file is missing or empty, or a line is not a prompt; names the line.
     """
     path = Path(path)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as e:
-        reason = e.strerror if isinstance(e, OSError) else "not UTF-8 text"
-        raise RecordError(f"{path}: cannot read prompts: {reason}") from e
     prompts = [
         _prompt(_object(line, f"{path}, line {n}"), f"{path}, line {n}", n, tokenizer, vocab_size)
-        for n, line in enumerate(lines, 1)
-        if line.strip()
+        for n, line in reading.lines(path, _MOST_BYTES, RecordError)
     ]
     if not prompts:
         raise RecordError(f"{path}: no prompts in it")
@@ -52,10 +48,7 @@ def prompts_hash(prompts: list[Prompt]) -> str:
 
 
 def _object(line: str, where: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except json.JSONDecodeError as e:
-        raise RecordError(f"{where}: not JSON: {e.msg} at column {e.colno}") from e
+    value = reading.parse_json(line, where, RecordError)
     if not isinstance(value, dict):
         raise RecordError(f"{where}: not a JSON object")
     return value
@@ -77,7 +70,18 @@ def _prompt(row: dict[str, Any], where: str, n: int, tokenizer: Any, vocab_size:
                 f"{where}: token id {token} is outside the vocabulary of {vocab_size}"
             )
     text = row[kind] if kind == "prompt" else None
-    return Prompt(str(row.get("id", n)), str(row.get("task", "default")), text, tokens)
+    id_, task = _word(row, "id", where), _word(row, "task", where)
+    return Prompt(str(n) if id_ is None else id_, task or "default", text, tokens)
+
+
+def _word(row: dict[str, Any], name: str, where: str) -> str | None:
+    """A name that is text or a whole number; None where it is null or not there."""
+    value = row.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    if type(value) is not int:
+        raise RecordError(f"{where}: {name} must be text, not {json.dumps(value)[:60]}")
+    return str(value)
 
 
 def _from_text(text: object, where: str, tokenizer: Any) -> list[int]:
