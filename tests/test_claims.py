@@ -1,6 +1,7 @@
 """The claims: the verdict rule on made-up statistics, the claims on traces of known truth."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -228,12 +229,36 @@ EDGES = {
 }
 
 
+TESTED = {  # at least so many, with a cost and without
+    "scored": (40, 12),
+    "no scores": (24, 10),
+    "sampled": (24, 9),
+    "all accepted": (12, 6),
+    "all rejected": (16, 5),
+    "one prompt": (0, 0),
+    "no prompt": (0, 0),
+    "Γ = 3": (18, 8),
+    "one token": (4, 3),
+    "lattice": (20, 1),
+    "few columns": (0, 0),
+}
+REASONS = (
+    r"one prompt|prompts do not differ|too few prompts|no rows|not defined on these rows"
+    r"|no scores of|scores of \w+ are not by row|needs times|give one with --sampled"
+    r"|the trace is sampled|a trace holds one drafter|the trace is a lattice|fewer than 16 tokens"
+    r"|column \w+ is not in this trace|drafts of up to \d tokens only|needs drafts of 10 tokens"
+    r"|lets windows go to"
+)
+
+
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("cost", [COST, None], ids=["cost", "no cost"])
 def test_edges(edge, cost):
-    """Every claim has a verdict on every trace, with a reason if it is none, and never a NaN."""
+    """Every claim has a verdict on every trace, or a reason that is one of its edges; no NaN."""
     found = check(EDGES[edge](), cost)
     assert len(found.of) == len(CLAIMS)
+    assert sum(one.verdict is not UNTESTED for one in found.of) >= TESTED[edge][cost is None]
+    assert not [one.why for one in found.of if one.why and not re.search(REASONS, one.why)]
     json.dumps(found.records(), allow_nan=False)
     for one in found.of:
         assert bool(one.why) == (one.verdict is UNTESTED), one

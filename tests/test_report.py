@@ -163,7 +163,12 @@ def test_says_what_it_is(page):
 
 @pytest.mark.parametrize("accept_prob", [0.0, 1.0])
 def test_all_one_way(accept_prob):
+    """All tokens rejected, or all accepted: a step of fixed(3) gives 1 token, or 4."""
     parsed(report(small(accept_prob), COST, figures=False))
+    one = parsed(report(small(accept_prob), COST, policies=["fixed(3)"], figures=False))
+    (row,) = (row for row in one.rows if row[-1] == "fixed(3)" and len(row) > 6)
+    assert row[5] == f"{1 + 3 * accept_prob:.3f}"
+    assert "Without fixed" not in one.all_text()
 
 
 def test_one_prompt():

@@ -75,6 +75,8 @@ ALL = {
     "prediction": lambda a, x, o: acceptance_length.prediction(np.exp(-x), ahead_of(a, o), o, 3),
     "calibration": lambda a, x, o: calibration.calibration(np.exp(-x), a, o),
 }
+OF_SPREAD = {"spearman", "kendall", "between_prompts", "autocorrelation", "within prompts"}
+OF_X = {"fit", "fit, ratio"}
 NEED_X = set(ALL) - {
     "by_depth", "run_lengths", "between_prompts", "autocorrelation", "within prompts", "lengths",
     "excess_tokens", "waste", "mean_accepted",
@@ -96,8 +98,20 @@ def test_no_nan_and_no_warning(name, rows):
 def test_all_one_way(name, value):
     offsets = offsets_of([20, 1, 0, 12])
     for x in (np.zeros(33), np.linspace(0, 1, 33)):
-        found = ALL[name](np.full(33, value), x, offsets)
-        assert np.isfinite(parts_of(found)).all()
+        found = parts_of(ALL[name](np.full(33, value), x, offsets))
+        there = name not in OF_SPREAD and (x.any() or name not in OF_X)
+        assert np.isfinite(found).all() and bool(len(found)) == there
+
+
+def test_all_one_way_is_what_it_is():
+    """Every drafted token accepted, or none: shares are 1 or 0, runs as long as outputs or 0."""
+    offsets = offsets_of([20, 1, 0, 12])
+    for value in (True, False):
+        accepted = np.full(33, value)
+        by_depth = _by_depth(accepted, None, offsets)
+        assert {e.value for e in by_depth.marginal if e.value is not None} == {float(value)}
+        mean = accepted_runs.mean_accepted(accepted_runs.runs_of_prompts(_steps(accepted, offsets)))
+        assert mean.value == (11 if value else 0)  # 20, 1 and 12 tokens: runs that outputs end
 
 
 @pytest.mark.parametrize("name", ALL)

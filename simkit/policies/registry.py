@@ -81,6 +81,9 @@ def _build(spec: specs.Spec) -> Policy:
     twice = given.keys() & spec.kwargs.keys()
     if twice:
         raise PolicyError(f"{spec.name}: {min(twice)} is given twice")
+    missing = [name for name in _needed(cls) if name not in given and name not in spec.kwargs]
+    if missing:
+        raise PolicyError(f"{spec.name}: {missing[0]} is not given")
     try:
         return cls(**given, **spec.kwargs)
     except UserError:
@@ -88,3 +91,10 @@ def _build(spec: specs.Spec) -> Policy:
     except Exception as error:  # the check of arguments of another package's policy
         why = " ".join(f"{type(error).__name__}: {error}".split())
         raise PolicyError(f"{spec.name}: its arguments are refused: {why}") from None
+
+
+def _needed(cls: type) -> list[str]:
+    """Arguments without a default."""
+    found = inspect.signature(cls).parameters.values()
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [a.name for a in found if a.default is a.empty and a.kind not in variable]

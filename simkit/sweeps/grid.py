@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,6 +32,7 @@ from simkit.simulator.rule_time import said
 from simkit.simulator.run import Run
 from simkit.statistics.interval import ratio_interval
 from simkit.sweeps.engine import Progress, replays
+from traces.versions import installed_version
 
 if TYPE_CHECKING:
     import polars as pl
@@ -259,5 +259,5 @@ def _facts(where: Setting, cost: AnyCost | None, by: str) -> dict[str, Any]:
         "cost": repr(model) if isinstance(model, CostModel) else model,
         "first_token": {first: name for name, first in FIRST.items()}[where.first],
         "by": by,
-        "version": version("draft-simkit"),
+        "version": installed_version("draft-simkit"),
     }

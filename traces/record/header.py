@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from traces.manifest import Manifest, ModelInfo
 from traces.record.pair import Pair, embedding, tokenizer_hash, weights_hash
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt, prompts_hash
+from traces.versions import installed_version
 
 _SHAPE = {
     "n_layers": "num_hidden_layers",
@@ -77,7 +77,7 @@ def device_name(model: PreTrainedModel) -> str:
 
 def library_versions() -> dict[str, str]:
     """Versions of the libraries that a recording depends on."""
-    return {name: _version(name) for name in _LIBRARIES}
+    return {name: installed_version(name) for name in _LIBRARIES}
 
 
 def _id(path: str) -> str:
@@ -98,10 +98,3 @@ def _cpu_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except Exception:  # run from a source tree that is not installed
-        return "unknown"
