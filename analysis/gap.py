@@ -10,10 +10,10 @@ import numpy as np
 
 from analysis.stats.compare import saved
 from simkit.errors import ReplayError
-from simkit.policies import Parallel, Policy, Prophet, shortened
-from simkit.simulator.given import AnyCost, AnyPolicy, AnyTrace, listed, setting
+from simkit.policies import Concurrent, Policy, Prophet, shortened
+from simkit.simulator.arguments import AnyCost, AnyPolicy, AnyTrace, listed, setting
+from simkit.simulator.display import grid, noted
 from simkit.simulator.run import run
-from simkit.simulator.table import grid, noted
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
 from simkit.sweeps.grid import settings
@@ -92,7 +92,7 @@ def gap(
     specs = [fixed, *listed(candidates)]
     pool = settings(specs)
     for policy in pool:
-        if isinstance(policy, Parallel):
+        if isinstance(policy, Concurrent):
             raise ReplayError(f"{policy} runs both models at once: the prophet does not bound it")
     within = [_shortened(policy, trace.max_draft) for policy in pool]
     if within != pool:

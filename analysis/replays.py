@@ -16,12 +16,13 @@ import numpy as np
 from analysis.papers import ALONE
 from analysis.stats import Estimate, clusters
 from analysis.stats.accepted_runs import runs_of_prompts
+from simkit.drafters import layout_of
+from simkit.drafters.layout import Layout
+from simkit.drafters.path import PathLayout
 from simkit.policies import Policy, Setting, shortened
 from simkit.policies.pearl import too_wide, widest
+from simkit.simulator.arguments import AnyCost, setting
 from simkit.simulator.charge import PARTS, Charge
-from simkit.simulator.given import AnyCost, setting
-from simkit.simulator.lattice import layout_of
-from simkit.simulator.layout import Layout, PathLayout
 from simkit.simulator.run import Run, run
 from simkit.sweeps.engine import replays as replay_all
 from simkit.sweeps.folds import stratified

@@ -30,7 +30,7 @@ from analysis.stats import (
     optimal,
 )
 from analysis.stats.clusters import ratio
-from simkit.simulator.layout import PathLayout
+from simkit.drafters.path import PathLayout
 from traces import synthetic
 from traces.trace import Trace
 

@@ -19,12 +19,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.recorded import REFERENCE
+from simkit.drafters.path import PathLayout
 from simkit.heads import files, scoring, states
 from simkit.heads.drafts import drafts
 from simkit.heads.files import Head
 from simkit.heads.live import Scorer
 from simkit.heads.states import States
-from simkit.simulator.layout import PathLayout
 from traces.record.header import make_header
 from traces.record.pair import Pair, load_pair, quiet
 from traces.record.plan import Plan

@@ -20,7 +20,7 @@ import numpy as np
 import simkit
 from simkit import policies
 from simkit.importers import specdecode_bench
-from simkit.simulator.given import setting
+from simkit.simulator.arguments import setting
 from simkit.simulator.run import Run, run
 from traces.trace import Trace
 

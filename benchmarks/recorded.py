@@ -10,6 +10,7 @@ import torch
 
 import simkit
 from simkit import costs
+from simkit.drafters.path import PathLayout
 from simkit.heads import states as head_states
 from simkit.heads.files import DEFAULTS, SCORE_NAMES, Head, build
 from simkit.heads.live import Scorer
@@ -19,7 +20,6 @@ from simkit.live.pearl import PearlDecoder
 from simkit.policies import PEARL, Policy, Sequential, Setting
 from simkit.simulator import plain
 from simkit.simulator.charge import Charge
-from simkit.simulator.layout import PathLayout
 from traces import scores
 from traces.memory import from_arrays
 from traces.record.pair import Pair

@@ -27,10 +27,10 @@ import numpy as np
 
 from simkit import policies
 from simkit.costs import Linear
+from simkit.drafters.path import PathLayout
 from simkit.policies import Policy, Sequential
 from simkit.simulator import plain
 from simkit.simulator.charge import Charge
-from simkit.simulator.layout import PathLayout
 from simkit.simulator.run import Run, run
 from traces import scores, synthetic
 from traces.trace import Trace, bundled

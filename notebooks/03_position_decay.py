@@ -15,7 +15,7 @@ import polars as pl
 import traces
 from analysis import claims, figures
 from analysis.stats import clusters, depth, drafts, iid
-from simkit.simulator.layout import PathLayout
+from simkit.drafters.path import PathLayout
 
 _ = pl.Config.set_float_precision(3)
 

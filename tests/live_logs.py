@@ -3,13 +3,13 @@
 import numpy as np
 
 from simkit import costs, fidelity
+from simkit.drafters.path import PathLayout
 from simkit.fidelity.run import jobs_of
 from simkit.live.decoder import Step
 from simkit.live.log import Log, Row
 from simkit.policies import NumericPolicy
 from simkit.policies.base import never
 from simkit.simulator import plain
-from simkit.simulator.layout import PathLayout
 from traces.synthetic import iid
 
 COST = costs.Linear(

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from simkit import costs, policies
+from simkit.drafters.path import PathLayout
 from simkit.policies import Outcome, Policy, Sequential, Setting
 from simkit.simulator.charge import Charge
-from simkit.simulator.layout import PathLayout
 from traces import scores
 from traces.memory import from_arrays
 from traces.sampler import Sampler

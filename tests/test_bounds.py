@@ -13,12 +13,12 @@ from sklearn.isotonic import IsotonicRegression
 import simkit
 from simkit import policies
 from simkit.costs import Linear
+from simkit.drafters.path import PathLayout
 from simkit.policies import PolicyError, Sequential, Setting, calibration, rate_optimal
 from simkit.policies.calibration import calibrate
 from simkit.simulator import charge as charges
 from simkit.simulator import compiled, plain
 from simkit.simulator.charge import Charge
-from simkit.simulator.layout import PathLayout
 from simkit.simulator.run import run
 from traces.synthetic import iid
 

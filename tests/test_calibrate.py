@@ -89,7 +89,7 @@ def test_heads_are_read_once(folder, tmp_path, monkeypatch, capsys):
 
 
 def test_sizes_are_checked_before_rules_are_fitted(folder, monkeypatch, capsys):
-    monkeypatch.setattr("simkit.simulator.given.setting", lambda *given: pytest.fail("fitted"))
+    monkeypatch.setattr("simkit.simulator.arguments.setting", lambda *given: pytest.fail("fitted"))
     assert simkit(calibrate(folder, folder / "trace", "--rounds", 0)) == 2
     assert capsys.readouterr().err == "simkit: --rounds must be at least 1, not 0\n"
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from replay_traces import build
 from sklearn.metrics import roc_curve
 
+from simkit.drafters.path import PathLayout
 from simkit.policies import ConfidenceAdaptive, Outcome, PolicyError, Slots
 from simkit.simulator import compiled, plain
-from simkit.simulator.layout import PathLayout
 from traces.sampler import Sampler
 
 POLICY = ConfidenceAdaptive(max_draft=200)

@@ -16,11 +16,11 @@ from analysis.figures import fidelity_speedups
 from simkit import costs, fidelity, policies
 from simkit.costs import fit
 from simkit.costs.passes import Passes, Timings, trimmed_mean
+from simkit.drafters.path import PathLayout
 from simkit.errors import LiveError
 from simkit.fidelity import errors, report, results
 from simkit.fidelity.run import Plan, check_recorded, jobs_of, split
 from simkit.live.summary import Drift
-from simkit.simulator.layout import PathLayout
 from traces.errors import TraceError
 from traces.memory import count_up, from_drafts
 from traces.subset import select

@@ -23,8 +23,8 @@ from analysis.replays import FAMILIES, make_room, of, per
 from analysis.stats import accepted_runs, depth, drafts, waste
 from analysis.stats import calibration as reliability
 from simkit.costs import Measured
-from simkit.simulator import parallel
-from simkit.simulator.given import setting
+from simkit.simulator import concurrent
+from simkit.simulator.arguments import setting
 from simkit.simulator.run import run
 from traces import scores
 from traces.errors import UserError
@@ -267,7 +267,7 @@ def test_mean_accepted_is_the_simulator_s(trace):
     for spec in ("pearl(5)", "fixed(5)"):
         steps, _ = run(simkit.policies.parse(spec), *where).steps()
         found = accepted_runs.mean_accepted(accepted_runs.runs_of_prompts(steps))
-        assert found.value == pytest.approx(parallel.mean_accepted(steps))
+        assert found.value == pytest.approx(concurrent.mean_accepted(steps))
 
 
 def test_seconds_by_position_sum_to_the_whole(trace):

@@ -8,12 +8,12 @@ import pytest
 import torch
 from models import tiny_pair, tiny_prompts
 
+from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError
 from simkit.heads import files, run, scoring, states
 from simkit.heads.drafts import drafts
 from simkit.heads.files import Head
 from simkit.heads.live import Scorer
-from simkit.simulator.layout import PathLayout
 from traces import scores
 from traces.trace import load
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError
 from simkit.heads import examples, files, metrics, run, states, training
 from simkit.heads.training import Settings
-from simkit.simulator.layout import PathLayout
 
 FEW = Settings(epochs=25, starts=0, noise=0.1, learning_rate=1e-2)
 

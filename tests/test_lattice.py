@@ -13,11 +13,12 @@ import simkit
 import traces
 from simkit import policies
 from simkit.cli import main
+from simkit.drafters import layout_of
+from simkit.drafters.lattice import LatticeLayout
+from simkit.drafters.path import PathLayout
 from simkit.errors import ReplayError
 from simkit.policies.pearl import PEARL
-from simkit.simulator import compiled, parallel, plain
-from simkit.simulator.lattice import LatticeLayout, layout_of
-from simkit.simulator.layout import PathLayout
+from simkit.simulator import compiled, concurrent, plain
 from traces import scores
 from traces.describe import describe
 from traces.errors import TraceError
@@ -127,7 +128,7 @@ def test_a_path_spelled_out_replays_the_same(spec, trace, first):
 )
 def test_so_does_a_parallel_policy(trace, policy, first):
     path, lattice = (
-        parallel.walk(policy, layout_of(t), first) for t in (trace, spelled_out(trace))
+        concurrent.walk(policy, layout_of(t), first) for t in (trace, spelled_out(trace))
     )
     assert counts(path) == counts(lattice)
     np.testing.assert_array_equal(path.alone, lattice.alone)
@@ -136,7 +137,7 @@ def test_so_does_a_parallel_policy(trace, policy, first):
 def test_a_parallel_policy_goes_on_with_the_draft_that_it_began():
     """The draft from 1 is accepted up to 4, though that from 2 would be rejected at once."""
     trace = outcomes([[[True] * 4 + [False], *[[False]] * 8]])
-    steps = parallel.walk(PEARL(2), layout_of(trace), 1)
+    steps = concurrent.walk(PEARL(2), layout_of(trace), 1)
     assert counts(steps)[:3] == [(1, 2, 1, 1, 1), (2, 2, 2, 2, 2), (4, 2, 2, 1, 2)]
 
 
@@ -273,8 +274,8 @@ def test_columns_of_a_lattice_are_known_ones(tmp_path):
     save(outcomes([[[False]]]), tmp_path / "t")
     with pytest.raises(TraceError, match="lattice_columns names 'mood'"):
         trace_files.edit(tmp_path / "t", lattice_columns=("mood",))
-    with pytest.raises(TraceError, match="lattice_columns names 'draft_prob'"):
-        trace_files.edit(tmp_path / "t", kind="rows", lattice_columns=("draft_prob",))
+    with pytest.raises(TraceError, match="lattice_columns is not for"):
+        trace_files.edit(tmp_path / "t", kind="path", lattice_columns=("draft_prob",))
 
 
 @pytest.mark.parametrize("name", ["reference", "reference-sampled"])

@@ -16,9 +16,9 @@ import pytest
 from replay_traces import ROW_HEADS, SEQUENTIAL, START_HEADS
 
 from simkit import policies
+from simkit.drafters.path import PathLayout
 from simkit.policies import Outcome, Setting
 from simkit.simulator import compiled, plain
-from simkit.simulator.layout import PathLayout
 from traces import Sampler
 from traces.memory import from_arrays
 from traces.scores import RowScores, StartScores, attach

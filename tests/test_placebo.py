@@ -8,7 +8,7 @@ from test_lattice import spelled_out
 import simkit
 import traces
 from analysis.stats import iid as runs_of
-from simkit.simulator.layout import PathLayout
+from simkit.drafters.path import PathLayout
 from traces import schema, scores
 from traces.placebo import placebo
 from traces.sampler import Sampler

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from replay_traces import EOS, build
 
 from simkit import policies
+from simkit.drafters.path import PathLayout
 from simkit.policies import Outcome, PolicyError
 from simkit.policies.svip import largest_square
 from simkit.simulator import compiled, plain
-from simkit.simulator.layout import PathLayout
 from traces.sampler import Sampler
 
 GREEDY, SAMPLED = Sampler(), Sampler(temperature=0.7)

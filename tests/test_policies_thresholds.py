@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simkit import costs, policies
+from simkit.drafters.path import PathLayout
 from simkit.policies import Outcome, PolicyError, Setting
 from simkit.simulator import compiled, plain
 from simkit.simulator.charge import Charge
-from simkit.simulator.layout import PathLayout
 from traces import scores
 from traces.memory import from_arrays
 from traces.sampler import Sampler

@@ -20,11 +20,11 @@ from replay_traces import (
 )
 
 from simkit import policies
+from simkit.drafters.path import PathLayout
 from simkit.errors import ReplayError
 from simkit.policies.registry import POLICIES
 from simkit.simulator import compiled, plain
-from simkit.simulator.given import setting
-from simkit.simulator.layout import PathLayout
+from simkit.simulator.arguments import setting
 from simkit.simulator.run import run
 from traces.sampler import Sampler
 from traces.synthetic import iid

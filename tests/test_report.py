@@ -22,7 +22,7 @@ from analysis.figures import FIGURES
 from analysis.report import report
 from analysis.report.cells import MISSING, number
 from simkit.cli import main
-from simkit.simulator.table import Cell, grid
+from simkit.simulator.display import Cell, grid
 from traces.memory import from_arrays
 from traces.sampler import Sampler
 from traces.synthetic import iid

@@ -153,7 +153,7 @@ def test_a_stateful_rule_is_asked_as_in_a_replay(trace):
     """State goes from question to question, arrays that are filled in place too."""
     for spec in ("confidence_adaptive", "adaedl", "heuristic", "draft_verify"):
         policy = policies.parse(spec)
-        layout = simkit.simulator.given.setting(trace, None, "draft").layout
+        layout = simkit.simulator.arguments.setting(trace, None, "draft").layout
         script = rule_time._script(policy, layout)
         n = sum(name == "trips" for name, _ in script.calls)
         assert script.decisions == n > 0

@@ -5,7 +5,7 @@ import pytest
 
 from analysis.stats import correlation, depth, drafts, iid
 from benchmarks import coverage
-from simkit.simulator.layout import PathLayout
+from simkit.drafters.path import PathLayout
 from traces import synthetic
 
 TRACES = 150

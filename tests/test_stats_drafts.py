@@ -10,7 +10,7 @@ from stats_traces import ahead_of, flags, offsets_of
 
 from analysis.stats import StatsError, depth, drafts, iid
 from simkit import policies
-from simkit.simulator.layout import PathLayout
+from simkit.drafters.path import PathLayout
 from simkit.simulator.run import walk
 from traces import synthetic
 

@@ -15,8 +15,8 @@ from replay_traces import build, with_scores
 import simkit
 from simkit import policies
 from simkit.cli import main
+from simkit.drafters.layout import spans
 from simkit.errors import PolicyError, ReplayError
-from simkit.simulator.layout import spans
 from simkit.sweeps import engine
 from traces.errors import TraceError
 from traces.synthetic import iid

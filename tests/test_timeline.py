@@ -7,7 +7,7 @@ import simkit
 from analysis import figures
 from analysis.figures import FigureError
 from analysis.stats.timeline import lanes
-from simkit.simulator.given import setting
+from simkit.simulator.arguments import setting
 from simkit.simulator.run import run
 from traces.synthetic import iid
 

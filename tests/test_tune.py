@@ -12,7 +12,7 @@ from replay_traces import build
 import simkit
 from simkit.cli import main
 from simkit.errors import PolicyError, ReplayError
-from simkit.simulator.table import idle
+from simkit.simulator.display import idle
 from simkit.sweeps.folds import stratified
 from simkit.sweeps.tuning import BEST
 from traces.synthetic import iid

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from traces import schema
-from traces.manifest import Manifest
-from traces.memory import count_up
+from traces.arrays import count_up
+
+if TYPE_CHECKING:
+    from traces.manifest import Manifest
 
 _SHOWN = 3  # rows of one kind of problem that are told one by one
 _ROUNDING = 1e-5  # of probabilities and entropies that were reduced in float32

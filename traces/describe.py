@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from traces import drafters
 from traces.trace import Trace
 
 
@@ -39,8 +40,7 @@ def describe(trace: Trace) -> dict[str, Any]:
         "sequences": trace.n_sequences,
         "sequences_by_task": _by_task(trace),
         "positions": trace.n_positions,
-        "branch_rows": trace.n_branch_rows,
-        "lattice_rows": trace.n_lattice_rows,
+        **{f"{noun}_rows": trace.rows(table) for noun, table in _nouns(manifest.kind).items()},
         "mixed_rows": manifest.rows("mixed"),
         "mix": manifest.mix,
         "accepted": _summary(trace, "accepted", np.mean),
@@ -67,7 +67,7 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     names = ", ".join(f"{task or 'no task'} {n:,}" for task, n in tasks.items())
     yield "sequences", f"{facts['sequences']:,} ({names})" if tasks else "0"
     yield "positions", f"{facts['positions']:,}"
-    off_path = "lattice" if facts["kind"] == "lattice" else "branch"
+    off_path, _ = drafters.get(facts["kind"]).noun
     yield f"{off_path} rows", f"{facts[f'{off_path}_rows']:,}"
     if facts["accepted"] is not None:
         yield "accepted", f"{facts['accepted']:.1%} of draft tokens whose predecessors were"
@@ -88,27 +88,23 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "good for" if i == 0 else "", use
 
 
+def _nouns(kind: str) -> dict[str, str]:
+    """What is counted off the path: of this kind, and of those that every trace is said to lack."""
+    return dict([*(other.noun for other in drafters.BUILT_IN), drafters.get(kind).noun])
+
+
 def _by_task(trace: Trace) -> dict[str, int]:
     """Sequences of each task, most first; those without one under ""."""
     return dict(Counter(task or "" for task in trace.sequences["task"].to_pylist()).most_common())
 
 
 def _summary(trace: Trace, column: str, reduce: Any) -> float | None:
-    table = "lattice" if trace.manifest.kind == "lattice" else "positions"
-    if not trace.n_positions or not trace.has(table, column):
+    if not trace.n_positions:
         return None
-    values = trace.column(table, column).astype(np.float64)
-    return float(reduce(values[_reached(trace)] if table == "lattice" else values))
-
-
-def _reached(trace: Trace) -> np.ndarray:
-    """Rows of a lattice before which nothing in their draft was rejected, (n_lattice_rows,)."""
-    rejected = ~trace.lattice("accepted")
-    before = np.cumsum(rejected) - rejected
-    begins = trace.lattice_offsets[:-1]
-    begins = begins[begins < len(before)]
-    rows = np.arange(len(before))
-    return before == before[begins][np.searchsorted(begins, rows, side="right") - 1]
+    table, rows = trace.manifest.drafter.outcomes(trace)
+    if not trace.has(table, column):
+        return None
+    return float(reduce(trace.column(table, column).astype(np.float64)[rows]))
 
 
 def _sizes(trace: Trace) -> dict[str, int]:
@@ -122,11 +118,7 @@ def _uses(trace: Trace) -> list[str]:
     """What the trace can be used for, beyond what any trace can."""
     manifest, files = trace.manifest, trace.manifest.files
     uses = []
-    if manifest.kind == "rows":
-        uses.append(f"any policy; up to {manifest.max_draft - 1} tokens past a rejection")
-    else:
-        names = ", ".join(manifest.lattice_columns)
-        uses.append(f"policies that read {names}" if names else "policies that read no column")
+    uses.append(manifest.drafter.uses(manifest))
     if manifest.sampler.greedy:
         uses.append("rules that drop drafted tokens (greedy)")
     if manifest.branch_target:

@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 
 from traces import parquet, reading
 from traces.errors import TraceError
-from traces.manifest import RECORDED, FileInfo
+from traces.manifest import FileInfo
 from traces.outputs import waiting_name
 
+ADDED = ("latency.parquet", "live.parquet", "scores")  # of what may be added to a recording
 _FEW_VALUES = 16  # up to so many different floats a dictionary is the smallest
 _ZSTD_LEVEL = 3
 
@@ -70,7 +71,7 @@ def place(folder: Path, name: str, info: FileInfo) -> Path:
     """Where a listed file is: what was added since the recording may still wait for its place."""
     file = folder / name
     # What was recorded is never replaced; and no path is made of what is no hash.
-    if name.split("/")[0] in RECORDED or not info.sha256.isalnum():
+    if name.split("/")[0] not in ADDED or not info.sha256.isalnum():
         return file
     waits = waiting_name(file, info.sha256)
     return waits if waits.exists() else file

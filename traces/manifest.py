@@ -17,15 +17,14 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
-from traces import reading, schema
+from traces import drafters, reading, schema
+from traces.drafters.kind import DrafterKind, Passes
 from traces.errors import RecordError, TraceError
 from traces.sampler import Sampler
 from traces.schema import SCHEMA_VERSION
 
 MANIFEST = "manifest.json"
-RECORDED = ("sequences.parquet", "positions", "branches", "lattice", "hidden", "mixed")
 _MOST_BYTES = 64 * reading.MEBIBYTE  # of its text: some 300,000 files
-KINDS = ("rows", "lattice")
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,10 @@ class Manifest:
         max_draft: Γ, the deepest recorded draft.
         max_new_tokens: T_max.
         complete: whether every prompt was recorded.
-        kind: "rows" (positions and branches) or "lattice" (a draft of its own for each start).
+        kind: of drafter, one of `traces.drafters`: "path" (rows on a path, and branches; "rows" in
+            the text) or "lattice" (a draft of its own for each start).
+        draft_passes: of the draft model: one a "token", one a "draft" however long, or "none"; left
+            out of the text and the hash if it is the first.
         target: the model whose distribution is p; None where no model was run.
         draft: the model whose distribution is q.
         tokenizer_sha256: of the tokenizer's file.
@@ -100,7 +102,8 @@ class Manifest:
     max_new_tokens: int
     schema_version: int = SCHEMA_VERSION
     complete: bool = False
-    kind: str = "rows"
+    kind: str = "path"
+    draft_passes: str = "token"
     target: ModelInfo | None = None
     draft: ModelInfo | None = None
     tokenizer_sha256: str | None = None
@@ -125,13 +128,19 @@ class Manifest:
         for name, least in lowest.items():
             if getattr(self, name) < least:
                 raise TraceError(f"{name} must be >= {least}, not {getattr(self, name)}")
-        if self.kind not in KINDS:
-            raise TraceError(f"kind must be one of {', '.join(KINDS)}, not {self.kind}")
+        if self.draft_passes not in get_args(Passes):
+            words = ", ".join(get_args(Passes))
+            raise TraceError(f"draft_passes must be one of {words}, not {self.draft_passes}")
         if not 0 <= self.mix <= 1:
             raise TraceError(f"mix must be from 0 to 1, not {self.mix}")
-        for name in self.lattice_columns:
-            if name not in schema.LATTICE_COLUMNS or self.kind != "lattice":
-                raise TraceError(f"lattice_columns names {name!r}, which is not for this trace")
+        kind = self.drafter
+        for other in drafters.BUILT_IN:
+            for name in other.own if other.name != self.kind else ():
+                if getattr(self, name):
+                    raise TraceError(
+                        f"{name} is not for this trace, whose drafter is a {self.kind}"
+                    )
+        kind.check_header(self)
         for name in self.files:
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
@@ -145,9 +154,12 @@ class Manifest:
     @property
     def tables(self) -> dict[str, pa.Schema]:
         """The sharded tables that every trace of this kind has; a shard has a file in each."""
-        if self.kind == "lattice":
-            return {"lattice": schema.lattice(self.lattice_columns)}
-        return schema.tables(self.branch_target)
+        return self.drafter.tables(self)
+
+    @property
+    def drafter(self) -> DrafterKind:
+        """The kind of drafter, which knows what its tables are and mean."""
+        return drafters.get(self.kind)
 
     @property
     def shards(self) -> list[str]:
@@ -170,8 +182,9 @@ class Manifest:
     def content_hash(self) -> str:
         """A sha256 over the recording: the header and the recorded files, not what was added."""
         content = _content(replace(self, complete=True))
+        recorded = {"sequences.parquet", *self.tables, *schema.WITH_STATE}
         content["files"] = {
-            name: info for name, info in content["files"].items() if name.split("/")[0] in RECORDED
+            name: info for name, info in content["files"].items() if name.split("/")[0] in recorded
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -194,6 +207,8 @@ class Manifest:
             raise TraceError(f"{where}: not a JSON object")
         _check_version(data.get("schema_version"), where)
         try:
+            if isinstance(data.get("kind"), str):
+                data["kind"] = drafters.stored_as(data["kind"])
             return _decode(cls, data, "")
         except (TraceError, RecordError) as error:
             raise TraceError(f"{where}: {error}") from None
@@ -255,8 +270,12 @@ def _content(manifest: Manifest) -> dict[str, Any]:
     data = asdict(manifest)
     if not manifest.mix:
         del data["mix"]
-    if manifest.kind == "rows":
-        del data["lattice_columns"]
+    if manifest.draft_passes == "token":
+        del data["draft_passes"]
+    for kind in drafters.BUILT_IN:
+        for name in kind.own if kind.name != manifest.kind else ():
+            del data[name]
+    data["kind"] = manifest.drafter.stored
     return data
 
 

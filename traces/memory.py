@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from traces import schema
+from traces import drafters, schema
+from traces.arrays import count_up
+from traces.drafters.kind import Passes
 from traces.errors import TraceError
 from traces.manifest import Manifest
 from traces.sampler import Sampler
@@ -81,6 +83,7 @@ def from_drafts(
     eos_token_ids: Sequence[int] = (),
     sampler: Sampler | None = None,
     latency: pa.Table | None = None,
+    draft_passes: Passes = "token",
 ) -> Trace:
     """Build a lattice from columns; the arguments are those of `from_arrays`.
 
@@ -93,6 +96,7 @@ def from_drafts(
         eos_token_ids: tokens that end a draft, where it has a `draft_token`.
         sampler: how tokens were drawn; None is greedy.
         latency: timing samples, `schema.LATENCY`.
+        draft_passes: of the draft model, see `Manifest`.
 
     Raises:
         TraceError: an unknown column, or columns whose lengths or types do not fit.
@@ -102,6 +106,7 @@ def from_drafts(
         max_draft=max_draft,
         max_new_tokens=max_new_tokens,
         kind="lattice",
+        draft_passes=draft_passes,
         lattice_columns=tuple(name for name in schema.LATTICE_COLUMNS if name in lattice),
         sampler=sampler or Sampler(),
         eos_token_ids=tuple(sorted(eos_token_ids)),
@@ -137,12 +142,7 @@ class Arrays:
         self._columns = columns
         self._rows = rows
         self._latency = latency
-        known = {
-            "positions": schema.POSITIONS,
-            "branches": schema.BRANCHES_WITH_TARGET,
-            "lattice": schema.lattice(),
-        }
-        self._types = known
+        self._types = known = drafters.get(manifest.kind).widest()
         for table, given in columns.items():
             for name, values in given.items():
                 if name not in known[table].names:
@@ -243,11 +243,3 @@ def _n_rows(columns: Mapping[str, Column]) -> int | Callable[[], int]:
             return len(values)
     first = next(iter(columns.values()), None)
     return (lambda: len(first())) if callable(first) else 0
-
-
-def count_up(lengths: np.ndarray) -> np.ndarray:
-    """1..n for each n in lengths, end to end, int32."""
-    lengths = lengths[lengths > 0]
-    steps = np.ones(int(lengths.sum()), np.int32)
-    steps[np.cumsum(lengths[:-1])] = 1 - lengths[:-1]
-    return np.cumsum(steps, dtype=np.int32)

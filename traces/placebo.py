@@ -59,7 +59,7 @@ class _Flips:
         self._trace = trace
         self._seed = seed
         self._scores: dict[str, pa.Table] = {}
-        self._main = "lattice" if trace.manifest.kind == "lattice" else "positions"
+        self._main = next(iter(trace.manifest.tables))
 
     def columns(self, table: str) -> frozenset[str]:
         """Those of the trace, but for tables that a placebo has not."""

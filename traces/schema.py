@@ -150,11 +150,3 @@ def lattice(columns: Sequence[str] = LATTICE_COLUMNS) -> pa.Schema:
     behind it.
     """
     return pa.schema([*_LATTICE, *(POSITIONS.field(name) for name in columns)])
-
-
-def tables(branch_target: bool) -> dict[str, pa.Schema]:
-    """The sharded tables that every trace of rows has."""
-    return {
-        "positions": POSITIONS,
-        "branches": BRANCHES_WITH_TARGET if branch_target else BRANCHES,
-    }

@@ -71,8 +71,8 @@ def load(trace: Trace, name: str) -> Scores:
     table = trace.extra(file_name(name))
     where = f"{trace.path or 'the trace'}: scores of {name}"
     if table is None:
-        if trace.manifest.kind == "lattice":
-            raise TraceError(f"{where} are missing: a lattice has no states to make them from")
+        if not trace.manifest.drafter.can("scores"):
+            raise TraceError(f"{where} are missing: {trace.manifest.drafter.lacks['scores']}")
         raise TraceError(f"{where} are missing; write them with simkit score")
     # First: a program that rewrites the file may drop what it was made from too.
     for column in ("sequence", "position or start", "depth", "score"):
@@ -147,7 +147,7 @@ def _joined(trace: Trace, key: str) -> np.ndarray:
 
 
 def _by_row(trace: Trace, table: pa.Table, score: np.ndarray) -> RowScores:
-    if trace.manifest.kind != "rows":
+    if not trace.manifest.drafter.can("path"):
         raise ValueError
     n = trace.n_positions
     if len(score) != n + trace.n_branch_rows:

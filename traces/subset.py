@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from traces import files, schema
+from traces.arrays import count_up
 from traces.errors import TraceError
 from traces.manifest import Manifest
-from traces.memory import Arrays, count_up
+from traces.memory import Arrays
 from traces.scores import RowScores, Scores, attach, load
 from traces.trace import Trace
 
@@ -69,8 +70,7 @@ def select(
 
 
 def _check(trace: Trace, budget: int, latency: pa.Table | None) -> None:
-    if trace.manifest.kind != "rows":
-        raise TraceError("the trace is a lattice: only of a trace of rows can prompts be selected")
+    trace.manifest.drafter.refuse("select")
     if not 1 <= budget <= trace.max_new_tokens:
         raise TraceError(
             f"max_new_tokens must be from 1 to the trace's {trace.max_new_tokens}, not {budget}"

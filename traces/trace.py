@@ -35,7 +35,7 @@ class Source(Protocol):
 
     @abstractmethod
     def rows(self, table: str) -> int:
-        """Rows of "positions", "branches" or "lattice"; 0 if there is no such table."""
+        """Rows of a sharded table; 0 if there is no such table."""
 
     @abstractmethod
     def sequences(self) -> pa.Table:
@@ -53,7 +53,8 @@ class Source(Protocol):
 class Trace:
     """One recording: every output position of every sequence, and the branches off the path.
 
-    A lattice has neither rows nor branches; it holds the draft from each position.
+    What tables there are is the kind of drafter's, `manifest.drafter`: a lattice has neither rows
+    nor branches; it holds the draft from each position.
 
     Arrays are contiguous, in key order, read-only and cached: asking twice reads once.
 
@@ -102,9 +103,11 @@ class Trace:
     @property
     def n_positions(self) -> int:
         """Output tokens of all sequences."""
-        if self.manifest.kind == "lattice":
-            return int(self.position_offsets[-1])
-        return self._source.rows("positions")
+        return self.manifest.drafter.n_positions(self)
+
+    def rows(self, table: str) -> int:
+        """Rows of a sharded table ("positions", …); 0 if there is no such table."""
+        return self._source.rows(table)
 
     @property
     def n_branch_rows(self) -> int:
@@ -187,7 +190,7 @@ class Trace:
         Rows offsets[r] to offsets[r + 1] of `branches` are the branch of the r-th on-path row;
         none if it was accepted.
         """
-        return self._by_position("branches", "position")
+        return self.offsets("branches")
 
     @cached_property
     def lattice_offsets(self) -> np.ndarray:
@@ -195,19 +198,18 @@ class Trace:
 
         Rows offsets[r] to offsets[r + 1] are the draft from the r-th position of all.
         """
-        return self._by_position("lattice", "start")
+        return self.offsets("lattice")
 
-    def _by_position(self, table: str, key: str) -> np.ndarray:
-        """Where runs of depths 1, 2, … start in a table, each at the position that `key` names."""
-        read = self._source.read  # not cached: three long columns that the rest rarely needs
-        starts = np.flatnonzero(read(table, "depth") == 1)
-        sequence = read(table, "sequence")[starts]
-        position = read(table, key)[starts]
-        index = np.searchsorted(self.sequences["sequence"].to_numpy(), sequence)
-        lengths = np.zeros(self.n_positions, np.int64)
-        rows = self.position_offsets[index] + position - 1
-        lengths[rows] = np.diff(starts, append=self._source.rows(table))
-        return _offsets(lengths)
+    def offsets(self, table: str) -> np.ndarray:
+        """Where the rows of each position start in a sharded table of this trace's kind.
+
+        Shape (n_positions + 1,), int64; made anew whenever it is asked for.
+        """
+        return self.manifest.drafter.offsets(self, table)
+
+    def uncached(self, table: str, column: str) -> np.ndarray:
+        """A column as `column` gives it, which is not kept."""
+        return self._source.read(table, column)
 
     def extra(self, name: str) -> pa.Table | None:
         """A table that was added after the recording, by its path in the trace; None if absent."""

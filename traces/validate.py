@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from traces import files, schema
-from traces.checks import (
-    Rows,
-    check_branches,
-    check_hidden,
-    check_keys,
-    check_lattice,
-    check_mixed,
-    check_positions,
-)
+from traces.checks import Rows
+from traces.drafters.kind import Shard
 from traces.errors import TraceError
 from traces.manifest import Manifest
 from traces.trace import Trace, find
@@ -81,10 +75,11 @@ def _check_rows(folder: Path, manifest: Manifest) -> Iterator[str]:
         sequences = _read(folder, _SEQUENCES, manifest, schema.SEQUENCES)
         problems = list(_check_sequences(folder / _SEQUENCES, sequences, manifest))
         yield from problems
-        check = _check_shard if manifest.kind == "rows" else _check_lattice
         for shard in range(0 if problems else manifest.n_shards):
             part = sequences.slice(shard * manifest.batch_size, manifest.batch_size)
-            yield from check(folder, shard, part, manifest)
+            rows = partial(_shard_rows, folder, manifest, shard)
+            width = partial(_state_width, folder, manifest)
+            yield from manifest.drafter.check_shard(Shard(folder, manifest, part, rows, width))
         latency = manifest.files.get("latency.parquet")
         if latency is not None:
             yield from _check_latency(folder, manifest)
@@ -97,9 +92,10 @@ def _check_sequences(file: Path, table: pa.Table, manifest: Manifest) -> Iterato
     if not np.array_equal(key, np.arange(manifest.n_prompts)):
         yield f"{file}: the sequences are not 0 to {manifest.n_prompts - 1}, each once"
         return
-    # The outputs of a lattice need not be known token by token.
     known = {"n_prompt": "prompt_tokens", "n_output": "output_tokens"}
-    for count, tokens in list(known.items())[: 1 if manifest.kind == "lattice" else 2]:
+    if not manifest.drafter.known_outputs:
+        del known["n_output"]
+    for count, tokens in known.items():
         lengths = np.diff(table[tokens].combine_chunks().offsets.to_numpy())
         wrong = table[count].to_numpy() != lengths
         for s in np.flatnonzero(wrong):
@@ -112,50 +108,13 @@ def _check_sequences(file: Path, table: pa.Table, manifest: Manifest) -> Iterato
         length, reason = row["n_output"], row["finish_reason"]
         if not 1 <= length <= longest:
             yield f"{file}: sequence {s}: {length} output tokens, not 1 to {longest}"
-        elif manifest.kind == "lattice":
+        elif not manifest.drafter.known_outputs:
             continue
         elif row["output_tokens"][-1:] and row["output_tokens"][-1] in eos:
             if reason != "eos":
                 yield f"{file}: sequence {s}: ends in EOS, but finish_reason is {reason!r}"
         elif reason != "length" or length != longest:
             yield f"{file}: sequence {s}: {reason!r} at {length} tokens, the last of them no EOS"
-
-
-def _check_shard(
-    folder: Path, shard: int, sequences: pa.Table, manifest: Manifest
-) -> Iterator[str]:
-    tables = manifest.tables
-    positions, branches = (
-        _rows(folder, f"{table}/{shard:05d}.parquet", manifest, tables[table])
-        for table in ("positions", "branches")
-    )
-    key, n_output = sequences["sequence"].to_numpy(), sequences["n_output"].to_numpy()
-    problems = list(check_keys(positions, key, n_output))
-    yield from problems
-    if problems:
-        return
-    outputs = sequences["output_tokens"].combine_chunks().flatten().to_numpy()
-    yield from check_positions(positions, outputs, manifest)
-    yield from check_branches(branches, positions, manifest)
-    for table in manifest.with_state:
-        # All states are of one width, whatever their table and shard.
-        width = files.list_width(folder / f"{manifest.with_state[0]}/00000.parquet", "state")
-        wanted = schema.with_state(table, width)
-        rows = _rows(folder, f"{table}/{shard:05d}.parquet", manifest, wanted)
-        if table == "hidden":
-            n_prompt = sequences["n_prompt"].to_numpy()
-            yield from check_hidden(rows, positions, branches, key, n_prompt)
-        else:
-            yield from check_mixed(rows, positions, manifest)
-
-
-def _check_lattice(
-    folder: Path, shard: int, sequences: pa.Table, manifest: Manifest
-) -> Iterator[str]:
-    wanted = manifest.tables["lattice"]
-    rows = _rows(folder, f"lattice/{shard:05d}.parquet", manifest, wanted)
-    key, n_output = sequences["sequence"].to_numpy(), sequences["n_output"].to_numpy()
-    yield from check_lattice(rows, key, n_output, manifest)
 
 
 def _check_latency(folder: Path, manifest: Manifest) -> Iterator[str]:
@@ -168,6 +127,16 @@ def _check_latency(folder: Path, manifest: Manifest) -> Iterator[str]:
 def _read(folder: Path, name: str, manifest: Manifest, wanted: pa.Schema) -> pa.Table:
     types = {field.name: field.type for field in wanted}
     return files.read(folder, name, manifest.files[name], types)
+
+
+def _state_width(folder: Path, manifest: Manifest) -> int:
+    return files.list_width(folder / f"{manifest.with_state[0]}/00000.parquet", "state")
+
+
+def _shard_rows(
+    folder: Path, manifest: Manifest, shard: int, table: str, wanted: pa.Schema
+) -> Rows:
+    return _rows(folder, f"{table}/{shard:05d}.parquet", manifest, wanted)
 
 
 def _rows(folder: Path, name: str, manifest: Manifest, wanted: pa.Schema) -> Rows:

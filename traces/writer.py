@@ -34,7 +34,7 @@ from traces.trace import Trace
 
 PARTS = "parts"
 _LATENCY = "latency.parquet"
-_SHARD = re.compile(r"(positions|branches|lattice|hidden|mixed|parts)/\d{5}\.parquet")
+_SHARD = re.compile(r"(\w+)/\d{5}\.parquet")
 _ADDED = re.compile(r"(latency|live|scores/[\w.@+-]+)\.parquet")  # names of `add_file`
 _PASSING = re.compile(r"(^|/)\.[^/]+(\.tmp|\.parquet\.[0-9a-f]{16})$")  # see `outputs`
 _PATIENCE_S = 2.0  # while another process adds a file
@@ -101,7 +101,7 @@ class TraceWriter:
         branches: Columns | None = None,
         hidden: Columns | None = None,
         mixed: Columns | None = None,
-        lattice: Columns | None = None,
+        **others: Columns,
     ) -> None:
         """Add a shard. All of its files are durable before the manifest lists any.
 
@@ -113,8 +113,7 @@ class TraceWriter:
                 position, depth).
             hidden: columns of `schema.HIDDEN` and `state`, a (rows, width) array of float16.
             mixed: columns of `schema.MIXED` and `state`, rows by (sequence, position).
-            lattice: columns of `schema.lattice`, rows by (sequence, start, depth); instead of
-                positions and branches.
+            others: columns of the tables of another kind of drafter than a path.
 
         Raises:
             TraceError: the file cannot be written (disk full); earlier shards stay valid.
@@ -123,23 +122,23 @@ class TraceWriter:
         manifest = self._manifest
         if manifest.complete or index in self.done or index not in range(manifest.n_shards):
             raise ValueError(f"shard {index} is not one that is left to write")
-        tables = {PARTS: _table(sequences, schema.SEQUENCES)}
-        given = {"positions": positions, "branches": branches, "lattice": lattice}
-        for name, columns in given.items():
-            if (columns is not None) != (name in manifest.tables):
-                raise ValueError(f"{name} do not go with the header")
-            if columns is not None:
-                tables[name] = _table(columns, manifest.tables[name])
+        wanted = manifest.tables
+        given = {"positions": positions, "branches": branches, **others}
+        tables = {name: columns for name, columns in given.items() if columns is not None}
+        for name in sorted(wanted.keys() ^ tables.keys()):
+            raise ValueError(f"{name} do not go with the header")
+        encoded = {name: _table(tables[name], columns) for name, columns in wanted.items()}
+        encoded = {PARTS: _table(sequences, schema.SEQUENCES), **encoded}
         if (hidden is not None) != manifest.hidden:
             raise ValueError("hidden states do not go with the header")
         if (mixed is not None) != (manifest.mix > 0):
             raise ValueError("mixed rows do not go with the header")
         for name, columns in (("hidden", hidden), ("mixed", mixed)):
             if columns is not None:
-                tables[name] = _state_table(name, columns)
-        self._check_shard(index, tables)
+                encoded[name] = _state_table(name, columns)
+        self._check_shard(index, encoded)
         listed = dict(manifest.files)
-        for name, table in tables.items():
+        for name, table in encoded.items():
             file = f"{name}/{index:05d}.parquet"
             listed[file] = _write(self.path, file, table)
         self._save(replace(manifest, files=listed))
@@ -241,17 +240,15 @@ def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
     latency = trace.latency()
     _check_can_be_saved(trace)
     numbers = trace.sequences["sequence"].to_numpy()
-    off_path = "lattice" if header.kind == "lattice" else "branches"
-    offsets = trace.lattice_offsets if header.kind == "lattice" else trace.branch_offsets
+    offsets = {table: trace.offsets(table) for table in header.tables}
     with TraceWriter(path, header) as writer:
         for index in range(writer.n_shards):
             sequences = writer.shard_sequences(index)
             rows = slice(*trace.position_offsets[[sequences.start, sequences.stop]])
-            where = {"positions": rows, off_path: slice(*offsets[[rows.start, rows.stop]])}
-            tables = {
-                table: {name: trace.column(table, name)[where[table]] for name in columns.names}
-                for table, columns in header.tables.items()
-            }
+            tables = {}
+            for table, columns in header.tables.items():
+                mine = slice(*offsets[table][[rows.start, rows.stop]])
+                tables[table] = {name: trace.column(table, name)[mine] for name in columns.names}
             for columns in tables.values():
                 columns["sequence"] = np.searchsorted(numbers, columns["sequence"])
             part = trace.sequences.slice(sequences.start, len(sequences)).to_pydict()
@@ -349,6 +346,7 @@ def _write(folder: Path, name: str, table: pa.Table) -> FileInfo:
 
 def _remove_leftovers(folder: Path, manifest: Manifest) -> None:
     """Remove what a killed writer left: passing files and unlisted ones. Others are not touched."""
+    sharded = {*manifest.tables, *schema.WITH_STATE, PARTS}
     waits = set()
     for name, info in manifest.files.items():
         _settle(folder, name, info)
@@ -356,7 +354,9 @@ def _remove_leftovers(folder: Path, manifest: Manifest) -> None:
     try:
         for file in [*folder.glob("*"), *folder.glob("*/*")]:
             name = file.relative_to(folder).as_posix()
-            ours = _PASSING.search(name) or name == "sequences.parquet" or _SHARD.fullmatch(name)
+            shard = _SHARD.fullmatch(name)
+            ours = _PASSING.search(name) or name == "sequences.parquet"
+            ours = ours or (shard and shard[1] in sharded)
             if ours and name not in manifest.files and file not in waits:
                 file.unlink()
         if manifest.complete and (folder / PARTS).exists():

@@ -6,7 +6,7 @@ import numpy as np
 
 from analysis.replays import MissingError, Replays
 from analysis.stats import Estimate
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 

@@ -14,8 +14,8 @@ from analysis.claims.evidence import Evidence
 from analysis.claims.verdict import DECISIVE, Verdict, against_print, judge, overall
 from analysis.replays import make_room
 from analysis.stats import Estimate
-from simkit.simulator.given import AnyCost, AnyTrace
-from simkit.simulator.table import grid
+from simkit.simulator.arguments import AnyCost, AnyTrace
+from simkit.simulator.display import grid
 from simkit.statistics.enough import FOR_INTERVAL
 from simkit.sweeps.engine import Progress
 from traces.errors import UserError

@@ -13,7 +13,7 @@ from analysis.figures.replayed import chosen, cost_name, replays, tuned
 from analysis.papers import acceptance_head as paper
 from analysis.replays import groups, speed
 from analysis.stats import clusters
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 ARMS = {"with head, h = 0.95": paper.policy()}

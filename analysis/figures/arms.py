@@ -15,7 +15,7 @@ from analysis.figures.replayed import replays, without
 from analysis.papers import Arm, PaperTable
 from analysis.replays import speed
 from analysis.stats import Estimate, clusters
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.errors import UserError
 from traces.trace import Trace
 

@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 
 from analysis.replays import make_room
 from analysis.stats import Estimate
-from simkit.simulator.given import AnyCost, AnyTrace
+from simkit.simulator.arguments import AnyCost, AnyTrace
 from traces.errors import UserError
 from traces.registry import Registry
 from traces.trace import Trace, load
@@ -166,8 +166,8 @@ def figure(source: str, *needs: str) -> Callable[[Callable[..., Drawn]], Callabl
         def drawn(trace: AnyTrace, ax: Axes | None = None, **options: Any) -> Drawn:
             trace = trace if isinstance(trace, Trace) else load(trace)
             missing = [name for name in needs if not trace.has("positions", name)]
-            if missing and trace.manifest.kind == "lattice":
-                raise FigureError(f"{name}: the trace is a lattice: it has no rows on a path")
+            if missing and not (kind := trace.manifest.drafter).can("path"):
+                raise FigureError(f"{name}: {kind.lacks['path']}")
             if missing:
                 raise FigureError(f"{name}: the trace has no column {', '.join(missing)}")
             if trace.n_positions == 0:

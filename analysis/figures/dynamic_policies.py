@@ -23,7 +23,7 @@ from analysis.figures.replayed import against_fixed, choices, chosen, cost_name,
 from analysis.papers.pacer import TABLE_3
 from analysis.replays import FAMILIES, Replayed, per
 from analysis.stats import Estimate, clusters
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 SHOWN = ("fixed", "heuristic", "SVIP", "AdaEDL", "SpecDec++", "acceptance head", "PACER")

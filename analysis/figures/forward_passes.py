@@ -8,7 +8,7 @@ from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.figures.replayed import choices, chosen, cost_name, tuned
 from analysis.replays import FAMILIES, groups, of
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 # Table 6, HumanEval: PACER ÷ plain speculation with the best fixed length

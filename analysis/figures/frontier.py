@@ -22,7 +22,7 @@ from analysis.figures.base import (
 from analysis.figures.replayed import HINDSIGHT, against_fixed, choices, chosen, cost_name, tuned
 from analysis.replays import FAMILIES
 from analysis.stats import waste
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 SHAPES = (*MARKERS, "<", ">", "p", "h", "d", "H", "8")

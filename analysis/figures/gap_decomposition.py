@@ -13,7 +13,7 @@ from analysis.figures.replayed import HINDSIGHT, choices, chosen, cost_name, tun
 from analysis.gap import parts
 from analysis.replays import FAMILIES, groups
 from analysis.stats import clusters
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 MEANING = {

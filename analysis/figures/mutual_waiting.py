@@ -20,7 +20,7 @@ from analysis.figures.base import (
 from analysis.figures.replayed import cost_name, replays, without
 from analysis.replays import of
 from analysis.stats import clusters
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 

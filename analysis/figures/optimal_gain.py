@@ -8,7 +8,7 @@ from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, caption, figure, frame, text
 from analysis.figures.replayed import cost_name, replays
 from analysis.replays import groups, of, speed
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 # PACER section 3.1.2: γ* saves 4,837 draft passes; passes of the best fixed length are Table 6's

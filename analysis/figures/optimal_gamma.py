@@ -22,7 +22,7 @@ from analysis.figures.base import (
 from analysis.figures.replayed import cost_name, replays, without
 from analysis.replays import ALL, groups, of, speed
 from analysis.stats import clusters, optimal
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 

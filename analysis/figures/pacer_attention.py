@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import both, compare, ranked
 from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.papers import Arm, pacer
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 _HEADS = {

@@ -9,7 +9,7 @@ from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.figures.replayed import choices, chosen
 from analysis.papers import Arm, pacer
 from analysis.replays import ALONE, FAMILIES, of
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 ARMS = (

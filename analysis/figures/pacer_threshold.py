@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import both, compare, sweep, swept
 from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.papers import pacer
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 ARMS = sweep(pacer.TABLE_13, lambda threshold: pacer.policy(threshold=threshold))

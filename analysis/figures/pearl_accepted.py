@@ -13,7 +13,7 @@ from analysis.figures.replayed import cost_name, replays, window_words
 from analysis.papers import pearl
 from analysis.replays import groups, of
 from analysis.stats import Estimate, accepted_runs, clusters
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 

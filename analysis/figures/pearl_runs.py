@@ -9,7 +9,7 @@ from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.figures.replayed import cost_name, replays, window_words
 from analysis.papers import pearl
 from analysis.replays import groups, of
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 PRINTED: dict[str, float] = dict(

@@ -9,7 +9,7 @@ from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.figures.replayed import window_words
 from analysis.papers import Arm, pearl
 from analysis.replays import of
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 _PRINTED = pearl.TABLE_4[pearl.DEEPSEEK]

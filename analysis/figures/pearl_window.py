@@ -9,7 +9,7 @@ from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.figures.replayed import cost_name, replays, without
 from analysis.replays import groups, of, speed
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 

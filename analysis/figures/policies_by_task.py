@@ -10,7 +10,7 @@ from analysis.figures.base import Drawn, caption, cells, figure, frame, look, mi
 from analysis.figures.replayed import chosen, cost_name, tuned
 from analysis.replays import FAMILIES, groups, speed
 from analysis.stats import clusters
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 SHOWN = ("fixed", "heuristic", "SVIP", "AdaEDL", "SpecDec++", "acceptance head", "PACER")

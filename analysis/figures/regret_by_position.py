@@ -12,7 +12,7 @@ from analysis.figures.replayed import chosen, cost_name, tuned
 from analysis.replays import FAMILIES, Replays, folds, make_room, of
 from analysis.stats import waste
 from simkit.policies import Policy
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from simkit.simulator.run import run
 from traces.trace import Trace
 

@@ -10,7 +10,7 @@ from analysis.figures.base import Drawn, caption, cells, figure, frame, look, mi
 from analysis.figures.replayed import chosen, cost_name, tuned
 from analysis.replays import FAMILIES, groups
 from analysis.stats import waste
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 SHOWN = ("fixed", "heuristic", "confidence", "SVIP", "acceptance head", "PACER", "best rate")

@@ -10,7 +10,7 @@ from analysis.figures.base import FigureError
 from analysis.replays import ALONE, FOLDS, Replayed, Replays, folds, groups, of, speed
 from analysis.stats import Estimate, compare
 from simkit.costs.base import IN_DECODERS
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from simkit.simulator.rule_time import known_rule, said
 from simkit.statistics.enough import FOR_INTERVAL
 from simkit.sweeps.grid import settings

@@ -15,8 +15,8 @@ from analysis.figures.replayed import replays, without
 from analysis.papers.pacer import DEEPSEEK
 from analysis.replays import of
 from analysis.stats import Estimate, clusters
+from simkit.simulator.arguments import AnyCost
 from simkit.simulator.charge import PARTS
-from simkit.simulator.given import AnyCost
 from traces.trace import Trace
 
 DEFAULTS = {

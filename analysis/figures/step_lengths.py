@@ -9,7 +9,7 @@ from analysis.figures.arms import below
 from analysis.figures.base import COLORS, Drawn, caption, figure, frame
 from analysis.replays import MissingError, of, path_layout, tasks
 from analysis.stats import drafts
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 

@@ -32,7 +32,7 @@ from analysis.replays import (
     speed,
 )
 from analysis.stats import Estimate, accepted_runs, clusters
-from simkit.simulator.given import AnyCost, AnyTrace
+from simkit.simulator.arguments import AnyCost, AnyTrace
 from traces.errors import UserError
 from traces.trace import Trace, load
 

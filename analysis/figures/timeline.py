@@ -11,7 +11,7 @@ from analysis.figures.base import COLORS, Drawn, FigureError, caption, figure
 from analysis.figures.replayed import cost_name, window_words
 from analysis.replays import Replays, of
 from analysis.stats.timeline import lanes
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 PALE = "#C5DEED"  # of tokens that are thrown away

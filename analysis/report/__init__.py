@@ -21,7 +21,7 @@ from analysis.report.pictures import Pictures, pictures
 from analysis.report.policies import Policies, compared
 from analysis.report.recorded import Recorded, recorded
 from analysis.report.verdicts import Verdicts, verdicts
-from simkit.simulator.given import AnyCost, AnyTrace
+from simkit.simulator.arguments import AnyCost, AnyTrace
 from simkit.sweeps.engine import Progress
 from simkit.sweeps.grid import settings
 from traces.outputs import write_atomic

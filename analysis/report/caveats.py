@@ -15,7 +15,7 @@ from analysis.replays import FOLDS, Replays, folds, tasks
 from analysis.report.timings import devices, one_each
 from simkit import costs
 from simkit.policies import Policy
-from simkit.simulator.given import AnyCost, AnyTrace
+from simkit.simulator.arguments import AnyCost, AnyTrace
 from simkit.simulator.rule_time import known_rule, said
 from simkit.statistics.enough import FOR_INTERVAL
 from traces.errors import UserError
@@ -145,7 +145,7 @@ def _uncharged(at: Replays, used: Sequence[Policy]) -> list[str]:
 
 def _trace(trace: Trace) -> list[str]:
     lines = []
-    if trace.manifest.kind == "lattice":
+    if not trace.manifest.drafter.can("path"):
         lines.append("The trace is a lattice: what looks along the output cannot be had from it.")
     if trace.sampler.greedy:
         lines.append("Recorded greedily: speeds are those of greedy decoding.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from analysis.stats import Estimate
-from simkit.simulator.table import Cell, grid
+from simkit.simulator.display import Cell, grid
 
 MISSING = Cell("–", "", "number")
 ALONE = "†"  # marks a value without an interval; a note below the table says why

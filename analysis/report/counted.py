@@ -9,7 +9,7 @@ import numpy as np
 from analysis.figures.replayed import replays, without
 from analysis.report.cells import Table, estimate, lacking, number
 from analysis.stats import clusters
-from simkit.simulator.table import Cell
+from simkit.simulator.display import Cell
 from simkit.sweeps.grid import settings
 from traces.trace import Trace
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from analysis.claims import PAPERS
 from analysis.figures import FIGURES, Drawn, Entry, style
-from simkit.simulator.given import AnyCost
+from simkit.simulator.arguments import AnyCost
 from simkit.sweeps.engine import Progress
 from traces.errors import UserError
 from traces.trace import Trace

@@ -15,8 +15,8 @@ from analysis.report.counted import COUNTS, counted, counts
 from analysis.report.split import split
 from analysis.stats import Estimate, clusters, compare
 from simkit.policies import Policy
-from simkit.simulator.given import AnyCost
-from simkit.simulator.table import Cell
+from simkit.simulator.arguments import AnyCost
+from simkit.simulator.display import Cell
 from traces.trace import Trace
 
 BASELINE = "fixed"

@@ -11,7 +11,7 @@ from analysis.replays import tasks
 from analysis.report.cells import Table, estimate, lacking, number
 from analysis.report.timings import timings
 from analysis.stats import clusters
-from simkit.simulator.table import Cell
+from simkit.simulator.display import Cell
 from traces import scores
 from traces.describe import describe, in_words
 from traces.trace import Trace
@@ -36,7 +36,7 @@ def recorded(trace: Trace) -> Recorded:
     found = describe(trace)
     facts = [*_merged(found), *_versions(found)]
     missing = []
-    if trace.manifest.kind == "lattice":
+    if not trace.manifest.drafter.can("path"):
         missing.append(
             "The trace is a lattice: each start has a draft of its own, so that nothing is known"
             " of acceptance along the output."
@@ -97,7 +97,7 @@ def _tasks(trace: Trace) -> Table | None:
 
 def _accepted(trace: Trace) -> np.ndarray | None:
     """Accepted positions of each prompt, (S,); None for a lattice."""
-    if trace.manifest.kind == "lattice":
+    if not trace.manifest.drafter.can("path"):
         return None
     accepted = trace.positions("accepted")
     return clusters.by_prompt(trace.position_offsets, lambda rows: [accepted[rows]])[:, 0]

@@ -11,8 +11,8 @@ from analysis.gap import NO_GAP, parts
 from analysis.replays import Replayed
 from analysis.report.cells import MISSING, Table, estimate, lacking, number, seconds
 from analysis.stats import clusters
-from simkit.policies import Parallel
-from simkit.simulator.given import AnyCost
+from simkit.policies import Concurrent
+from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
 MEANING = {
@@ -50,7 +50,7 @@ def split(
         for spec in [families[name]]
         if isinstance(spec, str)
         and not one.policy.needs_future
-        and not isinstance(one.policy, Parallel)
+        and not isinstance(one.policy, Concurrent)
     )
     best = tuned(trace, {"best": union}, cost)[0]["best"]
     seconds_of = parts(

@@ -6,7 +6,7 @@ import polars as pl
 import pyarrow as pa
 
 from analysis.report.cells import Table, number
-from simkit.simulator.table import Cell
+from simkit.simulator.display import Cell
 from traces.trace import Trace
 
 SHAPE = ["component", "engine", "batch_size", "tokens_in", "context_len"]

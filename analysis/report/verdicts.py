@@ -8,7 +8,7 @@ from typing import NamedTuple
 from analysis.claims import Findings, Verdict
 from analysis.claims.table import HEADS, Finding
 from analysis.report.cells import Table
-from simkit.simulator.table import Cell
+from simkit.simulator.display import Cell
 
 # A mark and a class for each verdict: colour is never all that tells them apart.
 LOOKS = {

@@ -22,7 +22,7 @@ def mean_accepted(runs: np.ndarray, confidence: float = CONFIDENCE, seed: int = 
 def runs_of_prompts(steps: Steps) -> np.ndarray:
     """Accepted tokens of each prompt, and the runs that they make, (S, 2).
 
-    As `simkit.simulator.parallel.mean_accepted`: a rejection right away makes a run of none, an
+    As `simkit.simulator.concurrent.mean_accepted`: a rejection right away makes a run of none, an
     output's end ends a run if it has any token, and the target's own tokens are not counted.
 
     Args:

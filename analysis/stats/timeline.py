@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simkit.simulator.charge import PARTS, Charge
-from simkit.simulator.parallel import ParallelSteps
+from simkit.simulator.concurrent import ConcurrentSteps
 from simkit.simulator.steps import Steps
 
 
@@ -45,7 +45,7 @@ def lanes(steps: Steps, seconds: dict[str, np.ndarray], charge: Charge) -> Lanes
     taken = np.sum([seconds[part] for part in PARTS if part != "prefill_s"], axis=0)
     before = np.append(0.0, np.cumsum(taken))
     begin_s = before[:-1] - np.repeat(before[steps.offsets[:-1]], steps.counts)
-    if isinstance(steps, ParallelSteps):
+    if isinstance(steps, ConcurrentSteps):
         context = charge.context(steps)
         alone_s = charge.draft_step[context] + charge.drafts(context, steps.alone)
         draft_s = alone_s + charge.drafts(context + steps.waiting, steps.meanwhile)
@@ -64,7 +64,7 @@ def kept(steps: Steps) -> np.ndarray:
     the step that drafts it, and the others in the next one.
     """
     accepted = steps.accepted.astype(np.int64)
-    if not isinstance(steps, ParallelSteps):
+    if not isinstance(steps, ConcurrentSteps):
         return accepted
     earlier = np.minimum(accepted, steps.waiting)  # tokens that the step before left waiting
     alone = steps.alone > 0

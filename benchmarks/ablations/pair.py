@@ -9,8 +9,8 @@ import numpy as np
 from benchmarks.ablations.arms import ALL
 from simkit import costs
 from simkit.policies import Oracle, Pacer
-from simkit.simulator.given import setting
-from simkit.simulator.rows import groups
+from simkit.simulator.arguments import setting
+from simkit.simulator.fields import groups
 from simkit.simulator.run import run
 from traces.trace import Trace
 

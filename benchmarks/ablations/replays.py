@@ -12,8 +12,8 @@ import numpy as np
 from analysis.papers import ALONE
 from benchmarks.ablations.arms import ALL, Ablation, AblationArm
 from simkit.errors import ReplayError
-from simkit.simulator.given import setting
-from simkit.simulator.rows import groups
+from simkit.simulator.arguments import setting
+from simkit.simulator.fields import groups
 from simkit.statistics.interval import ratio_interval
 from simkit.sweeps import grid
 from simkit.sweeps.engine import replays

@@ -70,13 +70,13 @@ def calibrate(
     from simkit.costs import fit
     from simkit.heads.files import check_fits
     from simkit.live.decoder import Settings
-    from simkit.simulator import given
+    from simkit.simulator import arguments
 
     for given_head in heads.values():
         check_fits(given_head, there.manifest, trace)
     budget = _budget(there, max_new_tokens)
     settings = Settings(there.sampler, there.manifest.seed, budget, there.eos_token_ids)
-    setting = given.setting(there, FITTED_UNDER, settings.first_token)
+    setting = arguments.setting(there, FITTED_UNDER, settings.first_token)
     common = heads, settings, setting
     rules = choose(policy, *common) if policy else _rules(*common)
     plan = Plan(tuple(rules), (), chosen, rounds)

@@ -59,7 +59,7 @@ def _print(result: Result, format: Format) -> None:
     if format is Format.table:
         from rich.console import Console
 
-        from simkit.simulator.table import rich
+        from simkit.simulator.display import rich
 
         console = Console()
         if not console.is_terminal:

@@ -62,7 +62,7 @@ def _print(result: Sweep, format: Format) -> None:
     if format is Format.table:
         from rich.console import Console
 
-        from simkit.simulator.table import rich
+        from simkit.simulator.display import rich
         from simkit.sweeps.grid import FASTEST, SHOWN
 
         console = Console()

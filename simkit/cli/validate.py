@@ -22,14 +22,12 @@ def validate(
     if problems:
         raise typer.Exit(2)
     whole = load(trace)
-    off_path = {"branch row": whole.n_branch_rows}
-    if whole.manifest.kind == "lattice":
-        off_path = {"lattice row": whole.n_lattice_rows}
+    noun, table = whole.manifest.drafter.noun
     counts = {
         "file": len(whole.manifest.files),
         "sequence": whole.n_sequences,
         "position": whole.n_positions,
-        **off_path,
+        f"{noun} row": whole.rows(table),
     }
     found = ", ".join(f"{n:,} {name}{'' if n == 1 else 's'}" for name, n in counts.items())
     typer.echo(f"OK: {found}")

@@ -8,7 +8,7 @@ from html import escape
 import numpy as np
 
 from simkit.live.summary import Drift
-from simkit.simulator.table import grid
+from simkit.simulator.display import grid
 from simkit.statistics.enough import FOR_INTERVAL
 
 MEDIAN_BAR, WORST_BAR = 0.03, 0.08

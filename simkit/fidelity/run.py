@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError, LiveError, PolicyError
 from simkit.fidelity.ladder import Ladder
 from simkit.heads.files import Head, check_fits
@@ -15,8 +16,7 @@ from simkit.live.decoder import Settings
 from simkit.live.log import Log
 from simkit.live.timed import check
 from simkit.policies import Fixed, Policy, Sequential, Setting
-from simkit.simulator.given import FIRST
-from simkit.simulator.layout import PathLayout
+from simkit.simulator.arguments import FIRST
 from simkit.statistics.enough import FOR_AGREEMENT
 from traces import scores
 from traces.manifest import ModelInfo
@@ -168,11 +168,7 @@ def check_recorded(trace: Trace) -> None:
     Raises:
         LiveError: it is a lattice.
     """
-    if trace.manifest.kind == "lattice":
-        raise LiveError(
-            "the trace is a lattice: it holds outcomes of drafts, but not the models that could be"
-            " run, nor their rows"
-        )
+    trace.manifest.drafter.refuse("live", LiveError)
 
 
 def check_pair(trace: Trace, pair: Pair) -> None:

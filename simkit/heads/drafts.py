@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simkit.drafters.path import PathLayout
 from simkit.heads.states import States
-from simkit.simulator.layout import PathLayout
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from simkit.drafters.path import PathLayout
 from simkit.heads import examples, metrics
 from simkit.heads.drafts import drafts
 from simkit.heads.files import Head
@@ -15,7 +16,6 @@ from simkit.heads.scoring import score_drafts, score_rows
 from simkit.heads.states import States
 from simkit.heads.training import Split
 from simkit.reliability import reliability
-from simkit.simulator.layout import PathLayout
 
 HEAD = "head"
 REFITTED = "head, refitted"

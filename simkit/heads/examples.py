@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from simkit.drafters.path import PathLayout
 from simkit.heads.states import States
-from simkit.simulator.layout import PathLayout
 from traces.trace import Trace
 
 

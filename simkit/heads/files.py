@@ -18,7 +18,7 @@ from torch import nn
 from simkit.errors import HeadError
 from simkit.heads.pacer import PacerHead
 from simkit.heads.row import RowHead
-from simkit.simulator.table import grid
+from simkit.simulator.display import grid
 from traces import outputs, reading
 from traces.errors import TraceError
 from traces.manifest import Manifest

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
+from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError
 from simkit.heads import files, scoring, states, training
 from simkit.heads.evaluate import evaluate
 from simkit.heads.files import Head
 from simkit.heads.training import Settings
-from simkit.simulator.layout import PathLayout
 from traces import scores
 from traces.manifest import Manifest
 from traces.trace import Trace

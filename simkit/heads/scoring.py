@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
+from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError
 from simkit.heads.drafts import Drafts, drafts
 from simkit.heads.files import Head, check_width
 from simkit.heads.pacer import PacerHead
 from simkit.heads.states import States
-from simkit.simulator.layout import PathLayout
 from traces.scores import RowScores, Scores, StartScores
 
 _DRAFTS = 8  # of one pass: their attention weights then stay in a core's cache

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError
 from simkit.heads import examples, files, row
 from simkit.heads.drafts import drafts
 from simkit.heads.pacer import ATTENTION, PacerHead
 from simkit.heads.states import States
-from simkit.simulator.layout import PathLayout
 
 LEARNING_RATES = {"pacer": 2e-3, "acceptance": 1e-3, "specdecpp": 1e-3}
 """What `simkit train` takes unless told otherwise: by the validation loss on the bundled pair."""

@@ -38,9 +38,9 @@ from simkit.policies.acceptance_head import AcceptanceHead
 from simkit.policies.adaedl import AdaEDL
 from simkit.policies.autoregressive import Autoregressive
 from simkit.policies.base import (
+    Concurrent,
     NumericPolicy,
     Outcome,
-    Parallel,
     Policy,
     Sequential,
     Setting,
@@ -83,7 +83,7 @@ __all__ = [
     "Oracle",
     "Outcome",
     "Pacer",
-    "Parallel",
+    "Concurrent",
     "Policy",
     "PolicyError",
     "Prophet",

@@ -15,8 +15,8 @@ from simkit.specs import render
 from traces.sampler import Sampler
 
 if TYPE_CHECKING:
+    from simkit.drafters.layout import Layout
     from simkit.simulator.charge import Charge
-    from simkit.simulator.layout import Layout
 
 State = tuple
 """A flat tuple of numbers, whose length and types never change.
@@ -73,7 +73,7 @@ class Setting(NamedTuple):
 
 
 class Policy(ABC):
-    """Decides how many tokens to draft: `Sequential` or `Parallel`.
+    """Decides how many tokens to draft: `Sequential` or `Concurrent`.
 
     Attributes:
         name: the word that starts its spec.
@@ -120,8 +120,8 @@ class Policy(ABC):
         return ""
 
 
-class Parallel(Policy):
-    """Draft and target run at the same time, see `simkit.simulator.parallel`."""
+class Concurrent(Policy):
+    """Draft and target run at the same time, see `simkit.simulator.concurrent`."""
 
 
 class Sequential(Policy):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from simkit.simulator.layout import Layout
+    from simkit.drafters.layout import Layout
 
 STARTS = 2**18  # draft starts, evenly spread, that a fit looks at; of a larger trace not all
 SAMPLE = 2**14  # scores that the bins are laid out by

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from simkit.errors import PolicyError
-from simkit.policies.base import MAX_DRAFT, Parallel, Setting, check_flag, check_whole
+from simkit.policies.base import MAX_DRAFT, Concurrent, Setting, check_flag, check_whole
 from simkit.policies.registry import register
 from simkit.specs import render
 from traces.sampler import Sampler
@@ -15,7 +15,7 @@ from traces.sampler import Sampler
 
 @register
 @dataclass(frozen=True)
-class PEARL(Parallel):
+class PEARL(Concurrent):
     """Draft the next tokens while the target checks the last ones.
 
     Pre-verify: while x₁…x_γ are drafted, the target checks x₁. Rejected: its correction is emitted,

@@ -7,7 +7,7 @@ from typing import Literal
 
 from simkit.errors import ReplayError
 from simkit.policies import parse
-from simkit.simulator.given import (
+from simkit.simulator.arguments import (
     AnyCost,
     AnyPolicy,
     AnyTrace,

@@ -8,8 +8,8 @@ import numpy as np
 
 from simkit.costs import CostError, Times
 from simkit.costs.base import RuleTime
+from simkit.drafters.layout import Layout, Span
 from simkit.policies import Policy, Sequential
-from simkit.simulator.layout import Layout, Span
 from simkit.simulator.rule_time import time_rule
 from simkit.simulator.steps import Steps, Sums
 

@@ -15,11 +15,11 @@ import numpy as np
 from numba.extending import overload
 
 from simkit import policies
+from simkit.drafters.layout import Layout, Read, Span
 from simkit.policies import NumericPolicy, Outcome, Policy, Slots
+from simkit.simulator.arrays import NO_PRICES, LayoutArrays, Prices, arrays_of
 from simkit.simulator.kernels import compiled, compiled_part
-from simkit.simulator.layout import Layout, Read, Span
 from simkit.simulator.steps import Steps, Sums, sequential
-from simkit.simulator.tables import NO_PRICES, Path, Prices, tables_of
 
 
 def compiles(policy: Policy) -> bool:
@@ -72,11 +72,11 @@ def total(
     return Sums(*counts, *seconds)
 
 
-def _prepare(policy: NumericPolicy, layout: Layout) -> tuple[Path, Read, tuple[bool, bool]]:
+def _prepare(policy: NumericPolicy, layout: Layout) -> tuple[LayoutArrays, Read, tuple[bool, bool]]:
     _SLOTS.setdefault(type(policy.params), policy.slots)
-    tables = tables_of(layout)
-    read = tables.read(policy.columns(layout.trace.sampler))
-    return tables.path, read, (policy.carried == "sequence", policy.needs_future)
+    arrays = arrays_of(layout)
+    read = arrays.read(policy.columns(layout.trace.sampler))
+    return arrays.path, read, (policy.carried == "sequence", policy.needs_future)
 
 
 def _check(failure: tuple[int, int, int], layout: Layout) -> None:
@@ -235,7 +235,7 @@ def _sequence(
 
 def _record(
     params: Any,
-    path: Path,
+    path: LayoutArrays,
     read: Read,
     flags: tuple[bool, bool],
     first: int,
@@ -265,7 +265,7 @@ def _record(
 
 def _add_up(
     params: Any,
-    path: Path,
+    path: LayoutArrays,
     read: Read,
     flags: tuple[bool, bool],
     first: int,

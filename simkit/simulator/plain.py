@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from simkit.drafters.layout import Layout
 from simkit.policies import Outcome, Sequential
-from simkit.simulator.layout import Layout
 from simkit.simulator.steps import Steps, sequential
 
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simkit.costs.base import RuleTime
+from simkit.drafters.layout import Layout
 from simkit.errors import ReplayError
 from simkit.policies import Policy, PolicyError, Setting, parse
-from simkit.simulator.layout import Layout
-from simkit.simulator.rows import Columns, fields, groups, n_prompts, series, totals
+from simkit.simulator.display import html, idle, noted, rich
+from simkit.simulator.fields import Columns, fields, groups, n_prompts, series, totals
 from simkit.simulator.rule_time import said
 from simkit.simulator.run import Run, rules_of, tokens
-from simkit.simulator.table import html, idle, noted, rich
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
 

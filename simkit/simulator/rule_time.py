@@ -21,11 +21,11 @@ import numpy as np
 from simkit import policies
 from simkit.costs import Times
 from simkit.costs.base import RuleTime
+from simkit.drafters.layout import Layout
 from simkit.policies import FunctionPolicy, Outcome, Policy, Sequential, Setting
 from simkit.policies.base import Row, State
 from simkit.policies.function import FUNCTION
 from simkit.simulator import plain
-from simkit.simulator.layout import Layout
 from traces.errors import UserError
 from traces.sampler import Sampler
 

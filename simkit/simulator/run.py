@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from simkit.costs.base import RuleTime
+from simkit.drafters.layout import DepthError, Layout, Span, spans
 from simkit.errors import ReplayError
-from simkit.policies import NumericPolicy, Parallel, Policy, Sequential, Setting, shortened
+from simkit.policies import Concurrent, NumericPolicy, Policy, Sequential, Setting, shortened
 from simkit.simulator import plain
 from simkit.simulator.charge import PARTS, Charge, add_up
-from simkit.simulator.layout import DepthError, Layout, Span, spans
 from simkit.simulator.steps import Steps, Sums
 
 Seconds = dict[str, np.ndarray]
@@ -104,7 +104,7 @@ def run(policy: Policy, layout: Layout, charge: Charge | None, first: int) -> Ru
     """
     setting = Setting(layout, charge, first)
     bound = policy.bind(setting)
-    compact = not isinstance(bound, Parallel)  # of others every step is made to be summed
+    compact = not isinstance(bound, Concurrent)  # of others every step is made to be summed
     cuts = [None] if compact else spans(layout.offsets, PIECE)
     with advised(policy, layout.trace.max_draft):
         parts = [total(bound, *setting, span) for span in cuts]
@@ -156,7 +156,7 @@ def tokens(policy: Policy, accepted: np.ndarray, steps: Any, emitted: np.ndarray
 
     Where draft and target work in parallel, what a step emits: there is no bonus token as a rule.
     """
-    return emitted if isinstance(policy, Parallel) else accepted + steps
+    return emitted if isinstance(policy, Concurrent) else accepted + steps
 
 
 def total(
@@ -195,7 +195,7 @@ def divides(policy: Policy, setting: Setting) -> bool:
     """
     from simkit.simulator import compiled
 
-    if isinstance(policy, Parallel):
+    if isinstance(policy, Concurrent):
         return True
     if not isinstance(policy, NumericPolicy) or policy.carried == "run":
         return False
@@ -231,11 +231,11 @@ def _steps(
     first: int,
     span: Span | None = None,
 ) -> tuple[Steps, Seconds | None]:
-    if isinstance(policy, Parallel):
-        from simkit.simulator import parallel
+    if isinstance(policy, Concurrent):
+        from simkit.simulator import concurrent
 
-        steps = parallel.walk(policy, layout, first, span)
-        return steps, parallel.seconds(policy, steps, charge) if charge else None
+        steps = concurrent.walk(policy, layout, first, span)
+        return steps, concurrent.seconds(policy, steps, charge) if charge else None
     assert isinstance(policy, Sequential)
     steps = walk(policy, layout, first, span)
     return steps, charge.of_steps(policy, steps) if charge else None
@@ -243,7 +243,7 @@ def _steps(
 
 def _prices(policy: NumericPolicy, layout: Layout, charge: Charge | None) -> Any:
     """The loop's tables; None if the verification table is too large."""
-    from simkit.simulator.tables import NO_PRICES, Prices
+    from simkit.simulator.arrays import NO_PRICES, Prices
 
     if charge is None:
         return NO_PRICES

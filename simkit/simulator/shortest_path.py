@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from simkit.drafters.layout import Layout
 from simkit.simulator.charge import Charge
 from simkit.simulator.kernels import compiled
-from simkit.simulator.layout import Layout
 
 
 def shortest(layout: Layout, charge: Charge, first: int, max_draft: int) -> np.ndarray:

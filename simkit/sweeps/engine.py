@@ -15,10 +15,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from simkit.drafters.layout import Span, spans
 from simkit.errors import ReplayError
-from simkit.policies import NumericPolicy, Parallel, Policy, Setting
+from simkit.policies import Concurrent, NumericPolicy, Policy, Setting
 from simkit.simulator import compiled
-from simkit.simulator.layout import Span, spans
 from simkit.simulator.run import Run, Seconds, advised, divides, gather, total
 from simkit.simulator.steps import Sums
 from traces.errors import UserError
@@ -128,7 +128,7 @@ def _batches(policies: Iterable[Policy], setting: Setting) -> Iterator[_Batch]:
 
 def _kind(policy: Policy, setting: Setting) -> _Kind | None:
     """What policies with the same loop and columns share; None if the loop is not compiled."""
-    if isinstance(policy, Parallel):
+    if isinstance(policy, Concurrent):
         return type(policy), ()
     if isinstance(policy, NumericPolicy) and compiled.compiles(policy):
         return type(policy.params), policy.columns(setting.layout.trace.sampler)

@@ -16,7 +16,7 @@ from simkit.costs import CostModel
 from simkit.costs.base import RuleTime
 from simkit.errors import PolicyError, ReplayError
 from simkit.policies import FunctionPolicy, Policy, Setting, expand
-from simkit.simulator.given import (
+from simkit.simulator.arguments import (
     FIRST,
     AnyCost,
     AnyPolicy,
@@ -27,7 +27,7 @@ from simkit.simulator.given import (
     policy_of,
     setting,
 )
-from simkit.simulator.rows import FIELDS, Columns, fields, groups, series, totals
+from simkit.simulator.fields import FIELDS, Columns, fields, groups, series, totals
 from simkit.simulator.rule_time import said
 from simkit.simulator.run import Run
 from simkit.statistics.interval import ratio_interval
@@ -120,7 +120,7 @@ class Sweep:
         return f"<Sweep by {self.facts['by']}: {len(self.policies):,} settings>"
 
     def _repr_html_(self) -> str:
-        from simkit.simulator.table import html, noted
+        from simkit.simulator.display import html, noted
 
         if len(self) <= SHOWN:
             return html(self.records()) + noted(self.notes)

@@ -12,12 +12,19 @@ import numpy as np
 
 from simkit.errors import PolicyError, ReplayError
 from simkit.policies import Policy, Setting
+from simkit.simulator.arguments import (
+    AnyCost,
+    AnyPolicy,
+    AnyTrace,
+    check_confidence,
+    listed,
+    setting,
+)
 from simkit.simulator.charge import PARTS
-from simkit.simulator.given import AnyCost, AnyPolicy, AnyTrace, check_confidence, listed, setting
-from simkit.simulator.rows import groups, n_prompts
+from simkit.simulator.display import grid, idle, noted
+from simkit.simulator.fields import groups, n_prompts
 from simkit.simulator.rule_time import said
 from simkit.simulator.run import Run, rules_of
-from simkit.simulator.table import grid, idle, noted
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
 from simkit.sweeps.engine import Progress, replays

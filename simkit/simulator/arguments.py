@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simkit import costs
+from simkit.drafters import layout_of
+from simkit.drafters.layout import Layout
 from simkit.errors import CostError, ReplayError
 from simkit.policies import FunctionPolicy, Policy, PolicyError, Setting, from_function
 from simkit.simulator.charge import Charge
-from simkit.simulator.lattice import layout_of
-from simkit.simulator.layout import Layout
 from traces.schema import DRAFT_STATISTICS
 from traces.trace import Trace, load
 

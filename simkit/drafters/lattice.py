@@ -1,4 +1,4 @@
-"""What a step sees where drafts depend on their start, and which layout a trace has."""
+"""What a step sees where drafts depend on their start."""
 
 from __future__ import annotations
 
@@ -7,19 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simkit.drafters.layout import Columns, Layout, Read
 from simkit.errors import ReplayError
-from simkit.simulator.layout import Columns, Layout, PathLayout, Read
 from traces import scores
 from traces.trace import Trace
-
-
-def layout_of(trace: Trace) -> Layout:
-    """The layout of a trace, by its kind.
-
-    Raises:
-        ReplayError: its outputs' lengths do not fit its limits.
-    """
-    return LatticeLayout(trace) if trace.manifest.kind == "lattice" else PathLayout(trace)
 
 
 class LatticeLayout(Layout):

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simkit.policies import Parallel, PolicyError
+from simkit.drafters.layout import Layout, Span
+from simkit.policies import Concurrent, PolicyError
 from simkit.policies.pearl import PEARL
+from simkit.simulator.arrays import LayoutArrays, arrays_of
 from simkit.simulator.charge import Charge
 from simkit.simulator.kernels import compiled
-from simkit.simulator.layout import Layout, Span
 from simkit.simulator.steps import Steps
-from simkit.simulator.tables import Path, tables_of
 
 
 @dataclass(frozen=True, eq=False)
-class ParallelSteps(Steps):
+class ConcurrentSteps(Steps):
     """Steps of one target pass each.
 
     `drafted` counts all draft passes of a step, those of tokens thrown away too; `proposed` the
@@ -48,7 +48,9 @@ class ParallelSteps(Steps):
         return self.proposed - (self.meanwhile > 0)
 
 
-def walk(policy: Parallel, layout: Layout, first: int, span: Span | None = None) -> ParallelSteps:
+def walk(
+    policy: Concurrent, layout: Layout, first: int, span: Span | None = None
+) -> ConcurrentSteps:
     """Replay a policy step by step.
 
     Args:
@@ -68,14 +70,14 @@ def walk(policy: Parallel, layout: Layout, first: int, span: Span | None = None)
     counts = np.empty((5, layout.offsets[high] - layout.offsets[low]), np.int32)
     ends = np.zeros(high - low + 1, np.int64)
     rule = (policy.window, policy.pre_verify, policy.post_verify)
-    found = _walk(tables_of(layout).path, rule, first, low, counts, ends)
+    found = _walk(arrays_of(layout).path, rule, first, low, counts, ends)
     if found[0] >= 0:
         raise layout.outrun(*found)
     drafted, proposed, accepted, emitted, alone = counts[:, : ends[-1]]
-    return ParallelSteps(ends, drafted, proposed, accepted, emitted, first, alone, low=low)
+    return ConcurrentSteps(ends, drafted, proposed, accepted, emitted, first, alone, low=low)
 
 
-def seconds(policy: Parallel, steps: ParallelSteps, charge: Charge) -> dict[str, np.ndarray]:
+def seconds(policy: Concurrent, steps: ConcurrentSteps, charge: Charge) -> dict[str, np.ndarray]:
     """The parts and the baseline of each step, in seconds; the parts sum to the step's time.
 
     A step takes max(T_draft of the passes meanwhile, T_verify(1 + k)) + communication; verify_s is
@@ -99,7 +101,7 @@ def seconds(policy: Parallel, steps: ParallelSteps, charge: Charge) -> dict[str,
     }
 
 
-def model_runs(steps: ParallelSteps) -> tuple[int, int]:
+def model_runs(steps: ConcurrentSteps) -> tuple[int, int]:
     """Passes of the draft and of the target, prefills apart (PEARL Table 11)."""
     return int(steps.drafted.sum()), len(steps)
 
@@ -125,7 +127,7 @@ def mean_accepted(steps: Steps) -> float:
 
 @compiled
 def _walk(
-    path: Path,
+    path: LayoutArrays,
     rule: tuple[int, bool, bool],
     first: int,
     low: int,

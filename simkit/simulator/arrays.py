@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simkit.drafters.layout import Layout, Read
 from simkit.simulator.kernels import compiled
-from simkit.simulator.layout import Layout, Read
 
 
-class Path(NamedTuple):
+class LayoutArrays(NamedTuple):
     """A `Layout` for the loop, in read-only arrays.
 
     Branches lie depth by depth, the first tokens of all of them, then the second tokens, …, so
@@ -56,7 +56,7 @@ class Prices(NamedTuple):
 NO_PRICES = Prices(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros((0, 0)))
 
 
-class Tables:
+class LoopArrays:
     """What the loop reads of one layout; branch columns are turned when they are first read."""
 
     def __init__(self, layout: Layout) -> None:
@@ -64,7 +64,7 @@ class Tables:
         self.layout = weakref.proxy(layout)
         self.rows = np.flatnonzero(size)
         self.planes: dict[str, np.ndarray] = {}
-        self.path = Path(
+        self.path = LayoutArrays(
             read_only(layout.offsets),
             read_only(layout.ahead),
             read_only(np.where(layout.cut, -1 - size, size)),
@@ -95,12 +95,12 @@ class Tables:
         return read_only(planes.reshape(-1))
 
 
-_tables: weakref.WeakKeyDictionary[Layout, Tables] = weakref.WeakKeyDictionary()
+_tables: weakref.WeakKeyDictionary[Layout, LoopArrays] = weakref.WeakKeyDictionary()
 
 
-def tables_of(layout: Layout) -> Tables:
+def arrays_of(layout: Layout) -> LoopArrays:
     """The tables of a layout, made once."""
-    return _tables.get(layout) or _tables.setdefault(layout, Tables(layout))
+    return _tables.get(layout) or _tables.setdefault(layout, LoopArrays(layout))
 
 
 def read_only(array: np.ndarray) -> np.ndarray:

@@ -1,0 +1,170 @@
+"""What a kind of drafter promises: the one owner of its tables, checks, offsets and limits."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from traces.arrays import read_only
+from traces.errors import TraceError
+from traces.registry import Registry
+
+if TYPE_CHECKING:
+    from traces.checks import Rows
+    from traces.manifest import Manifest
+    from traces.trace import Trace
+
+Ability = Literal["path", "select", "live", "scores"]
+"""What some kinds cannot do: rows along the output; cuts of some prompts; live runs of the pair
+that was recorded; scores of heads, one for each row."""
+
+Passes = Literal["token", "draft", "none"]
+"""How many passes of the draft model a draft takes: one a token, one for all of them, or none."""
+
+
+class Shard(NamedTuple):
+    """What a kind is handed of one shard to check it.
+
+    Attributes:
+        folder: of the trace.
+        manifest: of the trace.
+        sequences: the shard's, `schema.SEQUENCES`.
+        rows: reads one of the shard's tables, whose schema is given.
+        state_width: numbers in each state of the trace, whatever its table and shard.
+    """
+
+    folder: Path
+    manifest: Manifest
+    sequences: pa.Table
+    rows: Callable[[str, pa.Schema], Rows]
+    state_width: Callable[[], int]
+
+
+class DrafterKind(ABC):
+    """A stateless object; `KINDS` holds the classes by name.
+
+    Attributes:
+        name: its word.
+        stored: the word that manifests have for it.
+        layout: "module:class" of what a step of a replay sees of it, a
+            `simkit.drafters.layout.Layout`.
+        own: fields of the manifest that no other kind has; left out of the text and the hash of
+            other kinds' traces.
+        known_outputs: whether outputs are known token by token.
+        lacks: what traces of this kind cannot do, each with the reason as a line for people.
+        noun: what is counted off the path, in the singular, and the table that holds it.
+    """
+
+    name: ClassVar[str]
+    stored: ClassVar[str]
+    layout: ClassVar[str]
+    own: ClassVar[tuple[str, ...]] = ()
+    known_outputs: ClassVar[bool] = True
+    lacks: ClassVar[Mapping[Ability, str]] = {}
+    noun: ClassVar[tuple[str, str]]
+
+    @abstractmethod
+    def tables(self, manifest: Manifest) -> dict[str, pa.Schema]:
+        """The sharded tables that every trace of this kind has; a shard has a file in each."""
+
+    @abstractmethod
+    def widest(self) -> dict[str, pa.Schema]:
+        """These tables with every column that they may have."""
+
+    @abstractmethod
+    def check_header(self, manifest: Manifest) -> None:
+        """Refuse what the manifest says, as far as it is this kind's.
+
+        Raises:
+            TraceError: as said.
+        """
+
+    @abstractmethod
+    def check_shard(self, shard: Shard) -> Iterator[str]:
+        """A line for each thing that is wrong with the rows of a shard."""
+
+    @abstractmethod
+    def n_positions(self, trace: Trace) -> int:
+        """Output tokens of all sequences."""
+
+    @abstractmethod
+    def offsets(self, trace: Trace, table: str) -> np.ndarray:
+        """Where the rows of each position start in a table, (n_positions + 1,) int64."""
+
+    @abstractmethod
+    def outcomes(self, trace: Trace) -> tuple[str, np.ndarray | slice]:
+        """The table whose `accepted` says what is accepted given all before it, and its rows."""
+
+    @abstractmethod
+    def uses(self, manifest: Manifest) -> str:
+        """Which policies can be replayed on it, in a line for people."""
+
+    def can(self, what: Ability) -> bool:
+        """Whether traces of this kind can do that."""
+        return what not in self.lacks
+
+    def refuse(self, what: Ability, error: type[Exception] = TraceError) -> None:
+        """Say why not, if traces of this kind cannot do that.
+
+        Raises:
+            Exception: of the class that is given.
+        """
+        if what in self.lacks:
+            raise error(self.lacks[what])
+
+    def passes(self, manifest: Manifest, tokens: np.ndarray) -> np.ndarray:
+        """Passes of the draft model over drafts of so many tokens each; none over an empty one."""
+        tokens = np.asarray(tokens)
+        if manifest.draft_passes == "token":
+            return tokens
+        return np.minimum(tokens, 1 if manifest.draft_passes == "draft" else 0)
+
+
+def _fits(name: str, thing: object) -> bool:
+    return isinstance(thing, type) and issubclass(thing, DrafterKind) and thing.name == name
+
+
+KINDS: Registry[type[DrafterKind]] = Registry(
+    "kind of drafter", TraceError, "simkit.drafters", _fits
+)
+"""The classes by name."""
+
+
+def register(cls: type[DrafterKind]) -> type[DrafterKind]:
+    """Make a kind known by its `name` (decorator).
+
+    Raises:
+        TraceError: another kind has that name.
+    """
+    return KINDS.add(cls.name, cls)
+
+
+def get(name: str) -> DrafterKind:
+    """The kind of that name.
+
+    Raises:
+        TraceError: there is none, and the message suggests the nearest.
+    """
+    return KINDS[name]()
+
+
+def run_offsets(trace: Trace, table: str, key: str) -> np.ndarray:
+    """Where runs of depths 1, 2, … start in a table, each at the position that `key` names.
+
+    Returns:
+        (n_positions + 1,) int64; a position without a run has no rows.
+    """
+    read = trace.uncached  # three long columns that the rest rarely needs
+    starts = np.flatnonzero(read(table, "depth") == 1)
+    sequence = read(table, "sequence")[starts]
+    position = read(table, key)[starts]
+    index = np.searchsorted(trace.sequences["sequence"].to_numpy(), sequence)
+    lengths = np.zeros(trace.n_positions, np.int64)
+    rows = trace.position_offsets[index] + position - 1
+    lengths[rows] = np.diff(starts, append=trace.rows(table))
+    return read_only(np.concatenate([[0], np.cumsum(lengths)]))

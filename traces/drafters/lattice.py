@@ -1,0 +1,84 @@
+"""A drafter whose proposal depends on where the draft starts.
+
+Parallel drafters, chains on the target's features, n-grams, imported lengths: each start has a
+draft of its own, and drafts share nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from traces import schema
+from traces.checks import check_lattice
+from traces.drafters.kind import DrafterKind, Shard, register, run_offsets
+from traces.errors import TraceError
+
+if TYPE_CHECKING:
+    from traces.manifest import Manifest
+    from traces.trace import Trace
+
+
+@register
+class Lattice(DrafterKind):
+    """A row for each (start, depth); see `DrafterKind`."""
+
+    name = stored = "lattice"
+    layout = "simkit.drafters.lattice:LatticeLayout"
+    own = ("lattice_columns",)
+    known_outputs = False
+    lacks = {
+        "path": "the trace is a lattice: it has no rows on a path",
+        "select": "the trace is a lattice: only of a trace of rows can prompts be selected",
+        "live": "the trace is a lattice: it holds outcomes of drafts, but not the models that could"
+        " be run, nor their rows",
+        "scores": "a lattice has no states to make them from",
+    }
+    noun = ("lattice", "lattice")
+
+    def tables(self, manifest: Manifest) -> dict[str, pa.Schema]:
+        """See `DrafterKind`."""
+        return {"lattice": schema.lattice(manifest.lattice_columns)}
+
+    def widest(self) -> dict[str, pa.Schema]:
+        """See `DrafterKind`."""
+        return {"lattice": schema.lattice()}
+
+    def check_header(self, manifest: Manifest) -> None:
+        """See `DrafterKind`."""
+        for name in manifest.lattice_columns:
+            if name not in schema.LATTICE_COLUMNS:
+                raise TraceError(f"lattice_columns names {name!r}, which is not for this trace")
+
+    def check_shard(self, shard: Shard) -> Iterator[str]:
+        """See `DrafterKind`."""
+        (table,) = self.tables(shard.manifest).items()
+        sequences = shard.sequences
+        key, n_output = sequences["sequence"].to_numpy(), sequences["n_output"].to_numpy()
+        yield from check_lattice(shard.rows(*table), key, n_output, shard.manifest)
+
+    def n_positions(self, trace: Trace) -> int:
+        """See `DrafterKind`."""
+        return int(trace.position_offsets[-1])
+
+    def offsets(self, trace: Trace, table: str) -> np.ndarray:
+        """See `DrafterKind`: of the draft from each position."""
+        return run_offsets(trace, table, "start")
+
+    def outcomes(self, trace: Trace) -> tuple[str, np.ndarray]:
+        """See `DrafterKind`: the rows before which nothing in their draft was rejected."""
+        rejected = ~trace.lattice("accepted")
+        before = np.cumsum(rejected) - rejected
+        begins = trace.lattice_offsets[:-1]
+        begins = begins[begins < len(before)]
+        rows = np.arange(len(before))
+        reached = before == before[begins][np.searchsorted(begins, rows, side="right") - 1]
+        return "lattice", reached
+
+    def uses(self, manifest: Manifest) -> str:
+        """See `DrafterKind`."""
+        names = ", ".join(manifest.lattice_columns)
+        return f"policies that read {names}" if names else "policies that read no column"

@@ -1,0 +1,84 @@
+"""A draft model with a cache: its next token depends on the tokens before it alone.
+
+So drafts from all starts share one row for each output position, and one branch behind each
+rejected one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from traces import schema
+from traces.checks import check_branches, check_hidden, check_keys, check_mixed, check_positions
+from traces.drafters.kind import DrafterKind, Shard, register, run_offsets
+from traces.errors import TraceError
+
+if TYPE_CHECKING:
+    from traces.manifest import Manifest
+    from traces.trace import Trace
+
+
+@register
+class OnPath(DrafterKind):
+    """Rows on the path and branches off it; see `DrafterKind`."""
+
+    name = "path"
+    stored = "rows"
+    layout = "simkit.drafters.path:PathLayout"
+    noun = ("branch", "branches")
+
+    def tables(self, manifest: Manifest) -> dict[str, pa.Schema]:
+        """See `DrafterKind`."""
+        branches = schema.BRANCHES_WITH_TARGET if manifest.branch_target else schema.BRANCHES
+        return {"positions": schema.POSITIONS, "branches": branches}
+
+    def widest(self) -> dict[str, pa.Schema]:
+        """See `DrafterKind`."""
+        return {"positions": schema.POSITIONS, "branches": schema.BRANCHES_WITH_TARGET}
+
+    def check_header(self, manifest: Manifest) -> None:
+        """See `DrafterKind`: every token is a pass."""
+        if manifest.draft_passes != "token":
+            raise TraceError("draft_passes must be token where drafts share the rows of a path")
+
+    def check_shard(self, shard: Shard) -> Iterator[str]:
+        """See `DrafterKind`."""
+        manifest, sequences = shard.manifest, shard.sequences
+        positions, branches = (shard.rows(*table) for table in self.tables(manifest).items())
+        key, n_output = sequences["sequence"].to_numpy(), sequences["n_output"].to_numpy()
+        problems = list(check_keys(positions, key, n_output))
+        yield from problems
+        if problems:
+            return
+        outputs = sequences["output_tokens"].combine_chunks().flatten().to_numpy()
+        yield from check_positions(positions, outputs, manifest)
+        yield from check_branches(branches, positions, manifest)
+        for table in manifest.with_state:
+            rows = shard.rows(table, schema.with_state(table, shard.state_width()))
+            if table == "hidden":
+                n_prompt = sequences["n_prompt"].to_numpy()
+                yield from check_hidden(rows, positions, branches, key, n_prompt)
+            else:
+                yield from check_mixed(rows, positions, manifest)
+
+    def n_positions(self, trace: Trace) -> int:
+        """See `DrafterKind`."""
+        return trace.rows("positions")
+
+    def offsets(self, trace: Trace, table: str) -> np.ndarray:
+        """See `DrafterKind`; a branch is one of the position where its draft is rejected."""
+        if table == "positions":
+            return np.arange(trace.n_positions + 1)
+        return run_offsets(trace, table, "position")
+
+    def outcomes(self, trace: Trace) -> tuple[str, slice]:
+        """See `DrafterKind`."""
+        return "positions", slice(None)
+
+    def uses(self, manifest: Manifest) -> str:
+        """See `DrafterKind`."""
+        return f"any policy; up to {manifest.max_draft - 1} tokens past a rejection"
