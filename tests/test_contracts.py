@@ -1,0 +1,59 @@
+"""The import contracts hold, and an arrow that runs the wrong way breaks one of them."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("traces", "simkit", "analysis")
+WRONG = {
+    "simkit/heads/files.py": "import analysis",
+    "simkit/live/decoder.py": "import analysis.stats",
+    "simkit/fidelity/judge.py": "from analysis import claims",
+    "simkit/importers/jsonl.py": "import analysis",
+    "simkit/simulator/run.py": "import simkit.cli",
+    "simkit/costs/linear.py": "import simkit.policies.fixed",
+    "simkit/policies/fixed.py": "import simkit.simulator.run",
+    "traces/schema.py": "import simkit.errors",
+    "traces/errors.py": "import traces.sampler",
+    "analysis/stats/binned.py": "import torch",
+    "simkit/policies/svip.py": "import polars",
+    "analysis/stats/depth.py": "import analysis.claims",
+}
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """The packages' sources, with the contracts, where they can be changed."""
+    folder = tmp_path_factory.mktemp("tree")
+    for file in (f for package in PACKAGES for f in (ROOT / package).rglob("*.py")):
+        copy = folder / file.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+def lint(folder):
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_contracts_hold(tree):
+    found = lint(tree)
+    assert found.returncode == 0, found.stdout
+
+
+@pytest.mark.parametrize("place", WRONG)
+def test_a_wrong_arrow_breaks_a_contract(tree, place):
+    file = tree / place
+    before = file.read_text()
+    try:
+        file.write_text(f"{before}\n{WRONG[place]}\n")
+        found = lint(tree)
+    finally:
+        file.write_text(before)
+    assert found.returncode == 1 and "BROKEN" in found.stdout, found.stdout + found.stderr
