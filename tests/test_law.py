@@ -24,6 +24,8 @@ from traces.memory import from_arrays
 from traces.scores import RowScores, StartScores, attach
 
 MORE_SPECS = (
+    "adaedl(threshold=0.4, rests=true, keep=false, min_draft=1, first_rate=0.9, max_draft=3)",
+    "adaedl(threshold=0.5, keep=false)",
     "fixed(1)",
     "fixed(2)",
     "heuristic(initial=1)",

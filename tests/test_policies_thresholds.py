@@ -119,9 +119,9 @@ class TestAdaEDL:
 
     def test_a_full_draft_lowers_a_threshold_as_any_other(self):
         policy = policies.AdaEDL(max_draft=4, **HALVES)
-        assert policy.update((0.5, 1.0), Outcome(4, 4, 4, False)) == (0.375, 1.0)
-        assert policy.update((0.5, 1.0), Outcome(0, 0, 0, False)) == (0.5, 1.0)
-        assert policy.begin(7) == (0.3, 0.0)
+        assert policy.update((0.5, 1.0, 0), Outcome(4, 4, 4, False)) == (0.375, 1.0, 0)
+        assert policy.update((0.5, 1.0, 0), Outcome(0, 0, 0, False)) == (0.5, 1.0, 0)
+        assert policy.begin(7) == (0.3, 0.0, 0)
 
     def test_an_entropy_rounded_below_zero_counts_as_zero(self):
         trace = accepting(4, draft_entropy=[-1e-9, 0, 0, 0])
@@ -322,3 +322,32 @@ def test_a_head_is_named_after_its_policy_unless_it_is_given(name):
     assert other.columns(GREEDY) == ("score:other.v2",)
     assert policies.parse(str(other)) == other
     assert policies.parse("svip").head is None
+
+
+def test_adaedl_as_public_code_reads_algorithm_1():
+    """By hand: r starts at the target; four accepted of four leave λ; the tripping token goes."""
+    policy = policies.parse(
+        "adaedl(threshold=0.5, rests=true, keep=false, min_draft=1, first_rate=0.9, max_draft=4)"
+    )
+    state = policy.begin(0)
+    assert state == (0.5, 0.9, 0)
+    stop, state = policy.trips(state, 1, (5.0,))  # 1 - sqrt(0.2 * 5) = 0 < 0.5, but the first
+    assert not stop
+    stop, state = policy.trips(state, 2, (5.0,))
+    assert stop and policy.proposed(state, 2) == 1
+    state = policy.update(state, policies.Outcome(2, 1, 1, False))  # r = 0.95 >= 0.9: λ' = 0.49
+    assert state == pytest.approx((0.9 * 0.5 + 0.1 * 0.49, 0.95, 0))
+    after = policy.update(state, policies.Outcome(4, 4, 4, False))
+    assert after == pytest.approx((state[0], 0.975, 0))
+    lower = policies.AdaEDL(0.2, 0.5, max_draft=4)
+    assert lower.update((0.5, 0.95, 0), policies.Outcome(4, 4, 4, False))[0] < 0.5
+
+
+def test_llamacpp_has_the_defaults_of_a_version():
+    old, new = policies.parse("llamacpp"), policies.parse("llamacpp(version=2026)")
+    assert (old.p_min, old.n_max, new.p_min, new.n_max) == (0.75, 16, 0, 3)
+    assert str(old) == "llamacpp(p_min=0.75)" and str(new) == "llamacpp(p_min=0, version=2026)"
+    for spec in ("llamacpp(version=2026, n_max=5)", "llamacpp(0.3, n_max=16, version=2026)"):
+        assert policies.parse(str(policies.parse(spec))) == policies.parse(spec)
+    with pytest.raises(policies.PolicyError, match="version must be 2025 or 2026, not '2020'"):
+        policies.parse("llamacpp(version=2020)")

@@ -7,22 +7,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from simkit.errors import PolicyError
 from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
+    Outcome,
     Row,
     Slots,
     State,
+    check_flag,
     check_real,
     check_whole,
 )
-from simkit.policies.draft_verify import begin, check_feedback, update
+from simkit.policies.draft_verify import check_feedback
 from simkit.policies.registry import register
 from traces.sampler import Sampler
 
 
 class AdaEDLParams(NamedTuple):
-    """See `AdaEDL`; `rests` is for the update, see `DraftVerifyParams`."""
+    """See `AdaEDL`."""
 
     scale: float
     threshold: float
@@ -30,13 +33,42 @@ class AdaEDLParams(NamedTuple):
     beta1: float
     beta2: float
     epsilon: float
+    first_rate: float
     rests: bool
+    keep: bool
+    min_draft: int
     max_draft: int
+
+
+def begin(params: Any, sequence: int) -> State:
+    """The state is λ, the smoothed acceptance rate r, and how many tokens are dropped, 0 or 1."""
+    return params.threshold, params.first_rate, 0
 
 
 def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
     """The bound against the threshold of the moment; an entropy rounded below 0 counts as 0."""
-    return 1.0 - math.sqrt(max(params.scale * row[0], 0.0)) < state[0], state
+    low = 1.0 - math.sqrt(max(params.scale * row[0], 0.0)) < state[0]
+    stop = low and depth > params.min_draft
+    return stop, (state[0], state[1], 1 if stop and not params.keep else 0)
+
+
+def proposed(params: Any, state: State, drafted: int) -> int:
+    """All but a dropped token."""
+    return drafted - state[2]
+
+
+def update(params: Any, state: State, outcome: Outcome) -> State:
+    """Raise λ where r is below its target, else lower it; both are smoothed."""
+    threshold, rate = state[0], state[1]
+    if outcome.proposed == 0:
+        return threshold, rate, 0
+    rate = params.beta1 * rate + (1.0 - params.beta1) * (outcome.accepted / outcome.proposed)
+    wanted = threshold - params.epsilon
+    if rate < params.target:
+        wanted = threshold + params.epsilon
+    elif params.rests and outcome.accepted == params.max_draft:
+        wanted = threshold
+    return params.beta2 * threshold + (1.0 - params.beta2) * wanted, rate, 0
 
 
 @register
@@ -47,11 +79,18 @@ class AdaEDL(NumericPolicy):
     After a step r = beta1·r + (1 - beta1)·(a/γ); then λ' = λ + epsilon if r < target, else
     λ - epsilon, and λ = beta2·λ + (1 - beta2)·λ'.
 
-    Tripping token: kept. Score: of the distribution the token was drawn from, no lag. State: λ,
-    and r from 0, until the sequence ends; an empty draft changes neither. Feedback: γ is the
-    actual number of drafted tokens.
-    Source: Agrawal et al. 2024, "AdaEDL"; beta1, beta2 and epsilon as in Draft & Verify. The
-    initial λ is ours: tune it.
+    Tripping token: kept; dropped with keep=False, though its pass is paid, since the entropy is
+    known after it. That biases nothing under sampling: it hangs on q, not on the token drawn.
+    Score: of the distribution the token was drawn from, no lag. State: λ, and r from first_rate,
+    until the sequence ends; an empty draft changes neither. Feedback: γ is the actual number of
+    tokens that were sent to the target.
+    Source: Agrawal et al. 2024, "AdaEDL" (arXiv:2410.18351); beta1, beta2 and epsilon as in Draft &
+    Verify. The paper sweeps the initial λ over 0.3-0.9: tune it. Two public re-implementations
+    read its Algorithm 1 as `adaedl(rests=true, keep=false, min_draft=1, first_rate=0.9)`: λ
+    changes by -epsilon only if fewer than max_draft tokens were accepted; the bound is looked at
+    before a token is drafted, and never for the first; r starts at the target (in one of the two,
+    at the first step's rate). A third lowers λ only where max_draft tokens were accepted, and has
+    r from 0.
 
     Attributes:
         scale: factor of the entropy, >= 0.
@@ -60,6 +99,10 @@ class AdaEDL(NumericPolicy):
         beta1: weight of the old r, in [0, 1].
         beta2: weight of the old λ, in [0, 1].
         epsilon: how far λ' is from λ, >= 0.
+        first_rate: r before the first step, in [0, 1].
+        rests: whether λ' is λ where r >= target and max_draft tokens were accepted.
+        keep: whether the token that trips the rule is sent to the target.
+        min_draft: tokens that are drafted without a look at the bound, 0 to max_draft.
         max_draft: see `Policy`.
 
     Raises:
@@ -72,15 +115,27 @@ class AdaEDL(NumericPolicy):
     beta1: float = 0.5
     beta2: float = 0.9
     epsilon: float = 0.01
+    first_rate: float = 0.0
+    rests: bool = False
+    keep: bool = True
+    min_draft: int = 0
     max_draft: int = MAX_DRAFT
 
     name = "adaedl"
-    slots = Slots(begin=begin, trips=trips, update=update)
+    slots = Slots(begin=begin, trips=trips, proposed=proposed, update=update)
 
     def __post_init__(self) -> None:
         check_real(self, "scale", 0)
         check_feedback(self)
+        check_real(self, "first_rate", 0, 1)
+        check_flag(self, "rests")
+        check_flag(self, "keep")
+        check_whole(self, "min_draft", 0)
         check_whole(self, "max_draft", 0)
+        if self.min_draft > self.max_draft:
+            raise PolicyError(
+                f"adaedl: min_draft {self.min_draft} is above max_draft {self.max_draft}"
+            )
 
     @cached_property
     def params(self) -> AdaEDLParams:
@@ -92,7 +147,10 @@ class AdaEDL(NumericPolicy):
             float(self.beta1),
             float(self.beta2),
             float(self.epsilon),
-            False,
+            float(self.first_rate),
+            self.rests,
+            self.keep,
+            self.min_draft,
             self.max_draft,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,9 +17,14 @@ from simkit.policies.base import (
     check_flag,
     check_real,
     check_whole,
+    check_word,
 )
 from simkit.policies.registry import register
+from simkit.specs import render
 from traces.sampler import Sampler
+
+VERSIONS = {"2025": {"p_min": 0.75, "n_max": 16}, "2026": {"p_min": 0.0, "n_max": 3}}
+"""Defaults of llama.cpp by year."""
 
 
 class LlamaCppParams(NamedTuple):
@@ -66,13 +71,20 @@ class LlamaCpp(NumericPolicy):
     from, at temperature 1, no lag. State: whether a token was dropped, reset each step. Feedback:
     none.
     Source: llama.cpp, `common/speculative.cpp`, whose draft sampler takes the top 10. Older
-    versions added the token before they looked at its probability: keep=True.
+    versions added the token before they looked at its probability: keep=True. Its defaults
+    (`common/common.h`) were n_max 16 and p_min 0.75 all through 2025; in 2026 (commit 001d906a)
+    they are n_max 3 and p_min 0, so that drafts have a fixed length. In the newer one the loop
+    goes on past an EOS, up to n_max, which a trace cannot show: at most n_max - 1 passes at the
+    end of an output. It also passes each verified batch through the draft model, one pass a step
+    over 1 + γ tokens, before it drafts from the last token. That pass is not charged here: add its
+    seconds to the cost's overhead_s.
 
     Attributes:
-        p_min: in [0, 1].
+        p_min: in [0, 1]; None: the version's.
         n_min: shortest draft that is sent to the target, in tokens.
-        n_max: longest draft, in tokens, 0 to max_draft.
+        n_max: longest draft, in tokens, 0 to max_draft; None: the version's.
         keep: whether the token that trips the rule is sent to the target.
+        version: whose defaults count, "2025" or "2026".
         max_draft: see `Policy`.
 
     Raises:
@@ -80,22 +92,28 @@ class LlamaCpp(NumericPolicy):
             cut in silence.
     """
 
-    p_min: float = 0.75
+    p_min: float | None = None
     n_min: int = 0
-    n_max: int = 16
+    n_max: int | None = None
     keep: bool = False
+    version: str = "2025"
     max_draft: int = MAX_DRAFT
 
     name = "llamacpp"
     slots = Slots(begin=begin, trips=trips, proposed=proposed, update=update)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "version", str(self.version))  # a spec reads it as a number
+        check_word(self, "version", tuple(VERSIONS))
+        for name, value in VERSIONS[self.version].items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
         check_real(self, "p_min", 0, 1)
         check_whole(self, "n_min", 0)
         check_whole(self, "n_max", 0)
         check_flag(self, "keep")
         check_whole(self, "max_draft", 0)
-        if self.n_max > self.max_draft:
+        if self._longest > self.max_draft:
             raise PolicyError(
                 f"llamacpp: n_max {self.n_max} is above max_draft {self.max_draft}; if the trace"
                 f" was recorded that deep, give max_draft={self.n_max} too"
@@ -104,7 +122,23 @@ class LlamaCpp(NumericPolicy):
     @cached_property
     def params(self) -> LlamaCppParams:
         """See `NumericPolicy`."""
-        return LlamaCppParams(float(self.p_min), self.n_min, self.keep, self.n_max)
+        p_min = self.p_min
+        assert p_min is not None
+        return LlamaCppParams(float(p_min), self.n_min, self.keep, self._longest)
+
+    @property
+    def _longest(self) -> int:
+        assert self.n_max is not None
+        return self.n_max
+
+    def __str__(self) -> str:
+        """The canonical spec: p_min, and what differs from the version's defaults."""
+        defaults = {f.name: f.default for f in fields(self)} | VERSIONS[self.version]
+        given = {name: getattr(self, name) for name in defaults}
+        other = {name: v for name, v in given.items() if v != defaults[name] or name == "p_min"}
+        if "version" in other:
+            other["version"] = int(self.version)
+        return render(self.name, [], other)
 
     def columns(self, sampler: Sampler) -> tuple[str, ...]:
         """See `Policy`."""

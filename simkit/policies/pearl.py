@@ -30,7 +30,9 @@ class PEARL(Concurrent):
     Tripping token: none. Score: none. State: the pending draft, per sequence. Feedback: which
     strategy comes next.
     Source: PEARL (Liu et al. 2025) sections 3.2-3.4 and appendix B, whose step 6 settles the
-    indices of Algorithm 2; the ablations are those of Table 4.
+    indices of Algorithm 2; the ablations are those of Table 4. The authors' program is another in
+    both: without pre-verify it never checks x₁, so that its outputs are not the target's and its
+    row of Table 4 cannot be matched; without post-verify its draft does not idle.
 
     Attributes:
         window: γ, 1 to max_draft; None means the ratio c = T_target(1) / T_draft(1) at the trace's
