@@ -23,6 +23,7 @@ from analysis import claims
 from analysis.figures import FIGURES, Drawn
 from analysis.figures.tables import tables
 from traces.errors import UserError
+from traces.outputs import write_atomic
 from traces.synthetic import iid
 from traces.trace import Trace, load
 
@@ -106,7 +107,6 @@ def made_up(rows: int, max_draft: int) -> Trace:
 
 def gallery(folder: Path) -> None:
     """Write NAME.png of `reference`, and NAME-sampled.png of `reference-sampled`."""
-    folder.mkdir(parents=True, exist_ok=True)
     for trace, names, end in (
         ("reference", tuple(FIGURES), ""),
         ("reference-sampled", SAMPLED, "-sampled"),
@@ -114,7 +114,7 @@ def gallery(folder: Path) -> None:
         read = load(trace)
         for name in names:
             picture(FIGURES[name].draw(read), folder / f"{name}{end}.png")
-    (folder.parent / "tables.md").write_text(in_form(), encoding="utf-8")
+    write_atomic(folder.parent / "tables.md", in_form().encode())
 
 
 def in_form() -> str:
@@ -133,7 +133,9 @@ def picture(found: Drawn, path: Path) -> None:
     out = io.BytesIO()
     found.figure.savefig(out, format="png", dpi=100)
     image = Image.open(out).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
-    image.save(path, optimize=True)
+    small = io.BytesIO()
+    image.save(small, format="png", optimize=True)
+    write_atomic(path, small.getvalue())
 
 
 def restart_peak() -> None:

@@ -247,7 +247,9 @@ def test_a_log_that_does_not_get_into_the_trace_stays_beside_it(
     assert f"writing to this trace; the log is in {log}" in capsys.readouterr().err
     assert read(log).num_rows
     assert simkit(command) == 2
-    assert f"{log}: a log that did not get into the trace" in capsys.readouterr().err
+    spare = tmp_path / "trace.live.partial.parquet"
+    assert f"an earlier run measured and left behind is in {spare}" in capsys.readouterr().err
+    assert read(log).num_rows == read(spare).num_rows
 
 
 def test_what_breaks_off_before_anything_is_measured_or_without_a_log(folder, breaks, capsys):
@@ -312,10 +314,17 @@ def test_a_killed_run_leaves_whole_parts(tmp_path):
     subprocess.run([sys.executable, "-c", script, str(out)], check=False)
     parts = sorted((tmp_path / "live.parquet.parts").glob("*.parquet"))
     assert [len(pq.read_table(part)) for part in parts] == [1] * 25
-    with pytest.raises(LiveError, match="live.parquet.parts: holds what a killed run measured"):
-        Log(out)
+    log = Log(out)
+    assert log.recovered == [tmp_path / "live.partial.parquet"]
+    assert read(log.recovered[0])["sequence"].to_pylist() == list(range(25))
     with pytest.raises(TraceError, match="is a folder"):
         Log(out.with_name("live.parquet.parts"))
+    with pytest.raises(LiveError, match="live.parquet: another run is writing this log"):
+        Log(out)
+    log.close()
+    assert os.listdir(tmp_path) == ["live.partial.parquet"]
+    Log(out).close()
+    assert os.listdir(tmp_path) == ["live.partial.parquet"]
 
 
 def fidelity(folder, out, *more):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -97,6 +98,56 @@ def locked(file: Path, what: str | None = None) -> Iterator[None]:
         os.close(handle)
 
 
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which takes its place when the block ends well, and goes if it does not.
+
+    Args:
+        folder: its place: nothing is there, or an empty folder.
+
+    Raises:
+        TraceError: something is there, another process is about to fill it, or the system refuses.
+    """
+    place = Path(os.path.abspath(followed(folder)))
+    passing = passing_name(place)
+    try:
+        make_folder(place.parent)
+    except OSError as error:
+        raise write_error(folder, error) from None
+    with locked(place, "writing it"):
+        check_free(folder)
+        try:
+            if passing.exists():  # left by a process that was killed
+                shutil.rmtree(passing)
+            yield passing
+            os.rename(passing, place)
+            sync_folder(place.parent)
+        except TraceError as error:
+            raise TraceError(str(error).replace(str(passing), str(folder))) from None
+        except OSError as error:
+            raise write_error(folder, error) from None
+        finally:
+            shutil.rmtree(passing, ignore_errors=True)
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a place for a new folder where something is, or where this process is.
+
+    Raises:
+        TraceError: as said, or it cannot be looked at.
+    """
+    try:
+        if folder.is_dir() and not any(folder.iterdir()):
+            if os.path.samefile(folder, os.curdir):  # it is replaced: nobody should stand in it
+                raise TraceError(f"{folder}: is the folder that this runs in: name another")
+            return
+        there = os.path.lexists(folder)
+    except OSError as error:
+        raise write_error(folder, error) from None
+    if there:
+        raise TraceError(f"{folder}: exists and is no empty folder: name another")
+
+
 def waiting_name(file: Path, sha256: str) -> Path:
     """Where a file of two that belong together waits until the other one has changed.
 
@@ -177,11 +228,14 @@ def hold_folder(folder: Path) -> int | None:
 
     Raises:
         BlockingIOError: another process holds it.
+        FileNotFoundError: there is none, or whoever held it has removed it.
         OSError: it cannot be opened.
     """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if _lock(handle, wait=False):
+            if not os.path.samestat(os.stat(folder), os.fstat(handle)):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             return handle
     except BaseException:
         os.close(handle)

@@ -10,23 +10,25 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from traces import files, schema
+from traces.columns import Columns, state_table, to_table
 from traces.errors import TraceError
 from traces.manifest import MANIFEST, FileInfo, Manifest, difference, read_manifest
 from traces.outputs import (
     hold_folder,
     make_folder,
+    passing_name,
     sync_folder,
     waiting_name,
+    whole_folder,
     write_atomic,
     write_error,
 )
@@ -37,9 +39,6 @@ _LATENCY = "latency.parquet"
 _SHARD = re.compile(r"(\w+)/\d{5}\.parquet")
 _ADDED = re.compile(r"(latency|live|scores/[\w.@+-]+)\.parquet")  # names of `add_file`
 _PASSING = re.compile(r"(^|/)\.[^/]+(\.tmp|\.parquet\.[0-9a-f]{16})$")  # see `outputs`
-_PATIENCE_S = 2.0  # while another process adds a file
-
-Columns = Mapping[str, "np.ndarray | Sequence[Any]"]
 
 
 class TraceWriter:
@@ -64,10 +63,14 @@ class TraceWriter:
         self.done: set[int] = set()
         header = replace(header, files={}, complete=False)
         header = Manifest.from_json(header.to_json())  # 0 is 0.0 from now on, as after a resume
+        self._made = not self.path.exists()
         self._lock = _lock_folder(self.path, make=True)
         try:
             self._manifest = self._open(header, resume)
         except BaseException:
+            with suppress(OSError):
+                if self._made:
+                    self.path.rmdir()
             self.close()
             raise
         self.done = {int(name[-13:-8]) for name in self._manifest.shards}
@@ -127,15 +130,15 @@ class TraceWriter:
         tables = {name: columns for name, columns in given.items() if columns is not None}
         for name in sorted(wanted.keys() ^ tables.keys()):
             raise ValueError(f"{name} do not go with the header")
-        encoded = {name: _table(tables[name], columns) for name, columns in wanted.items()}
-        encoded = {PARTS: _table(sequences, schema.SEQUENCES), **encoded}
+        encoded = {name: to_table(tables[name], columns) for name, columns in wanted.items()}
+        encoded = {PARTS: to_table(sequences, schema.SEQUENCES), **encoded}
         if (hidden is not None) != manifest.hidden:
             raise ValueError("hidden states do not go with the header")
         if (mixed is not None) != (manifest.mix > 0):
             raise ValueError("mixed rows do not go with the header")
         for name, columns in (("hidden", hidden), ("mixed", mixed)):
             if columns is not None:
-                encoded[name] = _state_table(name, columns)
+                encoded[name] = state_table(name, columns)
         self._check_shard(index, encoded)
         listed = dict(manifest.files)
         for name, table in encoded.items():
@@ -178,11 +181,16 @@ class TraceWriter:
         _remove_leftovers(self.path, self._manifest)
 
     def discard_if_empty(self) -> None:
-        """Remove the folder if it holds no shard, so that a refused recording leaves nothing."""
-        if not self.done:
+        """Remove the folder if it holds no shard, so that a failed recording leaves nothing."""
+        if self.done:
+            return
+        with suppress(OSError, TraceError):  # what it says of the disk has been said
+            _remove_leftovers(self.path, replace(self._manifest, files={}))
             (self.path / MANIFEST).unlink(missing_ok=True)
-            with suppress(OSError):  # not empty: then something in it is not ours
-                self.path.rmdir()
+            for folder in self.path.iterdir():
+                if folder.name in (PARTS, *self._manifest.tables, *self._manifest.with_state):
+                    folder.rmdir()
+            self.path.rmdir()  # not if something in it is not ours
 
     def close(self) -> None:
         """Let others write to the folder."""
@@ -192,12 +200,14 @@ class TraceWriter:
 
     def _open(self, header: Manifest, resume: bool) -> Manifest:
         there = [file.name for file in self.path.iterdir()]
-        if there and not resume:
+        begun = all(name == passing_name(self.path / MANIFEST).name for name in there)
+        if not begun and not resume and not _is_only_begun(self.path):
             raise TraceError(
                 f"{self.path}: the output folder is not empty: give --resume to go on with the"
                 " recording in it, or name another folder"
             )
-        if all(name == f".{MANIFEST}.tmp" for name in there):
+        if begun or not resume:
+            _remove_leftovers(self.path, header)
             _save_manifest(self.path, header)
             return header
         manifest = read_manifest(self.path)
@@ -233,15 +243,15 @@ def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
     written they are added by `scores.save`.
 
     Raises:
-        TraceError: the folder is not empty or cannot be written, the trace lacks a column or has
-            hidden states, or it is sampled and its sequences are not numbered from 0.
+        TraceError: the folder is not empty or cannot be written (nothing is left then), the trace
+            lacks a column or has states, or it is sampled and its numbers are not 0, 1, 2, …
     """
     header = replace(trace.manifest, batch_size=batch_size)
     latency = trace.latency()
     _check_can_be_saved(trace)
     numbers = trace.sequences["sequence"].to_numpy()
     offsets = {table: trace.offsets(table) for table in header.tables}
-    with TraceWriter(path, header) as writer:
+    with whole_folder(Path(path)) as folder, TraceWriter(folder, header) as writer:
         for index in range(writer.n_shards):
             sequences = writer.shard_sequences(index)
             rows = slice(*trace.position_offsets[[sequences.start, sequences.stop]])
@@ -285,7 +295,8 @@ def add_file(path: str | Path, name: str, table: pa.Table) -> None:
             _save_manifest(folder, replace(manifest, files={**manifest.files, name: info}))
         except BaseException:
             if read_manifest(folder).files.get(name) != info:
-                _forget(waits)
+                with suppress(OSError):
+                    waits.unlink(missing_ok=True)
             raise
         _settle(folder, name, info)
 
@@ -326,7 +337,7 @@ def _lock_folder(folder: Path, make: bool, patience_s: float = 0.0) -> int | Non
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
     """Hold a finished trace for the moment that it takes to add a file."""
-    lock = _lock_folder(folder, make=False, patience_s=_PATIENCE_S)
+    lock = _lock_folder(folder, make=False, patience_s=2.0)
     try:
         yield
     finally:
@@ -344,20 +355,34 @@ def _write(folder: Path, name: str, table: pa.Table) -> FileInfo:
     return info
 
 
+def _is_only_begun(folder: Path) -> bool:
+    """Whether it holds a recording that was stopped before its first shard, and nothing else."""
+    manifest = None
+    with suppress(TraceError):
+        manifest = read_manifest(folder)
+    if manifest is None or manifest.complete or manifest.files:
+        return False
+    names = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    return all(name == MANIFEST or _is_ours(name, manifest) for name in names)
+
+
+def _is_ours(name: str, manifest: Manifest) -> bool:
+    """Whether a file in a trace is one that only a writer makes."""
+    shard = _SHARD.fullmatch(name)
+    if shard is not None:
+        return shard[1] in {*manifest.tables, *schema.WITH_STATE, PARTS}
+    return bool(_PASSING.search(name)) or name == "sequences.parquet"
+
+
 def _remove_leftovers(folder: Path, manifest: Manifest) -> None:
     """Remove what a killed writer left: passing files and unlisted ones. Others are not touched."""
-    sharded = {*manifest.tables, *schema.WITH_STATE, PARTS}
-    waits = set()
     for name, info in manifest.files.items():
         _settle(folder, name, info)
-        waits.add(waiting_name(folder / name, info.sha256))  # if it could not be settled
+    waits = {waiting_name(folder / name, info.sha256) for name, info in manifest.files.items()}
     try:
         for file in [*folder.glob("*"), *folder.glob("*/*")]:
             name = file.relative_to(folder).as_posix()
-            shard = _SHARD.fullmatch(name)
-            ours = _PASSING.search(name) or name == "sequences.parquet"
-            ours = ours or (shard and shard[1] in sharded)
-            if ours and name not in manifest.files and file not in waits:
+            if _is_ours(name, manifest) and name not in manifest.files and file not in waits:
                 file.unlink()
         if manifest.complete and (folder / PARTS).exists():
             (folder / PARTS).rmdir()
@@ -372,48 +397,3 @@ def _settle(folder: Path, name: str, info: FileInfo) -> None:
         with suppress(OSError):
             os.rename(waits, folder / name)
             sync_folder(waits.parent)
-
-
-def _forget(file: Path) -> None:
-    with suppress(OSError):
-        file.unlink(missing_ok=True)
-
-
-def _table(columns: Columns, wanted: pa.Schema) -> pa.Table:
-    """Columns as a table; nullable ones may be absent."""
-    unknown = set(columns) - set(wanted.names)
-    if unknown:
-        raise ValueError(f"unknown column {min(unknown)}")
-    arrays, rows = [], len(next(iter(columns.values())))
-    for field in wanted:
-        if field.name not in columns and not field.nullable:
-            raise ValueError(f"column {field.name} is missing")
-        values = columns.get(field.name)
-        array = pa.nulls(rows, field.type) if values is None else _array(values, field)
-        if not field.nullable and array.null_count:
-            raise ValueError(f"column {field.name} has a null")
-        arrays.append(array)
-    return pa.Table.from_arrays(arrays, schema=wanted)
-
-
-def _array(values: Any, field: pa.Field) -> pa.Array:
-    """No silent change of kind: floats may lose digits, nothing else may."""
-    if isinstance(values, np.ndarray):
-        kind = np.dtype(field.type.to_pandas_dtype())
-        if values.size and not np.can_cast(values.dtype, kind, "same_kind"):
-            raise ValueError(f"column {field.name}: {values.dtype}, not {kind}")
-        if kind.kind == "f" or not values.size:
-            values = values.astype(kind, copy=False)
-    try:
-        return pa.array(values, field.type)
-    except (pa.ArrowException, OverflowError, ValueError) as error:
-        raise ValueError(f"column {field.name}: {error}") from None
-
-
-def _state_table(name: str, columns: Columns) -> pa.Table:
-    """Columns as a table whose last one is `state`, an array (rows, width)."""
-    state = np.ascontiguousarray(columns["state"], np.float16)
-    field = schema.with_state(name, state.shape[1]).field("state")
-    values = pa.FixedSizeListArray.from_arrays(pa.array(state.reshape(-1)), type=field.type)
-    others = {key: column for key, column in columns.items() if key != "state"}
-    return _table(others, schema.WITH_STATE[name]).append_column(field, values)

@@ -27,6 +27,7 @@ from analysis.replays import make_room
 from analysis.stats import Estimate
 from simkit.simulator.arguments import AnyCost, AnyTrace
 from traces.errors import UserError
+from traces.outputs import write_together
 from traces.registry import Registry
 from traces.trace import Trace, load
 
@@ -100,16 +101,17 @@ class Drawn:
         """Write NAME.png, NAME.svg and the frame as NAME.parquet; gives their paths.
 
         Raises:
-            OSError: the folder cannot be written to.
+            TraceError: a file cannot be written; what was there is as it was.
         """
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = [folder / f"{self.name}.{end}" for end in ("png", "svg", "parquet")]
+        png, svg, table = (io.BytesIO() for _ in range(3))
         with style():
-            self.figure.savefig(paths[0], dpi=110)
-            self.figure.savefig(paths[1], metadata={"Date": None})
-        self.frame.write_parquet(paths[2])
-        return paths
+            self.figure.savefig(png, format="png", dpi=110)
+            self.figure.savefig(svg, format="svg", metadata={"Date": None})
+        self.frame.write_parquet(table)
+        made = {"png": png, "svg": svg, "parquet": table}
+        contents = {Path(folder) / f"{self.name}.{end}": made[end].getvalue() for end in made}
+        write_together(contents)
+        return list(contents)
 
     def __repr__(self) -> str:
         return f"<Drawn {self.name}: {len(self.frame)} rows>"

@@ -13,6 +13,7 @@ pair. What the columns mean, and why signs differ, is in docs/ablations.md.
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from benchmarks.ablations.arms import ABLATIONS
 from benchmarks.ablations.replays import Replays, frame
 from benchmarks.ablations.tables import markdown
 from traces.errors import UserError
-from traces.outputs import write_atomic
+from traces.outputs import write_together
 from traces.trace import load
 
 
@@ -58,9 +59,10 @@ def run(given: argparse.Namespace) -> None:
     text = "\n".join(markdown(trace, replayed, chosen, rows))
     print(text)
     if given.output:
-        given.output.mkdir(parents=True, exist_ok=True)
-        write_atomic(given.output / "ablations.md", (text + "\n").encode())
-        frame(rows).write_parquet(given.output / "ablations.parquet")
+        table = io.BytesIO()
+        frame(rows).write_parquet(table)
+        contents = {"ablations.md": (text + "\n").encode(), "ablations.parquet": table.getvalue()}
+        write_together({given.output / name: data for name, data in contents.items()})
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 from benchmarks.gpu.atlas_table import DATA
 from benchmarks.gpu.grid import FORWARD, GRAPH, HEAD
 from traces import schema
+from traces.files import encode
+from traces.outputs import write_atomic
 
 
 def pair(
@@ -74,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
     except ValueError as error:
         parser.error(str(error))
-    pq.write_table(table, arguments.out, compression="zstd")
+    write_atomic(arguments.out, encode(table)[0])
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.gpu.grid import CONTROL, EAGER, FORWARD, GRAPH, HEAD, Pass, Rates, floor_s
 from benchmarks.gpu.shapes import MODELS, TINY, ModelShape
+from traces.outputs import write_atomic
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "traces" / "data" / "latency-atlas"
@@ -317,7 +318,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--out", type=Path, default=PAGE)
     arguments = parser.parse_args(argv)
-    arguments.out.write_text(page(arguments.data), encoding="utf-8")
+    write_atomic(arguments.out, page(arguments.data).encode())
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from traces.outputs import write_atomic
+
 MAX_FILE_BYTES = 13_500_000
 MAX_BYTES = 64_000_000
 MAX_FILES = 8
@@ -38,11 +40,8 @@ class Budget:
 
 
 def write_json(file: Path, value: object) -> None:
-    """Write a JSON file beside its name, then rename it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    passing = file.with_name(f".{file.name}")
-    passing.write_text(json.dumps(value, indent=1) + "\n")
-    passing.rename(file)
+    """Write a JSON file, whole or not at all."""
+    write_atomic(file, (json.dumps(value, indent=1) + "\n").encode())
 
 
 def parts(folder: Path) -> list[bytes]:
@@ -76,7 +75,7 @@ def deliver(folders: Sequence[Path], out: Path, delivered: Path, n_others: int) 
             waiting.append(folder.name)
             continue
         for k, piece in enumerate(pieces):
-            (out / f"{folder.name}.tar.{k}").write_bytes(piece)
+            write_atomic(out / f"{folder.name}.tar.{k}", piece)
         delivered.mkdir(parents=True, exist_ok=True)
         (delivered / folder.name).touch()
     return waiting

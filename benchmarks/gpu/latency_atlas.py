@@ -43,6 +43,8 @@ from benchmarks.gpu.grid import (
 )
 from benchmarks.gpu.shapes import MODELS, TINY, ModelShape
 from traces import schema
+from traces.files import encode
+from traces.outputs import write_together
 from traces.record.latency import no_collection, timed
 
 SCHEMA = schema.LATENCY.insert(0, pa.field("model", pa.string(), nullable=False))
@@ -88,13 +90,11 @@ class Atlas:
         self.write()
 
     def write(self) -> None:
-        """Write both files, each beside its name and then renamed."""
+        """Write both files."""
         table = pa.Table.from_pylist(self.rows, schema=SCHEMA)
-        data, manifest = self.folder / "latency.parquet", self.folder / "manifest.json"
-        pq.write_table(table, data.with_suffix(".part"), compression="zstd")
-        data.with_suffix(".part").replace(data)
-        manifest.with_suffix(".part").write_text(json.dumps(self.manifest, indent=1) + "\n")
-        manifest.with_suffix(".part").replace(manifest)
+        text = json.dumps(self.manifest, indent=1) + "\n"
+        contents = {"latency.parquet": encode(table)[0], "manifest.json": text.encode()}
+        write_together({self.folder / name: data for name, data in contents.items()})
 
 
 def run(settings: Settings, atlas: Atlas) -> None:

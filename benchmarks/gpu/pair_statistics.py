@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.gpu import device_rates
+from traces.outputs import write_atomic
 from traces.record import statistics, statistics_triton
 from traces.record.latency import timed
 from traces.record.statistics import Rows
@@ -136,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     torch.manual_seed(0)
     with torch.inference_mode():
         result = run(torch.device(arguments.device), arguments.bytes, sizes, arguments.repeats)
-    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    write_atomic(arguments.out, (json.dumps(result, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

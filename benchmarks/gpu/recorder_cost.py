@@ -23,13 +23,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from benchmarks.gpu import device_rates
 from benchmarks.gpu.delivery import Budget, write_json
 from benchmarks.gpu.reference_large import PAIR, WORK, chosen_prompts
 from benchmarks.recorder_cost import arms_of
+from traces.files import encode
+from traces.outputs import write_atomic
 from traces.record.pair import Pair, load_pair, quiet
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt
@@ -101,7 +102,7 @@ def measure(pair: Pair, todo: list[Case], rounds: int, budget: Budget, out: Path
         took_s = time.perf_counter() - began
         kept += rows if number else []
         file = out / "recorder-cost.parquet"
-        pq.write_table(pa.Table.from_pylist(kept, schema=SCHEMA), file, compression="zstd")
+        write_atomic(file, encode(pa.Table.from_pylist(kept, schema=SCHEMA))[0])
         print(f"{budget.spent_s:6.1f} s  round {number}", flush=True)
     return kept
 

@@ -51,8 +51,9 @@ def calibrate(
     ] = None,
 ) -> None:
     """Time passes, rules and heads in running decoders; they become the trace's measured cost."""
+    from simkit.cli.apart import check_apart
     from simkit.cli.places import announce, check_option, destination, folder_to_write, write
-    from simkit.cli.running import choose, decoded, load_heads
+    from simkit.cli.running import choose, decoded, files_of, load_heads
     from simkit.errors import LiveError
     from simkit.fidelity.run import Plan, check_recorded
     from traces.trace import load
@@ -65,6 +66,8 @@ def calibrate(
         if log.suffix != ".parquet":
             raise LiveError(f"--log {log}: the log is a .parquet file")
         check_option("--log", log)
+    written = [("--log", log), ("-o", out if kind == "file" else None)]
+    check_apart(written, [trace, target, draft, *files_of(head)])
     chosen = _prompts(there, prompts, rounds)
     heads = load_heads(head)
     from simkit.costs import fit

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simkit.cli.apart import check_apart
 from simkit.cli.options import Cost
 from simkit.cli.places import check_option
 from simkit.cli.progress import settings_bar
@@ -53,6 +54,7 @@ def claims(
 
     if out is not None:
         check_option("--out", out)
+        check_apart([("--out", out)], [trace, cost, sampled])
     with settings_bar("claims") as progress:
         found = check(trace, cost, sampled, progress=progress)
     if out is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from simkit.fidelity import FidelityResult, Plan
     from simkit.live.decoder import Settings
     from traces.trace import Trace
+
+
+RESULTS = ("cost.parquet", "fidelity.parquet", "fidelity.md", "fidelity.png")
+"""The files that follow from a log."""
 
 
 class _Sizes(NamedTuple):
@@ -78,7 +84,7 @@ def fidelity(
     ] = None,
 ) -> int:
     """Run policies live on some of a trace's prompts and compare with their replay."""
-    from simkit.cli.running import decoded
+    from simkit.cli.running import decoded, files_of
     from simkit.errors import LiveError
     from simkit.fidelity import logs
     from simkit.fidelity.run import check_recorded
@@ -96,8 +102,10 @@ def fidelity(
     if from_ is not None:
         if given := [name for name, value in run.items() if value not in (None, [])]:
             raise LiveError(f"--from runs nothing: {', '.join(given)}: not for it")
+        out = out or (from_.parent if from_.is_file() else from_)
+        _check_apart(out, RESULTS, [trace, *logs.files(from_)])
         log = logs.read(from_)
-        out = _folder(out or (from_.parent if from_.is_file() else from_))
+        _make(out, RESULTS)
     elif target is None or draft is None:
         raise LiveError("give --target and --draft, or --from FOLDER of an earlier run")
     else:
@@ -107,7 +115,10 @@ def fidelity(
         given = {"prompts": prompts, "calibration": calibration, "rounds": rounds}
         sizes = _Sizes(**{name: n for name, n in given.items() if n is not None})
         plan, heads = _planned(there, policy, head, settings, sizes)
-        out = _folder(out or Path("fidelity"))
+        out = out or Path("fidelity")
+        files = (*RESULTS, "live.parquet")
+        _check_apart(out, files, [trace, target, draft, *files_of(head)])
+        _make(out, files)
         dtype = dtype or there.manifest.dtype or "float32"
         names = target, draft, device or "auto", dtype, revision
         log = decoded(there, plan, settings, heads, names, threads, out / "live.parquet")
@@ -150,14 +161,16 @@ def conclude(trace: Trace, log: pa.Table, out: Path) -> FidelityResult:
     from simkit.fidelity.report import frame, markdown
     from simkit.fidelity.results import verdict
     from traces.files import encode
-    from traces.outputs import write_atomic
+    from traces.outputs import write_together
 
     comparison, samples, residuals, facts = judge(trace, log)
-    write_atomic(out / "cost.parquet", encode(samples)[0])
     policies = frame(comparison)
-    policies.write_parquet(out / "fidelity.parquet")
-    write_atomic(out / "fidelity.md", markdown(comparison, residuals, facts).encode())
-    fidelity_speedups(policies).figure.savefig(out / "fidelity.png", dpi=150)
+    table, picture = io.BytesIO(), io.BytesIO()
+    policies.write_parquet(table)
+    fidelity_speedups(policies).figure.savefig(picture, dpi=150)
+    text = markdown(comparison, residuals, facts).encode()
+    made = (encode(samples)[0], table.getvalue(), text, picture.getvalue())
+    write_together({out / name: data for name, data in zip(RESULTS, made, strict=True)})
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)
@@ -184,15 +197,21 @@ def _table(comparison: FidelityResult) -> Any:
     return view
 
 
-def _folder(out: Path) -> Path:
-    """The output folder, made before anything is measured."""
+def _check_apart(out: Path, names: Iterable[str], inputs: list[str | Path]) -> None:
+    from simkit.cli.apart import check_apart
+
+    check_apart([("--out", out / name) for name in names], inputs)
+
+
+def _make(out: Path, names: Iterable[str]) -> None:
+    """Make the output folder, and refuse what cannot be written, before anything is measured."""
+    from simkit.cli.places import check_option
     from simkit.errors import LiveError
+    from traces.outputs import make_folder
 
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".probe"
-        probe.touch()
-        probe.unlink()
+        make_folder(out)
     except OSError as error:
         raise LiveError(f"-o {out}: {error.strerror}") from None
-    return out
+    for name in names:
+        check_option("-o", out / name)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simkit.cli.apart import check_apart
 from simkit.cli.options import Cost
+from simkit.cli.places import check_option
 
 if TYPE_CHECKING:
     from analysis.figures import Entry
@@ -42,6 +44,10 @@ def figures(
         raise UserError("figures needs a TRACE and --out DIR (or --list)")
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: is a file; give a folder's name")
+    files = [out / f"{entry.name}.{end}" for entry in chosen for end in ("png", "svg", "parquet")]
+    check_apart([("--out", file) for file in files], [trace, cost])
+    if out.is_dir():
+        check_option("--out", files[0])
     _draw(chosen, trace, out, cost)
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simkit.cli.apart import check_apart
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -50,6 +52,7 @@ def import_(
 ) -> None:
     """Import another program's file: a trace where it holds enough for one, else a table."""
     _check_suffix(format, out)
+    check_apart([("--out", out)], [file])
     if format is Source.specdecode_bench:
         _specdecode_bench(file, out, drafter, align or Align.simulator)
     elif drafter or align:
@@ -70,10 +73,11 @@ def _check_suffix(format: Source, out: Path) -> None:
 
 def _specdecode_bench(file: Path, out: Path, drafter: str | None, align: Align) -> None:
     from simkit.importers import specdecode_bench
+    from traces.outputs import check_free
     from traces.writer import save
 
+    check_free(out)
     trace, taken, others = specdecode_bench.load(file, drafter, align.value)
-    _check_empty(out)
     save(trace, out, batch_size=1024)
     typer.echo(
         f"{out}: {trace.n_sequences:,} sequences, {trace.n_positions:,} positions,"
@@ -84,13 +88,6 @@ def _specdecode_bench(file: Path, out: Path, drafter: str | None, align: Align) 
     twice = trace.n_sequences - len(set(trace.sequences["id"].to_pylist()))
     if twice:
         typer.echo(f"{twice:,} records have the id of an earlier one: each counts as a prompt")
-
-
-def _check_empty(out: Path) -> None:
-    from simkit.errors import ImporterError
-
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise ImporterError(f"{out}: exists and is no empty folder: name another")
 
 
 def _spec_bench(file: Path, out: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simkit.cli.apart import check_apart
 from simkit.cli.options import Device, Dtype, Revision
 from simkit.cli.places import announce, check_option, destination, write
 
@@ -57,6 +58,8 @@ def latency(
 
     kind = destination(out)
     _check_cost_out(cost_out)
+    written = [("--out", out if kind == "file" else None), ("--cost-out", cost_out)]
+    check_apart(written, [target, draft])
     if seed < 0:
         raise RecordError(f"seed must be >= 0, not {seed}")
     max_draft = _max_draft(out, max_draft)

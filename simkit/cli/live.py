@@ -52,8 +52,9 @@ def live(
     ] = None,
 ) -> int:
     """Decode prompts under several policies in turns, and log every pass."""
+    from simkit.cli.apart import check_apart
     from simkit.cli.progress import decoding_bar
-    from simkit.cli.running import load_bench, opened, prepare
+    from simkit.cli.running import files_of, load_bench, opened, prepare
     from simkit.live.decoder import Settings
     from traces.sampler import Sampler
 
@@ -64,6 +65,7 @@ def live(
     from simkit.live.arms import use_threads
 
     destination, folder = _destination(out, trace)
+    check_apart([("--out", out)], [target, draft, prompts, *files_of(head)])
     use_threads(threads)
     bench = load_bench((target, draft, device, dtype, revision), settings, heads, stop)
     if trace:
@@ -120,10 +122,7 @@ def _destination(out: Path | None, trace: Path | None) -> tuple[Path | None, Pat
     if trace:
         folder = folder_to_write(load(trace), str(trace)).resolve()
         check_room(folder / "live.parquet")
-        beside = folder.with_name(f"{folder.name}.live.parquet")  # until it is whole
-        if beside.exists():
-            raise LiveError(f"{beside}: a log that did not get into the trace; move it away first")
-        return beside, folder
+        return folder.with_name(f"{folder.name}.live.parquet"), folder  # until it is whole
     return out, None
 
 

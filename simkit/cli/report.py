@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from simkit.cli.apart import check_apart
 from simkit.cli.options import Cost
 from simkit.cli.places import check_option
 from simkit.cli.progress import settings_bar
@@ -40,6 +41,7 @@ def report(
     from traces.errors import UserError
 
     check_option("--out", out)
+    check_apart([("--out", out)], [trace, cost, sampled])
     if out.exists() and not out.is_file():  # it would be replaced
         raise UserError(f"--out {out}: is no regular file")
     words = ["simkit", "report", trace, "-o", str(out)]

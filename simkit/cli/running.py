@@ -70,6 +70,11 @@ def make_ready(
     return policy
 
 
+def files_of(heads: list[str] | None) -> list[str]:
+    """The files that --head names."""
+    return [given.rpartition("=")[2] for given in heads or []]
+
+
 def load_heads(heads: list[str] | None) -> dict[str, Any]:
     """Heads by name, as --head gives them."""
     from simkit.heads.files import SCORE_NAMES, load
@@ -144,6 +149,8 @@ def opened(file: Path | None, bench: Bench, trace: Path | None = None) -> Iterat
     from traces.writer import add_file
 
     log = Log(file, bench.facts, where=trace / "live.parquet" if trace else None)
+    for left in log.recovered:
+        print(f"simkit: what an earlier run measured and left behind is in {left}", file=sys.stderr)
     try:
         try:
             with log:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simkit.cli.apart import check_apart
 from simkit.cli.options import By, Cost, First, FirstToken, Format, Printed, ReplayThreads
 from simkit.cli.places import check_option
 from simkit.cli.progress import settings_bar
@@ -39,6 +40,7 @@ def sweep(
 
     if out is not None:
         check_option("--out", out)
+        check_apart([("--out", out)], [trace, cost])
     with settings_bar("settings") as progress:
         result = simkit.sweep(
             trace,

@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from simkit.cli.apart import check_apart
+from simkit.cli.places import check_option
 from simkit.cli.progress import training_bar
 from simkit.cli.running import needs_torch
 
@@ -70,6 +72,9 @@ def train(
     from simkit.heads.training import LEARNING_RATES, Settings
 
     files.check_suffix(output)
+    for file in files.pair(output):
+        check_option("--output", file)
+    check_apart([("--output", file) for file in files.pair(output)], [trace])
     rate = LEARNING_RATES.get(head, 1e-3) if learning_rate is None else learning_rate
     settings = Settings(epochs, rate, noise=noise, starts=starts, seed=seed, device=device)
     given = {name: value for name, value in options.items() if value is not None}

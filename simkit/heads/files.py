@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ _MOST_SIDECAR_BYTES = reading.MEBIBYTE
 _MOST_WEIGHT_BYTES = 2048 * reading.MEBIBYTE
 _LARGEST = 2**16  # of a width, a depth, a number of layers
 SUFFIX = ".safetensors"
+_TRIES = 3  # of reading what another process is replacing
 DEFAULTS: dict[str, dict[str, Any]] = {
     "pacer": {"max_depth": 40, "position_embedding": True, "attention": "full", "block": 4},
     "acceptance": {"layers": 2, "accept_weight": 1.0, "reject_weight": 1.0},
@@ -107,6 +110,8 @@ def build(kind: str, width: int, options: Mapping[str, Any]) -> nn.Module:
 def save(head: Head, path: Path) -> None:
     """Write the weights to `path` and the sidecar beside it; equal heads give equal bytes.
 
+    Whoever reads them meets the old pair or the new one, never one file of each.
+
     Raises:
         HeadError: the name does not end in .safetensors, or the file cannot be written.
     """
@@ -121,11 +126,42 @@ def save(head: Head, path: Path) -> None:
         **head.facts,
     }
     text = json.dumps(about, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    sidecar = path.with_suffix(".json")
+    waits = outputs.waiting_name(sidecar, about["weights_sha256"])
     try:
-        outputs.write_atomic(path, weights)
-        outputs.write_atomic(path.with_suffix(".json"), text.encode())
-    except (TraceError, OSError) as error:
+        outputs.make_folder(path.parent)
+        with outputs.locked(path):
+            _settle(path)
+            try:
+                outputs.write_atomic(waits, text.encode())
+                outputs.write_atomic(path, weights)  # from here on the new sidecar counts
+            finally:
+                with suppress(OSError):  # what waits is found where it is, too
+                    _settle(path)
+    except OSError as error:
+        raise HeadError(str(outputs.write_error(path, error))) from None
+    except TraceError as error:
         raise HeadError(str(error)) from None
+
+
+def pair(path: Path) -> tuple[Path, Path]:
+    """The two files of a head: weights and sidecar."""
+    return path, path.with_suffix(".json")
+
+
+def _settle(path: Path) -> None:
+    """Give the sidecar of the weights that are there its place; others were for no weights."""
+    sidecar = path.with_suffix(".json")
+    waiting = outputs.waiting(sidecar)
+    if not waiting:
+        return
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
+    for file in waiting:
+        if sha256 and file == outputs.waiting_name(sidecar, sha256):
+            os.rename(file, sidecar)
+        else:
+            file.unlink()
+    outputs.sync_folder(path.parent)
 
 
 def load(path: str | Path) -> Head:
@@ -137,10 +173,7 @@ def load(path: str | Path) -> Head:
     """
     path = Path(path)
     check_suffix(path)
-    data = reading.read_bytes(path, _MOST_WEIGHT_BYTES, HeadError)
-    about = _read_sidecar(path.with_suffix(".json"))
-    if hashlib.sha256(data).hexdigest() != about.pop("weights_sha256"):
-        raise HeadError(f"{path}: its weights are not those that {path.stem}.json describes")
+    data, about = _read_pair(path)
     try:
         weights = safetensors.torch.load(data)
     except (SafetensorError, ValueError, KeyError) as error:
@@ -156,6 +189,19 @@ def load(path: str | Path) -> Head:
     if not all(bool(torch.isfinite(tensor).all()) for tensor in weights.values()):
         raise HeadError(f"{path}: a weight is NaN or infinite")
     return Head(kind, width, options, module.eval(), about)
+
+
+def _read_pair(path: Path) -> tuple[bytes, dict[str, Any]]:
+    """Weights and what their sidecar says; read again if they change while they are read."""
+    sidecar = path.with_suffix(".json")
+    for _ in range(_TRIES):
+        data = reading.read_bytes(path, _MOST_WEIGHT_BYTES, HeadError)
+        sha256 = hashlib.sha256(data).hexdigest()
+        waits = outputs.waiting_name(sidecar, sha256)  # where its writer was stopped in between
+        about = _read_sidecar(waits if waits.exists() else sidecar)
+        if sha256 == about.pop("weights_sha256"):
+            return data, about
+    raise HeadError(f"{path}: its weights are not those that {path.stem}.json describes")
 
 
 def check_fits(head: Head, manifest: Manifest, where: str) -> None:

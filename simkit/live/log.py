@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import shutil
+import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,9 +116,10 @@ class Spans:
 class Log:
     """Collects rows and keeps them safe: parts are written whole beside the file to come.
 
-    A run that is killed leaves the folder `FILE.parts`, each part of which is a Parquet file. One
-    that ends as it should leaves the file, in place of an earlier one; one that breaks off, by
-    whatever error, leaves an earlier one as it was and what it has in a file of another name.
+    A run that is killed leaves the folder `FILE.parts`, each part of which is a Parquet file; the
+    next run puts them together in a file of another name. One that ends as it should leaves the
+    file, in place of an earlier one; one that breaks off, by whatever error, leaves an earlier one
+    as it was and what it has in a file of another name.
 
     Args:
         file: to write; None keeps all in memory.
@@ -128,10 +129,11 @@ class Log:
 
     Attributes:
         written: the file that `close` has written; None before, or if there was nothing to write.
+        recovered: files of what runs that were killed had measured.
 
     Raises:
         TraceError: the file cannot be written.
-        LiveError: the parts of a run that was killed lie beside it.
+        LiveError: another run is writing this log, or what a killed one left cannot be read.
     """
 
     def __init__(
@@ -143,19 +145,37 @@ class Log:
     ) -> None:
         self.file, self.every_s, self.where = file, every_s, where or file
         self.written: Path | None = None
+        self.recovered: list[Path] = []
         self._since = time.monotonic()
         self._schema = schema.LIVE.with_metadata(facts or {})
         self._tables: list[pa.Table] = []
         self._waiting: list[pa.Table] = []
         self._parts = None if file is None else file.with_name(file.name + ".parts")
         self._spare: Path | None = None
+        self._lock: int | None = None
         if file is not None and self._parts is not None:
             outputs.check_room(file)
-            if self._parts.exists():
-                raise LiveError(
-                    f"{self._parts}: holds what a killed run measured; move it away first"
-                )
+            self._lock = _hold(file, self._parts)
+            try:
+                self._recover(file, self._parts)
+            except BaseException:
+                self._release()
+                raise
             self._spare = _spare(file) if self.where and self.where.exists() else None
+
+    def _recover(self, file: Path, parts: Path) -> None:
+        """Put what earlier runs left here out of the way, under names of its own."""
+        if file != self.where and file.exists():  # it did not get to where it belongs
+            self.recovered.append(_spare(file))
+            os.rename(file, self.recovered[-1])
+        left = sorted(part for part in parts.glob("*.parquet") if not part.name.startswith("."))
+        if left:
+            table = pa.concat_tables([read(part) for part in left]).combine_chunks()
+            self.recovered.append(_spare(file))
+            data, _ = files.encode(parquet.sealed(table))
+            outputs.write_atomic(self.recovered[-1], data)
+        for part in parts.iterdir():
+            part.unlink()
 
     def add(self, run: int, round_: int, policy: str, sequence: int, rows: Sequence[Row]) -> None:
         """Append one sequence."""
@@ -203,18 +223,47 @@ class Log:
         """
         if self.file is None or self._parts is None:
             return
-        table = self.table().combine_chunks()
-        if table.num_rows:
-            file = self.file if whole else self._spare or self.file
-            outputs.write_atomic(file, files.encode(parquet.sealed(table))[0])
-            self.written = file
-        shutil.rmtree(self._parts, ignore_errors=True)
+        try:
+            table = self.table().combine_chunks()
+            if table.num_rows:
+                file = self.file if whole else self._spare or self.file
+                outputs.write_atomic(file, files.encode(parquet.sealed(table))[0])
+                self.written = file
+            for part in self._parts.iterdir():
+                part.unlink()
+        except OSError as error:
+            raise outputs.write_error(self._parts, error) from None
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        """Let others write this log; a folder without parts goes."""
+        if self._parts is not None:
+            with suppress(OSError):
+                self._parts.rmdir()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def __enter__(self) -> Log:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self.close(whole=kind is None)
+
+
+def _hold(file: Path, parts: Path) -> int | None:
+    """Make the folder of the parts and keep other runs from it, until the handle is closed."""
+    while True:
+        try:
+            outputs.make_folder(parts)
+            return outputs.hold_folder(parts)
+        except FileNotFoundError:  # another run has ended this moment, and taken it away
+            continue
+        except BlockingIOError:
+            raise LiveError(f"{file}: another run is writing this log") from None
+        except OSError as error:
+            raise outputs.write_error(file, error) from None
 
 
 def _spare(file: Path) -> Path:

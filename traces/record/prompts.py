@@ -51,6 +51,11 @@ def _object(line: str, where: str) -> dict[str, Any]:
     value = reading.parse_json(line, where, RecordError)
     if not isinstance(value, dict):
         raise RecordError(f"{where}: not a JSON object")
+    if "\\u" in line:  # an escape may stand for half of a pair, which no file can hold
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise RecordError(f"{where}: half of a surrogate pair (\\ud800) is no text") from None
     return value
 
 

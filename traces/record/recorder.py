@@ -62,7 +62,7 @@ def record(
                     tokens += len(rows.positions["position"])
                 on_shard(start + len(batch))
             writer.finish()
-        except RecordError:
+        except BaseException:
             writer.discard_if_empty()
             raise
     return tokens

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from traces.outputs import write_atomic
 from traces.reference import windows
 from traces.reference.export import config
 from traces.reference.net import Llama, load_weights
@@ -155,7 +156,7 @@ def main() -> None:
         "held_out": held_out_table(target, draft, pack, args.windows),
         "greedy": greedy_table(target, draft, args.prompts),
     }
-    (MODELS / "evaluation.json").write_text(json.dumps(record, indent=1) + "\n")
+    write_atomic(MODELS / "evaluation.json", (json.dumps(record, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from traces.outputs import write_atomic
 from traces.reference.net import NORM_EPS, ROPE_THETA, SHAPES, Shape
 from traces.reference.tokenizer import CONTEXT, EOS_ID, MODELS, PAD_ID, VOCAB_SIZE
 
@@ -46,16 +47,16 @@ def config(shape: Shape) -> dict[str, Any]:
 
 def export(weights: Path, shape: Shape, folder: Path) -> None:
     """Write a model's folder from its safetensors, all but the tokenizer's files."""
-    folder.mkdir(parents=True, exist_ok=True)
     generation = {
         "bos_token_id": None,
         "eos_token_id": EOS_ID,
         "pad_token_id": PAD_ID,
         "do_sample": False,
     }
-    (folder / "config.json").write_text(json.dumps(config(shape), indent=2) + "\n")
-    (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
-    shutil.copyfile(weights, folder / "model.safetensors")
+    write_atomic(folder / "config.json", (json.dumps(config(shape), indent=2) + "\n").encode())
+    text = json.dumps(generation, indent=2) + "\n"
+    write_atomic(folder / "generation_config.json", text.encode())
+    write_atomic(folder / "model.safetensors", weights.read_bytes())
 
 
 def main() -> None:

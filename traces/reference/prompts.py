@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from traces.outputs import write_atomic
 from traces.reference import corpus
 from traces.reference.sources import TASKS
 from traces.reference.tokenizer import MODELS
@@ -141,7 +142,7 @@ def main() -> None:
     rows = without_leaks(choose(documents, tokenizer), documents)
     check(rows, documents)
     lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-    PROMPTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_atomic(PROMPTS, ("\n".join(lines) + "\n").encode())
     for task in TASKS:
         part = [r for r in rows if r["task"] == task]
         print(f"{task:7} {len(part)} prompts")

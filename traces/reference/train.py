@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from traces.outputs import write_atomic
 from traces.reference import evaluate
 from traces.reference.net import SHAPES, Llama, load_weights, save_weights
 from traces.reference.windows import MIX, Windows
@@ -309,12 +310,12 @@ def main() -> None:
         run, "draft", start, distillation_loss(run, target), windows, steps[1], args.minutes[1]
     )
     save_weights(draft, run.out / "draft.safetensors")
-    (run.out / "training.json").write_text(json.dumps(record, indent=1) + "\n")
+    write_atomic(run.out / "training.json", (json.dumps(record, indent=1) + "\n").encode())
     draft = load_weights("draft", run.out / "draft.safetensors", run.device)
     target = load_weights("target", final, run.device)
     record["held_out"] = evaluate.held_out_table(target, draft, pack, args.eval_windows)
     record["greedy"] = evaluate.greedy_table(target, draft, args.eval_prompts)
-    (run.out / "training.json").write_text(json.dumps(record, indent=1) + "\n")
+    write_atomic(run.out / "training.json", (json.dumps(record, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":
