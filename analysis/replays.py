@@ -19,6 +19,7 @@ from analysis.stats.accepted_runs import runs_of_prompts
 from simkit.drafters import layout_of
 from simkit.drafters.layout import Layout
 from simkit.drafters.path import PathLayout
+from simkit.errors import CostError
 from simkit.policies import Policy, Setting, shortened
 from simkit.policies.pearl import too_wide, widest
 from simkit.simulator.arguments import AnyCost, setting
@@ -202,14 +203,10 @@ class Replays:
         Raises:
             MissingError: there are no times, or drafting takes none.
         """
-        times, layout = self.charge.times, self.where.layout
-        n = layout.n_output
-        known = n * (layout.n_prompt + (n - 1) / 2)
-        context = np.array([round(known.sum() / max(1, n.sum()))])
-        draft_s, target_s = times.draft(context)[0], times.decode(context)[0]
-        if draft_s <= 0:
-            raise MissingError("a draft pass takes no time under this cost: there is no ratio c")
-        return float(target_s / draft_s)
+        try:
+            return self.charge.cost_ratio()
+        except CostError as error:
+            raise MissingError(str(error)) from None
 
     @property
     def window(self) -> int:

@@ -35,7 +35,7 @@ KEYS = {
     "sequence": ["sequence"],
     "step": ["sequence", "step", "start", "draft_length"],
 }
-WHOLE = {"steps", "drafted", "proposed", "accepted", "emitted", *KEYS["step"]}
+WHOLE = {"steps", "drafted", "draft_passes", "proposed", "accepted", "emitted", *KEYS["step"]}
 TIMES = FIELDS[8:]
 
 

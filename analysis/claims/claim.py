@@ -108,7 +108,7 @@ def passes(
         targets: the same of target passes.
     """
     return [
-        Part("draft passes", ratio(one, other, "drafted"), expected, drafts),
+        Part("draft passes", ratio(one, other, "draft_passes"), expected, drafts),
         Part("target passes", ratio(one, other, "steps"), expected, targets),
     ]
 

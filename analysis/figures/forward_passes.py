@@ -29,7 +29,7 @@ def forward_passes(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
     found, gone = tuned(trace, {"PACER": FAMILIES["PACER"]}, cost)
     mine, plain = found["PACER"].counts, fixed.counts
     measures = {
-        "draft passes": (mine["drafted"], plain["drafted"]),
+        "draft passes": (mine["draft_passes"], plain["draft_passes"]),
         "target passes": (mine["steps"], plain["steps"]),
         "τ": (mine["accepted"], mine["steps"], plain["accepted"], plain["steps"]),
     }

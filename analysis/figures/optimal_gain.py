@@ -29,7 +29,7 @@ def optimal_gain(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     runs, _ = replays(trace, {"γ*": "oracle"}, cost)
     best = runs["γ*"]
     pairs = {
-        "draft passes": (best.counts["drafted"], fixed.counts["drafted"]),
+        "draft passes": (best.counts["draft_passes"], fixed.counts["draft_passes"]),
         "target passes": (best.counts["steps"], fixed.counts["steps"]),
         "time": (best.total_s, fixed.total_s),
     }

@@ -32,7 +32,7 @@ def pearl_runs(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     runs, _ = replays(trace, arms, cost)
     mine, plain = runs["PEARL"], runs["plain"]
     pairs = {
-        "draft runs": (mine.counts["drafted"], plain.counts["drafted"]),
+        "draft runs": (mine.counts["draft_passes"], plain.counts["draft_passes"]),
         "target runs": (mine.counts["steps"], plain.counts["steps"]),
         "time": (mine.total_s, plain.total_s),
     }

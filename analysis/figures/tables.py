@@ -209,7 +209,7 @@ def _components(at: Replays) -> Table:
 
 def _forward_passes(at: Replays) -> Table:
     found = {**_speculative(at), **_tuned(at, [("PACER", "PACER")])}
-    measures = {"#draft forward": _passes("drafted"), "#target forward": _passes("steps")}
+    measures = {"#draft forward": _passes("draft_passes"), "#target forward": _passes("steps")}
     body = _long(at, found, {**measures, "τ": accepted})
     return Table("forward_passes", "PACER Table 6", *body, _chosen(at))
 
@@ -335,8 +335,8 @@ def _runs(at: Replays) -> Table:
     one, other = (at.replay(spec) for spec in specs)
     rows = []
     for task, some in groups(at.trace).items():
-        cells = [f"{int(other.counts[part][some].sum()):,}" for part in ("drafted", "steps")]
-        for part in ("drafted", "steps"):
+        cells = [f"{int(other.counts[part][some].sum()):,}" for part in ("draft_passes", "steps")]
+        for part in ("draft_passes", "steps"):
             ratio = clusters.ratio(one.counts[part][some], other.counts[part][some])
             cells.append(f"{int(one.counts[part][some].sum()):,} ({_cell(ratio)}×)")
         rows.append([task, *cells])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simkit.simulator.charge import PARTS, Charge
-from simkit.simulator.concurrent import ConcurrentSteps
+from simkit.simulator.concurrent import ConcurrentSteps, drafting
 from simkit.simulator.steps import Steps
 
 
@@ -46,9 +46,8 @@ def lanes(steps: Steps, seconds: dict[str, np.ndarray], charge: Charge) -> Lanes
     before = np.append(0.0, np.cumsum(taken))
     begin_s = before[:-1] - np.repeat(before[steps.offsets[:-1]], steps.counts)
     if isinstance(steps, ConcurrentSteps):
-        context = charge.context(steps)
-        alone_s = charge.draft_step[context] + charge.drafts(context, steps.alone)
-        draft_s = alone_s + charge.drafts(context + steps.waiting, steps.meanwhile)
+        alone_s, meanwhile_s = drafting(steps, charge)
+        draft_s = alone_s + meanwhile_s
         verify_begin_s = begin_s + alone_s
     else:
         draft_s = seconds["draft_s"]

@@ -94,6 +94,31 @@ class Times(ABC):
         """Time per step in which draft and target run at once; nothing unless a cost says so."""
         return 0.0
 
+    def drafts(self, context: np.ndarray, passes: np.ndarray) -> np.ndarray:
+        """Drafts of so many passes each, one after another, what a step pays once included.
+
+        Args:
+            context: of the first pass, any shape S.
+            passes: (K,) whole numbers.
+
+        Returns:
+            Shape (*S, K), float64.
+        """
+        known = np.asarray(context)[..., None]
+        each_s = np.asarray(self.draft(known + np.arange(np.max(passes, initial=1))), np.float64)
+        up_to_s = np.concatenate([np.zeros_like(each_s[..., :1]), np.cumsum(each_s, -1)], -1)
+        return self.draft_step(known) + up_to_s[..., passes]
+
+    def cost_ratio(self, context: np.ndarray) -> np.ndarray:
+        """C = T_target(1) / T_draft(1) at each context length; infinite where drafting is free.
+
+        T_draft(1) is what a draft of one token takes. Where a step pays for all its drafting at
+        once, that is most of it, and not what one token more would add.
+        """
+        draft_s = self.drafts(context, np.ones(1, np.int64))[..., 0]
+        target_s = np.asarray(self.decode(np.asarray(context)), np.float64)
+        return np.divide(target_s, draft_s, out=np.full(draft_s.shape, np.inf), where=draft_s > 0)
+
 
 class ByPasses(Times):
     """Times of which those of passes come from one function for each model.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -41,15 +41,19 @@ class Measured(CostModel):
             (`simkit.costs.fit.samples`); None takes the trace's own.
         policy_s: one decision of every rule that was not timed; None lets the simulator time such
             a rule by itself (`simkit.simulator.rule_time`).
+        communication_s: between draft and target, in each step in which they run at the same time,
+            in place of what was timed. Where both decode in turn on one machine there is nothing
+            to time, and it is nothing unless it is given.
 
     Raises:
-        CostError: `policy_s` is negative or not finite.
+        CostError: `policy_s` or `communication_s` is negative or not finite.
     """
 
     engine: str | None = None
     batch_size: int = 1
     file: str | None = None
     policy_s: float | None = None
+    communication_s: float | None = None
 
     name = "measured"
     what = "medians of timing samples: the trace's, or measured(file=SAMPLES.parquet)"
@@ -64,10 +68,14 @@ class Measured(CostModel):
         if table is None:
             raise CostError(f"{trace.path or 'the trace'} has no timing samples (latency.parquet)")
         try:
-            return times_of(table, self.engine, self.batch_size, self.policy_s)
+            found = times_of(table, self.engine, self.batch_size, self.policy_s)
         except CostError as error:
             where = self.file or (trace.path and trace.path / "latency.parquet")
             raise CostError(f"{where or 'timing samples'}: {error}") from None
+        if self.communication_s is None:
+            return found
+        given = {**found.constants, "communication": self.communication_s}
+        return replace(found, constants=given)
 
 
 def times_of(
@@ -75,7 +83,7 @@ def times_of(
     engine: str | None = None,
     batch_size: int = 1,
     policy_s: float | None = None,
-) -> Times:
+) -> _MeasuredTimes:
     """The times of samples in memory, `traces.schema.LATENCY`; see `Measured`.
 
     Raises:
@@ -99,7 +107,7 @@ def _read(file: Path) -> pa.Table:
         raise CostError(f"{file}: {error}") from None
 
 
-def _fit(table: pa.Table, policy_s: float | None) -> Times:
+def _fit(table: pa.Table, policy_s: float | None) -> _MeasuredTimes:
     samples = {name: _samples(table, name) for name in set(table["component"].to_pylist())}
     for model in ("draft", "target"):
         if not np.any(samples.get(model, _NONE)[1] > 0):

@@ -8,18 +8,21 @@ from simkit.costs.base import Times
 from simkit.errors import CostError
 
 
-def rejection_threshold(times: Times, context: np.ndarray | int, k_max: int) -> np.ndarray:
+def rejection_threshold(
+    times: Times, context: np.ndarray | int, k_max: int, passes: np.ndarray | None = None
+) -> np.ndarray:
     """h(k) = (T_v − T_d(k)) / T_r for k = 1 … k_max (acceptance head, equations 11 and 12).
 
-    T_d(k) are k draft passes, T_v is the verification of the k tokens, T_r = resampling + one more
-    verification of as many. Drafting goes on while the probability of a rejection so far is below
-    h(k); where the draft alone takes longer than the verification, h(k) is negative and it never
-    does.
+    T_d(k) are the passes of a draft of k tokens and what a step pays the draft once, T_v is the
+    verification of the k tokens, T_r = resampling + one more verification of as many. Drafting goes
+    on while the probability of a rejection so far is below h(k); where the draft alone takes longer
+    than the verification, h(k) is negative and it never does.
 
     Args:
         times: of a trace.
         context: known tokens before the step, any shape S.
         k_max: the longest draft, >= 1.
+        passes: (k_max,) of the draft model over drafts of 1, 2, … tokens; None is one a token.
 
     Returns:
         Shape (*S, k_max), float64.
@@ -28,7 +31,7 @@ def rejection_threshold(times: Times, context: np.ndarray | int, k_max: int) -> 
         CostError: a time is negative or not finite, or T_r is nothing.
     """
     known, before = np.asarray(context)[..., None], np.arange(k_max)
-    draft_s = np.asarray(times.draft(known + before), np.float64)
+    draft_s = times.drafts(np.asarray(context), before + 1 if passes is None else passes)
     verify_s = np.asarray(times.verify(before + 2, known), np.float64)
     rejected_s = times.resample() + verify_s
     for seconds in (draft_s, verify_s, rejected_s - verify_s):
@@ -36,4 +39,4 @@ def rejection_threshold(times: Times, context: np.ndarray | int, k_max: int) -> 
             raise CostError("a rejection threshold needs times >= 0, which this cost does not give")
     if not (rejected_s > 0).all():
         raise CostError("a rejection threshold needs a cost where verification takes time")
-    return (verify_s - np.cumsum(draft_s, axis=-1)) / rejected_s
+    return (verify_s - draft_s) / rejected_s

@@ -78,6 +78,10 @@ class Layout(ABC):
     def sequence(self, read: Read, index: int) -> Drafts:
         """What drafts of one sequence see, as Python values; `read` is this layout's."""
 
+    def passes(self, tokens: np.ndarray) -> np.ndarray:
+        """Passes of the draft model over drafts of so many tokens each, see `DrafterKind`."""
+        return self.trace.manifest.drafter.passes(self.trace.manifest, tokens)
+
     def outrun(self, sequence: int, start: int, depth: int) -> ReplayError:
         """The complaint about a row that was not recorded."""
         number = self.trace.sequences["sequence"][sequence].as_py()

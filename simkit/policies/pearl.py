@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from simkit.errors import PolicyError
+from simkit.errors import CostError, PolicyError
 from simkit.policies.base import MAX_DRAFT, Concurrent, Setting, check_flag, check_whole
 from simkit.policies.registry import register
 from simkit.specs import render
@@ -83,6 +83,11 @@ class PEARL(Concurrent):
         most = min(self.max_draft, widest(setting))
         return replace(self, window=int(np.clip(np.round(self._ratio(setting)), 1, most)))
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether draft and target ever run at the same time."""
+        return self.pre_verify or self.post_verify
+
     def remark(self, setting: Setting) -> str:
         """What keeps the window from round(c), if the trace does; else empty.
 
@@ -95,12 +100,10 @@ class PEARL(Concurrent):
         return f"{self}: window {most}, as {too_wide(c, setting)}"
 
     def _ratio(self, setting: Setting) -> float:
-        times = setting.costs(str(self)).times
-        context = _mean_context(setting)
-        draft_s, target_s = times.draft(context)[0], times.decode(context)[0]
-        if draft_s == 0:
-            raise PolicyError(f"{self}: drafting takes no time under this cost; give a window")
-        return float(target_s / draft_s)
+        try:
+            return setting.costs(str(self)).cost_ratio()
+        except CostError as error:
+            raise PolicyError(f"{self}: {error}; give a window") from None
 
     def __str__(self) -> str:
         """The canonical spec: the arguments that differ from their defaults."""
@@ -123,10 +126,3 @@ def too_wide(c: float, setting: Setting) -> str:
     """Why a window of round(c) cannot be replayed."""
     deepest = setting.layout.trace.max_draft
     return f"c = {c:.3g}, but the trace's Γ = {deepest} lets windows go to {widest(setting)}"
-
-
-def _mean_context(setting: Setting) -> np.ndarray:
-    """Known tokens before an output token, the mean over the trace, int64 (1,)."""
-    layout = setting.layout
-    known = layout.n_output * (layout.n_prompt + (layout.n_output - 1) / 2)
-    return np.array([round(known.sum() / max(1, layout.n_output.sum()))])

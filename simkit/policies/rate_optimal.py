@@ -153,7 +153,8 @@ class RateOptimal(NumericPolicy):
         rate = _attained(Oracle(max_draft=self.max_draft), setting)
         folds = min(self.folds, max(2, len(layout.n_output)))
         fit = calibrate(layout, self.score, folds, seed=0)
-        price, shift = self._price(charge, layout.trace.max_new_tokens)
+        longest = min(self.max_draft, layout.trace.max_new_tokens - 1)
+        price, shift = self._price(charge, layout.passes(np.arange(longest + 1)))
         context = layout.n_prompt + setting.first - 1
         arrays = (fit.fold, context, fit.edges, fit.first, fit.accept, fit.following, price)
         for array in arrays:
@@ -189,15 +190,15 @@ class RateOptimal(NumericPolicy):
         vars(bound)["params"] = params
         return bound
 
-    def _price(self, charge: Charge, max_new_tokens: int) -> tuple[np.ndarray, int]:
-        """The price table, and the shift of its contexts."""
+    def _price(self, charge: Charge, passes: np.ndarray) -> tuple[np.ndarray, int]:
+        """The price table, and the shift of its contexts; `passes` of drafts of 0, 1, … tokens."""
         times, end = charge.times, len(charge.contexts)
-        longest = min(self.max_draft, max_new_tokens - 1)
+        longest = len(passes) - 1
         shift = max(0, math.ceil(math.log2(end * (longest + 1) / CELLS)))
         contexts = charge.contexts[:: 1 << shift, None]
         verify_s = np.asarray(times.verify(np.arange(longest + 1) + 1, contexts), np.float64)
-        at = np.minimum(contexts + np.arange(longest), end - 1)  # the rest is out of reach
-        draft_s = charge.draft_sum[at + 1] - charge.draft_sum[at]
+        at = np.minimum(contexts + passes, end)  # the rest is out of reach
+        draft_s = np.diff(charge.draft_sum[at], axis=1)
         call_s = times.policy(self.name) + (times.head(self.head) if self.head else 0.0)
         price = draft_s + np.diff(verify_s, axis=1) + call_s
         return np.hstack([price, np.full((len(contexts), 1), np.inf)]), shift

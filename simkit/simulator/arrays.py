@@ -26,6 +26,7 @@ class LayoutArrays(NamedTuple):
         n_branches: how many of them there are.
         max_new_tokens: T_max.
         by_start: see `Layout`.
+        passes: (T_max + 1,) int64, passes of the draft model over drafts of 0, 1, … tokens.
     """
 
     offsets: np.ndarray
@@ -35,6 +36,7 @@ class LayoutArrays(NamedTuple):
     n_branches: int
     max_new_tokens: int
     by_start: bool
+    passes: np.ndarray
 
 
 class Prices(NamedTuple):
@@ -72,6 +74,7 @@ class LoopArrays:
             len(self.rows),
             layout.trace.max_new_tokens,
             layout.by_start,
+            read_only(layout.passes(np.arange(layout.trace.max_new_tokens + 1))),
         )
 
     def read(self, names: tuple[str, ...]) -> Read:

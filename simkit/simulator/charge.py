@@ -76,7 +76,7 @@ class Charge:
 
     def of_outputs(self, sums: Sums, which: slice) -> dict[str, np.ndarray]:
         """What a sequence takes once, also one without any step: prefill, and the baseline."""
-        draft_s = np.where(sums.drafted > 0, self.prefill["draft"][which], 0.0)
+        draft_s = np.where(sums.draft_passes > 0, self.prefill["draft"][which], 0.0)
         return {
             "prefill_s": self.prefill["target"][which] + draft_s,
             "baseline_s": self.baseline_s[which],
@@ -87,7 +87,7 @@ class Charge:
         context = self.context(steps)
         return {
             **self.common(steps),
-            "draft_s": self.drafts(context, steps.drafted) + self.draft_step[context],
+            "draft_s": self.drafts(context, steps.draft_passes) + self.draft_step[context],
             "verify_s": self.verify(steps.proposed + 1, context),
             "policy_s": policy.calls(steps.drafted) * self._call_s(policy),
         }
@@ -95,10 +95,10 @@ class Charge:
     def common(self, steps: Steps) -> dict[str, np.ndarray]:
         """What steps of any kind take: prefill, overhead, and the baseline."""
         sequence, context = steps.sequence, self.context(steps)
-        drafted = np.bincount(sequence, steps.drafted, len(self.n_prompt))
+        passes = np.bincount(sequence, steps.draft_passes, len(self.n_prompt))
         opening = steps.number == 1
         return {
-            "prefill_s": np.where(opening, self._prefill_s(drafted)[sequence], 0.0),
+            "prefill_s": np.where(opening, self._prefill_s(passes)[sequence], 0.0),
             "overhead_s": np.full(len(steps), self._overhead_s),
             "baseline_s": self._decode(context, context + steps.emitted)
             + np.where(opening, self.prefill["target"][sequence], 0.0),
@@ -116,6 +116,20 @@ class Charge:
         """A target pass over `tokens`, behind each context."""
         return _checked("verification", self.times.verify(tokens, context))
 
+    def cost_ratio(self) -> float:
+        """C = T_target(1) / T_draft(1) at the mean context of the trace's output tokens.
+
+        Raises:
+            CostError: drafting takes no time.
+        """
+        n = self._layout.n_output
+        known = n * (self.n_prompt + (n - 1) / 2)
+        context = np.array([round(known.sum() / max(1, n.sum()))])
+        found = float(self.times.cost_ratio(context)[0])
+        if np.isinf(found):
+            raise CostError("drafting takes no time under this cost: there is no ratio c")
+        return found
+
     @property
     def communication_s(self) -> float:
         """Between draft and target in a step, where they run at the same time."""
@@ -130,8 +144,8 @@ class Charge:
         pass_s = self.decode_sum[end] - self.decode_sum[begin]
         return pass_s + (end - begin) * _positive("overhead", self.times.baseline_overhead())
 
-    def _prefill_s(self, drafted: np.ndarray) -> np.ndarray:
-        return self.prefill["target"] + np.where(drafted > 0, self.prefill["draft"], 0.0)
+    def _prefill_s(self, draft_passes: np.ndarray) -> np.ndarray:
+        return self.prefill["target"] + np.where(draft_passes > 0, self.prefill["draft"], 0.0)
 
     def rule_time(self, policy: Policy) -> RuleTime | None:
         """What one decision takes, its head's call apart, and how that was found out.
@@ -180,7 +194,7 @@ def add_up(
         return np.bincount(which, values, n)
 
     calls = policy.calls(steps.drafted) if isinstance(policy, Sequential) else steps.drafted
-    counted = (steps.drafted, steps.proposed, steps.accepted, calls)
+    counted = (steps.drafted, steps.draft_passes, steps.proposed, steps.accepted, calls)
     counts = [over(x).astype(np.int64) for x in counted]
     added = {name: over(values) for name, values in seconds.items()} if seconds else None
     none = np.zeros(n)

@@ -44,7 +44,7 @@ def walk(policy: NumericPolicy, layout: Layout, first: int, span: Span | None = 
     ends = np.zeros(high - low + 1, np.int64)
     loop = _loop(_record, type(policy.params))
     _check(loop(policy.params, path, read, flags, first, low, counts, ends), layout)
-    return sequential(ends, counts[:, : ends[-1]], layout.n_output[low:high], first, low)
+    return sequential(ends, counts[:, : ends[-1]], layout, first, (low, high))
 
 
 def total(
@@ -65,7 +65,7 @@ def total(
     """
     path, read, flags = _prepare(policy, layout)
     low, high = span or (0, len(layout.n_output))
-    counts = np.empty((5, high - low), np.int64)
+    counts = np.empty((6, high - low), np.int64)
     seconds = np.zeros((2, high - low))
     loop = _loop(_add_up, type(policy.params))
     _check(loop(policy.params, path, read, flags, first, prices, low, counts, seconds), layout)
@@ -289,25 +289,32 @@ def _add_up(
             return s, start, depth
         counts[0, k] = count
         calls = 0
+        passes = 0
         for j in range(count):
             calls += _calls(params, steps[0, j])
-        for part in range(3):
-            counts[part + 1, k] = steps[part, :count].sum()
-        counts[4, k] = calls
+            passes += path.passes[_U(steps[0, j])]
+        counts[1, k] = steps[0, :count].sum()
+        counts[2, k] = passes
+        counts[3, k] = steps[1, :count].sum()
+        counts[4, k] = steps[2, :count].sum()
+        counts[5, k] = calls
         if len(prices.n_prompt):
             seconds[0, k], seconds[1, k] = _charge(
-                prices, prices.n_prompt[s] + first - 1, steps, count
+                prices, path.passes, prices.n_prompt[s] + first - 1, steps, count
             )
     return -1, 0, 0
 
 
 @compiled_part
-def _charge(prices: Prices, context: Any, steps: np.ndarray, count: int) -> tuple[float, float]:
+def _charge(
+    prices: Prices, passes: np.ndarray, context: Any, steps: np.ndarray, count: int
+) -> tuple[float, float]:
     """Seconds of draft passes and of verifications of steps, the first one at `context`."""
     draft_s = 0.0
     verify_s = 0.0
     for k in range(count):
-        draft_s += prices.draft[_U(context + steps[0, k])] - prices.draft[_U(context)]
+        behind = context + passes[_U(steps[0, k])]
+        draft_s += prices.draft[_U(behind)] - prices.draft[_U(context)]
         draft_s += prices.draft_step[_U(context)]
         verify_s += prices.verify[_U(context), _U(steps[1, k])]
         context += steps[2, k] + 1

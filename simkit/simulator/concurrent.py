@@ -27,19 +27,21 @@ from simkit.simulator.steps import Steps
 class ConcurrentSteps(Steps):
     """Steps of one target pass each.
 
-    `drafted` counts all draft passes of a step, those of tokens thrown away too; `proposed` the
+    `drafted` counts all draft tokens of a step, those thrown away too; `proposed` the
     tokens that the target checked, of which `accepted` were accepted. A target pass takes
     1 + k tokens, see `waiting`.
 
     Attributes:
-        alone: int32, draft passes before the target's pass; the other draft passes run during it.
+        alone: int32, tokens drafted before the target's pass; the others are drafted during it.
+        alone_passes: int32, the draft's passes over them.
     """
 
     alone: np.ndarray
+    alone_passes: np.ndarray
 
     @property
     def meanwhile(self) -> np.ndarray:
-        """Draft passes that ran during the target's pass, int32."""
+        """Tokens drafted during the target's pass, int32."""
         return self.drafted - self.alone
 
     @property
@@ -74,7 +76,10 @@ def walk(
     if found[0] >= 0:
         raise layout.outrun(*found)
     drafted, proposed, accepted, emitted, alone = counts[:, : ends[-1]]
-    return ConcurrentSteps(ends, drafted, proposed, accepted, emitted, first, alone, low=low)
+    alone_passes = layout.passes(alone)
+    passes = alone_passes + layout.passes(drafted - alone)
+    counted = (drafted, passes, proposed, accepted, emitted)
+    return ConcurrentSteps(ends, *counted, first, alone, alone_passes, low=low)
 
 
 def seconds(policy: Concurrent, steps: ConcurrentSteps, charge: Charge) -> dict[str, np.ndarray]:
@@ -87,23 +92,40 @@ def seconds(policy: Concurrent, steps: ConcurrentSteps, charge: Charge) -> dict[
     assert isinstance(policy, PEARL)
     context = charge.context(steps)
     verify_s = charge.verify(steps.waiting + 1, context)
-    meanwhile_s = charge.drafts(context + steps.waiting, steps.meanwhile)
-    if not policy.colocated:
+    alone_s, meanwhile_s = drafting(steps, charge)
+    if policy.overlaps and not policy.colocated:
         meanwhile_s = np.maximum(meanwhile_s - verify_s, 0.0)
     parts = charge.common(steps)
-    if policy.pre_verify or policy.post_verify:
+    if policy.overlaps:
         parts["overhead_s"] = parts["overhead_s"] + charge.communication_s
     return {
         **parts,
-        "draft_s": charge.draft_step[context] + charge.drafts(context, steps.alone) + meanwhile_s,
+        "draft_s": alone_s + meanwhile_s,
         "verify_s": verify_s,
         "policy_s": np.zeros(len(steps)),
     }
 
 
+def drafting(steps: ConcurrentSteps, charge: Charge) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds that the draft works alone, and meanwhile, in each step.
+
+    What a step pays the draft once goes with the first of its passes: with those alone where there
+    are any, else with those meanwhile.
+    """
+    context = charge.context(steps)
+    alone_s = charge.drafts(context, steps.alone_passes)
+    meanwhile = steps.draft_passes - steps.alone_passes
+    meanwhile_s = charge.drafts(context + steps.waiting, meanwhile)
+    once_s = charge.draft_step[context]
+    return (
+        alone_s + np.where(steps.alone > 0, once_s, 0.0),
+        meanwhile_s + np.where(steps.alone > 0, 0.0, once_s),
+    )
+
+
 def model_runs(steps: ConcurrentSteps) -> tuple[int, int]:
     """Passes of the draft and of the target, prefills apart (PEARL Table 11)."""
-    return int(steps.drafted.sum()), len(steps)
+    return int(steps.draft_passes.sum()), len(steps)
 
 
 def mean_accepted(steps: Steps) -> float:

@@ -17,6 +17,7 @@ FIELDS = (
     "policy",
     "steps",
     "drafted",
+    "draft_passes",
     "proposed",
     "accepted",
     "emitted",
@@ -39,7 +40,8 @@ def fields(policies: np.ndarray, counts: Columns, seconds: Columns) -> Columns:
 
     Args:
         policies: names of the rows' policies, objects.
-        counts: steps, drafted, proposed, accepted, emitted, and what tokens_per_step counts.
+        counts: steps, drafted, draft_passes, proposed, accepted, emitted, and what
+            tokens_per_step counts.
         seconds: the parts of the time, and baseline_s; empty if there are no times.
     """
     missing = np.full(len(policies), np.nan)

@@ -51,4 +51,4 @@ def walk(policy: Sequential, layout: Layout, first: int) -> Steps:
             i += accepted + 1
         ends.append(len(counts))
     columns = np.array(counts, np.int32).reshape(-1, 3).T
-    return sequential(np.array(ends), columns, layout.n_output, first)
+    return sequential(np.array(ends), columns, layout, first)

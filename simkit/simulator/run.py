@@ -17,6 +17,7 @@ from simkit.simulator import plain
 from simkit.simulator.charge import PARTS, Charge, add_up
 from simkit.simulator.steps import Steps, Sums
 
+COUNTS = ("steps", "drafted", "draft_passes", "proposed", "accepted")
 Seconds = dict[str, np.ndarray]
 PIECE = 2**20  # positions whose steps are had at a time, see `Run.pieces`
 
@@ -31,7 +32,7 @@ class Run:
         layout: of the trace.
         charge: the costs; None if there are none.
         first: position of each sequence's first step.
-        counts: steps, drafted, proposed, accepted, emitted, and `tokens`; int64.
+        counts: those of `COUNTS`, emitted, and `tokens`; int64.
         seconds: the parts of the time, and the baseline; None without costs.
     """
 
@@ -143,7 +144,7 @@ def gather(
     def joined(field: str) -> np.ndarray:
         return np.concatenate([getattr(sums, field) for sums, _ in parts])
 
-    counts = {field: joined(field) for field in ("steps", "drafted", "proposed", "accepted")}
+    counts = {field: joined(field) for field in COUNTS}
     counts["emitted"] = setting.layout.n_output - setting.first + 1
     counts["tokens"] = tokens(bound, counts["accepted"], counts["steps"], counts["emitted"])
     times = [seconds for _, seconds in parts if seconds]

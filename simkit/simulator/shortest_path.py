@@ -31,12 +31,13 @@ def shortest(layout: Layout, charge: Charge, first: int, max_draft: int) -> np.n
     lengths = np.zeros(len(layout.ahead), np.int32)
     prefill_s, each_s = charge.prefill["draft"], charge.draft_step + charge.times.overhead()
     longest = min(max_draft, layout.trace.max_new_tokens - 1)
+    passes = layout.passes(np.arange(longest + 1))
     table = charge.verify_table(longest)
 
     def plan(low: int, high: int, table: np.ndarray, base: int) -> None:
         _plan(
             layout.offsets, layout.ahead, layout.n_prompt, charge.draft_sum, table, base,
-            prefill_s, each_s, first, longest, low, high, lengths,
+            passes, prefill_s, each_s, first, longest, low, high, lengths,
         )  # fmt: skip
 
     n = len(layout.n_output)
@@ -60,6 +61,7 @@ def _plan(
     draft_sum: np.ndarray,
     verify: np.ndarray,
     base: int,
+    passes: np.ndarray,
     prefill_s: np.ndarray,
     each_s: np.ndarray,
     first: int,
@@ -70,7 +72,8 @@ def _plan(
 ) -> None:
     """Fill in the lengths of sequences `low` to `high`; row c of `verify` is context base + c.
 
-    A step at context c pays `each_s[c]` whatever its length.
+    A draft of n tokens takes `passes[n]` passes; a step at context c pays `each_s[c]` whatever it
+    drafts.
     """
     for s in range(low, high):
         origin, n_output = offsets[s], offsets[s + 1] - offsets[s]
@@ -82,7 +85,7 @@ def _plan(
             undrafted_s += step_s
             best_s, best = step_s + left_s[k + 1], 0
             for length in range(1, min(ahead[origin + k], longest) + 1):
-                draft_s = draft_sum[context + length] - draft_sum[context]
+                draft_s = draft_sum[context + passes[length]] - draft_sum[context]
                 step_s = draft_s + verify[context - base, length] + each_s[context]
                 total_s = step_s + left_s[min(k + length + 1, n_output)]
                 if total_s < best_s:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from simkit.drafters.layout import Layout, Span
+
 
 @dataclass(frozen=True, eq=False)
 class Steps:
@@ -13,7 +15,8 @@ class Steps:
 
     Attributes:
         offsets: (S + 1,) int64; steps offsets[s] to offsets[s + 1] are those of sequence low + s.
-        drafted: int32, draft passes.
+        drafted: int32, draft tokens, also those that are not sent to the target.
+        draft_passes: int32, passes of the draft model that gave them.
         proposed: int32, tokens sent to the target, γ.
         accepted: int32, a.
         emitted: int32, output tokens: the accepted ones, and the target's own if there is one.
@@ -23,6 +26,7 @@ class Steps:
 
     offsets: np.ndarray
     drafted: np.ndarray
+    draft_passes: np.ndarray
     proposed: np.ndarray
     accepted: np.ndarray
     emitted: np.ndarray
@@ -56,23 +60,27 @@ class Steps:
 
 
 def sequential(
-    offsets: np.ndarray, counts: np.ndarray, n_output: np.ndarray, first: int, low: int = 0
+    offsets: np.ndarray, counts: np.ndarray, layout: Layout, first: int, span: Span | None = None
 ) -> Steps:
     """Steps that emit a + 1 tokens each, or a if the last accepted one was an EOS.
 
     Args:
         offsets: see `Steps`.
         counts: drafted, proposed and accepted tokens of each step, (3, N) int32.
-        n_output: (S,) int64, T.
+        layout: of the trace.
         first: see `Steps`.
-        low: see `Steps`.
+        span: of the trace's sequences; None means all.
     """
+    low, high = span or (0, len(layout.n_output))
+    n_output = layout.n_output[low:high]
     emitted = counts[2] + 1
     until = np.append(0, np.cumsum(emitted, dtype=np.int64))[offsets]
     some = np.flatnonzero(np.diff(offsets))
     surplus = np.diff(until)[some] - (n_output[some] - first + 1)
     emitted[offsets[some + 1] - 1] -= surplus.astype(np.int32)
-    return Steps(offsets, *counts, emitted=emitted, first=first, low=low)
+    drafted, proposed, accepted = counts
+    passes = layout.passes(drafted)
+    return Steps(offsets, drafted, passes, proposed, accepted, emitted, first, low=low)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +90,7 @@ class Sums:
     Attributes:
         steps: int64.
         drafted: int64, see `Steps`.
+        draft_passes: int64.
         proposed: int64.
         accepted: int64.
         calls: int64, decisions that were paid for.
@@ -91,6 +100,7 @@ class Sums:
 
     steps: np.ndarray
     drafted: np.ndarray
+    draft_passes: np.ndarray
     proposed: np.ndarray
     accepted: np.ndarray
     calls: np.ndarray
