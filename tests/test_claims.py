@@ -27,7 +27,7 @@ from traces.synthetic import decaying, iid, markov
 
 COST = Linear(draft_s=1.0, target_s=6.0, target_per_token_s=0.1, head_s=0.2)
 CLAIMS = {one.name: one for one in claims()}
-HOLDS, FAILS, OPEN, UNTESTED = Verdict
+HOLDS, FAILS, OPEN, NO_EXAMPLE, THEOREM, UNTESTED = Verdict
 
 
 def between(lo, hi):
@@ -133,7 +133,7 @@ def test_a_name_is_taken_once():
 
 
 def verdicts(trace, names, cost=COST):
-    found = check(trace, cost, claims=[CLAIMS[name] for name in names])
+    found = check(trace, cost, claims=[CLAIMS[name] for name in names], placebo=None)
     return [one.verdict for one in found.of]
 
 
@@ -160,13 +160,14 @@ def test_acceptance_that_decays_with_depth():
 
 def test_the_oracle_drafts_what_is_accepted():
     trace = iid(30, 100, 0.7, max_draft=30, seed=1)
-    names = ["optimal_is_faster", "optimal_saves_both", "fixed_is_mostly_wrong", "pearl_runs_more"]
-    assert verdicts(trace, names) == [HOLDS] * 4
+    names = ["optimal_is_faster", "optimal_saves_both", "pearl_runs_more"]
+    assert verdicts(trace, names) == [HOLDS] * 3
 
 
 def test_entropies_of_known_ratio():
     """H(q,p) = 1.2 H(q) everywhere: all rows are in the band, and KL = 0.2 H(q)."""
-    base = build([[(1, 1), (2, 3)] * 4] * 14, t_max=8, max_draft=8)
+    sampler = traces.Sampler(1.0)
+    base = build([[(1, 1), (2, 3)] * 4] * 14, t_max=8, max_draft=8, sampler=sampler)
     rng = np.random.default_rng(0)
     h = rng.uniform(0.5, 2.5, base.n_positions).astype(np.float32)
     columns = {"draft_entropy": h, "cross_entropy": 1.2 * h, "overlap": np.exp(-h)}
@@ -255,13 +256,15 @@ REASONS = (
 @pytest.mark.parametrize("cost", [COST, None], ids=["cost", "no cost"])
 def test_edges(edge, cost):
     """Every claim has a verdict on every trace, or a reason that is one of its edges; no NaN."""
-    found = check(EDGES[edge](), cost)
+    found = check(EDGES[edge](), cost, placebo=None if cost is None else 0)
     assert len(found.of) == len(CLAIMS)
-    assert sum(one.verdict is not UNTESTED for one in found.of) >= TESTED[edge][cost is None]
-    assert not [one.why for one in found.of if one.why and not re.search(REASONS, one.why)]
+    tested = [one for one in found.of if one.verdict not in (UNTESTED, THEOREM)]
+    assert len(tested) >= TESTED[edge][cost is None]
+    whys = [one.why for one in found.of if one.verdict is UNTESTED]
+    assert not [why for why in whys if not re.search(REASONS, why)]
     json.dumps(found.records(), allow_nan=False)
     for one in found.of:
-        assert bool(one.why) == (one.verdict is UNTESTED), one
+        assert bool(one.why) == (one.verdict in (UNTESTED, THEOREM)), one
     assert found.frame["claim"].n_unique() == len(CLAIMS)
     assert found.note() in found.markdown() and found._repr_html_().startswith("<p>")
 
@@ -278,7 +281,7 @@ def test_the_target_alone_pays_no_overhead_of_a_step():
 def test_why_it_cannot_be_tested():
     found = {o.claim.name: o for o in check(EDGES["no scores"](), COST).of}
     assert found["pacer_is_faster"].why == "no scores of pacer"
-    assert found["head_predicts"].row()[-1] == "cannot be tested: no scores of acceptance_head"
+    assert found["head_predicts"].row()[-2] == "cannot be tested: no scores of acceptance_head"
     assert "--sampled" in found["stronger_when_greedy"].why
     why = check(EDGES["scored"](), claims=[CLAIMS["speculation_pays"]]).of[0].why
     assert why == "needs times: the trace holds none, so give a cost"
@@ -326,7 +329,7 @@ def test_the_sampled_trace_is_checked():
 
 
 def test_acceptance_against_entropy_asks_for_what_it_reads():
-    trace = iid(14, 40, 0.7, max_draft=8, seed=3)
+    trace = iid(14, 40, 0.7, max_draft=8, seed=3, sampler=traces.Sampler(1.0))
     names = ("accepted", "draft_token", "target_token", "draft_entropy", "overlap")
     bare = from_arrays(
         trace.sequences.to_pydict(),
@@ -334,6 +337,7 @@ def test_acceptance_against_entropy_asks_for_what_it_reads():
         {},
         max_draft=8,
         max_new_tokens=40,
+        sampler=trace.sampler,
     )
     assert examine(CLAIMS["entropy_against_acceptance"], Evidence(bare)).parts
 
@@ -364,17 +368,6 @@ def test_printed_speeds_of_pacer():
     ratios = [one / other for one, other in pairs]
     said = f"{min(ratios):.3f}–{max(ratios):.3f}; {24.20 / 21.20:.3f} (Table 3, Llama 2, HumanEval)"
     assert CLAIMS["pacer_is_faster"].printed == said
-
-
-def test_independent_tokens_are_mostly_not_the_best_length():
-    """So that most are not tells little; what is told besides is 0 for them, and not for loops."""
-    for trace, more in (
-        (iid(60, 200, 0.8, max_draft=40, seed=5), False),
-        (markov(60, 200, 0.95, 0.2, max_draft=40, seed=5), True),
-    ):
-        share, excess = examine(CLAIMS["fixed_is_mostly_wrong"], Evidence(trace, COST)).parts
-        assert judge(share.found, Range(lo=0.5)) is HOLDS and excess.expected is None
-        assert judge(excess.found, Range(lo=0)) is (HOLDS if more else OPEN)
 
 
 @pytest.mark.parametrize(("c", "longest"), [(4, 10), (12, 14)])

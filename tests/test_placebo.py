@@ -116,6 +116,9 @@ def test_the_same_seed_is_the_same_placebo():
     for table, name in (("positions", "draft_token"), ("branches", "draft_prob")):
         np.testing.assert_array_equal(one.column(table, name), same.column(table, name))
     assert not np.array_equal(one.positions("accepted"), other.positions("accepted"))
+    another = recorded(Sampler(temperature=1.0))  # of the same seed
+    ties = np.corrcoef(*(placebo(t, 1).positions("accepted")[:4000] for t in (trace, another)))
+    assert abs(ties[0, 1]) < 4 / np.sqrt(4000)
     with pytest.raises(ValueError, match="seed must be 0 or more"):
         placebo(trace, -1)
 

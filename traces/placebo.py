@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from traces import schema, scores
+from traces.arrays import count_up
 from traces.errors import TraceError
-from traces.memory import count_up
 from traces.trace import Trace
 
-_KEYS = ("sequence", "position", "start", "depth", "target_token")
+_SHUFFLED = (*schema.DRAFT_STATISTICS, *schema.TARGET_STATISTICS, "target_token_prob_raw")
 _GREEDY = ("accept_prob", "target_prob", "overlap_processed")  # 0 or 1, as `accepted`, when greedy
 
 
@@ -58,8 +58,10 @@ class _Flips:
     def __init__(self, trace: Trace, seed: int) -> None:
         self._trace = trace
         self._seed = seed
-        self._scores: dict[str, pa.Table] = {}
-        self._main = next(iter(trace.manifest.tables))
+        self._scores: dict[str, pa.Table | None] = {}
+        self._dealt: tuple[np.ndarray, np.ndarray] | None = None
+        self._main, self._reached = trace.manifest.drafter.outcomes(trace)
+        self._on_path = self._main == "positions"
 
     def columns(self, table: str) -> frozenset[str]:
         """Those of the trace, but for tables that a placebo has not."""
@@ -69,7 +71,7 @@ class _Flips:
 
     def rows(self, table: str) -> int:
         """See `Source`."""
-        return len(self._pool) if table == "branches" else self._trace._source.rows(table)
+        return len(self._pool) if table == "branches" else self._trace.rows(table)
 
     def read(self, table: str, column: str) -> np.ndarray:
         """See `Source`."""
@@ -87,11 +89,11 @@ class _Flips:
     def extra(self, name: str) -> pa.Table | None:
         """Timing samples as they are, scores shuffled."""
         folder, _, file = name.rpartition("/")
-        if folder == "scores" and self._trace.extra(name) is not None:
-            head = file.removesuffix(".parquet")
-            if head not in self._scores:
-                self._scores[head] = self._shuffled(head)
-            return self._scores[head]
+        if folder == "scores" and name not in self._scores:
+            known = self._trace.extra(name) is not None
+            self._scores[name] = self._shuffled(file.removesuffix(".parquet")) if known else None
+        if folder == "scores":
+            return self._scores[name]
         return self._trace.extra(name) if name == "latency.parquet" else None
 
     def hash(self) -> str:
@@ -99,17 +101,22 @@ class _Flips:
         return hashlib.sha256(f"placebo {self._seed} of {self._trace.hash}".encode()).hexdigest()
 
     def _rng(self, what: str) -> np.random.Generator:
-        return np.random.default_rng([self._seed, zlib.crc32(what.encode())])
+        return np.random.default_rng([self._seed, self._own, zlib.crc32(what.encode())])
+
+    @cached_property
+    def _own(self) -> int:
+        """Of this trace alone: placebos of two recordings of the same prompts are independent."""
+        return int(self._trace.hash[:8], 16)
 
     def _made(self, table: str, column: str) -> np.ndarray:
         if column == "accepted":
             return self._accepted if table == self._main else self._flips(table, self.rows(table))
         if table == "branches":
             return self._branch(column)
-        if column == "draft_token" and table == "positions":
+        if column == "draft_token" and self._on_path:
             return self._draft_token
         base = self._trace.column(table, column)
-        if column in _KEYS or column == "draft_token":
+        if column not in _SHUFFLED:
             return base
         if self._trace.sampler.greedy and column in _GREEDY:
             return self._accepted.astype(np.float32)
@@ -127,28 +134,20 @@ class _Flips:
 
     def _order(self, which: str) -> np.ndarray:
         """A permutation of the main table's rows."""
-        return self._rng(which).permutation(self._trace._source.rows(self._main))
+        return self._rng(which).permutation(self._trace.rows(self._main))
 
     @cached_property
     def _share(self) -> float:
         """The share of draft tokens that are accepted, of those whose fate counts."""
-        accepted = self._trace.column(self._main, "accepted")
-        if self._main == "lattice":
-            accepted = accepted[self._reached(accepted)]
+        accepted = self._trace.column(self._main, "accepted")[self._reached]
         return float(accepted.mean()) if len(accepted) else 0.0
-
-    def _reached(self, accepted: np.ndarray) -> np.ndarray:
-        """Of a lattice's rows, those with no rejected one before them in their draft, bool."""
-        offsets = self._trace.lattice_offsets
-        lost = np.concatenate([[0], np.cumsum(~accepted)])
-        return lost[:-1] == np.repeat(lost[offsets[:-1]], np.diff(offsets))
 
     def _flips(self, what: str, n: int) -> np.ndarray:
         return self._rng(f"accepted, {what}").random(n) < self._share
 
     @cached_property
     def _accepted(self) -> np.ndarray:
-        return self._flips(self._main, self._trace._source.rows(self._main))
+        return self._flips(self._main, self._trace.rows(self._main))
 
     @cached_property
     def _draft_token(self) -> np.ndarray:
@@ -174,7 +173,7 @@ class _Flips:
     @cached_property
     def _branches(self) -> tuple[np.ndarray, np.ndarray]:
         """Rows of the trace's branches in the placebo's order, and the length of each branch."""
-        if self._main == "lattice" or not self._trace.n_branch_rows:
+        if not self._on_path or not self._trace.n_branch_rows:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         position = self._trace.positions("position")[self._branched]
         deepest = self._trace.max_draft - 1
@@ -214,12 +213,19 @@ class _Flips:
 
     def _by_start(self, values: np.ndarray) -> np.ndarray:
         """(R, D), each depth's scores dealt out over starts; of a lattice those that have one."""
-        out = np.full_like(values, np.nan)
-        for depth in range(values.shape[1]):
-            scored = ~np.isnan(values[:, depth])
-            pool = values[scored, depth]
-            to = scored if self._main == "lattice" else np.ones(len(values), bool)
+        scored = ~np.isnan(values)
+        if self._dealt is None or not np.array_equal(self._dealt[0], scored):
+            self._dealt = scored, self._deal(scored)
+        return np.take_along_axis(values, self._dealt[1], 0)
+
+    def _deal(self, scored: np.ndarray) -> np.ndarray:
+        """From which start each start has its score, by depth, (R, D) int32."""
+        n, depths = scored.shape
+        source = np.repeat(np.arange(n, dtype=np.int32)[:, None], depths, 1)
+        for depth in range(depths):
+            pool = np.flatnonzero(scored[:, depth]).astype(np.int32)
+            to = slice(None) if self._on_path else pool
             if len(pool):
-                dealt = np.resize(pool, np.count_nonzero(to))
-                out[to, depth] = self._rng(f"starts, {depth}").permutation(dealt)
-        return out
+                dealt = np.resize(pool, len(source[to, depth]))
+                source[to, depth] = self._rng(f"starts, {depth}").permutation(dealt)
+        return source

@@ -8,16 +8,18 @@ from __future__ import annotations
 from analysis.claims.claim import Part, claim
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.verdict import ABOVE_0, ABOVE_1, BELOW_1, Range
+from analysis.papers import acceptance_head as paper
+from analysis.papers import spec
 from analysis.replays import Replayed, per, ratio, speed
 from analysis.stats import calibration, clusters
 from traces import scores
 
-HEAD, WITHOUT = "acceptance_head(h=0.95, max_draft=6)", "fixed(6)"
 _NAME = "acceptance_head"
+HEAD = spec(_NAME, h=paper.THRESHOLD, max_draft=paper.K_MAX)
 
 
 def _pair(at: Evidence) -> tuple[Replayed, Replayed]:
-    return at.replay(HEAD), at.replay(WITHOUT)
+    return at.replay(HEAD), at.replay(paper.WITHOUT)
 
 
 @claim(
@@ -27,15 +29,16 @@ def _pair(at: Evidence) -> tuple[Replayed, Replayed]:
     "speed 0.998–1.013, τ 0.930–0.998 (means of four tasks, T = 0 and 1)",
 )
 def head_gains_without_tau(at: Evidence) -> list[Part]:
-    """Speed, and tokens a step, of acceptance_head(0.95, K_max 6) ÷ those of fixed(6).
+    """Speed of acceptance_head(0.95, K_max 6) ÷ that of fixed(6).
 
+    Told besides: tokens a step, which cannot rise (see head_verifies_less).
     The paper's mean speed of Llama-2 7B is misprinted at T = 0 (2.755 ± 0.0191, that of 13B, above
     all of its four tasks); here it is the mean of the four, 2.507, 0.998 times EAGLE-2's.
     """
     one, other = _pair(at)
     return [
         Part("speed", speed(one, other), ABOVE_1, (0.998, 1.013)),
-        Part("τ", per(one, other, "tokens", "steps"), BELOW_1, (0.930, 0.998)),
+        Part("τ", per(one, other, "tokens", "steps"), None, (0.930, 0.998)),
     ]
 
 
@@ -54,28 +57,15 @@ def head_wastes_less(at: Evidence) -> list[Part]:
     "acceptance head",
     "section 3.2 (i)",
     "The speedup comes from fewer verification attempts.",
+    theorem="false for every trace: no draft is longer than fixed(6)'s, and on one output a shorter"
+    " draft never ends a step later, so that there are never fewer steps",
 )
 def head_verifies_less(at: Evidence) -> list[Part]:
-    """Target passes of acceptance_head(0.95, 6) ÷ those of fixed(6).
+    """Target passes of acceptance_head(0.95, 6) ÷ those of fixed(6); 1 or more.
 
     The output is the same, so fewer passes would need a longer τ, which the paper denies.
     """
-    return [Part("", ratio(*_pair(at), "steps"), BELOW_1)]
-
-
-@claim(
-    "acceptance head",
-    "section 3.1",
-    "Between h = 0.94 and 0.96 the speed is nearly flat.",
-    "swept, not printed",
-)
-def threshold_is_flat(at: Evidence) -> list[Part]:
-    """Speed of acceptance_head with h = 0.94, and with 0.96, ÷ with 0.95, K_max 6; within 2%."""
-    parts = []
-    for h in ("0.94", "0.96"):
-        found = speed(at.replay(HEAD.replace("0.95", h)), at.replay(HEAD))
-        parts.append(Part(f"h = {h}", found, Range(0.98, 1.02)))
-    return parts
+    return [Part("", ratio(*_pair(at), "steps"), None)]
 
 
 @claim(
@@ -85,8 +75,8 @@ def threshold_is_flat(at: Evidence) -> list[Part]:
 )
 def cost_threshold_pays(at: Evidence) -> list[Part]:
     """Seconds of fixed(6) ÷ seconds of acceptance_head(h="cost", K_max 6)."""
-    mine = at.replay('acceptance_head(h="cost", max_draft=6)')
-    return [Part("", speed(mine, at.replay(WITHOUT)), ABOVE_1)]
+    mine = at.replay(spec(_NAME, h='"cost"', max_draft=paper.K_MAX))
+    return [Part("", speed(mine, at.replay(paper.WITHOUT)), ABOVE_1)]
 
 
 @claim(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from analysis.claims.evidence import Evidence
@@ -15,6 +16,19 @@ from traces.errors import UserError
 from traces.registry import Registry
 
 PAPERS = ("SVIP", "PACER", "acceptance head", "PEARL", "PARD-2")
+
+
+class Kind(StrEnum):
+    """What a trace can do to a claim.
+
+    A theorem follows from how things are defined, whatever the trace: its statistic is told, and no
+    verdict is given. An example is a claim that something can happen: a trace that shows it is one,
+    a trace that does not refutes nothing.
+    """
+
+    TESTED = "tested"
+    EXAMPLE = "example"
+    THEOREM = "theorem"
 
 
 class Part(NamedTuple):
@@ -48,6 +62,8 @@ class Claim:
         printed: the paper's value.
         statistic: its exact definition, the test's docstring.
         test: computes it.
+        kind: see `Kind`.
+        theorem: of a theorem, what follows from what, and whether the claim is true by it.
     """
 
     name: str
@@ -57,6 +73,8 @@ class Claim:
     printed: str
     statistic: str
     test: Test
+    kind: Kind = Kind.TESTED
+    theorem: str = ""
 
 
 CLAIMS: Registry[Claim] = Registry("claim", UserError, "simkit.claims", lambda *_: False)
@@ -69,7 +87,14 @@ def claims() -> list[Claim]:
     return sorted(CLAIMS.values(), key=lambda one: papers.index(one.paper))
 
 
-def claim(paper: str, place: str, says: str, printed: str = "–") -> Callable[[Test], Test]:
+def claim(
+    paper: str,
+    place: str,
+    says: str,
+    printed: str = "–",
+    kind: Kind = Kind.TESTED,
+    theorem: str = "",
+) -> Callable[[Test], Test]:
     """Register a test under its name; its docstring defines the statistic.
 
     Args:
@@ -77,15 +102,19 @@ def claim(paper: str, place: str, says: str, printed: str = "–") -> Callable[[
         place: in the paper.
         says: the claim.
         printed: the paper's value; a dash if it prints none.
+        kind: see `Claim`.
+        theorem: see `Claim`; makes it one.
 
     Raises:
         UserError: there is a claim of that name.
     """
+    which = Kind.THEOREM if theorem else kind
 
     def add(test: Test) -> Test:
         name = test.__name__
         statistic = " ".join(inspect.cleandoc(test.__doc__ or "").split())
-        CLAIMS.add(name, Claim(name, paper, place, says, printed, statistic, test), test)
+        one = Claim(name, paper, place, says, printed, statistic, test, which, theorem)
+        CLAIMS.add(name, one, test)
         return test
 
     return add

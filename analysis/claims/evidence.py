@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from analysis.replays import MissingError, Replays
 from analysis.stats import Estimate
+from analysis.stats.loops import Outside, in_loop, outside
 from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
@@ -28,6 +31,19 @@ class Evidence(Replays):
     ) -> None:
         super().__init__(trace, cost)
         self.sampled = sampled
+
+    @cached_property
+    def outside(self) -> Outside:
+        """What of the outputs lies outside of verbatim loops.
+
+        Raises:
+            Untestable: nothing does.
+        """
+        tokens = self.trace.sequences["output_tokens"].combine_chunks().flatten().to_numpy()
+        found = outside(in_loop(tokens, self.layout.offsets), self.layout.offsets)
+        if len(found.rows) and not found.rows.any():
+            raise Untestable("all of the outputs lie in loops")
+        return found
 
     def head_s(self, head: str) -> float:
         """Seconds of a call of a head.

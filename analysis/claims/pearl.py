@@ -7,6 +7,7 @@ import numpy as np
 from analysis.claims.claim import Part, claim, fastest_of, passes
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.verdict import ABOVE_0, ABOVE_1, MOST
+from analysis.papers import pearl as paper
 from analysis.replays import speed
 from analysis.stats import Estimate, clusters, drafts
 
@@ -14,17 +15,30 @@ from analysis.stats import Estimate, clusters, drafts
 @claim(
     "PEARL",
     "section 3.1, Fig. 2b",
-    "The optimal draft length changes from step to step, so that a fixed one is mostly wrong.",
+    "The optimal draft length changes from step to step, so that a fixed one is mostly wrong;"
+    " restated: more often than if tokens were accepted independently.",
     "plotted only",
 )
 def fixed_is_mostly_wrong(at: Evidence) -> list[Part]:
-    """Share of steps whose γ* (run of accepted tokens) is not the best fixed length γ.
+    """Share of steps whose γ* (run of accepted tokens) is not γ, less 1 - (1 - α) α^γ.
 
-    It can hardly fail: half of all steps would have to have γ* = γ. So told besides: the share
-    less 1 - (1 - α) α^γ, that of independent tokens of the same acceptance rate α.
+    γ is the best fixed length; 1 - (1 - α) α^γ is the share for independent tokens of the same
+    acceptance rate α. Outside of loops; told besides: with loops, and the share alone, which can
+    hardly be below one half.
     """
-    runs = drafts.runs(at.trace.positions("accepted"), at.layout.offsets)
-    length = at.best_length
+    accepted, left, length = at.trace.positions("accepted"), at.outside, at.best_length
+    runs = drafts.runs(accepted, at.layout.offsets)
+    free = left.by_prompt(drafts.runs(accepted[left.rows], left.offsets))
+    share, beyond = _not_of_length(runs, length)
+    return [
+        Part("outside of loops", _not_of_length(free, length)[1], ABOVE_0),
+        Part("with loops", beyond, None),
+        Part(f"γ* ≠ {length}", share, None),
+    ]
+
+
+def _not_of_length(runs: drafts.Drafts, length: int) -> tuple[Estimate, Estimate]:
+    """The share of runs that have another length, and how much it is beyond independence."""
 
     def columns(rows: slice) -> list[np.ndarray]:
         run, rejected = runs.accepted[rows], runs.rejected[rows]
@@ -35,10 +49,7 @@ def fixed_is_mostly_wrong(at: Evidence) -> list[Part]:
         return s[..., :1] / s[..., 1:2] - (1 - (1 - alpha) * alpha**length)
 
     sums = clusters.by_prompt(runs.offsets, columns)
-    return [
-        Part(f"γ* ≠ {length}", clusters.ratio(sums[:, 0], sums[:, 1]), MOST),
-        Part("less that of independent tokens", clusters.bootstrap(sums, excess)[0], None),
-    ]
+    return clusters.ratio(sums[:, 0], sums[:, 1]), clusters.bootstrap(sums, excess)[0]
 
 
 @claim(
@@ -50,10 +61,16 @@ def fixed_is_mostly_wrong(at: Evidence) -> list[Part]:
 def pearl_is_faster(at: Evidence) -> list[Part]:
     """Seconds of the best fixed length ÷ seconds of pearl, γ = round(c), on devices of their own.
 
-    The best of 0–20 is chosen on the same prompts, as in the paper.
+    The best of 0–20 is chosen on the same prompts, as in the paper. Times measured on one device
+    hold no communication between two: there PEARL pays none. Told besides: with 0.3 ms a step, the
+    most of the paper's Table 15.
     """
-    found = speed(at.replay("pearl"), at.best_fixed)
-    return [Part(f"÷ {at.best_fixed.spec}", found, ABOVE_1, (1.36, 1.55))]
+    mine, plain = at.replay("pearl"), at.best_fixed
+    parts = [Part(f"÷ {plain.spec}", speed(mine, plain), ABOVE_1, paper.SPEED)]
+    if at.charge.communication_s == 0:
+        paid_s = mine.total_s + paper.COMMUNICATION_S[1] * mine.counts["steps"]
+        parts.append(Part("with 0.3 ms of communication", speed(paid_s, plain), None))
+    return parts
 
 
 @claim(
@@ -65,7 +82,7 @@ def pearl_is_faster(at: Evidence) -> list[Part]:
 def both_strategies_help(at: Evidence) -> list[Part]:
     """Seconds without a strategy ÷ seconds of pearl, γ = round(c)."""
     parts = []
-    for which, printed in (("pre", (1.063, 1.143)), ("post", (1.335, 1.475))):
+    for which, printed in ((which, paper.slower_without(which)) for which in ("pre", "post")):
         found = speed(at.replay("pearl"), at.replay(f"pearl({which}_verify=false)"))
         parts.append(Part(f"without {which}-verify", found, ABOVE_1, printed))
     return parts
@@ -91,19 +108,35 @@ def post_matters_more(at: Evidence) -> list[Part]:
 def strategies_complement(at: Evidence) -> list[Part]:
     """A strategy's gain on the half of prompts that it suits ÷ its gain on the other half.
 
-    Gain: seconds without the strategy ÷ seconds of pearl. Halves by the share of the prompt's
-    positions that are accepted, at its median.
+    Gain: seconds without the strategy ÷ seconds of pearl. Halves by the share accepted, at its
+    median, in the sampled recording of the same prompts: cut by the outcome that is compared, any
+    trace would hold the claim, coin flips too.
     """
-    layout = at.layout
-    sums = clusters.by_prompt(layout.offsets, lambda rows: [at.trace.positions("accepted")[rows]])
-    share = sums[:, 0] / np.maximum(1, layout.n_output)
-    easy = share > np.median(share) if len(share) else share > 0
+    easy = _easy(at)
     whole, parts = at.replay("pearl").total_s, []
     for which, suited in (("pre", ~easy), ("post", easy)):
         other = at.replay(f"pearl({which}_verify=false)").total_s
         columns = [values * some for some in (suited, ~suited) for values in (other, whole)]
         parts.append(Part(f"{which}-verify", clusters.ratio_of_ratios(*columns), ABOVE_1))
     return parts
+
+
+def _easy(at: Evidence) -> np.ndarray:
+    """The half of prompts of which more is accepted in another recording, (S,) bool.
+
+    Raises:
+        Untestable: there is none of the same prompts.
+    """
+    other = at.sampled
+    if other is None:
+        raise Untestable("no sampled trace of the same prompts: give one with --sampled")
+    asked = [one.trace.sequences.select(["sequence", "prompt_tokens"]) for one in (at, other)]
+    if not asked[0].equals(asked[1]):
+        raise Untestable("the sampled trace has other prompts")
+    layout, accepted = other.layout, other.trace.positions("accepted")
+    sums = clusters.by_prompt(layout.offsets, lambda rows: [accepted[rows]])
+    share = sums[:, 0] / np.maximum(1, layout.n_output)
+    return share > np.median(share) if len(share) else share > 0
 
 
 @claim(
@@ -128,18 +161,20 @@ def window_is_ratio(at: Evidence) -> list[Part]:
     "section 4.4.2, Table 7",
     "PEARL's mean accepted tokens far exceed those of plain speculation.",
     "26.53–39.90 against 5.27–8.32",
+    theorem="true for every trace: each rejection ends a step of plain speculation too, which has"
+    " other steps besides and accepts no other tokens",
 )
 def accepts_longer_runs(at: Evidence) -> list[Part]:
-    """PEARL's run of accepted tokens between rejections, less tokens a step of the best fixed.
+    """PEARL's run of accepted tokens between rejections, less those of a step of the best fixed.
 
-    That is what Table 7 compares. Told besides: the same less the best fixed length's own run
-    between rejections, like with like. Both paired over prompts.
+    That is what Table 7 compares: both count accepted tokens. Told besides: the same less the best
+    fixed length's own run between rejections, like with like. Both paired over prompts.
     """
     plain = at.best_fixed
     mine, like = map(at.accepted_runs, ("pearl", plain.spec))
-    tau = np.stack([plain.counts["tokens"], plain.counts["steps"]], 1)
+    accepted = np.stack([plain.counts["accepted"], plain.counts["steps"]], 1)
     return [
-        Part("run − tokens a step", _gap(mine, tau), ABOVE_0, (18.21, 34.21)),
+        Part("run − accepted a step", _gap(mine, accepted), None, (18.21, 34.21)),
         Part("run − run", _gap(mine, like), None),
     ]
 
@@ -168,7 +203,7 @@ def _gap(mine: np.ndarray, other: np.ndarray) -> Estimate:
 def pearl_runs_more(at: Evidence) -> list[Part]:
     """Draft passes, and target passes, of pearl ÷ those of fixed, γ = round(c) of both."""
     plain = at.replay(f"fixed({at.window})")
-    return passes(at.replay("pearl"), plain, ABOVE_1, (1.29, 1.42), (1.29, 1.42))
+    return passes(at.replay("pearl"), plain, ABOVE_1, paper.runs_ratios(), paper.runs_ratios())
 
 
 @claim(
@@ -178,7 +213,13 @@ def pearl_runs_more(at: Evidence) -> list[Part]:
     "2 (CodeLlama 7B/34B, γ = 6)",
 )
 def drafting_takes_long(at: Evidence) -> list[Part]:
-    """Draft seconds ÷ verification seconds of fixed(γ), γ = round(c); above one half."""
-    spec = f"fixed({at.window})"
-    parts = at.replay(spec).seconds
-    return [Part(spec, clusters.ratio(parts["draft_s"], parts["verify_s"]), MOST)]
+    """Draft seconds ÷ verification seconds of the best fixed length; above one half.
+
+    With drafts of round(c) tokens, as in the paper's figure, both take the same time by c's
+    definition, but for what verifying several tokens takes longer (told besides).
+    """
+    found = []
+    for run in (at.best_fixed, at.replay(f"fixed({at.window})")):
+        found.append(clusters.ratio(run.seconds["draft_s"], run.seconds["verify_s"]))
+    first = Part(at.best_fixed.spec, found[0], MOST)
+    return [first, Part(f"fixed({at.window}), round(c)", found[1], None)]

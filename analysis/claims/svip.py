@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from analysis.claims.claim import Part, claim
+from analysis.claims.claim import Kind, Part, claim
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.evidence import less as difference
-from analysis.claims.verdict import ABOVE_0, ABOVE_1, BELOW_0, BELOW_1, MOST, Range
-from analysis.papers.svip import CONSTANT as SVIP_CONSTANT
-from analysis.papers.svip import HEURISTIC as SVIP_HEURISTIC
-from analysis.replays import ALONE, per, speed
+from analysis.claims.verdict import ABOVE_0, ABOVE_1, BELOW_0, BELOW_1, MOST, STRONG, Range
+from analysis.papers import svip as paper
+from analysis.replays import ALONE, Replayed, per, speed
 from analysis.stats import Estimate, clusters, correlation, drafts, entropy
 
-C = 0.15  # 1 - sqrt(c H(q)) with H(q,p) = 1.3 H(q), the upper end of section 2.3; also in its code
-TIGHTER = (0.11, 0.43)  # appendix B
-SVIP = "svip(h=0.2:0.5:0.1)"  # section 3.1.1 chooses h from these
+TIGHTER = min(paper.TIGHTER.values()), max(paper.TIGHTER.values())
 
 
 def _tightness(at: Evidence) -> entropy.Tightness:
     names = ("draft_entropy", "cross_entropy", "overlap")
     h, cross, overlap = (at.trace.positions(name) for name in names)
-    return entropy.tightness(h, cross, overlap, at.layout.offsets, c=C)
+    return entropy.tightness(h, cross, overlap, at.layout.offsets, c=paper.SCALE)
 
 
 @claim(
@@ -88,11 +87,36 @@ def estimate_is_below(at: Evidence) -> list[Part]:
 def entropy_against_acceptance(at: Evidence) -> list[Part]:
     """Spearman's ρ of H(q) and overlap (the acceptance probability's mean over the draft's token).
 
-    Over output positions, raw distributions at temperature 1. "Strongly": ρ < -0.5.
+    Over output positions of a sampled trace, as in the paper's figure; raw distributions at
+    temperature 1. "Strongly": ρ < -0.5. Told besides: on the greedy trace.
     """
-    h, overlap = (at.trace.positions(name) for name in ("draft_entropy", "overlap"))
-    found = correlation.correlation(h, overlap, at.layout.offsets)
-    return [Part("", found, Range(hi=-0.5))]
+
+    def found(where: Evidence) -> Estimate:
+        h, overlap = (where.trace.positions(name) for name in ("draft_entropy", "overlap"))
+        return correlation.correlation(h, overlap, where.layout.offsets)
+
+    return _sampled_first(at, found, Range(hi=-STRONG))
+
+
+def _sampled(at: Evidence) -> Evidence:
+    """The trace, or that of the same pair which is sampled.
+
+    Raises:
+        Untestable: there is none.
+    """
+    if not at.trace.sampler.greedy:
+        return at
+    if at.sampled is None:
+        raise Untestable("no sampled trace of the pair: give one with --sampled")
+    return at.sampled
+
+
+def _sampled_first(
+    at: Evidence, found: Callable[[Evidence], Estimate], expected: Range
+) -> list[Part]:
+    """A statistic of the sampled trace, which the prediction is about; of a greedy one told."""
+    parts = [Part("sampled", found(_sampled(at)), expected)]
+    return [*parts, Part("greedy", found(at), None)] if at.trace.sampler.greedy else parts
 
 
 def _length_correlation(at: Evidence) -> Estimate:
@@ -111,9 +135,10 @@ def _length_correlation(at: Evidence) -> Estimate:
 def entropy_against_length(at: Evidence) -> list[Part]:
     """Spearman's ρ of H(q) at a position and the accepted length of a draft of Γ from there.
 
-    Over drafts from every output position (they overlap).
+    Over drafts from every output position (they overlap) of a sampled trace, as in the paper's
+    figure. Told besides: on the greedy trace.
     """
-    return [Part("", _length_correlation(at), BELOW_0)]
+    return _sampled_first(at, _length_correlation, BELOW_0)
 
 
 @claim(
@@ -146,8 +171,8 @@ def stronger_when_greedy(at: Evidence) -> list[Part]:
 )
 def faster_than_constant(at: Evidence) -> list[Part]:
     """Seconds of fixed(5) ÷ seconds of svip, h of 0.2–0.5 chosen on other prompts."""
-    found = speed(at.tuned(SVIP), at.replay(SVIP_CONSTANT))
-    return [Part("", found, ABOVE_1, (1.148, 1.209))]
+    found = speed(at.tuned(paper.CHOSEN), at.replay(paper.CONSTANT))
+    return [Part("", found, ABOVE_1, paper.faster_than("Const."))]
 
 
 @claim(
@@ -158,29 +183,47 @@ def faster_than_constant(at: Evidence) -> list[Part]:
 )
 def faster_than_heuristic(at: Evidence) -> list[Part]:
     """Seconds of heuristic(initial=5, feedback="nominal") ÷ those of svip, h as above."""
-    found = speed(at.tuned(SVIP), at.replay(SVIP_HEURISTIC))
-    return [Part("", found, ABOVE_1, (1.025, 1.206))]
+    found = speed(at.tuned(paper.CHOSEN), at.replay(paper.HEURISTIC))
+    return [Part("", found, ABOVE_1, paper.faster_than("Heuristics"))]
 
 
 @claim(
     "SVIP",
     "section 3.1.2, Figs. 5–7",
-    "Its drafts are shorter, and a much higher share of their tokens is accepted, than with the"
-    " constant length or the heuristic.",
+    "A much higher share of its drafted tokens is accepted than with the constant length or the"
+    " heuristic; restated: than with constant lengths that draft as much.",
     "shares “close to or more than 80%” (Qwen), “more than 90%” (LLaMA)",
 )
 def shorter_drafts(at: Evidence) -> list[Part]:
-    """Drafted tokens a step, and accepted ÷ drafted tokens, of svip over those of each baseline.
+    """Accepted ÷ drafted tokens of svip over that of constant lengths at the same mean length.
 
-    h of 0.2–0.5 chosen on other prompts.
+    h of 0.2–0.5 chosen on other prompts. Drafts of k tokens and of k + 1 are mixed so that they
+    have as many tokens a step as svip's: any shorter draft has a higher share accepted. Told
+    besides: drafted tokens a step, and the share, over those of the paper's baselines.
     """
-    mine, parts = at.tuned(SVIP), []
-    for name, spec in (("fixed(5)", SVIP_CONSTANT), ("heuristic", SVIP_HEURISTIC)):
+    mine = at.tuned(paper.CHOSEN)
+    parts = [Part("share ÷ constants as long", _as_long(at, mine), ABOVE_1)]
+    for name, spec in (("fixed(5)", paper.CONSTANT), ("heuristic", paper.HEURISTIC)):
         other = at.replay(spec)
-        parts.append(Part(f"length ÷ {name}", per(mine, other, "drafted", "steps"), BELOW_1))
-        share = per(mine, other, "accepted", "drafted")
-        parts.append(Part(f"share ÷ {name}", share, ABOVE_1))
+        parts.append(Part(f"length ÷ {name}", per(mine, other, "drafted", "steps"), None))
+        parts.append(Part(f"share ÷ {name}", per(mine, other, "accepted", "drafted"), None))
     return parts
+
+
+def _as_long(at: Evidence, mine: Replayed) -> Estimate:
+    """Accepted tokens a step of a replay ÷ those of constant lengths that draft as many."""
+    drafted, steps = (mine.counts[name].sum() for name in ("drafted", "steps"))
+    short = int(np.clip(drafted // max(1, steps), 0, at.trace.max_draft - 1))
+    runs = [mine, *(at.replay(f"fixed({k})") for k in (short, short + 1))]
+    sums = [run.counts[name] for run in runs for name in ("accepted", "drafted", "steps")]
+
+    def statistic(s: np.ndarray) -> np.ndarray:
+        accepted, length = s[..., 0::3] / s[..., 2::3], s[..., 1::3] / s[..., 2::3]
+        weight = (length[..., 0] - length[..., 1]) / (length[..., 2] - length[..., 1])
+        mixed = (1 - weight) * accepted[..., 1] + weight * accepted[..., 2]
+        return (accepted[..., 0] / mixed)[..., None]
+
+    return clusters.bootstrap(np.stack(sums, 1).astype(np.float64), statistic)[0]
 
 
 @claim(
@@ -192,13 +235,20 @@ def shorter_drafts(at: Evidence) -> list[Part]:
 def later_is_easier(at: Evidence) -> list[Part]:
     """Share accepted of positions behind T_max / 2, less that of the positions before.
 
-    Marginal over positions, not steps; of prompts whose output is longer than T_max / 2.
+    Marginal over positions, not steps; of prompts whose output is longer than T_max / 2, outside of
+    loops, which end an output as often as not. Told besides: with loops.
     """
+    found = [_later(at, at.outside.rows), _later(at, np.ones(len(at.outside.rows), bool))]
+    return [Part("outside of loops", found[0], ABOVE_0), Part("with loops", found[1], None)]
+
+
+def _later(at: Evidence, some: np.ndarray) -> Estimate:
+    """That difference over some positions, (R,) bool."""
     layout, half = at.layout, at.trace.max_new_tokens // 2
     accepted = at.trace.positions("accepted")
     long = np.repeat(layout.n_output > half, layout.n_output)
     position = np.arange(len(accepted)) - np.repeat(layout.offsets[:-1], layout.n_output)
-    early, late = long & (position < half), long & (position >= half)
+    early, late = some & long & (position < half), some & long & (position >= half)
 
     def columns(rows: slice) -> list[np.ndarray]:
         which = (early[rows], late[rows])
@@ -208,7 +258,7 @@ def later_is_easier(at: Evidence) -> list[Part]:
         return s[..., 3:] / s[..., 1:2] - s[..., 2:3] / s[..., :1]
 
     sums = clusters.by_prompt(layout.offsets, columns)
-    return [Part("", clusters.bootstrap(sums, statistic)[0], ABOVE_0)]
+    return clusters.bootstrap(sums, statistic)[0]
 
 
 @claim(
@@ -216,11 +266,10 @@ def later_is_easier(at: Evidence) -> list[Part]:
     "section 3.2, Tables 2 and 5",
     "Under sampling, drafts of a fixed length can be slower than the target alone.",
     "0.65, 0.96; but 1.60 (Table 5, averages)",
+    kind=Kind.EXAMPLE,
 )
 def constant_can_lose(at: Evidence) -> list[Part]:
     """Seconds of the target alone ÷ seconds of fixed(5), on a sampled trace."""
-    where = at.sampled if at.trace.sampler.greedy else at
-    if where is None:
-        raise Untestable("no sampled trace of the pair: give one with --sampled")
-    found = speed(where.replay(SVIP_CONSTANT), where.replay(ALONE))
+    where = _sampled(at)
+    found = speed(where.replay(paper.CONSTANT), where.replay(ALONE))
     return [Part("", found, BELOW_1, (0.65, 0.96))]

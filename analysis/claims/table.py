@@ -4,28 +4,40 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from analysis.claims.claim import Claim, Part
+from analysis.claims.claim import Claim, Kind, Part
 from analysis.claims.claim import claims as all_claims
 from analysis.claims.evidence import Evidence
+from analysis.claims.placebos import NONE, Share, shares
 from analysis.claims.verdict import DECISIVE, Verdict, against_print, judge, overall
-from analysis.replays import make_room
+from analysis.replays import LONG, make_room
 from analysis.stats import Estimate
 from simkit.simulator.arguments import AnyCost, AnyTrace
 from simkit.simulator.display import grid
 from simkit.statistics.enough import FOR_INTERVAL
 from simkit.sweeps.engine import Progress
 from traces.errors import UserError
+from traces.placebo import placebo as coin_flips
 from traces.trace import Trace, bundled, find, load
 
 if TYPE_CHECKING:
     import polars as pl
 
 SHOWN = 4  # parts of a claim in a table for people
-HEADS = ("paper", "claim", "statistic", "paper's value", "ours [95% interval]", "verdict")
+HEADS = (
+    "paper",
+    "claim",
+    "statistic",
+    "paper's value",
+    "ours [95% interval]",
+    "verdict",
+    "on coin flips",
+)
+SEED = 0  # of the placebo
+ALIKE = "would hold without structure"
 
 
 @dataclass(frozen=True)
@@ -36,13 +48,22 @@ class Finding:
         claim: that was tested.
         parts: its statistics; none if it cannot be tested.
         verdict: on all parts together.
-        why: why it cannot be tested; else empty.
+        why: why it cannot be tested, or what it follows from; else empty.
+        placebo: the verdict on a placebo of the trace; None where there is none.
+        share: how often it holds on many placebos; empty where that is not known.
     """
 
     claim: Claim
     parts: tuple[Part, ...]
     verdict: Verdict
     why: str = ""
+    placebo: Verdict | None = None
+    share: Share = NONE
+
+    @property
+    def without_structure(self) -> bool:
+        """Whether it holds on coin flips too, so that it tells of no structure."""
+        return self.verdict is Verdict.HOLDS and self.placebo is Verdict.HOLDS
 
     def record(self) -> dict[str, Any]:
         """As plain values."""
@@ -54,9 +75,14 @@ class Finding:
             "says": one.says,
             "statistic": one.statistic,
             "printed": one.printed,
+            "kind": str(one.kind),
             "parts": [_plain(part) for part in self.parts],
             "verdict": str(self.verdict),
             "why": self.why,
+            "placebo_verdict": None if self.placebo is None else str(self.placebo),
+            "would_hold_without_structure": self.without_structure,
+            "placebo_holds": self.share.holds,
+            "placebos": self.share.placebos,
         }
 
     def ours(self) -> str:
@@ -71,8 +97,10 @@ class Finding:
         """The cells under `HEADS`."""
         one = self.claim
         verdict = f"{self.verdict}: {self.why}" if self.why else str(self.verdict)
+        verdict += f"; {ALIKE}" if self.without_structure else ""
         paper = f"{one.paper}, {one.place}"
-        return paper, one.says, one.name, one.printed, self.ours(), verdict
+        null = "–" if self.placebo is None else f"{self.placebo}{self.share}"
+        return paper, one.says, one.name, one.printed, self.ours(), verdict, null
 
 
 @dataclass(frozen=True)
@@ -94,15 +122,19 @@ class Findings:
     def note(self) -> str:
         """How many were tested, with what verdicts, and what these mean together."""
         count = Counter(one.verdict for one in self.of)
-        tested = len(self.of) - count[Verdict.UNTESTED]
-        verdicts = (Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN)
-        said = ", ".join(f"{count[verdict]} {_MANY[verdict]}" for verdict in verdicts)
+        theorems = count[Verdict.THEOREM]
+        tested = len(self.of) - count[Verdict.UNTESTED] - theorems
+        said = ", ".join(f"{count[one]} {words}" for one, words in _MANY.items() if count[one])
+        alike = sum(one.without_structure for one in self.of)
+        if any(one.placebo is not None for one in self.of):
+            said += f". Of those that hold, {alike} hold on coin flips too"
         founds = [part.found for one in self.of for part in one.parts]
         weak = {e.n_prompts for e in founds if e.lo is not None and e.n_prompts < FOR_INTERVAL}
         note = (
-            f"Trace {self.trace}, {self.cost}: {len(self.of)} claims, {tested} tested: {said};"
-            f" {count[Verdict.UNTESTED]} cannot be tested. Each verdict is for its claim alone, at"
-            " 95%: about one in twenty may be wrong by chance. Intervals are over prompts."
+            f"Trace {self.trace}, {self.cost}: {len(self.of)} claims; {theorems} true or false by"
+            f" construction, {count[Verdict.UNTESTED]} cannot be tested, {tested} tested: {said}."
+            " Each verdict is for its claim alone, at 95%: about one in twenty may be wrong by"
+            " chance. Intervals are over prompts."
         )
         return " ".join([note, *self.remarks, *_narrow(weak)])
 
@@ -155,6 +187,7 @@ def check(
     sampled: AnyTrace | None = None,
     claims: Iterable[Claim] | None = None,
     progress: Progress | None = None,
+    placebo: int | None = SEED,
 ) -> Findings:
     """Test claims on a trace.
 
@@ -165,6 +198,9 @@ def check(
             the one bundled beside the trace, if there is one.
         claims: which; None means all of them.
         progress: called with how many are done, and of how many.
+        placebo: seed of the coin flips that claims are tested on as well
+            (`traces.placebo.placebo`); None leaves them out, and so does a trace of more than
+            `analysis.replays.LONG` positions.
 
     Raises:
         UserError: the trace or the cost cannot be read, or `sampled` is greedy, of other models,
@@ -177,17 +213,33 @@ def check(
     at = Evidence(one, cost, Evidence(other, cost) if other is not None else None)
     _ = at.where  # what is wrong with the cost is wrong for all claims
     wanted, found = list(all_claims() if claims is None else claims), []
+    null = _null(one, other, cost, placebo)
+    known = shares(one, other, cost)
     for claim in wanted:
         for some in (one, other):
             if some is not None:
                 make_room(some)
-        found.append(examine(claim, at))
+        mine = examine(claim, at)
+        if null is not None and mine.verdict not in (Verdict.UNTESTED, Verdict.THEOREM):
+            share = known.get(claim.name, NONE)
+            mine = replace(mine, placebo=examine(claim, null).verdict, share=share)
+        found.append(mine)
         if progress is not None:
             progress(len(found), len(wanted))
     times = str(cost) if cost is not None else "times measured with it"
     said = times if at.timed else "no times"
     name = one.path.name if one.path else "in memory"
     return Findings(tuple(found), name, said, _remarks(at))
+
+
+def _null(
+    one: Trace, other: Trace | None, cost: AnyCost | None, seed: int | None
+) -> Evidence | None:
+    """The same evidence of coin flips."""
+    if seed is None or one.n_positions > LONG:
+        return None
+    sampled = None if other is None else Evidence(coin_flips(other, seed), cost)
+    return Evidence(coin_flips(one, seed), cost, sampled)
 
 
 def _remarks(at: Evidence) -> tuple[str, ...]:
@@ -204,10 +256,14 @@ def examine(claim: Claim, at: Evidence) -> Finding:
         parts = tuple(claim.test(at))
     except UserError as error:
         return Finding(claim, (), Verdict.UNTESTED, str(error))
+    if claim.kind is Kind.THEOREM:
+        return Finding(claim, parts, Verdict.THEOREM, claim.theorem)
     judged = [(part, judge(part.found, part.expected)) for part in parts if part.expected]
     verdict = overall(verdict for _, verdict in judged)
     notes = [_weak(part.found) for part, one in judged if one is Verdict.UNTESTED]
     why = next((note for note in notes if note), "") if verdict is Verdict.UNTESTED else ""
+    if claim.kind is Kind.EXAMPLE and verdict is Verdict.FAILS:
+        verdict = Verdict.NO_EXAMPLE  # that it can happen is not refuted where it does not
     return Finding(claim, parts, verdict, why)
 
 
@@ -217,7 +273,12 @@ def _weak(found: Estimate) -> str:
     return f"only {found.n_prompts} prompts, too few for a verdict"
 
 
-_MANY = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not", Verdict.OPEN: "are not distinguishable"}
+_MANY = {
+    Verdict.HOLDS: "hold",
+    Verdict.FAILS: "do not",
+    Verdict.OPEN: "are not distinguishable",
+    Verdict.NO_EXAMPLE: "of what can happen find no example here",
+}
 
 
 def _load(given: AnyTrace) -> Trace:

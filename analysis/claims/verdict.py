@@ -17,10 +17,13 @@ class Verdict(StrEnum):
     HOLDS = "holds"
     FAILS = "does not hold"
     OPEN = "not distinguishable"
+    NO_EXAMPLE = "no example here"
+    THEOREM = "by construction"
     UNTESTED = "cannot be tested"
 
 
-DECISIVE = (Verdict.FAILS, Verdict.UNTESTED, Verdict.OPEN, Verdict.HOLDS)  # the first one decides
+# Of the verdicts on a claim's statistics the first of these that is among them decides.
+DECISIVE = (Verdict.FAILS, Verdict.UNTESTED, Verdict.OPEN, Verdict.HOLDS)
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Range:
 ABOVE_1, BELOW_1 = Range(lo=1), Range(hi=1)
 ABOVE_0, BELOW_0 = Range(lo=0), Range(hi=0)
 MOST = Range(lo=0.5)  # more than half of something
+STRONG = 0.5  # of a correlation that a paper calls strong, whichever paper and sign
 
 
 def judge(found: Estimate, expected: Range) -> Verdict:

@@ -15,9 +15,11 @@ LOOKS = {
     Verdict.HOLDS: ("✓", "holds"),
     Verdict.FAILS: ("✗", "fails"),
     Verdict.OPEN: ("≈", "open"),
+    Verdict.NO_EXAMPLE: ("∅", "open"),
+    Verdict.THEOREM: ("=", "untested"),
     Verdict.UNTESTED: ("–", "untested"),
 }
-SHOWN = (5, 1, 4, 3, 0)  # of the columns, the verdict first; statistics stand below the table
+SHOWN = (5, 6, 1, 4, 3, 0)  # of the columns, the verdict first; statistics stand below the table
 
 
 class Filter(NamedTuple):
@@ -59,7 +61,7 @@ def verdicts(found: Findings) -> Verdicts:
     seen = Counter(one.verdict for one in found.of)
     count = ", ".join(f"{LOOKS[v][0]} {v}: {seen[v]}" for v in Verdict if v in seen)
     filters = [
-        Filter("paper", 4, [(paper, paper) for paper in papers]),
+        Filter("paper", 5, [(paper, paper) for paper in papers]),
         Filter("verdict", 0, [(str(v), f"{LOOKS[v][0]} {v}") for v in Verdict if v in seen]),
     ]
     return Verdicts(
@@ -72,10 +74,11 @@ def verdicts(found: Findings) -> Verdicts:
 
 
 def _row(one: Finding) -> list[str | Cell]:
-    verdict, says, ours, printed, paper = (one.row()[k] for k in SHOWN)
+    verdict, null, says, ours, printed, paper = (one.row()[k] for k in SHOWN)
     mark, look = LOOKS[one.verdict]
     return [
         Cell(f"{mark} {verdict}", str(one.verdict), look),
+        Cell(null, str(one.placebo or ""), "says"),
         Cell(says, None, "says"),
         Cell(ours, None, "says"),
         printed,

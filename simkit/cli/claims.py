@@ -97,7 +97,7 @@ def _table(found: Findings) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, expand=True, padding=(0, 1, 1, 0)
     )
-    for head, share in zip(HEADS, (4, 6, 4, 4, 6, 4), strict=True):
+    for head, share in zip(HEADS, (4, 6, 4, 4, 6, 4, 3), strict=True):
         table.add_column(head, ratio=share, overflow="fold")
     for one in found.of:
         table.add_row(*(Text(cell) for cell in one.row()))
