@@ -1,8 +1,10 @@
 """Another simulator's numbers, from its data: `python -m benchmarks.peers FILE.jsonl`.
 
-Reads a sample of SpecDecode-Bench (arXiv:2601.11580; 300 requests of GSM8K, Llama-3.1-8B-Instruct
-and its EAGLE drafter on an H100; or the file that SIMKIT_PEER_DATA names), replays it with that
-simulator's cost, and prints the speedups beside those that the simulator prints at batch size 1.
+Reads a file of SpecDecode-Bench (arXiv:2601.11580; or the one that SIMKIT_PEER_DATA names) and
+replays it with that simulator's cost for Llama-3.1-8B-Instruct and its EAGLE drafter on an H100.
+Beside its sample of GSM8K (300 requests, known by the file's hash) stand the speedups that the
+simulator prints at batch size 1; of another file it prints others, which are not known here. It
+takes 300 requests at most, drawn with seed 42, before it averages: so does --sample 300.
 Then the time of one setting in process: steps, costs and sums of each request; the layout and the
 tables of costs, which all settings of a sweep share, are made before.
 """
@@ -26,6 +28,8 @@ from traces.trace import Trace
 
 COST = "specdecode-bench:eagle"
 TARGET_S = 2e-3
+# The simulator's sample of GSM8K, the file that PRINTED holds for.
+GSM8K_SHA256 = "6d6bfb9993f4a540ff73cb330bdd4348dc3e6a6c77a111d3e35b96caf83c26f1"
 # Its speedups as a ratio of mean throughputs, and as a ratio of summed times.
 PRINTED = {
     "fixed(1)": ("1.29", "1.30"),
@@ -41,10 +45,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
     parser.add_argument("file", nargs="?", default=os.environ.get("SIMKIT_PEER_DATA"))
     parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--sample", type=int, help="requests to draw; all unless given")
+    parser.add_argument("--seed", type=int, default=42)
     given = parser.parse_args()
     if not given.file:
         parser.error("name the sample, or set SIMKIT_PEER_DATA")
-    trace = specdecode_bench.read(given.file)
+    trace = specdecode_bench.read(given.file, sample=given.sample, seed=given.seed)
+    printed = printed_of(trace)
     print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}")
     print(f"{trace.n_sequences} requests, {trace.n_positions:,} positions, {COST}\n")
     print(f"{'':24}{'mean throughputs':^20}{'summed times':^20}{'one setting':>12}")
@@ -52,11 +59,21 @@ def main() -> None:
     result = simkit.replay(trace, [*PRINTED, *MORE], COST, first_token="prefill")
     for row, replayed in zip(result.records(), result.runs, strict=True):
         ours = (throughput_ratio(replayed), row["speedup"])
-        theirs = PRINTED.get(row["policy"], ("", ""))
+        theirs = printed.get(row["policy"], ("", ""))
         cells = "".join(f"{a:10.2f}{b:>10}" for a, b in zip(ours, theirs, strict=True))
         spent_s = setting_s(trace, row["policy"], given.repeats)
         print(f"{row['policy']:24}{cells}{1e3 * spent_s:12.2f}")
     print(f"\ntarget: one setting in {1e3 * TARGET_S:g} ms (median of {given.repeats})")
+
+
+def printed_of(trace: Trace) -> dict[str, tuple[str, str]]:
+    """What the simulator prints of a trace's file; nothing where that is not known."""
+    source = trace.manifest.source
+    known = (GSM8K_SHA256, "eagle", "simulator", "")
+    if source and (source.sha256, source.drafter, source.align, source.sample) == known:
+        return PRINTED
+    print("another file than the simulator's sample of GSM8K: what it prints is not known\n")
+    return {}
 
 
 def throughput_ratio(replayed: Run) -> float:

@@ -1,19 +1,25 @@
 """Other programs' files: what they become, against those programs' own arithmetic."""
 
+import hashlib
 import json
 import os
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 import simkit
-from benchmarks.peers import COST, PRINTED, setting_s, throughput_ratio
+import traces
+from analysis.report import report
+from benchmarks.peers import COST, GSM8K_SHA256, PRINTED, printed_of, setting_s, throughput_ratio
 from simkit import costs
 from simkit.cli import main
 from simkit.errors import ImporterError
 from simkit.importers import spec_bench, specdecode_bench
 from traces.errors import UserError
+from traces.manifest import Manifest
 from traces.synthetic import iid
 
 SAMPLE = os.environ.get("SIMKIT_PEER_DATA", "")
@@ -365,7 +371,7 @@ def test_options_of_the_other_format_are_refused(tmp_path, capsys):
     file = written(tmp_path, questions())
     arguments = ["import", "spec-bench", file, "--out", tmp_path / "t", "--drafter", "eagle"]
     status, _, err = run(capsys, *arguments)
-    assert status == 2 and "--drafter and --align are for specdecode-bench" in err
+    assert status == 2 and "--align and --sample are for specdecode-bench" in err
 
 
 @pytest.mark.skipif(not os.path.exists(SAMPLE), reason="SIMKIT_PEER_DATA names no file")
@@ -378,3 +384,67 @@ def test_the_sample_gives_that_simulators_numbers():
         ours = (throughput_ratio(replayed), row["speedup"])
         assert tuple(f"{ratio:.2f}" for ratio in ours) == PRINTED[row["policy"]]
     assert setting_s(trace, "fixed(3)", 20) < 0.02  # ten times what it takes on an idle machine
+
+
+def test_what_the_file_does_not_say_stays_unknown(tmp_path, capsys):
+    """Why outputs ended, and of which models; manifest, info and report name the file instead."""
+    file = written(tmp_path, records())
+    out = tmp_path / "trace"
+    assert (
+        run(capsys, "import", "specdecode-bench", file, "--out", out, "--drafter", "eagle")[0] == 0
+    )
+    trace = traces.load(out)
+    assert set(trace.sequences["finish_reason"].to_pylist()) == {"unknown"}
+    assert not trace.has_draft_model and traces.load("reference").has_draft_model
+    source = json.loads((out / "manifest.json").read_text())["source"]
+    sha256 = hashlib.sha256((tmp_path / "records.jsonl").read_bytes()).hexdigest()
+    assert source == {
+        "file": "records.jsonl",
+        "sha256": sha256,
+        "drafter": "eagle",
+        "align": "simulator",
+        "sample": "",
+    }
+    assert run(capsys, "validate", out)[0] == 0
+    said = run(capsys, "info", out)[1]
+    assert f"records.jsonl (sha256 {sha256[:8]}), drafter eagle, aligned as simulator" in " ".join(
+        said.split()
+    )
+    page = "".join(str(report(trace, COST, policies=["fixed(3)"], figures=False).html()).split())
+    assert "notknown" in page and "100%</td>" not in page.partition("Promptsandtokens")[2][:900]
+    again = traces.load(out).manifest
+    assert Manifest.from_json(again.to_json()) == again
+
+
+def test_a_sample_of_records(tmp_path, capsys):
+    file = written(tmp_path, records(9))
+    whole = specdecode_bench.read(file)
+    one, same = (specdecode_bench.read(file, sample=4) for _ in range(2))
+    ids = one.sequences["id"].to_pylist()
+    assert ids == same.sequences["id"].to_pylist() == sorted(ids) and len(ids) == 4
+    assert one.manifest.source.sample == "4 of 9 records, seed 42"
+    assert specdecode_bench.read(file, sample=9).hash == whole.hash
+    assert specdecode_bench.read(file, sample=4, seed=1).sequences["id"].to_pylist() != ids
+    out = tmp_path / "trace"
+    told = run(capsys, "import", "specdecode-bench", file, "--out", out, "--sample", "0")
+    assert told[0] == 2 and "sample must be at least 1, not 0" in told[2]
+    assert not out.exists()
+
+
+def test_printed_figures_stand_beside_their_own_file_alone(tmp_path, capsys):
+    trace = specdecode_bench.read(written(tmp_path, records()))
+    assert printed_of(trace) == {} and "not known" in capsys.readouterr().out
+    source = replace(trace.manifest.source, sha256=GSM8K_SHA256)
+    manifest = replace(trace.manifest, source=source)
+    assert printed_of(SimpleNamespace(manifest=manifest)) == PRINTED
+    manifest = replace(trace.manifest, source=replace(source, align="measured"))
+    assert printed_of(SimpleNamespace(manifest=manifest)) == {}
+
+
+def test_a_byte_order_mark_is_no_harm(tmp_path):
+    file = written(tmp_path, records())
+    plain = specdecode_bench.read(file)
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    marked = specdecode_bench.read(file)
+    assert marked.sequences.equals(plain.sequences)

@@ -28,6 +28,7 @@ def describe(trace: Trace) -> dict[str, Any]:
         "kind": manifest.kind,
         "target": None if manifest.target is None else asdict(manifest.target),
         "draft": None if manifest.draft is None else asdict(manifest.draft),
+        "source": None if manifest.source is None else asdict(manifest.source),
         "vocab_size": manifest.vocab_size,
         "dtype": manifest.dtype,
         "device": manifest.device,
@@ -59,6 +60,8 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name in ("target", "draft"):
         if facts[name] is not None:
             yield name, _model(facts[name])
+    if facts["source"] is not None:
+        yield "imported from", _source(facts["source"])
     if facts["device"] is not None:
         yield "recorded on", f"{facts['device']}, {facts['dtype']}"
     yield "sampler", f"{_sampler(facts['sampler'])}, seed {facts['seed']}"
@@ -144,6 +147,15 @@ def _model(model: dict[str, Any]) -> str:
         f"{model['id']}{revision} ({model['architecture']}, {count / scale:.3g}{unit} parameters,"
         f" {model['dtype']}, weights {model['weights_sha256'][:8]})"
     )
+
+
+def _source(source: dict[str, Any]) -> str:
+    words = [
+        f"{source['file']} (sha256 {source['sha256'][:8]})",
+        f"drafter {source['drafter']}",
+        f"aligned as {source['align']}",
+    ]
+    return ", ".join([*words, *([source["sample"]] if source["sample"] else [])])
 
 
 def _sampler(sampler: dict[str, Any]) -> str:

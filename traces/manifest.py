@@ -53,6 +53,25 @@ class ModelInfo:
 
 
 @dataclass(frozen=True)
+class SourceInfo:
+    """Another program's file that a trace was made of.
+
+    Attributes:
+        file: its name, without the folder.
+        sha256: of its bytes.
+        drafter: whose drafts were taken.
+        align: which step an entry was taken to be for, see docs/importing.md.
+        sample: how records were picked, in words; empty where all were taken.
+    """
+
+    file: str
+    sha256: str
+    drafter: str
+    align: str
+    sample: str = ""
+
+
+@dataclass(frozen=True)
 class FileInfo:
     """One file of a trace, as it was when it was written."""
 
@@ -92,6 +111,8 @@ class Manifest:
             left out of the text and the hash then, which are those of traces before mixing.
         lattice_columns: what a lattice has beyond its key and `accepted`, some of
             `schema.LATTICE_COLUMNS`; left out of the text and the hash of a trace of rows.
+        source: the file that an imported trace was made of; left out of the text and the hash of
+            a trace that was recorded.
         files: by path inside the trace, with forward slashes.
 
     Raises:
@@ -121,6 +142,7 @@ class Manifest:
     hidden: bool = False
     mix: float = 0.0
     lattice_columns: tuple[str, ...] = ()
+    source: SourceInfo | None = None
     files: Mapping[str, FileInfo] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -270,6 +292,8 @@ def _content(manifest: Manifest) -> dict[str, Any]:
     data = asdict(manifest)
     if not manifest.mix:
         del data["mix"]
+    if manifest.source is None:
+        del data["source"]
     if manifest.draft_passes == "token":
         del data["draft_passes"]
     for kind in drafters.BUILT_IN:

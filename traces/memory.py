@@ -13,7 +13,7 @@ from traces import drafters, schema
 from traces.arrays import count_up
 from traces.drafters.kind import Passes
 from traces.errors import TraceError
-from traces.manifest import Manifest
+from traces.manifest import Manifest, SourceInfo
 from traces.sampler import Sampler
 from traces.trace import Trace
 
@@ -84,6 +84,7 @@ def from_drafts(
     sampler: Sampler | None = None,
     latency: pa.Table | None = None,
     draft_passes: Passes = "token",
+    source: SourceInfo | None = None,
 ) -> Trace:
     """Build a lattice from columns; the arguments are those of `from_arrays`.
 
@@ -97,6 +98,7 @@ def from_drafts(
         sampler: how tokens were drawn; None is greedy.
         latency: timing samples, `schema.LATENCY`.
         draft_passes: of the draft model, see `Manifest`.
+        source: the file that they come from, if they were not recorded.
 
     Raises:
         TraceError: an unknown column, or columns whose lengths or types do not fit.
@@ -107,6 +109,7 @@ def from_drafts(
         max_new_tokens=max_new_tokens,
         kind="lattice",
         draft_passes=draft_passes,
+        source=source,
         lattice_columns=tuple(name for name in schema.LATTICE_COLUMNS if name in lattice),
         sampler=sampler or Sampler(),
         eos_token_ids=tuple(sorted(eos_token_ids)),

@@ -94,9 +94,12 @@ SEQUENCES = pa.schema(
         pa.field("output_tokens", pa.list_(pa.int32()), nullable=False),
         pa.field("n_prompt", pa.int32(), nullable=False),
         pa.field("n_output", pa.int32(), nullable=False),
-        pa.field("finish_reason", pa.string(), nullable=False),  # "eos" or "length"
+        pa.field("finish_reason", pa.string(), nullable=False),  # FINISH_REASONS
     ]
 )
+FINISH_REASONS = ("eos", "length", "unknown")
+"""Of outputs; only an imported file may leave it unknown."""
+
 LATENCY = _fields(
     {
         "component": pa.string(),  # draft, target, head:NAME, policy:NAME; control:X is X again

@@ -86,6 +86,14 @@ class Trace:
         return self.manifest.max_draft
 
     @property
+    def has_draft_model(self) -> bool:
+        """Whether its drafts may be taken for those of a draft model with times of its own.
+
+        An imported file's are not: they are some drafter's, of which it says the name alone.
+        """
+        return self.manifest.source is None
+
+    @property
     def max_new_tokens(self) -> int:
         """T_max: the longest output allowed, in tokens."""
         return self.manifest.max_new_tokens

@@ -109,6 +109,8 @@ def _check_sequences(file: Path, table: pa.Table, manifest: Manifest) -> Iterato
         length, reason = row["n_output"], row["finish_reason"]
         if not 1 <= length <= longest:
             yield f"{file}: sequence {s}: {length} output tokens, not 1 to {longest}"
+        elif reason not in schema.FINISH_REASONS:
+            yield f"{file}: sequence {s}: finish_reason is {reason!r}"
         elif not manifest.drafter.known_outputs:
             continue
         elif row["output_tokens"][-1:] and row["output_tokens"][-1] in eos:

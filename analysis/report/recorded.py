@@ -69,7 +69,7 @@ def _tasks(trace: Trace) -> Table | None:
         return None
     table = trace.sequences
     n_prompt, n_output = (table[name].to_numpy() for name in ("n_prompt", "n_output"))
-    ended = np.array(table["finish_reason"].to_pylist()) == "eos"
+    reasons = np.array(table["finish_reason"].to_pylist())
     hits = _accepted(trace)
     task, rows, found = tasks(trace), [], []
     for name in dict.fromkeys(task.tolist()):
@@ -80,7 +80,7 @@ def _tasks(trace: Trace) -> Table | None:
             number(float(n_prompt[some].mean()), ".1f"),
             number(int(n_output[some].sum())),
             number(float(n_output[some].mean()), ".1f"),
-            number(float(ended[some].mean()), ".0%"),
+            _ended(reasons[some]),
         ]
         if hits is not None:
             one = clusters.ratio(hits[some], n_output[some])
@@ -93,6 +93,13 @@ def _tasks(trace: Trace) -> Table | None:
     if hits is not None:
         notes = ("Accepted: of the draft tokens whose predecessors were.", *notes)
     return Table("tasks", "Prompts and tokens by task", heads, rows, notes)
+
+
+def _ended(reasons: np.ndarray) -> Cell:
+    """Share of outputs that an EOS ended, (S,) reasons; an imported file may not say."""
+    if np.any(reasons == "unknown"):
+        return Cell("not known")
+    return number(float((reasons == "eos").mean()), ".0%")
 
 
 def _accepted(trace: Trace) -> np.ndarray | None:

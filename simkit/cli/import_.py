@@ -49,14 +49,21 @@ def import_(
             "measured at.  [default: simulator]"
         ),
     ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            help="specdecode-bench: take so many records, drawn at random.  [default: all]"
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the sample.")] = 42,
 ) -> None:
     """Import another program's file: a trace where it holds enough for one, else a table."""
     _check_suffix(format, out)
     check_apart([("--out", out)], [file])
     if format is Source.specdecode_bench:
-        _specdecode_bench(file, out, drafter, align or Align.simulator)
-    elif drafter or align:
-        raise typer.BadParameter("--drafter and --align are for specdecode-bench")
+        _specdecode_bench(file, out, drafter, align or Align.simulator, sample, seed)
+    elif drafter or align or sample is not None:
+        raise typer.BadParameter("--drafter, --align and --sample are for specdecode-bench")
     else:
         _spec_bench(file, out)
 
@@ -71,13 +78,15 @@ def _check_suffix(format: Source, out: Path) -> None:
         raise ImporterError(f"--out {out}: must be {wanted}")
 
 
-def _specdecode_bench(file: Path, out: Path, drafter: str | None, align: Align) -> None:
+def _specdecode_bench(
+    file: Path, out: Path, drafter: str | None, align: Align, sample: int | None, seed: int
+) -> None:
     from simkit.importers import specdecode_bench
     from traces.outputs import check_free
     from traces.writer import save
 
     check_free(out)
-    trace, taken, others = specdecode_bench.load(file, drafter, align.value)
+    trace, taken, others = specdecode_bench.load(file, drafter, align.value, sample, seed)
     save(trace, out, batch_size=1024)
     typer.echo(
         f"{out}: {trace.n_sequences:,} sequences, {trace.n_positions:,} positions,"

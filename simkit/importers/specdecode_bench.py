@@ -10,6 +10,7 @@ A draft is written as `acc_len` - 1 accepted rows and a rejected one.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
@@ -17,7 +18,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from simkit.errors import ImporterError
 from simkit.importers import jsonl
+from traces.manifest import SourceInfo
 from traces.memory import count_up, from_drafts
 from traces.trace import Trace
 
@@ -43,12 +46,24 @@ class Imported(NamedTuple):
     others: tuple[str, ...]
 
 
-def read(file: str | Path, drafter: str | None = None, align: Align = "simulator") -> Trace:
+def read(
+    file: str | Path,
+    drafter: str | None = None,
+    align: Align = "simulator",
+    sample: int | None = None,
+    seed: int = 42,
+) -> Trace:
     """The trace alone; see `load`."""
-    return load(file, drafter, align).trace
+    return load(file, drafter, align, sample, seed).trace
 
 
-def load(file: str | Path, drafter: str | None = None, align: Align = "simulator") -> Imported:
+def load(
+    file: str | Path,
+    drafter: str | None = None,
+    align: Align = "simulator",
+    sample: int | None = None,
+    seed: int = 42,
+) -> Imported:
     """A lattice of one drafter's accepted lengths.
 
     Args:
@@ -58,19 +73,34 @@ def load(file: str | Path, drafter: str | None = None, align: Align = "simulator
             position k + 2, as the simulator reads it: the prefill's token is out, then one entry
             for each token. There is none for position 1. "measured": that at position k + 1, where
             its n-gram drafts were found (see docs/importing.md).
+        sample: take so many records, drawn by Python's `random.Random(seed).sample`, in the file's
+            order; all if there are no more.
+        seed: of the sample.
 
     Raises:
-        ImporterError: the file cannot be read, a record has wrong fields, or no such drafter.
+        ImporterError: the file cannot be read, a record has wrong fields, or no such drafter; or
+            sample is below 1.
     """
+    if sample is not None and sample < 1:
+        raise ImporterError(f"sample must be at least 1, not {sample}")
     records = jsonl.read(file)
     first = next(records)
     there = _drafters(first)
     drafter = drafter or (there[0] if len(there) == 1 else DRAFTER)
-    trace = _trace(chain([first], records), drafter, align)
+    given, picked = chain([first], records), ""
+    if sample is not None:
+        every = list(given)
+        if sample < len(every):
+            kept = sorted(random.Random(seed).sample(range(len(every)), sample))
+            picked = f"{sample} of {len(every)} records, seed {seed}"
+            every = [every[k] for k in kept]
+        given = iter(every)
+    source = SourceInfo(Path(file).name, jsonl.file_hash(file), drafter, align, picked)
+    trace = _trace(given, drafter, source)
     return Imported(trace, drafter, tuple(name for name in there if name != drafter))
 
 
-def _trace(records: Iterable[jsonl.Record], drafter: str, align: Align) -> Trace:
+def _trace(records: Iterable[jsonl.Record], drafter: str, source: SourceInfo) -> Trace:
     sequences: dict[str, list] = {name: [] for name in ("id", "prompt_tokens", "output_tokens")}
     emitted: list[np.ndarray] = []
     for record in records:
@@ -81,13 +111,14 @@ def _trace(records: Iterable[jsonl.Record], drafter: str, align: Align) -> Trace
         ):
             sequences[column].append(record.whole(name, record.get(name), 0))
         lengths = np.array(_accepted(record, drafter), np.int64)
-        emitted.append(lengths if align == "measured" else np.append(1, lengths[:-1]))
+        emitted.append(lengths if source.align == "measured" else np.append(1, lengths[:-1]))
     n_output = np.array([len(lengths) for lengths in emitted])
     return from_drafts(
-        {**sequences, "n_output": n_output, "finish_reason": ["eos"] * len(emitted)},
+        {**sequences, "n_output": n_output, "finish_reason": ["unknown"] * len(emitted)},
         _rows(np.concatenate(emitted), n_output),
         max_draft=int(max(lengths.max() for lengths in emitted)),
         max_new_tokens=int(n_output.max()) + _ROOM,
+        source=source,
     )
 
 
