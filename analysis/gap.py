@@ -16,6 +16,7 @@ from simkit.simulator.display import grid, noted
 from simkit.simulator.run import run
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
+from simkit.sweeps.folds import DEALS
 from simkit.sweeps.grid import settings
 from simkit.sweeps.tuning import BEST, tune
 
@@ -63,6 +64,7 @@ def gap(
     seed: int = 0,
     first_token: Literal["draft", "prefill"] = "draft",
     confidence: float = 0.95,
+    deals: int = DEALS,
 ) -> Gap:
     """Split the gap between the tuned `fixed` and `prophet`.
 
@@ -79,6 +81,7 @@ def gap(
         seed: of the folds and of the bootstrap.
         first_token: see `simkit.replay`.
         confidence: of the intervals.
+        deals: see `simkit.sweeps.tune`.
 
     Raises:
         ReplayError: a candidate runs both models at once, so the prophet does not bound it; or as
@@ -97,7 +100,9 @@ def gap(
     within = [_shortened(policy, trace.max_draft) for policy in pool]
     if within != pool:
         specs = [fixed, *within[len(settings(fixed)) :]]
-    tuned = tune(trace, specs, cost, folds, seed, "trace", fixed, first_token, confidence)
+    tuned = tune(
+        trace, specs, cost, folds, seed, "trace", fixed, first_token, confidence, deals=deals
+    )
     best = BEST if BEST in tuned.held_out else fixed
     prophet = run(Prophet(max_draft=max(policy.max_draft for policy in within)), *where)
     seconds = parts(

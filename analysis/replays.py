@@ -26,7 +26,7 @@ from simkit.simulator.arguments import AnyCost, setting
 from simkit.simulator.charge import PARTS, Charge
 from simkit.simulator.run import Run, run
 from simkit.sweeps.engine import replays as replay_all
-from simkit.sweeps.folds import stratified
+from simkit.sweeps.folds import Deals, dealt, mean_of
 from simkit.sweeps.grid import settings
 from traces import scores
 from traces.errors import UserError
@@ -67,7 +67,8 @@ class Replayed:
 
     Attributes:
         policy: that was replayed; of a family, the first of `choices`.
-        counts: steps, drafted, proposed, accepted, emitted and tokens; (S,) int64 each.
+        counts: steps, drafted, proposed, accepted, emitted and tokens; (S,) each, of a family the
+            means over the deals of the folds.
         seconds: by part, and the baseline, (S,) each; empty without a cost.
         choices: of a family, what folds chose: by most of them first, of equals the setting that
             is faster on all prompts.
@@ -162,7 +163,8 @@ class Replays:
     def tuned(self, spec: str | tuple[str, ...]) -> Replayed:
         """Settings, each prompt with the one that is fastest on other prompts.
 
-        Folds of prompts are dealt out by task. With fewer prompts than folds the fastest on all
+        Folds of prompts are dealt out by task, many times over; each prompt has the mean over the
+        deals (`simkit.sweeps.folds`). With fewer prompts than folds the fastest on all
         prompts is taken. Settings are first replayed for their sums over folds, then those that
         were chosen for each prompt's.
 
@@ -250,14 +252,16 @@ class Replays:
         found = [self._scored(spec) for spec in specs]
         policies = [policy for some, _ in found for policy in some]
         others_s = np.concatenate([some for _, some in found])
-        best, fold = others_s.argmin(0), folds(self.trace)
+        best, deals = others_s.argmin(0), folds(self.trace)
+        every = np.ones(self.trace.n_sequences)
+        share = {int(best[0]): every} if deals is None else deals.shares(best)
         chosen_by = np.bincount(best, minlength=len(policies))
         order = np.lexsort((others_s.sum(1), -chosen_by))[: np.count_nonzero(chosen_by)]
         runs = [self.replay(str(policies[k])) for k in order]
-        mine = [best[0 if fold is None else fold] == k for k in order]
+        shares = [share[int(k)] for k in order]
 
         def picked(sums: list[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-            return {part: np.select(mine, [one[part] for one in sums]) for part in sums[0]}
+            return {part: mean_of([one[part] for one in sums], shares) for part in sums[0]}
 
         return Replayed(
             runs[0].policy,
@@ -275,10 +279,9 @@ class Replays:
             _ = self.charge
             make_room(self.trace)
             policies = self._within(spec)
-            fold = folds(self.trace)
-            others = [fold != k for k in range(FOLDS)] if fold is not None else [slice(None)]
+            deals = folds(self.trace)
             seconds = [
-                [one.total_s[some].sum() for some in others]
+                [one.total_s.sum()] if deals is None else deals.outside(one.total_s)
                 for one in replay_all(policies, self.where)
             ]
             self._scores[spec] = policies, np.array(seconds)
@@ -341,10 +344,10 @@ def make_room(trace: Trace, replays: bool = False) -> None:
         trace.forget()
 
 
-def folds(trace: Trace) -> np.ndarray | None:
-    """The fold of each prompt, (S,), as `simkit.tune` deals; None for fewer prompts than folds."""
+def folds(trace: Trace) -> Deals | None:
+    """The prompts' folds, as `simkit.tune` deals them; None for fewer prompts than folds."""
     task = tasks(trace)
-    return stratified(task, FOLDS, SEED) if len(task) >= FOLDS else None
+    return dealt(task, FOLDS, SEED) if len(task) >= FOLDS else None
 
 
 def tasks(trace: Trace) -> np.ndarray:

@@ -200,7 +200,9 @@ def test_tuned_is_what_tune_holds_out():
     trace = iid(23, 60, 0.7, max_draft=20, seed=4, tasks=("math", "chat", "code"))
     at = Evidence(trace, COST)
     held = simkit.tune(trace, [f"fixed(0:{LONGEST})"], COST)
-    np.testing.assert_array_equal(folds(trace), held.fold)
+    found = folds(trace)
+    assert found is not None
+    np.testing.assert_array_equal(found.fold, held.fold)
     np.testing.assert_allclose(at.tuned_fixed().total_s, held.held_out[f"fixed(0:{LONGEST})"])
     parts = at.tuned_fixed().seconds
     assert held.choices[0].speedup == pytest.approx(

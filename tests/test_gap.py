@@ -32,7 +32,7 @@ def seconds(trace, specs):
 def test_parts_by_hand():
     """Two folds of six prompts, each setting chosen by the other fold."""
     trace = iid(6, 120, 0.8, max_draft=12, seed=3)
-    found = gap(trace, "svip(h=0.2:1.0:0.1, max_draft=12)", COST, folds=2, seed=5)
+    found = gap(trace, "svip(h=0.2:1.0:0.1, max_draft=12)", COST, folds=2, seed=5, deals=1)
     specs = FIXED + [s.replace(")", ", max_draft=12)") for s in SVIP]
     total_s, policy_s = seconds(trace, specs)
     prophet_s = seconds(trace, ["prophet(max_draft=12)"])[0][0]

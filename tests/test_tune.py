@@ -13,7 +13,7 @@ import simkit
 from simkit.cli import main
 from simkit.errors import PolicyError, ReplayError
 from simkit.simulator.display import idle
-from simkit.sweeps.folds import stratified
+from simkit.sweeps.folds import DEALS, Deals, dealt, mean_of, stratified
 from simkit.sweeps.tuning import BEST
 from traces.synthetic import iid
 from traces.writer import save
@@ -74,17 +74,46 @@ def test_folds_do_not_depend_on_what_strata_are_called(strata, folds, seed, name
     )
 
 
+def test_deals_begin_with_the_one_deal_and_differ():
+    task = np.repeat(["a", "b", "c"], [9, 5, 10])
+    deals = dealt(task, 5, seed=3)
+    assert deals.fold.shape == (DEALS, 24)
+    assert np.array_equal(deals.fold[0], stratified(task, 5, 3))
+    assert len({fold.tobytes() for fold in deals.fold}) == DEALS
+    for fold in deals.fold:
+        assert np.ptp(np.bincount(fold, minlength=5)) <= 1
+
+
+def test_sums_outside_of_folds_and_shares_by_hand():
+    deals = Deals(np.array([[0, 1, 1, -1], [1, 0, 1, -1]]), 2)
+    values = np.array([1.0, 10.0, 100.0, 1000.0])
+    assert deals.outside(values).tolist() == [110, 1, 101, 10]
+    shares = deals.shares(np.array([7, 4, 7, 7]))
+    assert {k: share.tolist() for k, share in shares.items()} == {
+        7: [1, 0.5, 0.5, 0],
+        4: [0, 0.5, 0.5, 0],
+    }
+    held = mean_of([values, 3 * values], [*shares.values()])
+    assert held.tolist() == [1, 20, 200, 0]
+
+
+@pytest.mark.parametrize("deals", [0, -1, 2.5, True])
+def test_deals_must_be_a_number(trace, deals):
+    with pytest.raises(ReplayError, match="deals must be a whole number"):
+        simkit.tune(trace, SVIP, COST, deals=deals)
+
+
 def by_hand(trace, spec, fold, group):
-    """Held-out seconds of each prompt, from replays by sequence."""
+    """Held-out seconds of each prompt, means over the deals, from replays by sequence."""
     policies = simkit.policies.expand(spec)
     frame = simkit.replay(trace, policies, COST, by="sequence").frame
     total = {str(p): frame.filter(policy=str(p))["total_s"].to_numpy() for p in policies}
-    held = np.empty(len(fold))
-    for s in range(len(fold)):
-        train = (group == group[s]) & (fold != fold[s])
+    held = np.empty(fold.shape)
+    for deal, s in np.ndindex(fold.shape):
+        train = (group == group[s]) & (fold[deal] != fold[deal, s])
         best = min(total, key=lambda name: total[name][train].sum())
-        held[s] = total[best][s]
-    return held, max(total, key=lambda name: -total[name].sum())
+        held[deal, s] = total[best][s]
+    return held.mean(0), max(total, key=lambda name: -total[name].sum())
 
 
 @pytest.mark.parametrize("by", ["trace", "task"])
@@ -94,7 +123,7 @@ def test_held_out_seconds_are_those_by_hand(trace, spec, by):
     task = np.unique(trace.sequences["task"].to_pylist(), return_inverse=True)[1]
     group = task if by == "task" else np.zeros_like(task)
     held, best = by_hand(trace, spec, tuned.fold, group)
-    np.testing.assert_array_equal(tuned.held_out[spec], held)
+    np.testing.assert_allclose(tuned.held_out[spec], held, rtol=1e-12)
     parts = sum(tuned.held_out_parts[spec].values())
     np.testing.assert_allclose(parts, held, rtol=1e-12)
     rows = [choice for choice in tuned.choices if choice.spec == spec]
@@ -103,7 +132,7 @@ def test_held_out_seconds_are_those_by_hand(trace, spec, by):
         assert rows[0].speedup == pytest.approx(tuned.baseline_s.sum() / held.sum())
     else:
         assert [choice.task for choice in rows] == ["math", "chat", "code"]
-    assert all(sum(choice.folds.values()) == 4 for choice in rows)
+    assert all(sum(choice.folds.values()) == 4 * DEALS for choice in rows)
 
 
 def test_a_family_of_one_setting_is_its_replay(trace):
@@ -118,7 +147,7 @@ def test_a_family_of_one_setting_is_its_replay(trace):
     found = (svip.against, svip.against_lo, svip.against_hi)
     assert found == pytest.approx((compared.speedup, compared.speedup_lo, compared.speedup_hi))
     assert (fixed.against, fixed.against_lo, fixed.against_hi) == (1, 1, 1)
-    assert svip.folds == {"svip(h=0.7)": 5}
+    assert svip.folds == {"svip(h=0.7)": 5 * DEALS}
 
 
 def test_in_sample_is_the_best_of_the_sweep(trace):

@@ -90,8 +90,9 @@ def chosen(trace: Trace, by_task: bool = False) -> str:
 
 
 def choices(one: Replayed) -> str:
-    """The setting that most folds chose, and those that others did, for a caption."""
-    others = ", ".join(str(policy) for policy in one.choices[1:])
+    """The setting that most folds chose, and the next that others did, for a caption."""
+    others = ", ".join(str(policy) for policy in one.choices[1:4])
+    others += ", …" if len(one.choices) > 4 else ""
     return one.spec + (f" (in other folds {others})" if others else "")
 
 

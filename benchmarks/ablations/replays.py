@@ -17,7 +17,7 @@ from simkit.simulator.fields import groups
 from simkit.statistics.interval import ratio_interval
 from simkit.sweeps import grid
 from simkit.sweeps.engine import replays
-from simkit.sweeps.folds import stratified
+from simkit.sweeps.folds import dealt, mean_of
 from simkit.sweeps.tuning import counted
 from traces.trace import Trace
 
@@ -108,21 +108,21 @@ class Replays:
                         yield self._row(ablation, tuned, task, arm, sums, some)
 
     def _judged(self, spec: str, some: np.ndarray) -> _Sums:
-        """One setting as it is; of several, for each fold the one that is fastest on the others."""
+        """One setting as it is; of several, for each fold the fastest on the others, over deals."""
         names = self.members[spec]
         total_s, steps, accepted = (
             np.array(values)[:, some]
             for values in zip(*(self.sums[name] for name in names), strict=True)
         )
-        fold = stratified(self.task[some], FOLDS, SEED)
-        pick = np.empty(len(fold), np.int64)
-        for k in range(FOLDS):
-            pick[fold == k] = total_s[:, fold != k].sum(1).argmin()
-        chosen = Counter(names[pick[np.argmax(fold == k)]] for k in range(FOLDS))
-        prompt = np.arange(len(pick))
+        deals = dealt(self.task[some], FOLDS, SEED)
+        best = np.stack([deals.outside(one) for one in total_s]).argmin(0)
+        shares = deals.shares(best)
         return _Sums(
-            dict(chosen.most_common()),
-            *(values[pick, prompt] for values in (total_s, steps, accepted)),
+            dict(Counter(names[k] for k in best).most_common()),
+            *(
+                mean_of([values[k] for k in shares], [*shares.values()])
+                for values in (total_s, steps, accepted)
+            ),
         )
 
     def _row(

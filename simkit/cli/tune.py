@@ -21,6 +21,9 @@ def tune(
     ],
     cost: Cost = None,
     folds: Annotated[int, typer.Option(help="Of prompts, stratified by task.")] = 5,
+    deals: Annotated[
+        int, typer.Option(help="How often prompts are dealt into folds; times are the means.")
+    ] = 20,
     seed: Annotated[int, typer.Option(help="Of the folds, and of the bootstrap.")] = 0,
     by: Annotated[By, typer.Option(help="task: tune on each task apart.")] = By.trace,
     reference: Annotated[
@@ -48,6 +51,7 @@ def tune(
             confidence=confidence,
             threads=threads,
             progress=progress,
+            deals=deals,
         )
     _print(tuned, format)
     for note in tuned.notes:

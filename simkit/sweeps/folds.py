@@ -1,10 +1,94 @@
-"""Folds of prompts for cross-validation."""
+"""Cross-validation over prompts: folds, dealt out many times, and what is chosen by them.
+
+One deal of the folds decides what is chosen where settings are close, and with it verdicts. So
+prompts are dealt out `DEALS` times, and each has the mean over the deals of what was chosen without
+its fold. Settings are replayed once: only the choices differ from deal to deal.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from simkit.errors import ReplayError
+
+DEALS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Deals:
+    """Prompts dealt into folds, several times.
+
+    Attributes:
+        fold: (D, S) each prompt's fold in each deal, in [0, folds); -1 is in none.
+        folds: how many.
+    """
+
+    fold: np.ndarray
+    folds: int
+
+    def outside(self, values: np.ndarray) -> np.ndarray:
+        """Sums over the prompts outside each fold of each deal, (D * folds,).
+
+        Args:
+            values: (S,), of each prompt.
+        """
+        found = np.empty((len(self.fold), self.folds))
+        others = 1.0 - np.eye(
+            self.folds
+        )  # not all less the fold: what is equal outside stays equal
+        for k, fold in enumerate(self.fold):
+            inside = fold >= 0
+            found[k] = others @ np.bincount(fold[inside], values[inside], self.folds)
+        return found.ravel()
+
+    def shares(self, best: np.ndarray) -> dict[int, np.ndarray]:
+        """In which share of the deals each prompt has each setting, (S,) by setting.
+
+        Args:
+            best: (D * folds,) the setting that was chosen without each fold of each deal. Those
+                that were chosen for most folds come first, of equals the lower.
+        """
+        by_deal = best.reshape(self.fold.shape[0], self.folds)
+        mine = np.take_along_axis(by_deal, np.maximum(self.fold, 0), 1)
+        mine = np.where(self.fold >= 0, mine, -1)
+        settings, times = np.unique(best, return_counts=True)
+        order = np.lexsort((settings, -times))
+        return {int(k): (mine == k).mean(0) for k in settings[order]}
+
+
+def mean_of(values: Sequence[np.ndarray], shares: Sequence[np.ndarray]) -> np.ndarray:
+    """Each prompt's mean over the deals, (S,).
+
+    Args:
+        values: of the settings that were chosen, (S,) each.
+        shares: of the deals, (S,) each; see `Deals.shares`.
+    """
+    found = np.zeros(len(shares[0]))
+    for value, share in zip(values, shares, strict=True):
+        found += np.where(share > 0, share * value, 0.0)
+    return found
+
+
+def dealt(strata: np.ndarray, folds: int, seed: int, deals: int = DEALS) -> Deals:
+    """Deal prompts out several times; the first deal is that of `stratified`.
+
+    Args:
+        strata: see `stratified`, as for folds and seed.
+        folds: of each deal.
+        seed: of all of them.
+        deals: how many, at least 1.
+
+    Raises:
+        ReplayError: as `stratified` does, or there is no deal.
+    """
+    if isinstance(deals, bool) or not isinstance(deals, int | np.integer) or deals < 1:
+        raise ReplayError(f"deals must be a whole number of at least 1, not {deals!r}")
+    _check(strata, folds, seed)
+    rng = np.random.default_rng(seed)
+    return Deals(np.stack([_deal(strata, folds, rng) for _ in range(deals)]), folds)
 
 
 def stratified(strata: np.ndarray, folds: int, seed: int) -> np.ndarray:
@@ -23,6 +107,11 @@ def stratified(strata: np.ndarray, folds: int, seed: int) -> np.ndarray:
         ReplayError: the seed is negative, or there are fewer than two folds, or fewer prompts than
             folds, or one of the numbers is not whole.
     """
+    _check(strata, folds, seed)
+    return _deal(strata, folds, np.random.default_rng(seed))
+
+
+def _check(strata: np.ndarray, folds: int, seed: int) -> None:
     for name, value in (("seed", seed), ("folds", folds)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise ReplayError(f"{name} must be a whole number, not {value!r}")
@@ -33,7 +122,10 @@ def stratified(strata: np.ndarray, folds: int, seed: int) -> np.ndarray:
     if len(strata) < folds:
         prompts = "1 prompt" if len(strata) == 1 else f"{len(strata)} prompts"
         raise ReplayError(f"{prompts} cannot be cut into {folds} folds")
-    rng = np.random.default_rng(seed)
+
+
+def _deal(strata: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
+    """One deal."""
     named = dict.fromkeys(strata.tolist())
     dealt = np.concatenate([rng.permutation(np.flatnonzero(strata == s)) for s in named])
     fold = np.empty(len(strata), np.int64)

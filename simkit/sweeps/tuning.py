@@ -28,7 +28,7 @@ from simkit.simulator.run import Run, rules_of
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
 from simkit.sweeps.engine import Progress, replays
-from simkit.sweeps.folds import stratified
+from simkit.sweeps.folds import DEALS, Deals, dealt, mean_of
 from simkit.sweeps.grid import BY, settings
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Choice(NamedTuple):
         settings: how many settings there were to choose from.
         chosen: the fastest setting on all prompts.
         speedup: of the held-out prompts: each fold's baseline and total time with the setting that
-            is fastest on the other folds, summed over all folds.
+            is fastest on the other folds, summed over all folds; the mean time over all deals.
         speedup_lo: lower end of its bootstrap interval over prompts, NaN for a single prompt.
         speedup_hi: upper end.
         in_sample: speedup of `chosen` on the prompts that it was chosen by, which flatters it.
@@ -54,7 +54,7 @@ class Choice(NamedTuple):
             family is faster.
         against_lo: lower end of its bootstrap interval, paired over prompts.
         against_hi: upper end.
-        folds: in how many folds each setting was chosen, most often first.
+        folds: in how many folds of all deals each setting was chosen, most often first.
     """
 
     spec: str
@@ -79,11 +79,11 @@ class Tuned:
         choices: one for each family and group, the reference first.
         reference: spec of the family that others are compared with.
         held_out: by family, (S,) seconds of each prompt under the setting that was chosen without
-            its fold.
+            its fold, the mean over the deals.
         held_out_parts: by family, the parts that sum to these seconds: prefill_s, draft_s,
             verify_s, policy_s, overhead_s.
         baseline_s: (S,) seconds of each prompt, decoded by the target alone.
-        fold: (S,) each prompt's fold.
+        fold: (D, S) each prompt's fold in each deal.
         notes: what a reader of the numbers should know, one line each.
     """
 
@@ -157,6 +157,7 @@ def tune(
     confidence: float = 0.95,
     threads: int | None = None,
     progress: Progress | None = None,
+    deals: int = DEALS,
 ) -> Tuned:
     """Choose arguments of policies by cross-validation over prompts.
 
@@ -177,6 +178,7 @@ def tune(
         confidence: of the bootstrap intervals.
         threads: see `simkit.sweep`, as for progress.
         progress: called as settings are done.
+        deals: how often prompts are dealt into folds; times are means over the deals.
 
     Raises:
         PolicyError: a spec cannot be read, means too many settings, or needs the future.
@@ -187,7 +189,7 @@ def tune(
     where = setting(trace, cost, first_token)
     reference = reference or f"fixed(0:{min(20, where.layout.trace.max_draft)})"
     families = _families(specs, reference)
-    search = _Search(where, by, folds, seed)
+    search = _Search(where, by, folds, seed, deals)
     found = search(families, threads, progress)
     choices = [
         _judged(search, found[spec], found[reference], g, (confidence, seed))
@@ -205,16 +207,17 @@ def tune(
 
 
 class _Found(NamedTuple):
-    """What was found for one family: its settings, `total_s` (n, S), `pick` and `held_s` (S,).
+    """What was found for one family: its settings, `total_s` (n, S), and what was chosen.
 
-    `pick` is the index of the setting that was chosen without each prompt's fold, `held_s` the
-    prompt's seconds under it.
+    `best` has, for each group of prompts, the setting chosen without each fold of each deal,
+    `shares` in which share of the deals each prompt has a setting, and `held_s` (S,) its seconds.
     """
 
     spec: str
     policies: list[Policy]
     total_s: np.ndarray
-    pick: np.ndarray
+    best: list[np.ndarray]
+    shares: dict[int, np.ndarray]
     held_s: np.ndarray
 
 
@@ -225,7 +228,7 @@ class _Search:
         ReplayError: there are no times, or a group has fewer prompts than folds.
     """
 
-    def __init__(self, where: Setting, by: str, folds: int, seed: int) -> None:
+    def __init__(self, where: Setting, by: str, folds: int, seed: int, deals: int) -> None:
         if by not in BY:
             raise ReplayError(f"by must be trace or task, not {by!r}")
         if where.charge is None:
@@ -237,15 +240,18 @@ class _Search:
         keys, self.group, n = groups(trace, by)
         self.names: list[str | None] = keys["task"].tolist() if keys else [None] * n
         self.where = where
-        self.folds = folds
         self.baseline_s = where.charge.baseline_s
-        self.fold = np.empty(len(task), np.int64)
+        self.deals: list[Deals] = []
         for g, name in enumerate(self.names):
             rows = self.group == g
             try:
-                self.fold[rows] = stratified(task[rows], folds, seed)
+                one = dealt(task[rows], folds, seed, deals)
             except ReplayError as error:
                 raise ReplayError(f"task {name}: {error}" if name else str(error)) from None
+            fold = np.full((len(one.fold), len(task)), -1)
+            fold[:, rows] = one.fold
+            self.deals.append(Deals(fold, folds))
+        self.fold = np.max([one.fold for one in self.deals], axis=0)
 
     def __call__(
         self, families: dict[str, list[Policy]], threads: int | None, progress: Progress | None
@@ -253,25 +259,24 @@ class _Search:
         """Replay every setting once, and choose."""
         policies = settings(policy for family in families.values() for policy in family)
         index = {str(policy): k for k, policy in enumerate(policies)}
-        total_s = np.empty((len(policies), len(self.fold)))
+        total_s = np.empty((len(policies), self.fold.shape[1]))
         for k, run in enumerate(replays(policies, self.where, threads, progress)):
             total_s[k] = run.total_s
         found = {}
         for spec, family in families.items():
             mine = total_s[[index[str(policy)] for policy in family]]
-            pick = self._pick(mine)
-            held_s = mine[pick, np.arange(len(pick))]
-            found[spec] = _Found(spec, family, mine, pick, held_s)
+            best, shares = self._choose(mine)
+            held_s = mean_of([mine[k] for k in shares], [*shares.values()])
+            found[spec] = _Found(spec, family, mine, best, shares, held_s)
         return found
 
-    def _pick(self, total_s: np.ndarray) -> np.ndarray:
-        pick = np.empty(len(self.fold), np.int64)
-        for g in range(len(self.names)):
-            inside = self.group == g
-            for k in range(self.folds):
-                held = inside & (self.fold == k)
-                pick[held] = total_s[:, inside & ~held].sum(1).argmin()
-        return pick
+    def _choose(self, total_s: np.ndarray) -> tuple[list[np.ndarray], dict[int, np.ndarray]]:
+        best, shares = [], {}
+        for deals in self.deals:
+            best.append(np.stack([deals.outside(one) for one in total_s]).argmin(0))
+            for k, share in deals.shares(best[-1]).items():
+                shares[k] = shares.get(k, 0) + share  # groups share no prompt
+        return best, shares
 
 
 def _judged(
@@ -281,8 +286,7 @@ def _judged(
     rows = search.group == g
     baseline_s, held_s, other_s = search.baseline_s[rows], mine.held_s[rows], reference.held_s[rows]
     on_all = mine.total_s[:, rows].sum(1)
-    first = [int(np.flatnonzero(rows & (search.fold == k))[0]) for k in range(search.folds)]
-    chosen = Counter(str(mine.policies[mine.pick[s]]) for s in first)
+    chosen = Counter(str(mine.policies[k]) for k in mine.best[g])
     return Choice(
         mine.spec,
         search.names[g],
@@ -299,13 +303,13 @@ def _judged(
 
 def _chosen(found: dict[str, _Found], where: Setting, threads: int | None) -> dict[str, Run]:
     """The settings that some fold chose, run once more, by name."""
-    chosen = {str(f.policies[k]): f.policies[k] for f in found.values() for k in np.unique(f.pick)}
+    chosen = {str(f.policies[k]): f.policies[k] for f in found.values() for k in f.shares}
     return {str(run.policy): run for run in replays([*chosen.values()], where, threads)}
 
 
 def _drafts(family: _Found, runs: dict[str, Run]) -> bool:
     """Whether any setting that some fold chose drafts anything."""
-    chosen = (runs[str(family.policies[k])] for k in np.unique(family.pick))
+    chosen = (runs[str(family.policies[k])] for k in family.shares)
     return any(run.counts["drafted"].any() for run in chosen)
 
 
@@ -313,12 +317,9 @@ def _parts(found: dict[str, _Found], runs: dict[str, Run]) -> dict[str, dict[str
     """The parts of each family's held-out seconds."""
     parts = {}
     for spec, family in found.items():
-        parts[spec] = {part: np.empty(len(family.pick)) for part in PARTS}
-        for k in np.unique(family.pick):
-            some = family.pick == k
-            times = runs[str(family.policies[k])].seconds or {}
-            for part in PARTS:
-                parts[spec][part][some] = times[part][some]
+        times = [runs[str(family.policies[k])].seconds or {} for k in family.shares]
+        shares = [*family.shares.values()]
+        parts[spec] = {part: mean_of([one[part] for one in times], shares) for part in PARTS}
     return parts
 
 
