@@ -37,7 +37,7 @@ def opened(file: Path, source: Path | pa.BufferReader, error: type[UserError], *
             bytes.
     """
     if isinstance(source, Path):
-        n_bytes = reading.check_file(file, float("inf"), error).st_size
+        n_bytes = reading.check_file(source, float("inf"), error).st_size
     else:
         n_bytes = source.size()
     with _complaints(file, error):
