@@ -37,7 +37,8 @@ from benchmarks.recorded import (
     with_scores,
 )
 from simkit import policies
-from simkit.heads.files import SCORE_NAMES, Head
+from simkit.heads import registry
+from simkit.heads.files import Head
 from simkit.heads.files import load as load_head
 from simkit.live import Decoded
 from simkit.policies import Policy
@@ -161,7 +162,10 @@ def _specs(
 def heads() -> dict[str, Head]:
     """The reference pair's heads, by the names of their scores; the greedy ones do for all arms."""
     folder = Path(REFERENCE, "heads")
-    return {name: load_head(folder / f"{kind}.safetensors") for kind, name in SCORE_NAMES.items()}
+    return {
+        registry.get(kind).policy: load_head(folder / f"{kind}.safetensors")
+        for kind in registry.names()
+    }
 
 
 @functools.cache

@@ -3,6 +3,8 @@
 python -m benchmarks.heads            # what the bundled heads know, from their sidecars
 python -m benchmarks.heads --speed    # (start, depth) pairs scored a second
 python -m benchmarks.heads --live     # live scores against the score table, last bit included
+python -m benchmarks.heads --compare TRACE HEAD …    # held-out figures with intervals over prompts;
+                                      # TRACE is the one with states that they were trained on
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from rich.table import Table
 
 from benchmarks.recorded import REFERENCE
 from simkit.drafters.path import PathLayout
-from simkit.heads import files, scoring, states
+from simkit.heads import evaluate, files, registry, scoring, states, training
 from simkit.heads.drafts import drafts
 from simkit.heads.files import Head
-from simkit.heads.live import Scorer
+from simkit.heads.plain_scorer import PlainScorer
 from simkit.heads.states import States
 from traces.record.header import make_header
 from traces.record.pair import Pair, load_pair, quiet
@@ -56,8 +58,8 @@ def speed(console: Console, threads: int) -> None:
     layout = PathLayout(trace)
     for width in (96, 128):
         found = _states(trace, width)
-        module = files.build("pacer", width, files.DEFAULTS["pacer"]).eval()
-        head = Head("pacer", width, files.DEFAULTS["pacer"], module)
+        options = registry.get("pacer").settle({})
+        head = Head("pacer", width, options, files.build("pacer", width, options).eval())
         best, cpu = np.inf, np.inf
         for _ in range(5):
             wall, used = time.perf_counter(), time.process_time()
@@ -91,7 +93,7 @@ def _states(trace: Trace, width: int) -> States:
 
 def _one_by_one(head: Head, layout: PathLayout, found: States) -> float:
     torch.set_num_threads(1)
-    scorer, rows = Scorer(head), drafts(layout, found, 0, 40)
+    scorer, rows = PlainScorer(head), drafts(layout, found, 0, 40)
     start, done = time.perf_counter(), 0
     for first in range(0, len(rows.index), 16):
         n_prefix = int(rows.n_prefix[first])
@@ -117,14 +119,14 @@ def live(console: Console, n_prompts: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             record(pair, some, folder + "/trace", plan, make_header(pair, some, plan))
             trace = load(folder + "/trace")
-            for kind in files.DEFAULTS:
+            for kind in registry.names():
                 head = files.load(HEADS / f"{kind}.safetensors")
                 _compare(console, dtype, pair, trace, head)
 
 
 def _compare(console: Console, dtype: str, pair: Pair, trace: Trace, head: Head) -> None:
     layout, found = PathLayout(trace), states.read(trace)
-    table, scorer = scoring.score(head, layout, found), Scorer(head)
+    table, scorer = scoring.score(head, layout, found), PlainScorer(head)
     stored, again = [], []
     for row, source, n_prefix, passed in _drafts(pair, trace, layout, found):
         for depth in range(1, len(source) + 1):
@@ -166,6 +168,65 @@ def _drafts(
             )
 
 
+def compare(console: Console, trace: str, heads: list[str]) -> None:
+    """AUC, log loss and calibration on the test prompts, and their differences to the first head.
+
+    Intervals of 95% over prompts (percentiles of 1,000 resamples, the same for all heads). A head
+    with a lag judges fewer tokens: not those of which the recording has no state behind them.
+    """
+    recorded = load(trace)
+    layout, found = PathLayout(recorded), states.read(recorded)
+    test = np.flatnonzero(training.split(recorded.n_sequences, training.Settings()).test)
+    picks = np.random.default_rng(0).integers(0, len(test), (1000, len(test)))
+    picks = np.concatenate([np.arange(len(test))[None], picks])
+    table = Table("head", "tokens", *_FIGURES, *(f"Δ {name}" for name in _FIGURES))
+    first: np.ndarray | None = None
+    for file in heads:
+        head = files.load(file)
+        sums = _sums(head, layout, found, test)
+        drawn = np.array([_figures(sums[some].sum(0)) for some in picks])
+        first = drawn if first is None else first
+        cells = [_interval(column) for column in (*drawn.T, *(drawn - first).T)]
+        table.add_row(Path(file).stem, f"{int(sums[:, :2].sum()):,}", *cells)
+    console.print(table)
+
+
+_FIGURES = ("AUC", "log loss", "ECE")
+_BINS = 1000
+
+
+def _sums(head: Head, layout: PathLayout, found: States, test: np.ndarray) -> np.ndarray:
+    """Of each prompt (n, 4, bins): tokens rejected and accepted, scores, log losses, by score."""
+    rows = []
+    for sequence in test:
+        wanted = np.arange(len(layout.n_output)) == sequence
+        judged = evaluate.judge(head, layout, found, wanted)
+        accepted, p = judged.accepted, judged.score.astype(np.float64)
+        clipped = p.clip(1e-4, 1 - 1e-4)
+        loss = -np.log(np.where(accepted, clipped, 1 - clipped))
+        place = np.minimum((p * _BINS).astype(int), _BINS - 1)
+        given = (~accepted, accepted, p, loss)
+        rows.append([np.bincount(place, weights, _BINS) for weights in given])
+    return np.array(rows)
+
+
+def _figures(sums: np.ndarray) -> tuple[float, float, float]:
+    """AUC (ties in a bin counted half), log loss in nats, and ECE in 15 bins of equal width."""
+    rejected, accepted, score, loss = sums
+    below = np.cumsum(rejected) - rejected / 2
+    n = rejected.sum() + accepted.sum()
+    auc = (accepted * below).sum() / max(1.0, accepted.sum() * rejected.sum())
+    wide = np.arange(_BINS) * 15 // _BINS
+    gap = np.bincount(wide, score - accepted)
+    return float(auc), float(loss.sum() / n), float(abs(gap).sum() / n)
+
+
+def _interval(values: np.ndarray) -> str:
+    """The first value, and the middle 95% of the others."""
+    low, high = np.percentile(values[1:], [2.5, 97.5])
+    return f"{values[0]:.3f} [{low:.3f}, {high:.3f}]"
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(
@@ -175,13 +236,16 @@ def main() -> None:
     parser.add_argument("--live", action="store_true")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--prompts", type=int, default=4)
+    parser.add_argument("--compare", nargs="+", metavar="FILE")
     args = parser.parse_args()
-    console = Console(width=120)
+    console = Console(width=160)
     if args.speed:
         speed(console, args.threads)
     if args.live:
         live(console, args.prompts)
-    if not args.speed and not args.live:
+    if args.compare:
+        compare(console, args.compare[0], args.compare[1:])
+    if not (args.speed or args.live or args.compare):
         known(console)
 
 

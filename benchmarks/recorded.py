@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -11,9 +12,10 @@ import torch
 import simkit
 from simkit import costs
 from simkit.drafters.path import PathLayout
+from simkit.heads import registry
 from simkit.heads import states as head_states
-from simkit.heads.files import DEFAULTS, SCORE_NAMES, Head, build
-from simkit.heads.live import Scorer
+from simkit.heads.files import Head, build
+from simkit.heads.plain_scorer import PlainScorer
 from simkit.heads.scoring import score
 from simkit.live import Decoded, Decoder, Settings, Step
 from simkit.live.pearl import PearlDecoder
@@ -90,13 +92,17 @@ def fresh_heads(width: int, max_depth: int = 40, seed: int = 0) -> dict[str, Hea
     """Untrained heads by the names of their scores, which spread over (0, 1)."""
     torch.manual_seed(seed)
     heads = {}
-    for kind, options in DEFAULTS.items():
+    for kind in registry.names():
+        options = registry.get(kind).settle({})
         options = options | ({"max_depth": max_depth} if "max_depth" in options else {})
         module = build(kind, width, options).eval()
         with torch.no_grad():
             module.out.weight.mul_(2)  # pyright: ignore
             module.out.bias.fill_(1)  # pyright: ignore
-        heads[SCORE_NAMES[kind]] = Head(kind, width, options, module)
+        heads[registry.get(kind).policy] = Head(kind, width, options, module)
+    lagging = heads["acceptance_head"]
+    proposed = lagging.options | {"variant": "proposed", "lag": 0}
+    heads["proposed"] = replace(lagging, options=proposed)
     return heads
 
 
@@ -178,6 +184,6 @@ def decoded(
         decoder = PearlDecoder(*models, policy, settings, pair.vocab_size)
     else:
         assert isinstance(policy, Sequential)
-        scorers = {name: Scorer(head) for name, head in (heads or {}).items()}
+        scorers = {name: PlainScorer(head) for name, head in (heads or {}).items()}
         decoder = Decoder(*models, policy, settings, pair.vocab_size, scorers)
     return [decoder.decode(prompt.tokens, number) for number, prompt in enumerate(prompts)]

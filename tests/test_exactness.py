@@ -52,6 +52,7 @@ MORE_SPECS = (  # beyond the defaults of every registered policy
     "llamacpp(version=2026)",
     "specdecpp(threshold=0.6, lag=1)",
     "acceptance_head(h=0.6, max_draft=9)",
+    "acceptance_head(h=0.6, max_draft=9, lag=0, head=proposed)",
     "acceptance_head(h=cost, max_draft=9)",
     "pacer(block=2, threshold=0.6, carry_threshold=True)",
     "pacer(block=3, threshold=0.5, criterion=any)",

@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 
 from simkit.cli import main
-from simkit.heads import files
+from simkit.heads import files, registry
 from simkit.heads.files import Head
 from traces.trace import load
 
@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
 
 def made(kind="acceptance", width=heads_traces.WIDTH, draft="0" * 64, target="0" * 64):
     torch.manual_seed(0)
-    options = dict(files.DEFAULTS[kind])
+    options = registry.get(kind).settle({})
     models = {"trained_on": {"draft_sha256": draft, "target_sha256": target}}
     return Head(kind, width, options, files.build(kind, width, options), models)
 
@@ -75,7 +75,7 @@ def test_scores_that_are_no_numbers(folder, tmp_path, capsys):
     with torch.no_grad():
         for weight in head.module.parameters():
             weight.fill_(1e38)
-    head = Head("pacer", 16, dict(files.DEFAULTS["pacer"]), made("pacer").module, head.facts)
+    head = Head("pacer", 16, registry.get("pacer").settle({}), made("pacer").module, head.facts)
     with torch.no_grad():
         head.module.up.weight.fill_(3e38)
         head.module.down.weight.fill_(3e38)
@@ -125,10 +125,16 @@ def damage(name):
         "another kind": (lambda path: with_sidecar(path, kind="medusa"), "unknown kind"),
         "other options": (lambda path: with_sidecar(path, options={}), "its options are not"),
         "other layers": (
-            lambda path: with_sidecar(
-                path, options={"layers": 3, "accept_weight": 1.0, "reject_weight": 1.0}
-            ),
+            lambda path: with_sidecar(path, options={**made().options, "layers": 3}),
             "does not fit its sidecar",
+        ),
+        "far too many layers": (
+            lambda path: with_sidecar(path, options={**made().options, "layers": 10**9}),
+            "layers must be from 1 to 64, not 1000000000",
+        ),
+        "layers no number": (
+            lambda path: with_sidecar(path, options={**made().options, "layers": "3"}),
+            "layers must be from 1 to 64, not '3'",
         ),
         "NaN weights": (nan, "a weight is NaN or infinite"),
     }[name]
@@ -144,6 +150,8 @@ CASES = (
     "another kind",
     "other options",
     "other layers",
+    "far too many layers",
+    "layers no number",
     "NaN weights",
 )
 

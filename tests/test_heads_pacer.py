@@ -7,22 +7,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from simkit.heads.pacer import ATTENTION, PacerHead
+from simkit.heads.pacer import ATTENTION, TEXT_POSITION, PacerHead, rotated
 
 WIDTH, TEXT, OFF = 64, 9, 12  # two heads of attention
 
 
-def head_of(attention="full", position_embedding=True, block=3, seed=0):
+def head_of(attention="full", position_embedding=True, block=3, seed=0, text_position="none"):
     torch.manual_seed(seed)
-    head = PacerHead(WIDTH, 7, position_embedding, attention, block).double()
+    head = PacerHead(WIDTH, 7, position_embedding, attention, block, text_position).double()
     for weight in head.parameters():  # far from where training starts
         torch.nn.init.normal_(weight, std=0.2)
     return head
 
 
-def layer(head, x, sees):
-    """The layer over rows x (n, H) under a mask (n, n), written out; logits (n,)."""
+def turned(x, place):
+    """Each pair (x_i, x_{i + d/2}) as a complex number, times exp(i place / 10000^(2i/d))."""
+    half = x.shape[-1] // 2
+    pairs = torch.complex(x[..., :half], x[..., half:])
+    angle = torch.outer(place.double(), 10000.0 ** -(torch.arange(half).double() / half))
+    pairs = pairs * torch.polar(torch.ones_like(angle), angle)
+    return torch.cat([pairs.real, pairs.imag], -1)
+
+
+def layer(head, x, sees, place):
+    """The layer over rows x (n, H) at places (n,) under a mask (n, n), written out; logits (n,)."""
     q, k, v = head.project(x).unflatten(-1, (3, head.n_heads, -1)).permute(1, 2, 0, 3)
+    if head.rotates:
+        q, k = turned(q, place), turned(k, place)
     mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=sees)
     x = x + head.merge(mixed.transpose(0, 1).flatten(1))
     x = x + head.down(functional.silu(head.up(head.norm_mlp(x))))
@@ -45,7 +56,8 @@ def alone(head, rows, index, n_prefix):
     for a in range(len(index)):
         for b in range(len(index)):
             sees[prefix + a, prefix + b] = sees_own(head, a, b)
-    return layer(head, x, sees)[prefix:]
+    place = torch.cat([torch.arange(prefix), n_prefix + torch.arange(len(index))])
+    return layer(head, x, sees, place)[prefix:]
 
 
 def packed(head, rows, index, n_prefix):
@@ -62,7 +74,8 @@ def packed(head, rows, index, n_prefix):
             sees[row, : n_prefix[s]] = head.attention == "full"
             for b in range(deep):
                 sees[row, TEXT + s * deep + b] = sees_own(head, a, b)
-    return layer(head, x, sees)[TEXT:].unflatten(0, (n_drafts, deep))
+    place = [torch.arange(TEXT), (n_prefix[:, None] + torch.arange(deep)).flatten()]
+    return layer(head, x, sees, torch.cat(place))[TEXT:].unflatten(0, (n_drafts, deep))
 
 
 def some_drafts(seed, n_drafts=5, deep=7):
@@ -74,9 +87,10 @@ def some_drafts(seed, n_drafts=5, deep=7):
 
 
 @pytest.mark.parametrize("position_embedding", [True, False])
+@pytest.mark.parametrize("text_position", TEXT_POSITION)
 @pytest.mark.parametrize("attention", ATTENTION)
-def test_packed_is_one_draft_at_a_time(attention, position_embedding):
-    head = head_of(attention, position_embedding)
+def test_packed_is_one_draft_at_a_time(attention, text_position, position_embedding):
+    head = head_of(attention, position_embedding, text_position=text_position)
     rows, index, n_prefix = some_drafts(0)
     found = head(rows, index, n_prefix)
     for draft in range(len(index)):
@@ -86,9 +100,10 @@ def test_packed_is_one_draft_at_a_time(attention, position_embedding):
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("text_position", TEXT_POSITION)
 @pytest.mark.parametrize("attention", ATTENTION)
-def test_gradients_are_those_of_the_packed_sequence(attention):
-    head = head_of(attention)
+def test_gradients_are_those_of_the_packed_sequence(attention, text_position):
+    head = head_of(attention, text_position=text_position)
     rows, index, n_prefix = some_drafts(1)
     weights = [p for name, p in head.named_parameters()]
     gradients = [
@@ -122,3 +137,13 @@ def test_depth_counts_only_with_its_embedding():
     on, off = (head_of(position_embedding=p)(rows, index, n_prefix)[0] for p in (True, False))
     assert not torch.allclose(on[0], on[4])
     assert torch.allclose(off, off[:1].expand(5))
+
+
+def test_rotary_positions_tell_only_how_far_apart():
+    """A query's product with a key depends on the distance of their places; lengths stay."""
+    x = torch.randn(2, 3, 31, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    place = torch.tensor([4, 9, 30])
+    a, b = rotated(x, place), rotated(x, place + 100)
+    torch.testing.assert_close(a @ a.mT, b @ b.mT)
+    assert not torch.allclose(a @ a.mT, x @ x.mT)
+    torch.testing.assert_close(a.norm(dim=-1), x.norm(dim=-1))

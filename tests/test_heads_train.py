@@ -1,16 +1,18 @@
 """Training on traces whose states give the answer away, and the figures that it reports."""
 
 import json
+import math
 
 import heads_traces
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError
-from simkit.heads import examples, files, metrics, run, states, training
+from simkit.heads import examples, files, metrics, registry, rows, run, states, training
 from simkit.heads.training import Settings
 
 FEW = Settings(epochs=25, starts=0, noise=0.1, learning_rate=1e-2)
@@ -26,7 +28,7 @@ def trace(tmp_path_factory):
     [
         ("pacer", {"max_depth": 6}),
         ("pacer", {"max_depth": 6, "attention": "local-draft", "position_embedding": False}),
-        ("acceptance", {}),
+        ("acceptance", {"variant": "proposed"}),
         ("specdecpp", {}),
     ],
 )
@@ -80,30 +82,48 @@ def test_a_lagged_row_is_judged_from_the_state_that_its_token_entered(trace):
 
 @pytest.mark.parametrize("lag", [0, 1])
 def test_mixed_rows_are_trained_on(tmp_path, lag):
+    """With a lag: the draft's own tokens of the text, by the state that has consumed each."""
     trace = heads_traces.recorded(tmp_path / "trace", mix=0.5)
+    layout, found = PathLayout(trace), states.read(trace)
     wanted = np.arange(trace.n_sequences) < 4
-    rows = examples.off_path("specdecpp", {"lag": lag}, trace, states.read(trace), wanted)
-    columns = {
-        name: trace.column("mixed", name)
-        for name in ("sequence", "position", "token", "draft_token", "accepted", "state")
-    }
+    rows = examples.on_mixed("specdecpp", {"lag": lag}, layout, found, wanted)
+    names = ("sequence", "position", "token", "from_draft", "accepted", "state")
+    columns = {name: trace.column("mixed", name) for name in names}
     expected = []
     for row in np.flatnonzero(columns["sequence"] < 4).tolist():
         if not lag:
             expected.append((columns["accepted"][row], columns["state"][row]))
-        elif columns["position"][row] > 1:
-            before = row - 1
-            if columns["token"][before] == columns["draft_token"][before]:
-                expected.append((columns["accepted"][before], columns["state"][row]))
+        elif columns["position"][row] > 1 and columns["from_draft"][row - 1]:
+            assert columns["token"][row - 1] == trace.positions("draft_token")[row - 1]
+            expected.append((trace.positions("accepted")[row - 1], columns["state"][row]))
     assert rows.label.tolist() == [float(label) for label, _ in expected]
     assert np.array_equal(rows.state, np.array([state for _, state in expected]))
+    assert 20 < len(expected) and {0.0, 1.0} <= set(rows.label.tolist())
+
+
+@pytest.mark.parametrize("kind", ["acceptance", "specdecpp"])
+@pytest.mark.parametrize("mix", [0, 0.5])
+def test_what_a_lagging_head_trains_on(tmp_path, kind, mix):
+    """The acceptance head, as in its paper: mixed texts alone, where there are any."""
+    trace = heads_traces.recorded(tmp_path / "trace", mix=mix)
+    given = PathLayout(trace), states.read(trace), np.ones(trace.n_sequences, bool)
+    path, _ = examples.on_path(kind, {"lag": 1}, *given)
+    mixed = examples.on_mixed(kind, {"lag": 1}, *given)
+    found = examples.to_train_on(kind, {"lag": 1}, *given)
+    alone = kind == "acceptance" and mix > 0
+    expected = mixed if alone else path + mixed
+    assert np.array_equal(found.state, expected.state)
+    assert np.array_equal(found.label, expected.label)
+    assert (len(mixed.label) > 0) == (mix > 0)
 
 
 def test_branches_that_the_target_saw_are_trained_on(tmp_path):
     trace = heads_traces.recorded(tmp_path / "trace", branch_target=True)
     every = np.ones(trace.n_sequences, bool)
-    rows = examples.off_path("acceptance", {}, trace, states.read(trace), every)
-    assert np.array_equal(rows.label, trace.branches("accept_prob"))
+    given = PathLayout(trace), states.read(trace), every
+    rows = examples.to_train_on("acceptance", {"lag": 0}, *given)
+    expected = np.concatenate([trace.positions("accept_prob"), trace.branches("accept_prob")])
+    assert np.array_equal(rows.label, expected)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 1)), min_size=1, max_size=60))
@@ -131,8 +151,9 @@ def test_figures_of_known_scores():
 @pytest.mark.parametrize(
     "kind, options, settings, message",
     [
-        ("medusa", {}, {}, "unknown head 'medusa'"),
-        ("acceptance", {"lag": 1}, {}, "the acceptance head has no option lag"),
+        ("medusa", {}, {}, "unknown kind of head 'medusa'"),
+        ("acceptance", {"block": 1}, {}, "the acceptance head has no option block"),
+        ("acceptance", {"variant": "odd"}, {}, "variant must be one of paper, code, proposed"),
         ("acceptance", {"layers": 0}, {}, "layers must be from 1 to 64"),
         ("specdecpp", {"lag": 2}, {}, "lag must be from 0 to 1"),
         ("specdecpp", {"reject_weight": 0.0}, {}, "reject_weight must be > 0"),
@@ -154,3 +175,22 @@ def test_too_few_prompts(tmp_path):
     trace = heads_traces.revealing(tmp_path / "trace", n=4)
     with pytest.raises(HeadError, match="4 prompts are too few"):
         run.train("acceptance", trace, {}, Settings())
+
+
+def test_the_variants_of_the_acceptance_head():
+    """One layer over the state that has consumed the token; the one before, two over another."""
+    kind = registry.get("acceptance")
+    common = {"accept_weight": 1.0, "reject_weight": 1.0}
+    paper = {"variant": "paper", "layers": 1, "lag": 1} | common
+    assert kind.settle({}) == kind.settle({"variant": "paper"}) == paper
+    assert kind.settle({"variant": "code"}) == paper | {"variant": "code", "reject_weight": 6.0}
+    proposed = {"variant": "proposed", "layers": 2, "lag": 0} | common
+    assert kind.settle({"variant": "proposed"}) == proposed
+    assert kind.settle({"variant": "proposed", "layers": 3})["layers"] == 3
+
+
+def test_the_loss_is_over_the_weighted_mass():
+    """By hand, -(w_acc P ln s + w_rej (1 - P) ln(1 - s)) over w_acc P + w_rej (1 - P), summed."""
+    logits, labels = torch.tensor([0.0, math.log(3)]), torch.tensor([1.0, 0.25])
+    expected = (math.log(2) - 0.25 * math.log(0.75) - 6 * 0.75 * math.log(0.25)) / (1.25 + 4.5)
+    assert float(rows.loss(logits, labels, 1.0, 6.0)) == pytest.approx(expected, rel=1e-6)

@@ -13,7 +13,7 @@ from pair_folders import pair, pair_folder, simkit
 
 from simkit.errors import LiveError
 from simkit.fidelity.run import check_pair
-from simkit.heads import files
+from simkit.heads import files, registry
 from traces.record.pair import load_pair
 from traces.trace import load
 
@@ -137,7 +137,7 @@ def test_a_shallow_head_is_refused_before_models_are_loaded(
     folder, command, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr("traces.record.pair.load_pair", lambda *names: pytest.fail("loaded"))
-    options = {**files.DEFAULTS["pacer"], "max_depth": 8}
+    options = registry.get("pacer").settle({"max_depth": 8})
     there = load(folder / "trace").manifest
     models = {f"{m}_sha256": getattr(there, m).weights_sha256 for m in ("target", "draft")}
     module = files.build("pacer", 16, options)

@@ -9,10 +9,10 @@ from test_exactness import EOS_IDS, MORE_SPECS, SAMPLERS, T_MAX, heads, sharp_pa
 
 from simkit import policies
 from simkit.errors import HeadError
-from simkit.heads.live import Scorer
+from simkit.heads.plain_scorer import PlainScorer
 from simkit.live import Decoder, Settings
+from simkit.live.block_scorer import BlockScorer
 from simkit.live.clock import Clock, CudaClock
-from simkit.live.heads import BlockScorer
 from simkit.live.log import Spans
 from simkit.live.timed import TimedDecoder, check
 from traces.record import draws
@@ -22,7 +22,8 @@ LIVE = [
     for spec in (*policies.names(), *MORE_SPECS)
     if isinstance(p := policies.parse(spec), policies.Sequential)
     and not p.needs_future
-    and type(p).bind is policies.Policy.bind
+    and (type(p).bind is policies.Policy.bind or p.head)
+    and "h=cost" not in spec
 ]
 
 
@@ -42,7 +43,7 @@ def settings(sampler="greedy", first_token="draft", **more):
 def both(policy, setting, family="llama-gqa"):
     pair = sharp_pair(family)
     models = pair.target, pair.draft, policy, setting, pair.vocab_size
-    judge = Decoder(*models, {name: Scorer(head) for name, head in heads(family).items()})
+    judge = Decoder(*models, {name: PlainScorer(head) for name, head in heads(family).items()})
     timed = TimedDecoder(*models, {n: BlockScorer(head) for n, head in heads(family).items()})
     return judge, timed
 
@@ -244,7 +245,7 @@ def test_what_cannot_run_live_is_refused(spec, words):
 @pytest.mark.parametrize("kind", ["pacer", "acceptance_head"])
 def test_block_scores_are_the_judge_s(kind):
     head = heads("llama-gqa")[kind]
-    judge, block = Scorer(head), BlockScorer(head)
+    judge, block = PlainScorer(head), BlockScorer(head)
     states = torch.randn(60, 32, generator=torch.Generator().manual_seed(0))
     n_prefix = 9
     for accepted in (3, 0, 5, 40):  # of drafts of 4, 2 and 3 tokens behind what was cut
@@ -265,6 +266,27 @@ def test_a_head_of_another_width_is_refused():
     head = heads("llama-gqa")["pacer"]
     with pytest.raises(HeadError, match="another draft"):
         BlockScorer(head).score(torch.zeros(4, 31), 2, 1)
+
+
+def test_a_head_with_a_lag_is_asked_from_the_second_token_on():
+    policy = policies.parse("acceptance_head(h=0.9, max_draft=9)")
+    _, timed = both(policy, settings())
+    got = timed.decode(tiny_prompts(5, seed=9)[-1].tokens, 0)
+    calls = [row for row in got.rows if row.kind == "head"]
+    assert {row.tokens_in for row in calls} == {1} and {row.depth for row in calls} >= {2}
+    assert len(calls) == sum(policy.calls(step.drafted) for step in got.steps)
+    assert len(calls) < sum(step.drafted for step in got.steps)
+
+
+def test_a_head_with_a_lag_is_not_asked_early():
+    head, policy = heads("llama-gqa")["acceptance_head"], policies.AcceptanceHead(lag=0)
+    for given in (head, BlockScorer(head)):
+        with pytest.raises(HeadError, match="a token late: give lag=1"):
+            check(policy, settings(), {"acceptance_head": given})
+    pair = sharp_pair("llama-gqa")
+    given = {"acceptance_head": PlainScorer(head)}
+    with pytest.raises(policies.PolicyError, match="give lag=1"):
+        Decoder(pair.target, pair.draft, policy, settings(), heads=given)
 
 
 def test_a_head_that_scores_no_draft_as_deep_is_refused():

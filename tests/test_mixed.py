@@ -44,15 +44,12 @@ def texts(rows, column):
     return [rows[column][rows["sequence"] == s].tolist() for s in np.unique(rows["sequence"])]
 
 
-def continuation(pair, plan, sequence, prompt, length):
-    """What the draft writes behind a prompt, up to its first EOS, without a cache."""
+def proposals(pair, plan, sequence, prompt, y):
+    """What the draft proposes behind each front of an output, without a cache."""
     own = []
-    while len(own) < length:
-        q = draft_rows(logits_of(pair.draft, prompt + own, pair.vocab_size), plan.sampler)
-        token = int(draft_token(q, key_of(plan, sequence, own)))
-        if token == EOS:
-            break
-        own.append(token)
+    for i in range(len(y)):
+        q = draft_rows(logits_of(pair.draft, prompt + y[:i], pair.vocab_size), plan.sampler)
+        own.append(int(draft_token(q, key_of(plan, sequence, y[:i]))))
     return own
 
 
@@ -67,9 +64,11 @@ def test_rows_equal_plain_decoding(sampler):
     columns = texts(rows, "token"), texts(rows, "from_draft"), shard.sequences["output_tokens"]
     for s, (z, chosen, y) in enumerate(zip(*columns, strict=True)):
         prompt = prompts[s].tokens
-        own = continuation(pair, plan, s, prompt, len(y))
+        own = proposals(pair, plan, s, prompt, y)
         coins = [float(draws.uniform(key_of(plan, s, y[:i]), draws.MIXING)) for i in range(len(y))]
-        assert chosen == [i < len(own) and coin < 0.5 for i, coin in enumerate(coins)]
+        assert chosen == [
+            coin < 0.5 and token != EOS for coin, token in zip(coins, own, strict=True)
+        ]
         assert z == [own[i] if chosen[i] else y[i] for i in range(len(y))]
         first = np.flatnonzero(rows["sequence"] == s)[0]
         for i in range(len(y)):
@@ -88,17 +87,11 @@ def test_states_are_what_q_was_computed_from():
 
 
 @pytest.mark.parametrize("sampler", ["greedy", "t1"])
-def test_all_from_the_draft_is_the_path_to_a_rejection_and_its_branch(sampler):
-    shard = shard_of(sampler, mix=1, max_draft=30)
-    on, off = shard.positions, shard.branches
-    whole = zip(texts(shard.mixed, "token"), texts(on, "accepted"), strict=True)
-    for s, (z, accepted) in enumerate(whole):
-        m = accepted.index(False) + 1
-        mine = (off["sequence"] == s) & (off["position"] == m)
-        d = [*texts(on, "draft_token")[s][:m], *off["draft_token"][mine]]
-        n = min(d.index(EOS) if EOS in d else len(d), len(z))
-        assert z[:n] == d[:n]
-        assert all(texts(shard.mixed, "from_draft")[s][:n])
+def test_all_from_the_draft_are_the_proposals_of_the_path(sampler):
+    shard = shard_of(sampler, mix=1)
+    proposed, chosen = shard.positions["draft_token"], shard.mixed["from_draft"]
+    np.testing.assert_array_equal(chosen, proposed != EOS)
+    np.testing.assert_array_equal(shard.mixed["token"][chosen], proposed[chosen])
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -290,6 +283,7 @@ def row_where(table, column, value):
         (lambda t: with_value(t, "sequence", 0, 3), "sequence 3, position 1: the key does not"),
         (lambda t: with_value(t, "token", row_where(t, "from_draft", False), 60), "is not the out"),
         (lambda t: with_value(t, "token", row_where(t, "from_draft", True), EOS), "an EOS token"),
+        (lambda t: with_value(t, "token", row_where(t, "from_draft", True), 60), "not the draft's"),
         (lambda t: with_value(t, "token", row_where(t, "from_draft", True), -1), "token is -1"),
         (lambda t: with_value(t, "accept_prob", 1, 1.5), "accept_prob is 1.5"),
         (lambda t: with_value(t, "accept_prob", 1, np.nan), "accept_prob is nan"),

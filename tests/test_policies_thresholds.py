@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import simkit
 from simkit import costs, policies
 from simkit.drafters.path import PathLayout
 from simkit.policies import Outcome, PolicyError, Setting
@@ -225,18 +226,51 @@ class TestSpecDecPP:
 
 class TestAcceptanceHead:
     def test_the_product_of_scores_against_h(self):
+        # With a lag: 1 - 0.25 is above 0.5 when token 3 is drafted; then from 5 on all is well.
         trace = scored("acceptance_head", [0.5, 0.5, 0.5, 1, 1, 1, 1, 1, 1])
-        assert drafted(policies.AcceptanceHead(h=0.5), trace) == [2, 5]
+        assert drafted(policies.AcceptanceHead(h=0.5), trace) == [3, 4]
         assert drafted(policies.AcceptanceHead(h=0.75, max_draft=3), trace) == [3, 3, 0]
+        assert drafted(policies.AcceptanceHead(h=0.5, lag=0), trace) == [2, 5]
+        assert drafted(policies.AcceptanceHead(h=0.75, max_draft=3, lag=0), trace) == [3, 3, 0]
+
+    def test_calls(self):
+        for lag in (0, 1):
+            policy = policies.AcceptanceHead(lag=lag)
+            assert [policy.calls(n) for n in range(4)] == [0, 1 - lag, 2 - lag, 3 - lag]
+            assert policy.calls(np.array([0, 3])).tolist() == [0, 3 - lag]
+
+    def test_a_score_that_is_not_there_yet_has_no_say(self):
+        for policy in (policies.AcceptanceHead(h=0.5), policies.SpecDecPP(lag=1)):
+            state = policy.begin(0)
+            for depth, score in enumerate((0.9, 0.8, 0.4), start=1):
+                stop, after = policy.trips(state, depth, (score,))
+                assert policy.trips(state, depth, (1.0,))[0] == stop
+                state = after
+
+    def test_scores_that_come_late_are_not_read_early(self):
+        late = scores.RowScores(np.ones(4, np.float32), np.empty(0, np.float32), lag=1)
+        trace = scores.attach(accepting(4), "mine", late)
+        assert scores.load(trace, "mine").lag == 1
+        for name in ("acceptance_head", "specdecpp"):
+            with pytest.raises(PolicyError, match=rf"{name}.* a token late: give lag=1"):
+                simkit.replay(trace, [f"{name}(head=mine, lag=0)"])
+            with pytest.raises(PolicyError, match="give lag=1"):
+                simkit.sweep(trace, [f"{name}(head=mine, lag=0)"])
+            simkit.replay(trace, [f"{name}(head=mine, lag=1)"])
 
     def test_h_from_the_cost_falls_with_the_depth(self):
         # T_v = T_r = 4 and T_d(k) = k, so h = 0.75, 0.5, 0.25, 0: four tokens at most (eq. 12).
         cost = costs.Linear(draft_s=1.0, target_s=4.0)
-        ones = self.with_cost(scored("acceptance_head", [1] * 12), cost)
+        ones = self.with_cost(scored("acceptance_head", [1] * 12), cost, lag=0)
         assert drafted(*ones) == [4, 4, 1]
         # 1 - 0.5 is not above h(2), 1 - 0.5 is above h(3)
-        halves = self.with_cost(scored("acceptance_head", [0.5, 1, 1, 1, 1, 1]), cost)
+        halves = self.with_cost(scored("acceptance_head", [0.5, 1, 1, 1, 1, 1]), cost, lag=0)
         assert drafted(*halves) == [3, 1]
+        # With a lag, one more: what h(4) and h(3) stop is known when token 5 and 4 are there.
+        ones = self.with_cost(scored("acceptance_head", [1] * 12), cost)
+        assert drafted(*ones) == [5, 5]
+        halves = self.with_cost(scored("acceptance_head", [0.5, 1, 1, 1, 1, 1]), cost)
+        assert drafted(*halves) == [4, 0]
 
     def test_h_is_taken_at_the_mean_context(self):
         # Prompts of 2 and outputs of 12 tokens: context 8. Draft passes take 3, 3.25, 3.5 seconds,
@@ -262,10 +296,11 @@ class TestAcceptanceHead:
         assert policy.bind(Setting(layout, None, 1)) is policy
 
     @staticmethod
-    def with_cost(trace, cost):
+    def with_cost(trace, cost, lag=1):
         layout = PathLayout(trace)
         charge = Charge(cost.times(trace), layout, 1)
-        return policies.parse("acceptance_head(h=cost)").bind(Setting(layout, charge, 1)), trace
+        policy = policies.parse(f"acceptance_head(h=cost, lag={lag})")
+        return policy.bind(Setting(layout, charge, 1)), trace
 
 
 class TestPacer:

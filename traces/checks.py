@@ -243,6 +243,9 @@ def check_mixed(rows: Rows, positions: Rows, manifest: Manifest) -> Iterator[str
     other = ~rows["from_draft"] & (rows["token"] != positions["target_token"])
     what = "token {token} is not the output's, and not from the draft"
     yield from rows.problems(other & ~wrong, what)
+    other = rows["from_draft"] & (rows["token"] != positions["draft_token"])
+    what = "token {token} is not the draft's own behind the output"
+    yield from rows.problems(other & ~wrong, what)
     eos = rows["from_draft"] & np.isin(rows["token"], manifest.eos_token_ids)
     yield from rows.problems(eos, "an EOS token of the draft")
     yield from check_values(rows, manifest)

@@ -206,7 +206,7 @@ class _Flips:
         found, made = scores.load(self._trace, head), Trace(self._trace.manifest, self)
         if isinstance(found, scores.RowScores):
             off = found.branches[self._pool]
-            shuffled = scores.RowScores(found.path[self._order("draft")], off)
+            shuffled = scores.RowScores(found.path[self._order("draft")], off, found.lag)
         else:
             shuffled = scores.StartScores(self._by_start(found.values))
         return scores.to_table(made, shuffled, {"placebo of": head})

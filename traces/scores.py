@@ -29,10 +29,12 @@ class RowScores:
     Attributes:
         path: (n_positions,) float32, of the on-path rows.
         branches: (n_branch_rows,) float32, of the branch rows.
+        lag: 1 if a decoder knows a token's score only when the next one is drafted, else 0.
     """
 
     path: np.ndarray
     branches: np.ndarray
+    lag: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +131,8 @@ def to_table(trace: Trace, scores: Scores, head: Mapping[str, Any] | None = None
         }
         score = scores.values[row, depth]
     table = pa.table({**columns, "score": score.astype(np.float16)})
-    made_from = {"trace": trace.hash, "head": dict(head or {})}
+    lag = {"lag": scores.lag} if isinstance(scores, RowScores) and scores.lag else {}
+    made_from = {"trace": trace.hash, "head": dict(head or {}) | lag}
     return table.replace_schema_metadata({_FACTS: json.dumps(made_from, sort_keys=True)})
 
 
@@ -155,7 +158,8 @@ def _by_row(trace: Trace, table: pa.Table, score: np.ndarray) -> RowScores:
     for key in ("sequence", "position", "depth"):
         if not np.array_equal(table[key].to_numpy(), _joined(trace, key)):
             raise ValueError
-    return RowScores(_read_only(score[:n]), _read_only(score[n:]))
+    lag = 1 if _facts(table).get("head", {}).get("lag") == 1 else 0
+    return RowScores(_read_only(score[:n]), _read_only(score[n:]), lag)
 
 
 def _by_start(trace: Trace, table: pa.Table, score: np.ndarray) -> StartScores:

@@ -136,7 +136,7 @@ def _columns(trace: Trace, table: str, rows: np.ndarray) -> dict[str, np.ndarray
 
 def _of(scores: Scores, rows: np.ndarray, off: np.ndarray) -> Scores:
     if isinstance(scores, RowScores):
-        return RowScores(scores.path[rows], scores.branches[off])
+        return RowScores(scores.path[rows], scores.branches[off], scores.lag)
     return type(scores)(scores.values[rows])
 
 

@@ -77,13 +77,14 @@ def files_of(heads: list[str] | None) -> list[str]:
 
 def load_heads(heads: list[str] | None) -> dict[str, Any]:
     """Heads by name, as --head gives them."""
-    from simkit.heads.files import SCORE_NAMES, load
+    from simkit.heads import registry
+    from simkit.heads.files import load
 
     found = {}
     for given in heads or []:
         name, _, file = given.rpartition("=")
         loaded = load(file)
-        found[name or SCORE_NAMES[loaded.kind]] = loaded
+        found[name or registry.get(loaded.kind).policy] = loaded
     return found
 
 
@@ -103,7 +104,7 @@ def load_bench(names: tuple, settings: Any, heads: dict[str, Any], stop: str = "
     from dataclasses import replace
 
     from simkit.live.arms import Bench
-    from simkit.live.heads import BlockScorer
+    from simkit.live.block_scorer import BlockScorer
 
     pair = load_models(names)
     with _must_fit():

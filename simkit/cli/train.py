@@ -44,15 +44,26 @@ def train(
         str | None, typer.Option(help="pacer: full, local-draft or local-block. [full]")
     ] = None,
     block: Annotated[int | None, typer.Option(help="pacer: b of local-block. [4]")] = None,
+    text_position: Annotated[
+        str | None, typer.Option(help="pacer: none, or rope (rotary). [none]")
+    ] = None,
+    variant: Annotated[
+        str | None,
+        typer.Option(help="acceptance: paper, code, or proposed (two layers, no lag). [paper]"),
+    ] = None,
     layers: Annotated[
-        int | None, typer.Option(help="Residual blocks. [acceptance 2, specdecpp 3]")
+        int | None, typer.Option(help="Residual blocks. [acceptance 1, specdecpp 3]")
     ] = None,
     accept_weight: Annotated[float | None, typer.Option(help="Of accepted tokens. [1]")] = None,
     reject_weight: Annotated[
         float | None, typer.Option(help="Of rejected tokens. [acceptance 1, specdecpp 6]")
     ] = None,
     lag: Annotated[
-        int | None, typer.Option(help="specdecpp: 1 judges the token before. [0]")
+        int | None,
+        typer.Option(
+            help="0: the state that proposed a token judges it; 1: the one that has consumed it."
+            " [acceptance 1, specdecpp 0]"
+        ),
     ] = None,
 ) -> None:
     """Train a learned head on a trace."""
@@ -61,6 +72,8 @@ def train(
         "position_embedding": position_embedding,
         "attention": attention,
         "block": block,
+        "text_position": text_position,
+        "variant": variant,
         "layers": layers,
         "accept_weight": accept_weight,
         "reject_weight": reject_weight,
@@ -68,14 +81,14 @@ def train(
     }
     needs_torch("training")
     import traces
-    from simkit.heads import files, run
-    from simkit.heads.training import LEARNING_RATES, Settings
+    from simkit.heads import files, registry, run
+    from simkit.heads.training import Settings
 
     files.check_suffix(output)
     for file in files.pair(output):
         check_option("--output", file)
     check_apart([("--output", file) for file in files.pair(output)], [trace])
-    rate = LEARNING_RATES.get(head, 1e-3) if learning_rate is None else learning_rate
+    rate = registry.get(head).learning_rate if learning_rate is None else learning_rate
     settings = Settings(epochs, rate, noise=noise, starts=starts, seed=seed, device=device)
     given = {name: value for name, value in options.items() if value is not None}
     console = Console(stderr=True)

@@ -53,6 +53,10 @@ class LatticeLayout(Layout):
             self, index, self.ahead[rows].tolist(), tuple(column[rows] for column in read.starts)
         )
 
+    def lag(self, head: str) -> int:
+        """See `Layout`."""
+        return 0
+
     def _column(self, name: str) -> np.ndarray:
         if name not in self._found:
             head = name.removeprefix("score:")

@@ -75,6 +75,14 @@ class Layout(ABC):
         """
 
     @abstractmethod
+    def lag(self, head: str) -> int:
+        """How many tokens late the scores of a head are there, see `traces.scores.RowScores`.
+
+        Raises:
+            TraceError: there are none of that name.
+        """
+
+    @abstractmethod
     def sequence(self, read: Read, index: int) -> Drafts:
         """What drafts of one sequence see, as Python values; `read` is this layout's."""
 

@@ -52,6 +52,11 @@ class PathLayout(Layout):
                 branches.append(found.branches)
         return Read(tuple(path), tuple(branches), tuple(starts))
 
+    def lag(self, head: str) -> int:
+        """See `Layout`."""
+        found = self._column(f"score:{head}")
+        return found.lag if isinstance(found, scores.RowScores) else 0
+
     def _column(self, name: str) -> scores.Scores:
         if name not in self._found:
             head = name.removeprefix("score:")

@@ -11,8 +11,8 @@ from simkit.drafters.path import PathLayout
 from simkit.heads import examples, metrics
 from simkit.heads.drafts import drafts
 from simkit.heads.files import Head
-from simkit.heads.pacer import PacerHead
 from simkit.heads.scoring import score_drafts, score_rows
+from simkit.heads.starts import StartHead
 from simkit.heads.states import States
 from simkit.heads.training import Split
 from simkit.reliability import reliability
@@ -55,7 +55,6 @@ def evaluate(head: Head, layout: PathLayout, states: States, parts: Split) -> di
         calibration error, and the head's `reliability` curve. For PACER also `auc_reached`: over
         the tokens up to each draft's first rejected one.
     """
-    judge = _by_start if head.by_start else _by_row
     train, validation, test = (judge(head, layout, states, part) for part in parts)
     found = {HEAD: test.score}
     found[REFITTED] = metrics.fit(validation.score, validation.accepted)(test.score)
@@ -74,6 +73,11 @@ def evaluate(head: Head, layout: PathLayout, states: States, parts: Split) -> di
     }
 
 
+def judge(head: Head, layout: PathLayout, states: States, wanted: np.ndarray) -> Judged:
+    """What a head and simple signals say of the draft tokens of some sequences, (S,) bool."""
+    return (_by_start if head.by_start else _by_row)(head, layout, states, wanted)
+
+
 def _by_row(head: Head, layout: PathLayout, states: States, wanted: np.ndarray) -> Judged:
     rows, judged = examples.on_path(head.kind, head.options, layout, states, wanted)
     signals = {name: values[judged] for name, values in _signals(layout, False).items()}
@@ -85,7 +89,7 @@ def _by_row(head: Head, layout: PathLayout, states: States, wanted: np.ndarray) 
 
 def _by_start(head: Head, layout: PathLayout, states: States, wanted: np.ndarray) -> Judged:
     module = head.network()
-    assert isinstance(module, PacerHead)
+    assert isinstance(module, StartHead)
     columns = _signals(layout, True)
     parts: dict[str, list[np.ndarray]] = {}
     for sequence in np.flatnonzero(wanted):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from simkit.drafters.path import PathLayout
+from simkit.heads import registry
 from simkit.heads.states import States
 from traces.trace import Trace
 
@@ -64,32 +65,54 @@ def on_path(
     return Rows(state, label[rows]), rows
 
 
-def off_path(
-    kind: str, options: Mapping[str, Any], trace: Trace, states: States, wanted: np.ndarray
+def to_train_on(
+    kind: str, options: Mapping[str, Any], layout: PathLayout, states: States, wanted: np.ndarray
 ) -> Rows:
-    """More rows to train on: mixed contexts, and branches that the target has seen, if recorded."""
-    rows = Rows(states.path[:0], np.zeros(0, np.float32))
-    lag = options.get("lag")
-    sequences = trace.sequences["sequence"].to_numpy()[wanted]
-    if trace.has("mixed", "state"):
-        mine = np.isin(trace.column("mixed", "sequence"), sequences)
-        state = trace.column("mixed", "state")[mine]
-        label = _label(kind, trace, "mixed")[mine]
-        if lag:  # only tokens that were drafted there have a verdict
-            position, token, drafted = (
-                trace.column("mixed", name)[mine] for name in ("position", "token", "draft_token")
-            )
-            judged = np.flatnonzero((position[1:] > 1) & (token[:-1] == drafted[:-1]))
-            rows += Rows(state[judged + 1], label[judged])
-        else:
-            rows += Rows(state, label)
-    if trace.has("branches", "accepted") and not lag:
-        mine = np.isin(trace.branches("sequence"), sequences)
+    """All rows of some sequences that a head is trained on.
+
+    Those on the path; those of mixed texts, if recorded; for a head without a lag also branches
+    that the target has seen, if recorded. A head that trains on mixed texts only, as the acceptance
+    head's paper does, takes the first only where the second are missing.
+    """
+    mixed = on_mixed(kind, options, layout, states, wanted)
+    if options.get("lag") and len(mixed.label) and registry.get(kind).mixed_only:
+        return mixed
+    rows = on_path(kind, options, layout, states, wanted)[0] + mixed
+    trace = layout.trace
+    if trace.has("branches", "accepted") and not options.get("lag"):
+        mine = np.isin(trace.branches("sequence"), _numbers(trace, wanted))
         rows += Rows(states.branches[mine], _label(kind, trace, "branches")[mine])
     return rows
 
 
+def on_mixed(
+    kind: str, options: Mapping[str, Any], layout: PathLayout, states: States, wanted: np.ndarray
+) -> Rows:
+    """Rows of mixed texts; none where the trace has none.
+
+    Without a lag: what the draft would propose behind every token of the text. With a lag of one:
+    the tokens of the text that are the draft's own, each from the state that has consumed it there,
+    with the label that it has behind the target's own prefix, where it was proposed (acceptance
+    head, section 2.3).
+    """
+    trace = layout.trace
+    if not trace.has("mixed", "state"):
+        return Rows(states.path[:0], np.zeros(0, np.float32))
+    mine = np.isin(trace.column("mixed", "sequence"), _numbers(trace, wanted))
+    state = trace.column("mixed", "state")
+    if not options.get("lag"):
+        return Rows(state[mine], _label(kind, trace, "mixed")[mine])
+    own = trace.column("mixed", "from_draft") & mine
+    own &= trace.column("mixed", "token") == trace.positions("draft_token")
+    last = np.zeros_like(own)
+    last[layout.offsets[1:] - 1] = True
+    judged = np.flatnonzero(own & ~last)
+    return Rows(state[judged + 1], _label(kind, trace, "positions")[judged])
+
+
+def _numbers(trace: Trace, wanted: np.ndarray) -> np.ndarray:
+    return trace.sequences["sequence"].to_numpy()[wanted]
+
+
 def _label(kind: str, trace: Trace, table: str) -> np.ndarray:
-    """min(1, p/q) for the acceptance head (its paper's eq. 9), the verdict for SpecDec++."""
-    name = "accept_prob" if kind == "acceptance" else "accepted"
-    return trace.column(table, name).astype(np.float32)
+    return trace.column(table, registry.get(kind).label).astype(np.float32)

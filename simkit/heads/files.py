@@ -18,8 +18,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from simkit.errors import HeadError
-from simkit.heads.pacer import PacerHead
-from simkit.heads.row import RowHead
+from simkit.heads import registry
 from simkit.simulator.display import grid
 from traces import outputs, reading
 from traces.errors import TraceError
@@ -28,18 +27,9 @@ from traces.manifest import Manifest
 FORMAT = 1
 _MOST_SIDECAR_BYTES = reading.MEBIBYTE
 _MOST_WEIGHT_BYTES = 2048 * reading.MEBIBYTE
-_LARGEST = 2**16  # of a width, a depth, a number of layers
+_LARGEST = 2**16  # of a width
 SUFFIX = ".safetensors"
 _TRIES = 3  # of reading what another process is replacing
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "pacer": {"max_depth": 40, "position_embedding": True, "attention": "full", "block": 4},
-    "acceptance": {"layers": 2, "accept_weight": 1.0, "reject_weight": 1.0},
-    "specdecpp": {"layers": 3, "accept_weight": 1.0, "reject_weight": 6.0, "lag": 0},
-}
-"""The kinds of heads, each with its options."""
-
-SCORE_NAMES = {"pacer": "pacer", "acceptance": "acceptance_head", "specdecpp": "specdecpp"}
-"""The policy that each kind was made for, whose name its scores bear unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +37,7 @@ class Head:
     """A trained head.
 
     Attributes:
-        kind: a key of `DEFAULTS`.
+        kind: one of `registry.names()`.
         width: H, numbers in a state of its draft model.
         options: of its kind.
         module: the network, float32, in eval mode.
@@ -63,7 +53,12 @@ class Head:
     @property
     def by_start(self) -> bool:
         """Whether it scores each (start, depth), not each row."""
-        return self.kind == "pacer"
+        return registry.get(self.kind).by_start
+
+    @property
+    def lag(self) -> int:
+        """How many tokens after the one that it judges its state is there: 0 or 1."""
+        return int(self.options.get("lag", 0))
 
     def network(self, device: str | torch.device = "cpu") -> nn.Module:
         """A copy of the network to score with.
@@ -101,10 +96,14 @@ class Head:
 
 
 def build(kind: str, width: int, options: Mapping[str, Any]) -> nn.Module:
-    """A network with fresh weights; all options of its kind are given."""
-    if kind == "pacer":
-        return PacerHead(width, **options)
-    return RowHead(width, options["layers"], outputs=1 if kind == "acceptance" else 2)
+    """A network with fresh weights; all options of its kind are given.
+
+    Raises:
+        HeadError: an unknown kind, or an option is out of range.
+    """
+    found = registry.get(kind)
+    found.check(options)
+    return found.build(width, options)
 
 
 def save(head: Head, path: Path) -> None:
@@ -243,30 +242,19 @@ def _read_sidecar(path: Path) -> dict[str, Any]:
     for name, kind in wanted.items():
         if not isinstance(about.get(name), kind):
             raise HeadError(f"{path}: field {name} is missing or not {kind.__name__}")
-    if about["kind"] not in DEFAULTS:
-        raise HeadError(f"{path}: unknown kind of head {about['kind']!r}")
-    if set(about["options"]) != set(DEFAULTS[about["kind"]]):
-        raise HeadError(f"{path}: its options are not those of {about['kind']}")
+    try:
+        registry.get(about["kind"]).check(about["options"])
+    except HeadError as error:
+        raise HeadError(f"{path}: {error}") from None
     for name in ("trained_on", "metrics"):
         if not isinstance(about.get(name, {}), dict):
             raise HeadError(f"{path}: {name} must be an object")
     for name, value in about.get("trained_on", {}).items():
         if name.endswith("_sha256") and not isinstance(value, str | None):
             raise HeadError(f"{path}: trained_on.{name} must be text")
-    numbers = {"width": about["width"], **about["options"]}
-    for name, like in {"width": 1, **DEFAULTS[about["kind"]]}.items():
-        if not _is_like(numbers[name], like):
-            raise HeadError(f"{path}: {name} is {numbers[name]!r}, which no head has")
+    if type(about["width"]) is not int or not 1 <= about["width"] <= _LARGEST:
+        raise HeadError(f"{path}: width is {about['width']!r}, which no head has")
     return about
-
-
-def _is_like(value: Any, like: Any) -> bool:
-    """Whether an option's value is of the kind of its default, and of a size that a head has."""
-    if isinstance(like, bool | str):
-        return type(value) is type(like)
-    if isinstance(like, int):
-        return type(value) is int and 0 <= value <= _LARGEST
-    return type(value) in (int, float) and 0 <= value <= _LARGEST
 
 
 def check_suffix(path: Path) -> None:

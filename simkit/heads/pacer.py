@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from simkit.heads.registry import Kind, register
+from simkit.heads.starts import StartHead
+
 Attention = Literal["full", "local-draft", "local-block"]
 ATTENTION = ("full", "local-draft", "local-block")
+TextPosition = Literal["none", "rope"]
+TEXT_POSITION = ("none", "rope")
+_BASE = 10000.0  # of the rotations, as in LLaMA
 
 
-class PacerHead(nn.Module):
+class PacerHead(StartHead):
     """Scores the token at depth j of the draft that starts at position i.
 
     It attends to the states of the prompt and of y_<i, as they are, and to those of the draft's own
     tokens 1 … j, each with the embedding of its depth added (eq. 7). The states come out of the
     draft model's final norm, so one norm of ours is applied to each row by itself and the depth is
     added behind it: projections are then sums of a row's and a depth's, and are shared by all
-    drafts that run through a row. There is no other position code.
+    drafts that run through a row. The sizes in the paper (Table 9) are those of one decoder
+    layer of the draft's family with embeddings of its own; such a layer has rotary positions, which
+    `text_position="rope"` adds to queries and keys.
+
+    The packed pass is the masked sequence of the paper's appendix D, with the blocks that the mask
+    makes zero left out: keys and values of the text are there once, for all drafts.
 
     Args:
         width: H, of the draft's states.
@@ -27,6 +39,8 @@ class PacerHead(nn.Module):
         position_embedding: add the depth (off: the paper's ablation, Table 5).
         attention: "full", or only this draft ("local-draft"), or only the current block of it.
         block: b, tokens of a block; only "local-block" uses it.
+        text_position: "rope" turns queries and keys by their place in prompt, output and draft;
+            with "none" the states alone know it.
     """
 
     def __init__(
@@ -36,9 +50,11 @@ class PacerHead(nn.Module):
         position_embedding: bool = True,
         attention: Attention = "full",
         block: int = 4,
+        text_position: TextPosition = "none",
     ) -> None:
         super().__init__()
         self.attention, self.block, self.max_depth = attention, block, max_depth
+        self.rotates = text_position == "rope"
         self.n_heads = next(n for n in range(max(1, width // 32), 0, -1) if width % n == 0)
         self.norm = nn.LayerNorm(width)
         self.depth = nn.Embedding(max_depth, width) if position_embedding else None
@@ -52,30 +68,13 @@ class PacerHead(nn.Module):
         if self.depth is not None:
             nn.init.normal_(self.depth.weight, std=0.02)
 
-    def forward(self, rows: Tensor, index: Tensor, n_prefix: Tensor) -> Tensor:
-        """Logits of acceptance of S drafts of one sequence, packed.
-
-        This is the masked sequence of the paper's appendix D, with the blocks that the mask makes
-        zero left out: keys and values of the text are there once, for all drafts.
-
-        Args:
-            rows: (N, H) states: the text's first, in order, then others.
-            index: (S, D) int64, the row of each draft's token at each depth. Tokens beyond a
-                draft's end may be anything: no earlier token attends to them.
-            n_prefix: (S,) int64, how many of the first rows stand before each draft.
-
-        Returns:
-            (S, D).
-        """
-        return self.score(*self.encode(rows), index, n_prefix)
-
     def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """What drafts share of their rows: normed (N, H), projected (N, 3, heads, H / heads)."""
+        """See `StartHead`: normed (N, H), projected (N, 3, heads, H / heads)."""
         states = self.norm(rows)
         return states, self._heads(self.project(states))
 
     def score(self, states: Tensor, heads: Tensor, index: Tensor, n_prefix: Tensor) -> Tensor:
-        """The rest of `forward`, for any part of the drafts that run through encoded rows."""
+        """See `StartHead`."""
         tokens, own = states[index], heads[index]
         if self.depth is not None:
             depth = self.depth.weight[: index.shape[1]]
@@ -102,12 +101,17 @@ class PacerHead(nn.Module):
         """
         n_drafts, deep = own.shape[:2]
         q, k, v = own.permute(2, 3, 0, 1, 4)  # each (heads, S, D, d)
+        if self.rotates:
+            place = n_prefix[:, None] + torch.arange(deep, device=q.device)
+            q, k = rotated(q, place), rotated(k, place)
         q = q * q.shape[-1] ** -0.5
         local = (q @ k.mT).masked_fill_(~self._local_mask(deep, q.device), -torch.inf)
         if not len(text):
             mixed = local.softmax(-1) @ v
             return mixed.permute(1, 2, 0, 3).flatten(2)
         _, text_k, text_v = text.permute(1, 2, 0, 3)  # each (heads, C, d)
+        if self.rotates:
+            text_k = rotated(text_k, torch.arange(len(text), device=q.device))
         prefix = (q.flatten(1, 2) @ text_k.mT).unflatten(1, (n_drafts, deep))
         beyond = torch.arange(len(text), device=q.device) >= n_prefix[:, None]
         prefix.masked_fill_(beyond[:, None], -torch.inf)
@@ -123,3 +127,42 @@ class PacerHead(nn.Module):
         if self.attention == "local-block":
             sees = sees & (depth[:, None] // self.block == depth // self.block)
         return sees
+
+
+def rotated(x: Tensor, place: Tensor) -> Tensor:
+    """Rotary position code: each pair of numbers turned by an angle that grows with the place.
+
+    Args:
+        x: (heads, ..., d); of an odd d the last number stays as it is.
+        place: (...), in the text.
+    """
+    half = x.shape[-1] // 2
+    rate = _BASE ** (-torch.arange(half, device=x.device, dtype=x.dtype) / max(1, half))
+    angle = place[..., None] * rate
+    cos, sin = angle.cos(), angle.sin()
+    a, b, rest = x.split([half, half, x.shape[-1] - 2 * half], -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1)
+
+
+def _build(width: int, options: Mapping[str, Any]) -> nn.Module:
+    return PacerHead(width, **options)
+
+
+PACER = register(
+    Kind(
+        name="pacer",
+        policy="pacer",
+        options={
+            "max_depth": 40,
+            "position_embedding": True,
+            "attention": "full",
+            "block": 4,
+            "text_position": "none",
+        },
+        build=_build,
+        by_start=True,
+        limits={"max_depth": (1, 1024), "block": (1, 1024)},
+        words={"attention": ATTENTION, "text_position": TEXT_POSITION},
+        learning_rate=2e-3,
+    )
+)

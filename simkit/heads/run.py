@@ -10,7 +10,7 @@ from typing import Any
 
 from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError
-from simkit.heads import files, scoring, states, training
+from simkit.heads import files, registry, scoring, states, training
 from simkit.heads.evaluate import evaluate
 from simkit.heads.files import Head
 from simkit.heads.training import Settings
@@ -31,26 +31,19 @@ def train(
     """Train a head on a trace and judge it on prompts that were held out.
 
     Args:
-        kind: a key of `files.DEFAULTS`.
+        kind: one of `registry.names()`.
         trace: recorded with hidden states.
-        options: those of its kind that differ from the default.
+        options: those of its kind that differ from the default, or from its variant's.
         settings: how to train.
         on_epoch: told its number from 1, the mean training loss and the validation loss, nats.
 
     Raises:
         HeadError: an unknown kind or option, no hidden states, or training failed.
     """
-    if kind not in files.DEFAULTS:
-        raise HeadError(f"unknown head {kind!r}: it is one of {', '.join(files.DEFAULTS)}")
-    for name in options:
-        if name not in files.DEFAULTS[kind]:
-            known = ", ".join(files.DEFAULTS[kind])
-            raise HeadError(f"the {kind} head has no option {name} (it has {known})")
+    settled = registry.get(kind).settle(options)
     layout, found = PathLayout(trace), states.read(trace)
     parts = training.split(trace.n_sequences, settings)
-    head, how = training.train(
-        kind, {**files.DEFAULTS[kind], **options}, layout, found, parts, settings, on_epoch
-    )
+    head, how = training.train(kind, settled, layout, found, parts, settings, on_epoch)
     counts = {f"{name}_prompts": int(part.sum()) for name, part in parts._asdict().items()}
     facts = {
         "trained_on": _models(trace.manifest) | {"trace": trace.hash},
@@ -86,12 +79,14 @@ def score(
         HeadError: the head does not fit the trace, or there are no hidden states.
         TraceError: the trace cannot be written.
     """
-    name = name or files.SCORE_NAMES[head.kind]
+    name = name or registry.get(head.kind).policy
     if not re.fullmatch(r"[\w.@+-]+", name):
         raise HeadError(f"{name!r} cannot be the name of scores: letters, digits and . @ + - only")
     assert trace.path is not None
     files.check_fits(head, trace.manifest, str(trace.path))
     about: dict[str, Any] = {"kind": head.kind, "hash": head.hash}
+    if head.lag:
+        about["lag"] = head.lag
     if head.by_start:
         about["max_draft"] = max_draft
     made_from = scores.facts(trace, name)

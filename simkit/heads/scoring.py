@@ -12,7 +12,7 @@ from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError
 from simkit.heads.drafts import Drafts, drafts
 from simkit.heads.files import Head, check_width
-from simkit.heads.pacer import PacerHead
+from simkit.heads.starts import StartHead
 from simkit.heads.states import States
 from traces.scores import RowScores, Scores, StartScores
 
@@ -48,13 +48,13 @@ def score(
     try:
         if not head.by_start:
             own = RowScores(score_rows(head, states.path), score_rows(head, states.branches))
-            return _lagged(layout, own) if head.options.get("lag") else own
+            return _lagged(layout, own) if head.lag else own
         return _by_start(head, layout, states, max_draft, n_threads, on_sequence)
     finally:
         torch.set_num_threads(before)
 
 
-def score_drafts(module: PacerHead, rows: Drafts) -> np.ndarray:
+def score_drafts(module: StartHead, rows: Drafts) -> np.ndarray:
     """Probabilities (T, D) of one sequence's drafts, NaN where a draft has ended; float32."""
     out = np.full(rows.index.shape, np.nan, np.float32)
     with torch.inference_mode():
@@ -97,7 +97,7 @@ def _lagged(layout: PathLayout, own: RowScores) -> RowScores:
     path[rejected] = own.branches[branch[rejected]]
     inner = ~np.isin(np.arange(len(off)) + 1, branch)
     off[inner] = own.branches[np.flatnonzero(inner) + 1]
-    return RowScores(path, off)
+    return RowScores(path, off, lag=1)
 
 
 def _by_start(
@@ -109,7 +109,7 @@ def _by_start(
     on_sequence: Callable[[], None],
 ) -> StartScores:
     module = head.network()
-    assert isinstance(module, PacerHead)
+    assert isinstance(module, StartHead)
     if not 1 <= max_draft <= module.max_depth:
         raise HeadError(
             f"max_draft must be from 1 to {module.max_depth}, the head's depths, not {max_draft}"

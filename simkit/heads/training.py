@@ -16,13 +16,10 @@ from torch.nn import functional
 
 from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError
-from simkit.heads import examples, files, row
+from simkit.heads import examples, files, registry, rows
 from simkit.heads.drafts import drafts
-from simkit.heads.pacer import ATTENTION, PacerHead
+from simkit.heads.starts import StartHead
 from simkit.heads.states import States
-
-LEARNING_RATES = {"pacer": 2e-3, "acceptance": 1e-3, "specdecpp": 1e-3}
-"""What `simkit train` takes unless told otherwise: by the validation loss on the bundled pair."""
 
 _FEWEST_PROMPTS = 5
 _ROWS = 512  # of a step of a row head
@@ -135,9 +132,9 @@ def train(
         HeadError: an option is out of range, or the loss is not a number.
     """
     torch.manual_seed(settings.seed)
-    module = _build(kind, states.width, options).to(settings.device)
+    module = files.build(kind, states.width, options).to(settings.device)
     given = _Given(kind, options, layout, states, parts, settings)
-    task: Task = _Drafts(given) if kind == "pacer" else _Rows(given)
+    task: Task = _Drafts(given) if registry.get(kind).by_start else _Rows(given)
     generator = np.random.default_rng(settings.seed)
     best, best_epoch, kept = math.inf, 0, module.state_dict()
     optimizer = torch.optim.AdamW(
@@ -157,19 +154,6 @@ def train(
     module.load_state_dict(kept)
     how = {"epochs": settings.epochs, "best_epoch": best_epoch, "validation_loss": best}
     return files.Head(kind, states.width, dict(options), module.cpu().eval()), how
-
-
-def _build(kind: str, width: int, options: Mapping[str, Any]) -> nn.Module:
-    limits = {"layers": (1, 64), "max_depth": (1, 1024), "block": (1, 1024), "lag": (0, 1)}
-    for name, (least, most) in limits.items():
-        if not least <= options.get(name, least) <= most:
-            raise HeadError(f"{name} must be from {least} to {most}, not {options[name]}")
-    for name in ("accept_weight", "reject_weight"):
-        if not options.get(name, 1.0) > 0:
-            raise HeadError(f"{name} must be > 0, not {options[name]}")
-    if options.get("attention", "full") not in ATTENTION:
-        raise HeadError(f"attention must be one of {', '.join(ATTENTION)}")
-    return files.build(kind, width, options)
 
 
 def _epoch(
@@ -200,30 +184,29 @@ class _Given(NamedTuple):
 
 
 class _Rows(Task):
-    """Rows by themselves: on-path rows of the training prompts, and mixed ones where recorded."""
+    """Rows by themselves."""
 
     def __init__(self, given: _Given) -> None:
         kind, options, layout, states, parts, settings = given
         self.weights = options["accept_weight"], options["reject_weight"]
-        rows, _ = examples.on_path(kind, options, layout, states, parts.train)
-        rows += examples.off_path(kind, options, layout.trace, states, parts.train)
+        train = examples.to_train_on(kind, options, layout, states, parts.train)
         held_out, _ = examples.on_path(kind, options, layout, states, parts.validation)
-        self.rows, self.held_out = (_tensors(part, settings.device) for part in (rows, held_out))
-        self.noise = _Noise(rows.state, settings)
+        self.rows, self.held_out = (_tensors(part, settings.device) for part in (train, held_out))
+        self.noise = _Noise(train.state, settings)
 
     def batches(self, generator: np.random.Generator) -> Iterator[Callable[[nn.Module], Tensor]]:
         """Shuffled rows, 512 a step."""
         states, labels = self.rows
         order = torch.from_numpy(generator.permutation(len(labels))).to(labels.device)
         for some in order.split(_ROWS):
-            yield lambda module, some=some: row.loss(
+            yield lambda module, some=some: rows.loss(
                 module(self.noise(states[some])), labels[some], *self.weights
             )
 
     def validation_loss(self, module: nn.Module) -> float:
         """Over all validation rows."""
         states, labels = self.held_out
-        return float(row.loss(module(states), labels, *self.weights))
+        return float(rows.loss(module(states), labels, *self.weights))
 
 
 class _Drafts(Task):
@@ -268,7 +251,7 @@ class _Drafts(Task):
         noise: Callable[[Tensor], Tensor] = lambda states: states,
     ) -> Tensor:
         """Of each recorded token of the chosen drafts, (n,)."""
-        assert isinstance(module, PacerHead)
+        assert isinstance(module, StartHead)
         logits, labels = [], []
         for sequence, starts in zip(sequences, chosen, strict=True):
             some = drafts(self.layout, self.states, int(sequence), self.max_depth).pick(starts)

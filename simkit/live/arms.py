@@ -10,8 +10,8 @@ import torch
 
 from simkit.errors import LiveError
 from simkit.live.batch import BatchDecoder, Outputs
+from simkit.live.block_scorer import BlockScorer
 from simkit.live.decoder import Settings
-from simkit.live.heads import BlockScorer
 from simkit.live.log import BASELINE, Log, Row
 from simkit.live.timed import Timed, TimedDecoder
 from simkit.policies import Sequential

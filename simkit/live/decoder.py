@@ -28,6 +28,9 @@ from traces.record.statistics import (
 )
 from traces.sampler import Sampler
 
+UNKNOWN = 1.0
+"""In the place of a score that is not there yet, which no rule with a lag heeds."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -116,8 +119,15 @@ class _Draft:
 class Scorer(Protocol):
     """A learned head in a live run."""
 
+    @property
+    def lag(self) -> int:
+        """How many tokens behind the last one it judges, 0 or 1."""
+        ...
+
     def score(self, states: Tensor, n_prefix: int) -> float:
         """The predicted acceptance of the last token, as a trace's scores would hold it.
+
+        With a lag: of the token before it.
 
         Args:
             states: (n, width); row k is the draft's state from which token k + 1 of prompt, output
@@ -147,7 +157,7 @@ class Decoder:
 
     Raises:
         PolicyError: the policy does not hold under this sampler, needs the future, or reads a head
-            that is not given.
+            that is not given or knows of a token later than the policy asks.
     """
 
     def __init__(
@@ -170,9 +180,13 @@ class Decoder:
         self.heads = {
             name: _head(heads or {}, name) for name in self.columns if name.startswith("score:")
         }
+        if any(head.lag > policy.lag for head in self.heads.values()):
+            raise PolicyError(f"{policy} reads a head with a lag: give lag=1")
         self.target = Reader(target, size)
         self.draft = Reader(draft, size, keep_states=bool(self.heads))
         self.state = policy.begin(0)
+        # Of the newest token, for heads with a lag: the state that saw it, and its row's values.
+        self.waiting: tuple[Any, dict[str, Any]] = (), {}
 
     def decode(self, prompt: list[int], sequence: int) -> Decoded:
         """Decode one prompt.
@@ -247,16 +261,32 @@ class Decoder:
     def _trips(self, depth: int, q: Rows, token: Tensor, n_text: int) -> bool:
         """Ask the policy about one drafted token; its row holds float32 values.
 
-        All states but those of this draft belong to the text, whose first token has none.
+        All states but those of this draft belong to the text, whose first token has none. A head
+        with a lag now knows of the token before. The rule takes that in, then looks at this token
+        with a score that it does not heed: what comes of that is forgotten with the next token.
         """
         values: dict[str, Any] = {}
         if len(self.columns) > len(self.heads):
             values.update(draft_statistics(q, token))
+        late: dict[str, float] = {}
         for name, head in self.heads.items():
-            values[name] = head.score(self.draft.states[: n_text + depth - 1], n_text - 1)
-        row = tuple(float(values[name]) for name in self.columns)
-        stop, self.state = self.policy.trips(self.state, depth, row)
+            if head.lag and depth == 1:
+                values[name] = UNKNOWN
+                continue
+            score = head.score(self.draft.states[: n_text + depth - 1], n_text - 1)
+            if head.lag:
+                values[name], late[name] = UNKNOWN, score
+            else:
+                values[name] = score
+        if late:
+            state, before = self.waiting
+            _, self.state = self.policy.trips(state, depth - 1, self._row(before | late))
+        self.waiting = self.state, values
+        stop, self.state = self.policy.trips(self.state, depth, self._row(values))
         return stop
+
+    def _row(self, values: Mapping[str, Any]) -> tuple[float, ...]:
+        return tuple(float(values[name]) for name in self.columns)
 
     def _verify(self, text: _Text, draft: _Draft) -> tuple[Rows, int, Tensor]:
         """Run the target over a draft.

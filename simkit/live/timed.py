@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from simkit.live.block_scorer import BlockScorer, check_depth, check_lag
 from simkit.live.clock import clock_of
-from simkit.live.decoder import Settings, Step
-from simkit.live.heads import BlockScorer, check_depth
+from simkit.live.decoder import UNKNOWN, Settings, Step
 from simkit.live.keyed import Ahead, Keyed
 from simkit.live.log import Row, Spans
 from simkit.live.model import Reader
@@ -78,7 +78,8 @@ class TimedDecoder:
         self.statistics = [name for name in self.columns if not name.startswith("score:")]
         scores = {name: name.removeprefix("score:") for name in self.columns}
         self.heads = {c: (heads or {})[h] for c, h in scores.items() if c != h}
-        self.in_blocks = any(head.by_start for head in self.heads.values())
+        self.lag = max((head.lag for head in self.heads.values()), default=0)
+        self.waits = bool(self.lag) or any(head.by_start for head in self.heads.values())
         self.looks = policy is not None and policy.looks
         self.target = Reader(target, vocab_size)
         self.draft = Reader(draft, vocab_size, keep_states=bool(self.heads))
@@ -181,6 +182,7 @@ class TimedDecoder:
         self.spans.add("policy", f"policy:{self.policy.timed_as}", begun, asked)
         if room > 0 and not self.draft.length and len(self.tokens) > 1:
             self._read_prompt(self.draft, "draft", self.tokens[:-1])
+        self.told = self.state
         tokens: list[int] = []
         rows: list[Rows] = []
         waiting: list[tuple[int, Rows, Tensor]] = []
@@ -221,15 +223,17 @@ class TimedDecoder:
         """Ask the policy about the tokens that wait for it; True if it stops.
 
         A head that scores blocks is asked, and with it the policy, when the policy's next decision
-        is due; until then its rule only adds up.
+        is due; until then its rule only adds up. A head with a lag now knows of all but the newest
+        token: that one waits on, and what the rule makes of it without a score, which it does not
+        heed, is forgotten when the score is there.
         """
         assert self.policy is not None
         depth = waiting[-1][0]
         if not self.looks:
             return False
-        if self.in_blocks and self.policy.calls(depth) == self.policy.calls(depth - 1):
+        if self.waits and self.policy.calls(depth) == self.policy.calls(depth - 1):
             return False
-        n_text, count, scores = len(self.tokens) - 1, len(waiting), {}
+        n_text, count, scores = len(self.tokens) - 1, len(waiting) - self.lag, {}
         for column, head in self.heads.items():
             scores[column] = head.score(self.draft.states[: n_text + depth], n_text, count)
             begun, since = self.clock.mark(), begun
@@ -238,14 +242,18 @@ class TimedDecoder:
         stop = False
         for k, (depth, q, drawn) in enumerate(waiting):
             values = draft_statistics(q, drawn, self.statistics) if self.statistics else {}
+            if k == count:
+                scores = {name: [*known, UNKNOWN] for name, known in scores.items()}
             row = tuple(
                 scores[name][k] if name in scores else float(values[name]) for name in self.columns
             )
-            stop, self.state = self.policy.trips(self.state, depth, row)
+            stop, self.state = self.policy.trips(self.told, depth, row)
+            if k < count:
+                self.told = self.state
         self.spans.add(
             "policy", f"policy:{self.policy.timed_as}", begun, self.clock.mark(), depth=depth
         )
-        waiting.clear()
+        del waiting[:count]
         return stop
 
     def _verify(self, tokens: list[int], q: list[Rows]) -> tuple[int, int]:
@@ -291,7 +299,7 @@ def check(policy: Sequential, settings: Settings, heads: Mapping[str, object]) -
     Raises:
         PolicyError: it needs the future, does not hold under the sampler, reads a head that is not
             given, or what is not known while drafting.
-        HeadError: it drafts deeper than its head scores.
+        HeadError: it drafts deeper than its head scores, or asks for scores before they are there.
     """
     if policy.needs_future:
         raise PolicyError(f"{policy} needs the future: it cannot run live")
@@ -303,5 +311,6 @@ def check(policy: Sequential, settings: Settings, heads: Mapping[str, object]) -
         if head == column and column not in DRAFT_STATISTICS:
             raise PolicyError(f"{policy} reads {column}, which is not known while drafting")
         if head != column:
+            check_lag(heads[head], policy)
             check_depth(heads[head], policy, min(policy.max_draft, settings.max_new_tokens - 1))
     return columns

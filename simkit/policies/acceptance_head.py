@@ -17,6 +17,7 @@ from simkit.policies.base import (
     Setting,
     Slots,
     State,
+    check_lag,
     check_real,
     check_whole,
     score_column,
@@ -30,6 +31,7 @@ class AcceptanceHeadParams(NamedTuple):
     """See `AcceptanceHead`; `most` is h(1), h(2), …, the last for all that follow (float64)."""
 
     most: np.ndarray
+    lag: int
     max_draft: int
 
 
@@ -39,10 +41,14 @@ def begin(params: Any, sequence: int) -> State:
 
 
 def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
-    """Whether the predicted probability of a rejection exceeds h at this depth."""
+    """Whether the predicted probability of a rejection exceeds h at the last token judged."""
     product = state[0] * row[0]
-    most = params.most[min(depth, len(params.most)) - 1]
-    return bool(1.0 - product > most), (product,)
+    judged = depth - params.lag
+    if judged == 0:
+        return False, (product,)
+    known = state[0] if params.lag else product
+    most = params.most[min(judged, len(params.most)) - 1]
+    return bool(1.0 - known > most), (product,)
 
 
 def update(params: Any, state: State, outcome: Outcome) -> State:
@@ -50,10 +56,22 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
     return (1.0,)
 
 
+def calls(params: Any, drafted: Any) -> Any:
+    """One after each token, but for the first with a lag: nothing is judged there."""
+    return drafted - params.lag * (drafted > 0)
+
+
 @register
 @dataclass(frozen=True)
 class AcceptanceHead(NumericPolicy):
-    """Stop after the first k tokens with 1 - Π P̂ > h, with P̂ the head's scores.
+    """Stop when 1 - Π P̂ > h over the first k tokens, with P̂ the head's scores.
+
+    The paper's head (lag=1) judges token k from the state that has consumed it. The draft pass that
+    reads token k makes that state, and from it draws token k + 1. So the rule decides about tokens
+    1 to k when k + 1 are drafted, and these are the candidates that go to the target, as in the
+    paper's text and code: the pass that judges is one that drafting on needs anyway, and its token
+    costs nothing more. The last token of a draft is never judged. γ tokens take γ draft passes and
+    γ - 1 calls of the head. A head that judges a token from the state that proposed it has lag=0.
 
     With h="cost" the threshold falls with the depth: h(k) = (T_v - T_d(k)) / T_r, where T_d(k) are
     k draft passes, T_v verifies them and T_r is what a rejection costs, resampling and one more
@@ -61,8 +79,9 @@ class AcceptanceHead(NumericPolicy):
     the trace's sequences. A draft stops at the first k with h(k) <= 0 whatever the head says, since
     eq. 11 asks for less than that to go on.
 
-    Tripping token: kept. Score: of the token itself, no lag. State: the product, reset each step;
-    h(k) is fitted once to a trace and its cost. Feedback: none.
+    Tripping token: kept, and so is the one that was drafted while it was judged. Score: lags by a
+    token; with lag=0 of the token itself. State: the product, reset each step; h(k), with k the
+    tokens that were judged, is fitted once to a trace and its cost. Feedback: none.
     Source: "Acceptance-guided adaptive speculative decoding", eqs. 6 and 7; eqs. 11 and 12 for
     h="cost". It sweeps h over 0.94-0.96 and the longest draft over 5-7.
 
@@ -70,6 +89,7 @@ class AcceptanceHead(NumericPolicy):
         h: in [0, 1], or "cost".
         max_draft: see `Policy`; K_max in the paper.
         head: whose scores, one for each row, are read; "" means the policy's own name.
+        lag: 1, or 0 for a head that needs no more than the state that proposed the token.
 
     Raises:
         PolicyError: an argument is out of range; or h is "cost" and there is no cost.
@@ -78,15 +98,17 @@ class AcceptanceHead(NumericPolicy):
     h: float | str = 0.95
     max_draft: int = 6
     head: str = "acceptance_head"
+    lag: int = 1
 
     name = "acceptance_head"
-    slots = Slots(begin=begin, trips=trips, update=update)
+    slots = Slots(begin=begin, trips=trips, update=update, calls=calls)
 
     def __post_init__(self) -> None:
         if self.h != "cost":
             check_real(self, "h", 0, 1)
         check_whole(self, "max_draft", 0)
         settle_head(self)
+        check_lag(self)
 
     def bind(self, setting: Setting) -> AcceptanceHead:
         """See `Policy`."""
@@ -106,7 +128,7 @@ class AcceptanceHead(NumericPolicy):
         """See `NumericPolicy`."""
         if isinstance(self.h, str):
             raise PolicyError(f"{self} needs times: give a cost")
-        return _params((self.h,), self.max_draft)
+        return _params((self.h,), self.lag, self.max_draft)
 
     def columns(self, sampler: Sampler) -> tuple[str, ...]:
         """See `Policy`."""
@@ -121,10 +143,10 @@ class _Fitted(AcceptanceHead):
 
     @cached_property
     def params(self) -> AcceptanceHeadParams:
-        return _params(self.thresholds, self.max_draft)
+        return _params(self.thresholds, self.lag, self.max_draft)
 
 
-def _params(thresholds: tuple[float, ...], max_draft: int) -> AcceptanceHeadParams:
+def _params(thresholds: tuple[float, ...], lag: int, max_draft: int) -> AcceptanceHeadParams:
     most = np.array(thresholds, np.float64)
     most.flags.writeable = False
-    return AcceptanceHeadParams(most, max_draft)
+    return AcceptanceHeadParams(most, lag, max_draft)

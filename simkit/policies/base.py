@@ -79,6 +79,9 @@ class Policy(ABC):
         name: the word that starts its spec.
         max_draft: the longest draft it may ask for, in tokens.
         head: name of the learned head that it calls; None if it calls none.
+        lag: how many of the newest tokens a decision does without the head's scores of, 0 or 1: a
+            head that judges a token from the state that has consumed it knows of it a pass later.
+            With a lag, nothing may depend on the scores of the newest token but the next decision.
         needs_future: whether it must know which tokens will be accepted; only the simulator can
             tell it.
     """
@@ -86,6 +89,7 @@ class Policy(ABC):
     name: ClassVar[str]
     max_draft: int
     head: str | None = None
+    lag: int = 0
     needs_future: ClassVar[bool] = False
 
     @property
@@ -348,6 +352,13 @@ def check_flag(policy: Policy, name: str) -> None:
     value = getattr(policy, name)
     if not isinstance(value, bool):
         raise PolicyError(f"{policy.name}: {name} must be true or false, not {value!r}")
+
+
+def check_lag(policy: Policy) -> None:
+    """Refuse a lag that is neither 0 nor 1."""
+    check_whole(policy, "lag", 0)
+    if policy.lag > 1:
+        raise PolicyError(f"{policy.name}: lag must be 0 or 1, not {policy.lag}")
 
 
 def settle_head(policy: Policy) -> None:

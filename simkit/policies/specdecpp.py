@@ -13,6 +13,7 @@ from simkit.policies.base import (
     Row,
     Slots,
     State,
+    check_lag,
     check_real,
     check_whole,
     score_column,
@@ -48,14 +49,19 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
     return (1.0,)
 
 
+def calls(params: Any, drafted: Any) -> Any:
+    """One after each token, but for the first with a lag: nothing is judged there."""
+    return drafted - params.lagging * (drafted > 0)
+
+
 @register
 @dataclass(frozen=True)
 class SpecDecPP(NumericPolicy):
     """Stop after at least min_draft tokens if 1 - Π â > threshold, with â the head's scores.
 
     Tripping token: kept. Score: of the token itself; with lag=1 of the token before, so that after
-    token j the product runs over tokens 1 to j - 1 and is 1 after the first. State: the product,
-    reset each step. Feedback: none.
+    token j the product runs over tokens 1 to j - 1 and is 1 after the first, where the head is not
+    asked. State: the product, reset each step. Feedback: none.
     Source: Huang et al. 2024, "SpecDec++"; threshold 0.3 and 2 to 20 tokens as in its public code,
     whose head reads the state behind the token before the one just drafted: lag=1.
 
@@ -77,16 +83,14 @@ class SpecDecPP(NumericPolicy):
     head: str = "specdecpp"
 
     name = "specdecpp"
-    slots = Slots(begin=begin, trips=trips, update=update)
+    slots = Slots(begin=begin, trips=trips, update=update, calls=calls)
 
     def __post_init__(self) -> None:
         check_real(self, "threshold", 0, 1)
         check_whole(self, "min_draft", 0)
         check_whole(self, "max_draft", 0)
-        check_whole(self, "lag", 0)
         settle_head(self)
-        if self.lag > 1:
-            raise PolicyError(f"specdecpp: lag must be 0 or 1, not {self.lag}")
+        check_lag(self)
         if self.min_draft > self.max_draft:
             raise PolicyError(
                 f"specdecpp: min_draft {self.min_draft} is above max_draft {self.max_draft}"

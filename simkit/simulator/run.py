@@ -11,7 +11,7 @@ import numpy as np
 
 from simkit.costs.base import RuleTime
 from simkit.drafters.layout import DepthError, Layout, Span, spans
-from simkit.errors import ReplayError
+from simkit.errors import PolicyError, ReplayError
 from simkit.policies import Concurrent, NumericPolicy, Policy, Sequential, Setting, shortened
 from simkit.simulator import plain
 from simkit.simulator.charge import PARTS, Charge, add_up
@@ -96,6 +96,20 @@ def rules_of(runs: Iterable[Run]) -> list[tuple[Policy, RuleTime]]:
     return [(policy, taken) for policy, taken in found if taken]
 
 
+def check_lag(policy: Policy, layout: Layout) -> None:
+    """Refuse a policy that reads a token's score before a decoder could know it.
+
+    Raises:
+        PolicyError: as said.
+        TraceError: there are no scores of its head.
+    """
+    if policy.head is not None and not policy.lag and layout.lag(policy.head):
+        raise PolicyError(
+            f"{policy}: the head {policy.head} judges a token from the state that has consumed it,"
+            " a token late: give lag=1"
+        )
+
+
 def run(policy: Policy, layout: Layout, charge: Charge | None, first: int) -> Run:
     """Replay a policy.
 
@@ -104,6 +118,7 @@ def run(policy: Policy, layout: Layout, charge: Charge | None, first: int) -> Ru
             must be fitted to.
     """
     setting = Setting(layout, charge, first)
+    check_lag(policy, layout)
     bound = policy.bind(setting)
     compact = not isinstance(bound, Concurrent)  # of others every step is made to be summed
     cuts = [None] if compact else spans(layout.offsets, PIECE)

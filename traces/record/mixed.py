@@ -1,13 +1,15 @@
 """Training rows on mixed contexts: outputs in which a share of the tokens is the draft's own.
 
 Token mixing for the acceptance head ("Acceptance-Guided Adaptive Speculative Decoding", section
-2.3): for an output y the draft model makes a continuation d of the prompt of its own, and the mixed
-text z has z_i = d_i with probability R (the paper: half), else y_i. One pass of both models over
-prompt + z says at every position what the draft would propose behind z_<i, and whether the target
-would accept it. A head trained on these rows has seen contexts that are not the target's.
+2.3): at each position of an output y the draft model has proposed a token x̃_i behind y_<i, the
+target's own prefix, and the mixed text z has z_i = x̃_i with probability R (the paper: half; its
+public code: 0.15), else y_i. One pass of both models over prompt + z says at every position what
+the draft would propose behind z_<i, and whether the target would accept it; and its states are
+those that have consumed the tokens of z. A head trained on these rows has seen contexts that are
+not the target's.
 
-All draws are keyed by the tokens before them, so d follows y up to the first rejection, then that
-position's branch; and where z_<i = y_<i the row is the on-path row.
+An EOS that the draft proposes is not mixed in: drafting stops at one, so no head is asked behind
+it. All draws are keyed by the tokens before them: where z_<i = y_<i the row is the on-path row.
 """
 
 from __future__ import annotations
@@ -47,8 +49,10 @@ def record_mixed(
         the columns of `traces.schema.MIXED` but the key, each (B, T), and `state` (B, T, H).
     """
     last = torch.tensor([prompt[-1] for prompt in prompts], device=path.keys.device)
-    own, has = _continuation(draft, last, path, plan)
-    from_draft = has & (draws.uniform(path.keys, draws.MIXING) < plan.mix)
+    own = path.columns["draft_token"]
+    eos = torch.tensor(plan.eos_token_ids, device=own.device, dtype=torch.long)
+    chosen = draws.uniform(path.keys, draws.MIXING) < plan.mix
+    from_draft = chosen & ~torch.isin(own, eos)
     z = torch.where(from_draft, own, path.columns["target_token"])
     keys = _keys(path.keys[:, 0], z)
     fed = torch.cat([last[:, None], z[:, :-1]], 1)
@@ -61,28 +65,6 @@ def record_mixed(
     ]
     columns = {name: torch.cat([part[name] for part in parts], 1) for name in parts[0]}
     return {"token": z, "from_draft": from_draft} | columns
-
-
-def _continuation(draft: Forward, last: Tensor, path: Path, plan: Plan) -> tuple[Tensor, Tensor]:
-    """The draft's own text d (B, T), and which of its tokens there are (B, T).
-
-    It is as long as y, or ends before its first EOS: nothing is drafted behind one.
-    """
-    own = torch.zeros_like(path.keys)
-    has = torch.zeros_like(path.keys, dtype=torch.bool)
-    eos = torch.tensor(plan.eos_token_ids, device=last.device, dtype=torch.long)
-    token, key = last, path.keys[:, 0]
-    alive = torch.ones_like(has[:, 0])
-    draft.cache.cut(path.start - 1)
-    for i in range(own.shape[1]):
-        q = draft_rows(_feed(draft, token[:, None], path)[:, 0], plan.sampler)
-        token = draft_token(q, key)
-        alive = alive & (i < path.n_output) & ~torch.isin(token, eos)
-        if not bool(alive.any()):
-            break
-        own[:, i], has[:, i] = token, alive
-        key = draws.next_key(key, token)
-    return own, has
 
 
 def _keys(first: Tensor, tokens: Tensor) -> Tensor:

@@ -7,13 +7,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from simkit.errors import HeadError
 from simkit.heads.files import Head, check_width, load
-from simkit.heads.pacer import PacerHead
+from simkit.heads.starts import StartHead
 
 
-class Scorer:
-    """Scores the newest draft token as `simkit score` does from a recording.
+class PlainScorer:
+    """Scores a draft token as `simkit score` does from a recording, one at a time.
 
     States are rounded to float16 first and the score last, as they are stored. What may still
     differ is the last bit: a batch sums in another order (`python -m benchmarks.heads --live`).
@@ -23,19 +22,25 @@ class Scorer:
         device: where it runs.
 
     Raises:
-        HeadError: its file is wrong, or it has a lag.
+        HeadError: its file is wrong.
     """
 
     def __init__(self, head: Head | str | Path, device: str | torch.device = "cpu") -> None:
         self.head = head if isinstance(head, Head) else load(head)
-        if self.head.options.get("lag"):
-            raise HeadError("a head with a lag knows of a token only after the next: not live")
         self.module = self.head.network(device)
         weight = next(self.module.parameters())
         self.device, self.dtype = weight.device, weight.dtype
 
+    @property
+    def lag(self) -> int:
+        """See `Head`."""
+        return self.head.lag
+
     def score(self, states: Tensor, n_prefix: int) -> float:
-        """The probability that the newest token, and in PACER's case all before it, are accepted.
+        """The probability that a token, and in PACER's case all before it, are accepted.
+
+        The token is the newest, or the one before it if the head has a lag: the newest state is the
+        first one that has consumed that token.
 
         Args:
             states: (n, H) of the prompt (its first token has none), the output, and this draft:
@@ -48,7 +53,7 @@ class Scorer:
         """
         check_width(self.head, states.shape[-1], "this pair")
         with torch.inference_mode():
-            if isinstance(self.module, PacerHead):
+            if isinstance(self.module, StartHead):
                 rows = states.half().to(self.device, self.dtype)
                 index = torch.arange(n_prefix, len(rows), device=self.device)[None]
                 prefix = torch.tensor([n_prefix], device=self.device)

@@ -1,4 +1,4 @@
-"""Heads that score a row by itself, from the draft's state at that row."""
+"""Networks that score a row by itself, from one state of the draft."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+MOST_LAYERS = 64
+
 
 class RowHead(nn.Module):
-    """Residual SiLU blocks and a linear layer on the state from which a token was drawn.
+    """Residual SiLU blocks and a linear layer on one of the draft's states.
 
     With one output it is the acceptance head (acceptance-head paper, eq. 8): P̂ = σ(logit). With two
     it is SpecDec++'s: the probability of class 1, accepted.
@@ -40,9 +42,10 @@ class RowHead(nn.Module):
 
 
 def loss(logits: Tensor, labels: Tensor, accept_weight: float, reject_weight: float) -> Tensor:
-    """Weighted binary cross-entropy, mean over rows (acceptance-head paper, eq. 10).
+    """Weighted binary cross-entropy over the rows' weighted mass (acceptance-head paper, eq. 10).
 
-    For labels of 0 and 1 it is also the two-class weighted cross-entropy of SpecDec++.
+    For labels of 0 and 1 it is also the two-class weighted cross-entropy of SpecDec++. Both public
+    programs divide by the labels' weighted mass, not by the number of rows.
 
     Args:
         logits: (rows,).
@@ -52,4 +55,5 @@ def loss(logits: Tensor, labels: Tensor, accept_weight: float, reject_weight: fl
     """
     accepted = labels * functional.logsigmoid(logits)
     rejected = (1 - labels) * functional.logsigmoid(-logits)
-    return -torch.mean(accept_weight * accepted + reject_weight * rejected)
+    mass = torch.sum(accept_weight * labels + reject_weight * (1 - labels))
+    return -torch.sum(accept_weight * accepted + reject_weight * rejected) / mass

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from simkit.errors import HeadError
 from simkit.heads.files import Head, check_width, load
-from simkit.heads.pacer import PacerHead
+from simkit.heads.starts import StartHead
 from simkit.policies import Policy
 
 
 class BlockScorer:
-    """Scores a draft's newest tokens; `simkit.heads.live.Scorer` is its judge.
+    """Scores a draft's newest tokens; `simkit.heads.plain_scorer.PlainScorer` is its judge.
 
     PACER's head keeps the normed states and the projections (keys and values among them) of all
     rows of the text. Rounding is the judge's: states to float16 before, scores after; the last bit
@@ -26,16 +26,15 @@ class BlockScorer:
 
     Attributes:
         by_start: whether it scores whole blocks (PACER), else rows by themselves.
+        lag: see `Head`.
 
     Raises:
-        HeadError: its file is wrong, or it has a lag.
+        HeadError: its file is wrong.
     """
 
     def __init__(self, head: Head | str | Path, device: str | torch.device = "cpu") -> None:
         self.head = head if isinstance(head, Head) else load(head)
-        if self.head.options.get("lag"):
-            raise HeadError("a head with a lag knows of a token only after the next: not live")
-        self.by_start = self.head.by_start
+        self.by_start, self.lag = self.head.by_start, self.head.lag
         self.module = self.head.network(device)
         weight = next(self.module.parameters())
         self.device, self.dtype = weight.device, weight.dtype
@@ -46,26 +45,26 @@ class BlockScorer:
         self.length = min(length, getattr(self, "length", 0))
 
     def score(self, states: Tensor, n_prefix: int, count: int) -> list[float]:
-        """Predicted acceptance of the newest tokens.
+        """Predicted acceptance of the newest tokens, the newest left out if the head has a lag.
 
         Args:
-            states: (n, H), see `Scorer.score`; rows that were seen before, and not cut, are not
-                looked at again.
+            states: (n, H), see `PlainScorer.score`; rows that were seen before, and not cut, are
+                not looked at again.
             n_prefix: how many of them stand before the draft.
-            count: how many tokens at the end to score.
+            count: how many tokens to score: those whose scores came with the newest states.
 
         Raises:
             HeadError: another width.
         """
         with torch.inference_mode():
-            if isinstance(self.module, PacerHead):
+            if isinstance(self.module, StartHead):
                 logits = self._of_block(self.module, states, n_prefix)[-count:]
             else:
                 check_width(self.head, states.shape[-1], "this pair")
                 logits = self.module(states[-count:].half().to(self.device, self.dtype))
             return logits.sigmoid().float().half().tolist()
 
-    def _of_block(self, module: PacerHead, states: Tensor, n_prefix: int) -> Tensor:
+    def _of_block(self, module: StartHead, states: Tensor, n_prefix: int) -> Tensor:
         """Logits of the draft's tokens, (n - n_prefix,)."""
         n = len(states)
         if self.length < n:
@@ -89,6 +88,24 @@ class BlockScorer:
         for to, of in zip(self._kept, new, strict=True):
             to[self.length : n] = of
         self.length = n
+
+
+def check_lag(head: object, policy: Policy) -> None:
+    """Refuse a policy that asks for scores before its head has them.
+
+    Args:
+        head: that the policy reads, or its scorer.
+        policy: with its lag.
+
+    Raises:
+        HeadError: as said.
+    """
+    head = head.head if isinstance(head, BlockScorer) else head
+    if isinstance(head, Head) and head.lag > policy.lag:
+        raise HeadError(
+            f"{policy}: its head {policy.head} judges a token from the state that has consumed it,"
+            " a token late: give lag=1"
+        )
 
 
 def check_depth(head: object, policy: Policy, depth: int) -> None:
