@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 import simkit
+from benchmarks.pearl_decoder import PearlDecoder
 from simkit import costs
 from simkit.drafters.path import PathLayout
 from simkit.heads import registry
@@ -18,7 +19,6 @@ from simkit.heads.files import Head, build
 from simkit.heads.plain_scorer import PlainScorer
 from simkit.heads.scoring import score
 from simkit.live import Decoded, Decoder, Settings, Step
-from simkit.live.pearl import PearlDecoder
 from simkit.policies import PEARL, Policy, Sequential, Setting
 from simkit.simulator import plain
 from simkit.simulator.charge import Charge

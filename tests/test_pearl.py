@@ -14,13 +14,13 @@ from models import tiny_pair, tiny_prompts
 from replay_traces import EOS, build, tiny_traces
 
 import simkit
+from benchmarks.pearl_decoder import PearlDecoder
 from benchmarks.recorded import record
 from simkit import policies
 from simkit.costs import Linear
 from simkit.drafters.path import PathLayout
 from simkit.errors import PolicyError, ReplayError
 from simkit.live.decoder import Settings
-from simkit.live.pearl import PearlDecoder
 from simkit.policies import PEARL
 from simkit.simulator import compiled, concurrent
 from simkit.simulator.charge import Charge

@@ -38,11 +38,6 @@ def uniforms(key: Tensor, stream: int, vocab_size: int) -> Tensor:
     return _uniform(key[..., None], stream, ids)
 
 
-def exponentials(key: Tensor, stream: int, vocab_size: int) -> Tensor:
-    """Exp(1) variables, float64, shape (*key.shape, vocab_size)."""
-    return -torch.log(uniforms(key, stream, vocab_size))
-
-
 def uniform(key: Tensor, stream: int = ACCEPT) -> Tensor:
     """The uniform in (0, 1) of a stream (ACCEPT or MIXING), float64, the shape of `key`."""
     return _uniform(key, stream, torch.zeros((), dtype=torch.long, device=key.device))
