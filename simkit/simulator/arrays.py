@@ -98,12 +98,10 @@ class LoopArrays:
         return read_only(planes.reshape(-1))
 
 
-_tables: weakref.WeakKeyDictionary[Layout, LoopArrays] = weakref.WeakKeyDictionary()
-
-
 def arrays_of(layout: Layout) -> LoopArrays:
-    """The tables of a layout, made once."""
-    return _tables.get(layout) or _tables.setdefault(layout, LoopArrays(layout))
+    """The arrays of a layout, made once and kept with it."""
+    kept = vars(layout)
+    return kept.get("_arrays") or kept.setdefault("_arrays", LoopArrays(layout))
 
 
 def read_only(array: np.ndarray) -> np.ndarray:

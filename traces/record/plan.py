@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from traces.errors import RecordError
 from traces.sampler import Sampler
 
@@ -51,11 +49,3 @@ class Plan:
             raise RecordError(f"seed must fit in 64 bits, not {self.seed}")
         if not 0 <= self.mix <= 1:
             raise RecordError(f"mix must be a share from 0 to 1, not {self.mix:g}")
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Rows of one kind: `keys` and `values` are columns of equal length; `hidden` is (rows, H)."""
-
-    values: dict[str, np.ndarray]
-    hidden: np.ndarray | None = None
