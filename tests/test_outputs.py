@@ -179,7 +179,7 @@ def test_a_table_that_cannot_be_replaced_stays(tmp_path, monkeypatch, call):
             return full() if flags & os.O_CREAT else real(file, flags, *mode, **more)
 
         patch.setattr(os, call, opened if call == "open" else full)
-        with pytest.raises(TraceError, match=rf"cannot be written: {FULL}$"):
+        with pytest.raises(TraceError, match=rf"/latency.parquet: cannot be written: {FULL}$"):
             add_file(tmp_path / "t", "latency.parquet", samples(2))
     assert hashes(tmp_path) == before
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from pathlib import Path
 from traces.errors import TraceError
 
 _NO_LOCKS = (errno.ENOTSUP, errno.EBADF, errno.ENOLCK, errno.EINVAL, errno.ENOSYS)
+_WAITING = re.compile(r"\.(.+)\.[0-9a-f]{16}")
 _CHUNK_BYTES = 2**24
 
 
@@ -245,7 +247,9 @@ def hold_folder(folder: Path) -> int | None:
 
 
 def write_error(file: Path, error: OSError) -> TraceError:
-    """What to tell the user when the system refuses to write."""
+    """What to tell the user when the system refuses to write; what waits is named by its place."""
+    if found := _WAITING.fullmatch(file.name):
+        file = file.with_name(found[1])
     return TraceError(f"{file}: cannot be written: {error.strerror or error}")
 
 
