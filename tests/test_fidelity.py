@@ -21,8 +21,9 @@ from simkit.errors import LiveError
 from simkit.fidelity import errors, report, results
 from simkit.fidelity.run import Plan, check_recorded, jobs_of, split
 from simkit.live.summary import Drift
+from traces.arrays import count_up
 from traces.errors import TraceError
-from traces.memory import count_up, from_drafts
+from traces.memory import from_drafts
 from traces.subset import select
 from traces.synthetic import iid
 

@@ -102,6 +102,8 @@ def test_only_what_is_asked_for_is_read(whole, monkeypatch):
     assert repr(loaded).startswith(f"<Trace {loaded.path}: 7") and loaded.n_sequences == 7
     assert repr(traces.load("reference")).startswith("<Trace reference: ")
     assert calls == []
+    loaded.positions("draft_token")  # the whole trace is looked at, once
+    calls.clear()
     first = loaded.positions("overlap")
     assert calls == [(f"positions/0000{k}.parquet", "overlap") for k in range(3)]
     assert loaded.positions("overlap") is first

@@ -24,6 +24,7 @@ from traces.sampler import Sampler
 from traces.schema import SCHEMA_VERSION
 
 MANIFEST = "manifest.json"
+_SIGNATURE = "manifest_sha256"  # of all other fields
 _MOST_BYTES = 64 * reading.MEBIBYTE  # of its text: some 300,000 files
 
 
@@ -211,9 +212,10 @@ class Manifest:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def to_json(self) -> str:
-        """The text of manifest.json: always the same for equal manifests."""
+        """The text of manifest.json, signed: always the same for equal manifests."""
         data = _sorted(_content(self))
         ordered = {"schema_version": data.pop("schema_version")} | data
+        ordered[_SIGNATURE] = _signature(ordered)
         return json.dumps(ordered, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     @classmethod
@@ -228,12 +230,17 @@ class Manifest:
         if not isinstance(data, dict):
             raise TraceError(f"{where}: not a JSON object")
         _check_version(data.get("schema_version"), where)
+        signature = data.pop(_SIGNATURE, None)  # traces before signatures have none
+        is_altered = signature is not None and signature != _signature(data)
         try:
             if isinstance(data.get("kind"), str):
                 data["kind"] = drafters.stored_as(data["kind"])
-            return _decode(cls, data, "")
+            found = _decode(cls, data, "")
         except (TraceError, RecordError) as error:
             raise TraceError(f"{where}: {error}") from None
+        if is_altered:
+            raise TraceError(f"{where}: corrupt: its {_SIGNATURE} is not that of its content")
+        return found
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -301,6 +308,11 @@ def _content(manifest: Manifest) -> dict[str, Any]:
             del data[name]
     data["kind"] = manifest.drafter.stored
     return data
+
+
+def _signature(data: dict[str, Any]) -> str:
+    """A sha256 of a manifest's content, whatever the order and the spacing of its text."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def _sorted(data: dict[str, Any]) -> dict[str, Any]:

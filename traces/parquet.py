@@ -100,10 +100,20 @@ def read_samples(file: Path, wanted: pa.Schema, error: type[UserError]) -> pa.Ta
         columns = [table[name].cast(kind) for name, kind in types.items()]
         table = pa.table(columns, schema=wanted.with_metadata(metadata))
         table.validate(full=True)
-    for name in types:
+    return check_sealed(table, file, error)
+
+
+def check_sealed(table: pa.Table, file: Path, error: type[UserError]) -> pa.Table:
+    """The table without the digest that `sealed` has put in.
+
+    Raises:
+        error: it holds nulls, or its content is not that of the digest.
+    """
+    for name in table.column_names:
         if table[name].null_count:
             raise error(f"{file}: column {name}: a value is null")
-    if DIGEST in metadata and metadata[DIGEST].decode("ascii", "replace") != _digest(table):
+    digest = (table.schema.metadata or {}).get(DIGEST)
+    if digest is not None and digest.decode("ascii", "replace") != _digest(table):
         raise error(f"{file}: corrupt: its content is not what was written")
     return table.replace_schema_metadata(_facts(table))
 

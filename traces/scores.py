@@ -138,9 +138,10 @@ def to_table(trace: Trace, scores: Scores, head: Mapping[str, Any] | None = None
 
 def _facts(table: pa.Table) -> dict[str, Any]:
     try:
-        return json.loads((table.schema.metadata or {})[_FACTS])
-    except (KeyError, ValueError):
+        found = json.loads((table.schema.metadata or {})[_FACTS])
+    except (KeyError, ValueError, RecursionError):
         return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _joined(trace: Trace, key: str) -> np.ndarray:

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from traces import schema
+from traces.arrays import count_up
 from traces.manifest import Manifest
-from traces.memory import Arrays, count_up
+from traces.memory import Arrays
 from traces.sampler import Sampler
 from traces.trace import Trace
 

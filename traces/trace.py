@@ -12,11 +12,12 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from traces import files, schema
+from traces import content, files, parquet, schema
 from traces.errors import TraceError
 from traces.manifest import MANIFEST, Manifest, read_manifest
 from traces.room import trim
 from traces.sampler import Sampler
+from traces.samples import check_samples
 
 DATA = Path(__file__).parent / "data"
 _TRIES = 3  # of reading what another process is replacing
@@ -229,8 +230,12 @@ class Trace:
         if table is None:
             return None
         types = {field.name: field.type for field in schema.LATENCY}
-        files.check_columns(table.schema, types, (self.path or Path()) / "latency.parquet")
-        return table.select(schema.LATENCY.names)
+        file = (self.path or Path()) / "latency.parquet"
+        files.check_columns(table.schema, types, file)
+        table = parquet.check_sealed(table.select(schema.LATENCY.names), file, TraceError)
+        for problem in check_samples(table, file):
+            raise TraceError(problem)
+        return table
 
 
 class _Folder:
@@ -241,8 +246,20 @@ class _Folder:
         self.manifest = manifest
         self.tables = manifest.tables
         self.tables |= {name: schema.WITH_STATE[name] for name in manifest.with_state}
+        self._fine: set[str] = set()
+        content.check_listed(folder, manifest)
         for name, info in manifest.files.items():
             files.check_size(folder, name, info)
+
+    def _look(self, table: str) -> None:
+        """Look at what was recorded before any of it is read, once."""
+        what = table if table in self.manifest.with_state else ""
+        if what not in self._fine:
+            if what:
+                content.check_states(self.folder, self.manifest, what)
+            else:
+                content.check(self.folder, self.manifest)
+            self._fine.add(what)
 
     def columns(self, table: str) -> frozenset[str]:
         if table in self.manifest.with_state:
@@ -258,6 +275,7 @@ class _Folder:
         names = self.manifest.shard_files(table)
         if column not in self.columns(table) or not names:
             raise TraceError(f"{self.folder / table}: column {column} was not recorded")
+        self._look(table)
         kind = self._type(table, column, names[0])
         out = files.empty(kind, self.rows(table))
         start = 0
@@ -276,9 +294,8 @@ class _Folder:
         return schema.with_state(table, width).field(column).type
 
     def sequences(self) -> pa.Table:
-        name = "sequences.parquet"
-        if name not in self.manifest.files:
-            raise TraceError(f"{self.folder / MANIFEST}: {name} is not listed")
+        name = content.SEQUENCES
+        self._look(name)
         types = {field.name: field.type for field in schema.SEQUENCES}
         return files.read(self.folder, name, self.manifest.files[name], types)
 
@@ -288,11 +305,13 @@ class _Folder:
             return None
         for _ in range(_TRIES):
             try:
+                files.check_hash(self.folder, name, info)
                 return files.read(self.folder, name, info)
             except TraceError:  # replaced this moment, perhaps
                 now = read_manifest(self.folder)
                 if now.content_hash() == self.manifest.content_hash():
                     info = now.files.get(name, info)
+        files.check_hash(self.folder, name, info)
         return files.read(self.folder, name, info)
 
     def hash(self) -> str:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
+from itertools import chain
+from pathlib import Path, PurePosixPath
 
-import numpy as np
-import pyarrow as pa
-
-from traces import files, schema
-from traces.checks import Rows
-from traces.drafters.kind import Shard
+from traces import files, schema, scores
+from traces.content import SEQUENCES, check_files, check_listed, check_rows
 from traces.errors import TraceError
 from traces.manifest import Manifest
-from traces.trace import Trace, find
-
-_SEQUENCES = "sequences.parquet"
+from traces.samples import check_samples
+from traces.trace import Trace, find, load
 
 
 def validate(path_or_name: str | Path) -> list[str]:
@@ -33,9 +28,16 @@ def validate(path_or_name: str | Path) -> list[str]:
         TraceError: there is no finished trace there.
     """
     folder, manifest = find(path_or_name)
-    problems = list(_check_files(folder, manifest))
+    if manifest.n_shards > len(manifest.files):  # before all of their names are made
+        try:
+            check_listed(folder, manifest)
+        except TraceError as error:
+            return [str(error)]
+    problems = list(check_files(folder, manifest))
     # Rows of damaged files say nothing.
-    return problems or list(_check_rows(folder, manifest))
+    problems = problems or list(check_rows(folder, manifest))
+    added = chain(_check_latency(folder, manifest), _check_scores(folder, manifest))
+    return problems or list(added)
 
 
 def check_schemas(trace: Trace) -> None:
@@ -46,106 +48,29 @@ def check_schemas(trace: Trace) -> None:
     """
     if trace.path is None:
         return
-    for table, wanted in {_SEQUENCES: schema.SEQUENCES, **trace.manifest.tables}.items():
+    for table, wanted in {SEQUENCES: schema.SEQUENCES, **trace.manifest.tables}.items():
         types = {field.name: field.type for field in wanted}
-        names = [table] if table == _SEQUENCES else trace.manifest.shard_files(table)
+        names = [table] if table == SEQUENCES else trace.manifest.shard_files(table)
         for name in names:
             files.check_schema(trace.path, name, types)
 
 
-def _check_files(folder: Path, manifest: Manifest) -> Iterator[str]:
-    for name, info in sorted(manifest.files.items()):
-        try:
-            files.check_hash(folder, name, info)
-        except TraceError as error:
-            yield str(error)
-    tables = [*manifest.tables, *manifest.with_state]
-    wanted = [f"{table}/{k:05d}.parquet" for table in tables for k in range(manifest.n_shards)]
-    for name in [_SEQUENCES, *wanted]:
-        if name not in manifest.files:
-            yield f"{folder / name}: the manifest does not list it"
-    for file in sorted([*folder.glob("*.parquet"), *folder.glob("*/*.parquet")]):
-        name = file.relative_to(folder).as_posix()
-        left = name.startswith((".", "parts/"))  # by a writer that was killed: no one reads it
-        if name not in manifest.files and not left:
-            yield f"{file}: not listed in the manifest"
-
-
-def _check_rows(folder: Path, manifest: Manifest) -> Iterator[str]:
+def _check_latency(folder: Path, manifest: Manifest) -> Iterator[str]:
+    if "latency.parquet" not in manifest.files:
+        return
     try:
-        sequences = _read(folder, _SEQUENCES, manifest, schema.SEQUENCES)
-        problems = list(_check_sequences(folder / _SEQUENCES, sequences, manifest))
-        yield from problems
-        for shard in range(0 if problems else manifest.n_shards):
-            part = sequences.slice(shard * manifest.batch_size, manifest.batch_size)
-            rows = partial(_shard_rows, folder, manifest, shard)
-            width = partial(_state_width, folder, manifest)
-            yield from manifest.drafter.check_shard(Shard(folder, manifest, part, rows, width))
-        latency = manifest.files.get("latency.parquet")
-        if latency is not None:
-            yield from _check_latency(folder, manifest)
+        table = load(folder).latency()
+        assert table is not None  # it is listed
     except TraceError as error:
         yield str(error)
-
-
-def _check_sequences(file: Path, table: pa.Table, manifest: Manifest) -> Iterator[str]:
-    key = table["sequence"].to_numpy()
-    if not np.array_equal(key, np.arange(manifest.n_prompts)):
-        yield f"{file}: the sequences are not 0 to {manifest.n_prompts - 1}, each once"
         return
-    known = {"n_prompt": "prompt_tokens", "n_output": "output_tokens"}
-    if not manifest.drafter.known_outputs:
-        del known["n_output"]
-    for count, tokens in known.items():
-        lengths = np.diff(table[tokens].combine_chunks().offsets.to_numpy())
-        wrong = table[count].to_numpy() != lengths
-        for s in np.flatnonzero(wrong):
-            yield f"{file}: sequence {s}: {count} is not the length of {tokens}"
-    longest = manifest.max_new_tokens
-    eos = set(manifest.eos_token_ids)
-    for s, row in enumerate(
-        table.select(["n_output", "output_tokens", "finish_reason"]).to_pylist()
-    ):
-        length, reason = row["n_output"], row["finish_reason"]
-        if not 1 <= length <= longest:
-            yield f"{file}: sequence {s}: {length} output tokens, not 1 to {longest}"
-        elif reason not in schema.FINISH_REASONS:
-            yield f"{file}: sequence {s}: finish_reason is {reason!r}"
-        elif not manifest.drafter.known_outputs:
-            continue
-        elif row["output_tokens"][-1:] and row["output_tokens"][-1] in eos:
-            if reason != "eos":
-                yield f"{file}: sequence {s}: ends in EOS, but finish_reason is {reason!r}"
-        elif reason != "length" or length != longest:
-            yield f"{file}: sequence {s}: {reason!r} at {length} tokens, the last of them no EOS"
+    yield from check_samples(table, folder / "latency.parquet")
 
 
-def _check_latency(folder: Path, manifest: Manifest) -> Iterator[str]:
-    table = _read(folder, "latency.parquet", manifest, schema.LATENCY)
-    seconds = table["seconds"].to_numpy()
-    for row in np.flatnonzero(~(np.isfinite(seconds) & (seconds > 0))):
-        yield f"{folder / 'latency.parquet'}: row {row}: seconds is {seconds[row]}"
-
-
-def _read(folder: Path, name: str, manifest: Manifest, wanted: pa.Schema) -> pa.Table:
-    types = {field.name: field.type for field in wanted}
-    return files.read(folder, name, manifest.files[name], types)
-
-
-def _state_width(folder: Path, manifest: Manifest) -> int:
-    return files.list_width(folder / f"{manifest.with_state[0]}/00000.parquet", "state")
-
-
-def _shard_rows(
-    folder: Path, manifest: Manifest, shard: int, table: str, wanted: pa.Schema
-) -> Rows:
-    return _rows(folder, f"{table}/{shard:05d}.parquet", manifest, wanted)
-
-
-def _rows(folder: Path, name: str, manifest: Manifest, wanted: pa.Schema) -> Rows:
-    table = _read(folder, name, manifest, wanted)
-    columns = {}
-    for field in wanted:
-        columns[field.name] = files.empty(field.type, table.num_rows)
-        files.fill(columns[field.name], table[field.name], folder / name)
-    return Rows(folder / name, columns)
+def _check_scores(folder: Path, manifest: Manifest) -> Iterator[str]:
+    for name in sorted(manifest.files):
+        if name.startswith("scores/"):
+            try:
+                scores.load(load(folder), PurePosixPath(name).stem)
+            except TraceError as error:
+                yield f"{folder / name}: {str(error).removeprefix(f'{folder / name}: ')}"

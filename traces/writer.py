@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from traces import files, schema
+from traces import files, parquet, schema
 from traces.columns import Columns, state_table, to_table
 from traces.errors import TraceError
 from traces.manifest import MANIFEST, FileInfo, Manifest, difference, read_manifest
@@ -156,7 +156,7 @@ class TraceWriter:
         Raises:
             TraceError: the file cannot be written.
         """
-        info = _write(self.path, _LATENCY, samples)
+        info = _write(self.path, _LATENCY, parquet.sealed(samples))
         self._save(replace(self._manifest, files={**self._manifest.files, _LATENCY: info}))
 
     def finish(self) -> None:
@@ -288,7 +288,7 @@ def add_file(path: str | Path, name: str, table: pa.Table) -> None:
         if not manifest.complete:
             raise TraceError(f"{folder}: the recording is incomplete: resume it with --resume")
         _remove_leftovers(folder, manifest)
-        data, info = files.encode(table)
+        data, info = files.encode(parquet.sealed(table) if name == _LATENCY else table)
         waits = waiting_name(folder / name, info.sha256)
         try:
             write_atomic(waits, data)

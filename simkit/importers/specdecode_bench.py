@@ -20,8 +20,9 @@ import numpy as np
 
 from simkit.errors import ImporterError
 from simkit.importers import jsonl
+from traces.arrays import count_up
 from traces.manifest import SourceInfo
-from traces.memory import count_up, from_drafts
+from traces.memory import from_drafts
 from traces.trace import Trace
 
 Align = Literal["simulator", "measured"]

@@ -36,6 +36,7 @@ class Shard(NamedTuple):
         sequences: the shard's, `schema.SEQUENCES`.
         rows: reads one of the shard's tables, whose schema is given.
         state_width: numbers in each state of the trace, whatever its table and shard.
+        states: whether tables with states are to be looked at too.
     """
 
     folder: Path
@@ -43,6 +44,7 @@ class Shard(NamedTuple):
     sequences: pa.Table
     rows: Callable[[str, pa.Schema], Rows]
     state_width: Callable[[], int]
+    states: bool = True
 
 
 class DrafterKind(ABC):

@@ -57,7 +57,7 @@ class OnPath(DrafterKind):
         outputs = sequences["output_tokens"].combine_chunks().flatten().to_numpy()
         yield from check_positions(positions, outputs, manifest)
         yield from check_branches(branches, positions, manifest)
-        for table in manifest.with_state:
+        for table in manifest.with_state if shard.states else ():
             rows = shard.rows(table, schema.with_state(table, shard.state_width()))
             if table == "hidden":
                 n_prompt = sequences["n_prompt"].to_numpy()

@@ -1,0 +1,190 @@
+"""What the files of a trace hold, against its manifest and against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from traces import files, schema, seen
+from traces.checks import Rows
+from traces.drafters.kind import Shard
+from traces.errors import TraceError
+from traces.manifest import Manifest
+
+SEQUENCES = "sequences.parquet"
+_MOST_TOKENS = 2**24  # of a prompt: no context is longer
+
+
+def check_listed(folder: Path, manifest: Manifest) -> None:
+    """Refuse a manifest whose counts contradict each other; reads nothing.
+
+    Raises:
+        TraceError: as said.
+    """
+    listed = manifest.files.get(SEQUENCES)
+    if listed is None:
+        raise TraceError(f"{folder / 'manifest.json'}: {SEQUENCES} is not listed")
+    if listed.rows != manifest.n_prompts:
+        raise TraceError(
+            f"{folder / 'manifest.json'}: n_prompts is {manifest.n_prompts}, but"
+            f" {SEQUENCES} has {listed.rows} rows"
+        )
+    for table in [*manifest.tables, *manifest.with_state]:
+        found = manifest.shard_files(table)
+        # Counted first: a number of shards that is made up may be too large for a list of names.
+        if len(found) == manifest.n_shards and found == _shards(table, manifest):
+            continue
+        missing = f"{table}/{len(found):05d}.parquet"
+        if len(found) < manifest.n_shards and manifest.n_shards < 10**6:
+            missing = next(name for name in _shards(table, manifest) if name not in found)
+            raise TraceError(f"{folder / missing}: the manifest does not list it")
+        raise TraceError(
+            f"{folder / 'manifest.json'}: {len(found)} files of {table}, not {manifest.n_shards}"
+        )
+
+
+def _shards(table: str, manifest: Manifest) -> list[str]:
+    return [f"{table}/{k:05d}.parquet" for k in range(manifest.n_shards)]
+
+
+def check(folder: Path, manifest: Manifest) -> None:
+    """Refuse a trace whose recorded rows are not those that were written, or make no sense.
+
+    Each trace is looked at once: as long as its files are left alone, that it was fine is
+    remembered (`seen`). Tables with states are not looked at here, see `check_states`.
+
+    Raises:
+        TraceError: the first problem.
+    """
+    names = [SEQUENCES, *(n for table in manifest.tables for n in manifest.shard_files(table))]
+    if seen.is_known(folder, manifest, names):
+        return
+    before = seen.stamps(folder, names)
+    for name in names:
+        files.check_hash(folder, name, manifest.files[name])
+    for problem in check_rows(folder, manifest, states=False):
+        raise TraceError(problem)
+    seen.remember(folder, manifest, names, before)
+
+
+def check_states(folder: Path, manifest: Manifest, table: str) -> None:
+    """Refuse a table with states whose bytes are not those that were written.
+
+    Raises:
+        TraceError: the first problem.
+    """
+    names = manifest.shard_files(table)
+    if seen.is_known(folder, manifest, names):
+        return
+    before = seen.stamps(folder, names)
+    for name in names:
+        files.check_hash(folder, name, manifest.files[name])
+    seen.remember(folder, manifest, names, before)
+
+
+def check_files(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """A line for each file that is not what the manifest lists, or not listed."""
+    for name, info in sorted(manifest.files.items()):
+        try:
+            files.check_hash(folder, name, info)
+        except TraceError as error:
+            yield str(error)
+    tables = [*manifest.tables, *manifest.with_state]
+    wanted = [f"{table}/{k:05d}.parquet" for table in tables for k in range(manifest.n_shards)]
+    for name in [SEQUENCES, *wanted]:
+        if name not in manifest.files:
+            yield f"{folder / name}: the manifest does not list it"
+    for file in sorted([*folder.glob("*.parquet"), *folder.glob("*/*.parquet")]):
+        name = file.relative_to(folder).as_posix()
+        left = name.startswith((".", "parts/"))  # by a writer that was killed: no one reads it
+        if name not in manifest.files and not left:
+            yield f"{file}: not listed in the manifest"
+
+
+def check_rows(folder: Path, manifest: Manifest, states: bool = True) -> Iterator[str]:
+    """A line for each row that is wrong.
+
+    Args:
+        folder: of the trace.
+        manifest: whose files are there, with the hashes that it lists.
+        states: look at the tables that hold states too.
+    """
+    try:
+        sequences = _read(folder, SEQUENCES, manifest, schema.SEQUENCES)
+        problems = list(_check_sequences(folder / SEQUENCES, sequences, manifest))
+        yield from problems
+        for shard in range(0 if problems else manifest.n_shards):
+            part = sequences.slice(shard * manifest.batch_size, manifest.batch_size)
+            rows = partial(_shard_rows, folder, manifest, shard)
+            width = partial(_state_width, folder, manifest)
+            yield from manifest.drafter.check_shard(
+                Shard(folder, manifest, part, rows, width, states)
+            )
+    except TraceError as error:
+        yield str(error)
+
+
+def _check_sequences(file: Path, table: pa.Table, manifest: Manifest) -> Iterator[str]:
+    for field in schema.SEQUENCES:
+        if not field.nullable and table[field.name].null_count:
+            yield f"{file}: column {field.name}: a value is null"
+            return
+    key = table["sequence"].to_numpy()
+    if not np.array_equal(key, np.arange(manifest.n_prompts)):
+        yield f"{file}: the sequences are not 0 to {manifest.n_prompts - 1}, each once"
+        return
+    known = {"n_prompt": "prompt_tokens", "n_output": "output_tokens"}
+    if not manifest.drafter.known_outputs:
+        del known["n_output"]
+    for count, tokens in known.items():
+        lengths = np.diff(table[tokens].combine_chunks().offsets.to_numpy())
+        wrong = table[count].to_numpy() != lengths
+        for s in np.flatnonzero(wrong):
+            yield f"{file}: sequence {s}: {count} is not the length of {tokens}"
+    for s in np.flatnonzero(table["n_prompt"].to_numpy() > _MOST_TOKENS):
+        yield f"{file}: sequence {s}: n_prompt is {table['n_prompt'][s]}"
+    longest = manifest.max_new_tokens
+    eos = set(manifest.eos_token_ids)
+    for s, row in enumerate(
+        table.select(["n_output", "output_tokens", "finish_reason"]).to_pylist()
+    ):
+        length, reason = row["n_output"], row["finish_reason"]
+        if not 1 <= length <= longest:
+            yield f"{file}: sequence {s}: {length} output tokens, not 1 to {longest}"
+        elif reason not in schema.FINISH_REASONS:
+            yield f"{file}: sequence {s}: finish_reason is {reason!r}"
+        elif not manifest.drafter.known_outputs:
+            continue
+        elif row["output_tokens"][-1:] and row["output_tokens"][-1] in eos:
+            if reason != "eos":
+                yield f"{file}: sequence {s}: ends in EOS, but finish_reason is {reason!r}"
+        elif reason != "length" or length != longest:
+            yield f"{file}: sequence {s}: {reason!r} at {length} tokens, the last of them no EOS"
+
+
+def _read(folder: Path, name: str, manifest: Manifest, wanted: pa.Schema) -> pa.Table:
+    types = {field.name: field.type for field in wanted}
+    return files.read(folder, name, manifest.files[name], types)
+
+
+def _state_width(folder: Path, manifest: Manifest) -> int:
+    return files.list_width(folder / f"{manifest.with_state[0]}/00000.parquet", "state")
+
+
+def _shard_rows(
+    folder: Path, manifest: Manifest, shard: int, table: str, wanted: pa.Schema
+) -> Rows:
+    return _rows(folder, f"{table}/{shard:05d}.parquet", manifest, wanted)
+
+
+def _rows(folder: Path, name: str, manifest: Manifest, wanted: pa.Schema) -> Rows:
+    table = _read(folder, name, manifest, wanted)
+    columns = {}
+    for field in wanted:
+        columns[field.name] = files.empty(field.type, table.num_rows)
+        files.fill(columns[field.name], table[field.name], folder / name)
+    return Rows(folder / name, columns)

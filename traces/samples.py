@@ -1,0 +1,50 @@
+"""What must hold of timing samples (`schema.LATENCY`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+_SHOWN = 3  # rows of one kind of problem that are told one by one
+_COMPONENT = re.compile(
+    r"(control:)?(draft|target|overhead(:baseline)?|resample|communication|(policy|head):.+)"
+)
+_LEAST = {"tokens_in": 0, "context_len": 0, "batch_size": 1, "repeat": 0}
+_PASSES = ("draft", "target")
+
+
+def check_samples(table: pa.Table, file: Path) -> Iterator[str]:
+    """A line for each sample that no timing gives, or that is there twice.
+
+    Args:
+        table: its columns have the types of `schema.LATENCY`.
+        file: for the messages.
+    """
+    seconds = table["seconds"].to_numpy()
+    yield from _problems(file, "seconds", seconds, ~(np.isfinite(seconds) & (seconds > 0)))
+    component = table["component"].combine_chunks()
+    known = [bool(_COMPONENT.fullmatch(name)) for name in component.to_pylist()]
+    yield from _problems(file, "component", component, ~np.array(known, bool))
+    is_pass = np.isin(component.to_numpy(zero_copy_only=False).astype(str), _PASSES)
+    for name, least in _LEAST.items():
+        values = table[name].to_numpy()
+        bad = values < least
+        if name == "tokens_in":
+            bad |= is_pass & (values < 1)
+        yield from _problems(file, name, values, bad)
+    keys = table.drop_columns("seconds").group_by(table.drop_columns("seconds").column_names)
+    twice = table.num_rows - keys.aggregate([]).num_rows
+    if twice:
+        yield f"{file}: {twice} samples are there twice"
+
+
+def _problems(file: Path, name: str, values: object, bad: np.ndarray) -> Iterator[str]:
+    rows = np.flatnonzero(bad)
+    for row in rows[:_SHOWN]:
+        yield f"{file}: row {row}: {name} is {values[row]}"  # pyright: ignore[reportIndexIssue]
+    if len(rows) > _SHOWN:
+        yield f"{file}: {len(rows) - _SHOWN} more rows like the last"

@@ -1,0 +1,92 @@
+"""Which traces were looked at and found to be fine, so that each is looked at once.
+
+A small file of the user's cache folder remembers a manifest and the stamps of the files that it
+lists (size, times of change, place on the disk). Files that were changed in any way have another
+stamp, and are looked at again. A cache that cannot be read, written or believed is no error: then
+the trace is looked at each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from traces import reading
+from traces.errors import TraceError
+from traces.files import place
+from traces.manifest import Manifest
+
+_SETTLED_NS = 2 * 10**9  # a file changed this moment may change again within the clock's tick
+_MOST_BYTES = 2**22
+
+Stamps = list[list[int]]
+
+
+def is_known(folder: Path, manifest: Manifest, names: Sequence[str]) -> bool:
+    """Whether these files of a trace were looked at, and nothing has changed since."""
+    try:
+        kept = reading.read_text(_file(folder, names), _MOST_BYTES, TraceError)
+        digest, _, text = kept.partition("\n")
+        if hashlib.sha256(text.encode()).hexdigest() != digest:
+            return False
+        # Where a file was replaced, its stamp is another; where the manifest was, its text is.
+        return json.loads(text) == _facts(folder, manifest, names, stamps(folder, names))
+    except (OSError, ValueError, RuntimeError, TraceError):
+        return False
+
+
+def stamps(folder: Path, names: Sequence[str]) -> Stamps:
+    """What tells whether files are the same as before: never the same for two contents."""
+    found = [os.stat(folder / name) for name in names]
+    return [[s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns] for s in found]
+
+
+def remember(folder: Path, manifest: Manifest, names: Sequence[str], before: Stamps) -> None:
+    """Note that these files are fine.
+
+    Args:
+        folder: of the trace.
+        manifest: its manifest.
+        names: of the files.
+        before: their stamps from before they were looked at.
+    """
+    newest = max((max(stamp[3:]) for stamp in before), default=0)
+    with suppress(OSError, RuntimeError):
+        if before != stamps(folder, names) or time.time_ns() - newest < _SETTLED_NS:
+            return
+        text = json.dumps(_facts(folder, manifest, names, before))
+        file = _file(folder, names)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        passing = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+        passing.write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
+        os.replace(passing, file)
+
+
+def _facts(folder: Path, manifest: Manifest, names: Sequence[str], found: Stamps) -> dict:
+    return {
+        "checks": _checks(),
+        "manifest": hashlib.sha256(manifest.to_json().encode()).hexdigest(),
+        "places": [str(place(folder, name, manifest.files[name]).name) for name in names],
+        "stamps": found,
+    }
+
+
+@cache
+def _checks() -> str:
+    """A digest of the code that looks: what an earlier version let pass is looked at again."""
+    here = Path(__file__).parent
+    files = sorted([*here.glob("*.py"), *here.glob("drafters/*.py")])
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def _file(folder: Path, names: Sequence[str]) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(home) if os.path.isabs(home) else Path.home() / ".cache"
+    what = json.dumps([str(folder.resolve()), sorted({name.split("/")[0] for name in names})])
+    return base / "simkit" / "seen" / hashlib.sha256(what.encode()).hexdigest()[:32]
