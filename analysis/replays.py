@@ -6,6 +6,7 @@ dropped, where they are many, and read again (`make_room`); of its replays only 
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ import numpy as np
 from analysis.papers import ALONE
 from analysis.stats import Estimate, clusters
 from analysis.stats.accepted_runs import runs_of_prompts
+from simkit import costs
 from simkit.drafters import layout_of
 from simkit.drafters.layout import Layout
 from simkit.drafters.path import PathLayout
@@ -306,10 +308,27 @@ class Replays:
             self._kept.popitem(last=False)
 
 
-@lru_cache(maxsize=4)
 def of(trace: Trace, cost: AnyCost | None) -> Replays:
-    """The replays of a trace under a cost; the last few are kept."""
+    """The replays of a trace under a cost; the last few are kept, until the cost's file changes."""
+    return _kept(trace, cost, _stamp(cost))
+
+
+@lru_cache(maxsize=4)
+def _kept(trace: Trace, cost: AnyCost | None, stamp: tuple[int, ...]) -> Replays:
     return Replays(trace, cost)
+
+
+def _stamp(cost: AnyCost | None) -> tuple[int, ...]:
+    """When and how large the file of a cost is; empty if it is in none."""
+    try:
+        model = costs.parse(cost) if isinstance(cost, str) else cost
+    except CostError:  # it is refused where it is used, with the reason
+        return ()
+    file = getattr(model, "file", None) or (cost if isinstance(cost, str) else None)
+    if not file or not os.path.exists(file):
+        return ()
+    found = os.stat(file)
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 @lru_cache(maxsize=2)
@@ -340,7 +359,7 @@ def make_room(trace: Trace, replays: bool = False) -> None:
     if trace.kept_bytes > ROOM_BYTES or (replays and trace.n_positions > LONG):
         _layout.cache_clear()
         if replays:
-            of.cache_clear()
+            _kept.cache_clear()
         trace.forget()
 
 

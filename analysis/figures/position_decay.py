@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.base import (
@@ -18,7 +19,8 @@ from analysis.figures.base import (
     points,
 )
 from analysis.replays import path_layout
-from analysis.stats import depth, drafts, iid
+from analysis.stats import depth, drafts, iid, loops
+from simkit.drafters.path import PathLayout
 from traces.trace import Trace
 
 
@@ -46,10 +48,17 @@ def position_decay(
     alpha = iid.run_lengths(drafts.runs(trace.positions("accepted"), layout.offsets)).alpha
     points(ax, found.depth, found.conditional, label="conditional on all earlier", **look(0))
     points(ax, found.depth, found.marginal, label="marginal, P(a ≥ j)", **look(1))
+    apart, share = _outside(trace, layout, longest, starts)
+    if apart is not None:
+        label = "conditional, outside of loops"
+        points(ax, apart.depth, apart.conditional, label=label, **look(2))
+        points(ax, apart.depth, apart.marginal, label="marginal, outside of loops", **look(3))
     rows = [
-        {"series": name, "depth": int(j), "at_risk": int(n)} | cells(e, "acceptance")
+        {"series": f"{name}{end}", "depth": int(j), "at_risk": int(n)} | cells(e, "acceptance")
+        for end, one in (("", found), (", outside of loops", apart))
+        if one is not None
         for name in ("conditional", "marginal", "greenwood")
-        for j, n, e in zip(found.depth, found.at_risk, getattr(found, name), strict=True)
+        for j, n, e in zip(one.depth, one.at_risk, getattr(one, name), strict=True)
     ]
     rows.append({"series": "alpha"} | cells(alpha, "acceptance"))
     if alpha.value is not None:
@@ -71,7 +80,24 @@ def position_decay(
     caption(
         ax,
         "Acceptance by position in the draft",
-        f"{n} still {deepest:,} drafts; bars: 95% over prompts.",
+        f"{n} still {deepest:,} drafts; bars: 95% over prompts. {share:.0%} of the positions repeat"
+        " a verbatim loop. PARD-2 Fig. 2a prints the conditional ratio.",
         *said,
     )
     return Drawn("position_decay", frame(rows), ax, tuple(said))
+
+
+def _outside(
+    trace: Trace, layout: PathLayout, longest: int, starts: str
+) -> tuple[depth.DepthCurve | None, float]:
+    """The same outside of verbatim loops, None if nothing lies there; and the share inside."""
+    loop = loops.in_loop(trace.positions("target_token"), layout.offsets)
+    if not loop.any() or loop.all():
+        return None, float(loop.mean()) if len(loop) else 0.0
+    left = loops.outside(loop, layout.offsets)
+    at = np.arange(np.count_nonzero(left.rows))
+    room = left.offsets[np.searchsorted(left.offsets, at, side="right")] - at
+    ahead = np.minimum(layout.ahead[left.rows], room)
+    ends = ahead, left.offsets, trace.max_new_tokens, longest
+    taken = drafts.fixed_steps(*ends) if starts == "steps" else drafts.every_start(*ends)
+    return depth.by_depth(left.by_prompt(taken), longest), float(loop.mean())

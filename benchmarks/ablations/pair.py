@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from analysis.stats.loops import in_loop
 from benchmarks.ablations.arms import ALL
 from simkit import costs
 from simkit.policies import Oracle, Pacer
@@ -13,8 +14,6 @@ from simkit.simulator.arguments import setting
 from simkit.simulator.fields import groups
 from simkit.simulator.run import run
 from traces.trace import Trace
-
-LONGEST, LEAST = 32, 16  # a loop's period in tokens, and the tokens that must repeat
 
 
 def by_task(trace: Trace) -> Iterator[tuple[str, float, float, float, float, float]]:
@@ -28,8 +27,9 @@ def by_task(trace: Trace) -> Iterator[tuple[str, float, float, float, float, flo
     keys, task, n_tasks = groups(trace, "task")
     pacer = Pacer()
     best, blocks = (run(policy, *where).steps()[0] for policy in (Oracle(), pacer))
-    outputs = trace.sequences["output_tokens"].to_pylist()
-    loops = [in_loop(np.array(tokens)) for tokens in outputs]
+    outputs = [np.array(tokens, int) for tokens in trace.sequences["output_tokens"].to_pylist()]
+    offsets = np.cumsum([0, *map(len, outputs)])
+    loops = np.split(in_loop(np.concatenate(outputs), offsets), offsets[1:-1])
     for k, name in enumerate((*keys["task"].tolist(), ALL)):
         mine = (task == k) | (k == n_tasks)
         accepted, drafted = (
@@ -45,26 +45,6 @@ def by_task(trace: Trace) -> Iterator[tuple[str, float, float, float, float, flo
             float((drafted <= pacer.block).mean()),
             float(looped.mean()),
         )
-
-
-def in_loop(tokens: np.ndarray) -> np.ndarray:
-    """Which tokens repeat: for some period p <= 32, they equal those p before, 16 or 2 p on end.
-
-    Args:
-        tokens: (T,) of one output.
-
-    Returns:
-        (T,) bool.
-    """
-    found = np.zeros(len(tokens), bool)
-    for period in range(1, min(LONGEST, len(tokens) - 1) + 1):
-        same = np.zeros(len(tokens) + 2, np.int8)  # a 0 at both ends
-        same[period + 1 : -1] = tokens[period:] == tokens[:-period]
-        turns = np.flatnonzero(np.diff(same))
-        for first, end in zip(turns[::2], turns[1::2], strict=True):
-            if end - first >= max(LEAST, 2 * period):
-                found[first:end] = True
-    return found
 
 
 def by_cost(trace: Trace, specs: Iterable[str]) -> Iterator[tuple[str, float, float]]:
