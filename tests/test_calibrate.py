@@ -13,6 +13,7 @@ import traces
 from simkit.cli import running
 from simkit.live.log import read
 from simkit.policies import RateOptimal
+from traces.conditions import conditions
 from traces.trace import DATA, load
 from traces.validate import validate
 
@@ -36,6 +37,12 @@ def test_every_rule_that_can_run_is_timed_and_charged(folder, tmp_path, capsys):
     table = load(trace).latency()
     assert table is not None and (tmp_path / "log.parquet").exists()
     components = set(table["component"].to_pylist())
+    found = conditions(table)
+    assert found.load is not None or found.cores is not None
+    drawn = {name.removeprefix("draw:") for name in components if name.startswith("draw:")}
+    assert {"draft", "target", "overhead", "policy:svip"} <= drawn
+    components = {name for name in components if not name.startswith("draw:")}
+    assert drawn <= components
     timed = LOOKING | {"svip", "llamacpp", "rate_optimal"}
     assert {f"policy:{name}" for name in timed} <= components
     assert {"draft", "target", "overhead", "overhead:baseline"} <= components

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from traces import drafters
+from traces.conditions import conditions
 from traces.trace import Trace
 
 
@@ -133,6 +134,8 @@ def _uses(trace: Trace) -> list[str]:
         uses.append(f"training the acceptance head on {rows:,} mixed contexts ({share})")
     if "latency.parquet" in files or trace.latency() is not None:
         uses.append("measured costs")
+        if table := trace.latency():
+            uses.append(f"their times: {conditions(table)}")
     for name in sorted(files):
         if name.startswith("scores/"):
             uses.append(f"scores of {name.removeprefix('scores/').removesuffix('.parquet')}")

@@ -102,7 +102,9 @@ FINISH_REASONS = ("eos", "length", "unknown")
 
 LATENCY = _fields(
     {
-        "component": pa.string(),  # draft, target, head:NAME, policy:NAME; control:X is X again
+        # draft, target, head:NAME, policy:NAME, overhead, …; control:X is X timed again, draw:X
+        # is X of prompts drawn anew, `repeat` the number of the draw
+        "component": pa.string(),
         "tokens_in": pa.int32(),
         "context_len": pa.int32(),  # tokens already in the cache; 0 is a prefill
         "batch_size": pa.int32(),

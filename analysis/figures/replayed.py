@@ -14,6 +14,7 @@ from simkit.simulator.arguments import AnyCost
 from simkit.simulator.rule_time import known_rule, said
 from simkit.statistics.enough import FOR_INTERVAL
 from simkit.sweeps.grid import settings
+from traces.conditions import conditions
 from traces.errors import UserError
 from traces.trace import Trace
 
@@ -144,5 +145,7 @@ def cost_name(trace: Trace, cost: AnyCost | None) -> str:
         return f"times: {cost}"
     table = trace.latency()
     timed = [] if table is None else table["component"].unique().to_pylist()
-    heads = any(name.startswith(("head:", "policy:")) for name in timed)
-    return "times: the trace's own" + ("" if heads else ", decisions and heads free")
+    heads = any(name.startswith("head:") for name in timed)
+    loud = "" if table is None else conditions(table).warning
+    free = "" if heads else ", heads free"
+    return f"times: the trace's own{free}{f' ({loud})' if loud else ''}"

@@ -45,6 +45,7 @@ def caveats(at: Replays, used: Sequence[Policy]) -> list[str]:
     """
     lines = ["Counts (steps, drafted, accepted) are exact: what decoding with each policy does."]
     if at.timed:
+        lines += [f"{line[0].upper()}{line[1:]}." for line in at.charge.times.remarks()]
         lines += [_seconds(at), *_uncharged(at, used)]
         lines.append(
             "Predicted speeds were not held against the clock here: simkit fidelity does that."

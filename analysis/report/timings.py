@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from analysis.report.cells import Table, number
 from simkit.simulator.display import Cell
+from traces.conditions import DRAW
 from traces.trace import Trace
 
 SHAPE = ["component", "engine", "batch_size", "tokens_in", "context_len"]
@@ -21,7 +23,12 @@ def one_each(samples: pa.Table) -> bool:
     Args:
         samples: `traces.schema.LATENCY`.
     """
-    return not pl.DataFrame(samples).select(SHAPE).is_duplicated().any()
+    return not pl.DataFrame(without_draws(samples)).select(SHAPE).is_duplicated().any()
+
+
+def without_draws(samples: pa.Table) -> pa.Table:
+    """The samples themselves, without those of prompts drawn anew."""
+    return samples.filter(pc.invert(pc.starts_with(samples["component"], DRAW)))
 
 
 def devices(samples: pa.Table) -> str:
@@ -34,6 +41,7 @@ def timings(trace: Trace) -> Table | None:
     samples = trace.latency()
     if samples is None or not len(samples):
         return None
+    samples = without_draws(samples)
     alone, notes = one_each(samples), (f"Timed on {devices(samples)}.",)
     if alone:
         heads, title = ["mean of the central 90%, ms"], f"{len(samples):,} shapes"

@@ -52,7 +52,7 @@ def calibrate(
 ) -> None:
     """Time passes, rules and heads in running decoders; they become the trace's measured cost."""
     from simkit.cli.apart import check_apart
-    from simkit.cli.places import announce, check_option, destination, folder_to_write, write
+    from simkit.cli.places import announce, check_option, destination, folder_to_write, warn, write
     from simkit.cli.running import choose, decoded, files_of, load_heads
     from simkit.errors import LiveError
     from simkit.fidelity.run import Plan, check_recorded
@@ -71,6 +71,7 @@ def calibrate(
     chosen = _prompts(there, prompts, rounds)
     heads = load_heads(head)
     from simkit.costs import fit
+    from simkit.costs.measured import DRAWS
     from simkit.heads.files import check_fits
     from simkit.live.decoder import Settings
     from simkit.simulator import arguments
@@ -86,11 +87,12 @@ def calibrate(
     names = (target, draft, device, dtype or there.manifest.dtype or "float32", revision)
     announce(out, kind)
     passes = decoded(there, plan, settings, heads, names, threads, log)
-    samples = fit.samples(passes, plan.passes, plan.rules)
+    samples = fit.samples(passes, plan.passes, plan.rules, DRAWS)
     try:
         write(out, kind, samples)
     finally:
         _show(samples)
+        warn(samples)
 
 
 def _budget(trace: Trace, wanted: int | None) -> int:
@@ -153,9 +155,13 @@ def _show(samples: pa.Table) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from traces.conditions import DRAW, conditions
+
     groups: dict[str, list[float]] = {}
     for row in samples.to_pylist():
         kind = row["component"]
+        if kind.startswith(DRAW):
+            continue
         if kind in ("draft", "target"):
             tokens = "1 token" if row["tokens_in"] == 1 else "more tokens"
             kind = f"{kind} pass, {tokens}" if row["context_len"] else f"{kind} prefill"
@@ -166,3 +172,4 @@ def _show(samples: pa.Table) -> None:
         span = f"{min(ms):.3f} – {max(ms):.3f}" if len(ms) > 1 else ""
         view.add_row(kind, f"{np.median(ms):.3f}", span, str(len(ms)))
     Console().print(view)
+    Console().print(f"control: {conditions(samples)}", highlight=False, soft_wrap=True)

@@ -12,7 +12,7 @@ import typer
 
 from simkit.cli.apart import check_apart
 from simkit.cli.options import Device, Dtype, Revision
-from simkit.cli.places import announce, check_option, destination, write
+from simkit.cli.places import announce, check_option, destination, warn, write
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,6 +77,7 @@ def latency(
             write(out, kind, table)
     finally:
         _show(table)
+        warn(table)
     if fit or cost_out:
         _fit(table, cost_out)
 
@@ -166,7 +167,8 @@ def _show(table: pa.Table) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from traces.record.latency import CONTROL, Shape, control
+    from traces.conditions import CONTROL, conditions
+    from traces.record.latency import Shape, control
 
     groups: dict[Shape, list[float]] = {}
     for row in table.to_pylist():
@@ -194,7 +196,7 @@ def _show(table: pa.Table) -> None:
         console.print(
             f"control: {shape.component}{several}, {shape.tokens_in} tokens behind"
             f" {shape.context_len}, measured twice: {first * 1e3:.3f} and {again * 1e3:.3f} ms, "
-            f"{abs(again / first - 1):.1%} apart",
+            f"{abs(again / first - 1):.1%} apart; {conditions(table).machine}",
             highlight=False,
             soft_wrap=True,
         )

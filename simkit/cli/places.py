@@ -62,6 +62,16 @@ def folder_to_write(trace: Trace, given: str) -> Path:
     return folder
 
 
+def warn(samples: pa.Table) -> None:
+    """Say on stderr if timing samples are not to be trusted."""
+    import sys
+
+    from traces.conditions import conditions
+
+    if said := conditions(samples).warning:
+        print(f"simkit: warning: {said}", file=sys.stderr)
+
+
 def write(out: Path, kind: str, table: pa.Table) -> None:
     """Put samples into a trace or a file; `kind` is what `destination` said."""
     if kind == "trace":

@@ -183,16 +183,18 @@ def decoded(
     from simkit.cli.progress import decoding_bar
     from simkit.fidelity import run
     from simkit.live.arms import use_threads
+    from traces.conditions import Watch
 
     use_threads(threads)
     bench = load_bench(names, settings, heads)
     bench.settings = replace(bench.settings, eos_token_ids=trace.eos_token_ids)
     run.check_pair(trace, bench.pair)
     total = plan.rounds * sum(len(job.arms) for job in run.jobs_of(trace, plan))
+    watch = Watch()
     with opened(file, bench) as log:
         with decoding_bar(total) as tick:
             run.measure(trace, bench, plan, log, tick)
-        return log.table()
+        return watch.conditions().kept_in(log.table())
 
 
 def needs_torch(what: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -73,6 +73,21 @@ class Times(ABC):
     def timed_rules(self) -> Mapping[str, float]:
         """Seconds of a decision, by name, of the rules that were measured with all they read."""
         return {}
+
+    def drawn_anew(self, n: int) -> Sequence[Times]:
+        """Times as other samples of the same machine would have given them, for intervals.
+
+        Args:
+            n: how many, at most.
+
+        Returns:
+            None at all where the spread of the times is not known, or they are given.
+        """
+        return ()
+
+    def remarks(self) -> list[str]:
+        """What a reader of numbers that rest on these times must know, one line each."""
+        return []
 
     def draft_step(self, context: np.ndarray) -> np.ndarray:
         """What each step pays the draft once, at each context length, even if it drafts nothing.

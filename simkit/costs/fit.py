@@ -17,7 +17,10 @@ from simkit.errors import CostError
 
 
 def samples(
-    log: pa.Table, passes: Sequence[int] | None = None, rules: Sequence[int] | None = None
+    log: pa.Table,
+    passes: Sequence[int] | None = None,
+    rules: Sequence[int] | None = None,
+    draws: int = 0,
 ) -> pa.Table:
     """Timing samples for a `measured` cost, one for each cell of passes alike, from live runs.
 
@@ -40,6 +43,8 @@ def samples(
         log: `traces.schema.LIVE`, of single sequences.
         passes: runs whose passes and overheads count; None: all.
         rules: runs whose policies' and heads' time counts; None: all.
+        draws: so many times the prompts are drawn anew, and samples of those added
+            (`simkit.costs.passes.Passes.drawn`), from which intervals take the spread of times.
 
     Returns:
         `traces.schema.LATENCY`.
@@ -47,7 +52,8 @@ def samples(
     Raises:
         CostError: there are no passes, or they are those of batches.
     """
-    return Passes.of(log, passes, rules).samples()
+    found = Passes.of(log, passes, rules)
+    return found.drawn(draws) if draws else found.samples()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from simkit.costs.constants import check_seconds
 from simkit.costs.registry import register
 from simkit.errors import CostError
 from traces import parquet
+from traces.conditions import CONTROL, DRAW, Conditions, conditions
 from traces.schema import LATENCY, LIVE
 from traces.trace import Trace
 
@@ -92,7 +94,9 @@ def times_of(
     return _fit(_choose(samples, engine, batch_size), policy_s)
 
 
-_NONE = np.empty((3, 0))
+DRAWS = 32  # of prompts or rounds, from which intervals take the spread of times
+FEWEST_ROUNDS = 3  # of samples, from which on their spread can be taken
+_NONE = np.empty((4, 0))
 _CONSTANTS = ("overhead", "policy:", "head:", "resample", "communication")
 
 
@@ -102,13 +106,30 @@ def _read(file: Path) -> pa.Table:
         return parquet.read_samples(file, LATENCY, CostError)
     log = parquet.read_samples(file, LIVE, CostError)
     try:
-        return fit.samples(log)
+        return fit.samples(log, draws=DRAWS)
     except CostError as error:
         raise CostError(f"{file}: {error}") from None
 
 
 def _fit(table: pa.Table, policy_s: float | None) -> _MeasuredTimes:
-    samples = {name: _samples(table, name) for name in set(table["component"].to_pylist())}
+    cells = _cells(table)
+    return replace(_grids(cells, policy_s), cells=cells, conditions=conditions(table))
+
+
+def _cells(table: pa.Table) -> dict[str, np.ndarray]:
+    """Tokens, context, seconds and repeat of each component's samples, shape (4, n)."""
+    columns = ("tokens_in", "context_len", "seconds", "repeat")
+    values = np.array([table[name].to_numpy() for name in columns], float)
+    names = np.array(table["component"].to_pylist(), object)
+    found = {name: values[:, names == name] for name in sorted(set(names))}
+    for name, given in found.items():
+        bad = given[2, ~((given[2] > 0) & np.isfinite(given[2]))]
+        if bad.size:
+            raise CostError(f"a sample of {name} took {bad[0]} seconds")
+    return found
+
+
+def _grids(samples: dict[str, np.ndarray], policy_s: float | None) -> _MeasuredTimes:
     for model in ("draft", "target"):
         if not np.any(samples.get(model, _NONE)[1] > 0):
             raise CostError(f"no samples of {model} passes with context")
@@ -124,9 +145,37 @@ def _fit(table: pa.Table, policy_s: float | None) -> _MeasuredTimes:
     constants = {
         name: float(np.median(given[2]))
         for name, given in samples.items()
-        if name.startswith(_CONSTANTS)
+        if name.startswith(_CONSTANTS) and given.size
     }
     return _MeasuredTimes(passes, prefills, constants, policy_s)
+
+
+def _drawn(cells: dict[str, np.ndarray], n: int) -> Iterator[dict[str, np.ndarray]]:
+    """The samples of n draws: those that the table has, else its rounds drawn anew.
+
+    A round times every shape once. One round fewer than there are is drawn, see
+    `simkit.costs.passes.Passes.again`. What was timed in no round (`policy:` of a running decoder
+    beside passes alone) stays as it is.
+    """
+    marked = {k.removeprefix(DRAW): given for k, given in cells.items() if k.startswith(DRAW)}
+    if marked:
+        numbers = sorted({int(k) for given in marked.values() for k in np.unique(given[3])})
+        for number in numbers[:n]:
+            yield {name: given[:, given[3] == number] for name, given in marked.items()}
+        return
+    rounds = np.unique(cells["target"][3])
+    if len(rounds) < FEWEST_ROUNDS:
+        return
+    rng = np.random.default_rng(0)
+    timed = {k: given for k, given in cells.items() if not k.startswith(CONTROL)}
+    for _ in range(n):
+        drawn = rng.choice(rounds, len(rounds) - 1)
+        parts = {}
+        for name, given in timed.items():
+            of_round = [given[:, given[3] == k] for k in drawn]
+            again = np.concatenate(of_round, axis=1)
+            parts[name] = again if again.size else given
+        yield parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +184,8 @@ class _MeasuredTimes(ByPasses):
     prefills: dict[str, _Grid]
     constants: dict[str, float]
     policy_s: float | None
+    cells: dict[str, np.ndarray] = field(default_factory=dict)
+    conditions: Conditions = Conditions()
 
     def prefill(self, model: Model, tokens: np.ndarray) -> np.ndarray:
         return self.prefills[model](tokens, np.zeros_like(tokens))
@@ -159,6 +210,31 @@ class _MeasuredTimes(ByPasses):
             for name, seconds in self.constants.items()
             if name.startswith("policy:")
         }
+
+    def drawn_anew(self, n: int) -> list[Times]:
+        found: list[Times] = []
+        for cells in _drawn(self.cells, n):
+            try:
+                drawn = _grids(cells, self.policy_s)
+            except CostError:  # few prompts: a draw may lack the passes of one model
+                continue
+            # what no prompt of the draw has timed keeps its time, and so does what was given
+            constants = self.constants | drawn.constants
+            constants["communication"] = self.communication()
+            found.append(replace(drawn, constants=constants))
+        return found
+
+    def remarks(self) -> list[str]:
+        found = [self.conditions.warning] if self.conditions.warning else []
+        marked = any(name.startswith(DRAW) for name in self.cells)
+        if not marked and len(np.unique(self.cells["target"][3])) < FEWEST_ROUNDS:
+            quiet = "; whether the machine was quiet is not known"
+            known = "" if self.conditions.apart is not None else quiet
+            found.append(
+                "the spread of the times is not known, so intervals of speeds hold that of prompts"
+                f" alone{known}"
+            )
+        return found
 
     def head(self, name: str) -> float:
         return self.constants.get(f"head:{name}", 0.0)
@@ -186,7 +262,7 @@ class _Grid:
 
     @classmethod
     def fit(cls, samples: np.ndarray) -> _Grid:
-        """The grid of samples (tokens, context, seconds), shape (3, n), n > 0."""
+        """The grid of samples (tokens, context, seconds, …), shape (4, n), n > 0."""
         tokens, contexts = _further(np.unique(samples[0])), np.unique(samples[1])
         curves = np.array([_curve(samples[:, samples[1] == c], tokens) for c in contexts])
         rise = np.maximum.accumulate(np.maximum(np.diff(curves[-2:], axis=0).sum(0), 0))
@@ -223,16 +299,6 @@ def _place(knots: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The segment of each x, and how far along it x lies: 0 before the first knot, > 1 beyond."""
     k = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)
     return k, np.maximum((x - knots[k]) / (knots[k + 1] - knots[k]), 0)
-
-
-def _samples(table: pa.Table, component: str) -> np.ndarray:
-    """Tokens, context and seconds of a component's samples, shape (3, n)."""
-    rows = table.filter(pc.field("component") == component)
-    out = np.array([rows[c].to_numpy() for c in ("tokens_in", "context_len", "seconds")], float)
-    bad = out[2, ~((out[2] > 0) & np.isfinite(out[2]))]
-    if bad.size:
-        raise CostError(f"a sample of {component} took {bad[0]} seconds")
-    return out
 
 
 def _choose(table: pa.Table, engine: str | None, batch_size: int) -> pa.Table:

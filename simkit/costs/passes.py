@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from simkit.errors import CostError
 from traces import schema
+from traces.conditions import DRAW, Conditions, conditions
 
 TRIM = 0.05  # of a cell's samples, on each side: stalls of the machine
 CELLS = 6  # into which contexts are cut, at most
@@ -21,6 +22,7 @@ _DEEPEST = 8  # draft passes of one step that are sampled: later ones are faster
 _STALL = 10  # times the median of its kind: a longer span of a rule counts as that long
 
 Sample = tuple[str, int, int, float]
+_SAMPLE = ("component", "tokens_in", "context_len", "seconds")
 
 
 class Timings(NamedTuple):
@@ -52,11 +54,13 @@ class Passes:
             of its `limit` and `update` where the policy looks at no token.
         rules: by component, policies and heads; depth 0 is no decision but `limit` or `update`.
         facts: the columns that are alike in all samples.
+        conditions: under which they were timed; their control is `rounds_apart`.
     """
 
     passes: dict[str, Timings]
     rules: dict[str, Timings]
     facts: dict[str, str | int]
+    conditions: Conditions = Conditions()
 
     @classmethod
     def of(
@@ -82,25 +86,76 @@ class Passes:
         found = _passes(mine)
         if not found:
             raise CostError("no passes in the log of live runs")
-        return cls(found, _rules(theirs), {**facts, "batch_size": 1, "repeat": 0})
+        facts = {**facts, "batch_size": 1, "repeat": 0}
+        return cls(found, _rules(theirs), facts, rounds_apart(mine, conditions(log)))
 
     def again(self, rng: np.random.Generator) -> Passes:
-        """As many prompts, drawn anew with replacement; those that timed rules among themselves."""
+        """Prompts drawn anew with replacement; those that timed rules among themselves.
+
+        One fewer than there are: means of n - 1 draws from n scatter as means of n prompts do,
+        those of n draws less, by sqrt(1 - 1 / n) (Rao and Wu 1988).
+        """
         return replace(self, passes=_again(self.passes, rng), rules=_again(self.rules, rng))
 
     def samples(self) -> pa.Table:
         """One sample for each cell of passes alike, `traces.schema.LATENCY`.
 
-        See `simkit.costs.fit.samples`.
+        See `simkit.costs.fit.samples`. The conditions are in the table's metadata.
         """
+        named = [dict(zip(_SAMPLE, row, strict=True)) | self.facts for row in self._cells()]
+        return self.conditions.kept_in(pa.Table.from_pylist(named, schema=schema.LATENCY))
+
+    def drawn(self, n: int, seed: int = 0) -> pa.Table:
+        """`samples`, and behind them those of n draws of prompts (`again`).
+
+        Their components begin with `traces.conditions.DRAW`, `repeat` is the number of the draw,
+        from 1. Costs take their spread from them.
+        """
+        rng = np.random.default_rng(seed)
+        tables = [self.samples()]
+        for number in range(1, n + 1):
+            rows = self.again(rng)._cells()
+            named = [
+                dict(zip(_SAMPLE, (f"{DRAW}{row[0]}", *row[1:]), strict=True))
+                | self.facts
+                | {"repeat": number}
+                for row in rows
+            ]
+            tables.append(pa.Table.from_pylist(named, schema=schema.LATENCY))
+        return self.conditions.kept_in(
+            pa.concat_tables([t.replace_schema_metadata() for t in tables])
+        )
+
+    def _cells(self) -> list[Sample]:
         drafts, surplus_s = _drafts(self.passes.get("draft"))
         rows = drafts + _targets(self.passes)
         asked_s = trimmed_mean(asked.seconds) if (asked := self.passes.get("asked")) else 0.0
         rows += _overheads(self.passes, surplus_s + asked_s)
         rows += [row for rule in self.rules.items() for row in _decision(*rule, asked_s)]
-        names = ("component", "tokens_in", "context_len", "seconds")
-        named = [dict(zip(names, row, strict=True)) | self.facts for row in rows]
-        return pa.Table.from_pylist(named, schema=schema.LATENCY)
+        return rows
+
+
+def rounds_apart(log: pa.Table, known: Conditions) -> Conditions:
+    """The control of live runs: by how much their rounds, which did the same, took other times.
+
+    The seconds of whole sequences are added up, round by round, of the arms and prompts that were
+    decoded in all rounds; the slowest round is held against the fastest.
+
+    Args:
+        log: `traces.schema.LIVE`.
+        known: what is known of the load.
+    """
+    whole = log.filter(pc.field("kind") == "sequence")
+    keys = np.stack([whole[name].to_numpy() for name in ("run", "sequence")])
+    number, seconds = whole["round"].to_numpy(), whole["seconds"].to_numpy()
+    rounds = np.unique(number)
+    _, which, counts = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
+    complete = counts[which.reshape(-1)] == len(rounds)
+    if len(rounds) < 2 or not complete.any():
+        return known
+    totals = [seconds[complete & (number == k)].sum() for k in rounds]
+    apart = float(max(totals) / min(totals) - 1) if min(totals) > 0 else None
+    return replace(known, control=f"{len(rounds)} rounds over the same prompts", apart=apart)
 
 
 def trimmed_mean(values: np.ndarray) -> float:
@@ -113,7 +168,7 @@ def _again(kinds: dict[str, Timings], rng: np.random.Generator) -> dict[str, Tim
     if not kinds:
         return {}
     prompts = np.unique(np.concatenate([spans.sequence for spans in kinds.values()]))
-    drawn = rng.choice(prompts, len(prompts))
+    drawn = rng.choice(prompts, max(1, len(prompts) - 1))
     found = {name: spans.of(drawn) for name, spans in kinds.items()}
     return {name: spans for name, spans in found.items() if len(spans.seconds)}
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from simkit.costs import CostError, Times
 from simkit.costs.base import RuleTime
+from simkit.costs.measured import DRAWS
 from simkit.drafters.layout import Layout, Span
 from simkit.policies import Policy, Sequential
 from simkit.simulator.rule_time import time_rule
@@ -129,6 +130,11 @@ class Charge:
         if np.isinf(found):
             raise CostError("drafting takes no time under this cost: there is no ratio c")
         return found
+
+    @cached_property
+    def drawn_anew(self) -> list[Charge]:
+        """Charges by times that other samples of the machine would have given; see `Times`."""
+        return [Charge(times, self._layout, self.first) for times in self.times.drawn_anew(DRAWS)]
 
     @property
     def communication_s(self) -> float:

@@ -97,7 +97,9 @@ class Result:
             for run in self.runs
             if run.charge
         ]
+        costs = {id(run.charge): run.charge for run in self.runs if run.charge}
         return [
+            *(line for charge in costs.values() for line in charge.times.remarks()),
             *(f"the cost has no time for calls of the head {head}: it is free" for head in heads),
             *said(rules_of(self.runs)),
             *(line for line in remarks if line),
@@ -139,7 +141,9 @@ class Result:
         if first.seconds is None or second.seconds is None:
             raise ReplayError("there are no times to compare: give a cost")
         mine, other = first.total_s, second.total_s
-        low, high = ratio_interval(other, mine, self._confidence, self._seed)
+        spreads = second.spread, first.spread
+        factors = spreads[0].total / spreads[1].total if spreads[0] and spreads[1] else None
+        low, high = ratio_interval(other, mine, self._confidence, self._seed, factors)
         ratio = float(other.sum() / mine.sum()) if mine.sum() > 0 else math.nan
         ends = (None if math.isnan(x) else x for x in (low, high))
         return Comparison(str(first.policy), str(second.policy), ratio, *ends)
@@ -183,7 +187,9 @@ class Result:
     def _interval(self, run: Run, some: np.ndarray) -> tuple[float, float]:
         assert run.seconds is not None
         baseline = run.seconds["baseline_s"][some]
-        return ratio_interval(baseline, run.total_s[some], self._confidence, self._seed)
+        factors = run.spread and run.spread.baseline / run.spread.total
+        level = self._confidence, self._seed
+        return ratio_interval(baseline, run.total_s[some], *level, factors)
 
     def _few(self) -> list[str]:
         """What to say of the intervals, where there are any."""

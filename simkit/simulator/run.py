@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from simkit.simulator.steps import Steps, Sums
 
 COUNTS = ("steps", "drafted", "draft_passes", "proposed", "accepted")
 Seconds = dict[str, np.ndarray]
+ENOUGH = 2**17  # positions, over which the spread of times is taken
 PIECE = 2**20  # positions whose steps are had at a time, see `Run.pieces`
 
 
@@ -49,6 +51,16 @@ class Run:
         """Seconds of each sequence, all parts together."""
         assert self.seconds is not None
         return np.sum([self.seconds[part] for part in PARTS], axis=0)
+
+    @cached_property
+    def spread(self) -> Spread | None:
+        """By how much the seconds change under times drawn anew; None: that is not known."""
+        charges = self.charge.drawn_anew if self.charge else []
+        if not charges or self.seconds is None or not self.total_s.any():
+            return None
+        price = _pricing(self)
+        totals = np.array([price(charge) for charge in [self.charge, *charges] if charge])
+        return Spread(*(totals[1:] / totals[0]).T)
 
     @property
     def rule_time(self) -> RuleTime | None:
@@ -88,6 +100,45 @@ class Run:
     @property
     def _divides(self) -> bool:
         return divides(self.bound, Setting(self.layout, self.charge, self.first))
+
+
+class Spread(NamedTuple):
+    """Seconds of all prompts under times drawn anew over those under the times themselves.
+
+    A draw changes the seconds of all prompts by nearly the same factor, so one is kept for all.
+
+    Attributes:
+        total: of a policy, (D,); draw d is the same for all policies.
+        baseline: of the target alone, (D,).
+    """
+
+    total: np.ndarray
+    baseline: np.ndarray
+
+
+def _pricing(run: Run) -> Callable[[Charge], tuple[float, float]]:
+    """What gives a run's seconds and the baseline's under a charge; of a long trace, a part's."""
+    bound, layout, first = run.bound, run.layout, run.first
+    span = spans(layout.offsets, ENOUGH)[0]
+
+    def summed(seconds: Seconds) -> tuple[float, float]:
+        parts = sum(float(seconds[part].sum()) for part in PARTS)
+        return parts, float(seconds["baseline_s"].sum())
+
+    if isinstance(bound, NumericPolicy) and divides(bound, Setting(layout, run.charge, first)):
+
+        def by_sums(charge: Charge) -> tuple[float, float]:
+            seconds = total(bound, layout, charge, first, span)[1]
+            assert seconds is not None
+            return summed(seconds)
+
+        return by_sums
+    steps, _ = _steps(bound, layout, None, first, span if isinstance(bound, Concurrent) else None)
+
+    def by_steps(charge: Charge) -> tuple[float, float]:
+        return summed(_seconds(bound, steps, charge))
+
+    return by_steps
 
 
 def rules_of(runs: Iterable[Run]) -> list[tuple[Policy, RuleTime]]:
@@ -250,11 +301,21 @@ def _steps(
     if isinstance(policy, Concurrent):
         from simkit.simulator import concurrent
 
-        steps = concurrent.walk(policy, layout, first, span)
-        return steps, concurrent.seconds(policy, steps, charge) if charge else None
+        steps: Steps = concurrent.walk(policy, layout, first, span)
+    else:
+        assert isinstance(policy, Sequential)
+        steps = walk(policy, layout, first, span)
+    return steps, _seconds(policy, steps, charge) if charge else None
+
+
+def _seconds(policy: Policy, steps: Steps, charge: Charge) -> Seconds:
+    if isinstance(policy, Concurrent):
+        from simkit.simulator import concurrent
+
+        assert isinstance(steps, concurrent.ConcurrentSteps)
+        return concurrent.seconds(policy, steps, charge)
     assert isinstance(policy, Sequential)
-    steps = walk(policy, layout, first, span)
-    return steps, charge.of_steps(policy, steps) if charge else None
+    return charge.of_steps(policy, steps)
 
 
 def _prices(policy: NumericPolicy, layout: Layout, charge: Charge | None) -> Any:

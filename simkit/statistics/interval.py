@@ -14,7 +14,11 @@ _FARTHEST = 300.0  # a logarithm; beyond it nothing is known, and the end stays 
 
 
 def ratio_interval(
-    numerator: np.ndarray, denominator: np.ndarray, confidence: float, seed: int
+    numerator: np.ndarray,
+    denominator: np.ndarray,
+    confidence: float,
+    seed: int,
+    factors: np.ndarray | None = None,
 ) -> tuple[float, float]:
     """The bootstrap interval of sum(numerator) / sum(denominator) over paired observations.
 
@@ -23,6 +27,9 @@ def ratio_interval(
         denominator: >= 0, shape (n,).
         confidence: of the interval, in (0, 1).
         seed: of the resampling.
+        factors: > 0, shape (D,): by what the ratio changes for reasons that all observations
+            share, such as other samples of the times that priced them; draws of these are combined
+            with those of the observations. None: there are none.
 
     Returns:
         Its ends, see `ends`; NaN for fewer than two observations; both the ratio itself if it is
@@ -33,15 +40,31 @@ def ratio_interval(
         return math.nan, math.nan
     each = numerator / denominator
     if np.ptp(each) <= 1e-12 * np.abs(each).max():
-        return float(top / bottom), float(top / bottom)
+        value = float(top / bottom)
+        return (value, value) if factors is None else shared_ends(value, factors, confidence)
     sums = np.stack([numerator, denominator], 1).astype(np.float64)
     drawn = np.concatenate(list(resampled(sums, seed)))
     without = (top - numerator) / (bottom - denominator)
     quotients = drawn[:, 0] / drawn[:, 1]
     positive = unsigned(numerator)
     return ends(
-        float(top / bottom), quotients, without, confidence, positive=positive, capped=False
+        float(top / bottom),
+        quotients,
+        without,
+        confidence,
+        positive=positive,
+        capped=False,
+        factors=factors,
     )
+
+
+def shared_ends(value: float, factors: np.ndarray, confidence: float) -> tuple[float, float]:
+    """The interval of a value of which nothing but shared factors (D,) is uncertain."""
+    from scipy.special import stdtrit
+
+    arm = stdtrit(max(1, len(factors) - 1), (1 + confidence) / 2) * np.log(factors).std(ddof=1)
+    both = value * np.exp([-arm, arm])
+    return float(both.min()), float(both.max())
 
 
 def unsigned(summed: np.ndarray) -> bool:
@@ -84,6 +107,7 @@ def ends(
     positive: bool = False,
     capped: bool = True,
     pivots: np.ndarray | None = None,
+    factors: np.ndarray | None = None,
 ) -> tuple[float, float]:
     """The ends of a statistic's interval over n prompts.
 
@@ -111,6 +135,9 @@ def ends(
             nor does the third end.
         pivots: how far each resample's logarithm lies above that of `value`, in standard errors
             of its own; NaN is left out. They count only if all of `without` has a logarithm.
+        factors: see `ratio_interval`. Levels are those of the prompts alone; every resample is
+            multiplied by a factor, about its centre, and the jackknife's variance is added to
+            that of the factors.
 
     Returns:
         Low and high; docs/statistics.md has how often they hold the truth.
@@ -127,10 +154,18 @@ def ends(
     sides = bias + np.array([-expanded, expanded])
     # beyond its pole the acceleration would turn the interval inside out
     levels = ndtr(bias + sides / np.maximum(1 - bend * sides, 1e-9))
+    spread = 0.0
+    if factors is not None:
+        logs_of = np.log(factors) - np.log(factors).mean()
+        spread = float(logs_of.std(ddof=1))
+        drawn = drawn * np.exp(np.random.default_rng(len(drawn)).choice(logs_of, len(drawn)))
     low, high = np.quantile(drawn, levels)
     logs = positive and value > 0 and bool(np.all(without > 0))
     each = np.log(without / value) if logs else without - value
-    arm = reach * math.sqrt((n - 1) / n * float(((each - each.mean()) ** 2).sum()))
+    shared = spread if logs else spread * abs(value)
+    arm = reach * math.hypot(
+        math.sqrt((n - 1) / n * float(((each - each.mean()) ** 2).sum())), shared
+    )
     near, far = value - arm, value + arm
     if logs:
         factor = np.exp(min(arm, _FARTHEST))

@@ -171,7 +171,9 @@ def sweep(
     rules: dict[str, tuple[Policy, RuleTime]] = {}
     watched = _watched(runs, rules)
     columns = _columns(watched, len(policies), where, by, (confidence, seed) if intervals else None)
-    return Sweep(policies, columns, _facts(where, cost, by) | {"notes": said(rules.values())})
+    remarks = where.charge.times.remarks() if where.charge else []
+    notes = [*remarks, *said(rules.values())]
+    return Sweep(policies, columns, _facts(where, cost, by) | {"notes": notes})
 
 
 def _watched(runs: Iterable[Run], rules: dict[str, tuple[Policy, RuleTime]]) -> Iterator[Run]:
@@ -215,7 +217,8 @@ def _columns(
             for g in range(n):
                 some = group == g
                 pair = run.seconds["baseline_s"][some], run.total_s[some]
-                ends[k, g] = ratio_interval(*pair, *interval)
+                factors = run.spread and run.spread.baseline / run.spread.total
+                ends[k, g] = ratio_interval(*pair, *interval, factors)
     columns = fields(np.repeat(np.array(names, object), n), *map(_joined, zip(*parts, strict=True)))
     columns["speedup_lo"], columns["speedup_hi"] = ends.reshape(-1, 2).T
     return columns | {name: np.tile(values, n_runs) for name, values in keys.items()}

@@ -13,7 +13,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +21,10 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 
 from traces import schema
+from traces.conditions import CONTROL, Watch, twice
 from traces.errors import RecordError
 from traces.record.header import device_name
 
-CONTROL = "control:"  # prefix of the component that is measured a second time
 WARM_UPS = 2
 TOKENS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 17, 21, 25, 33, 41)
 CONTEXTS = (32, 128, 256, 512)
@@ -170,7 +170,8 @@ def measure(
         on_round: called behind each round with all samples so far.
 
     Returns:
-        One row a sample, `traces.schema.LATENCY`.
+        One row a sample, `traces.schema.LATENCY`; its metadata has the conditions
+        (`traces.conditions`).
 
     Raises:
         RecordError: `repeats` is out of range, or a pass is longer than a model's positions.
@@ -186,29 +187,34 @@ def measure(
             benches[shape.model].sample(shape)
     rng = np.random.default_rng(seed)
     samples: list[tuple[Shape, int, float]] = []
+    watch = Watch()
     with no_collection():
         for repeat in range(repeats):
             for i in rng.permutation(len(shapes)):
                 samples.append((shapes[i], repeat, benches[shapes[i].model].sample(shapes[i])))
-            on_round(_table(samples, models))
-    return _table(samples, models)
+            watch.look()
+            on_round(_watched(_table(samples, models), watch))
+    return _watched(_table(samples, models), watch)
+
+
+def _watched(table: pa.Table, watch: Watch) -> pa.Table:
+    """The samples with the conditions under which they were taken."""
+    found = watch.conditions()
+    if pair := control(table):
+        shape, first_s, again_s = pair
+        what = f"{shape.component} over {shape.tokens_in} tokens behind {shape.context_len}"
+        found = watch.conditions(what, abs(again_s / first_s - 1))
+    return found.kept_in(table)
 
 
 def control(table: pa.Table) -> tuple[Shape, float, float] | None:
     """The shape that was measured twice, and its two medians in seconds (the second: control)."""
-    components = table["component"].to_pylist()
-    names = {c for c in components if c.startswith(CONTROL)}
-    if not names:
+    found = twice(table)
+    if found is None:
         return None
-    mask = pa.array([c in names for c in components])
-    again = table.filter(mask)
-    first = again.slice(0, 1).to_pylist()[0]
-    names = [field.name for field in fields(Shape)]
-    second = Shape(*(first[name] for name in names))
-    shape = replace(second, component=second.model)
-    rows = table.to_pylist()
-    same = [row["seconds"] for row in rows if Shape(*(row[name] for name in names)) == shape]
-    return shape, _median(same), _median(again["seconds"])
+    row, first_s, again_s = found
+    names = ("component", "tokens_in", "context_len", "batch_size")
+    return Shape(*(row[name] for name in names)), first_s, again_s
 
 
 def _table(samples: list[tuple[Shape, int, float]], models: dict[str, PreTrainedModel]) -> pa.Table:
@@ -229,10 +235,6 @@ def _table(samples: list[tuple[Shape, int, float]], models: dict[str, PreTrained
         for shape, repeat, seconds in samples
     ]
     return pa.Table.from_pylist(rows, schema=schema.LATENCY)
-
-
-def _median(values: Sequence[float] | pa.ChunkedArray) -> float:
-    return float(np.median(np.asarray(values)))
 
 
 @contextmanager
