@@ -6,14 +6,19 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pair_folders import pair, pair_folder, simkit
 
 import traces
 from simkit.cli import running
+from simkit.costs import Measured
+from simkit.fidelity import calibrate as calibrate_rules
 from simkit.live.log import read
 from simkit.policies import RateOptimal
+from simkit.simulator import replay
 from traces.conditions import conditions
+from traces.record.pair import load_pair
 from traces.trace import DATA, load
 from traces.validate import validate
 
@@ -143,3 +148,22 @@ def test_it_refuses_in_one_line(folder, options, words, capsys):
     assert simkit(calibrate(folder, folder / "trace", *options)) == 2
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1 and words in captured.err
+
+
+def test_a_function_is_timed_in_a_running_decoder(folder, tmp_path):
+    """Then no microbenchmark is needed for it: it goes by its label."""
+    names = pair(folder)
+    loaded = load_pair(names[1], names[3], "cpu", "float32", None)
+    there = load(folder / "trace")
+
+    def unsure(depth, row):
+        return row.draft_entropy > 1
+
+    samples = calibrate_rules(there, loaded, unsure, prompts=3, rounds=2, draws=2)
+    assert "policy:function:unsure" in samples["component"].to_pylist()
+    assert conditions(samples).control == "2 rounds over the same prompts"
+    pq.write_table(samples, tmp_path / "cost.parquet")
+    cost = Measured(file=str(tmp_path / "cost.parquet"))
+    result = replay(there, unsure, cost)
+    assert result.rule_times["unsure"].how == "measured in running decoders"
+    assert result.rule_times["unsure"].seconds > 0

@@ -6,6 +6,7 @@ from simkit.fidelity.judge import Judgement, judge
 from simkit.fidelity.ladder import Ladder
 from simkit.fidelity.results import FidelityResult, PolicyPair, PolicyRow
 from simkit.fidelity.run import Plan, measure, split
+from simkit.fidelity.timing import calibrate
 
 __all__ = [
     "FidelityResult",
@@ -14,6 +15,7 @@ __all__ = [
     "Plan",
     "PolicyPair",
     "PolicyRow",
+    "calibrate",
     "compare",
     "judge",
     "measure",

@@ -1,0 +1,75 @@
+"""Times of rules and passes in a running decoder, from Python: for functions of a notebook too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from simkit.costs import fit
+from simkit.costs.measured import DRAWS
+from simkit.errors import LiveError
+from simkit.fidelity.run import Plan, check_pair, measure
+from simkit.live.arms import Bench
+from simkit.live.decoder import Settings
+from simkit.live.heads import BlockScorer
+from simkit.live.log import Log
+from simkit.live.timed import check
+from simkit.policies import PolicyError, Sequential, parse
+from simkit.simulator.given import AnyPolicy, listed, policy_of
+from traces.conditions import Watch
+from traces.trace import Trace
+
+if TYPE_CHECKING:
+    from traces.record.pair import Pair
+
+
+def calibrate(
+    trace: Trace,
+    pair: Pair,
+    policies: AnyPolicy | Iterable[AnyPolicy],
+    prompts: int = 12,
+    rounds: int = 3,
+    heads: Mapping[str, BlockScorer] | None = None,
+    draws: int = DRAWS,
+) -> pa.Table:
+    """Let the trace's own pair decode some of its prompts, and time what that takes.
+
+    What `simkit calibrate` does, for policies that have no spec: a function is timed under its
+    label. Write the samples to a Parquet file to have a cost, or put them into the trace.
+
+    Args:
+        trace: of rows.
+        pair: that recorded it, loaded (`traces.record.pair.load_pair`).
+        policies: whose rules are timed; objects, specs or functions, none fitted to a trace.
+        prompts: so many of the trace's, spread over it.
+        rounds: how often every prompt is decoded.
+        heads: those that the policies read, by name.
+        draws: see `simkit.costs.fit.samples`.
+
+    Returns:
+        `traces.schema.LATENCY`, its conditions in the metadata.
+
+    Raises:
+        LiveError: the pair is not the trace's, or a number is out of range.
+        PolicyError: a policy cannot run live.
+    """
+    check_pair(trace, pair)
+    n = trace.n_sequences
+    if not 1 <= prompts <= n:
+        raise LiveError(f"prompts must be from 1 to {n}, the trace's, not {prompts}")
+    known = trace.manifest
+    settings = Settings(trace.sampler, known.seed, trace.max_new_tokens, trace.eos_token_ids)
+    rules: list[Sequential] = []
+    for given in listed(policies):
+        policy = policy_of(given, parse)
+        if not isinstance(policy, Sequential):
+            raise PolicyError(f"{policy} does not draft and verify in turn: it cannot be timed")
+        check(policy, settings, heads or {})
+        rules.append(policy)
+    chosen = tuple(k * n // prompts for k in range(prompts))
+    plan, log, watch = Plan(tuple(rules), (), chosen, rounds), Log(), Watch()
+    measure(trace, Bench(pair, settings, heads or {}), plan, log, lambda: None)
+    table = watch.conditions().kept_in(log.table())
+    return fit.samples(table, plan.passes, plan.rules, draws)
