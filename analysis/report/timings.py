@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from analysis.report.cells import Table, number
 from simkit.simulator.display import Cell
@@ -28,7 +27,8 @@ def one_each(samples: pa.Table) -> bool:
 
 def without_draws(samples: pa.Table) -> pa.Table:
     """The samples themselves, without those of prompts drawn anew."""
-    return samples.filter(pc.invert(pc.starts_with(samples["component"], DRAW)))
+    names = samples["component"].to_pylist()
+    return samples.filter(pa.array([not name.startswith(DRAW) for name in names], pa.bool_()))
 
 
 def devices(samples: pa.Table) -> str:

@@ -17,7 +17,7 @@ from simkit.live.heads import BlockScorer
 from simkit.live.log import Log
 from simkit.live.timed import check
 from simkit.policies import PolicyError, Sequential, parse
-from simkit.simulator.given import AnyPolicy, listed, policy_of
+from simkit.simulator.arguments import AnyPolicy, listed, policy_of
 from traces.conditions import Watch
 from traces.trace import Trace
 
