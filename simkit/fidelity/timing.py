@@ -12,8 +12,8 @@ from simkit.costs.measured import DRAWS
 from simkit.errors import LiveError
 from simkit.fidelity.run import Plan, check_pair, measure
 from simkit.live.arms import Bench
+from simkit.live.block_scorer import BlockScorer
 from simkit.live.decoder import Settings
-from simkit.live.heads import BlockScorer
 from simkit.live.log import Log
 from simkit.live.timed import check
 from simkit.policies import PolicyError, Sequential, parse
