@@ -158,8 +158,8 @@ class Manifest:
             raise TraceError(f"mix must be from 0 to 1, not {self.mix}")
         kind = self.drafter
         for other in drafters.BUILT_IN:
-            for name in other.own if other.name != self.kind else ():
-                if getattr(self, name):
+            for name in other.own:
+                if name not in kind.own and getattr(self, name):
                     raise TraceError(
                         f"{name} is not for this trace, whose drafter is a {self.kind}"
                     )
@@ -304,7 +304,7 @@ def _content(manifest: Manifest) -> dict[str, Any]:
     if manifest.draft_passes == "token":
         del data["draft_passes"]
     for kind in drafters.BUILT_IN:
-        for name in kind.own if kind.name != manifest.kind else ():
+        for name in set(kind.own) - set(manifest.drafter.own):
             del data[name]
     data["kind"] = manifest.drafter.stored
     return data

@@ -85,6 +85,7 @@ def from_drafts(
     latency: pa.Table | None = None,
     draft_passes: Passes = "token",
     source: SourceInfo | None = None,
+    kind: str = "lattice",
 ) -> Trace:
     """Build a lattice from columns; the arguments are those of `from_arrays`.
 
@@ -99,6 +100,7 @@ def from_drafts(
         latency: timing samples, `schema.LATENCY`.
         draft_passes: of the draft model, see `Manifest`.
         source: the file that they come from, if they were not recorded.
+        kind: of drafter: this one, or another whose rows are in the same table.
 
     Raises:
         TraceError: an unknown column, or columns whose lengths or types do not fit.
@@ -107,7 +109,7 @@ def from_drafts(
     manifest = Manifest(
         max_draft=max_draft,
         max_new_tokens=max_new_tokens,
-        kind="lattice",
+        kind=kind,
         draft_passes=draft_passes,
         source=source,
         lattice_columns=tuple(name for name in schema.LATTICE_COLUMNS if name in lattice),
