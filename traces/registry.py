@@ -134,13 +134,18 @@ class Registry(Generic[T]):
 
     def _is_own(self, name: str, point: EntryPoint) -> bool:
         """Whether an entry point names what is registered, maybe by way of another module."""
-        own = self._origins[name]
-        return point.value == own or _origin(self._loaded(point)) == own
+        if point.value == self._origins[name]:
+            return True
+        return self._is(name, self._loaded(point))
+
+    def _is(self, name: str, thing: object) -> bool:
+        """Whether a thing is what is registered under a name, or what that was made from."""
+        return self._things.get(name) is thing or self._origins.get(name) == _origin(thing)
 
     def _load(self, point: EntryPoint) -> None:
         """Register what an entry point names, if loading it has not done so."""
         thing = self._loaded(point)
-        if self._origins.get(point.name) == _origin(thing):
+        if self._is(point.name, thing):
             return
         if not self._fits(point.name, thing):
             raise self.error(
