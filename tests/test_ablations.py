@@ -11,7 +11,7 @@ import simkit
 from analysis.papers import ALONE
 from benchmarks.ablations.__main__ import main
 from benchmarks.ablations.arms import ABLATIONS, ALL, Ablation, AblationArm
-from benchmarks.ablations.pair import by_cost, by_task, in_loop
+from benchmarks.ablations.pair import by_cost, by_task
 from benchmarks.ablations.replays import FOLDS, PAPER, SEED, TUNED, Replays, frame, verdict
 from benchmarks.ablations.tables import markdown
 from simkit.policies import parse
@@ -110,25 +110,6 @@ def test_more_tokens_a_step_are_fewer_steps(trace):
             other = tau[row.settings, row.task, row.against or ""]
             # All outputs are as long here, and each token is accepted or a step's last.
             assert row.steps_ratio == pytest.approx((row.tau + 1) / (other + 1), rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "expected"),
-    [
-        ([], 0),
-        ([7], 0),
-        ([7] * 16, 0),  # 15 repeat
-        ([7] * 17, 16),
-        ([1, 2, 3, *[4, 5] * 10], 18),
-        ([*range(20)] * 2, 0),  # a period of 20 must come three times
-        ([*range(20)] * 3, 40),
-        ([*range(33)] * 4, 0),
-    ],
-)
-def test_loops(tokens, expected):
-    found = in_loop(np.array(tokens, int))
-    assert found.sum() == expected
-    assert not found[: len(found) - expected].any()
 
 
 def test_the_pair_in_numbers(trace):
