@@ -374,11 +374,21 @@ def tasks(trace: Trace) -> np.ndarray:
     return np.array([task or "no task" for task in trace.sequences["task"].to_pylist()], str)
 
 
-def groups(trace: Trace) -> dict[str, np.ndarray]:
-    """Each task's prompts as a mask, in the trace's order; then all, where there are several."""
+def each_task(trace: Trace) -> dict[str, np.ndarray]:
+    """Each task's prompts as a mask, (S,) bool, in the trace's order."""
     task = tasks(trace)
-    found = {str(name): task == name for name in dict.fromkeys(task.tolist())}
-    return found | {ALL: np.ones(len(task), bool)} if len(found) > 1 else found
+    return {str(name): task == name for name in dict.fromkeys(task.tolist())}
+
+
+def groups(trace: Trace) -> dict[str, np.ndarray]:
+    """The masks of `each_task`; then one of all prompts, where there are several tasks.
+
+    The last is named "all", or by more words where a task has that name.
+    """
+    found, overall = each_task(trace), ALL
+    while overall in found:
+        overall = f"{overall} tasks" if overall == ALL else f"{overall} together"
+    return found | {overall: np.ones(trace.n_sequences, bool)} if len(found) > 1 else found
 
 
 def speed(

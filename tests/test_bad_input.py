@@ -90,6 +90,8 @@ CASES = {
     "no draft depth": (PROMPTS, {"max_draft": 0}, "max_draft must be at least 1"),
     "no new tokens": (PROMPTS, {"max_new_tokens": 0}, "max_new_tokens must be at least 1"),
     "temperature": (PROMPTS, {"temperature": -1}, "temperature must be"),
+    "cold": (PROMPTS, {"temperature": 1e-38}, "temperature is 1e-38, too small to divide logits"),
+    "cold draft": (PROMPTS, {"temperature": 1, "draft_temperature": 1e-31}, "draft_temperature is"),
     "top p": (PROMPTS, {"top_p": 0}, "top_p must be in (0, 1]"),
     "no model": (PROMPTS, {"target": "/nowhere"}, "/nowhere: not a model folder"),
     "dtype": (PROMPTS, {"dtype": "int3"}, "unknown dtype 'int3'"),

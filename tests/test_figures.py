@@ -15,7 +15,9 @@ from test_lattice import spelled_out
 import simkit
 from analysis import figures
 from analysis.figures import FIGURES, Drawn, FigureError, position_decay
+from analysis.figures.base import _spell_out
 from analysis.figures.tables import tables
+from analysis.replays import groups
 from simkit.cli import main
 from traces import Sampler, schema
 from traces.errors import UserError
@@ -99,6 +101,40 @@ def test_one_prompt_a_task(name):
     if "series" in kept.columns and name == "position_decay":
         kept = kept.filter(pl.col("series") != "greenwood")
     assert all(kept[column].is_null().all() for column in drawn)
+
+
+FORMULAS = ("$\\frac{1", "all")  # tasks: a formula that ends nowhere, and the word for all of them
+WITH_TASKS = ("optimal_gamma", "optimal_lengths", "policies_by_task", "regret_by_task")
+
+
+@pytest.mark.parametrize("name", [*WITH_TASKS, "step_lengths", "gap_decomposition"])
+def test_words_of_tasks_are_shown_as_they_are(name, tmp_path):
+    found = draw(name, small(tasks=FORMULAS, prompts=10))
+    check(found)
+    assert any(
+        FORMULAS[0] in path.read_text() for path in found.save(tmp_path) if path.suffix == ".svg"
+    )
+    names = {str(task) for task in found.frame.get_column(found.frame.columns[0])}
+    names |= set(found.frame["task"].to_list() if "task" in found.frame.columns else [])
+    assert set(FORMULAS) <= names
+    assert name == "step_lengths" or "all tasks" in names
+
+
+def test_a_task_of_any_name_has_its_own_prompts():
+    one = small(tasks=("all", "all tasks", "code"), prompts=6)
+    masks = groups(one)
+    assert list(masks) == ["all", "all tasks", "code", "all tasks together"]
+    assert [int(some.sum()) for some in masks.values()] == [2, 2, 2, 6]
+    assert list(groups(small(tasks=("all",)))) == ["all"]
+
+
+def test_powers_of_ten_stay_formulas():
+    ax = Figure().subplots()
+    ax.set_xscale("log")
+    ax.set_xlim(1, 1000)
+    _spell_out(ax)
+    assert all(label.get_parse_math() for label in ax.get_xticklabels())
+    assert not any(label.get_parse_math() for label in ax.get_yticklabels())
 
 
 def test_empty_trace():

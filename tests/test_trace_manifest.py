@@ -25,7 +25,7 @@ samplers = st.just(Sampler()) | st.builds(
     temperature=st.floats(0.01, 2),
     top_k=st.integers(0, 99),
     top_p=st.floats(0.01, 1),
-    draft_temperature=st.none() | st.floats(0, 2),
+    draft_temperature=st.none() | st.just(0.0) | st.floats(1e-30, 2),
 )
 names = st.from_regex(r"(positions|scores)/[a-z0-9]{1,5}\.parquet", fullmatch=True)
 manifests = st.builds(

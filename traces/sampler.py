@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from traces.errors import RecordError
 
+_COLDEST = 1e-30  # logits of up to 3e8 divided by it are still finite in float32
+
 
 @dataclass(frozen=True)
 class Sampler:
     """Temperature, then top-k, then top-p, as in Hugging Face `generate`.
 
     Attributes:
-        temperature: of the target; 0 is greedy decoding.
+        temperature: of the target; 0 is greedy decoding. Others are at least 1e-30.
         top_k: keep the k likeliest tokens; 0 keeps all.
         top_p: keep the likeliest tokens that together reach this mass; 1 keeps all.
         draft_temperature: of the draft; None means the target's. 0 makes q a point mass.
@@ -32,6 +34,11 @@ class Sampler:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value >= 0):
                 raise RecordError(f"{name} must be a finite number >= 0, not {value}")
+            if value and value < _COLDEST:
+                raise RecordError(
+                    f"{name} is {value}, too small to divide logits by: 0 is greedy, others are"
+                    f" at least {_COLDEST:g}"
+                )
         if self.top_k < 0:
             raise RecordError(f"top_k must be >= 0, not {self.top_k}")
         if not 0 < self.top_p <= 1:

@@ -22,6 +22,8 @@ import matplotlib as mpl
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import LogFormatter
 
 from analysis.replays import make_room
 from analysis.stats import Estimate
@@ -178,7 +180,9 @@ def figure(source: str, *needs: str) -> Callable[[Callable[..., Drawn]], Callabl
             with style():
                 if ax is None:
                     ax = Figure((WIDTH, HEIGHT), layout="constrained").subplots()
-                return draw(trace, ax, **options)
+                found = draw(trace, ax, **options)
+                _spell_out(found.ax)
+                return found
 
         name = draw.__name__
         what = (draw.__doc__ or "").split("\n")[0].rstrip(".")
@@ -186,6 +190,19 @@ def figure(source: str, *needs: str) -> Callable[[Callable[..., Drawn]], Callabl
         return drawn
 
     return made
+
+
+def _spell_out(ax: Axes) -> None:
+    """Show all words as they are: a task's name may hold a $, which would begin a formula."""
+    powers = []  # these are formulas, and no names
+    for axis in (ax.xaxis, ax.yaxis):
+        if isinstance(axis.get_major_formatter(), LogFormatter):
+            powers += axis.get_majorticklabels()
+        if isinstance(axis.get_minor_formatter(), LogFormatter):
+            powers += axis.get_minorticklabels()
+    for text in ax.findobj(Text):
+        if isinstance(text, Text) and text not in powers:
+            text.set_parse_math(False)
 
 
 def caption(ax: Axes, title: str, *lines: str) -> None:

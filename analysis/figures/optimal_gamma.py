@@ -20,7 +20,7 @@ from analysis.figures.base import (
     points,
 )
 from analysis.figures.replayed import cost_name, replays, without
-from analysis.replays import ALL, groups, of, speed
+from analysis.replays import each_task, groups, of, speed
 from analysis.stats import clusters, optimal
 from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
@@ -70,7 +70,7 @@ def optimal_gamma(
     ax.axhline(1, color="black", linewidth=0.8)
     ax.set(xlabel="fixed draft length γ, tokens", ylabel="speedup over the target alone")
     below(ax)
-    n = ", ".join(f"{task} {int(some.sum())}" for task, some in masks.items() if task != ALL)
+    n = ", ".join(f"{task} {int(some.sum())}" for task, some in each_task(trace).items())
     caption(
         ax,
         "Speed by fixed draft length",
