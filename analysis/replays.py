@@ -26,7 +26,7 @@ from simkit.policies import Policy, Setting, shortened
 from simkit.policies.pearl import too_wide, widest
 from simkit.simulator.arguments import AnyCost, setting
 from simkit.simulator.charge import PARTS, Charge
-from simkit.simulator.run import Run, run
+from simkit.simulator.run import Replayable, Run, run
 from simkit.sweeps.engine import replays as replay_all
 from simkit.sweeps.folds import Deals, dealt, mean_of
 from simkit.sweeps.grid import settings
@@ -115,7 +115,7 @@ class Replays:
     @property
     def where(self) -> Setting:
         """Layout and times; raises as `simkit.replay` does."""
-        return Setting(_layout(self.trace), self._charge, 1)
+        return Replayable(_layout(self.trace), self._charge, 1)
 
     @property
     def charge(self) -> Charge:

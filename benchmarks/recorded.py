@@ -19,9 +19,10 @@ from simkit.heads.files import Head, build
 from simkit.heads.plain_scorer import PlainScorer
 from simkit.heads.scoring import score
 from simkit.live import Decoded, Decoder, Settings, Step
-from simkit.policies import PEARL, Policy, Sequential, Setting
+from simkit.policies import PEARL, Policy, Sequential
 from simkit.simulator import plain
 from simkit.simulator.charge import Charge
+from simkit.simulator.run import Replayable
 from traces import scores
 from traces.memory import from_arrays
 from traces.record.pair import Pair
@@ -131,7 +132,7 @@ def _states(trace: Trace, recorded: Recorded) -> head_states.States:
 def fitted(policy: Policy, trace: Trace, first_token: FirstToken = "draft") -> Policy:
     """The policy as a replay under `COST` would fit it to the trace."""
     layout, first = PathLayout(trace), FIRST[first_token]
-    return policy.bind(Setting(layout, Charge(COST.times(trace), layout, first), first))
+    return policy.bind(Replayable(layout, Charge(COST.times(trace), layout, first), first))
 
 
 def replayed(trace: Trace, policy: Policy, first_token: FirstToken = "draft") -> list[Steps]:

@@ -17,6 +17,7 @@ WRONG = {
     "simkit/simulator/run.py": "import simkit.cli",
     "simkit/costs/linear.py": "import simkit.policies.fixed",
     "simkit/policies/fixed.py": "import simkit.simulator.run",
+    "simkit/policies/prophet.py": "def late():\n    import simkit.simulator.shortest_path",
     "traces/schema.py": "import simkit.errors",
     "traces/errors.py": "import traces.sampler",
     "analysis/stats/binned.py": "import torch",

@@ -15,6 +15,8 @@ from simkit.specs import render
 from traces.sampler import Sampler
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from simkit.drafters.layout import Layout
     from simkit.simulator.charge import Charge
 
@@ -51,6 +53,9 @@ class Outcome(NamedTuple):
 class Setting(NamedTuple):
     """What a policy may be fitted to before a replay.
 
+    What takes a replay to find is asked of it too; the simulator's own,
+    `simkit.simulator.run.Replayable`, answers.
+
     Attributes:
         layout: the trace, and what a step from each start sees.
         charge: the seconds of its steps; None without a cost.
@@ -70,6 +75,28 @@ class Setting(NamedTuple):
         if self.charge is None:
             raise PolicyError(f"{policy} needs times: give a cost")
         return self.charge
+
+    def shortest(self, max_draft: int) -> np.ndarray:
+        """The draft length at each start that makes each sequence's time shortest.
+
+        Args:
+            max_draft: longest draft, in tokens.
+
+        Returns:
+            (R,) int32, by on-path row; see `simkit.simulator.shortest_path`.
+
+        Raises:
+            PolicyError: there is no cost, or no simulator behind this setting.
+        """
+        raise PolicyError("this policy is fitted by a replay: it cannot be bound outside of one")
+
+    def spent_s(self, policy: Policy) -> float:
+        """Seconds of all steps of a policy that is bound, prefill left out.
+
+        Raises:
+            PolicyError: see `shortest`.
+        """
+        raise PolicyError("this policy is fitted by a replay: it cannot be bound outside of one")
 
 
 class Policy(ABC):

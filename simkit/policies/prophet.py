@@ -81,12 +81,9 @@ class Prophet(NumericPolicy):
 
     def bind(self, setting: Setting) -> Prophet:
         """See `Policy`."""
-        charge = setting.costs(self.name)
-        from simkit.simulator.shortest_path import shortest  # the simulator imports policies
-
-        layout = setting.layout
-        lengths = shortest(layout, charge, setting.first, self.max_draft)
-        starts = layout.offsets[:-1] + setting.first - 1
+        setting.costs(self.name)
+        lengths = setting.shortest(self.max_draft)
+        starts = setting.layout.offsets[:-1] + setting.first - 1
         for array in (starts, lengths):
             array.flags.writeable = False
         bound = replace(self)

@@ -209,11 +209,6 @@ def _attained(policy: NumericPolicy, setting: Setting) -> float:
 
     Every rule emits the same tokens, so the rate is highest where the time is shortest.
     """
-    from simkit.simulator.run import total  # the simulator imports policies
-
-    layout, charge, first = setting
-    _, seconds = total(policy, layout, charge, first)
-    assert seconds is not None
-    parts = ("draft_s", "verify_s", "policy_s", "overhead_s")
-    spent_s = sum(float(seconds[part].sum()) for part in parts)
-    return float((layout.n_output - first + 1).sum()) / spent_s if spent_s > 0 else 0.0
+    spent_s = setting.spent_s(policy)
+    emitted = float((setting.layout.n_output - setting.first + 1).sum())
+    return emitted / spent_s if spent_s > 0 else 0.0

@@ -13,6 +13,7 @@ from simkit.drafters.layout import Layout
 from simkit.errors import CostError, ReplayError
 from simkit.policies import FunctionPolicy, Policy, PolicyError, Setting, from_function
 from simkit.simulator.charge import Charge
+from simkit.simulator.run import Replayable
 from traces.schema import DRAFT_STATISTICS
 from traces.trace import Trace, load
 
@@ -48,7 +49,7 @@ def setting(
     layout = layout or layout_of(trace)
     model = _cost(cost, trace)
     first = FIRST[first_token]
-    return Setting(layout, Charge(model.times(trace), layout, first) if model else None, first)
+    return Replayable(layout, Charge(model.times(trace), layout, first) if model else None, first)
 
 
 def listed(given: AnyPolicy | Iterable[AnyPolicy]) -> list[AnyPolicy]:

@@ -102,6 +102,25 @@ class Run:
         return divides(self.bound, Setting(self.layout, self.charge, self.first))
 
 
+class Replayable(Setting):
+    """A setting in which a policy can be fitted to what replays of it take."""
+
+    __slots__ = ()
+
+    def shortest(self, max_draft: int) -> np.ndarray:
+        """See `Setting`."""
+        from simkit.simulator.shortest_path import shortest
+
+        return shortest(self.layout, self.costs("the shortest path"), self.first, max_draft)
+
+    def spent_s(self, policy: Policy) -> float:
+        """See `Setting`."""
+        self.costs(str(policy))
+        _, seconds = total(policy, *self)
+        assert seconds is not None
+        return sum(float(seconds[part].sum()) for part in PARTS if part != "prefill_s")
+
+
 class Spread(NamedTuple):
     """Seconds of all prompts under times drawn anew over those under the times themselves.
 
@@ -168,7 +187,7 @@ def run(policy: Policy, layout: Layout, charge: Charge | None, first: int) -> Ru
         UserError: see `walk`; or a time is negative or not finite; or the policy lacks what it
             must be fitted to.
     """
-    setting = Setting(layout, charge, first)
+    setting = Replayable(layout, charge, first)
     check_lag(policy, layout)
     bound = policy.bind(setting)
     compact = not isinstance(bound, Concurrent)  # of others every step is made to be summed
