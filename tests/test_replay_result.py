@@ -26,8 +26,9 @@ from traces.writer import save
 
 COST = "linear(draft_s=0.002, target_s=0.03, policy_s=1e-5)"
 FIELDS = (
-    "policy steps drafted proposed accepted emitted tokens_per_step accepted_per_step prefill_s"
-    " draft_s verify_s policy_s overhead_s total_s baseline_s speedup speedup_lo speedup_hi"
+    "policy steps drafted draft_passes proposed accepted emitted tokens_per_step accepted_per_step"
+    " prefill_s draft_s verify_s policy_s overhead_s total_s baseline_s speedup speedup_lo"
+    " speedup_hi"
 ).split()
 KEYS = {
     "trace": [],
@@ -36,7 +37,7 @@ KEYS = {
     "step": ["sequence", "step", "start", "draft_length"],
 }
 WHOLE = {"steps", "drafted", "draft_passes", "proposed", "accepted", "emitted", *KEYS["step"]}
-TIMES = FIELDS[8:]
+TIMES = FIELDS[9:]
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ def product(depth, row):
 def test_a_rule_that_was_timed_is_charged_that(trace):
     result = simkit.replay(trace, ["svip(h=1)", "fixed(2)", "oracle", "pearl(2)"])
     assert result.rule_times == {"svip(h=1)": (0.5, IN_DECODERS)}
-    assert result.notes[-1] == f"time of rules: svip: {IN_DECODERS}"
+    assert f"time of rules: svip: {IN_DECODERS}" in result.notes
     record = result.records()[0]
     assert record["policy_s"] == pytest.approx(0.5 * record["drafted"])
 

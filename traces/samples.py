@@ -11,7 +11,7 @@ import pyarrow as pa
 
 _SHOWN = 3  # rows of one kind of problem that are told one by one
 _COMPONENT = re.compile(
-    r"(control:)?(draft|target|overhead(:baseline)?|resample|communication|(policy|head):.+)"
+    r"(control:|draw:)?(draft|target|overhead(:baseline)?|resample|communication|(policy|head):.+)"
 )
 _LEAST = {"tokens_in": 0, "context_len": 0, "batch_size": 1, "repeat": 0}
 _PASSES = ("draft", "target")
