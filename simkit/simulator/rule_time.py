@@ -4,8 +4,8 @@ No rule is free for want of a measurement. One that was timed in no decoder (a f
 notebook, a policy of another package) is timed here, on rows of the trace: `limit`, `trips`,
 `proposed` and `update`, interpreted as a live decoder runs them. In a decoder a decision takes
 longer than that: what the rule reads is computed on the device and copied to the host. So that part
-is added from the cost: the measured time of the policy that reads the same columns, or more, in the
-least time, less what its own rule takes here. A rule that is written anew as a function so costs
+is added from the cost: the measured time of a simple policy that reads the same columns, less what
+its own rule takes here. A rule that is written anew as a function so costs
 what the policy does.
 """
 
@@ -145,25 +145,27 @@ def said(rules: Iterable[tuple[Policy, RuleTime]]) -> list[str]:
 def _reading(needed: set[str], times: Times, layout: Layout) -> tuple[str, float]:
     """The policy that reads the columns, and its seconds without its rule; ("", 0) if none does.
 
-    Where no policy that was timed reads all of them, the dearest one stands in.
+    Of several that read all of them and no more than the others do, the one whose own rule takes
+    least: the less is taken off, the less it matters that the times are another machine's. Where no
+    policy that was timed reads all of them, the dearest one stands in.
     """
-    found: list[tuple[bool, float, str, Sequential]] = []
+    found: list[tuple[tuple[bool, float, float], str, float]] = []
     for name, seconds in times.timed_rules().items():
         try:
             policy = policies.get(name)()  # type: ignore[call-arg]
             columns = _statistics(policy, layout.trace.sampler)
-        except (UserError, TypeError):  # another package's, or not under this sampler
+            if not isinstance(policy, Sequential) or policy.head is not None or not columns:
+                continue
+            own_s = MICROBENCHMARKS.rule(policy, layout)[0]
+        except (UserError, TypeError):  # another package's, fitted, or not under this sampler
             continue
-        if isinstance(policy, Sequential) and policy.head is None and columns:
-            found.append((columns >= needed, seconds, name, policy))
-    covering = [entry for entry in found if entry[0]]
-    order = sorted(covering, key=lambda e: e[1]) or sorted(found, key=lambda e: -e[1])
-    for _, seconds, name, policy in order:
-        try:
-            return name, max(0.0, seconds - MICROBENCHMARKS.rule(policy, layout)[0])
-        except UserError:  # it must be fitted first
-            continue
-    return "", 0.0
+        covers = columns >= needed
+        first, then = (float(len(columns - needed)), own_s) if covers else (-seconds, 0.0)
+        found.append(((not covers, first, then), name, max(0.0, seconds - own_s)))
+    if not found:
+        return "", 0.0
+    _, name, seconds = min(found)
+    return name, seconds
 
 
 def _statistics(policy: Policy, sampler: Sampler) -> set[str]:
