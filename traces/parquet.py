@@ -167,7 +167,11 @@ def _facts(table: pa.Table) -> dict[bytes, bytes]:
 def _digest(table: pa.Table) -> str:
     """A sha256 over names, values and facts; not over how they are cut or encoded."""
     digest = hashlib.sha256()
-    facts = {key.decode(): value.decode() for key, value in sorted(_facts(table).items())}
+    # A damaged fact may be no UTF-8: then the digest is another, and that is what is said.
+    facts = {
+        key.decode(errors="backslashreplace"): value.decode(errors="backslashreplace")
+        for key, value in sorted(_facts(table).items())
+    }
     digest.update(json.dumps(facts, sort_keys=True).encode())
     for name in table.column_names:
         column = table[name]

@@ -80,6 +80,8 @@ def load(trace: Trace, name: str) -> Scores:
     for column in ("sequence", "position or start", "depth", "score"):
         if not set(column.split(" or ")) & set(table.column_names):
             raise TraceError(f"{where}: column {column} is missing")
+    if len(set(table.column_names)) < table.num_columns:
+        raise TraceError(f"{where}: a column is there twice")
     if _facts(table).get("trace") != trace.hash:
         raise TraceError(f"{where} belong to another trace; write them again with simkit score")
     try:

@@ -1,0 +1,1 @@
+"""Broken inputs, thousands of them: each must be refused in words, or change nothing."""

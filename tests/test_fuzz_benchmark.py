@@ -1,0 +1,92 @@
+"""A slice of the benchmark that breaks inputs; and it sees what it looks for."""
+
+import os
+import random
+
+import pytest
+
+from benchmarks.fuzz import alter, families, inputs, workers
+from benchmarks.fuzz.families import FAMILIES, FAULTS, FaultError
+from simkit.errors import CostError
+from traces import content, parquet
+from traces.schema import LATENCY, LIVE
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sound")
+    inputs.make(folder)
+    families.sound(folder)  # else what is refused later would prove nothing
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_nothing_gets_through(base, tmp_path):
+    found = [workers.one(3, number, base, tmp_path) for number in range(5 * len(FAMILIES))]
+    assert [case for case in found if case.word in FAULTS] == []
+    assert {case.word for case in found} >= {"refused", families.EQUAL, families.ACCEPTED}
+
+
+def test_a_case_is_its_seed(base, tmp_path):
+    one, two = (workers.one(3, 1, base, tmp_path) for _ in range(2))
+    assert one[:4] == two[:4]
+
+
+def test_wrong_numbers_are_seen(base, tmp_path, monkeypatch):
+    """Without the look at content, what was altered is read as if nothing had happened."""
+    sound, trace = base / "sampled", tmp_path / "sampled"
+    monkeypatch.setattr(content, "check", lambda *_: None)
+    families.shutil.copytree(base / "greedy", trace)
+    with pytest.raises(FaultError) as fault:
+        families._judged(random.Random(0), sound, trace)
+    assert fault.value.args[0] == "wrong number"
+
+
+@pytest.mark.parametrize("raised", [ValueError("x"), MemoryError(), SystemExit(1)])
+def test_tracebacks_and_exits_are_seen(base, tmp_path, monkeypatch, raised):
+    def broken(*_):
+        raise raised
+
+    monkeypatch.setattr(families, "main", broken)
+    case = workers.one(0, list(FAMILIES).index("specs"), base, tmp_path)
+    assert case.word == ("wrong exit" if isinstance(raised, SystemExit) else "traceback")
+
+
+@pytest.mark.parametrize("name", ["cost.parquet", "live.parquet"])
+def test_one_bit_of_times(base, tmp_path, name):
+    """300 single flips: refused, or the same samples are read."""
+    rng, data, file = random.Random(2), (base / name).read_bytes(), tmp_path / name
+    schema = LATENCY if name == "cost.parquet" else LIVE
+    truth = parquet.read_samples(base / name, schema, CostError)
+    refused = 0
+    for _ in range(300):
+        other = bytearray(data)
+        other[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        file.write_bytes(other)
+        try:
+            assert parquet.read_samples(file, schema, CostError) == truth
+        except CostError:
+            refused += 1
+    assert refused > 150
+
+
+def test_bytes_are_altered():
+    rng, data = random.Random(0), bytes(range(256)) * 9
+    assert sum(alter.alter_bytes(rng, data) != data for _ in range(100)) > 80
+    assert alter.alter_bytes(random.Random(1), b"") is not None
+
+
+@pytest.mark.parametrize(("limit", "word"), [("MOST_SECONDS", "hang"), ("MOST_BYTES", "memory")])
+def test_processes_are_watched(monkeypatch, limit, word):
+    class Silent:
+        pid = os.getpid()
+
+        def poll(self, seconds):
+            return False
+
+    monkeypatch.setattr(workers, limit, 0)
+    assert workers._wait(Silent(), Silent(), 0).word == word
