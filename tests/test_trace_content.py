@@ -242,7 +242,6 @@ def test_samples_that_were_cut(folder, change):
         lambda t: pa.concat_tables([t, t]),
         lambda t: t.take(np.arange(t.num_rows)[::-1]),
         lambda t: t.drop_columns("score"),
-        lambda t: t.append_column("position", t["position"]),
         lambda t: with_value(t, "score", 3, 2.0),
         lambda t: with_value(t, "score", 3, float("nan")),
         lambda t: with_value(t, "score", 3, None),
