@@ -7,14 +7,17 @@ import pytest
 
 import simkit
 import traces
+from simkit import policies
 from simkit.costs import Linear, Measured, parse, rejection_threshold
 from simkit.drafters import layout_of
 from simkit.policies import PEARL, Setting
 from simkit.simulator import concurrent, plain
 from simkit.simulator.charge import Charge
 from simkit.simulator.run import run
+from simkit.simulator.steps import extra_passes
 from traces.errors import TraceError
 from traces.memory import from_drafts
+from traces.synthetic import iid
 from traces.trace import Trace
 
 EAGLE = parse("specdecode-bench:eagle")
@@ -156,3 +159,49 @@ def test_plain_speculation_never_communicates():
     result = simkit.replay(trace, ["fixed(4)", "pearl(4, false, false)"], cost="measured")
     assert isinstance(trace, Trace)
     assert not [note for note in result.notes if "communication" in note]
+
+
+@pytest.mark.parametrize("first_token", ["draft", "prefill"])
+def test_a_pass_over_each_verified_batch_is_counted_and_paid(first_token):
+    """llama.cpp of 2026 drafts as fixed(3) does, and its draft reads every 1 + γ tokens anew."""
+    trace = iid(30, 60, 0.7, max_draft=8, seed=4)
+    cost = Linear(
+        draft_s=2.0, target_s=6.0, draft_per_token_s=0.5, draft_per_kv_token_s=0.125, policy_s=0.0
+    )
+    specs = ["llamacpp(version=2026)", "fixed(3)"]
+    steps = simkit.replay(trace, specs, cost, by="step", first_token=first_token).frame
+    mine, plain_ones = (steps.filter(policy=str(policies.parse(spec))) for spec in specs)
+    for name in ("drafted", "proposed", "accepted", "start", "verify_s", "prefill_s"):
+        assert (mine[name] == plain_ones[name]).all()
+    assert (mine["draft_passes"] == plain_ones["draft_passes"] + 1).all()
+    gamma, n_prompt = mine["proposed"].to_numpy(), trace.sequences["n_prompt"].to_numpy()
+    known = n_prompt[mine["sequence"].to_numpy()] + mine["start"].to_numpy() - 1
+    again_s = 2.0 + 0.5 * (gamma + 1) + 0.125 * known
+    assert mine["draft_s"].to_numpy() == pytest.approx(plain_ones["draft_s"].to_numpy() + again_s)
+    layout = layout_of(trace)
+    charge = Charge(cost.times(trace), layout, 2 if first_token == "prefill" else 1)
+    summed = run(policies.parse(specs[0]), layout, charge, charge.first)
+    assert summed.counts["draft_passes"].sum() == mine["draft_passes"].sum()
+    assert summed.seconds is not None
+    assert summed.seconds["draft_s"].sum() == pytest.approx(mine["draft_s"].sum())
+
+
+@pytest.mark.parametrize(("passes", "extra"), [("token", 1), ("draft", 1), ("none", 0)])
+def test_without_a_draft_model_no_batch_is_read_anew(passes, extra):
+    policy = policies.parse("llamacpp(version=2026)")
+    assert extra_passes(policy, layout_of(lattice(passes))) == extra
+    assert (
+        extra_passes(policies.parse("llamacpp(n_max=0, version=2026)"), layout_of(lattice())) == 0
+    )
+    assert extra_passes(policies.parse("llamacpp"), layout_of(lattice())) == 0
+
+
+def test_a_pass_over_several_tokens_takes_as_long_as_a_cost_says():
+    tokens, context = np.array([1, 4]), np.array([[10], [20]])
+    linear = Linear(draft_s=2.0, target_s=6.0, draft_per_token_s=0.5, draft_per_kv_token_s=0.125)
+    assert linear.draft_block(tokens, context).tolist() == [[3.75, 5.25], [5.0, 6.5]]
+    # a step pays the draft 2.01 once, and 0.01 for each further token
+    assert BY_STEP.draft_block(tokens, context).tolist() == [[0.01, 0.04]] * 2
+    roofline = parse("roofline(device=a100, target=codellama-70b, draft=codellama-7b)")
+    times = roofline.times(lattice())
+    assert (times.draft_block(tokens, context)[:, 0] == times.draft(context[:, 0])).all()

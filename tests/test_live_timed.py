@@ -125,6 +125,18 @@ def test_the_log_accounts_for_every_pass_and_all_time(spec, sampler):
         assert prefills == [("target", len(prompt) - 1), ("draft", len(prompt) - 1)]
 
 
+def test_verified_batches_are_read_anew_by_the_draft_of_a_policy_that_does_so():
+    policy = policies.parse("llamacpp(version=2026)")
+    judge, timed = both(policy, settings())
+    for number, prompt in enumerate(tiny_prompts(3, seed=9)):
+        expected, got = judge.decode(prompt.tokens, number), timed.decode(prompt.tokens, number)
+        assert (got.steps, got.output) == (expected.steps, expected.output)
+        again = [row for row in got.rows if row.kind == "draft" and row.depth == 0]
+        assert [row.tokens_in for row in again] == [s.draft_length + 1 for s in got.steps]
+        known = len(prompt.tokens) - 1
+        assert [row.context_len for row in again] == [known + s.start - 1 for s in got.steps]
+
+
 def test_a_head_is_asked_once_a_block_and_only_when_it_is_whole():
     policy = policies.parse("pacer(block=3, threshold=0.5, criterion=any)")
     _, timed = both(policy, settings())

@@ -97,6 +97,13 @@ class Times(ABC):
         """
         return np.zeros(np.shape(context))
 
+    def draft_block(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
+        """A draft pass over several `tokens` at once; the two arrays broadcast.
+
+        As long as one over a single token, unless a cost says otherwise.
+        """
+        return np.broadcast_arrays(self.draft(np.asarray(context)), tokens)[0]
+
     def head(self, name: str) -> float:
         """One call of the learned head of that name; nothing unless a cost says otherwise."""
         return 0.0
@@ -147,6 +154,10 @@ class ByPasses(Times):
     def draft(self, context: np.ndarray) -> np.ndarray:
         """See `Times`."""
         return self.passes["draft"](np.ones_like(context), context)
+
+    def draft_block(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
+        """See `Times`."""
+        return self.passes["draft"](tokens, context)
 
     def verify(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
         """See `Times`."""

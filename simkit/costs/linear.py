@@ -74,6 +74,12 @@ class Linear(Constants, CostModel, Times):
         """See `Times`."""
         return self._drafting(context) if self.draft_per_step else super().draft_step(context)
 
+    def draft_block(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
+        """See `Times`; under `draft_per_step` what its tokens add to the step's one payment."""
+        if self.draft_per_step:
+            return np.broadcast_arrays(self.draft_per_token_s * np.asarray(tokens), context)[0]
+        return self._drafting(context) + self.draft_per_token_s * (np.asarray(tokens) - 1)
+
     def _drafting(self, context: np.ndarray) -> np.ndarray:
         return self.draft_s + self.draft_per_token_s + self.draft_per_kv_token_s * context
 

@@ -186,7 +186,8 @@ def _words(table: pa.Table, name: str) -> np.ndarray:
 
 def _passes(table: pa.Table) -> dict[str, Timings]:
     kind, component = _words(table, "kind"), _words(table, "component")
-    chosen = {"draft": kind == "draft", "verify": (kind == "verify") & (component == "target")}
+    drafts = (kind == "draft") & (table["depth"].to_numpy() > 0)  # at depth 0 nothing is drafted
+    chosen = {"draft": drafts, "verify": (kind == "verify") & (component == "target")}
     for model in ("draft", "target"):
         chosen[f"{model} prefill"] = (kind == "prefill") & (component == model)
     found = {name: _spans(table, which) for name, which in chosen.items()} | _rests(table)

@@ -119,7 +119,8 @@ class BatchDecoder:
         stop: "all" or "any", see above.
 
     Raises:
-        PolicyError: see `simkit.live.timed.check`; it reads a head, which a batch has not.
+        PolicyError: see `simkit.live.timed.check`; it reads a head, or verified batches
+            anew, which a batch does not.
         LiveError: the settings sample, or `stop` is neither.
     """
 
@@ -138,6 +139,8 @@ class BatchDecoder:
             raise LiveError(f"stop must be all or any, not {stop!r}")
         if policy and policy.head:
             raise PolicyError(f"{policy} reads a head, which a batch has not")
+        if policy and policy.extra_passes:
+            raise PolicyError(f"{policy} reads verified batches anew, which a batch does not do")
         self.columns = check(policy, settings, {}) if policy else ()
         self.policy, self.settings, self.stop = policy, settings, STOP[stop]
         self.target = BatchReader(target, vocab_size)

@@ -163,6 +163,8 @@ class TimedDecoder:
         drafted = len(tokens)
         gamma = max(0, min(drafted, self.policy.proposed(self.state, drafted)))
         accepted, own = self._verify(tokens[:gamma], q[:gamma])
+        if self.policy.extra_passes:
+            self._read_again(tokens[:gamma])
         ended = bool(accepted) and tokens[accepted - 1] in self.settings.eos_token_ids
         emitted = tokens[:accepted] if ended else [*tokens[:accepted], own]
         self._append(emitted)
@@ -271,6 +273,17 @@ class TimedDecoder:
             own = best[accepted]
         self.spans.add("verify", "target", begun, self.clock.mark(), len(read), context)
         return accepted, own
+
+    def _read_again(self, tokens: list[int]) -> None:
+        """The draft's own pass over a verified batch, from which nothing is drafted; at depth 0."""
+        if not self.draft.length and len(self.tokens) > 1:
+            self._read_prompt(self.draft, "draft", self.tokens[:-1])
+        begun = self.clock.mark()
+        self.draft.cut(len(self.tokens) - 1)
+        context = self.draft.length
+        read = self.tokens[context:] + tokens
+        self.draft.read(read, 1)
+        self.spans.add("draft", "draft", begun, self.clock.mark(), len(read), context)
 
     def _append(self, tokens: list[int]) -> None:
         self.tokens += tokens

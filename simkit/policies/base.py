@@ -168,6 +168,14 @@ class Sequential(Policy):
         """Whether it is asked after each drafted token; else no decision of it takes time."""
         return True
 
+    @property
+    def extra_passes(self) -> int:
+        """Passes of the draft over each verified batch, 1 + γ tokens, which draft nothing; 0 or 1.
+
+        Most programs need none: their draft has read its own tokens as it drew them.
+        """
+        return 0
+
     @abstractmethod
     def begin(self, sequence: int) -> State:
         """The state before the first step.

@@ -76,8 +76,7 @@ class LlamaCpp(NumericPolicy):
     they are n_max 3 and p_min 0, so that drafts have a fixed length. In the newer one the loop
     goes on past an EOS, up to n_max, which a trace cannot show: at most n_max - 1 passes at the
     end of an output. It also passes each verified batch through the draft model, one pass a step
-    over 1 + γ tokens, before it drafts from the last token. That pass is not charged here: add its
-    seconds to the cost's overhead_s.
+    over 1 + γ tokens, before it drafts from the last token: that pass is counted and paid.
 
     Attributes:
         p_min: in [0, 1]; None: the version's.
@@ -125,6 +124,11 @@ class LlamaCpp(NumericPolicy):
         p_min = self.p_min
         assert p_min is not None
         return LlamaCppParams(float(p_min), self.n_min, self.keep, self._longest)
+
+    @property
+    def extra_passes(self) -> int:
+        """See `Sequential`; without a draft there is no draft model either."""
+        return 1 if self.version == "2026" and self._longest > 0 else 0
 
     @property
     def _longest(self) -> int:

@@ -47,12 +47,14 @@ class Prices(NamedTuple):
         draft: (C + 1,) draft passes at all contexts below c, summed.
         draft_step: (C,) what a step at context c pays the draft whatever its length.
         verify: (C, K) verification of an empty draft, of one token, …, at context c.
+        extra: (C, K) the draft's own pass over such a batch; None where it makes none.
     """
 
     n_prompt: np.ndarray
     draft: np.ndarray
     draft_step: np.ndarray
     verify: np.ndarray
+    extra: np.ndarray | None = None
 
 
 NO_PRICES = Prices(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros((0, 0)))

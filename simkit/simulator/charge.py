@@ -12,7 +12,7 @@ from simkit.costs.measured import DRAWS
 from simkit.drafters.layout import Layout, Span
 from simkit.policies import Policy, Sequential
 from simkit.simulator.rule_time import time_rule
-from simkit.simulator.steps import Steps, Sums
+from simkit.simulator.steps import Steps, Sums, extra_passes
 
 PARTS = ("prefill_s", "draft_s", "verify_s", "policy_s", "overhead_s")
 _LONGEST_S = 1e9  # of one pass; sums of them stay finite
@@ -85,10 +85,13 @@ class Charge:
 
     def of_steps(self, policy: Sequential, steps: Steps) -> dict[str, np.ndarray]:
         """The parts and the baseline of each step, in seconds; a first step pays the prefill."""
-        context = self.context(steps)
+        context, extra = self.context(steps), extra_passes(policy, self._layout)
+        draft_s = self.drafts(context, steps.draft_passes - extra) + self.draft_step[context]
+        if extra:
+            draft_s = draft_s + self.draft_block(steps.proposed + 1, context)
         return {
             **self.common(steps),
-            "draft_s": self.drafts(context, steps.draft_passes) + self.draft_step[context],
+            "draft_s": draft_s,
             "verify_s": self.verify(steps.proposed + 1, context),
             "policy_s": policy.calls(steps.drafted) * self._call_s(policy),
         }
@@ -112,6 +115,10 @@ class Charge:
     def drafts(self, context: np.ndarray, passes: np.ndarray) -> np.ndarray:
         """Draft passes one after another, the first at each context."""
         return self.draft_sum[context + passes] - self.draft_sum[context]
+
+    def draft_block(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
+        """A draft pass over `tokens` at once, behind each context."""
+        return _checked("draft", self.times.draft_block(tokens, context))
 
     def verify(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
         """A target pass over `tokens`, behind each context."""

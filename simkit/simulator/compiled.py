@@ -12,6 +12,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba.core.types import NoneType
 from numba.extending import overload
 
 from simkit import policies
@@ -19,7 +20,7 @@ from simkit.drafters.layout import Layout, Read, Span
 from simkit.policies import NumericPolicy, Outcome, Policy, Slots
 from simkit.simulator.arrays import NO_PRICES, LayoutArrays, Prices, arrays_of
 from simkit.simulator.kernels import compiled, compiled_part
-from simkit.simulator.steps import Steps, Sums, sequential
+from simkit.simulator.steps import Steps, Sums, extra_passes, sequential
 
 
 def compiles(policy: Policy) -> bool:
@@ -44,7 +45,8 @@ def walk(policy: NumericPolicy, layout: Layout, first: int, span: Span | None = 
     ends = np.zeros(high - low + 1, np.int64)
     loop = _loop(_record, type(policy.params))
     _check(loop(policy.params, path, read, flags, first, low, counts, ends), layout)
-    return sequential(ends, counts[:, : ends[-1]], layout, first, (low, high))
+    extra = extra_passes(policy, layout)
+    return sequential(ends, counts[:, : ends[-1]], layout, first, (low, high), extra)
 
 
 def total(
@@ -69,6 +71,7 @@ def total(
     seconds = np.zeros((2, high - low))
     loop = _loop(_add_up, type(policy.params))
     _check(loop(policy.params, path, read, flags, first, prices, low, counts, seconds), layout)
+    counts[2] += extra_passes(policy, layout) * counts[0]
     return Sums(*counts, *seconds)
 
 
@@ -108,6 +111,7 @@ def _calls(params: Any, drafted: Any) -> Any: ...
 def _row(columns: Any, index: Any) -> Any: ...
 def _scores(starts: Any, row: Any, depth: int) -> Any: ...
 def _missing(scores: Any) -> Any: ...
+def _extra(table: Any, context: Any, proposed: Any) -> Any: ...
 
 
 _U = np.uint64  # an index of this type is not tested for being negative
@@ -165,6 +169,13 @@ def _make_scores(starts: Any, row: Any, depth: int) -> Any:
         return (here, *_scores(starts[1:], row, depth))
 
     return scores
+
+
+@slot(_extra)
+def _find_extra(table: Any, context: Any, proposed: Any) -> Any:
+    if isinstance(table, NoneType):
+        return lambda table, context, proposed: 0.0
+    return lambda table, context, proposed: table[_U(context), _U(proposed)]
 
 
 @slot(_missing)
@@ -316,6 +327,7 @@ def _charge(
         behind = context + passes[_U(steps[0, k])]
         draft_s += prices.draft[_U(behind)] - prices.draft[_U(context)]
         draft_s += prices.draft_step[_U(context)]
+        draft_s += _extra(prices.extra, context, steps[1, k])
         verify_s += prices.verify[_U(context), _U(steps[1, k])]
         context += steps[2, k] + 1
     return draft_s, verify_s

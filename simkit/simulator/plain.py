@@ -6,7 +6,7 @@ import numpy as np
 
 from simkit.drafters.layout import Layout
 from simkit.policies import Outcome, Sequential
-from simkit.simulator.steps import Steps, sequential
+from simkit.simulator.steps import Steps, extra_passes, sequential
 
 
 def walk(policy: Sequential, layout: Layout, first: int) -> Steps:
@@ -51,4 +51,4 @@ def walk(policy: Sequential, layout: Layout, first: int) -> Steps:
             i += accepted + 1
         ends.append(len(counts))
     columns = np.array(counts, np.int32).reshape(-1, 3).T
-    return sequential(np.array(ends), columns, layout, first)
+    return sequential(np.array(ends), columns, layout, first, extra=extra_passes(policy, layout))

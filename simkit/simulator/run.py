@@ -16,7 +16,7 @@ from simkit.errors import PolicyError, ReplayError
 from simkit.policies import Concurrent, NumericPolicy, Policy, Sequential, Setting, shortened
 from simkit.simulator import plain
 from simkit.simulator.charge import PARTS, Charge, add_up
-from simkit.simulator.steps import Steps, Sums
+from simkit.simulator.steps import Steps, Sums, extra_passes
 
 COUNTS = ("steps", "drafted", "draft_passes", "proposed", "accepted")
 Seconds = dict[str, np.ndarray]
@@ -346,4 +346,8 @@ def _prices(policy: NumericPolicy, layout: Layout, charge: Charge | None) -> Any
     table = charge.verify_table(min(policy.max_draft, layout.trace.max_new_tokens - 1))
     if table is None:
         return None
-    return Prices(layout.n_prompt, charge.draft_sum, charge.draft_step, table)
+    extra = None
+    if extra_passes(policy, layout):
+        tokens = np.arange(min(policy.max_draft, layout.trace.max_new_tokens - 1) + 1) + 1
+        extra = charge.draft_block(tokens, charge.contexts[:, None])
+    return Prices(layout.n_prompt, charge.draft_sum, charge.draft_step, table, extra)

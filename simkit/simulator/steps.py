@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simkit.drafters.layout import Layout, Span
+from simkit.policies import Sequential
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,7 +17,8 @@ class Steps:
     Attributes:
         offsets: (S + 1,) int64; steps offsets[s] to offsets[s + 1] are those of sequence low + s.
         drafted: int32, draft tokens, also those that are not sent to the target.
-        draft_passes: int32, passes of the draft model that gave them.
+        draft_passes: int32, passes of the draft model that gave them, and those over verified
+            batches, see `Sequential.extra_passes`.
         proposed: int32, tokens sent to the target, γ.
         accepted: int32, a.
         emitted: int32, output tokens: the accepted ones, and the target's own if there is one.
@@ -59,8 +61,18 @@ class Steps:
         return before - np.repeat(at, self.counts) + self.first
 
 
+def extra_passes(policy: Sequential, layout: Layout) -> int:
+    """The policy's, see there; none where proposals come from no draft model."""
+    return policy.extra_passes if layout.passes(np.ones(1, np.int64))[0] else 0
+
+
 def sequential(
-    offsets: np.ndarray, counts: np.ndarray, layout: Layout, first: int, span: Span | None = None
+    offsets: np.ndarray,
+    counts: np.ndarray,
+    layout: Layout,
+    first: int,
+    span: Span | None = None,
+    extra: int = 0,
 ) -> Steps:
     """Steps that emit a + 1 tokens each, or a if the last accepted one was an EOS.
 
@@ -70,6 +82,7 @@ def sequential(
         layout: of the trace.
         first: see `Steps`.
         span: of the trace's sequences; None means all.
+        extra: passes of the draft in each step that draft nothing.
     """
     low, high = span or (0, len(layout.n_output))
     n_output = layout.n_output[low:high]
@@ -79,7 +92,7 @@ def sequential(
     surplus = np.diff(until)[some] - (n_output[some] - first + 1)
     emitted[offsets[some + 1] - 1] -= surplus.astype(np.int32)
     drafted, proposed, accepted = counts
-    passes = layout.passes(drafted)
+    passes = layout.passes(drafted) + np.int32(extra)
     return Steps(offsets, drafted, passes, proposed, accepted, emitted, first, low=low)
 
 
