@@ -227,7 +227,8 @@ EDGES = {
     "no prompt": lambda: iid(0, 40, 0.7, max_draft=40, seed=3),
     "Γ = 3": lambda: iid(14, 40, 0.7, max_draft=3, seed=3),
     "one token": lambda: iid(14, 1, 0.7, max_draft=3, seed=3),
-    "lattice": lambda: spelled_out(with_scores(iid(6, 20, 0.7, max_draft=20, seed=3))),
+    # by the scores of seed 0 the acceptance head, which decides a token late, stops no draft at all
+    "lattice": lambda: spelled_out(with_scores(iid(6, 20, 0.7, max_draft=20, seed=3), 1)),
     "few columns": lambda: build([[(1, 1), (2, 3)]] * 3, t_max=2, max_draft=2, scored=False),
 }
 
