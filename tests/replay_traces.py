@@ -95,7 +95,7 @@ def build(
     path = {name: features[: len(positions)] for name in DRAFT_STATISTICS}
     off_path = {name: features[len(positions) :] for name in DRAFT_STATISTICS}
     draft, target = np.array(positions, np.int32).reshape(-1, 2).T
-    sequences = {"n_output": [len(r) for r in rows], "n_prompt": [n_prompt] * len(rows)}
+    sequences = {"n_output": [len(r) for r in rows], "prompt_tokens": [[0] * n_prompt] * len(rows)}
     trace = from_arrays(
         sequences | ({"task": tasks} if tasks else {}),
         {"draft_token": draft, "target_token": target, "accepted": draft == target, **path},

@@ -12,6 +12,7 @@ from replay_traces import build
 from simkit import costs
 from simkit.costs import CostError, Linear, Measured
 from traces import schema
+from traces.errors import UserError
 
 LINEAR = "linear(draft_s=0.002, target_s=0.03)"
 
@@ -28,9 +29,9 @@ def samples(*rows, engine="eager", device="cpu", batch_size=1):
             "dtype": "float32",
             "device": device,
             "engine": engine,
-            "repeat": 0,
+            "repeat": repeat,
         }
-        for component, tokens, context, seconds in rows
+        for repeat, (component, tokens, context, seconds) in enumerate(rows)
     ]
     return pa.Table.from_pylist(table, schema=schema.LATENCY)
 
@@ -177,12 +178,12 @@ def test_measured_chooses_an_engine():
         (BASE[:1], "no samples of target passes with context"),
         (BASE[1:], "no samples of draft passes with context"),
         ((("draft", 2, 10, 0.1), BASE[1]), "no samples of draft passes over one token"),
-        ((*BASE, ("target", 1, 10, 0.0)), "a sample of target took 0.0 seconds"),
-        ((*BASE, ("draft", 1, 10, float("nan"))), "a sample of draft took nan seconds"),
+        ((*BASE, ("target", 1, 10, 0.0)), "seconds is 0.0"),
+        ((*BASE, ("draft", 1, 10, float("nan"))), "seconds is nan"),
     ],
 )
 def test_measured_refuses_samples_that_do_not_do(rows, message):
-    with pytest.raises(CostError, match=message):
+    with pytest.raises(UserError, match=message):
         measured(*rows)
 
 

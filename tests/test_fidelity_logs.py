@@ -291,7 +291,8 @@ def test_a_loss_is_named(source, plan):
     expected = ["svip(h=0.4)", "confidence(threshold=0.4)"]
     assert losses(log, seen) == expected
     notes = simkit.replay(source, list(plan.policies), slow).notes
-    assert notes == [f"{name} is a loss: its own time eats its gain" for name in expected]
+    losing = [f"{name} is a loss: its own time eats its gain" for name in expected]
+    assert [note for note in notes if "loss" in note] == losing
 
 
 def test_what_would_draft_nothing_or_was_fitted_is_not_tested(source):

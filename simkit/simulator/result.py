@@ -236,10 +236,13 @@ def _uncommunicating(run: Run) -> str:
     with_s = total_s + COMMUNICATION_S * run.counts["steps"].sum()
     if not total_s > 0:
         return ""
+    speedup, with_speedup = f"{baseline_s / total_s:.3f}", f"{baseline_s / with_s:.3f}"
+    if with_speedup == speedup:
+        return ""
     return (
         f"{run.policy}: the cost has no time for communication between draft and target; at"
         f" {1e3 * COMMUNICATION_S:g} ms a step (PEARL Table 15) its speedup is"
-        f" {baseline_s / with_s:.3f} in place of {baseline_s / total_s:.3f}"
+        f" {with_speedup} in place of {speedup}"
     )
 
 
