@@ -12,6 +12,7 @@ from trace_files import columns, record, trace
 
 from simkit.cli.running import opened
 from simkit.heads import files as heads
+from simkit.heads import registry
 from simkit.live.log import Log, Row
 from traces import schema, scores
 from traces.outputs import write_atomic, write_together
@@ -84,7 +85,7 @@ def alone(folder: Path) -> None:
 
 
 def head(weight: float):
-    options = heads.DEFAULTS["specdecpp"] | {"layers": 1}
+    options = registry.get("specdecpp").settle({"layers": 1})
     module = heads.build("specdecpp", 4, options)
     for value in module.parameters():
         torch.nn.init.constant_(value, weight)
