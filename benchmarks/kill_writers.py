@@ -57,10 +57,12 @@ class Writer(NamedTuple):
     Attributes:
         arguments: of `simkit`, the trace is `t`.
         hidden: whether its trace is one with hidden states.
+        once: whether it has nothing to do where it has ended well before.
     """
 
     arguments: tuple
     hidden: bool = False
+    once: bool = False
 
 
 WRITERS = {
@@ -79,11 +81,11 @@ WRITERS = {
         + ("--policy", "fixed(2)", "--trace", "t")
     ),
     "train": Writer(("train", "specdecpp", "t", "-o", "h.safetensors", "--epochs", 2), True),
-    "score": Writer(("score", "t", "--head", "h.safetensors"), True),
+    "score": Writer(("score", "t", "--head", "h.safetensors"), True, True),
     "sweep": Writer(("sweep", "t", *COST, "--policy", "fixed(0:4)", "-o", "sweep.parquet")),
     "figures": Writer(("figures", "t", "--out", "out", "--only", "confidence_acceptance")),
     "report": Writer(("report", "t", *COST, "-o", "page.html", "--no-figures")),
-    "import": Writer(("import", "specdecode-bench", "bench.jsonl", "--out", "imported")),
+    "import": Writer(("import", "specdecode-bench", "bench.jsonl", "--out", "imported"), once=True),
 }
 
 
@@ -139,7 +141,9 @@ def _command(arguments: tuple) -> list[str]:
 
 def _whole(command: list[str], folder: Path, **more) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=_env(), **more)
-    if done.returncode:
+    if (
+        done.returncode not in (0, 1) or "Traceback" in done.stderr
+    ):  # 1: live runs of so few prompts conclude nothing
         sys.exit(f"{' '.join(command[3:5])}: {done.stderr}")
 
 
@@ -155,8 +159,9 @@ def _killed(writer: Writer, start: Path, run: Path, kills: int, rng: random.Rand
     begun = time.perf_counter()
     _whole(command, run / "whole")
     span_s = time.perf_counter() - begun
-    if writer.arguments[0] == "import":  # refuses to replace a trace
-        shutil.rmtree(run / "whole" / "imported")
+    if writer.once:
+        shutil.rmtree(run / "whole")
+        shutil.copytree(start, run / "whole")
     before = _listed(run / "whole")
     done = {"moments": 0, "writes": 0, "ended": 0}
     for kill in range(kills):
@@ -171,6 +176,10 @@ def _killed(writer: Writer, start: Path, run: Path, kills: int, rng: random.Rand
         process.wait()
         done["ended" if not seen else "writes" if at_write else "moments"] += 1
         _look(folder, before)
+        if (folder / "imported").exists():  # it had ended: whole, and not to be replaced
+            if problems := validate(folder / "imported"):
+                sys.exit(problems[0])
+            shutil.rmtree(folder / "imported")
         _whole(command, folder)
         _look(folder, before)
         _no_leftovers(folder)
@@ -207,7 +216,7 @@ def _full(writer: Writer, start: Path, disk: Path) -> str:
     with _small_disk(disk) as (limits, how):
         folder = disk / "run"
         shutil.copytree(start, folder)
-        if writer.arguments[0] != "import":
+        if not writer.once:
             _whole(command, folder)
         before = _hashes(folder)
         if limits is None:
@@ -215,7 +224,7 @@ def _full(writer: Writer, start: Path, disk: Path) -> str:
         done = subprocess.run(
             command, cwd=folder, capture_output=True, text=True, env=_env(), preexec_fn=limits
         )
-        lines = [line for line in done.stderr.splitlines() if line.startswith("simkit: ")]
+        lines = [line for line in done.stderr.splitlines() if "cannot be written" in line]
         if done.returncode != 2 or len(lines) != 1 or "Traceback" in done.stderr:
             sys.exit(f"{how}: status {done.returncode}: {done.stderr}")
         if _hashes(folder) != before:
