@@ -147,11 +147,17 @@ def test_a_trace_without_a_column_that_all_have_is_refused(whole, column, tmp_pa
 
 
 def full(trace: Trace) -> Trace:
-    """The same trace with every column, zeros where it has none."""
+    """The same trace with every column: greedy acceptance, zeros where it has none."""
 
     def columns(table: str, n: int) -> dict[str, np.ndarray]:
         names = getattr(schema, table.upper()).names
-        return {m: trace.column(table, m) if trace.has(table, m) else np.zeros(n) for m in names}
+        made = {m: trace.column(table, m) if trace.has(table, m) else np.zeros(n) for m in names}
+        if "accepted" in made:  # greedy: the two are point masses
+            made |= dict.fromkeys(
+                ("accept_prob", "target_prob", "overlap_processed"), made["accepted"]
+            )
+            made["draft_prob"] = np.ones(n)
+        return made
 
     return from_arrays(
         trace.sequences.to_pydict(),
