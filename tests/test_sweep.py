@@ -207,15 +207,16 @@ def command(capsys, *arguments):
 def test_the_command(folder, trace, tmp_path, capsys):
     given = [folder, "--policy", "fixed(1:3)", "--policy", "svip", "--cost", COST, "--by", "task"]
     expected = simkit.sweep(trace, ["fixed(1:3)", "svip"], COST, by="task")
+    timed = "note: time of rules: svip: given with the cost\n"
     status, out, err = command(capsys, *given, "--format", "json", "-o", tmp_path / "x.parquet")
-    assert (status, err) == (0, "")
+    assert (status, err) == (0, timed)
     assert json.loads(out) == expected.records()
     assert pl.read_parquet(tmp_path / "x.parquet").equals(expected.frame)
     rows = list(csv.DictReader(io.StringIO(command(capsys, *given, "--format", "csv")[1])))
     assert [row["policy"] for row in rows] == expected.frame["policy"].to_list()
     assert rows[0]["h"] == rows[0]["speedup_lo"] == ""
     status, out, err = command(capsys, *given, "--intervals", "--confidence", "0.9")
-    assert (status, err) == (0, "")
+    assert (status, err) == (0, timed)
     assert out.count("fixed(2)") == 3
     assert "[" in out
 
