@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORK := .work
 
-.PHONY: demo test lint unit browser minimal stories install notebooks reference timings heads ablation-heads \
-  clean
+.PHONY: demo test lint unit browser minimal stories install notebooks reference timings heads \
+  heads-greedy heads-sampled heads-prompts ablation-heads clean
 
 # $(call first,N): the first N prompts of each task.
 first = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < $(1)) print}' traces/reference/prompts.jsonl
@@ -127,12 +127,18 @@ define heads_of
 	done
 endef
 
-heads: $(VENV)/.installed-dev
+heads: heads-greedy heads-sampled  ## with `make -j 2 heads` the two at once
+
+heads-greedy: heads-prompts
+	$(call heads_of,reference,,)
+
+heads-sampled: heads-prompts
+	$(call heads_of,reference-sampled,-sampled,--temperature 1)
+
+heads-prompts: $(VENV)/.installed-dev
 	rm -rf $(WORK)/heads && mkdir -p $(WORK)/heads $(HEADS)
 	$(call rest,32) > $(WORK)/heads/train.jsonl
 	$(call first,32) > $(WORK)/heads/bundled.jsonl
-	$(call heads_of,reference,,)
-	$(call heads_of,reference-sampled,-sampled,--temperature 1)
 
 # Score tables of the PACER head's variants, for `python -m benchmarks.ablations`: trained like the
 # bundled head, after `make heads`, on the same recording. $(call variant,NAME,OPTIONS)

@@ -45,7 +45,7 @@ def train(
     ] = None,
     block: Annotated[int | None, typer.Option(help="pacer: b of local-block. [4]")] = None,
     text_position: Annotated[
-        str | None, typer.Option(help="pacer: none, or rope (rotary). [none]")
+        str | None, typer.Option(help="pacer: rope (rotary), or none. [rope]")
     ] = None,
     variant: Annotated[
         str | None,

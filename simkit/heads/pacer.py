@@ -50,7 +50,7 @@ class PacerHead(StartHead):
         position_embedding: bool = True,
         attention: Attention = "full",
         block: int = 4,
-        text_position: TextPosition = "none",
+        text_position: TextPosition = "rope",
     ) -> None:
         super().__init__()
         self.attention, self.block, self.max_depth = attention, block, max_depth
@@ -157,7 +157,7 @@ PACER = register(
             "position_embedding": True,
             "attention": "full",
             "block": 4,
-            "text_position": "none",
+            "text_position": "rope",
         },
         build=_build,
         by_start=True,
