@@ -2,11 +2,13 @@
 
 import os
 import random
+import shutil
 
 import pytest
 
-from benchmarks.fuzz import alter, families, inputs, workers
-from benchmarks.fuzz.families import FAMILIES, FAULTS, FaultError
+from benchmarks.fuzz import alter, families, inputs, judge, workers
+from benchmarks.fuzz.families import FAMILIES
+from benchmarks.fuzz.judge import FAULTS, FaultError
 from simkit.errors import CostError
 from traces import content, parquet
 from traces.schema import LATENCY, LIVE
@@ -28,7 +30,7 @@ def cache(monkeypatch, tmp_path):
 def test_nothing_gets_through(base, tmp_path):
     found = [workers.one(3, number, base, tmp_path) for number in range(5 * len(FAMILIES))]
     assert [case for case in found if case.word in FAULTS] == []
-    assert {case.word for case in found} >= {"refused", families.EQUAL, families.ACCEPTED}
+    assert {case.word for case in found} >= {"refused", judge.EQUAL, judge.ACCEPTED}
 
 
 def test_a_case_is_its_seed(base, tmp_path):
@@ -40,9 +42,9 @@ def test_wrong_numbers_are_seen(base, tmp_path, monkeypatch):
     """Without the look at content, what was altered is read as if nothing had happened."""
     sound, trace = base / "sampled", tmp_path / "sampled"
     monkeypatch.setattr(content, "check", lambda *_: None)
-    families.shutil.copytree(base / "greedy", trace)
+    shutil.copytree(base / "greedy", trace)
     with pytest.raises(FaultError) as fault:
-        families._judged(random.Random(0), sound, trace)
+        judge.judged(random.Random(0), sound, trace)
     assert fault.value.args[0] == "wrong number"
 
 
@@ -51,7 +53,7 @@ def test_tracebacks_and_exits_are_seen(base, tmp_path, monkeypatch, raised):
     def broken(*_):
         raise raised
 
-    monkeypatch.setattr(families, "main", broken)
+    monkeypatch.setattr(judge, "main", broken)
     case = workers.one(0, list(FAMILIES).index("specs"), base, tmp_path)
     assert case.word == ("wrong exit" if isinstance(raised, SystemExit) else "traceback")
 

@@ -1,8 +1,11 @@
 """Heads and traces that do not fit: one line on stderr, exit status 2, nothing written."""
 
+import copy
+import hashlib
 import json
 import pickle
 import shutil
+from dataclasses import replace
 
 import heads_traces
 import numpy as np
@@ -11,6 +14,7 @@ import safetensors.torch
 import torch
 
 from simkit.cli import main
+from simkit.errors import HeadError
 from simkit.heads import files, registry
 from simkit.heads.files import Head
 from traces.trace import load
@@ -87,13 +91,11 @@ def test_scores_that_are_no_numbers(folder, tmp_path, capsys):
 def damage(name):
     """Ways to spoil a head's two files; what the refusal says."""
 
-    def with_sidecar(path, **changes):
+    def with_sidecar(path, **changes):  # signed again: what is behind the signature is tested
         sidecar = path.with_suffix(".json")
-        sidecar.write_text(json.dumps(json.loads(sidecar.read_text()) | changes))
+        sidecar.write_text(files.sidecar_text(json.loads(sidecar.read_text()) | changes))
 
     def relist(path):
-        import hashlib
-
         with_sidecar(path, weights_sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
     def pickled(path):
@@ -164,6 +166,56 @@ def test_damaged_files(case, folder, tmp_path, capsys):
     spoil(tmp_path / "head.safetensors")
     line = refused(capsys, "score", folder / "trace", "--head", tmp_path / "head.safetensors")
     assert message in line
+
+
+ALTERED = {
+    "weights": ("weights_sha256",),
+    "lag": ("options", "lag"),
+    "draft model": ("trained_on", "draft_sha256"),
+    "metrics": ("metrics", "auc"),
+    "signature": (files.SIGNATURE,),
+    "added": ("note",),
+}
+
+
+@pytest.mark.parametrize("where", ALTERED)
+def test_an_altered_sidecar_is_refused(where, folder, tmp_path, capsys):
+    """Each of these would be read without a word, but for the signature."""
+    head = replace(made(), facts={**made().facts, "metrics": {"auc": 0.7}})
+    path = tmp_path / "head.safetensors"
+    files.save(head, path)
+    sound = path.with_suffix(".json").read_text()
+    about = json.loads(sound)
+    inside = about
+    for name in ALTERED[where][:-1]:
+        inside = inside[name]
+    old, key = copy.deepcopy(about), ALTERED[where][-1]
+    inside[key] = {"lag": 0, "auc": 0.9}.get(key, "1" * 64)
+    assert about != old
+    path.with_suffix(".json").write_text(json.dumps(about))
+    with pytest.raises(HeadError, match="head.json: corrupt: its sidecar_sha256"):
+        files.load(path)
+    assert "corrupt" in refused(capsys, "score", folder / "trace", "--head", path)
+    path.with_suffix(".json").write_text(json.dumps(old, sort_keys=True))  # the same in other words
+    assert files.load(path).facts == head.facts
+
+
+def test_a_sidecar_of_before_signatures_is_read(tmp_path):
+    path = tmp_path / "head.safetensors"
+    files.save(made(), path)
+    about = json.loads(path.with_suffix(".json").read_text())
+    del about[files.SIGNATURE]
+    path.with_suffix(".json").write_text(json.dumps(about))
+    head = files.load(path)
+    files.save(head, path)  # signs it
+    again = files.load(path)
+    assert (again.hash, again.facts) == (head.hash, head.facts)
+
+
+def test_facts_with_keys_that_are_no_text_can_be_read_back(tmp_path):
+    path = tmp_path / "head.safetensors"
+    files.save(replace(made(), facts={"metrics": {10: 1.0, 9: (1, 2)}}), path)
+    assert files.load(path).facts == {"metrics": {"10": 1.0, "9": [1, 2]}}
 
 
 def test_a_pickle_is_never_read(folder, tmp_path, capsys):

@@ -12,6 +12,7 @@ import trace_files
 from trace_files import GREEDY, SAMPLED, edit, rewrite, with_value
 
 from simkit.cli import main
+from simkit.errors import SimkitWarning
 from traces import content, parquet, seen
 from traces.errors import TraceError
 from traces.manifest import MANIFEST, read_manifest
@@ -116,6 +117,10 @@ def test_a_manifest_of_before_signatures_is_read(folder):
     data = json.loads((folder / MANIFEST).read_text())
     del data["manifest_sha256"]
     (folder / MANIFEST).write_text(json.dumps(data))
+    with pytest.warns(SimkitWarning, match="is not signed"):
+        assert load(folder).n_sequences == 9
+    with pytest.warns(SimkitWarning, match="is not signed"):
+        add_file(folder, "latency.parquet", samples())  # signs it
     assert load(folder).n_sequences == 9
 
 

@@ -17,14 +17,14 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
-from traces import drafters, reading, schema
+from traces import drafters, reading, schema, signature
 from traces.drafters.kind import DrafterKind, Passes
 from traces.errors import RecordError, TraceError
 from traces.sampler import Sampler
 from traces.schema import SCHEMA_VERSION
 
 MANIFEST = "manifest.json"
-_SIGNATURE = "manifest_sha256"  # of all other fields
+SIGNATURE = "manifest_sha256"  # of all other fields
 _MOST_BYTES = 64 * reading.MEBIBYTE  # of its text: some 300,000 files
 
 
@@ -215,7 +215,7 @@ class Manifest:
         """The text of manifest.json, signed: always the same for equal manifests."""
         data = _sorted(_content(self))
         ordered = {"schema_version": data.pop("schema_version")} | data
-        ordered[_SIGNATURE] = _signature(ordered)
+        ordered[SIGNATURE] = signature.digest(ordered)
         return json.dumps(ordered, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     @classmethod
@@ -226,25 +226,13 @@ class Manifest:
             TraceError: not JSON, another schema version, or a field is missing or wrong; the
                 message starts with `where`.
         """
-        data = reading.parse_json(text, where, TraceError)
-        if not isinstance(data, dict):
-            raise TraceError(f"{where}: not a JSON object")
-        _check_version(data.get("schema_version"), where)
-        signature = data.pop(_SIGNATURE, None)  # traces before signatures have none
-        is_altered = signature is not None and signature != _signature(data)
-        try:
-            if isinstance(data.get("kind"), str):
-                data["kind"] = drafters.stored_as(data["kind"])
-            found = _decode(cls, data, "")
-        except (TraceError, RecordError) as error:
-            raise TraceError(f"{where}: {error}") from None
-        if is_altered:
-            raise TraceError(f"{where}: corrupt: its {_SIGNATURE} is not that of its content")
-        return found
+        return _parse(text, where)[0]
 
 
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of the trace in a folder, complete or not.
+
+    A manifest without a signature is of before there were any: it is read, with a warning.
 
     Raises:
         TraceError: no such folder, no manifest in it, or a bad one.
@@ -257,7 +245,29 @@ def read_manifest(folder: Path) -> Manifest:
     if not os.path.lexists(file):
         raise TraceError(f"{folder}: not a trace, it has no {MANIFEST}")
     text = reading.read_text(file, _MOST_BYTES, TraceError)
-    return Manifest.from_json(text, str(file))
+    found, is_signed = _parse(text, str(file))
+    if not is_signed:
+        signature.warn_unsigned(file, SIGNATURE)
+    return found
+
+
+def _parse(text: str, where: str) -> tuple[Manifest, bool]:
+    """The manifest in a text, and whether the text is signed; see `Manifest.from_json`."""
+    data = reading.parse_json(text, where, TraceError)
+    if not isinstance(data, dict):
+        raise TraceError(f"{where}: not a JSON object")
+    _check_version(data.get("schema_version"), where)
+    signed = data.pop(SIGNATURE, None)
+    is_altered = signed is not None and signed != signature.digest(data)
+    try:
+        if isinstance(data.get("kind"), str):
+            data["kind"] = drafters.stored_as(data["kind"])
+        found = _decode(Manifest, data, "")
+    except (TraceError, RecordError) as error:
+        raise TraceError(f"{where}: {error}") from None
+    if is_altered:
+        raise TraceError(f"{where}: corrupt: its {SIGNATURE} is not that of its content")
+    return found, signed is not None
 
 
 def difference(there: Manifest, here: Manifest) -> str | None:
@@ -308,11 +318,6 @@ def _content(manifest: Manifest) -> dict[str, Any]:
             del data[name]
     data["kind"] = manifest.drafter.stored
     return data
-
-
-def _signature(data: dict[str, Any]) -> str:
-    """A sha256 of a manifest's content, whatever the order and the spacing of its text."""
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def _sorted(data: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.fuzz import inputs, workers
-from benchmarks.fuzz.families import FAMILIES, FAULTS, VERDICTS
+from benchmarks.fuzz.families import FAMILIES
+from benchmarks.fuzz.judge import FAULTS, VERDICTS
 
 
 def main() -> None:

@@ -70,7 +70,9 @@ def alter_json(rng: random.Random, value: Any) -> str:
         if how == "drop":
             del inside[key]
         elif how == "add" and isinstance(inside, dict):
-            inside[rng.choice(("x", "", "manifest_sha256", "kind"))] = rng.choice(HOSTILE)
+            inside[rng.choice(("x", "", "manifest_sha256", "sidecar_sha256", "kind"))] = rng.choice(
+                HOSTILE
+            )
         elif how == "nest":
             inside[key] = [[inside[key]]]
         elif how == "near" and type(inside[key]) in (int, float):

@@ -29,7 +29,7 @@ class Done(NamedTuple):
     Attributes:
         number: of the case.
         family: of what was broken.
-        word: one of `families.VERDICTS`.
+        word: one of `judge.VERDICTS`.
         detail: what was said.
         seconds: that it took.
         peak_bytes: the most memory that its process has held so far.
@@ -45,7 +45,8 @@ class Done(NamedTuple):
 
 def one(seed: int, number: int, base: Path, work: Path) -> Done:
     """A case of a seed, in this process; equal seeds and numbers give equal cases."""
-    from benchmarks.fuzz.families import FAMILIES, FaultError
+    from benchmarks.fuzz.families import FAMILIES
+    from benchmarks.fuzz.judge import FaultError
 
     name = list(FAMILIES)[number % len(FAMILIES)]
     folder = work / f"case{number}"

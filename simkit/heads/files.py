@@ -20,11 +20,12 @@ from torch import nn
 from simkit.errors import HeadError
 from simkit.heads import registry
 from simkit.simulator.display import grid
-from traces import outputs, reading
+from traces import outputs, reading, signature
 from traces.errors import TraceError
 from traces.manifest import Manifest
 
 FORMAT = 1
+SIGNATURE = "sidecar_sha256"  # of all other fields
 _MOST_SIDECAR_BYTES = reading.MEBIBYTE
 _MOST_WEIGHT_BYTES = 2048 * reading.MEBIBYTE
 _LARGEST = 2**16  # of a width
@@ -124,7 +125,7 @@ def save(head: Head, path: Path) -> None:
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
         **head.facts,
     }
-    text = json.dumps(about, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    text = sidecar_text(about)
     sidecar = path.with_suffix(".json")
     waits = outputs.waiting_name(sidecar, about["weights_sha256"])
     try:
@@ -141,6 +142,14 @@ def save(head: Head, path: Path) -> None:
         raise HeadError(str(outputs.write_error(path, error))) from None
     except TraceError as error:
         raise HeadError(str(error)) from None
+
+
+def sidecar_text(about: Mapping[str, Any]) -> str:
+    """What a sidecar says, signed."""
+    data = json.loads(json.dumps(about, allow_nan=False))  # as it will be read: keys are texts
+    data.pop(SIGNATURE, None)
+    data[SIGNATURE] = signature.digest(data)
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
 
 
 def pair(path: Path) -> tuple[Path, Path]:
@@ -164,11 +173,11 @@ def _settle(path: Path) -> None:
 
 
 def load(path: str | Path) -> Head:
-    """Read a head.
+    """Read a head. A sidecar without a signature is of before there were any: it is read too.
 
     Raises:
-        HeadError: a file is missing, is no safetensors file (a pickle is never read), or the two
-            do not belong together; the message names the file.
+        HeadError: a file is missing, is no safetensors file (a pickle is never read), the sidecar
+            was altered, or the two do not belong together; the message names the file.
     """
     path = Path(path)
     check_suffix(path)
@@ -236,6 +245,8 @@ def check_width(head: Head, width: int, where: str) -> None:
 def _read_sidecar(path: Path) -> dict[str, Any]:
     data = reading.read_bytes(path, _MOST_SIDECAR_BYTES, HeadError)
     about = reading.parse_json(data, path, HeadError)
+    signed = about.pop(SIGNATURE, None) if isinstance(about, dict) else None
+    is_altered = signed is not None and signed != signature.digest(about)
     wanted = {"kind": str, "width": int, "options": dict, "weights_sha256": str}
     if not isinstance(about, dict) or about.pop("format", None) != FORMAT:
         raise HeadError(f"{path}: not a head's sidecar of format {FORMAT}")
@@ -254,6 +265,8 @@ def _read_sidecar(path: Path) -> dict[str, Any]:
             raise HeadError(f"{path}: trained_on.{name} must be text")
     if type(about["width"]) is not int or not 1 <= about["width"] <= _LARGEST:
         raise HeadError(f"{path}: width is {about['width']!r}, which no head has")
+    if is_altered:
+        raise HeadError(f"{path}: corrupt: its {SIGNATURE} is not that of its content")
     return about
 
 
