@@ -142,6 +142,7 @@ heads-prompts: $(VENV)/.installed-dev
 
 # Score tables of the PACER head's variants, for `python -m benchmarks.ablations`: trained like the
 # bundled head, after `make heads`, on the same recording. $(call variant,NAME,OPTIONS)
+# And the acceptance head as its public code trains it, with 0.15 of the tokens mixed in.
 define variant
 	OMP_NUM_THREADS=1 $(BIN)/simkit train pacer $(WORK)/heads/train \
 	  -o $(WORK)/heads/pacer-$(1).safetensors $(2)
@@ -153,3 +154,8 @@ ablation-heads: $(VENV)/.installed-dev
 	$(call variant,no-position,--no-position-embedding)
 	$(call variant,local-block,--attention local-block)
 	$(call variant,local-draft,--attention local-draft)
+	$(call variant,no-rope,--text-position none)
+	OMP_NUM_THREADS=1 $(RECORD_STATES) --mix 0.15 --prompts $(WORK)/heads/train.jsonl \
+	  --out $(WORK)/heads/train-code
+	OMP_NUM_THREADS=1 $(BIN)/simkit train acceptance $(WORK)/heads/train-code --variant code \
+	  -o $(WORK)/heads/acceptance-code.safetensors

@@ -11,13 +11,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from analysis.gap import Gap, gap
+from analysis.study import Study
 
 if TYPE_CHECKING:
     from analysis import claims, figures, stats
 
 _MODULES = ("claims", "figures", "stats")
 
-__all__ = ["Gap", "claims", "figures", "gap", "stats"]
+__all__ = ["Gap", "Study", "claims", "figures", "gap", "stats"]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -1,37 +1,29 @@
-"""Replays that figures and claims share: kept, tuned on other prompts, task by task.
-
-A long trace does not stay in memory as a whole: between families of settings its columns are
-dropped, where they are many, and read again (`make_room`); of its replays only a few are kept.
-"""
+"""Replays that figures and claims share: kept, tuned on other prompts, task by task."""
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
 from analysis.papers import ALONE
 from analysis.stats import Estimate, clusters
 from analysis.stats.accepted_runs import runs_of_prompts
-from simkit import costs
-from simkit.drafters import layout_of
-from simkit.drafters.layout import Layout
+from analysis.study import FirstToken, MissingError, Study, study_of
 from simkit.drafters.path import PathLayout
 from simkit.errors import CostError
 from simkit.policies import Policy, Setting, shortened
 from simkit.policies.pearl import too_wide, widest
-from simkit.simulator.arguments import AnyCost, setting
+from simkit.simulator.arguments import AnyCost
 from simkit.simulator.charge import PARTS, Charge
-from simkit.simulator.run import Replayable, Run, run
+from simkit.simulator.run import Run, run
 from simkit.sweeps.engine import replays as replay_all
 from simkit.sweeps.folds import Deals, dealt, mean_of
 from simkit.sweeps.grid import settings
 from traces import scores
-from traces.errors import UserError
 from traces.trace import Trace
 
 ALL = "all"
@@ -54,13 +46,7 @@ FAMILIES = {
     "best rate": "rate_optimal",
 }
 ASSIST = "heuristic"  # untuned: PACER 4.1 has "official implementations and default parameters"
-LONG = 5_000_000  # positions of a trace whose replays are not kept from one figure to the next
-ROOM_BYTES = 150_000_000  # of a trace's columns, beyond which they are dropped between families
 _KEPT = 2**22  # numbers in the replays that are kept, about a dozen for each prompt
-
-
-class MissingError(UserError):
-    """What this trace cannot give; the message says why."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,12 +88,19 @@ class Replays:
     """A trace under a cost, and replays of it.
 
     Args:
-        trace: of any kind.
+        trace: of any kind; or a study, whose layout is shared and whose first token counts.
         cost: see `simkit.replay`.
+        first_token: see `simkit.replay`.
     """
 
-    def __init__(self, trace: Trace, cost: AnyCost | None = None) -> None:
-        self.trace = trace
+    def __init__(
+        self,
+        trace: Trace | Study,
+        cost: AnyCost | None = None,
+        first_token: FirstToken = "draft",
+    ) -> None:
+        self.study = study_of(trace, first_token)
+        self.trace = self.study.trace
         self.cost = cost
         self._kept: OrderedDict[str | tuple[str, ...], Replayed] = OrderedDict()
         self._scores: dict[str, tuple[list[Policy], np.ndarray]] = {}
@@ -115,7 +108,7 @@ class Replays:
     @property
     def where(self) -> Setting:
         """Layout and times; raises as `simkit.replay` does."""
-        return Replayable(_layout(self.trace), self._charge, 1)
+        return self.study.where(self._charge)
 
     @property
     def charge(self) -> Charge:
@@ -136,11 +129,11 @@ class Replays:
     @property
     def layout(self) -> PathLayout:
         """The rows of the output; raises as `path_layout` does."""
-        return path_layout(self.trace)
+        return self.study.path
 
     @cached_property
     def _charge(self) -> Charge | None:
-        return setting(self.trace, self.cost, "draft", _layout(self.trace)).charge
+        return self.study.charge(self.cost)
 
     def run(self, spec: str) -> Run:
         """Replay one policy, no deeper than Γ, from which steps can be had.
@@ -279,7 +272,7 @@ class Replays:
         """
         if spec not in self._scores:
             _ = self.charge
-            make_room(self.trace)
+            self.study.make_room()
             policies = self._within(spec)
             deals = folds(self.trace)
             seconds = [
@@ -308,59 +301,9 @@ class Replays:
             self._kept.popitem(last=False)
 
 
-def of(trace: Trace, cost: AnyCost | None) -> Replays:
-    """The replays of a trace under a cost; the last few are kept, until the cost's file changes."""
-    return _kept(trace, cost, _stamp(cost))
-
-
-@lru_cache(maxsize=4)
-def _kept(trace: Trace, cost: AnyCost | None, stamp: tuple[int, ...]) -> Replays:
-    return Replays(trace, cost)
-
-
-def _stamp(cost: AnyCost | None) -> tuple[int, ...]:
-    """When and how large the file of a cost is; empty if it is in none."""
-    try:
-        model = costs.parse(cost) if isinstance(cost, str) else cost
-    except CostError:  # it is refused where it is used, with the reason
-        return ()
-    file = getattr(model, "file", None) or (cost if isinstance(cost, str) else None)
-    if not file or not os.path.exists(file):
-        return ()
-    found = os.stat(file)
-    return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-@lru_cache(maxsize=2)
-def _layout(trace: Trace) -> Layout:
-    return layout_of(trace)
-
-
-def path_layout(trace: Trace) -> PathLayout:
-    """The trace's rows as a layout.
-
-    Raises:
-        MissingError: the trace is a lattice.
-    """
-    layout = _layout(trace)
-    if not isinstance(layout, PathLayout):
-        raise MissingError("the trace is a lattice: it has no rows on a path")
-    return layout
-
-
-def make_room(trace: Trace, replays: bool = False) -> None:
-    """Drop a trace's columns if they take much memory; what is used next is read again.
-
-    Args:
-        trace: that may be long.
-        replays: those that are kept are dropped then, too; of a long trace always, for what they
-            hold is no column of it.
-    """
-    if trace.kept_bytes > ROOM_BYTES or (replays and trace.n_positions > LONG):
-        _layout.cache_clear()
-        if replays:
-            _kept.cache_clear()
-        trace.forget()
+def of(study: Study, cost: AnyCost | None) -> Replays:
+    """The replays of a study under a cost; they are kept in it, until the cost's file changes."""
+    return study.kept(cost, lambda: Replays(study, cost))
 
 
 def folds(trace: Trace) -> Deals | None:

@@ -22,6 +22,7 @@ from PIL import Image
 from analysis import claims
 from analysis.figures import FIGURES, Drawn
 from analysis.figures.tables import tables
+from analysis.study import Study
 from traces.errors import UserError
 from traces.outputs import write_atomic
 from traces.synthetic import iid
@@ -42,6 +43,7 @@ SAMPLED = (  # whose papers sample
 
 
 TABLES = """    from analysis.figures.tables import tables
+from analysis.study import Study
     found, missing = tables("reference")                # or a trace, or a folder; under a cost
     print(found[0].markdown())
 
@@ -67,6 +69,7 @@ def main() -> None:
         gallery(given.gallery)
         return
     trace = made_up(given.rows, given.max_draft) if given.rows else load(given.trace)
+    study = Study(trace)
     cost = COST if given.rows else None
     begun, cpu = time.perf_counter(), time.process_time()
     rows = f"{trace.n_positions:,} positions, {trace.n_branch_rows:,} branch rows"
@@ -77,7 +80,7 @@ def main() -> None:
             restart_peak()
             start, used = time.perf_counter(), time.process_time()
             try:
-                found = FIGURES[name].under(trace, cost)
+                found = FIGURES[name].under(study, cost)
             except UserError as error:
                 print(f"{name:24}{time.perf_counter() - start:9.1f} {error}", flush=True)
                 continue
@@ -90,7 +93,7 @@ def main() -> None:
             )
     restart_peak()
     start, used = time.perf_counter(), time.process_time()
-    tested = claims.check(trace, cost)
+    tested = claims.check(study, cost)
     used = time.process_time() - used
     print(f"{'claims':24}{time.perf_counter() - start:9.1f}{used:9.1f}{'':9}{peak_gb():10.2f}")
     print(tested.note())
@@ -111,9 +114,9 @@ def gallery(folder: Path) -> None:
         ("reference", tuple(FIGURES), ""),
         ("reference-sampled", SAMPLED, "-sampled"),
     ):
-        read = load(trace)
+        study = Study(trace)
         for name in names:
-            picture(FIGURES[name].draw(read), folder / f"{name}{end}.png")
+            picture(FIGURES[name].draw(study), folder / f"{name}{end}.png")
     write_atomic(folder.parent / "tables.md", in_form().encode())
 
 

@@ -3,12 +3,19 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from analysis.figures import position_decay
+import simkit
+from analysis.claims import check
+from analysis.figures import optimal_gain, pearl_window, position_decay
 from analysis.replays import of
+from analysis.study import Study
+from simkit.cli import main
+from simkit.costs import Linear
 from traces.synthetic import iid
 from traces.trace import load
+from traces.writer import save
 
 LINEAR = """kind = "linear"
 draft_s = 0.001
@@ -23,12 +30,12 @@ def test_statistics_and_claims_load_no_matplotlib():
 
 
 def test_a_changed_cost_file_is_read_again(tmp_path):
-    trace, file = iid(6, 20, 0.7, max_draft=8, seed=1), tmp_path / "cost.toml"
+    study, file = Study(iid(6, 20, 0.7, max_draft=8, seed=1)), tmp_path / "cost.toml"
     speeds = []
     for target_s in (0.01, 0.002):
         file.write_text(LINEAR.format(target_s))
-        at = of(trace, str(file))
-        assert of(trace, str(file)) is at
+        at = of(study, str(file))
+        assert of(study, str(file)) is at
         speeds.append(at.replay("fixed(2)").total_s.sum())
     assert speeds[0] > 3 * speeds[1]
 
@@ -44,3 +51,42 @@ def test_acceptance_by_depth_is_shown_with_loops_and_without():
     assert "loops" not in " ".join(
         position_decay(iid(6, 20, 0.7, max_draft=8, seed=1)).frame["series"].unique()
     ) or pytest.fail("independent tokens have no loops")
+
+
+def test_figures_and_claims_replay_from_the_token_that_is_asked_for():
+    """The same counts and seconds as `simkit.replay` has with the prefill's first token."""
+    trace, cost = iid(14, 40, 0.7, max_draft=12, seed=3), Linear(0.001, 0.004)
+    study, specs = Study(trace, "prefill"), ["fixed(2)", "pearl(window=3)"]
+    want = {
+        str(run.policy): run
+        for run in simkit.replay(trace, specs, cost, first_token="prefill").runs
+    }
+    for spec in specs:
+        mine = of(study, cost).replay(spec)
+        np.testing.assert_array_equal(mine.counts["steps"], want[spec].counts["steps"])
+        np.testing.assert_allclose(mine.total_s, want[spec].total_s)
+    plain, other = (pearl_window(trace, cost=cost, first_token=f) for f in ("draft", "prefill"))
+    shared = pearl_window(study, cost=cost)
+    assert other.frame.equals(shared.frame) and not plain.frame.equals(other.frame)
+    assert "first token from the prefill" in " ".join(t.get_text() for t in other.ax.texts)
+    found = check(study, cost, placebo=None)
+    assert "first token from the prefill" in found.note()
+    assert found.records() == check(trace, cost, placebo=None, first_token="prefill").records()
+    with pytest.raises(simkit.errors.ReplayError, match="draft or prefill, not 'second'"):
+        optimal_gain(trace, cost=cost, first_token="second")
+
+
+def test_commands_take_the_first_token(tmp_path, capsys):
+    trace, cost = tmp_path / "trace", "linear(draft_s=0.001, target_s=0.004)"
+    save(iid(6, 20, 0.7, max_draft=8, seed=1), trace)
+    under = ["--cost", cost, "--first-token", "prefill"]
+    figure = ["figures", str(trace), "--out", str(tmp_path / "f"), "--only", "pearl_window"]
+    page = ["report", str(trace), "-o", str(tmp_path / "page.html"), "--no-figures"]
+    for words in (figure, page, ["claims", str(trace)]):
+        with pytest.raises(SystemExit) as done:
+            main([*words, *under])
+        assert done.value.code == 0
+    said = capsys.readouterr().out
+    assert "first token from the prefill" in " ".join(said.split())
+    assert "first token from the prefill" in (tmp_path / "f" / "pearl_window.svg").read_text()
+    assert "--first-token prefill" in (tmp_path / "page.html").read_text()

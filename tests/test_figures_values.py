@@ -19,9 +19,10 @@ from analysis.figures.replayed import choices, tuned
 from analysis.figures.tables import speedup, tables, tokens_per_s
 from analysis.papers import Arm
 from analysis.papers.pacer import DEEPSEEK, LLAMA
-from analysis.replays import FAMILIES, make_room, of, per
+from analysis.replays import FAMILIES, of, per
 from analysis.stats import accepted_runs, depth, drafts, waste
 from analysis.stats import calibration as reliability
+from analysis.study import Study
 from simkit.costs import Measured
 from simkit.simulator import concurrent
 from simkit.simulator.arguments import setting
@@ -75,8 +76,8 @@ def test_a_rule_that_was_not_timed_is_named(tmp_path):
     assert samples is not None
     pq.write_table(samples.filter(pc.field("component") != "policy:rate_optimal"), file)
     families = {"best rate": "rate_optimal", "SVIP": "svip(h=0.5)"}
-    assert tuned(reference, families)[1] == []
-    said = tuned(reference, families, Measured(file=str(file)))[1]
+    assert tuned(Study(reference), families)[1] == []
+    said = tuned(Study(reference), families, Measured(file=str(file)))[1]
     assert said[0].startswith("Time of rules: rate_optimal: microbenchmark on this machine")
 
 
@@ -84,8 +85,8 @@ def test_the_rival_of_pacer_is_the_best_fixed_length():
     """Figure and table hold the same: the length tuned on other prompts, not the paper's 9."""
     trace = small(prompts=10)
     found = draw("pacer_components", trace)
-    rival = of(trace, COST).tuned_fixed()
-    mine = of(trace, COST).replay("pacer(block=4, threshold=0.7, growth=1.05)")
+    rival = of(Study(trace), COST).tuned_fixed()
+    mine = of(Study(trace), COST).replay("pacer(block=4, threshold=0.7, growth=1.05)")
     (row,) = found.frame.filter(arm="best fixed").to_dicts()
     assert row["policy"] == rival.spec and rival.spec in found.ax.texts[0].get_text()
     assert row["speed"] == pytest.approx(mine.total_s.sum() / rival.total_s.sum())
@@ -96,7 +97,7 @@ def test_the_rival_of_pacer_is_the_best_fixed_length():
 
 def test_passes_and_tau_are_compared_in_pairs(trace):
     """τ ÷ τ with its interval over prompts, the paper's beside it; the same in both figures."""
-    found, at = draw("forward_passes", trace).frame, of(trace, COST)
+    found, at = draw("forward_passes", trace).frame, of(Study(trace), COST)
     want = per(at.tuned(FAMILIES["PACER"]), at.tuned_fixed(), "accepted", "steps")
     (row,) = found.filter(task="all", measure="τ").to_dicts()
     assert (row["ratio"], row["ratio_lo"], row["ratio_hi"]) == (want.value, want.lo, want.hi)
@@ -119,7 +120,7 @@ def test_parts_of_the_time_end_where_the_next_begins(trace):
 def test_baselines_are_the_papers_own(trace):
     """Assist is the heuristic with its defaults, SVIP's that of its code; tuned is a row more."""
     rows = {one.source: one.rows for one in tables(trace, COST)[0]}
-    at, every = of(trace, COST), np.ones(trace.n_sequences, bool)
+    at, every = of(Study(trace), COST), np.ones(trace.n_sequences, bool)
     for name, spec in (("Assist", "heuristic"), ("heuristic, tuned", "heuristic(initial=1:19:3)")):
         want = tokens_per_s(at.tuned(spec), every)
         assert [r[2] for r in rows["PACER Table 1"] if r[:2] == ["all", name]] == [want]
@@ -149,17 +150,19 @@ def test_position_captions_say_what_settings_were_chosen_on(prompts):
 def test_arms_that_are_missing_go_by_their_labels():
     one = iid(6, 48, 0.7, max_draft=40, seed=1)  # without scores
     arms = [Arm("whole", "fixed(2)"), Arm("w/o it", "pacer")]
-    found = compare(one, arms, "whole", {"here": COST})
+    found = compare(Study(one), arms, "whole", {"here": COST})
     assert found.speeds["here"][1] is None
     assert found.notes == ["Without w/o it: no scores of pacer"]
     with pytest.raises(FigureError, match="^no scores of pacer, so there is nothing to"):
-        compare(one, arms, "w/o it", {"here": COST})
+        compare(Study(one), arms, "w/o it", {"here": COST})
 
 
 def test_table_15_names_the_length_under_each_pairs_times(trace):
     (note,) = (one.note for one in tables(trace, COST)[0] if one.source == "PACER Table 15")
     pairs = zip((DEEPSEEK, LLAMA), ("DeepSeek's", "Llama 2's"), strict=True)
-    said = ", ".join(f"{choices(of(trace, c).tuned_fixed())} for {w} times" for c, w in pairs)
+    said = ", ".join(
+        f"{choices(of(Study(trace), c).tuned_fixed())} for {w} times" for c, w in pairs
+    )
     assert f"the best fixed length, {said}; arguments chosen" in note
 
 
@@ -194,7 +197,7 @@ def test_captions_say_that_tasks_share_one_setting(name):
 
 def test_a_family_is_named_after_what_most_folds_chose():
     """The setting of most folds comes first, as in `tune`, of equals the faster on all prompts."""
-    at = of(load("reference"), None)
+    at = of(Study("reference"), None)
     fixed, folds = at.tuned_fixed(), simkit.tune("reference", "fixed(0:20)").choices[0].folds
     assert sum(folds.values()) == 5 * DEALS
     assert [str(policy) for policy in fixed.choices] == list(folds)
@@ -206,7 +209,7 @@ def test_a_family_is_named_after_what_most_folds_chose():
 
 def test_forward_passes_are_held_against_what_folds_chose():
     trace = small(prompts=10)
-    found, fixed = draw("forward_passes", trace), of(trace, COST).tuned_fixed()
+    found, fixed = draw("forward_passes", trace), of(Study(trace), COST).tuned_fixed()
     assert found.ax.get_ylabel() == "PACER ÷ the best fixed length"
     assert f"Best fixed length: {choices(fixed)}." in caption(found)
 
@@ -215,7 +218,7 @@ def test_the_time_s_parts_are_those_of_named_settings(trace):
     said = caption(draw("runtime_breakdown", trace))
     for spec in ("svip(h=0.8)", "specdecpp", "acceptance_head", "pacer"):
         assert str(simkit.policies.parse(spec)) in said.partition("not tuned: ")[2]
-    assert f"{of(trace, COST).best_fixed.spec} is the fastest on these prompts" in said
+    assert f"{of(Study(trace), COST).best_fixed.spec} is the fastest on these prompts" in said
 
 
 def test_mutual_waiting_says_how_long_its_bars_are(trace):
@@ -319,8 +322,9 @@ def test_regret_and_overhead_by_hand():
 def test_replays_of_a_long_trace_are_not_kept_between_figures(n_prompts, kept):
     """5 million positions are long; their columns are made when they are asked for."""
     trace = iid(n_prompts, 128, 0.7, max_draft=4, seed=1)
-    at = of(trace, COST)
-    make_room(trace)
-    assert of(trace, COST) is at
-    make_room(trace, replays=True)
-    assert (of(trace, COST) is at) == kept
+    study = Study(trace)
+    at = of(study, COST)
+    study.make_room()
+    assert of(study, COST) is at
+    study.make_room(replays=True)
+    assert (of(study, COST) is at) == kept

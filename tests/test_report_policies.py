@@ -15,6 +15,7 @@ from analysis.report.cells import MISSING, estimate, lacking
 from analysis.report.policies import SAME, compared
 from analysis.stats import Estimate
 from analysis.stats.clusters import ALIKE
+from analysis.study import Study
 from simkit.costs import parse
 from simkit.statistics.enough import few
 from traces.sampler import Sampler
@@ -41,12 +42,12 @@ def test_the_best_policy_is_named_with_other_folds_choices():
     one = small(prompts=10)
     texts = gap_decomposition(one, cost=COST).ax.texts
     drawn = " ".join(" ".join(text.get_text() for text in texts).split())
-    said = re.search(r"Best policy: .*?;", compared(one, COST, []).tables[-1].notes[0])
+    said = re.search(r"Best policy: .*?;", compared(Study(one), COST, []).tables[-1].notes[0])
     assert said and "in other folds" in said[0] and said[0] in drawn
 
 
 def test_the_headline_separates_what_was_found_from_what_flatters():
-    short = compared(small(prompts=4), COST, []).short
+    short = compared(Study(small(prompts=4)), COST, []).short
     assert re.search(r"best fixed length; [a-z ]+, after correction\. Arguments were", short[0])
     assert re.match(r"\d+ of \d+ policies are distinguishably faster than the best", short[1])
 
@@ -67,8 +68,8 @@ def test_reasons_are_said_once_with_their_names():
 
 def test_intervals_of_policies_are_those_of_every_other_output():
     one = small()
-    found = compared(one, COST, ["fixed(3)"]).tables
-    at, tasks = of(one, COST), groups(one)
+    found = compared(Study(one), COST, ["fixed(3)"]).tables
+    at, tasks = of(Study(one), COST), groups(one)
     for name, spec in {"fixed(3)": "fixed(3)", **FAMILIES}.items():
         rows = [row for table in found[:2] for row in table.rows if row[0].text == name]
         if not rows:
@@ -86,7 +87,7 @@ def test_intervals_of_policies_are_those_of_every_other_output():
 def test_rounding_is_no_finding():
     """All is accepted: what drafts Γ tokens is the prophet, but for the last digits."""
     one = iid(24, 64, 1.0, max_draft=16, seed=1, tasks=("a", "b"))
-    first, _, gap_ = compared(one, "pacer:deepseek-1.3b-33b", []).tables
+    first, _, gap_ = compared(Study(one), "pacer:deepseek-1.3b-33b", []).tables
     rows = {row[0].text: row for row in first.rows}
     assert [cell.text for cell in rows["heuristic"][2:5]] == ["1.000 †", "1.000", SAME]
     assert [row[2].text for row in gap_.rows if row[0] == "gap"] == ["0"]

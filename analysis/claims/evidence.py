@@ -6,9 +6,10 @@ from functools import cached_property
 
 import numpy as np
 
-from analysis.replays import MissingError, Replays
+from analysis.replays import Replays
 from analysis.stats import Estimate
 from analysis.stats.loops import Outside, in_loop, outside
+from analysis.study import FirstToken, MissingError, Study
 from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
@@ -21,15 +22,20 @@ class Evidence(Replays):
     """A trace under a cost.
 
     Args:
-        trace: a recorded pair.
+        trace: a recorded pair, or a study of it.
         cost: see `simkit.replay`.
         sampled: the same of a sampled recording of the pair, for claims about sampling.
+        first_token: see `simkit.replay`.
     """
 
     def __init__(
-        self, trace: Trace, cost: AnyCost | None = None, sampled: Evidence | None = None
+        self,
+        trace: Trace | Study,
+        cost: AnyCost | None = None,
+        sampled: Evidence | None = None,
+        first_token: FirstToken = "draft",
     ) -> None:
-        super().__init__(trace, cost)
+        super().__init__(trace, cost, first_token)
         self.sampled = sampled
 
     @cached_property

@@ -13,8 +13,8 @@ from analysis.claims.claim import claims as all_claims
 from analysis.claims.evidence import Evidence
 from analysis.claims.placebos import NONE, Share, shares
 from analysis.claims.verdict import DECISIVE, Verdict, against_print, judge, overall
-from analysis.replays import LONG, make_room
 from analysis.stats import Estimate
+from analysis.study import LONG, FirstToken, Study, study_of
 from simkit.simulator.arguments import AnyCost, AnyTrace
 from simkit.simulator.display import grid
 from simkit.statistics.enough import FOR_INTERVAL
@@ -182,17 +182,18 @@ def _narrow(n_prompts: set[int]) -> list[str]:
 
 
 def check(
-    trace: AnyTrace,
+    trace: AnyTrace | Study,
     cost: AnyCost | None = None,
     sampled: AnyTrace | None = None,
     claims: Iterable[Claim] | None = None,
     progress: Progress | None = None,
     placebo: int | None = SEED,
+    first_token: FirstToken = "draft",
 ) -> Findings:
     """Test claims on a trace.
 
     Args:
-        trace: a recorded pair; or its folder, or a bundled trace's name.
+        trace: a recorded pair; or its folder, a bundled trace's name, or a study.
         cost: see `simkit.replay`.
         sampled: a sampled recording of the same pair, for the claims about sampling; None means
             the one bundled beside the trace, if there is one.
@@ -200,25 +201,29 @@ def check(
         progress: called with how many are done, and of how many.
         placebo: seed of the coin flips that claims are tested on as well
             (`traces.placebo.placebo`); None leaves them out, and so does a trace of more than
-            `analysis.replays.LONG` positions.
+            `analysis.study.LONG` positions.
+        first_token: see `simkit.replay`; of a study, its own.
 
     Raises:
         UserError: the trace or the cost cannot be read, or `sampled` is greedy, of other models,
             or the trace itself. A claim that this trace cannot test is no error: its verdict says
             so.
     """
-    one = _load(trace)
+    study = study_of(trace, first_token)
+    one = study.trace
     other = _sampled(_load(sampled), one) if sampled is not None else _sibling(one)
-    make_room(one, replays=True)  # those of figures drawn before
-    at = Evidence(one, cost, Evidence(other, cost) if other is not None else None)
+    study.make_room(replays=True)  # those of figures drawn before
+    first = study.first_token
+    sampling = None if other is None else Evidence(other, cost, None, first)
+    at = Evidence(study, cost, sampling)
     _ = at.where  # what is wrong with the cost is wrong for all claims
     wanted, found = list(all_claims() if claims is None else claims), []
-    null = _null(one, other, cost, placebo)
-    known = shares(one, other, cost)
+    null = _null(one, other, cost, placebo, first)
+    known = shares(one, other, cost) if first == "draft" else {}
     for claim in wanted:
-        for some in (one, other):
+        for some in (at, sampling):
             if some is not None:
-                make_room(some)
+                some.study.make_room()
         mine = examine(claim, at)
         if null is not None and mine.verdict not in (Verdict.UNTESTED, Verdict.THEOREM):
             share = known.get(claim.name, NONE)
@@ -228,18 +233,19 @@ def check(
             progress(len(found), len(wanted))
     times = str(cost) if cost is not None else "times measured with it"
     said = times if at.timed else "no times"
+    said += "" if first == "draft" else ", first token from the prefill"
     name = one.path.name if one.path else "in memory"
     return Findings(tuple(found), name, said, _remarks(at))
 
 
 def _null(
-    one: Trace, other: Trace | None, cost: AnyCost | None, seed: int | None
+    one: Trace, other: Trace | None, cost: AnyCost | None, seed: int | None, first: FirstToken
 ) -> Evidence | None:
     """The same evidence of coin flips."""
     if seed is None or one.n_positions > LONG:
         return None
-    sampled = None if other is None else Evidence(coin_flips(other, seed), cost)
-    return Evidence(coin_flips(one, seed), cost, sampled)
+    sampled = None if other is None else Evidence(coin_flips(other, seed), cost, None, first)
+    return Evidence(coin_flips(one, seed), cost, sampled, first)
 
 
 def _remarks(at: Evidence) -> tuple[str, ...]:

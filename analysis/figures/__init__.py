@@ -1,5 +1,7 @@
 """Figures: `figures.NAME(trace, ax=None)` draws, and gives the frame of what it drew.
 
+A trace, its folder, a bundled one's name, or a `Study`, with which several figures share replays.
+
 They compute nothing: numbers come from `analysis.stats` and `simkit`. Those called `fidelity_…`
 take a frame of `analysis.fidelity` instead of a trace, and are not in the registry.
 """

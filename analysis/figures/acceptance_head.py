@@ -13,25 +13,26 @@ from analysis.figures.replayed import chosen, cost_name, replays, tuned
 from analysis.papers import acceptance_head as paper
 from analysis.replays import groups, speed
 from analysis.stats import clusters
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 ARMS = {"with head, h = 0.95": paper.policy()}
 TUNED = {"with head, h tuned": paper.policy(h="0.05:0.95:0.05")}
 
 
 @figure("acceptance head Fig. 2 and Table 1")
-def acceptance_head(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+def acceptance_head(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Speed with the acceptance head against the same drafts without it, K_max = 6, by task.
 
     Args:
-        trace: with the head's scores.
+        study: of a trace with the head's scores.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
     """
-    plain = replays(trace, {"w/o head": paper.WITHOUT}, cost)[0]["w/o head"]
-    runs, _ = replays(trace, ARMS, cost)
-    families, gone = tuned(trace, TUNED, cost)
+    trace = study.trace
+    plain = replays(study, {"w/o head": paper.WITHOUT}, cost)[0]["w/o head"]
+    runs, _ = replays(study, ARMS, cost)
+    families, gone = tuned(study, TUNED, cost)
     masks = groups(trace)
     rows, said = [], []
     for k, (label, one) in enumerate({**runs, **families}.items()):
@@ -58,7 +59,7 @@ def acceptance_head(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Draw
     caption(
         ax,
         "What the acceptance head is worth",
-        f"n: prompts; tuned: {chosen(trace, by_task=True)}; {cost_name(trace, cost)};"
+        f"n: prompts; tuned: {chosen(trace, by_task=True)}; {cost_name(study, cost)};"
         " bars: 95% over prompts, paired. τ: in the frame.",
         *list(dict.fromkeys(said))[:2],
         *gone,

@@ -15,9 +15,9 @@ from analysis.figures.replayed import replays, without
 from analysis.papers import Arm, PaperTable
 from analysis.replays import speed
 from analysis.stats import Estimate, clusters
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 from traces.errors import UserError
-from traces.trace import Trace
 
 MEASURED = "trace's own times"
 _WIDE = 48  # of a legend's line: a cost can be a long spec
@@ -51,7 +51,7 @@ def both(cost: AnyCost | None, paper: str) -> dict[str, AnyCost | None]:
 
 
 def compare(
-    trace: Trace, arms: Sequence[Arm], against: str, costs: Mapping[str, AnyCost | None]
+    study: Study, arms: Sequence[Arm], against: str, costs: Mapping[str, AnyCost | None]
 ) -> Compared:
     """Replay arms under several costs, and compare each with the arm `against`.
 
@@ -65,7 +65,7 @@ def compare(
     printed = [mine / whole if mine and whole else None for mine in speed_of]
     for name, cost in costs.items():
         try:
-            runs, gone = replays(trace, {arm.label: arm.spec for arm in arms}, cost)
+            runs, gone = replays(study, {arm.label: arm.spec for arm in arms}, cost)
         except UserError as error:
             why[name] = str(error)
             continue

@@ -1,6 +1,7 @@
 """What all figures share: the object they return, their registry, the style, marks and captions.
 
-A figure is a function `(trace, ax=None, …) -> Drawn`. It asks `analysis.stats` and `simkit` for
+A figure is a function `(trace, ax=None, …) -> Drawn`; one that replays calls its first argument
+`study`, is given one, and takes `first_token` too. It asks `analysis.stats` and `simkit` for
 numbers, puts every one that it draws into a frame, and draws. `@figure` adds what is the same for
 all: the trace may be a name or a folder, columns that it needs are looked for first, and an Axes is
 made where none is given.
@@ -25,13 +26,12 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import LogFormatter
 
-from analysis.replays import make_room
 from analysis.stats import Estimate
+from analysis.study import Study, study_of
 from simkit.simulator.arguments import AnyCost, AnyTrace
 from traces.errors import UserError
 from traces.outputs import write_together
 from traces.registry import Registry
-from traces.trace import Trace, load
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,8 +140,12 @@ class Entry(NamedTuple):
     source: str
     what: str
 
-    def under(self, trace: AnyTrace, cost: AnyCost | None) -> Drawn:
+    def under(self, trace: AnyTrace | Study, cost: AnyCost | None) -> Drawn:
         """Draw it under a cost, if it takes one.
+
+        Args:
+            trace: or a study, where figures share replays and the first token's choice.
+            cost: see `simkit.replay`.
 
         Raises:
             UserError: this trace cannot give it; the message says why.
@@ -166,9 +170,13 @@ def figure(source: str, *needs: str) -> Callable[[Callable[..., Drawn]], Callabl
     """
 
     def made(draw: Callable[..., Drawn]) -> Callable[..., Drawn]:
+        replays = next(iter(inspect.signature(draw).parameters)) == "study"
+
         @wraps(draw)
-        def drawn(trace: AnyTrace, ax: Axes | None = None, **options: Any) -> Drawn:
-            trace = trace if isinstance(trace, Trace) else load(trace)
+        def drawn(trace: AnyTrace | Study, ax: Axes | None = None, **options: Any) -> Drawn:
+            first = options.pop("first_token", "draft") if replays else "draft"
+            study = study_of(trace, first)
+            trace = study.trace
             missing = [name for name in needs if not trace.has("positions", name)]
             if missing and not (kind := trace.manifest.drafter).can("path"):
                 raise FigureError(f"{name}: {kind.lacks['path']}")
@@ -176,11 +184,11 @@ def figure(source: str, *needs: str) -> Callable[[Callable[..., Drawn]], Callabl
                 raise FigureError(f"{name}: the trace has no column {', '.join(missing)}")
             if trace.n_positions == 0:
                 raise FigureError(f"{name}: the trace is empty")
-            make_room(trace, replays=True)
+            study.make_room(replays=True)
             with style():
                 if ax is None:
                     ax = Figure((WIDTH, HEIGHT), layout="constrained").subplots()
-                found = draw(trace, ax, **options)
+                found = draw(study if replays else trace, ax, **options)
                 _spell_out(found.ax)
                 return found
 

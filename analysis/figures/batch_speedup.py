@@ -22,9 +22,9 @@ from analysis.figures.base import (
 from analysis.figures.replayed import chosen, tuned
 from analysis.replays import speed
 from analysis.stats import Estimate
+from analysis.study import Study
 from simkit.costs import Linear
 from simkit.costs.presets import PRESETS
-from traces.trace import Trace
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FAMILIES = {
@@ -49,27 +49,28 @@ def scaled(c: float) -> Linear:
 
 
 @figure("new")
-def batch_speedup(trace: Trace, ax: Axes, c: float = 8.0) -> Drawn:
+def batch_speedup(study: Study, ax: Axes, c: float = 8.0) -> Drawn:
     """Speedup of tuned policies by batch size, where passes take fixed + per-token time.
 
     All sequences of a batch step together and drafts are as long on average as alone: a token
     costs a pass B times its per-token time, and its fixed time is shared by B.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         ax: to draw on; None makes one.
         c: T_target ÷ T_draft, at every batch size; the target is that of SpecDecode-Bench's fit.
 
     Raises:
         FigureError: c is not positive.
     """
+    trace = study.trace
     if not c > 0:
         raise FigureError(f"batch_speedup: c must be positive, not {c}")
     cost = scaled(c)
     rows, said, gone = [], [], []
     speeds: dict[str, list[Estimate]] = {}
     for size in SIZES:
-        found, gone = tuned(trace, FAMILIES, batched(cost, size))
+        found, gone = tuned(study, FAMILIES, batched(cost, size))
         for name, one in found.items():
             drafted = float(one.counts["drafted"].sum() / one.counts["steps"].sum())
             row = {"policy": name, "batch_size": size, "setting": one.spec}

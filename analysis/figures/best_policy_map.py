@@ -12,6 +12,7 @@ from analysis.figures.arms import below
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame
 from analysis.figures.replayed import chosen, tuned
 from analysis.stats import clusters, optimal
+from analysis.study import Study
 from simkit.costs import Linear
 from traces.trace import Trace
 
@@ -28,20 +29,21 @@ SURE = 0.95  # share of resamples that a cell's winner must win
 
 
 @figure("new", "overlap")
-def best_policy_map(trace: Trace, ax: Axes, groups: int = 6) -> Drawn:
+def best_policy_map(study: Study, ax: Axes, groups: int = 6) -> Drawn:
     """Fastest policy by cost ratio c and by the prompts' mean overlap β.
 
     Args:
-        trace: of any kind, with overlaps.
+        study: of a trace of any kind, with overlaps.
         ax: to draw on; None makes one.
         groups: of prompts, of about equal size, by their mean β.
     """
+    trace = study.trace
     mean = _mean_overlap(trace)
     order = np.argsort(mean, kind="stable")
     parts = [part for part in np.array_split(order, groups) if len(part)]
     names, rows, gone = list(FAMILIES), [], []
     for x, c in enumerate(RATIOS):
-        found, lines = tuned(trace, FAMILIES, Linear(draft_s=1.0, target_s=c))
+        found, lines = tuned(study, FAMILIES, Linear(draft_s=1.0, target_s=c))
         gone += lines
         names = [name for name in names if name in found]
         seconds = np.array([found[name].total_s for name in names])

@@ -13,7 +13,7 @@ from analysis.figures.replayed import replays, without
 from analysis.papers import svip
 from analysis.replays import groups
 from analysis.stats import Estimate, clusters
-from traces.trace import Trace
+from analysis.study import Study
 
 ARMS = {"constant 5": svip.CONSTANT, "heuristic": svip.HEURISTIC}
 MEASURES = {
@@ -24,15 +24,16 @@ MEASURES = {
 
 
 @figure("SVIP Figs. 5, 6 and 7")
-def draft_lengths(trace: Trace, ax: Axes, h: float = 0.8) -> Drawn:
+def draft_lengths(study: Study, ax: Axes, h: float = 0.8) -> Drawn:
     """Draft length, accepted length and acceptance rate of constant, heuristic and SVIP drafts.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         ax: to draw on; None makes one.
         h: SVIP's threshold; the paper tunes it for each pair, within 0.2 to 0.5.
     """
-    runs, why = replays(trace, ARMS | {f"SVIP, h = {h:g}": f"svip(h={h})"}, timed=False)
+    trace = study.trace
+    runs, why = replays(study, ARMS | {f"SVIP, h = {h:g}": f"svip(h={h})"}, timed=False)
     gone = without(why)
     masks = groups(trace)
     rows, said = [], []

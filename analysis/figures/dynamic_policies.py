@@ -23,22 +23,23 @@ from analysis.figures.replayed import against_fixed, choices, chosen, cost_name,
 from analysis.papers.pacer import TABLE_3
 from analysis.replays import FAMILIES, Replayed, per
 from analysis.stats import Estimate, clusters
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 SHOWN = ("fixed", "heuristic", "SVIP", "AdaEDL", "SpecDec++", "acceptance head", "PACER")
 
 
 @figure("PACER Table 3")
-def dynamic_policies(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+def dynamic_policies(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Speed and τ of dynamic policies, each against the best fixed draft length.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
     """
-    found, gone = tuned(trace, {name: FAMILIES[name] for name in SHOWN}, cost)
+    trace = study.trace
+    found, gone = tuned(study, {name: FAMILIES[name] for name in SHOWN}, cost)
     base = found.pop("fixed")
     seconds = {name: one.total_s for name, one in found.items()} | {"fixed": base.total_s}
     speeds = against_fixed(seconds)
@@ -72,7 +73,7 @@ def dynamic_policies(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dra
         ax,
         "Dynamic draft lengths against the best fixed one",
         f"Filled: this trace, {trace.n_sequences} prompts, {chosen(trace)}; "
-        f"{cost_name(trace, cost)}; bars: 95%, paired, those of speeds for all {len(speeds)}"
+        f"{cost_name(study, cost)}; bars: 95%, paired, those of speeds for all {len(speeds)}"
         f" at once. Best fixed length: {choices(base)}. Hollow: PACER Table 3.",
         *said,
         *gone,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points, text
-from analysis.replays import path_layout
 from analysis.stats import binned, correlation, drafts
+from analysis.study import path_layout
 from traces.trace import Trace
 
 

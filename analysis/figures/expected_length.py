@@ -19,8 +19,8 @@ from analysis.figures.base import (
     points,
     text,
 )
-from analysis.replays import path_layout
 from analysis.stats import acceptance_length, drafts, iid
+from analysis.study import path_layout
 from traces.trace import Trace
 
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)

@@ -8,25 +8,26 @@ from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.figures.replayed import choices, chosen, cost_name, tuned
 from analysis.replays import FAMILIES, groups, of
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 # Table 6, HumanEval: PACER ÷ plain speculation with the best fixed length
 PRINTED = {"draft passes": 26376 / 27423, "target passes": 2368 / 3047, "τ": 9.67 / 7.38}
 
 
 @figure("PACER Table 6")
-def forward_passes(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+def forward_passes(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Draft passes, target passes and τ of PACER ÷ those of the best fixed draft length.
 
     Args:
-        trace: with the scores of PACER's head.
+        study: of a trace with the scores of PACER's head.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
     """
-    at = of(trace, cost)
+    trace = study.trace
+    at = of(study, cost)
     fixed = at.tuned_fixed()
-    found, gone = tuned(trace, {"PACER": FAMILIES["PACER"]}, cost)
+    found, gone = tuned(study, {"PACER": FAMILIES["PACER"]}, cost)
     mine, plain = found["PACER"].counts, fixed.counts
     measures = {
         "draft passes": (mine["draft_passes"], plain["draft_passes"]),
@@ -39,7 +40,7 @@ def forward_passes(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
     caption(
         ax,
         "Passes that PACER saves",
-        f"{trace.n_sequences} prompts, {chosen(trace, by_task=True)}; {cost_name(trace, cost)};"
+        f"{trace.n_sequences} prompts, {chosen(trace, by_task=True)}; {cost_name(study, cost)};"
         " bars: 95% over prompts, paired.",
         f"Best fixed length: {choices(fixed)}. PACER: {choices(found['PACER'])}.",
         *said[:2],

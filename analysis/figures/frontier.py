@@ -22,8 +22,8 @@ from analysis.figures.base import (
 from analysis.figures.replayed import HINDSIGHT, against_fixed, choices, chosen, cost_name, tuned
 from analysis.replays import FAMILIES
 from analysis.stats import waste
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 SHAPES = (*MARKERS, "<", ">", "p", "h", "d", "H", "8")
 LEADER: dict[str, Any] = {"arrowstyle": "-", "relpos": (0, 0.5), "shrinkB": 3}
@@ -31,15 +31,16 @@ LEADER |= {"color": GREY, "linewidth": 0.5}
 
 
 @figure("new")
-def frontier(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+def frontier(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Speed of every policy against the share of its time that emits nothing.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
     """
-    found, gone = tuned(trace, FAMILIES | HINDSIGHT, cost)
+    trace = study.trace
+    found, gone = tuned(study, FAMILIES | HINDSIGHT, cost)
     speeds = against_fixed({name: one.total_s for name, one in found.items()})
     rows = []
     for k, (name, one) in enumerate(found.items()):
@@ -58,7 +59,7 @@ def frontier(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     caption(
         ax,
         "Speed and overhead of all policies",
-        f"{trace.n_sequences} prompts, {chosen(trace)}; {cost_name(trace, cost)};"
+        f"{trace.n_sequences} prompts, {chosen(trace)}; {cost_name(study, cost)};"
         f" bars: 95%, up and down for all {len(speeds)} at once, those with the future"
         " known among them, paired. Line: no policy with less overhead is faster."
         f" Best fixed length: {choices(found['fixed'])}.",

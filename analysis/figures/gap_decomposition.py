@@ -13,8 +13,8 @@ from analysis.figures.replayed import HINDSIGHT, choices, chosen, cost_name, tun
 from analysis.gap import parts
 from analysis.replays import FAMILIES, groups
 from analysis.stats import clusters
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 MEANING = {
     "reachable": "best policy saves",
@@ -24,17 +24,18 @@ MEANING = {
 
 
 @figure("new")
-def gap_decomposition(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+def gap_decomposition(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Time between the tuned fixed length and the prophet: reachable, overhead, unreachable.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
     """
-    each, gone = tuned(trace, FAMILIES, cost)
+    trace = study.trace
+    each, gone = tuned(study, FAMILIES, cost)
     whole = tuple(FAMILIES[name] for name in each)
-    found, _ = tuned(trace, {"best": whole, "fixed": FAMILIES["fixed"], **HINDSIGHT}, cost)
+    found, _ = tuned(study, {"best": whole, "fixed": FAMILIES["fixed"], **HINDSIGHT}, cost)
     best = found["best"]
     seconds = parts(
         found["fixed"].total_s,
@@ -78,7 +79,7 @@ def gap_decomposition(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dr
         ax,
         "From the best fixed length to the prophet",
         f"Best policy: {choices(best)}; best fixed length: {choices(found['fixed'])};"
-        f" {chosen(trace, by_task=True)}; n: prompts; {cost_name(trace, cost)};"
+        f" {chosen(trace, by_task=True)}; n: prompts; {cost_name(study, cost)};"
         " bars below each end: 95% of that part over prompts, paired.",
         *list(dict.fromkeys(said))[:2],
         *gone,

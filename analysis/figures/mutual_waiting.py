@@ -20,25 +20,26 @@ from analysis.figures.base import (
 from analysis.figures.replayed import cost_name, replays, without
 from analysis.replays import of
 from analysis.stats import clusters
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 
 @figure("PEARL Fig. 2a")
 def mutual_waiting(
-    trace: Trace, ax: Axes, cost: AnyCost | None = None, longest: int | None = None
+    study: Study, ax: Axes, cost: AnyCost | None = None, longest: int | None = None
 ) -> Drawn:
     """Time of the drafting phase and of the verification phase of a step, by draft length.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
         longest: γ; None means 10, or two beyond c, and at most Γ.
     """
-    c = of(trace, cost).cost_ratio()
+    trace = study.trace
+    c = of(study, cost).cost_ratio()
     gammas = np.arange(1, (longest or min(max(10, round(c) + 2), trace.max_draft)) + 1)
-    runs, why = replays(trace, {str(k): f"fixed({k})" for k in gammas}, cost)
+    runs, why = replays(study, {str(k): f"fixed({k})" for k in gammas}, cost)
     gone = without(why)
     gammas = np.array([int(k) for k in runs])
     parts = {"drafting, target waits": "draft_s", "verification, draft waits": "verify_s"}
@@ -61,7 +62,7 @@ def mutual_waiting(
     caption(
         ax,
         "Drafting and verification phases of a step",
-        f"{trace.n_sequences} prompts; {cost_name(trace, cost)}; bars: 95% over prompts{size}.",
+        f"{trace.n_sequences} prompts; {cost_name(study, cost)}; bars: 95% over prompts{size}.",
         *list(dict.fromkeys(said))[:2],
         *gone[:2],
     )

@@ -8,25 +8,26 @@ from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, caption, figure, frame, text
 from analysis.figures.replayed import cost_name, replays
 from analysis.replays import groups, of, speed
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 # PACER section 3.1.2: γ* saves 4,837 draft passes; passes of the best fixed length are Table 6's
 PRINTED = {"draft passes": (27423 - 4837) / 27423, "target passes": 1150 / 3047, "time": 1 / 1.4}
 
 
 @figure("PACER Fig. 2b")
-def optimal_gain(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+def optimal_gain(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Passes and time with γ* in every step, against the best fixed draft length.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
     """
-    at = of(trace, cost)
+    trace = study.trace
+    at = of(study, cost)
     length, fixed = at.best_length, at.best_fixed
-    runs, _ = replays(trace, {"γ*": "oracle"}, cost)
+    runs, _ = replays(study, {"γ*": "oracle"}, cost)
     best = runs["γ*"]
     pairs = {
         "draft passes": (best.counts["draft_passes"], fixed.counts["draft_passes"]),
@@ -39,7 +40,7 @@ def optimal_gain(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     caption(
         ax,
         "Drafting just what will be accepted",
-        f"{trace.n_sequences} prompts; {cost_name(trace, cost)}; bars: 95% over prompts, paired."
+        f"{trace.n_sequences} prompts; {cost_name(study, cost)}; bars: 95% over prompts, paired."
         f" fixed({length}): the fastest on all these prompts, one length for all tasks.",
         f"γ* is {text(speed(best, fixed), '.2f')} times as fast as fixed({length});"
         " PACER prints 1.4.",

@@ -22,29 +22,30 @@ from analysis.figures.base import (
 from analysis.figures.replayed import cost_name, replays, without
 from analysis.replays import each_task, groups, of, speed
 from analysis.stats import clusters, optimal
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 
 @figure("PACER Table 16; PEARL Table 14", "accepted")
 def optimal_gamma(
-    trace: Trace, ax: Axes, cost: AnyCost | None = None, longest: int | None = None
+    study: Study, ax: Axes, cost: AnyCost | None = None, longest: int | None = None
 ) -> Drawn:
     """Speedup of every fixed draft length by task, the best ones, and the i.i.d. law's.
 
     Args:
-        trace: with rows.
+        study: of a trace with rows.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
         longest: γ; None means 12, or Γ if that is less.
     """
+    trace = study.trace
     longest = longest or min(12, trace.max_draft)
     gammas = np.arange(1, longest + 1)
-    runs, why = replays(trace, {str(k): f"fixed({k})" for k in gammas}, cost)
+    runs, why = replays(study, {str(k): f"fixed({k})" for k in gammas}, cost)
     gone = without(why)
     gammas = np.array([int(k) for k in runs])
     seconds = np.array([one.total_s for one in runs.values()])
-    base, rows, said = of(trace, cost).charge.baseline_s, [], []
+    base, rows, said = of(study, cost).charge.baseline_s, [], []
     masks = groups(trace)
     for k, (task, some) in enumerate(masks.items()):
         found = [speed(mine, base, some) for mine in seconds]
@@ -66,7 +67,7 @@ def optimal_gamma(
             chosen = None if best.chosen is None else float(best.chosen[i])
             row = {"series": task, "gamma": int(gammas[i]), "best": i == winner, "chosen": chosen}
             rows.append(row | cells(e, "speedup"))
-    rows += _law(trace, ax, gammas, cost)
+    rows += _law(study, ax, gammas, cost)
     ax.axhline(1, color="black", linewidth=0.8)
     ax.set(xlabel="fixed draft length γ, tokens", ylabel="speedup over the target alone")
     below(ax)
@@ -74,16 +75,17 @@ def optimal_gamma(
     caption(
         ax,
         "Speed by fixed draft length",
-        f"Prompts: {n}; {cost_name(trace, cost)}; bars: 95% over prompts; rings: fastest γ.",
+        f"Prompts: {n}; {cost_name(study, cost)}; bars: 95% over prompts; rings: fastest γ.",
         *said,
         *gone[:2],
     )
     return Drawn("optimal_gamma", frame(rows), ax, tuple(said + gone))
 
 
-def _law(trace: Trace, ax: Axes, gammas: np.ndarray, cost: AnyCost | None) -> list[dict]:
+def _law(study: Study, ax: Axes, gammas: np.ndarray, cost: AnyCost | None) -> list[dict]:
     """Draw Leviathan's law at the trace's α and c."""
-    c = of(trace, cost).cost_ratio()
+    trace = study.trace
+    c = of(study, cost).cost_ratio()
     accepted = trace.positions("accepted")
     of_prompt = clusters.by_prompt(trace.position_offsets, lambda r: [accepted[r]])[:, 0]
     alpha = clusters.ratio(of_prompt, np.diff(trace.position_offsets)).value or 0.0

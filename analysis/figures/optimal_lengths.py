@@ -6,8 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points, text
-from analysis.replays import groups, path_layout
+from analysis.replays import groups
 from analysis.stats import clusters, drafts, optimal
+from analysis.study import path_layout
 from traces.trace import Trace
 
 LONGEST = 12  # lengths drawn; those beyond are in the frame

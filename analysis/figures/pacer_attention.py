@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import both, compare, ranked
 from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.papers import Arm, pacer
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 _HEADS = {
     "full context": {},
@@ -22,15 +22,16 @@ ARMS = tuple(
 
 
 @figure("PACER Table 8")
-def pacer_attention(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+def pacer_attention(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """PACER's heads that see the whole context, the draft, or the block.
 
     Args:
-        trace: with the scores of PACER's heads.
+        study: of a trace with the scores of PACER's heads.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
     """
-    found = compare(trace, ARMS, "full context", both(cost, pacer.LLAMA))
+    trace = study.trace
+    found = compare(study, ARMS, "full context", both(cost, pacer.LLAMA))
     ranked(ax, ARMS, found, "full context", "PACER Table 8, HumanEval")
     caption(
         ax,

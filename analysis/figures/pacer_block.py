@@ -7,22 +7,23 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import both, compare, sweep, swept
 from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.papers import pacer
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 ARMS = sweep(pacer.TABLE_11, lambda block: pacer.policy(block=block))
 
 
 @figure("PACER Table 11")
-def pacer_block(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+def pacer_block(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Speed of PACER by its block size.
 
     Args:
-        trace: with the scores of PACER's heads.
+        study: of a trace with the scores of PACER's heads.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
     """
-    found = compare(trace, ARMS, "4", both(cost, pacer.DEEPSEEK))
+    trace = study.trace
+    found = compare(study, ARMS, "4", both(cost, pacer.DEEPSEEK))
     swept(ax, ARMS, found, "b = 4", "block size b", "PACER Table 11, HumanEval")
     caption(
         ax,

@@ -9,8 +9,8 @@ from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.figures.replayed import choices, chosen
 from analysis.papers import Arm, pacer
 from analysis.replays import ALONE, FAMILIES, of
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 ARMS = (
     Arm("PACER", pacer.policy(), pacer.TABLE_5["PACER"]),
@@ -22,17 +22,18 @@ ARMS = (
 
 
 @figure("PACER Table 5")
-def pacer_components(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+def pacer_components(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """PACER, its parts left out, and plain speculation with the best fixed length.
 
     Args:
-        trace: with the scores of PACER's heads.
+        study: of a trace with the scores of PACER's heads.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
     """
+    trace = study.trace
     costs = both(cost, pacer.DEEPSEEK)
-    found = compare(trace, ARMS, "PACER", costs)
-    lengths = "; ".join(f"{choices(of(trace, costs[k]).tuned_fixed())}, {k}" for k in found.speeds)
+    found = compare(study, ARMS, "PACER", costs)
+    lengths = "; ".join(f"{choices(of(study, costs[k]).tuned_fixed())}, {k}" for k in found.speeds)
     ranked(ax, ARMS, found, "PACER", "PACER Table 5, HumanEval")
     caption(
         ax,

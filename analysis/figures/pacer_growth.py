@@ -7,22 +7,23 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import both, compare, sweep, swept
 from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.papers import pacer
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 ARMS = sweep(pacer.TABLE_12, lambda growth: pacer.policy(growth=growth))
 
 
 @figure("PACER Table 12")
-def pacer_growth(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+def pacer_growth(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Speed of PACER by its growth factor.
 
     Args:
-        trace: with the scores of PACER's heads.
+        study: of a trace with the scores of PACER's heads.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
     """
-    found = compare(trace, ARMS, "1.05", both(cost, pacer.DEEPSEEK))
+    trace = study.trace
+    found = compare(study, ARMS, "1.05", both(cost, pacer.DEEPSEEK))
     swept(ax, ARMS, found, "ρ = 1.05", "growth factor ρ", "PACER Table 12, HumanEval")
     caption(
         ax,

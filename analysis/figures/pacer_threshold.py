@@ -7,22 +7,23 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import both, compare, sweep, swept
 from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.papers import pacer
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 ARMS = sweep(pacer.TABLE_13, lambda threshold: pacer.policy(threshold=threshold))
 
 
 @figure("PACER Table 13")
-def pacer_threshold(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+def pacer_threshold(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Speed of PACER by its threshold.
 
     Args:
-        trace: with the scores of PACER's heads.
+        study: of a trace with the scores of PACER's heads.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
     """
-    found = compare(trace, ARMS, "0.7", both(cost, pacer.DEEPSEEK))
+    trace = study.trace
+    found = compare(study, ARMS, "0.7", both(cost, pacer.DEEPSEEK))
     swept(ax, ARMS, found, "t = 0.7", "threshold t", "PACER Table 13, HumanEval")
     caption(
         ax,

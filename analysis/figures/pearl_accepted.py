@@ -13,24 +13,24 @@ from analysis.figures.replayed import cost_name, replays, window_words
 from analysis.papers import pearl
 from analysis.replays import groups, of
 from analysis.stats import Estimate, accepted_runs, clusters
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 
 @figure("PEARL Table 7")
-def pearl_accepted(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+def pearl_accepted(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Mean accepted tokens between rejections (MAT) of PEARL and of plain speculation.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         ax: to draw on; None makes one.
         cost: that γ = round(c) follows from.
     """
-    at = of(trace, cost)
+    at = of(study, cost)
     window = at.window
     arms = {"PEARL": f"pearl({window})", "plain speculation": f"fixed({window})"}
-    runs, _ = replays(trace, arms, cost)
-    masks = groups(trace)
+    runs, _ = replays(study, arms, cost)
+    masks = groups(study.trace)
     rows, said = [], []
     for k, (label, one) in enumerate(runs.items()):
         sums = at.accepted_runs(one.spec)
@@ -52,7 +52,7 @@ def pearl_accepted(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
     caption(
         ax,
         "Accepted tokens between two rejections",
-        f"n: prompts; {window_words(at)}; {cost_name(trace, cost)}; bars: 95% over prompts.",
+        f"n: prompts; {window_words(at)}; {cost_name(study, cost)}; bars: 95% over prompts.",
         f"PEARL Table 7, DeepSeek 1.3B/33B: MAT {printed.pearl_accepted}; plain speculation"
         f" {printed.plain_accepted} accepted a step at γ = {printed.best_length}. A run between"
         " rejections is never shorter than what a step accepts of it.",

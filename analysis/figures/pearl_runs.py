@@ -9,8 +9,8 @@ from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.figures.replayed import cost_name, replays, window_words
 from analysis.papers import pearl
 from analysis.replays import groups, of
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 PRINTED: dict[str, float] = dict(
     zip(("draft runs", "target runs"), pearl.PAIRS[pearl.DEEPSEEK].runs_ratio, strict=True)
@@ -18,18 +18,19 @@ PRINTED: dict[str, float] = dict(
 
 
 @figure("PEARL Table 11")
-def pearl_runs(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+def pearl_runs(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Runs of both models and time of PEARL, against fixed drafts of as many tokens.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
     """
-    at = of(trace, cost)
+    trace = study.trace
+    at = of(study, cost)
     window = at.window
     arms = {"PEARL": f"pearl({window})", "plain": f"fixed({window})"}
-    runs, _ = replays(trace, arms, cost)
+    runs, _ = replays(study, arms, cost)
     mine, plain = runs["PEARL"], runs["plain"]
     pairs = {
         "draft runs": (mine.counts["draft_passes"], plain.counts["draft_passes"]),
@@ -43,7 +44,7 @@ def pearl_runs(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     caption(
         ax,
         "Model runs of PEARL and of plain speculation",
-        f"{trace.n_sequences} prompts; {window_words(at)}; {cost_name(trace, cost)};"
+        f"{trace.n_sequences} prompts; {window_words(at)}; {cost_name(study, cost)};"
         " bars: 95% over prompts, paired.",
         *said[:2],
     )

@@ -9,8 +9,8 @@ from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.figures.replayed import window_words
 from analysis.papers import Arm, pearl
 from analysis.replays import of
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 _PRINTED = pearl.TABLE_4[pearl.DEEPSEEK]
 ARMS = (
@@ -21,18 +21,19 @@ ARMS = (
 
 
 @figure("PEARL Table 4")
-def pearl_strategies(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+def pearl_strategies(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """PEARL, without pre-verify, and without post-verify.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
     """
+    trace = study.trace
     costs = both(cost, pearl.DEEPSEEK)
-    found = compare(trace, ARMS, "PEARL", costs)
+    found = compare(study, ARMS, "PEARL", costs)
     windows = dict.fromkeys(
-        window_words(of(trace, times)) + (f" ({name})" if len(found.speeds) > 1 else "")
+        window_words(of(study, times)) + (f" ({name})" if len(found.speeds) > 1 else "")
         for name, times in costs.items()
         if name in found.speeds
     )

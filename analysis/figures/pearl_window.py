@@ -9,25 +9,26 @@ from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.figures.replayed import cost_name, replays, without
 from analysis.replays import groups, of, speed
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 
 @figure("PEARL Tables 5 and 6")
 def pearl_window(
-    trace: Trace, ax: Axes, cost: AnyCost | None = None, longest: int | None = None
+    study: Study, ax: Axes, cost: AnyCost | None = None, longest: int | None = None
 ) -> Drawn:
     """Speedup of PEARL by its window γ, task by task, and the window round(c).
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
         longest: γ; None means `Replays.longest_window`.
     """
-    at = of(trace, cost)
+    trace = study.trace
+    at = of(study, cost)
     gammas = np.arange(1, (longest or at.longest_window) + 1)
-    runs, why = replays(trace, {str(k): f"pearl({k})" for k in gammas}, cost)
+    runs, why = replays(study, {str(k): f"pearl({k})" for k in gammas}, cost)
     gone = without(why)
     kept = np.array([int(k) for k in runs])
     c, why = at.cost_ratio(), at.too_wide
@@ -50,7 +51,7 @@ def pearl_window(
     caption(
         ax,
         "PEARL's window",
-        f"{trace.n_sequences} prompts; {cost_name(trace, cost)}; draft and target on devices of"
+        f"{trace.n_sequences} prompts; {cost_name(study, cost)}; draft and target on devices of"
         " their own; bars: 95% over prompts.",
         f"Not to be seen whether round(c) is best: {why}." if why else "",
         *list(dict.fromkeys(said))[:2],

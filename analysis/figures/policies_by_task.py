@@ -10,22 +10,23 @@ from analysis.figures.base import Drawn, caption, cells, figure, frame, look, mi
 from analysis.figures.replayed import chosen, cost_name, tuned
 from analysis.replays import FAMILIES, groups, speed
 from analysis.stats import clusters
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 SHOWN = ("fixed", "heuristic", "SVIP", "AdaEDL", "SpecDec++", "acceptance head", "PACER")
 
 
 @figure("SVIP Tables 1 and 5; PACER Tables 1 and 2; acceptance head Table 1")
-def policies_by_task(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+def policies_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Speedup over the target alone of the papers' policies, by task; τ is in the frame.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
     """
-    found, gone = tuned(trace, {name: FAMILIES[name] for name in SHOWN}, cost)
+    trace = study.trace
+    found, gone = tuned(study, {name: FAMILIES[name] for name in SHOWN}, cost)
     masks = groups(trace)
     rows, said = [], []
     for k, (name, one) in enumerate(found.items()):
@@ -45,7 +46,7 @@ def policies_by_task(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Dra
     caption(
         ax,
         "Policies by task",
-        f"n: prompts, {chosen(trace, by_task=True)}; {cost_name(trace, cost)}; bars: 95% over"
+        f"n: prompts, {chosen(trace, by_task=True)}; {cost_name(study, cost)}; bars: 95% over"
         " prompts (of each policy: policies of one task share prompts).",
         *list(dict.fromkeys(said))[:2],
         *gone,

@@ -18,8 +18,8 @@ from analysis.figures.base import (
     missing,
     points,
 )
-from analysis.replays import path_layout
 from analysis.stats import depth, drafts, iid, loops
+from analysis.study import path_layout
 from simkit.drafters.path import PathLayout
 from traces.trace import Trace
 

@@ -9,32 +9,33 @@ from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.figures.regret_by_task import SHOWN
 from analysis.figures.replayed import chosen, cost_name, tuned
-from analysis.replays import FAMILIES, Replays, folds, make_room, of
+from analysis.replays import FAMILIES, Replays, folds, of
 from analysis.stats import waste
+from analysis.study import Study
 from simkit.policies import Policy
 from simkit.simulator.arguments import AnyCost
 from simkit.simulator.run import run
-from traces.trace import Trace
 
 STEP_PARTS = ("draft_s", "verify_s", "policy_s", "overhead_s")
 
 
 @figure("new")
-def regret_by_position(trace: Trace, ax: Axes, cost: AnyCost | None = None, bins: int = 8) -> Drawn:
+def regret_by_position(study: Study, ax: Axes, cost: AnyCost | None = None, bins: int = 8) -> Drawn:
     """How much longer policies take than the prophet, by position in the output.
 
     A step's time is shared evenly over the tokens that it emits; prefill is left out.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
         bins: of positions, of equal width.
     """
+    trace = study.trace
     families = {name: FAMILIES[name] for name in SHOWN} | {"prophet": "prophet"}
-    found, gone = tuned(trace, families, cost)
+    found, gone = tuned(study, families, cost)
     edges = np.unique(np.linspace(1, trace.max_new_tokens + 1, bins + 1).round().astype(int))
-    at = of(trace, cost)
+    at = of(study, cost)
     seconds = {name: _by_position(one.policy, at, edges) for name, one in found.items()}
     best = seconds.pop("prophet")
     middle, n = (edges[:-1] + edges[1:] - 1) / 2, len(best)
@@ -56,7 +57,7 @@ def regret_by_position(trace: Trace, ax: Axes, cost: AnyCost | None = None, bins
         ax,
         "Regret against the prophet, by position in the text",
         f"{n} prompts, fewer where outputs have ended (frame); {how}; prefill left out;"
-        f" {cost_name(trace, cost)};"
+        f" {cost_name(study, cost)};"
         " bars: 95% over prompts, paired.",
         *said[:2],
         *gone,
@@ -65,7 +66,7 @@ def regret_by_position(trace: Trace, ax: Axes, cost: AnyCost | None = None, bins
 
 
 def _by_position(policy: Policy, at: Replays, edges: np.ndarray) -> np.ndarray:
-    make_room(at.trace)
+    at.study.make_room()
     found = []
     for steps, seconds in run(policy, *at.where).pieces():
         assert seconds is not None  # where there are none, nothing was tuned

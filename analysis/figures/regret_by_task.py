@@ -10,23 +10,24 @@ from analysis.figures.base import Drawn, caption, cells, figure, frame, look, mi
 from analysis.figures.replayed import chosen, cost_name, tuned
 from analysis.replays import FAMILIES, groups
 from analysis.stats import waste
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 SHOWN = ("fixed", "heuristic", "confidence", "SVIP", "acceptance head", "PACER", "best rate")
 
 
 @figure("new")
-def regret_by_task(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+def regret_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """How much longer policies take than the prophet, by task.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
     """
+    trace = study.trace
     families = {name: FAMILIES[name] for name in SHOWN} | {"prophet": "prophet"}
-    found, gone = tuned(trace, families, cost)
+    found, gone = tuned(study, families, cost)
     best = found.pop("prophet").total_s
     masks = groups(trace)
     rows, said = [], []
@@ -44,7 +45,7 @@ def regret_by_task(trace: Trace, ax: Axes, cost: AnyCost | None = None) -> Drawn
     caption(
         ax,
         "Regret against the prophet, by task",
-        f"n: prompts, {chosen(trace, by_task=True)}; {cost_name(trace, cost)};"
+        f"n: prompts, {chosen(trace, by_task=True)}; {cost_name(study, cost)};"
         " bars: 95% over prompts, paired.",
         *list(dict.fromkeys(said))[:2],
         *gone,

@@ -9,6 +9,7 @@ import numpy as np
 from analysis.figures.base import FigureError
 from analysis.replays import ALONE, FOLDS, Replayed, Replays, folds, groups, of, speed
 from analysis.stats import Estimate, compare
+from analysis.study import Study
 from simkit.costs.base import IN_DECODERS
 from simkit.simulator.arguments import AnyCost
 from simkit.simulator.rule_time import known_rule, said
@@ -22,7 +23,7 @@ HINDSIGHT = {"oracle": "oracle", "prophet": "prophet"}
 
 
 def replays(
-    trace: Trace, specs: Mapping[str, str], cost: AnyCost | None = None, timed: bool = True
+    study: Study, specs: Mapping[str, str], cost: AnyCost | None = None, timed: bool = True
 ) -> tuple[dict[str, Replayed], dict[str, str]]:
     """Replay policies by label; those that this trace cannot give are left out.
 
@@ -35,7 +36,7 @@ def replays(
         MissingError: there are no times, and they are needed.
         FigureError: no policy is left.
     """
-    at = of(trace, cost)
+    at = of(study, cost)
     if timed:
         _ = at.charge
     return _labelled({label: lambda spec=spec: _one(at, spec) for label, spec in specs.items()})
@@ -47,12 +48,12 @@ def _one(at: Replays, spec: str) -> Replayed:
 
 
 def tuned(
-    trace: Trace, families: Mapping[str, str | tuple[str, ...]], cost: AnyCost | None = None
+    study: Study, families: Mapping[str, str | tuple[str, ...]], cost: AnyCost | None = None
 ) -> tuple[dict[str, Replayed], list[str]]:
     """Tune families by cross-validation over prompts, see `Replays.tuned`.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         families: specs with ranges, or several of them, by label.
         cost: see `simkit.replay`.
 
@@ -63,7 +64,7 @@ def tuned(
         MissingError: there are no times.
         FigureError: no family is left.
     """
-    at = of(trace, cost)
+    at = of(study, cost)
     _ = at.charge
     found, why = _labelled(
         {label: lambda spec=spec: at.tuned(spec) for label, spec in families.items()}
@@ -139,8 +140,13 @@ def window_words(at: Replays) -> str:
     return f"γ = {at.window}: {why}" if why else f"γ = round(c) = {at.window}"
 
 
-def cost_name(trace: Trace, cost: AnyCost | None) -> str:
-    """The cost in words, for a caption."""
+def cost_name(study: Study, cost: AnyCost | None) -> str:
+    """The cost in words, and what emits the first token if it is not a step; for a caption."""
+    first = "" if study.first_token == "draft" else "; first token from the prefill"
+    return _times(study.trace, cost) + first
+
+
+def _times(trace: Trace, cost: AnyCost | None) -> str:
     if cost is not None:
         return f"times: {cost}"
     table = trace.latency()

@@ -15,9 +15,9 @@ from analysis.figures.replayed import replays, without
 from analysis.papers.pacer import DEEPSEEK
 from analysis.replays import of
 from analysis.stats import Estimate, clusters
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 from simkit.simulator.charge import PARTS
-from traces.trace import Trace
 
 DEFAULTS = {
     "SVIP": "svip(h=0.8)",
@@ -29,17 +29,18 @@ NAMES = ("prefill", "draft model", "target model", "decisions and heads", "other
 
 
 @figure("PACER Table 15")
-def runtime_breakdown(trace: Trace, ax: Axes, cost: AnyCost = DEEPSEEK) -> Drawn:
+def runtime_breakdown(study: Study, ax: Axes, cost: AnyCost = DEEPSEEK) -> Drawn:
     """Shares of the time in drafting, verification and decisions, by policy.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`; the default is the paper's pair, whose head was timed.
     """
-    length = of(trace, cost).best_length
+    trace = study.trace
+    length = of(study, cost).best_length
     arms = {f"fixed({length})": f"fixed({length})", **DEFAULTS, "oracle": "oracle"}
-    runs, why = replays(trace, arms, cost)
+    runs, why = replays(study, arms, cost)
     gone = without(why)
     rows, at = [], np.arange(len(runs))[::-1]
     until_s = {label: np.zeros(trace.n_sequences) for label in runs}

@@ -7,23 +7,24 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below
 from analysis.figures.base import COLORS, Drawn, caption, figure, frame
-from analysis.replays import MissingError, of, path_layout, tasks
+from analysis.replays import MissingError, of, tasks
 from analysis.stats import drafts
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 
 @figure("PACER Fig. 2a; PEARL Fig. 2b", "accepted")
-def step_lengths(trace: Trace, ax: Axes, cost: AnyCost | None = None, steps: int = 120) -> Drawn:
+def step_lengths(study: Study, ax: Axes, cost: AnyCost | None = None, steps: int = 120) -> Drawn:
     """Optimal draft length γ* step by step, and the best fixed one.
 
     Args:
-        trace: with rows.
+        study: of a trace with rows.
         ax: to draw on; None makes one.
         cost: that the fixed length is best under; where there are no times it is left out.
         steps: to draw; as many of each task, from its first prompts on.
     """
-    layout = path_layout(trace)
+    trace = study.trace
+    layout = study.path
     runs = drafts.runs(trace.positions("accepted"), layout.offsets)
     task = tasks(trace)
     of_step = np.repeat(task, np.diff(runs.offsets))
@@ -39,7 +40,7 @@ def step_lengths(trace: Trace, ax: Axes, cost: AnyCost | None = None, steps: int
     _bars(ax, y, cut)
     said = ""
     try:
-        length = of(trace, cost).best_length
+        length = of(study, cost).best_length
         ax.axhline(length, color=COLORS[1], linestyle="--", label=f"best fixed γ = {length}")
         found = found.with_columns(best_fixed=length)
     except MissingError:

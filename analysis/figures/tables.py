@@ -32,9 +32,9 @@ from analysis.replays import (
     speed,
 )
 from analysis.stats import Estimate, accepted_runs, clusters
+from analysis.study import Study, study_of
 from simkit.simulator.arguments import AnyCost, AnyTrace
 from traces.errors import UserError
-from traces.trace import Trace, load
 
 Cells = Sequence[str]
 Measure = Callable[[Replayed, np.ndarray], str]
@@ -64,11 +64,11 @@ class Table(NamedTuple):
         return f"### {self.source}\n\n{body}\n\n{self.note}\n"
 
 
-def tables(trace: AnyTrace, cost: AnyCost | None = None) -> tuple[list[Table], list[str]]:
+def tables(trace: AnyTrace | Study, cost: AnyCost | None = None) -> tuple[list[Table], list[str]]:
     """All tables that a trace can give.
 
     Args:
-        trace: a recorded pair; or its folder, or a bundled trace's name.
+        trace: a recorded pair; or its folder, a bundled trace's name, or a study.
         cost: see `simkit.replay`.
 
     Returns:
@@ -78,10 +78,10 @@ def tables(trace: AnyTrace, cost: AnyCost | None = None) -> tuple[list[Table], l
         FigureError: the trace is empty.
         UserError: there are no times, or the trace or the cost cannot be read.
     """
-    trace = trace if isinstance(trace, Trace) else load(trace)
-    if trace.n_positions == 0:
+    study = study_of(trace)
+    if study.trace.n_positions == 0:
         raise FigureError("the trace is empty")
-    at, found, gone = of(trace, cost), [], []
+    at, found, gone = of(study, cost), [], []
     _ = at.charge  # without times there are no tables
     for make in _TABLES:
         try:
@@ -200,7 +200,7 @@ def _dynamic(at: Replays) -> Table:
 def _components(at: Replays) -> Table:
     arms = {arm.label: arm.spec for arm in COMPONENTS}
     names = ("PACER", "w/o pos-emb", "w/o growth")
-    mine, gone = replays(at.trace, {name: arms[name] for name in names}, at.cost)
+    mine, gone = replays(at.study, {name: arms[name] for name in names}, at.cost)
     found = {**_vanilla(at), **_speculative(at), **mine}
     body = _long(at, found, {"tokens/s": tokens_per_s, "speedup": speedup, "τ": accepted})
     note = " ".join([_chosen(at), "PACER: the paper's settings.", *without(gone)])
@@ -219,7 +219,7 @@ def _arms(name: str, source: str, head: str, arms: Sequence[Arm], tau: bool) -> 
 
     def made(at: Replays) -> Table:
         every, rows = np.ones(at.trace.n_sequences, bool), []
-        found, gone = replays(at.trace, {arm.label: arm.spec for arm in arms}, at.cost)
+        found, gone = replays(at.study, {arm.label: arm.spec for arm in arms}, at.cost)
         for arm in arms:
             if arm.label not in found:
                 continue
@@ -241,7 +241,7 @@ def _runtime(at: Replays) -> Table:
         pacer.DEEPSEEK: pacer.policy(),
         pacer.LLAMA: pacer.policy(pacer.HUMANEVAL_LLAMA),
     }
-    found = [of(at.trace, cost) for cost in settings]
+    found = [of(at.study, cost) for cost in settings]
     mine = [one.replay(spec) for one, spec in zip(found, settings.values(), strict=True)]
     parts = {
         "Pre-verification layer": ("policy_s",),

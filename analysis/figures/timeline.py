@@ -11,8 +11,8 @@ from analysis.figures.base import COLORS, Drawn, FigureError, caption, figure
 from analysis.figures.replayed import cost_name, window_words
 from analysis.replays import Replays, of
 from analysis.stats.timeline import lanes
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 PALE = "#C5DEED"  # of tokens that are thrown away
 DRAFT, TARGET = COLORS[0], COLORS[5]
@@ -20,7 +20,7 @@ DRAFT, TARGET = COLORS[0], COLORS[5]
 
 @figure("PEARL Figs. 1 and 3")
 def timeline(
-    trace: Trace,
+    study: Study,
     ax: Axes,
     cost: AnyCost | None = None,
     window: int | None = None,
@@ -30,7 +30,7 @@ def timeline(
     """Draft and target at work on one prompt, under fixed drafts and under PEARL.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
         window: γ of both; None means round(c), as PEARL takes it, or the widest that the trace can
@@ -38,7 +38,8 @@ def timeline(
         prompt: which one, from 0; None means the first that has any output.
         steps: of the fixed drafts, as many as are drawn; PEARL's are those of the same time.
     """
-    at = of(trace, cost)
+    trace = study.trace
+    at = of(study, cost)
     gamma = window or at.window
     written = np.flatnonzero(trace.sequences["n_output"].to_numpy())
     which = int(written[0]) if prompt is None else prompt
@@ -64,7 +65,7 @@ def timeline(
     caption(
         ax,
         "Draft and target, in turn and at the same time",
-        f"Prompt {which}; {words}{cost_name(trace, cost)}. Figures: tokens that a step emits;"
+        f"Prompt {which}; {words}{cost_name(study, cost)}. Figures: tokens that a step emits;"
         f" after {end_ms:.4g} ms: {emitted}.",
     )
     return Drawn("timeline", shown, ax)

@@ -14,13 +14,14 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from analysis.claims import check
-from analysis.replays import make_room, of
+from analysis.replays import of
 from analysis.report.caveats import Again, again, call, caveats
 from analysis.report.page import render
 from analysis.report.pictures import Pictures, pictures
 from analysis.report.policies import Policies, compared
 from analysis.report.recorded import Recorded, recorded
 from analysis.report.verdicts import Verdicts, verdicts
+from analysis.study import FirstToken, Study
 from simkit.simulator.arguments import AnyCost, AnyTrace
 from simkit.sweeps.engine import Progress
 from simkit.sweeps.grid import settings
@@ -80,6 +81,7 @@ def report(
     figures: bool = True,
     command: Iterable[str] | None = None,
     watch: Watch = lambda part: nullcontext(),
+    first_token: FirstToken = "draft",
 ) -> Report:
     """Put together a page about a trace.
 
@@ -93,6 +95,7 @@ def report(
         figures: whether to draw them.
         command: the words of the command that makes the page; None stands for this call.
         watch: called with each part's name, gives a context that reports progress.
+        first_token: see `simkit.replay`.
 
     Raises:
         UserError: a trace, the cost or a spec cannot be read.
@@ -105,20 +108,22 @@ def report(
     given = list(policies)
     if given:
         settings(given)  # what cannot be read is refused before anything is replayed
-    at = of(one, cost)
+    study = Study(one, first_token)
+    at = of(study, cost)
     _ = at.timed
     with watch("recorded"):
         what = recorded(one)
-        make_room(one)
+        study.make_room()
     with watch("policies"):
-        beside = compared(one, cost, given)
+        beside = compared(study, cost, given)
     drawn = None
     if figures:
         with watch("figures") as progress:
-            drawn = pictures(one, cost, progress)
+            drawn = pictures(study, cost, progress)
     with watch("claims") as progress:
-        found = verdicts(check(one, cost, other, progress=progress))
-    made_by = shlex.join(command) if command else call(where, cost, given, sampled, figures)
+        found = verdicts(check(study, cost, other, progress=progress))
+    made_by = call(where, cost, given, sampled, figures, first_token)
+    made_by = shlex.join(command) if command else made_by
     return Report(
         Path(name).name or name,
         datetime.now(UTC).date(),

@@ -13,6 +13,7 @@ import numpy as np
 
 from analysis.replays import FOLDS, Replays, folds, tasks
 from analysis.report.timings import devices, one_each
+from analysis.study import FirstToken
 from simkit import costs
 from simkit.policies import Policy
 from simkit.simulator.arguments import AnyCost, AnyTrace
@@ -44,6 +45,8 @@ def caveats(at: Replays, used: Sequence[Policy]) -> list[str]:
         used: policies on the page.
     """
     lines = ["Counts (steps, drafted, accepted) are exact: what decoding with each policy does."]
+    if at.study.first_token == "prefill":
+        lines.append("The prompt's pass emits the first token; steps start at the second.")
     if at.timed:
         lines += [f"{line[0].upper()}{line[1:]}." for line in at.charge.times.remarks()]
         lines += [_seconds(at), *_uncharged(at, used)]
@@ -67,8 +70,10 @@ def again(at: Replays, name: str | None, made_by: str) -> Again:
         made_by: what made the page.
     """
     trace, cost, commands = at.trace, at.cost, [made_by]
+    first = at.study.first_token
     if name is not None and (cost is None or isinstance(cost, str)):
         under = [] if cost is None else ["--cost", cost]
+        under += [] if first == "draft" else ["--first-token", first]
         commands += [
             shlex.join(["simkit", "figures", name, "--out", "figures", *under]),
             shlex.join(["simkit", "claims", name, *under]),
@@ -84,6 +89,7 @@ def call(
     policies: Sequence[str],
     sampled: AnyTrace | None,
     figures: bool,
+    first_token: FirstToken = "draft",
 ) -> str:
     """The line of Python that makes a page, see `report`; what has no name goes by its argument's.
 
@@ -93,6 +99,7 @@ def call(
         policies: specs.
         sampled: another trace.
         figures: whether they are drawn.
+        first_token: see `simkit.replay`.
     """
     words = ["trace" if name is None else repr(name)]
     if cost is not None:
@@ -104,6 +111,8 @@ def call(
         words.append(f"sampled={str(sampled)!r}" if there else "sampled=sampled")
     if not figures:
         words.append("figures=False")
+    if first_token != "draft":
+        words.append(f"first_token={first_token!r}")
     made = f"report({', '.join(words)}).save('report.html')"
     return f"from analysis.report import report; {made}"
 

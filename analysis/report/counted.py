@@ -9,16 +9,16 @@ import numpy as np
 from analysis.figures.replayed import replays, without
 from analysis.report.cells import Table, estimate, lacking, number
 from analysis.stats import clusters
+from analysis.study import Study
 from simkit.simulator.display import Cell
 from simkit.sweeps.grid import settings
-from traces.trace import Trace
 
 COUNTS = ("tokens/step", "drafted", "accepted")
 SPECS = ("autoregressive", "fixed(1)", "fixed(3)", "fixed(5)", "heuristic(initial=5)")
 SPECS += ("svip(h=0.8)", "confidence(threshold=0.4)", "oracle")
 
 
-def counted(trace: Trace, given: Sequence[str]) -> tuple[Table, list[str]]:
+def counted(study: Study, given: Sequence[str]) -> tuple[Table, list[str]]:
     """Counts of a few policies and of the given ones, each with these very arguments.
 
     Returns:
@@ -28,7 +28,7 @@ def counted(trace: Trace, given: Sequence[str]) -> tuple[Table, list[str]]:
         UserError: it can give none.
     """
     specs = dict.fromkeys(map(str, settings([*SPECS, *given])))
-    found, why = replays(trace, {spec: spec for spec in specs}, timed=False)
+    found, why = replays(study, {spec: spec for spec in specs}, timed=False)
     rows, steps = [], []
     for name, run in found.items():
         one = clusters.ratio(run.counts["tokens"], run.counts["steps"])

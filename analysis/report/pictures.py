@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from analysis.claims import PAPERS
 from analysis.figures import FIGURES, Drawn, Entry, style
+from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 from simkit.sweeps.engine import Progress
 from traces.errors import UserError
-from traces.trace import Trace
 
 DPI = 110
 NEW = "In no paper"
@@ -45,13 +45,13 @@ class Pictures(NamedTuple):
     skipped: list[tuple[str, str]]
 
 
-def pictures(trace: Trace, cost: AnyCost | None, progress: Progress | None) -> Pictures:
+def pictures(study: Study, cost: AnyCost | None, progress: Progress | None) -> Pictures:
     """Draw all figures that the trace can give."""
     found: dict[str, list[Picture]] = {paper: [] for paper in (*PAPERS, NEW)}
     skipped = []
     for k, entry in enumerate(FIGURES.values(), start=1):
         try:
-            drawn = entry.under(trace, cost)
+            drawn = entry.under(study, cost)
         except UserError as error:
             skipped.append((entry.name, str(error)))
         else:

@@ -14,10 +14,10 @@ from analysis.report.cells import MISSING, Table, estimate, lacking, number
 from analysis.report.counted import COUNTS, counted, counts
 from analysis.report.split import split
 from analysis.stats import Estimate, clusters, compare
+from analysis.study import Study
 from simkit.policies import Policy
 from simkit.simulator.arguments import AnyCost
 from simkit.simulator.display import Cell
-from traces.trace import Trace
 
 BASELINE = "fixed"
 LEVEL = 0.05  # of adjusted p-values
@@ -67,30 +67,30 @@ class _Row(NamedTuple):
         return FASTER if (self.pair.speed.value or 0) > 1 else SLOWER
 
 
-def compared(trace: Trace, cost: AnyCost | None, given: Sequence[str]) -> Policies:
+def compared(study: Study, cost: AnyCost | None, given: Sequence[str]) -> Policies:
     """Compare the usual policies and the given ones, their arguments chosen on other prompts.
 
     Without times, counts of a few settings.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         cost: see `simkit.replay`.
         given: specs, with or without ranges, besides the usual ones.
     """
-    at = of(trace, cost)
+    at = of(study, cost)
     if not at.timed:
-        table, missing = counted(trace, given)
+        table, missing = counted(study, given)
         return Policies([table], missing=["No times, so no speeds: give a cost.", *missing])
     takes_time = at.charge.baseline_s > 0
     if not takes_time.any():
         return Policies(missing=["Under this cost nothing takes time, so there are no speeds."])
     families: dict[str, str | tuple[str, ...]] = {**FAMILIES, **HINDSIGHT}
     families |= {f"{spec} (given)" if spec in families else spec: spec for spec in given}
-    found, missing = tuned(trace, families, cost)
+    found, missing = tuned(study, families, cost)
     rows = _rows(found, takes_time)
-    parts, why = split(trace, cost, found, families, takes_time)
-    apart = folds(trace) is not None
-    tables = [_table(rows, apart), *_by_task(rows, groups(trace)), *parts]
+    parts, why = split(study, cost, found, families, takes_time)
+    apart = folds(study.trace) is not None
+    tables = [_table(rows, apart), *_by_task(rows, groups(study.trace)), *parts]
     used = [one.policy for one in found.values()]
     return Policies(tables, _short(rows, apart), [*missing, *why], used)
 

@@ -11,9 +11,9 @@ from analysis.gap import NO_GAP, parts
 from analysis.replays import Replayed
 from analysis.report.cells import MISSING, Table, estimate, lacking, number, seconds
 from analysis.stats import clusters
+from analysis.study import Study
 from simkit.policies import Concurrent
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace
 
 MEANING = {
     "fixed": "the best fixed length",
@@ -26,7 +26,7 @@ MEANING = {
 
 
 def split(
-    trace: Trace,
+    study: Study,
     cost: AnyCost | None,
     found: Mapping[str, Replayed],
     families: Mapping[str, str | tuple[str, ...]],
@@ -35,7 +35,7 @@ def split(
     """The gap in parts, or why it cannot be told.
 
     Args:
-        trace: of any kind.
+        study: of a trace of any kind.
         cost: see `simkit.replay`.
         found: the families that could be replayed, `fixed` and `prophet` among them.
         families: their specs. The best policy is chosen among those that a drafter can follow one
@@ -52,7 +52,7 @@ def split(
         and not one.policy.needs_future
         and not isinstance(one.policy, Concurrent)
     )
-    best = tuned(trace, {"best": union}, cost)[0]["best"]
+    best = tuned(study, {"best": union}, cost)[0]["best"]
     seconds_of = parts(
         found["fixed"].total_s,
         best.total_s,
@@ -75,8 +75,9 @@ def split(
             cells.append(estimate(share, ".1%"))
         rows.append([name, MEANING[name], seconds(float(values.sum())), *cells])
     heads = ["part", "what", "seconds", "of best fixed's time [95%]", "of the gap [95%]"]
+    how = chosen(study.trace)
     notes = (
-        f"gap = reachable + overhead + unreachable. Best policy: {choices(best)}; {chosen(trace)}.",
+        f"gap = reachable + overhead + unreachable. Best policy: {choices(best)}; {how}.",
         *([] if seconds_of["gap"].any() else [f"{NO_GAP[0].upper()}{NO_GAP[1:]}."]),
         *lacking(shares),
     )

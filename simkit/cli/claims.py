@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli.apart import check_apart
-from simkit.cli.options import Cost
+from simkit.cli.options import Cost, First, FirstToken
 from simkit.cli.places import check_option
 from simkit.cli.progress import settings_bar
 
@@ -34,6 +34,7 @@ class Format(StrEnum):
 def claims(
     trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
     cost: Cost = None,
+    first_token: First = FirstToken.draft,
     sampled: Annotated[
         str | None,
         typer.Option(
@@ -56,7 +57,7 @@ def claims(
         check_option("--out", out)
         check_apart([("--out", out)], [trace, cost, sampled])
     with settings_bar("claims") as progress:
-        found = check(trace, cost, sampled, progress=progress)
+        found = check(trace, cost, sampled, progress=progress, first_token=first_token.value)
     if out is not None:
         write_atomic(out, _text(found, format).encode())
     elif format is Format.table:

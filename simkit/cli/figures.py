@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli.apart import check_apart
-from simkit.cli.options import Cost
+from simkit.cli.options import Cost, First, FirstToken
 from simkit.cli.places import check_option
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def figures(
         list[str] | None, typer.Option(metavar="NAME", help="This one; give it again for more.")
     ] = None,
     cost: Cost = None,
+    first_token: First = FirstToken.draft,
     list_: Annotated[bool, typer.Option("--list", help="Name the figures, and stop.")] = False,
 ) -> None:
     """Draw the papers' figures from a trace: PNG, SVG, and the frame as Parquet."""
@@ -48,24 +49,28 @@ def figures(
     check_apart([("--out", file) for file in files], [trace, cost])
     if out.is_dir():
         check_option("--out", files[0])
-    _draw(chosen, trace, out, cost)
+    _draw(chosen, trace, out, cost, first_token)
 
 
-def _draw(chosen: list[Entry], name: str, out: Path, cost: str | None) -> None:
+def _draw(
+    chosen: list[Entry], name: str, out: Path, cost: str | None, first_token: FirstToken
+) -> None:
     """Draw and write all that the trace can give, one line each; what it cannot give comes last."""
+    from analysis.study import Study
     from simkit import costs
     from traces.errors import UserError
-    from traces.trace import load
     from traces.validate import check_schemas
 
-    trace, skipped = load(name), {}
-    check_schemas(trace)  # what a trace may lack skips a figure, what it must have ends them all
+    study, skipped = Study(name, first_token.value), {}
+    check_schemas(
+        study.trace
+    )  # what a trace may lack skips a figure, what it must have ends them all
     if cost is not None:
         costs.parse(cost)  # refused here, though no chosen figure may take one
     for entry in chosen:
         begun = time.perf_counter()
         try:
-            found = entry.under(trace, cost)
+            found = entry.under(study, cost)
         except UserError as error:
             skipped[entry.name] = str(error)
             continue

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from simkit.cli.apart import check_apart
-from simkit.cli.options import Cost
+from simkit.cli.options import Cost, First, FirstToken
 from simkit.cli.places import check_option
 from simkit.cli.progress import settings_bar
 
@@ -35,6 +35,7 @@ def report(
         ),
     ] = None,
     figures: Annotated[bool, typer.Option(help="Draw the figures.")] = True,
+    first_token: First = FirstToken.draft,
 ) -> None:
     """Write one self-contained page about a trace."""
     import analysis.report
@@ -49,8 +50,10 @@ def report(
     for option, values in given.items():
         words += [word for value in values if value is not None for word in (option, value)]
     words += [] if figures else ["--no-figures"]
+    first = first_token.value
+    words += [] if first == "draft" else ["--first-token", first]
     made = analysis.report.report(
-        trace, cost, policy or (), sampled, figures, command=words, watch=settings_bar
+        trace, cost, policy or (), sampled, figures, words, settings_bar, first
     )
     made.save(out)
     size = out.stat().st_size

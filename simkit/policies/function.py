@@ -80,7 +80,7 @@ class FunctionPolicy(Sequential):
         for depth, row in seen:
             try:
                 self.function(depth, _Watched(dict(zip(self.reads, row, strict=True)), found))
-            except Exception:  # noqa: BLE001: it needs a real row
+            except Exception:  # it needs a real row
                 return self.reads
         return tuple(name for name in self.reads if name in found)
 

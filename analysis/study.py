@@ -1,0 +1,136 @@
+"""A study: one trace, which pass emits the first token, and what is kept of both while it lasts.
+
+Figures, claims and the report are given one object, so that none of them replays what another has
+replayed. A long trace does not stay in memory as a whole: between families of settings its columns
+are dropped, where they are many, and read again (`make_room`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from typing import Any, Literal
+
+from simkit import costs
+from simkit.drafters import layout_of
+from simkit.drafters.layout import Layout
+from simkit.drafters.path import PathLayout
+from simkit.errors import CostError, ReplayError
+from simkit.policies import Setting
+from simkit.simulator.arguments import FIRST, AnyCost, AnyTrace, setting
+from simkit.simulator.charge import Charge
+from simkit.simulator.run import Replayable
+from traces.errors import UserError
+from traces.trace import Trace, load
+
+LONG = 5_000_000  # positions of a trace whose replays are not kept from one figure to the next
+ROOM_BYTES = 150_000_000  # of a trace's columns, beyond which they are dropped between families
+KEPT_COSTS = 4  # whose replays are kept
+FirstToken = Literal["draft", "prefill"]
+
+
+class MissingError(UserError):
+    """What this trace cannot give; the message says why."""
+
+
+class Study:
+    """A trace and what is kept of it.
+
+    Args:
+        trace: of any kind; or its folder, or a bundled trace's name.
+        first_token: see `simkit.replay`.
+
+    Raises:
+        ReplayError: first_token is neither draft nor prefill.
+        TraceError: there is no such trace.
+    """
+
+    def __init__(self, trace: AnyTrace, first_token: FirstToken = "draft") -> None:
+        if first_token not in FIRST:
+            raise ReplayError(f"first_token must be draft or prefill, not {first_token!r}")
+        self.trace = trace if isinstance(trace, Trace) else load(trace)
+        self.first_token: FirstToken = first_token
+        self._layout: Layout | None = None
+        self._kept: OrderedDict[Any, Any] = OrderedDict()
+
+    @property
+    def layout(self) -> Layout:
+        """The trace's rows, as its kind of drafter lays them out."""
+        if self._layout is None:
+            self._layout = layout_of(self.trace)
+        return self._layout
+
+    @property
+    def path(self) -> PathLayout:
+        """The rows of the output; raises as `path_layout` does."""
+        return _on_path(self.layout)
+
+    def charge(self, cost: AnyCost | None) -> Charge | None:
+        """Times under a cost, None without; raises as `simkit.replay` does."""
+        return setting(self.trace, cost, self.first_token, self.layout).charge
+
+    def where(self, charge: Charge | None) -> Setting:
+        """What a policy is replayed in."""
+        return Replayable(self.layout, charge, FIRST[self.first_token])
+
+    def kept(self, cost: AnyCost | None, make: Any) -> Any:
+        """What `make()` gives for a cost, until the cost's file changes; of a few costs, the last.
+
+        Args:
+            cost: an object, a spec or a file's name.
+            make: called where there is nothing yet.
+        """
+        key = cost, _stamp(cost)
+        if key not in self._kept:
+            self._kept[key] = make()
+        self._kept.move_to_end(key)
+        while len(self._kept) > KEPT_COSTS:
+            self._kept.popitem(last=False)
+        return self._kept[key]
+
+    def make_room(self, replays: bool = False) -> None:
+        """Drop the trace's columns if they take much memory; what is used next is read again.
+
+        Args:
+            replays: those that are kept are dropped then, too; of a long trace always, for what
+                they hold is no column of it.
+        """
+        trace = self.trace
+        if trace.kept_bytes > ROOM_BYTES or (replays and trace.n_positions > LONG):
+            self._layout = None
+            if replays:
+                self._kept.clear()
+            trace.forget()
+
+
+def path_layout(trace: Trace) -> PathLayout:
+    """The trace's rows as a layout.
+
+    Raises:
+        MissingError: the trace is a lattice.
+    """
+    return _on_path(layout_of(trace))
+
+
+def study_of(given: AnyTrace | Study, first_token: FirstToken = "draft") -> Study:
+    """A study that there is, or one of a trace; raises as `Study` does."""
+    return given if isinstance(given, Study) else Study(given, first_token)
+
+
+def _on_path(layout: Layout) -> PathLayout:
+    if not isinstance(layout, PathLayout):
+        raise MissingError("the trace is a lattice: it has no rows on a path")
+    return layout
+
+
+def _stamp(cost: AnyCost | None) -> tuple[int, ...]:
+    """When and how large the file of a cost is; empty if it is in none."""
+    try:
+        model = costs.parse(cost) if isinstance(cost, str) else cost
+    except CostError:  # it is refused where it is used, with the reason
+        return ()
+    file = getattr(model, "file", None) or (cost if isinstance(cost, str) else None)
+    if not file or not os.path.exists(file):
+        return ()
+    found = os.stat(file)
+    return found.st_mtime_ns, found.st_size, found.st_ino
