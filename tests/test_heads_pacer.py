@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from simkit.heads.pacer import ATTENTION, TEXT_POSITION, PacerHead, rotated
+from simkit.heads.pacer import ATTENTION, TEXT_POSITION, PacerHead, Turn
 
 WIDTH, TEXT, OFF = 64, 9, 12  # two heads of attention
 
@@ -32,7 +32,7 @@ def turned(x, place):
 def layer(head, x, sees, place):
     """The layer over rows x (n, H) at places (n,) under a mask (n, n), written out; logits (n,)."""
     q, k, v = head.project(x).unflatten(-1, (3, head.n_heads, -1)).permute(1, 2, 0, 3)
-    if head.rotates:
+    if head.turn is not None:
         q, k = turned(q, place), turned(k, place)
     mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=sees)
     x = x + head.merge(mixed.transpose(0, 1).flatten(1))
@@ -143,7 +143,8 @@ def test_rotary_positions_tell_only_how_far_apart():
     """A query's product with a key depends on the distance of their places; lengths stay."""
     x = torch.randn(2, 3, 31, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     place = torch.tensor([4, 9, 30])
-    a, b = rotated(x, place), rotated(x, place + 100)
+    turn = Turn(31)
+    a, b = turn(x, place), turn(x, place + 1000)  # beyond what was known at first
     torch.testing.assert_close(a @ a.mT, b @ b.mT)
     assert not torch.allclose(a @ a.mT, x @ x.mT)
     torch.testing.assert_close(a.norm(dim=-1), x.norm(dim=-1))

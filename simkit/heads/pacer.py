@@ -54,10 +54,10 @@ class PacerHead(StartHead):
     ) -> None:
         super().__init__()
         self.attention, self.block, self.max_depth = attention, block, max_depth
-        self.rotates = text_position == "rope"
         self.n_heads = next(n for n in range(max(1, width // 32), 0, -1) if width % n == 0)
         self.norm = nn.LayerNorm(width)
         self.depth = nn.Embedding(max_depth, width) if position_embedding else None
+        self.turn = Turn(width // self.n_heads) if text_position == "rope" else None
         self.project = nn.Linear(width, 3 * width, bias=False)
         self.merge = nn.Linear(width, width)
         self.norm_mlp = nn.LayerNorm(width)
@@ -68,14 +68,19 @@ class PacerHead(StartHead):
         if self.depth is not None:
             nn.init.normal_(self.depth.weight, std=0.02)
 
-    def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """See `StartHead`: normed (N, H), projected (N, 3, heads, H / heads)."""
+    def encode(self, rows: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
+        """See `StartHead`: normed (N, H), and (N, 4, heads, H / heads).
+
+        The four are queries, keys and values, and the keys that rows of the text have there.
+        """
         states = self.norm(rows)
-        return states, self._heads(self.project(states))
+        own = self._heads(self.project(states))
+        place = torch.arange(first, first + len(rows), device=rows.device)
+        return states, torch.cat([own, self._placed(own[:, 1:2], place[:, None, None])], 1)
 
     def score(self, states: Tensor, heads: Tensor, index: Tensor, n_prefix: Tensor) -> Tensor:
         """See `StartHead`."""
-        tokens, own = states[index], heads[index]
+        tokens, own = states[index], heads[index, :3]
         if self.depth is not None:
             depth = self.depth.weight[: index.shape[1]]
             tokens, own = tokens + depth, own + self._heads(self.project(depth))
@@ -88,30 +93,31 @@ class PacerHead(StartHead):
     def _heads(self, projected: Tensor) -> Tensor:
         return projected.unflatten(-1, (3, self.n_heads, -1))
 
+    def _placed(self, x: Tensor, place: Tensor) -> Tensor:
+        """Rows (..., d) at their places in the text, (...)."""
+        return x if self.turn is None else self.turn(x, place)
+
     def _attend(self, own: Tensor, text: Tensor, n_prefix: Tensor) -> Tensor:
         """Mix the values that each draft token sees.
 
         Args:
             own: (S, D, 3, heads, d) queries, keys, values of the drafts.
-            text: (C, 3, heads, d) of the text.
+            text: (C, 4, heads, d) of the text, as encoded.
             n_prefix: (S,), how many of these C each draft sees.
 
         Returns:
             (S, D, H).
         """
         n_drafts, deep = own.shape[:2]
-        q, k, v = own.permute(2, 3, 0, 1, 4)  # each (heads, S, D, d)
-        if self.rotates:
-            place = n_prefix[:, None] + torch.arange(deep, device=q.device)
-            q, k = rotated(q, place), rotated(k, place)
+        own = own.permute(2, 3, 0, 1, 4)  # (3, heads, S, D, d)
+        place = n_prefix[:, None] + torch.arange(deep, device=own.device)
+        (q, k), v = self._placed(own[:2], place), own[2]  # each (heads, S, D, d)
         q = q * q.shape[-1] ** -0.5
         local = (q @ k.mT).masked_fill_(~self._local_mask(deep, q.device), -torch.inf)
         if not len(text):
             mixed = local.softmax(-1) @ v
             return mixed.permute(1, 2, 0, 3).flatten(2)
-        _, text_k, text_v = text.permute(1, 2, 0, 3)  # each (heads, C, d)
-        if self.rotates:
-            text_k = rotated(text_k, torch.arange(len(text), device=q.device))
+        text_v, text_k = text[:, 2:].permute(1, 2, 0, 3)  # each (heads, C, d)
         prefix = (q.flatten(1, 2) @ text_k.mT).unflatten(1, (n_drafts, deep))
         beyond = torch.arange(len(text), device=q.device) >= n_prefix[:, None]
         prefix.masked_fill_(beyond[:, None], -torch.inf)
@@ -129,19 +135,41 @@ class PacerHead(StartHead):
         return sees
 
 
-def rotated(x: Tensor, place: Tensor) -> Tensor:
+class Turn:
     """Rotary position code: each pair of numbers turned by an angle that grows with the place.
 
     Args:
-        x: (heads, ..., d); of an odd d the last number stays as it is.
-        place: (...), in the text.
+        size: d, of the rows; of an odd d the last number stays as it is.
     """
-    half = x.shape[-1] // 2
-    rate = _BASE ** (-torch.arange(half, device=x.device, dtype=x.dtype) / max(1, half))
-    angle = place[..., None] * rate
-    cos, sin = angle.cos(), angle.sin()
-    a, b, rest = x.split([half, half, x.shape[-1] - 2 * half], -1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1)
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._known = torch.empty(0, 2, size)
+
+    def __call__(self, x: Tensor, place: Tensor) -> Tensor:
+        """Rows (..., d) turned by their places in the text: whole numbers, (...)."""
+        half = self.size // 2
+        last = int(place.max()) + 1 if place.numel() else 0
+        cos, sin = self._table(last, x)[place].unbind(-2)
+        a, b, rest = x.split([half, half, self.size - 2 * half], -1)
+        return x * cos + torch.cat([b, a, rest], -1) * sin
+
+    def _table(self, n: int, like: Tensor) -> Tensor:
+        """(n or more, 2, d): cosines, and sines with the signs of the two halves."""
+        known = self._known
+        if len(known) < n or known.dtype != like.dtype or known.device != like.device:
+            with torch.inference_mode(False):
+                self._known = self._made(max(512, 2 * n), like)
+        return self._known
+
+    def _made(self, n: int, like: Tensor) -> Tensor:
+        half = self.size // 2
+        power = torch.arange(half, device=like.device, dtype=like.dtype) / max(1, half)
+        place = torch.arange(n, device=like.device, dtype=like.dtype)
+        angle = torch.outer(place, _BASE**-power)
+        rest = angle.new_zeros(n, self.size - 2 * half)
+        cos = torch.cat([angle.cos(), angle.cos(), rest + 1], -1)
+        return torch.stack([cos, torch.cat([-angle.sin(), angle.sin(), rest], -1)], 1)
 
 
 def _build(width: int, options: Mapping[str, Any]) -> nn.Module:

@@ -31,8 +31,13 @@ class StartHead(nn.Module, ABC):
         return self.score(*self.encode(rows), index, n_prefix)
 
     @abstractmethod
-    def encode(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """What drafts share of their rows: two tensors whose first dimension is N."""
+    def encode(self, rows: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
+        """What drafts share of their rows: two tensors whose first dimension is N.
+
+        Args:
+            rows: (N, H), as in `forward`, or those from one of the text's rows on.
+            first: which row of the text the first of them is.
+        """
 
     @abstractmethod
     def score(self, states: Tensor, heads: Tensor, index: Tensor, n_prefix: Tensor) -> Tensor:

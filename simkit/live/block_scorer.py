@@ -70,7 +70,7 @@ class BlockScorer:
         if self.length < n:
             check_width(self.head, states.shape[-1], "this pair")
             new = states[self.length :].half().to(self.device, self.dtype)
-            self._keep(module.encode(new), n)
+            self._keep(module.encode(new, self.length), n)
         index = torch.arange(n_prefix, n, device=self.device)[None]
         prefix = torch.tensor([n_prefix], device=self.device)
         normed, projected = (kept[:n] for kept in self._kept)
