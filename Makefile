@@ -154,7 +154,6 @@ ablation-heads: $(VENV)/.installed-dev
 	$(call variant,no-position,--no-position-embedding)
 	$(call variant,local-block,--attention local-block)
 	$(call variant,local-draft,--attention local-draft)
-	$(call variant,no-rope,--text-position none)
 	OMP_NUM_THREADS=1 $(RECORD_STATES) --mix 0.15 --prompts $(WORK)/heads/train.jsonl \
 	  --out $(WORK)/heads/train-code
 	OMP_NUM_THREADS=1 $(BIN)/simkit train acceptance $(WORK)/heads/train-code --variant code \
