@@ -3,10 +3,12 @@
 Reads a file of SpecDecode-Bench (arXiv:2601.11580; or the one that SIMKIT_PEER_DATA names) and
 replays it with that simulator's cost for Llama-3.1-8B-Instruct and its EAGLE drafter on an H100.
 Beside its sample of GSM8K (300 requests, known by the file's hash) stand the speedups that the
-simulator prints at batch size 1; of another file it prints others, which are not known here. It
-takes 300 requests at most, drawn with seed 42, before it averages: so does --sample 300.
-Then the time of one setting in process: steps, costs and sums of each request; the layout and the
-tables of costs, which all settings of a sweep share, are made before.
+simulator prints at batch size 1, and those at batches of 8 to 128 copies of a request; of another
+file it prints others, which are not known here. It takes 300 requests at most, drawn with seed 42,
+before it averages: so does --sample 300. Its oracle drafts past an output's end, ours does not:
+that shows where tokens are dear. Then the time of one setting in process: steps, costs and sums of
+each request; the layout and the tables of costs, which all settings of a sweep share, are made
+before.
 """
 
 from __future__ import annotations
@@ -37,6 +39,13 @@ PRINTED = {
     "fixed(5)": ("2.01", "2.00"),
     "oracle()": ("2.13", "2.11"),
 }
+# Its ratios of mean throughputs at larger batches, each of so many copies of one request.
+BATCHES = {
+    8: ("1.2774", "1.7260", "1.8608", "2.0556"),
+    32: ("1.2324", "1.5211", "1.5297", "1.8693"),
+    64: ("1.1897", "1.3568", "1.2947", "1.7127"),
+    128: ("1.1359", "1.1823", "1.0699", "1.5382"),
+}
 MORE = ("prophet()", "heuristic()")
 
 
@@ -63,7 +72,25 @@ def main() -> None:
         cells = "".join(f"{a:10.2f}{b:>10}" for a, b in zip(ours, theirs, strict=True))
         spent_s = setting_s(trace, row["policy"], given.repeats)
         print(f"{row['policy']:24}{cells}{1e3 * spent_s:12.2f}")
+    if printed:
+        batches(trace)
     print(f"\ntarget: one setting in {1e3 * TARGET_S:g} ms (median of {given.repeats})")
+
+
+def batches(trace: Trace) -> None:
+    """Print the ratios of mean throughputs at larger batches, and the simulator's."""
+    print(f"\n{'batch':8}" + "".join(f"{spec:>12}{'printed':>10}" for spec in PRINTED))
+    for size, theirs in BATCHES.items():
+        ours = throughput_ratios(trace, size)
+        pairs = zip(ours, theirs, strict=True)
+        print(f"{size:<8}" + "".join(f"{a:12.4f}{b:>10}" for a, b in pairs))
+
+
+def throughput_ratios(trace: Trace, batch_size: int) -> list[float]:
+    """Those of the printed policies in batches of so many copies of each request."""
+    cost = f"{COST}(batch_size={batch_size})"
+    result = simkit.replay(trace, list(PRINTED), cost, first_token="prefill")
+    return [throughput_ratio(replayed) for replayed in result.runs]
 
 
 def printed_of(trace: Trace) -> dict[str, tuple[str, str]]:

@@ -263,7 +263,7 @@ def test_the_rule_by_hand():
         fold=np.array([0, 1]),
         context=np.array([5, 6]),
         edges=edges,
-        first=np.array([0.5, 0.4]),
+        worth=np.array([[0.5], [0.4]]),
         accept=np.array([[0.2, 0.5, 0.9], [0.1, 0.1, 0.1]]),
         following=np.array([[0.3, 0.6, 0.8], [0.1, 0.1, 0.1]]),
         price=price,
@@ -274,6 +274,9 @@ def test_the_rule_by_hand():
     assert rate_optimal.begin(numbers, 1) == (1, 6, 1.0)
     assert rate_optimal.limit(numbers, (0, 7, 1.0), -1) == 3  # 0.5 >= 0.2 * 1
     assert rate_optimal.limit(numbers, (0, 8, 1.0), -1) == 0  # 0.5 < 0.2 * 4
+    whole = numbers._replace(worth=np.array([[0.5, 1.3, 1.4], [0.4, 0.4, 0.4]]))
+    assert rate_optimal.limit(whole, (0, 8, 1.0), -1) == 3  # two in a pass: 1.3 >= 0.2 * (4 + 2)
+    assert rate_optimal.limit(whole, (1, 8, 1.0), -1) == 0
     stop, state = rate_optimal.trips(numbers, (0, 7, 1.0), 1, (0.8,))
     assert not stop  # 0.9 * 0.8 >= 0.2 * 2
     assert state == (0, 7, 0.9)

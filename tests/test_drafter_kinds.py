@@ -11,6 +11,7 @@ from simkit.simulator.arguments import setting
 from simkit.simulator.arrays import arrays_of
 from traces import drafters
 from traces.drafters.lattice import Lattice
+from traces.drafters.passes import DraftPasses
 from traces.errors import TraceError
 from traces.memory import Arrays, from_drafts
 from traces.subset import select
@@ -25,8 +26,9 @@ class Chain(Lattice):
     name = stored = "chain"
     own = ()
 
-    def passes(self, manifest, tokens):
-        return -(-np.asarray(tokens) // 2)
+    def draft_passes(self, manifest, tokens, unread=1):
+        left = np.asarray(tokens)[..., None] - 2 * np.arange(2)  # before each of up to two passes
+        return DraftPasses(np.clip(left, 0, 2), np.broadcast_to(2 * np.arange(2), left.shape))
 
 
 def given(n=5, depth=3):
@@ -68,6 +70,8 @@ def test_it_is_written_read_checked_and_replayed(known, tmp_path):
     drafted, passes = (records[1][0][name] for name in ("drafted", "draft_passes"))
     assert (drafted, passes) == (9, 6)  # three steps of 3 tokens, the last one past the end
     assert records[1][0]["draft_s"] == 6 and records[0][0]["draft_s"] == 9
+    best, *others = simkit.replay(mine, ["prophet(max_draft=3)", *rules[:2]], cost).records()
+    assert best["total_s"] <= min(record["total_s"] for record in others)
 
 
 def test_without_its_package_the_trace_is_refused_by_name(known, tmp_path, monkeypatch):

@@ -13,7 +13,16 @@ import pytest
 import simkit
 import traces
 from analysis.report import report
-from benchmarks.peers import COST, GSM8K_SHA256, PRINTED, printed_of, setting_s, throughput_ratio
+from benchmarks.peers import (
+    BATCHES,
+    COST,
+    GSM8K_SHA256,
+    PRINTED,
+    printed_of,
+    setting_s,
+    throughput_ratio,
+    throughput_ratios,
+)
 from simkit import costs
 from simkit.cli import main
 from simkit.errors import ImporterError
@@ -384,6 +393,17 @@ def test_the_sample_gives_that_simulators_numbers():
         ours = (throughput_ratio(replayed), row["speedup"])
         assert tuple(f"{ratio:.2f}" for ratio in ours) == PRINTED[row["policy"]]
     assert setting_s(trace, "fixed(3)", 20) < 0.02  # ten times what it takes on an idle machine
+
+
+@pytest.mark.skipif(not os.path.exists(SAMPLE), reason="SIMKIT_PEER_DATA names no file")
+@pytest.mark.parametrize("size", BATCHES)
+def test_the_sample_gives_that_simulators_numbers_in_batches(size):
+    """Printed by the simulator with as many copies of a request; see `benchmarks.peers`."""
+    trace = specdecode_bench.read(SAMPLE)
+    *fixed, oracle = throughput_ratios(trace, size)
+    *printed, most = BATCHES[size]
+    assert fixed == pytest.approx([float(ratio) for ratio in printed], abs=1.5e-4)
+    assert float(most) - 1e-4 <= oracle < float(most) + 3e-3  # its oracle drafts past the end
 
 
 def test_what_the_file_does_not_say_stays_unknown(tmp_path, capsys):

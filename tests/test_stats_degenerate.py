@@ -37,7 +37,7 @@ def _excess(accepted, x, offsets):
 def _steps(accepted, offsets):
     """One step a token."""
     ones = np.ones(len(accepted), np.int32)
-    return Steps(offsets, ones, ones, ones, accepted.astype(np.int32), ones, 1)
+    return Steps(offsets, ones, ones, ones, accepted.astype(np.int32), ones, ones, 1)
 
 
 def _waste(accepted, x, offsets):

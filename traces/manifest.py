@@ -18,7 +18,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pyarrow as pa
 
 from traces import drafters, reading, schema, signature
-from traces.drafters.kind import DrafterKind, Passes
+from traces.drafters.kind import DrafterKind
+from traces.drafters.passes import Passes
 from traces.errors import RecordError, TraceError
 from traces.sampler import Sampler
 from traces.schema import SCHEMA_VERSION

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from traces import drafters, schema
 from traces.arrays import count_up
-from traces.drafters.kind import Passes
+from traces.drafters.passes import Passes
 from traces.errors import TraceError
 from traces.manifest import Manifest, SourceInfo
 from traces.sampler import Sampler

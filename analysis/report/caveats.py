@@ -48,7 +48,7 @@ def caveats(at: Replays, used: Sequence[Policy]) -> list[str]:
     if at.study.first_token == "prefill":
         lines.append("The prompt's pass emits the first token; steps start at the second.")
     if at.timed:
-        lines += [f"{line[0].upper()}{line[1:]}." for line in at.charge.times.remarks()]
+        lines += [f"{line[0].upper()}{line[1:]}." for line in at.charge.remarks]
         lines += [_seconds(at), *_uncharged(at, used)]
         lines.append(
             "Predicted speeds were not held against the clock here: simkit fidelity does that."

@@ -3,6 +3,7 @@
 from simkit.costs.base import CostModel, Times
 from simkit.costs.linear import Linear
 from simkit.costs.measured import Measured
+from simkit.costs.price import StepSeconds, StepWork
 from simkit.costs.registry import catalogue, names, parse, register
 from simkit.costs.roofline import Roofline
 from simkit.costs.threshold import rejection_threshold
@@ -14,6 +15,8 @@ __all__ = [
     "Linear",
     "Measured",
     "Roofline",
+    "StepSeconds",
+    "StepWork",
     "Times",
     "catalogue",
     "names",

@@ -8,6 +8,9 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from simkit.costs.price import StepSeconds, StepWork, price_of
+from simkit.errors import CostError
+from traces.drafters.passes import Paid, passes_of
 from traces.trace import Trace
 
 Model = Literal["draft", "target"]
@@ -29,10 +32,22 @@ class RuleTime(NamedTuple):
 
 
 class Times(ABC):
-    """Seconds of the parts of a step, for one trace.
+    """The price of a step: seconds of its parts, for one trace.
 
-    Context lengths count the known tokens before a pass: prompt, output and draft so far.
+    Context lengths count the known tokens before a pass: prompt, output and draft so far. Passes
+    are those over `batch` sequences at once, of which each has so many tokens and so much context:
+    all of them wait for the pass. `of_batch` gives the times of another number of sequences.
     """
+
+    @property
+    def batch(self) -> int:
+        """Sequences in a pass."""
+        return 1
+
+    @property
+    def knows_blocks(self) -> bool:
+        """Whether `draft_block` says what more tokens in a draft pass add to it."""
+        return type(self).draft_block is not Times.draft_block
 
     @abstractmethod
     def draft(self, context: np.ndarray) -> np.ndarray:
@@ -116,29 +131,69 @@ class Times(ABC):
         """Time per step in which draft and target run at once; nothing unless a cost says so."""
         return 0.0
 
-    def drafts(self, context: np.ndarray, passes: np.ndarray) -> np.ndarray:
-        """Drafts of so many passes each, one after another, what a step pays once included.
+    def of_batch(self, batch: int) -> Times:
+        """The times of passes over so many sequences at once.
+
+        Raises:
+            CostError: the cost does not know them.
+        """
+        if batch == self.batch:
+            return self
+        raise CostError(
+            f"the times are those of passes over {self.batch} sequences, not over {batch}"
+        )
+
+    def price(self, work: StepWork, batch: int | None = None) -> StepSeconds:
+        """What steps take.
 
         Args:
-            context: of the first pass, any shape S.
-            passes: (K,) whole numbers.
+            work: what they did.
+            batch: sequences that take such a step together, this one included; None means as many
+                as these times are of.
+
+        Raises:
+            CostError: the cost does not know passes over so many sequences.
+        """
+        if batch is not None and batch != self.batch:
+            return self.of_batch(batch).price(work)
+        return price_of(self, work)
+
+    def drafts(
+        self,
+        context: np.ndarray | int,
+        tokens: np.ndarray,
+        paid: Paid = "token",
+        unread: np.ndarray | int = 1,
+    ) -> np.ndarray:
+        """Drafts of so many tokens each, what a step pays the draft once included.
+
+        Args:
+            context: known tokens before each draft; broadcasts with `tokens` to any shape S.
+            tokens: in each draft.
+            paid: how drafts are paid; "none" is free.
+            unread: see `traces.drafters.passes.passes_of`.
 
         Returns:
-            Shape (*S, K), float64.
+            Shape S, float64.
         """
-        known = np.asarray(context)[..., None]
-        each_s = np.asarray(self.draft(known + np.arange(np.max(passes, initial=1))), np.float64)
-        up_to_s = np.concatenate([np.zeros_like(each_s[..., :1]), np.cumsum(each_s, -1)], -1)
-        return self.draft_step(known) + up_to_s[..., passes]
+        known, k, new = np.broadcast_arrays(context, tokens, unread)
+        passes = passes_of(paid, k, new)
+        work = StepWork(known, 1, passes.tokens, known[..., None] + passes.behind)
+        return self.price(work._replace(from_model=paid != "none")).draft_s
 
-    def cost_ratio(self, context: np.ndarray) -> np.ndarray:
+    def cost_ratio(self, context: np.ndarray, paid: Paid = "token") -> np.ndarray:
         """C = T_target(1) / T_draft(1) at each context length; infinite where drafting is free.
 
         T_draft(1) is what a draft of one token takes. Where a step pays for all its drafting at
         once, that is most of it, and not what one token more would add.
+
+        Args:
+            context: known tokens.
+            paid: see `drafts`.
         """
-        draft_s = self.drafts(context, np.ones(1, np.int64))[..., 0]
+        draft_s = self.drafts(context, np.ones(1, np.int64), paid)
         target_s = np.asarray(self.decode(np.asarray(context)), np.float64)
+        draft_s = np.broadcast_to(draft_s, target_s.shape)
         return np.divide(target_s, draft_s, out=np.full(draft_s.shape, np.inf), where=draft_s > 0)
 
 

@@ -79,6 +79,16 @@ def check_seconds(cost: Any) -> None:
             raise CostError(f"{cost.name}: {field.name} must be a number >= 0, not {value!r}")
 
 
+def check_batch(cost: str, batch: Any) -> None:
+    """Refuse what is no number of sequences in a pass.
+
+    Raises:
+        CostError: it is no whole number, or below 1.
+    """
+    if type(batch) is not int or not 1 <= batch < _LARGEST:
+        raise CostError(f"{cost}: batch_size must be an integer >= 1, not {batch!r}")
+
+
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether it is an int or a float, and finite."""
     if not isinstance(value, int | float) or isinstance(value, bool):

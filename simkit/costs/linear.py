@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simkit.costs.base import CostModel, Model, Times
-from simkit.costs.constants import Constants
+from simkit.costs.constants import Constants, check_batch
 from simkit.costs.registry import register
 from simkit.errors import CostError
 from traces.trace import Trace
@@ -18,9 +18,13 @@ from traces.trace import Trace
 class Linear(Constants, CostModel, Times):
     """A pass over n tokens at context c takes fixed + per_token * n + per_kv_token * c seconds.
 
+    Of a batch n and c are those of all its sequences: with B of them alike,
+    fixed + B * (per_token * n + per_kv_token * c), as vLLM and SpecDecode-Bench have it.
+
     A draft pass has n = 1, a verification n = γ + 1, a prefill n = n_prompt and c = 0. With
     `draft_per_step` it is not each pass of the draft that takes so long but all drafting of a step,
-    n = γ + 1 even if γ = 0, and the draft has no prefill: it goes on from the target's states.
+    n = γ + 1 even if γ = 0, and the draft has no prefill: it goes on from the target's states. Its
+    n is that of one sequence whatever the batch, as the SpecDecode-Bench simulator has it.
 
     Attributes:
         draft_s: fixed part of a draft pass.
@@ -34,11 +38,13 @@ class Linear(Constants, CostModel, Times):
         draft_per_step: see above.
         prefill_overhead_s: outside the target's prefill pass, once a sequence, also in
             autoregressive decoding.
+        batch_size: B, sequences in a pass.
 
     The other arguments are those of `Constants`.
 
     Raises:
-        CostError: a time is negative or not finite, or a flag is not one.
+        CostError: a time is negative or not finite, a flag is not one, `batch_size` is no
+            whole number from 1 on, or nothing says what more sequences in a pass add to it.
     """
 
     draft_s: float
@@ -50,6 +56,7 @@ class Linear(Constants, CostModel, Times):
     decode_s: float | None = None
     draft_per_step: bool = False
     prefill_overhead_s: float = 0.0
+    batch_size: int = 1
 
     name = "linear"
     what = "fixed + per token + per token of context, for each model"
@@ -59,15 +66,27 @@ class Linear(Constants, CostModel, Times):
         super().__post_init__()
         if not isinstance(self.draft_per_step, bool):
             raise CostError(f"linear: draft_per_step must be true or false: {self.draft_per_step}")
+        check_batch(self.name, self.batch_size)
+        if self.batch_size > 1 and not (self.target_per_token_s or self.target_per_kv_token_s):
+            raise CostError("linear: a batch would be free without target_per_token_s")
 
     def times(self, trace: Trace) -> Times:
         """See `CostModel`."""
         return self
 
+    @property
+    def batch(self) -> int:
+        """See `Times`."""
+        return self.batch_size
+
+    def of_batch(self, batch: int) -> Linear:
+        """See `Times`."""
+        return replace(self, batch_size=batch)
+
     def draft(self, context: np.ndarray) -> np.ndarray:
         """See `Times`."""
         if self.draft_per_step:
-            return np.full(np.shape(context), self.draft_per_token_s)
+            return np.full(np.shape(context), self._draft_token_s)
         return self._drafting(context)
 
     def draft_step(self, context: np.ndarray) -> np.ndarray:
@@ -77,26 +96,35 @@ class Linear(Constants, CostModel, Times):
     def draft_block(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
         """See `Times`; under `draft_per_step` what its tokens add to the step's one payment."""
         if self.draft_per_step:
-            return np.broadcast_arrays(self.draft_per_token_s * np.asarray(tokens), context)[0]
-        return self._drafting(context) + self.draft_per_token_s * (np.asarray(tokens) - 1)
+            return np.broadcast_arrays(self._draft_token_s * np.asarray(tokens), context)[0]
+        return self._drafting(context) + self._draft_token_s * (np.asarray(tokens) - 1)
+
+    @property
+    def _draft_token_s(self) -> float:
+        return (1 if self.draft_per_step else self.batch_size) * self.draft_per_token_s
 
     def _drafting(self, context: np.ndarray) -> np.ndarray:
-        return self.draft_s + self.draft_per_token_s + self.draft_per_kv_token_s * context
+        fixed_s = self.draft_s + self._draft_token_s
+        return fixed_s + self.batch_size * self.draft_per_kv_token_s * context
 
     def verify(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
         """See `Times`."""
-        kv_s = self.target_per_kv_token_s * context
-        return self.target_s + self.target_per_token_s * tokens + kv_s
+        kv_s = self.batch_size * self.target_per_kv_token_s * context
+        return self.target_s + self.batch_size * self.target_per_token_s * tokens + kv_s
 
     def decode(self, context: np.ndarray) -> np.ndarray:
         """See `Times`."""
-        pass_s = self.target_s + self.target_per_token_s if self.decode_s is None else self.decode_s
-        return pass_s + self.target_per_kv_token_s * context
+        size, pass_s = self.batch_size, self.decode_s
+        if pass_s is None:
+            return self.verify(np.ones_like(context), context)
+        pass_s = pass_s + (size - 1) * self.target_per_token_s
+        return pass_s + size * self.target_per_kv_token_s * context
 
     def prefill(self, model: Model, tokens: np.ndarray) -> np.ndarray:
         """See `Times`."""
         if model == "draft" and self.draft_per_step:
             return np.zeros(np.shape(tokens))
         if model == "draft":
-            return self.draft_s + self.draft_per_token_s * tokens
-        return self.prefill_overhead_s + self.target_s + self.target_per_token_s * tokens
+            return self.draft_s + self.batch_size * self.draft_per_token_s * tokens
+        rows = self.batch_size * tokens
+        return self.prefill_overhead_s + self.target_s + self.target_per_token_s * rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from simkit.costs import fit
 from simkit.costs.base import GIVEN, IN_DECODERS, ByPasses, CostModel, Model, RuleTime, Times
 from simkit.costs.constants import check_seconds
+from simkit.costs.grid import Grid, Mixed, Seconds
 from simkit.costs.registry import register
 from simkit.errors import CostError
 from traces import parquet
@@ -91,7 +92,10 @@ def times_of(
     Raises:
         CostError: the samples are wrong, or too few.
     """
-    return _fit(_choose(samples, engine, batch_size), policy_s)
+    chosen = _choose(samples, engine, batch_size)
+    engine = chosen["engine"][0].as_py()
+    found = replace(_fit(chosen, policy_s), samples=samples, engine=engine)
+    return replace(found, sequences=batch_size)
 
 
 DRAWS = 32  # of prompts or rounds, from which intervals take the spread of times
@@ -137,9 +141,12 @@ def _grids(samples: dict[str, np.ndarray], policy_s: float | None) -> _MeasuredT
     one = draft[:, (draft[0] == 1) & (draft[1] > 0)]
     if one.size == 0:
         raise CostError("no samples of draft passes over one token")
-    passes = {"draft": _Grid.fit(one), "target": _Grid.fit(target[:, target[1] > 0])}
+    passes = {"draft": Grid.fit(one), "target": Grid.fit(target[:, target[1] > 0])}
+    several = draft[:, draft[1] > 0]
+    if (several[0] > 1).any():
+        passes["draft block"] = Grid.fit(several)
     prefills = {
-        model: _Grid.fit(given[:, given[1] == 0]) if np.any(given[1] == 0) else passes[model]
+        model: Grid.fit(given[:, given[1] == 0]) if np.any(given[1] == 0) else passes[model]
         for model, given in (("draft", draft), ("target", target))
     }
     constants = {
@@ -180,12 +187,70 @@ def _drawn(cells: dict[str, np.ndarray], n: int) -> Iterator[dict[str, np.ndarra
 
 @dataclass(frozen=True, eq=False)
 class _MeasuredTimes(ByPasses):
-    passes: dict[str, _Grid]
-    prefills: dict[str, _Grid]
+    passes: Mapping[str, Seconds]
+    prefills: Mapping[str, Seconds]
     constants: dict[str, float]
     policy_s: float | None
     cells: dict[str, np.ndarray] = field(default_factory=dict)
     conditions: Conditions = Conditions()
+    samples: pa.Table | None = None
+    engine: str | None = None
+    sequences: int = 1
+
+    @property
+    def batch(self) -> int:
+        return self.sequences
+
+    @property
+    def knows_blocks(self) -> bool:
+        return "draft block" in self.passes
+
+    def draft_block(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
+        one_s = self.passes["draft"](np.ones_like(tokens), context)
+        if not self.knows_blocks:
+            return one_s
+        several_s = np.maximum(one_s, self.passes["draft block"](tokens, context))
+        return np.where(np.asarray(tokens) > 1, several_s, one_s)
+
+    def of_batch(self, batch: int) -> Times:
+        """Between two sizes that were timed, seconds lie on the line between theirs.
+
+        What is no pass and was not timed in such batches takes as long as here.
+        """
+        if self.samples is None:
+            return super().of_batch(batch)
+        mine = (pc.field("engine") == self.engine) & (pc.field("component") == "target")
+        sizes = sorted({*self.samples.filter(mine)["batch_size"].to_pylist()})
+        if not sizes[0] <= batch <= sizes[-1]:
+            known = ", ".join(map(str, sizes))
+            raise CostError(f"no samples of batch size {batch} (batch sizes: {known})")
+        low = max(size for size in sizes if size <= batch)
+        high = min(size for size in sizes if size >= batch)
+        below = times_of(self.samples, self.engine, low, self.policy_s)
+        if low == high:
+            return replace(below, constants={**self.constants, **below.constants})
+        above = times_of(self.samples, self.engine, high, self.policy_s)
+        return self._between(below, above, batch)
+
+    def _between(self, low: _MeasuredTimes, high: _MeasuredTimes, batch: int) -> _MeasuredTimes:
+        share = (batch - low.batch) / (high.batch - low.batch)
+
+        def mixed(a: Mapping[str, Seconds], b: Mapping[str, Seconds]) -> dict[str, Seconds]:
+            return {name: Mixed(a[name], b[name], share) for name in a if name in b}
+
+        both = {
+            name: low.constants[name] * (1 - share) + high.constants[name] * share
+            for name in low.constants
+            if name in high.constants
+        }
+        return replace(
+            self,
+            passes=mixed(low.passes, high.passes),
+            prefills=mixed(low.prefills, high.prefills),
+            constants={**self.constants, **both},
+            cells={},
+            sequences=batch,
+        )
 
     def prefill(self, model: Model, tokens: np.ndarray) -> np.ndarray:
         return self.prefills[model](tokens, np.zeros_like(tokens))
@@ -213,6 +278,8 @@ class _MeasuredTimes(ByPasses):
 
     def drawn_anew(self, n: int) -> list[Times]:
         found: list[Times] = []
+        if not self.cells:  # between two sizes of batches
+            return found
         for cells in _drawn(self.cells, n):
             try:
                 drawn = _grids(cells, self.policy_s)
@@ -227,7 +294,7 @@ class _MeasuredTimes(ByPasses):
     def remarks(self) -> list[str]:
         found = [self.conditions.warning] if self.conditions.warning else []
         marked = any(name.startswith(DRAW) for name in self.cells)
-        if not marked and len(np.unique(self.cells["target"][3])) < FEWEST_ROUNDS:
+        if not marked and len(np.unique(self.cells.get("target", _NONE)[3])) < FEWEST_ROUNDS:
             quiet = "; whether the machine was quiet is not known"
             known = "" if self.conditions.apart is not None else quiet
             found.append(
@@ -244,61 +311,6 @@ class _MeasuredTimes(ByPasses):
 
     def communication(self) -> float:
         return self.constants.get("communication", 0.0)
-
-
-@dataclass(frozen=True, eq=False)
-class _Grid:
-    """Seconds over (context, tokens), bilinear; see `Measured` for what lies beyond.
-
-    Attributes:
-        contexts: (C,) ascending, C > 1; the last one stands for the slope beyond the samples.
-        tokens: (N,) likewise.
-        seconds: (C, N), never falling along tokens.
-    """
-
-    contexts: np.ndarray
-    tokens: np.ndarray
-    seconds: np.ndarray
-
-    @classmethod
-    def fit(cls, samples: np.ndarray) -> _Grid:
-        """The grid of samples (tokens, context, seconds, …), shape (4, n), n > 0."""
-        tokens, contexts = _further(np.unique(samples[0])), np.unique(samples[1])
-        curves = np.array([_curve(samples[:, samples[1] == c], tokens) for c in contexts])
-        rise = np.maximum.accumulate(np.maximum(np.diff(curves[-2:], axis=0).sum(0), 0))
-        return cls(_further(contexts), tokens, np.vstack([curves, curves[-1] + rise]))
-
-    def __call__(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
-        """Seconds of passes; the arguments broadcast."""
-        column, along = _place(self.tokens, tokens)
-        row, across = _place(self.contexts, context)
-        near = self.seconds[row, column] * (1 - along) + self.seconds[row, column + 1] * along
-        row = row + 1
-        far = self.seconds[row, column] * (1 - along) + self.seconds[row, column + 1] * along
-        return near * (1 - across) + far * across
-
-
-def _curve(samples: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Seconds at one context: medians, isotonic over tokens, read off `at`."""
-    from scipy.optimize import isotonic_regression
-
-    tokens, which = np.unique(samples[0], return_inverse=True)
-    medians = [np.median(samples[2, which == k]) for k in range(len(tokens))]
-    fit = isotonic_regression(medians, weights=np.bincount(which)).x
-    fit = np.append(fit, fit[-1] + np.diff(fit[-2:]).sum())
-    k, t = _place(_further(tokens), at)
-    return fit[k] + t * (fit[k + 1] - fit[k])
-
-
-def _further(knots: np.ndarray) -> np.ndarray:
-    """One more knot, as far from the last as that is from the one before."""
-    return np.append(knots, knots[-1] + (np.diff(knots[-2:]).sum() or 1))
-
-
-def _place(knots: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The segment of each x, and how far along it x lies: 0 before the first knot, > 1 beyond."""
-    k = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)
-    return k, np.maximum((x - knots[k]) / (knots[k + 1] - knots[k]), 0)
 
 
 def _choose(table: pa.Table, engine: str | None, batch_size: int) -> pa.Table:

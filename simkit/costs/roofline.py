@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from simkit.costs.base import ByPasses, CostModel, Model, Times
-from simkit.costs.constants import Constants, check_seconds, is_number
+from simkit.costs.constants import Constants, check_batch, check_seconds, is_number
 from simkit.costs.registry import register
 from simkit.costs.shapes import BYTES, DEVICES, MODELS, Shape
 from simkit.errors import CostError
@@ -69,8 +69,7 @@ class Roofline(Constants, CostModel):
                 raise CostError(f"roofline needs {key} or a device ({', '.join(DEVICES)})")
             if value is not None and not (is_number(value) and value > 0):
                 raise CostError(f"roofline: {key} must be a number > 0, not {value!r}")
-        if type(self.batch_size) is not int or self.batch_size < 1:
-            raise CostError(f"roofline: batch_size must be an integer >= 1, not {self.batch_size}")
+        check_batch(self.name, self.batch_size)
         for value, known in ((self.device, DEVICES), (self.target, MODELS), (self.draft, MODELS)):
             if value is not None and value not in known:
                 raise CostError(f"roofline knows no {value!r} ({suggest(str(value), known)})")
@@ -127,6 +126,15 @@ class _Pass:
 @dataclass(frozen=True, eq=False)
 class _RooflineTimes(Constants, ByPasses):
     passes: Mapping[str, _Pass]
+
+    @property
+    def batch(self) -> int:
+        return self.passes["target"].batch_size
+
+    def of_batch(self, batch: int) -> _RooflineTimes:
+        check_batch("roofline", batch)
+        passes = {model: replace(one, batch_size=batch) for model, one in self.passes.items()}
+        return replace(self, passes=passes)
 
     def prefill(self, model: Model, tokens: np.ndarray) -> np.ndarray:
         return self.passes[model](tokens, np.zeros_like(tokens))

@@ -6,23 +6,25 @@ import numpy as np
 
 from simkit.costs.base import Times
 from simkit.errors import CostError
+from traces.drafters.passes import Paid
 
 
 def rejection_threshold(
-    times: Times, context: np.ndarray | int, k_max: int, passes: np.ndarray | None = None
+    times: Times, context: np.ndarray | int, k_max: int, paid: Paid = "token"
 ) -> np.ndarray:
     """h(k) = (T_v − T_d(k)) / T_r for k = 1 … k_max (acceptance head, equations 11 and 12).
 
     T_d(k) are the passes of a draft of k tokens and what a step pays the draft once, T_v is the
     verification of the k tokens, T_r = resampling + one more verification of as many. Drafting goes
     on while the probability of a rejection so far is below h(k); where the draft alone takes longer
-    than the verification, h(k) is negative and it never does.
+    than the verification, h(k) is negative and it never does. Where one pass yields all k_max
+    tokens, that is T_d of every k.
 
     Args:
         times: of a trace.
         context: known tokens before the step, any shape S.
         k_max: the longest draft, >= 1.
-        passes: (k_max,) of the draft model over drafts of 1, 2, … tokens; None is one a token.
+        paid: how drafts are paid.
 
     Returns:
         Shape (*S, k_max), float64.
@@ -31,7 +33,8 @@ def rejection_threshold(
         CostError: a time is negative or not finite, or T_r is nothing.
     """
     known, before = np.asarray(context)[..., None], np.arange(k_max)
-    draft_s = times.drafts(np.asarray(context), before + 1 if passes is None else passes)
+    tokens = np.full(k_max, k_max) if paid == "draft" else before + 1
+    draft_s = times.drafts(known, tokens, paid)
     verify_s = np.asarray(times.verify(before + 2, known), np.float64)
     rejected_s = times.resample() + verify_s
     for seconds in (draft_s, verify_s, rejected_s - verify_s):

@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from simkit.errors import ReplayError
+from traces.drafters.passes import Paid, counted
 from traces.trace import Trace
 
 Columns = tuple[np.ndarray, ...]
@@ -86,9 +87,21 @@ class Layout(ABC):
     def sequence(self, read: Read, index: int) -> Drafts:
         """What drafts of one sequence see, as Python values; `read` is this layout's."""
 
+    @property
+    def paid(self) -> Paid:
+        """How drafts are paid."""
+        return self.trace.manifest.drafter.paid(self.trace.manifest)
+
+    @property
+    def deepest(self) -> int | None:
+        """Γ where one pass yields a whole draft: no more tokens can be asked for; else None."""
+        return self.trace.max_draft if self.paid == "draft" else None
+
     def passes(self, tokens: np.ndarray) -> np.ndarray:
-        """Passes of the draft model over drafts of so many tokens each, see `DrafterKind`."""
-        return self.trace.manifest.drafter.passes(self.trace.manifest, tokens)
+        """How many passes of the draft model drafts of so many tokens take, each."""
+        if callable(self.paid):
+            return np.count_nonzero(self.paid(tokens, 1).tokens, axis=-1)
+        return counted(self.paid, tokens, np.minimum(tokens, 1))
 
     def outrun(self, sequence: int, start: int, depth: int) -> ReplayError:
         """The complaint about a row that was not recorded."""

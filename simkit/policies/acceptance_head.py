@@ -118,8 +118,7 @@ class AcceptanceHead(NumericPolicy):
         layout = setting.layout
         context = round(float(np.mean(layout.n_prompt + layout.n_output / 2)))
         longest = min(self.max_draft, layout.trace.max_new_tokens)
-        passes = layout.passes(np.arange(1, longest + 1))
-        h = rejection_threshold(times, context, longest, passes)
+        h = rejection_threshold(times, context, longest, layout.paid)
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return _Fitted(**given, thresholds=tuple(np.where(h > 0, h, -1.0).tolist()))
 

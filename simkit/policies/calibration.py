@@ -48,7 +48,7 @@ def calibrate(layout: Layout, column: str, folds: int, seed: int) -> Calibration
     """
     n = len(layout.n_output)
     fold = np.random.default_rng(seed).permutation(n) % folds
-    rows = np.arange(0, len(layout.ahead), max(1, len(layout.ahead) // STARTS))
+    rows = _rows(layout)
     group = np.repeat(fold, layout.n_output)[rows]
     left = (np.repeat(layout.offsets[1:], layout.n_output)[rows] - rows)[:, None]
     ahead = layout.ahead[rows, None]
@@ -76,6 +76,31 @@ def calibrate(layout: Layout, column: str, folds: int, seed: int) -> Calibration
         fit(seen, before < ahead),
         fit((before < ahead) & (before + 1 < left), before + 1 < ahead),
     )
+
+
+def accepted_of(layout: Layout, fold: np.ndarray, longest: int) -> np.ndarray:
+    """Mean tokens accepted of drafts of 1, 2, … `longest` tokens, outside each fold.
+
+    Args:
+        layout: of the trace.
+        fold: (S,) of each sequence.
+        longest: draft.
+
+    Returns:
+        (F, longest) float64.
+    """
+    rows = _rows(layout)
+    group, n = np.repeat(fold, layout.n_output)[rows], int(fold.max(initial=0)) + 1
+    count = np.bincount(group, minlength=n)
+    found = np.empty((n, longest))
+    for k in range(longest):
+        hits = np.bincount(group, np.minimum(layout.ahead[rows], k + 1), n)
+        found[:, k] = _ratio(*_others(count, hits))
+    return found
+
+
+def _rows(layout: Layout) -> np.ndarray:
+    return np.arange(0, len(layout.ahead), max(1, len(layout.ahead) // STARTS))
 
 
 def _edges(score: np.ndarray) -> np.ndarray:

@@ -21,13 +21,14 @@ from simkit.policies.base import (
     check_whole,
     settle_head,
 )
-from simkit.policies.calibration import BINS, calibrate
+from simkit.policies.calibration import BINS, accepted_of, calibrate
 from simkit.policies.oracle import Oracle
 from simkit.policies.registry import register
 from traces.sampler import Sampler
 from traces.schema import DRAFT_STATISTICS
 
 if TYPE_CHECKING:
+    from simkit.drafters.layout import Layout
     from simkit.simulator.charge import Charge
 
 CELLS = 2**22  # of the price table; a larger one keeps only some contexts
@@ -42,7 +43,8 @@ class RateOptimalParams(NamedTuple):
         fold: (S,) int64.
         context: (S,) int64, known tokens before each sequence's first step.
         edges: (B - 1,) float64.
-        first: (F,) float64.
+        worth: (F, N) float64, tokens that a draft of up to 1, 2, … tokens adds to the output on
+            average; of one token only, where each token's pass can be decided on alone.
         accept: (F, B) float64.
         following: (F, B) float64.
         price: (C, K + 1) float64, seconds that draft token k + 1 adds to a step at the contexts
@@ -55,7 +57,7 @@ class RateOptimalParams(NamedTuple):
     fold: np.ndarray
     context: np.ndarray
     edges: np.ndarray
-    first: np.ndarray
+    worth: np.ndarray
     accept: np.ndarray
     following: np.ndarray
     price: np.ndarray
@@ -70,9 +72,13 @@ def begin(params: Any, sequence: int) -> State:
 
 
 def limit(params: Any, state: State, ahead: int) -> int:
-    """No draft if its first token is not worth its price."""
-    price = params.price[state[1] >> params.shift, 0]
-    return params.max_draft if params.first[state[0]] >= params.rate * price else 0
+    """No draft if neither its first token nor, in one pass, more of them are worth their price."""
+    price = 0.0
+    for k in range(params.worth.shape[1]):
+        price += params.price[state[1] >> params.shift, k]
+        if params.worth[state[0], k] >= params.rate * price:
+            return params.max_draft
+    return 0
 
 
 def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
@@ -107,7 +113,14 @@ class RateOptimal(NumericPolicy):
     token k's score, P(the next is accepted | this one is, its score), and for k = 0 it is the
     mean acceptance of a first token: nothing but what the drafter has seen. Both, and the
     calibration, are isotonic fits to the prompts outside the sequence's own fold, see
-    `Calibration`. The prices are those at the step's own context.
+    `Calibration`. The prices are those at the step's own context, and hold the seconds of this
+    rule's own decisions and of its head's calls.
+
+    Where one pass yields a whole draft, that pass is the price of its first token, and the later
+    ones only add to the verification. So a draft is asked for where on average the accepted ones of
+    its first n tokens are worth the price of all n, for some n; and the rule chooses how many are
+    verified. Of the pass counts what it is over besides the tokens emitted since the last draft:
+    those are read some time anyway.
 
     No oracle: a step looks at no future. But it is fitted to the trace that it is replayed on,
     scores out of fold, λ* on all of it. It looks one token ahead, and takes the tokens of a draft
@@ -153,13 +166,18 @@ class RateOptimal(NumericPolicy):
         rate = _attained(Oracle(max_draft=self.max_draft), setting)
         folds = min(self.folds, max(2, len(layout.n_output)))
         fit = calibrate(layout, self.score, folds, seed=0)
-        longest = min(self.max_draft, layout.trace.max_new_tokens - 1)
-        price, shift = self._price(charge, layout.passes(np.arange(longest + 1)))
+        worth = fit.first[:, None]
+        if layout.deepest:
+            longest = min(self.max_draft, layout.deepest, layout.trace.max_new_tokens - 1)
+            worth = accepted_of(layout, fit.fold, longest)
+        price, shift = self._price(charge, layout)
         context = layout.n_prompt + setting.first - 1
-        arrays = (fit.fold, context, fit.edges, fit.first, fit.accept, fit.following, price)
+        arrays = (fit.fold, context, fit.edges, worth, fit.accept, fit.following)
         for array in arrays:
             array.flags.writeable = False
-        params = RateOptimalParams(*arrays, shift, rate, self.max_draft)
+        params = RateOptimalParams(*arrays, _frozen(price), shift, rate, self.max_draft)
+        call_s = charge.call_s(self._with(params))  # what times a rule must have the rule
+        params = params._replace(price=_frozen(price + call_s))
         return self._settled(params, setting)
 
     @cached_property
@@ -190,18 +208,24 @@ class RateOptimal(NumericPolicy):
         vars(bound)["params"] = params
         return bound
 
-    def _price(self, charge: Charge, passes: np.ndarray) -> tuple[np.ndarray, int]:
-        """The price table, and the shift of its contexts; `passes` of drafts of 0, 1, … tokens."""
-        times, end = charge.times, len(charge.contexts)
-        longest = len(passes) - 1
+    def _price(self, charge: Charge, layout: Layout) -> tuple[np.ndarray, int]:
+        """The price table without decisions, and the shift of its contexts."""
+        end, longest = len(charge.contexts), min(self.max_draft, layout.trace.max_new_tokens - 1)
         shift = max(0, math.ceil(math.log2(end * (longest + 1) / CELLS)))
         contexts = charge.contexts[:: 1 << shift, None]
-        verify_s = np.asarray(times.verify(np.arange(longest + 1) + 1, contexts), np.float64)
-        at = np.minimum(contexts + passes, end)  # the rest is out of reach
-        draft_s = np.diff(charge.draft_sum[at], axis=1)
-        call_s = times.policy(self.name) + (times.head(self.head) if self.head else 0.0)
-        price = draft_s + np.diff(verify_s, axis=1) + call_s
+        tokens = np.arange(longest + 1)
+        verify_s = charge.verify(tokens + 1, contexts)
+        asked = np.minimum(tokens, end - contexts)  # the rest is out of reach
+        if layout.deepest:
+            asked = np.where(tokens > 0, min(longest, layout.deepest), 0)
+        draft_s = charge.drafting.seconds(contexts, asked)
+        price = np.diff(draft_s, axis=1) + np.diff(verify_s, axis=1)
         return np.hstack([price, np.full((len(contexts), 1), np.inf)]), shift
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
 
 
 def _attained(policy: NumericPolicy, setting: Setting) -> float:

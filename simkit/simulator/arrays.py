@@ -26,7 +26,7 @@ class LayoutArrays(NamedTuple):
         n_branches: how many of them there are.
         max_new_tokens: T_max.
         by_start: see `Layout`.
-        passes: (T_max + 1,) int64, passes of the draft model over drafts of 0, 1, … tokens.
+        deepest: see `Layout`; where it is not None the loop notes what drafts were asked for.
     """
 
     offsets: np.ndarray
@@ -36,24 +36,27 @@ class LayoutArrays(NamedTuple):
     n_branches: int
     max_new_tokens: int
     by_start: bool
-    passes: np.ndarray
+    deepest: int | None
 
 
 class Prices(NamedTuple):
-    """Seconds, in tables for the loop.
+    """Seconds, in tables for the loop; those that are None are all 0.
 
     Attributes:
         n_prompt: (S,) int64.
-        draft: (C + 1,) draft passes at all contexts below c, summed.
-        draft_step: (C,) what a step at context c pays the draft whatever its length.
+        draft: (C + 1,) draft passes over one token at all contexts below c, summed.
+        before: (C + 1,) the same less what a step at context c pays the draft whatever its length.
         verify: (C, K) verification of an empty draft, of one token, …, at context c.
-        extra: (C, K) the draft's own pass over such a batch; None where it makes none.
+        blocks: (C, N) a draft's one pass over 0, 1, … tokens at context c; None where each token
+            has a pass, or none has.
+        extra: (C, K) the draft's own pass over the verified batch.
     """
 
     n_prompt: np.ndarray
     draft: np.ndarray
-    draft_step: np.ndarray
+    before: np.ndarray
     verify: np.ndarray
+    blocks: np.ndarray | None = None
     extra: np.ndarray | None = None
 
 
@@ -76,7 +79,7 @@ class LoopArrays:
             len(self.rows),
             layout.trace.max_new_tokens,
             layout.by_start,
-            read_only(layout.passes(np.arange(layout.trace.max_new_tokens + 1))),
+            layout.deepest,
         )
 
     def read(self, names: tuple[str, ...]) -> Read:

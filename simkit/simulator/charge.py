@@ -8,6 +8,7 @@ import numpy as np
 
 from simkit.costs import CostError, Times
 from simkit.costs.base import RuleTime
+from simkit.costs.drafting import CELLS, LONGEST_S, Drafting, checked, summed
 from simkit.costs.measured import DRAWS
 from simkit.drafters.layout import Layout, Span
 from simkit.policies import Policy, Sequential
@@ -15,16 +16,15 @@ from simkit.simulator.rule_time import time_rule
 from simkit.simulator.steps import Steps, Sums, extra_passes
 
 PARTS = ("prefill_s", "draft_s", "verify_s", "policy_s", "overhead_s")
-_LONGEST_S = 1e9  # of one pass; sums of them stay finite
-CELLS = 2**25  # of a verification table; above that each step is asked for
 
 
 class Charge:
     """What the steps on one trace take.
 
-    The draft's pass for token j of a step at i has n_prompt + i - 1 + (j - 1) known tokens before
-    it, the verification and a decoding pass for position i have n_prompt + i - 1. Each model's
-    prefill is paid once a sequence, the draft's only where it drafts at all.
+    `Times.price` in tables. The draft's pass for token j of a step at i has n_prompt + i - 1 +
+    (j - 1) known tokens before it, the verification and a decoding pass for position i have
+    n_prompt + i - 1. Each model's prefill is paid once a sequence, the draft's only where it drafts
+    at all.
 
     Args:
         times: of the trace.
@@ -42,13 +42,14 @@ class Charge:
         self.n_prompt = layout.n_prompt
         longest = int(self.n_prompt.max(initial=0)) + layout.trace.max_new_tokens
         self.contexts = np.arange(longest + 1)
-        self.draft_sum = _summed("draft", times.draft(self.contexts))
-        self.draft_step = _checked("draft", times.draft_step(self.contexts))
-        self.decode_sum = _summed("decoding", times.decode(self.contexts))
+        self.drafting = Drafting(times, layout.paid, self.contexts)
+        self.decode_sum = summed(checked("decoding", times.decode(self.contexts)))
         self.prefill = {
-            "draft": _checked("draft prefill", times.prefill("draft", self.n_prompt)),
-            "target": _checked("target prefill", times.prefill("target", self.n_prompt)),
+            "draft": checked("draft prefill", times.prefill("draft", self.n_prompt)),
+            "target": checked("target prefill", times.prefill("target", self.n_prompt)),
         }
+        if layout.paid == "none":  # there is no draft model
+            self.prefill["draft"] = np.zeros(len(self.n_prompt))
         ends = self.n_prompt + layout.n_output
         begins = np.minimum(self.n_prompt + first - 1, ends)
         self.baseline_s = self.prefill["target"] + self._decode(begins, ends)
@@ -71,7 +72,7 @@ class Charge:
             **self.of_outputs(sums, which),
             "draft_s": sums.draft_s,
             "verify_s": sums.verify_s,
-            "policy_s": sums.calls * self._call_s(policy),
+            "policy_s": sums.calls * self.call_s(policy),
             "overhead_s": sums.steps * self._overhead_s,
         }
 
@@ -86,14 +87,16 @@ class Charge:
     def of_steps(self, policy: Sequential, steps: Steps) -> dict[str, np.ndarray]:
         """The parts and the baseline of each step, in seconds; a first step pays the prefill."""
         context, extra = self.context(steps), extra_passes(policy, self._layout)
-        draft_s = self.drafts(context, steps.draft_passes - extra) + self.draft_step[context]
+        unread = 1 if extra else steps.unread
+        draft_s = self.drafting.seconds(context, steps.asked, unread)
+        draft_s = draft_s + self.drafting.once_s[context]
         if extra:
-            draft_s = draft_s + self.draft_block(steps.proposed + 1, context)
+            draft_s = draft_s + self.drafting.block(steps.proposed + 1, context)
         return {
             **self.common(steps),
             "draft_s": draft_s,
             "verify_s": self.verify(steps.proposed + 1, context),
-            "policy_s": policy.calls(steps.drafted) * self._call_s(policy),
+            "policy_s": policy.calls(steps.drafted) * self.call_s(policy),
         }
 
     def common(self, steps: Steps) -> dict[str, np.ndarray]:
@@ -112,17 +115,9 @@ class Charge:
         """Known tokens before each step's first one, int64."""
         return self.n_prompt[steps.sequence] + steps.start - 1
 
-    def drafts(self, context: np.ndarray, passes: np.ndarray) -> np.ndarray:
-        """Draft passes one after another, the first at each context."""
-        return self.draft_sum[context + passes] - self.draft_sum[context]
-
-    def draft_block(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
-        """A draft pass over `tokens` at once, behind each context."""
-        return _checked("draft", self.times.draft_block(tokens, context))
-
     def verify(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
         """A target pass over `tokens`, behind each context."""
-        return _checked("verification", self.times.verify(tokens, context))
+        return checked("verification", self.times.verify(tokens, context))
 
     def cost_ratio(self) -> float:
         """C = T_target(1) / T_draft(1) at the mean context of the trace's output tokens.
@@ -133,7 +128,7 @@ class Charge:
         n = self._layout.n_output
         known = n * (self.n_prompt + (n - 1) / 2)
         context = np.array([round(known.sum() / max(1, n.sum()))])
-        found = float(self.times.cost_ratio(context)[0])
+        found = float(self.times.cost_ratio(context, self._layout.paid)[0])
         if np.isinf(found):
             raise CostError("drafting takes no time under this cost: there is no ratio c")
         return found
@@ -142,6 +137,17 @@ class Charge:
     def drawn_anew(self) -> list[Charge]:
         """Charges by times that other samples of the machine would have given; see `Times`."""
         return [Charge(times, self._layout, self.first) for times in self.times.drawn_anew(DRAWS)]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader of numbers that rest on these times must know, one line each."""
+        found = self.times.remarks()
+        if self._layout.paid == "draft" and not self.times.knows_blocks:
+            found.append(
+                "no draft pass over several tokens was timed: one that yields a whole draft is"
+                " charged as one over a single token"
+            )
+        return found
 
     @property
     def communication_s(self) -> float:
@@ -173,8 +179,12 @@ class Charge:
         known = self.times.rule_time(policy.timed_as)
         return known or time_rule(policy, self.times, self._layout)
 
-    def _call_s(self, policy: Policy) -> float:
-        """One decision, head included; a policy that looks at no token makes none."""
+    def call_s(self, policy: Policy) -> float:
+        """One decision, head included; a policy that looks at no token makes none.
+
+        Args:
+            policy: as `bind` gave it.
+        """
         taken = self.rule_time(policy)
         return _positive("policy", taken.seconds + self._head_s(policy)) if taken else 0.0
 
@@ -218,19 +228,7 @@ def add_up(
     return sums, added | charge.of_outputs(sums, slice(steps.low, steps.low + n))
 
 
-def _summed(what: str, seconds: np.ndarray) -> np.ndarray:
-    return np.concatenate([[0.0], np.cumsum(_checked(what, seconds))])
-
-
-def _checked(what: str, seconds: np.ndarray) -> np.ndarray:
-    seconds = np.asarray(seconds, np.float64)
-    wrong = ~((seconds >= 0) & (seconds < _LONGEST_S))
-    if wrong.any():
-        raise CostError(f"the cost model gives {seconds[wrong].flat[0]} seconds for a {what} pass")
-    return seconds
-
-
 def _positive(what: str, seconds: float) -> float:
-    if not 0 <= seconds < _LONGEST_S:
+    if not 0 <= seconds < LONGEST_S:
         raise CostError(f"the cost model gives {seconds} seconds for {what}")
     return float(seconds)

@@ -21,6 +21,7 @@ from simkit.policies import NumericPolicy, Outcome, Policy, Slots
 from simkit.simulator.arrays import NO_PRICES, LayoutArrays, Prices, arrays_of
 from simkit.simulator.kernels import compiled, compiled_part
 from simkit.simulator.steps import Steps, Sums, extra_passes, sequential
+from traces.drafters.passes import counted
 
 
 def compiles(policy: Policy) -> bool:
@@ -41,7 +42,8 @@ def walk(policy: NumericPolicy, layout: Layout, first: int, span: Span | None = 
     """
     path, read, flags = _prepare(policy, layout)
     low, high = span or (0, len(layout.n_output))
-    counts = np.empty((3, layout.offsets[high] - layout.offsets[low]), np.int32)
+    rows = 3 if layout.deepest is None else 4
+    counts = np.empty((rows, layout.offsets[high] - layout.offsets[low]), np.int32)
     ends = np.zeros(high - low + 1, np.int64)
     loop = _loop(_record, type(policy.params))
     _check(loop(policy.params, path, read, flags, first, low, counts, ends), layout)
@@ -71,6 +73,8 @@ def total(
     seconds = np.zeros((2, high - low))
     loop = _loop(_add_up, type(policy.params))
     _check(loop(policy.params, path, read, flags, first, prices, low, counts, seconds), layout)
+    assert not callable(layout.paid)
+    counts[2] = counted(layout.paid, counts[1], counts[2])
     counts[2] += extra_passes(policy, layout) * counts[0]
     return Sums(*counts, *seconds)
 
@@ -111,6 +115,8 @@ def _calls(params: Any, drafted: Any) -> Any: ...
 def _row(columns: Any, index: Any) -> Any: ...
 def _scores(starts: Any, row: Any, depth: int) -> Any: ...
 def _missing(scores: Any) -> Any: ...
+def _ask(deepest: Any, counts: Any, step: Any, room: Any) -> Any: ...
+def _draft(prices: Any, blocks: Any, context: Any, steps: Any, k: Any, unread: Any) -> Any: ...
 def _extra(table: Any, context: Any, proposed: Any) -> Any: ...
 
 
@@ -169,6 +175,40 @@ def _make_scores(starts: Any, row: Any, depth: int) -> Any:
         return (here, *_scores(starts[1:], row, depth))
 
     return scores
+
+
+@slot(_ask)
+def _find_ask(deepest: Any, counts: Any, step: Any, room: Any) -> Any:
+    """Note what a draft is asked for, where one pass yields all of it."""
+    if isinstance(deepest, NoneType):
+        return lambda deepest, counts, step, room: None
+
+    def ask(deepest: Any, counts: Any, step: Any, room: Any) -> Any:
+        counts[3, _U(step)] = min(room, deepest)
+
+    return ask
+
+
+@slot(_draft)
+def _find_draft(prices: Any, blocks: Any, context: Any, steps: Any, k: Any, unread: Any) -> Any:
+    """Seconds of the passes over the draft of step k, what the step pays once included."""
+    if isinstance(blocks, NoneType):
+
+        def by_token(
+            prices: Any, blocks: Any, context: Any, steps: Any, k: Any, unread: Any
+        ) -> Any:
+            behind = context + steps[0, k]
+            return prices.draft[_U(behind)] - prices.before[_U(context)]
+
+        return by_token
+
+    def by_draft(prices: Any, blocks: Any, context: Any, steps: Any, k: Any, unread: Any) -> Any:
+        once_s = prices.draft[_U(context)] - prices.before[_U(context)]
+        if steps[0, k] == 0:
+            return once_s
+        return once_s + blocks[_U(context + 1 - unread), _U(steps[3, k] - 1 + unread)]
+
+    return by_draft
 
 
 @slot(_extra)
@@ -233,6 +273,7 @@ def _sequence(
                 k += path.n_branches
             if depth < room and not stop and tail < 0:
                 return count, state, row - origin + 1, depth + 1
+        _ask(path.deepest, counts, at + count, room if depth > 0 else 0)
         proposed = max(0, min(depth, _proposed(params, state, depth)))
         taken = min(proposed, ahead)
         counts[0, _U(at + count)] = depth
@@ -287,7 +328,7 @@ def _add_up(
 ) -> tuple[int, int, int]:
     """Fill in the sums of the sequences from `low` on; returns what `_record` does."""
     anew, needs_future = flags
-    steps = np.empty((3, path.max_new_tokens), np.int32)
+    steps = np.empty((4, path.max_new_tokens), np.int32)
     state = _begin(params, low)
     for k in range(counts.shape[1]):
         s = low + k
@@ -300,34 +341,34 @@ def _add_up(
             return s, start, depth
         counts[0, k] = count
         calls = 0
-        passes = 0
+        drafts = 0
         for j in range(count):
             calls += _calls(params, steps[0, j])
-            passes += path.passes[_U(steps[0, j])]
+            if path.deepest is not None:
+                drafts += steps[0, j] > 0
         counts[1, k] = steps[0, :count].sum()
-        counts[2, k] = passes
+        counts[2, k] = drafts
         counts[3, k] = steps[1, :count].sum()
         counts[4, k] = steps[2, :count].sum()
         counts[5, k] = calls
         if len(prices.n_prompt):
-            seconds[0, k], seconds[1, k] = _charge(
-                prices, path.passes, prices.n_prompt[s] + first - 1, steps, count
-            )
+            context = prices.n_prompt[s] + first - 1
+            seconds[0, k], seconds[1, k] = _charge(prices, context, steps, count)
     return -1, 0, 0
 
 
 @compiled_part
-def _charge(
-    prices: Prices, passes: np.ndarray, context: Any, steps: np.ndarray, count: int
-) -> tuple[float, float]:
+def _charge(prices: Prices, context: Any, steps: np.ndarray, count: int) -> tuple[float, float]:
     """Seconds of draft passes and of verifications of steps, the first one at `context`."""
     draft_s = 0.0
     verify_s = 0.0
+    unread = 1
     for k in range(count):
-        behind = context + passes[_U(steps[0, k])]
-        draft_s += prices.draft[_U(behind)] - prices.draft[_U(context)]
-        draft_s += prices.draft_step[_U(context)]
+        draft_s += _draft(prices, prices.blocks, context, steps, k, unread)
         draft_s += _extra(prices.extra, context, steps[1, k])
         verify_s += prices.verify[_U(context), _U(steps[1, k])]
-        context += steps[2, k] + 1
+        emitted = steps[2, k] + 1
+        context += emitted
+        if prices.extra is None:  # else the draft has read all but the last token
+            unread = emitted + (unread if steps[0, k] == 0 else 0)
     return draft_s, verify_s

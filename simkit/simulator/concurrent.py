@@ -78,8 +78,8 @@ def walk(
     drafted, proposed, accepted, emitted, alone = counts[:, : ends[-1]]
     alone_passes = layout.passes(alone)
     passes = alone_passes + layout.passes(drafted - alone)
-    counted = (drafted, passes, proposed, accepted, emitted)
-    return ConcurrentSteps(ends, *counted, first, alone, alone_passes, low=low)
+    counts = (drafted, passes, proposed, accepted, emitted, drafted)
+    return ConcurrentSteps(ends, *counts, first, alone, alone_passes, low=low)
 
 
 def seconds(policy: Concurrent, steps: ConcurrentSteps, charge: Charge) -> dict[str, np.ndarray]:
@@ -112,15 +112,28 @@ def drafting(steps: ConcurrentSteps, charge: Charge) -> tuple[np.ndarray, np.nda
     What a step pays the draft once goes with the first of its passes: with those alone where there
     are any, else with those meanwhile.
     """
-    context = charge.context(steps)
-    alone_s = charge.drafts(context, steps.alone_passes)
-    meanwhile = steps.draft_passes - steps.alone_passes
-    meanwhile_s = charge.drafts(context + steps.waiting, meanwhile)
-    once_s = charge.draft_step[context]
+    context, price = charge.context(steps), charge.drafting
+    alone_new, meanwhile_new = unread(steps)
+    alone_s = price.seconds(context, steps.alone, alone_new)
+    meanwhile_s = price.seconds(context + steps.waiting, steps.meanwhile, meanwhile_new)
+    once_s = price.once_s[context]
     return (
         alone_s + np.where(steps.alone > 0, once_s, 0.0),
         meanwhile_s + np.where(steps.alone > 0, 0.0, once_s),
     )
+
+
+def unread(steps: ConcurrentSteps) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens, known or drafted, that the draft has not read as it drafts alone, and meanwhile.
+
+    The tokens that wait behind the last emitted one are read as if they were known; where one of
+    them was rejected, the correction is yet to be read.
+    """
+    start, at = steps.start, steps.start + steps.waiting
+    alone, meanwhile = steps.alone > 0, steps.meanwhile > 0
+    before = steps.read_before(np.where(meanwhile, at, np.where(alone, start, -1)))
+    then = np.where(alone, start, before)
+    return np.maximum(start - before, 1), np.maximum(at - then, 1)
 
 
 def model_runs(steps: ConcurrentSteps) -> tuple[int, int]:

@@ -25,7 +25,8 @@ def walk(policy: Sequential, layout: Layout, first: int) -> Steps:
     read = layout.columns(policy.columns(layout.trace.sampler))
     max_new_tokens = layout.trace.max_new_tokens
     anew = policy.carried == "sequence"
-    counts: list[tuple[int, int, int]] = []
+    most = layout.deepest or max_new_tokens
+    counts: list[tuple[int, int, int, int]] = []
     ends = [0]
     state = policy.begin(0)
     for index, n_output in enumerate(layout.n_output.tolist()):
@@ -45,10 +46,10 @@ def walk(policy: Sequential, layout: Layout, first: int) -> Steps:
                     break
             proposed = max(0, min(drafted, policy.proposed(state, drafted)))
             accepted = min(proposed, ahead)
-            counts.append((drafted, proposed, accepted))
+            counts.append((drafted, proposed, accepted, min(room, most) if drafted else 0))
             outcome = Outcome(drafted, proposed, accepted, i + accepted > n_output)
             state = policy.update(state, outcome)
             i += accepted + 1
         ends.append(len(counts))
-    columns = np.array(counts, np.int32).reshape(-1, 3).T
+    columns = np.array(counts, np.int32).reshape(-1, 4).T
     return sequential(np.array(ends), columns, layout, first, extra=extra_passes(policy, layout))

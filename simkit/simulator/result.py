@@ -99,7 +99,7 @@ class Result:
         ]
         costs = {id(run.charge): run.charge for run in self.runs if run.charge}
         return [
-            *(line for charge in costs.values() for line in charge.times.remarks()),
+            *(line for charge in costs.values() for line in charge.remarks),
             *(f"the cost has no time for calls of the head {head}: it is free" for head in heads),
             *said(rules_of(self.runs)),
             *(line for line in remarks if line),

@@ -338,16 +338,22 @@ def _seconds(policy: Policy, steps: Steps, charge: Charge) -> Seconds:
 
 
 def _prices(policy: NumericPolicy, layout: Layout, charge: Charge | None) -> Any:
-    """The loop's tables; None if the verification table is too large."""
+    """The loop's tables; None if they are too large, or a kind of drafter has passes of its own."""
     from simkit.simulator.arrays import NO_PRICES, Prices
 
+    if callable(layout.paid):
+        return None
     if charge is None:
         return NO_PRICES
     table = charge.verify_table(min(policy.max_draft, layout.trace.max_new_tokens - 1))
     if table is None:
         return None
+    drafting, longest = charge.drafting, layout.trace.max_new_tokens
+    blocks = drafting.blocks(longest + layout.deepest) if layout.deepest else None
+    if layout.deepest and blocks is None:
+        return None
     extra = None
     if extra_passes(policy, layout):
-        tokens = np.arange(min(policy.max_draft, layout.trace.max_new_tokens - 1) + 1) + 1
-        extra = charge.draft_block(tokens, charge.contexts[:, None])
-    return Prices(layout.n_prompt, charge.draft_sum, charge.draft_step, table, extra)
+        tokens = np.arange(min(policy.max_draft, longest - 1) + 1) + 1
+        extra = drafting.block(tokens, charge.contexts[:, None])
+    return Prices(layout.n_prompt, drafting.sum_s, drafting.before_s, table, blocks, extra)

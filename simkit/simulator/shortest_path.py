@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from simkit.drafters.layout import Layout
 from simkit.simulator.charge import Charge
-from simkit.simulator.kernels import compiled
+from simkit.simulator.kernels import compiled, compiled_part
 
 
 def shortest(layout: Layout, charge: Charge, first: int, max_draft: int) -> np.ndarray:
@@ -26,31 +28,54 @@ def shortest(layout: Layout, charge: Charge, first: int, max_draft: int) -> np.n
         max_draft: longest draft.
 
     Returns:
-        (R,) int32, draft tokens of a step from each on-path row; of equal times the fewest.
+        (R,) int32, draft tokens of a step from each on-path row; of equal times the fewest. Where
+        one pass yields a draft, its time hangs on the draft before: then of the starts that the
+        path reaches, and 0 at others.
     """
     lengths = np.zeros(len(layout.ahead), np.int32)
-    prefill_s, each_s = charge.prefill["draft"], charge.draft_step + charge.times.overhead()
+    each_s = charge.drafting.once_s + charge.times.overhead()
     longest = min(max_draft, layout.trace.max_new_tokens - 1)
-    passes = layout.passes(np.arange(longest + 1))
-    table = charge.verify_table(longest)
-
-    def plan(low: int, high: int, table: np.ndarray, base: int) -> None:
-        _plan(
-            layout.offsets, layout.ahead, layout.n_prompt, charge.draft_sum, table, base,
-            passes, prefill_s, each_s, first, longest, low, high, lengths,
+    if layout.deepest:
+        longest = min(longest, layout.deepest)
+    for low, high, base, verify_s, blocks_s in _tables(layout, charge, longest):
+        draft_s = charge.drafting.sum_s if blocks_s is None else blocks_s
+        (_plan if blocks_s is None else _plan_blocks)(
+            layout.offsets, layout.ahead, layout.n_prompt, draft_s, verify_s, base,
+            charge.prefill["draft"], each_s, first, longest, low, high, lengths,
         )  # fmt: skip
+    return lengths
 
-    n = len(layout.n_output)
-    if table is not None:
-        plan(0, n, table, 0)
-        return lengths
+
+def _tables(
+    layout: Layout, charge: Charge, longest: int
+) -> Iterator[tuple[int, int, int, np.ndarray, np.ndarray | None]]:
+    """Sequences from one to before another, and tables of passes of which row 0 is a context.
+
+    The tables are verifications of 1, 2, … tokens and, where a draft is one pass, those over 0, 1,
+    … tokens. All sequences have the same; where they would be too large, each has its own.
+    """
+    n, price = len(layout.n_output), charge.drafting
+    most = longest + layout.trace.max_new_tokens
+    verify_s = charge.verify_table(longest)
+    own = callable(layout.paid)  # drafts are priced with the verification then
+    if own and verify_s is not None:
+        tokens = np.arange(longest + 1)
+        verify_s = verify_s[:, : longest + 1] + price.seconds(charge.contexts[:, None], tokens)
+    blocks_s = price.blocks(most) if layout.deepest else None
+    if verify_s is not None and (blocks_s is not None or not layout.deepest):
+        yield 0, n, 0, verify_s, blocks_s
+        return
     for s in range(n):
         rows = slice(layout.offsets[s], layout.offsets[s + 1])
-        base = int(layout.n_prompt[s])
-        contexts = base + np.arange(layout.n_output[s])
+        base, n_output = int(layout.n_prompt[s]), int(layout.n_output[s])
+        contexts = base + np.arange(n_output)[:, None]
         tokens = np.arange(min(longest, int(layout.ahead[rows].max())) + 1) + 1
-        plan(s, s + 1, np.asarray(charge.times.verify(tokens, contexts[:, None]), float), base)
-    return lengths
+        if layout.deepest:
+            blocks_s = price.block(np.maximum(np.arange(n_output + len(tokens)), 1), contexts)
+        verify_s = charge.verify(tokens, contexts)
+        if own:
+            verify_s = verify_s + price.seconds(contexts, tokens - 1)
+        yield s, s + 1, base, verify_s, blocks_s
 
 
 @compiled
@@ -61,7 +86,6 @@ def _plan(
     draft_sum: np.ndarray,
     verify: np.ndarray,
     base: int,
-    passes: np.ndarray,
     prefill_s: np.ndarray,
     each_s: np.ndarray,
     first: int,
@@ -72,8 +96,7 @@ def _plan(
 ) -> None:
     """Fill in the lengths of sequences `low` to `high`; row c of `verify` is context base + c.
 
-    A draft of n tokens takes `passes[n]` passes; a step at context c pays `each_s[c]` whatever it
-    drafts.
+    A step at context c pays `each_s[c]` whatever it drafts.
     """
     for s in range(low, high):
         origin, n_output = offsets[s], offsets[s + 1] - offsets[s]
@@ -85,7 +108,7 @@ def _plan(
             undrafted_s += step_s
             best_s, best = step_s + left_s[k + 1], 0
             for length in range(1, min(ahead[origin + k], longest) + 1):
-                draft_s = draft_sum[context + passes[length]] - draft_sum[context]
+                draft_s = draft_sum[context + length] - draft_sum[context]
                 step_s = draft_s + verify[context - base, length] + each_s[context]
                 total_s = step_s + left_s[min(k + length + 1, n_output)]
                 if total_s < best_s:
@@ -93,3 +116,109 @@ def _plan(
             left_s[k], lengths[origin + k] = best_s, best
         if n_output >= first and left_s[first - 1] + prefill_s[s] >= undrafted_s:
             lengths[origin : origin + n_output] = 0
+
+
+@compiled
+def _plan_blocks(
+    offsets: np.ndarray,
+    ahead: np.ndarray,
+    n_prompt: np.ndarray,
+    blocks: np.ndarray,
+    verify: np.ndarray,
+    base: int,
+    prefill_s: np.ndarray,
+    each_s: np.ndarray,
+    first: int,
+    longest: int,
+    low: int,
+    high: int,
+    lengths: np.ndarray,
+) -> None:
+    """`_plan` where one pass yields a draft, and reads what was emitted since the last draft.
+
+    So the time to the end from position p hangs on the position k of the last draft too. `then_s[k,
+    n]` is that behind a draft of n tokens at k: the least over the position p of the next draft,
+    before which steps are empty, and over its length. The first draft of a sequence reads as if one
+    had been drafted one position before the first.
+    """
+    for s in range(low, high):
+        rows = ahead[offsets[s] : offsets[s + 1]]
+        n_output, begin = len(rows), first - 1
+        from_s, context = n_prompt[s] - base, n_prompt[s]
+        undrafted_s = 0.0
+        for p in range(begin, n_output):
+            undrafted_s += verify[from_s + p, 0] + each_s[context + p]
+        then_s = np.zeros((n_output + 1, longest + 1))
+        for k in range(n_output - 1, begin - 1, -1):
+            left_s = 0.0  # from p to the end
+            for p in range(n_output - 1, k, -1):
+                once_s = each_s[context + p]
+                left_s += verify[from_s + p, 0] + once_s
+                drafted_s, _ = _best_block(
+                    p, p - k, rows, blocks, verify, from_s, once_s, longest, then_s
+                )
+                left_s = min(left_s, drafted_s)
+                if p - k - 1 <= longest:
+                    then_s[k, p - k - 1] = left_s
+        best_s, at, length = _next(
+            begin - 1, begin, rows, blocks, verify, from_s, each_s, context, longest, then_s
+        )
+        if best_s + prefill_s[s] >= undrafted_s:
+            continue
+        while length > 0:
+            lengths[offsets[s] + at] = length
+            k, p = at, at + length + 1
+            _, at, length = _next(
+                k, p, rows, blocks, verify, from_s, each_s, context, longest, then_s
+            )
+
+
+@compiled_part
+def _best_block(
+    p: int,
+    unread: int,
+    rows: np.ndarray,
+    blocks: np.ndarray,
+    verify: np.ndarray,
+    from_s: int,
+    once_s: float,
+    longest: int,
+    then_s: np.ndarray,
+) -> tuple[float, int]:
+    """Seconds to the end if p drafts, and the best length; infinite if nothing is accepted."""
+    best_s, best = np.inf, 0
+    for length in range(1, min(rows[p], longest) + 1):
+        draft_s = blocks[from_s + p + 1 - unread, length - 1 + unread]
+        total_s = draft_s + verify[from_s + p, length] + once_s + then_s[p, length]
+        if total_s < best_s:
+            best_s, best = total_s, length
+    return best_s, best
+
+
+@compiled_part
+def _next(
+    k: int,
+    start: int,
+    rows: np.ndarray,
+    blocks: np.ndarray,
+    verify: np.ndarray,
+    from_s: int,
+    each_s: np.ndarray,
+    context: int,
+    longest: int,
+    then_s: np.ndarray,
+) -> tuple[float, int, int]:
+    """Seconds from `start` to the end behind a draft at k, and the next draft's place and length.
+
+    Of equal times that of the fewest tokens; length 0: nothing is drafted any more.
+    """
+    left_s, at, drafts = 0.0, len(rows), 0
+    for p in range(len(rows) - 1, start - 1, -1):
+        once_s = each_s[context + p]
+        left_s += verify[from_s + p, 0] + once_s
+        total_s, length = _best_block(
+            p, p - k, rows, blocks, verify, from_s, once_s, longest, then_s
+        )
+        if total_s < left_s:
+            left_s, at, drafts = total_s, p, length
+    return left_s, at, drafts

@@ -22,6 +22,8 @@ class Steps:
         proposed: int32, tokens sent to the target, γ.
         accepted: int32, a.
         emitted: int32, output tokens: the accepted ones, and the target's own if there is one.
+        asked: int32, tokens that the draft was asked for: those drafted, but where one pass yields
+            them all before a rule sees the first one.
         first: the position at which the first step of a sequence starts.
         low: index of the first sequence, of a trace of which these are not all.
     """
@@ -32,6 +34,7 @@ class Steps:
     proposed: np.ndarray
     accepted: np.ndarray
     emitted: np.ndarray
+    asked: np.ndarray
     first: int
     low: int = field(default=0, kw_only=True)
 
@@ -60,6 +63,26 @@ class Steps:
         at = np.append(before, 0)[self.offsets[:-1]]  # sequences without steps: not read below
         return before - np.repeat(at, self.counts) + self.first
 
+    @property
+    def unread(self) -> np.ndarray:
+        """Known tokens at each step that the draft has not read yet, int64; >= 1."""
+        return self.start - self.read_before(np.where(self.drafted > 0, self.start, -1))
+
+    def read_before(self, read: np.ndarray) -> np.ndarray:
+        """Up to which position the draft has read before each step.
+
+        Args:
+            read: (N,) the position from which it drafted in each step, so that it has read those
+                before it and the token there is to come; -1 where it did not.
+
+        Returns:
+            (N,) int64, the latest; of a sequence's first draft, that before its first step.
+        """
+        last = np.maximum.accumulate(np.where(read >= 0, np.arange(len(read)), -1))
+        last = np.concatenate([[-1], last[:-1]]) if len(read) else last
+        known = last >= np.repeat(self.offsets[:-1], self.counts)
+        return np.where(known, read[last], self.first - 1)
+
 
 def extra_passes(policy: Sequential, layout: Layout) -> int:
     """The policy's, see there; none where proposals come from no draft model."""
@@ -78,7 +101,8 @@ def sequential(
 
     Args:
         offsets: see `Steps`.
-        counts: drafted, proposed and accepted tokens of each step, (3, N) int32.
+        counts: drafted, proposed and accepted tokens of each step, and those asked for where the
+            drafter yields them in one pass; (3 or 4, N) int32.
         layout: of the trace.
         first: see `Steps`.
         span: of the trace's sequences; None means all.
@@ -91,9 +115,10 @@ def sequential(
     some = np.flatnonzero(np.diff(offsets))
     surplus = np.diff(until)[some] - (n_output[some] - first + 1)
     emitted[offsets[some + 1] - 1] -= surplus.astype(np.int32)
-    drafted, proposed, accepted = counts
+    drafted, proposed, accepted = counts[:3]
     passes = layout.passes(drafted) + np.int32(extra)
-    return Steps(offsets, drafted, passes, proposed, accepted, emitted, first, low=low)
+    asked = counts[3] if layout.deepest else drafted
+    return Steps(offsets, drafted, passes, proposed, accepted, emitted, asked, first, low=low)
 
 
 @dataclass(frozen=True, eq=False)

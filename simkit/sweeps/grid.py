@@ -171,7 +171,7 @@ def sweep(
     rules: dict[str, tuple[Policy, RuleTime]] = {}
     watched = _watched(runs, rules)
     columns = _columns(watched, len(policies), where, by, (confidence, seed) if intervals else None)
-    remarks = where.charge.times.remarks() if where.charge else []
+    remarks = where.charge.remarks if where.charge else []
     notes = [*remarks, *said(rules.values())]
     return Sweep(policies, columns, _facts(where, cost, by) | {"notes": notes})
 

@@ -201,7 +201,7 @@ def tune(
     drafts = {spec: _drafts(family, runs) for spec, family in found.items()}
     rows = [(c.spec, drafts[c.spec], c.speedup) for c in choices if c.spec != BEST]
     timed = said(rules_of(runs.values()))
-    remarks = where.charge.times.remarks() if where.charge else []
+    remarks = where.charge.remarks if where.charge else []
     notes = (*remarks, *timed, *idle(rows), *few_below(n_prompts(where.layout.trace, by)))
     parts = _parts(found, runs)
     return Tuned(choices, reference, held_s, parts, search.baseline_s, search.fold, notes)

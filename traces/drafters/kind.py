@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 
 from traces.arrays import read_only
+from traces.drafters.passes import DraftPasses, Paid, Passes, passes_of
 from traces.errors import TraceError
 from traces.registry import Registry
 
@@ -22,9 +24,6 @@ if TYPE_CHECKING:
 Ability = Literal["path", "select", "live", "scores"]
 """What some kinds cannot do: rows along the output; cuts of some prompts; live runs of the pair
 that was recorded; scores of heads, one for each row."""
-
-Passes = Literal["token", "draft", "none"]
-"""How many passes of the draft model a draft takes: one a token, one for all of them, or none."""
 
 
 class Shard(NamedTuple):
@@ -119,12 +118,23 @@ class DrafterKind(ABC):
         if what in self.lacks:
             raise error(self.lacks[what])
 
-    def passes(self, manifest: Manifest, tokens: np.ndarray) -> np.ndarray:
-        """Passes of the draft model over drafts of so many tokens each; none over an empty one."""
-        tokens = np.asarray(tokens)
-        if manifest.draft_passes == "token":
-            return tokens
-        return np.minimum(tokens, 1 if manifest.draft_passes == "draft" else 0)
+    def draft_passes(
+        self, manifest: Manifest, tokens: np.ndarray, unread: np.ndarray | int = 1
+    ) -> DraftPasses:
+        """The draft model's passes over drafts; by the manifest's word, or a kind's own.
+
+        Args:
+            manifest: of the trace.
+            tokens: in each draft, any shape.
+            unread: see `traces.drafters.passes.passes_of`.
+        """
+        return passes_of(cast(Passes, manifest.draft_passes), tokens, unread)
+
+    def paid(self, manifest: Manifest) -> Paid:
+        """How drafts are paid: the manifest's word, or this kind's own `draft_passes`."""
+        if type(self).draft_passes is DrafterKind.draft_passes:
+            return cast(Passes, manifest.draft_passes)
+        return partial(self.draft_passes, manifest)
 
 
 def _fits(name: str, thing: object) -> bool:

@@ -1,0 +1,111 @@
+"""Seconds of drafts in tables, for whole traces: what `Times.drafts` gives, faster."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from simkit.costs.base import Times
+from simkit.errors import CostError
+from traces.drafters.passes import Paid
+
+LONGEST_S = 1e9  # of one pass; sums of them stay finite
+CELLS = 2**25  # of a table of passes; above that each step is asked for
+
+
+class Drafting:
+    """What drafts on one trace take.
+
+    Where a draft has one pass for all its tokens, they are those that it was asked for, whatever a
+    rule that reads them makes of them: it chooses how many of them are verified.
+
+    Attributes:
+        paid: how drafts are paid.
+        once_s: (C,) what a step pays the draft once, at each context.
+        sum_s: (C + 1,) passes over one token at all contexts below c, summed; zeros unless each
+            token has a pass.
+        before_s: (C + 1,) `sum_s` less `once_s`, so that one difference gives both.
+
+    Args:
+        times: of the trace.
+        paid: see above.
+        contexts: (C,) 0, 1, … to the longest one.
+
+    Raises:
+        CostError: a time is negative or not finite.
+    """
+
+    def __init__(self, times: Times, paid: Paid, contexts: np.ndarray) -> None:
+        self.paid: Paid = paid
+        self._times = times
+        self._contexts = contexts
+        self.once_s = np.zeros(len(contexts))
+        self.sum_s = np.zeros(len(contexts) + 1)
+        each_s = checked("draft", times.draft(contexts))
+        if paid != "none":
+            self.once_s = checked("draft", times.draft_step(contexts))
+        if paid == "token":
+            self.sum_s = summed(each_s)
+        paid_once = bool(self.once_s.any())
+        self.before_s = self.sum_s - np.append(self.once_s, 0.0) if paid_once else self.sum_s
+
+    def seconds(
+        self, context: np.ndarray, tokens: np.ndarray, unread: np.ndarray | int = 1
+    ) -> np.ndarray:
+        """Passes of drafts, without what a step pays once; the arguments broadcast.
+
+        Args:
+            context: known tokens before each draft.
+            tokens: that each was asked for.
+            unread: see `traces.drafters.passes.passes_of`.
+        """
+        if callable(self.paid):
+            known, k, new = np.broadcast_arrays(context, tokens, unread)
+            passes = self.paid(k, new)
+            each_s = self.block(np.maximum(passes.tokens, 1), known[..., None] + passes.behind)
+            return np.where(passes.tokens > 0, each_s, 0.0).sum(-1)
+        if self.paid != "draft":
+            return self.sum_s[context + tokens] - self.sum_s[context]
+        block_s = self.block(np.maximum(tokens - 1 + unread, 1), context + 1 - unread)
+        return np.where(tokens > 0, block_s, 0.0)
+
+    def block(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
+        """A pass over `tokens` at once, behind each context."""
+        return checked("draft", self._times.draft_block(tokens, context))
+
+    def blocks(self, most: int) -> np.ndarray | None:
+        """The pass over 0, 1, … `most` tokens at every context, (C, most + 1); None if too large.
+
+        Over no tokens it takes no time.
+        """
+        if (most + 1) * len(self._contexts) > CELLS:
+            return None
+        table = self._table
+        if most >= table.shape[1]:  # another thread may put a smaller one there meanwhile
+            tokens = np.arange(most + 1)
+            table = self.block(np.maximum(tokens, 1), self._contexts[:, None])
+            table = self._table = np.where(tokens > 0, table, 0.0)
+        return table
+
+    @cached_property
+    def _table(self) -> np.ndarray:
+        return np.empty((len(self._contexts), 0))
+
+
+def summed(seconds: np.ndarray) -> np.ndarray:
+    """Sums over all entries before each one, and over all of them."""
+    return np.concatenate([[0.0], np.cumsum(seconds)])
+
+
+def checked(what: str, seconds: np.ndarray) -> np.ndarray:
+    """Seconds of passes, float64.
+
+    Raises:
+        CostError: one is negative or not finite.
+    """
+    seconds = np.asarray(seconds, np.float64)
+    wrong = ~((seconds >= 0) & (seconds < LONGEST_S))
+    if wrong.any():
+        raise CostError(f"the cost model gives {seconds[wrong].flat[0]} seconds for a {what} pass")
+    return seconds

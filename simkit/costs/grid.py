@@ -1,0 +1,90 @@
+"""Seconds of passes between those that were timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+Seconds = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""Seconds of passes over so many tokens behind so much context; the two broadcast."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mixed:
+    """Seconds between those of two functions, a share of the way from the first to the second."""
+
+    first: Seconds
+    second: Seconds
+    share: float
+
+    def __call__(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
+        """Seconds of passes; the arguments broadcast."""
+        first_s, second_s = self.first(tokens, context), self.second(tokens, context)
+        return first_s * (1 - self.share) + second_s * self.share
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Seconds over (context, tokens), bilinear; see `simkit.costs.Measured` for what lies beyond.
+
+    Attributes:
+        contexts: (C,) ascending, C > 1; the last one stands for the slope beyond the samples.
+        tokens: (N,) likewise.
+        seconds: (C, N), never falling along tokens.
+    """
+
+    contexts: np.ndarray
+    tokens: np.ndarray
+    seconds: np.ndarray
+
+    @classmethod
+    def fit(cls, samples: np.ndarray) -> Grid:
+        """The grid of samples (tokens, context, seconds, …), shape (4, n), n > 0."""
+        tokens, contexts = _further(np.unique(samples[0])), np.unique(samples[1])
+        cells = _medians(samples)
+        curves = np.array([_curve(cells[:, cells[1] == c], tokens) for c in contexts])
+        rise = np.maximum.accumulate(np.maximum(np.diff(curves[-2:], axis=0).sum(0), 0))
+        return cls(_further(contexts), tokens, np.vstack([curves, curves[-1] + rise]))
+
+    def __call__(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
+        """Seconds of passes; the arguments broadcast."""
+        column, along = _place(self.tokens, tokens)
+        row, across = _place(self.contexts, context)
+        near = self.seconds[row, column] * (1 - along) + self.seconds[row, column + 1] * along
+        row = row + 1
+        far = self.seconds[row, column] * (1 - along) + self.seconds[row, column + 1] * along
+        return near * (1 - across) + far * across
+
+
+def _medians(samples: np.ndarray) -> np.ndarray:
+    """Tokens, context, median and number of the samples of each cell, (4, M); all cells at once."""
+    tokens, context, seconds = samples[:3, np.lexsort((samples[2], samples[0], samples[1]))]
+    new = np.flatnonzero(np.append(True, (np.diff(tokens) != 0) | (np.diff(context) != 0)))
+    count = np.diff(np.append(new, len(seconds)))
+    medians = (seconds[new + (count - 1) // 2] + seconds[new + count // 2]) / 2
+    return np.array([tokens[new], context[new], medians, count])
+
+
+def _curve(cells: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Seconds at one context: medians, isotonic over tokens, read off `at`."""
+    from scipy.optimize import isotonic_regression
+
+    tokens, _, fit, count = cells
+    if (np.diff(fit) < 0).any():
+        fit = isotonic_regression(fit, weights=count).x
+    fit = np.append(fit, fit[-1] + np.diff(fit[-2:]).sum())
+    k, t = _place(_further(tokens), at)
+    return fit[k] + t * (fit[k + 1] - fit[k])
+
+
+def _further(knots: np.ndarray) -> np.ndarray:
+    """One more knot, as far from the last as that is from the one before."""
+    return np.append(knots, knots[-1] + (np.diff(knots[-2:]).sum() or 1))
+
+
+def _place(knots: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The segment of each x, and how far along it x lies: 0 before the first knot, > 1 beyond."""
+    k = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)
+    return k, np.maximum((x - knots[k]) / (knots[k + 1] - knots[k]), 0)
