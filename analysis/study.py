@@ -65,6 +65,22 @@ class Study:
         """The rows of the output; raises as `path_layout` does."""
         return _on_path(self.layout)
 
+    def need_draft_model(self) -> None:
+        """Refuse what means a draft model of its own.
+
+        That is a model that runs beside the target, or its own probabilities and states.
+
+        Raises:
+            MissingError: the drafts are those of another program's drafter.
+        """
+        if not self.trace.has_draft_model:
+            source = self.trace.manifest.source
+            drafter = f"the drafter {source.drafter}" if source and source.drafter else "a drafter"
+            raise MissingError(
+                f"needs a draft model of its own: this trace is another program's data, and its"
+                f" drafts are those of {drafter}"
+            )
+
     def charge(self, cost: AnyCost | None) -> Charge | None:
         """Times under a cost, None without; raises as `simkit.replay` does."""
         return setting(self.trace, cost, self.first_token, self.layout).charge

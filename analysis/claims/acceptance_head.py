@@ -27,6 +27,7 @@ def _pair(at: Evidence) -> tuple[Replayed, Replayed]:
     "section 3.2, Table 1, Fig. 2",
     "Adding the head raises speed although τ falls.",
     "speed 0.998–1.013, τ 0.930–0.998 (means of four tasks, T = 0 and 1)",
+    draft_model=True,
 )
 def head_gains_without_tau(at: Evidence) -> list[Part]:
     """Speed of acceptance_head(0.95, K_max 6) ÷ that of fixed(6).
@@ -46,6 +47,7 @@ def head_gains_without_tau(at: Evidence) -> list[Part]:
     "acceptance head",
     "sections 1 and 3.2",
     "The head saves draft tokens that would be rejected.",
+    draft_model=True,
 )
 def head_wastes_less(at: Evidence) -> list[Part]:
     """Drafted tokens that are not accepted, of acceptance_head(0.95, 6) ÷ those of fixed(6)."""
@@ -59,6 +61,7 @@ def head_wastes_less(at: Evidence) -> list[Part]:
     "The speedup comes from fewer verification attempts.",
     theorem="false for every trace: no draft is longer than fixed(6)'s, and on one output a shorter"
     " draft never ends a step later, so that there are never fewer steps",
+    draft_model=True,
 )
 def head_verifies_less(at: Evidence) -> list[Part]:
     """Target passes of acceptance_head(0.95, 6) ÷ those of fixed(6); 1 or more.
@@ -72,6 +75,7 @@ def head_verifies_less(at: Evidence) -> list[Part]:
     "acceptance head",
     "section 2.3, Eqs. 11–12",
     "A threshold derived from the cost of drafting and verifying makes the head pay.",
+    draft_model=True,
 )
 def cost_threshold_pays(at: Evidence) -> list[Part]:
     """Seconds of fixed(6) ÷ seconds of acceptance_head(h="cost", K_max 6)."""
@@ -83,6 +87,7 @@ def cost_threshold_pays(at: Evidence) -> list[Part]:
     "acceptance head",
     "section 2.2",
     "The draft's hidden state tells how likely its token is to be accepted.",
+    draft_model=True,
 )
 def head_predicts(at: Evidence) -> list[Part]:
     """1 - Brier score of the head ÷ that of always predicting the share accepted.
@@ -104,6 +109,7 @@ def head_predicts(at: Evidence) -> list[Part]:
     "section 3.2",
     "The head's run-time cost is negligible.",
     "“negligible”",
+    draft_model=True,
 )
 def head_costs_nothing(at: Evidence) -> list[Part]:
     """Seconds of head calls and decisions ÷ all seconds of acceptance_head(0.95, 6); below 0.01."""

@@ -64,6 +64,7 @@ class Claim:
         test: computes it.
         kind: see `Kind`.
         theorem: of a theorem, what follows from what, and whether the claim is true by it.
+        draft_model: whether it means a draft model of its own, see `Study.need_draft_model`.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Claim:
     test: Test
     kind: Kind = Kind.TESTED
     theorem: str = ""
+    draft_model: bool = False
 
 
 CLAIMS: Registry[Claim] = Registry("claim", UserError, "simkit.claims", lambda *_: False)
@@ -94,6 +96,7 @@ def claim(
     printed: str = "–",
     kind: Kind = Kind.TESTED,
     theorem: str = "",
+    draft_model: bool = False,
 ) -> Callable[[Test], Test]:
     """Register a test under its name; its docstring defines the statistic.
 
@@ -104,6 +107,7 @@ def claim(
         printed: the paper's value; a dash if it prints none.
         kind: see `Claim`.
         theorem: see `Claim`; makes it one.
+        draft_model: see `Claim`; on another program's data it then cannot be tested.
 
     Raises:
         UserError: there is a claim of that name.
@@ -113,7 +117,8 @@ def claim(
     def add(test: Test) -> Test:
         name = test.__name__
         statistic = " ".join(inspect.cleandoc(test.__doc__ or "").split())
-        one = Claim(name, paper, place, says, printed, statistic, test, which, theorem)
+        about = (name, paper, place, says, printed, statistic)
+        one = Claim(*about, test, which, theorem, draft_model)
         CLAIMS.add(name, one, test)
         return test
 

@@ -163,6 +163,7 @@ def speculation_pays(at: Evidence) -> list[Part]:
     "section 4.2, Tables 1, 3 and 5",
     "PACER is faster than the best fixed length.",
     "1.007–1.131; 1.142 (Table 3, Llama 2, HumanEval)",
+    draft_model=True,
 )
 def pacer_is_faster(at: Evidence) -> list[Part]:
     """Seconds of fixed ÷ seconds of pacer (b 1–4, t 0.1–0.9), both tuned on other prompts."""
@@ -174,6 +175,7 @@ def pacer_is_faster(at: Evidence) -> list[Part]:
     "section 5.1, Table 6",
     "PACER takes fewer draft passes and fewer target passes than the best fixed length at once.",
     "draft 0.909–0.962, target 0.777–0.989",
+    draft_model=True,
 )
 def pacer_saves_both(at: Evidence) -> list[Part]:
     """Draft passes, and target passes, of pacer ÷ those of fixed, both tuned on other prompts."""
@@ -186,6 +188,7 @@ def pacer_saves_both(at: Evidence) -> list[Part]:
     "section 5.1, Table 6",
     "Its average acceptance length is greater than that of the best fixed length.",
     "1.06–1.31 times",
+    draft_model=True,
 )
 def pacer_accepts_more(at: Evidence) -> list[Part]:
     """Accepted tokens a step of pacer ÷ those of fixed, both tuned on other prompts."""
@@ -198,6 +201,7 @@ def pacer_accepts_more(at: Evidence) -> list[Part]:
     "section 4.3, Table 3",
     "PACER is faster than SpecDec++ and than AdaEDL.",
     "1.143, 1.074",
+    draft_model=True,
 )
 def pacer_beats_dynamic(at: Evidence) -> list[Part]:
     """Seconds of the other ÷ seconds of pacer, each tuned on other prompts."""
@@ -215,6 +219,7 @@ def pacer_beats_dynamic(at: Evidence) -> list[Part]:
     " gains on it.",
     "τ 0.848, speed 1.063",
     kind=Kind.EXAMPLE,
+    draft_model=True,
 )
 def shorter_is_faster(at: Evidence) -> list[Part]:
     """Accepted tokens a step, and speed, of adaedl ÷ those of fixed, tuned on other prompts."""
@@ -242,6 +247,7 @@ def assist_is_slower(at: Evidence) -> list[Part]:
     "section 4.5, Table 5",
     "Embedding the draft position makes PACER faster.",
     "1.045, 1.059",
+    draft_model=True,
 )
 def position_helps(at: Evidence) -> list[Part]:
     """Seconds with the head without the embedding ÷ seconds of pacer(4, 0.7, 1.05)."""
@@ -254,6 +260,7 @@ def position_helps(at: Evidence) -> list[Part]:
     "section 4.5, Table 5",
     "A threshold that grows by 1.05 a block makes PACER faster.",
     "1.036, 1.049",
+    draft_model=True,
 )
 def growth_helps(at: Evidence) -> list[Part]:
     """Seconds of pacer with growth 1 ÷ with 1.05, at b = 4, t = 0.7."""
@@ -266,6 +273,7 @@ def growth_helps(at: Evidence) -> list[Part]:
     "section 4.5, Table 5",
     "The growing threshold gains although fewer tokens are accepted a step.",
     "τ 0.996, 0.969",
+    draft_model=True,
 )
 def growth_shortens(at: Evidence) -> list[Part]:
     """Accepted tokens a step of pacer with growth 1.05 ÷ with 1, at b = 4, t = 0.7."""
@@ -279,6 +287,7 @@ def growth_shortens(at: Evidence) -> list[Part]:
     "Stopping by the block's mean is faster than by any token, or by the last, below the"
     " threshold.",
     "1.073, 1.042",
+    draft_model=True,
 )
 def mean_is_best(at: Evidence) -> list[Part]:
     """Seconds with the other criterion ÷ with the mean, at b = 4, t = 0.7, growth 1.05."""
@@ -294,6 +303,7 @@ def mean_is_best(at: Evidence) -> list[Part]:
     "section 5.3, Table 8",
     "A head that sees the whole context is faster than one that sees the draft or the block only.",
     "1.086 (block), 1.072 (draft)",
+    draft_model=True,
 )
 def context_helps(at: Evidence) -> list[Part]:
     """Seconds with the local head ÷ with the full one, at b = 4, t = 0.65, growth 1.02."""
@@ -313,6 +323,7 @@ def context_helps(at: Evidence) -> list[Part]:
     "appendix E, Table 11",
     "Blocks of 4 are the fastest of 1 to 7.",
     "others 0.718–0.940 times as fast",
+    draft_model=True,
 )
 def block_of_four(at: Evidence) -> list[Part]:
     """Speed of pacer with each b of 1–7 ÷ with b = 4, t = 0.7, growth 1.05; max-t intervals."""
@@ -336,6 +347,7 @@ def _fastest(
     "appendix E, Table 12",
     "Growth 1.05 is the fastest of 1.00 to 1.09.",
     "others 0.942–0.995 times as fast",
+    draft_model=True,
 )
 def growth_of_five(at: Evidence) -> list[Part]:
     """Speed of pacer with each growth ÷ with 1.05, at b = 4, t = 0.7; max-t intervals."""
@@ -347,6 +359,7 @@ def growth_of_five(at: Evidence) -> list[Part]:
     "appendix E, Table 13",
     "A threshold of 0.7 is the fastest of 0.50 to 0.80.",
     "others 0.900–0.967 times as fast",
+    draft_model=True,
 )
 def threshold_of_seven_tenths(at: Evidence) -> list[Part]:
     """Speed of pacer with each t ÷ with t = 0.7, at b = 4, growth 1.05; max-t intervals."""
@@ -358,6 +371,7 @@ def threshold_of_seven_tenths(at: Evidence) -> list[Part]:
     "appendix F.2, Table 15",
     "The pre-verification layer takes a moderate share of the time.",
     "2.10%, 1.30%",
+    draft_model=True,
 )
 def head_is_cheap(at: Evidence) -> list[Part]:
     """Seconds of head calls and decisions ÷ all seconds of pacer(4, 0.7, 1.05); below 0.05."""
@@ -373,6 +387,7 @@ def head_is_cheap(at: Evidence) -> list[Part]:
     "PEARL loses where draft and target share a device: it is slower than plain speculation.",
     theorem="assumed, not found: on one device the timeline adds the times of draft and target up,"
     " so that a step of PEARL costs what one of plain speculation costs and emits no more",
+    draft_model=True,
 )
 def pearl_needs_devices(at: Evidence) -> list[Part]:
     """Speed of pearl(colocated=true), whose draft and target times add, ÷ the best fixed length's.

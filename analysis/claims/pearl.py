@@ -57,6 +57,7 @@ def _not_of_length(runs: drafts.Drafts, length: int) -> tuple[Estimate, Estimate
     "section 4.2, Tables 1–3",
     "PEARL is faster than plain speculation with the best fixed length.",
     "1.36–1.55",
+    draft_model=True,
 )
 def pearl_is_faster(at: Evidence) -> list[Part]:
     """Seconds of the best fixed length ÷ seconds of pearl, γ = round(c), on devices of their own.
@@ -78,6 +79,7 @@ def pearl_is_faster(at: Evidence) -> list[Part]:
     "section 4.3, Table 4",
     "Without pre-verify, and without post-verify, PEARL is slower.",
     "1.063–1.143, 1.335–1.475",
+    draft_model=True,
 )
 def both_strategies_help(at: Evidence) -> list[Part]:
     """Seconds without a strategy ÷ seconds of pearl, γ = round(c)."""
@@ -93,6 +95,7 @@ def both_strategies_help(at: Evidence) -> list[Part]:
     "section 4.3, Table 4",
     "Post-verify matters more than pre-verify.",
     "1.167–1.374",
+    draft_model=True,
 )
 def post_matters_more(at: Evidence) -> list[Part]:
     """Seconds of pearl without post-verify ÷ seconds without pre-verify, γ = round(c)."""
@@ -104,6 +107,7 @@ def post_matters_more(at: Evidence) -> list[Part]:
     "PEARL",
     "section 4.3",
     "Pre-verify gains more where fewer tokens are accepted, post-verify where more are.",
+    draft_model=True,
 )
 def strategies_complement(at: Evidence) -> list[Part]:
     """A strategy's gain on the half of prompts that it suits ÷ its gain on the other half.
@@ -144,6 +148,7 @@ def _easy(at: Evidence) -> np.ndarray:
     "section 4.4.1, Tables 5 and 6",
     "The best window is the speed ratio c of the two models, rounded.",
     "others 0.40–0.98 times as fast",
+    draft_model=True,
 )
 def window_is_ratio(at: Evidence) -> list[Part]:
     """Speed of pearl with each γ ÷ with round(c); max-t intervals.
@@ -163,6 +168,7 @@ def window_is_ratio(at: Evidence) -> list[Part]:
     "26.53–39.90 against 5.27–8.32",
     theorem="true for every trace: each rejection ends a step of plain speculation too, which has"
     " other steps besides and accepts no other tokens",
+    draft_model=True,
 )
 def accepts_longer_runs(at: Evidence) -> list[Part]:
     """PEARL's run of accepted tokens between rejections, less those of a step of the best fixed.
@@ -199,6 +205,7 @@ def _gap(mine: np.ndarray, other: np.ndarray) -> Estimate:
     "appendix E, Table 11",
     "PEARL runs the draft and the target more often than plain speculation does.",
     "draft 1.29–1.42, target 1.29–1.42",
+    draft_model=True,
 )
 def pearl_runs_more(at: Evidence) -> list[Part]:
     """Draft passes, and target passes, of pearl ÷ those of fixed, γ = round(c) of both."""
@@ -211,6 +218,7 @@ def pearl_runs_more(at: Evidence) -> list[Part]:
     "section 3.1, Fig. 2a",
     "Drafting takes a time that matters beside verifying, so that each model waits for the other.",
     "2 (CodeLlama 7B/34B, γ = 6)",
+    draft_model=True,
 )
 def drafting_takes_long(at: Evidence) -> list[Part]:
     """Draft seconds ÷ verification seconds of the best fixed length; above one half.

@@ -29,6 +29,7 @@ def _tightness(at: Evidence) -> entropy.Tightness:
     "The cross entropy is a nearly constant multiple of the draft's entropy: H(q,p) / H(q) lies"
     " mostly between 1.0 and 1.3.",
     "concentrated in 1.0–1.3",
+    draft_model=True,
 )
 def entropy_ratio(at: Evidence) -> list[Part]:
     """Share of output positions with 1.0 <= H(q,p) / H(q) <= 1.3 (H(q) > 1e-6 nats)."""
@@ -41,6 +42,7 @@ def entropy_ratio(at: Evidence) -> list[Part]:
     "appendix B",
     "Pinsker's bound on acceptance is tighter in practice than that of Bretagnolle and Huber.",
     "11%, 20%, 43% tighter",
+    draft_model=True,
 )
 def pinsker_tighter(at: Evidence) -> list[Part]:
     """Mean(1 - sqrt(KL/2)) / mean(1 - sqrt(1 - exp(-KL))) - 1 over output positions.
@@ -57,6 +59,7 @@ def pinsker_tighter(at: Evidence) -> list[Part]:
     "appendix B",
     "Pinsker's bound is 11% to 43% tighter than that of Bretagnolle and Huber.",
     "11%, 20%, 43%",
+    draft_model=True,
 )
 def pinsker_by_how_much(at: Evidence) -> list[Part]:
     """As pinsker_tighter, and that it lies between 0.11 and 0.43."""
@@ -68,6 +71,7 @@ def pinsker_by_how_much(at: Evidence) -> list[Part]:
     "SVIP",
     "Eq. 6, Fig. 4",
     "1 - sqrt(c H(q)), read off the draft alone, is a lower bound on acceptance for most tokens.",
+    draft_model=True,
 )
 def estimate_is_below(at: Evidence) -> list[Part]:
     """Share of output positions with 1 - sqrt(0.15 H(q)) <= overlap.
@@ -83,6 +87,7 @@ def estimate_is_below(at: Evidence) -> list[Part]:
     "The draft's entropy and the acceptance probability of its token correlate strongly and"
     " negatively.",
     "plotted only",
+    draft_model=True,
 )
 def entropy_against_acceptance(at: Evidence) -> list[Part]:
     """Spearman's ρ of H(q) and overlap (the acceptance probability's mean over the draft's token).
@@ -131,6 +136,7 @@ def _length_correlation(at: Evidence) -> Estimate:
     "section 2.2, Fig. 2 bottom",
     "Drafts that start at a low entropy are accepted for longer.",
     "plotted only",
+    draft_model=True,
 )
 def entropy_against_length(at: Evidence) -> list[Part]:
     """Spearman's ρ of H(q) at a position and the accepted length of a draft of Γ from there.
@@ -147,6 +153,7 @@ def entropy_against_length(at: Evidence) -> list[Part]:
     "Entropy correlates with accepted length more strongly under greedy decoding than under"
     " sampling.",
     "plotted only",
+    draft_model=True,
 )
 def stronger_when_greedy(at: Evidence) -> list[Part]:
     """As entropy_against_length: ρ of the greedy trace less ρ of the sampled one.
@@ -168,6 +175,7 @@ def stronger_when_greedy(at: Evidence) -> list[Part]:
     "section 3.1.2, Table 1",
     "Stopping by entropy is faster than a constant draft of 5.",
     "1.148, 1.206, 1.209 (averages)",
+    draft_model=True,
 )
 def faster_than_constant(at: Evidence) -> list[Part]:
     """Seconds of fixed(5) ÷ seconds of svip, h of 0.2–0.5 chosen on other prompts."""
@@ -180,6 +188,7 @@ def faster_than_constant(at: Evidence) -> list[Part]:
     "section 3.1.2, Table 1",
     "Stopping by entropy is faster than the Hugging Face heuristic.",
     "1.065, 1.206, 1.025 (averages)",
+    draft_model=True,
 )
 def faster_than_heuristic(at: Evidence) -> list[Part]:
     """Seconds of heuristic(initial=5, feedback="nominal") ÷ those of svip, h as above."""
@@ -193,6 +202,7 @@ def faster_than_heuristic(at: Evidence) -> list[Part]:
     "A much higher share of its drafted tokens is accepted than with the constant length or the"
     " heuristic; restated: than with constant lengths that draft as much.",
     "shares “close to or more than 80%” (Qwen), “more than 90%” (LLaMA)",
+    draft_model=True,
 )
 def shorter_drafts(at: Evidence) -> list[Part]:
     """Accepted ÷ drafted tokens of svip over that of constant lengths at the same mean length.

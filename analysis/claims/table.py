@@ -259,6 +259,8 @@ def _remarks(at: Evidence) -> tuple[str, ...]:
 def examine(claim: Claim, at: Evidence) -> Finding:
     """Test one claim; what the trace lacks becomes the reason why it cannot be tested."""
     try:
+        if claim.draft_model:
+            at.study.need_draft_model()
         parts = tuple(claim.test(at))
     except UserError as error:
         return Finding(claim, (), Verdict.UNTESTED, str(error))

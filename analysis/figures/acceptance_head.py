@@ -20,7 +20,7 @@ ARMS = {"with head, h = 0.95": paper.policy()}
 TUNED = {"with head, h tuned": paper.policy(h="0.05:0.95:0.05")}
 
 
-@figure("acceptance head Fig. 2 and Table 1")
+@figure("acceptance head Fig. 2 and Table 1", draft_model=True)
 def acceptance_head(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Speed with the acceptance head against the same drafts without it, K_max = 6, by task.
 

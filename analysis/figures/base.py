@@ -133,12 +133,14 @@ class Entry(NamedTuple):
         draw: the function.
         source: what it reproduces, or "new".
         what: its docstring's first line.
+        draft_model: whether it needs one of its own, see `Study.need_draft_model`.
     """
 
     name: str
     draw: Callable[..., Drawn]
     source: str
     what: str
+    draft_model: bool = False
 
     def under(self, trace: AnyTrace | Study, cost: AnyCost | None) -> Drawn:
         """Draw it under a cost, if it takes one.
@@ -161,12 +163,16 @@ FIGURES: Registry[Entry] = Registry("figure", FigureError, "simkit.figures", lam
 """Figures by the names of their functions, which the decorator `figure` registers."""
 
 
-def figure(source: str, *needs: str) -> Callable[[Callable[..., Drawn]], Callable[..., Drawn]]:
+def figure(
+    source: str, *needs: str, draft_model: bool = False
+) -> Callable[[Callable[..., Drawn]], Callable[..., Drawn]]:
     """Make a function a figure (decorator).
 
     Args:
         source: paper and number, or "new".
         needs: columns of `positions` without which there is nothing to draw.
+        draft_model: whether it means a draft model of its own, see `Study.need_draft_model`; of
+            another program's data it is then refused with that reason.
     """
 
     def made(draw: Callable[..., Drawn]) -> Callable[..., Drawn]:
@@ -177,6 +183,8 @@ def figure(source: str, *needs: str) -> Callable[[Callable[..., Drawn]], Callabl
             first = options.pop("first_token", "draft") if replays else "draft"
             study = study_of(trace, first)
             trace = study.trace
+            if draft_model:
+                study.need_draft_model()
             missing = [name for name in needs if not trace.has("positions", name)]
             if missing and not (kind := trace.manifest.drafter).can("path"):
                 raise FigureError(f"{name}: {kind.lacks['path']}")
@@ -194,7 +202,7 @@ def figure(source: str, *needs: str) -> Callable[[Callable[..., Drawn]], Callabl
 
         name = draw.__name__
         what = (draw.__doc__ or "").split("\n")[0].rstrip(".")
-        FIGURES.add(name, Entry(name, drawn, source, what), draw)
+        FIGURES.add(name, Entry(name, drawn, source, what, draft_model), draw)
         return drawn
 
     return made

@@ -48,7 +48,7 @@ def scaled(c: float) -> Linear:
     return Linear(**draft, **target, **overheads)
 
 
-@figure("new")
+@figure("new", draft_model=True)
 def batch_speedup(study: Study, ax: Axes, c: float = 8.0) -> Drawn:
     """Speedup of tuned policies by batch size, where passes take fixed + per-token time.
 

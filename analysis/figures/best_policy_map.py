@@ -28,7 +28,7 @@ FAMILIES = {
 SURE = 0.95  # share of resamples that a cell's winner must win
 
 
-@figure("new", "overlap")
+@figure("new", "overlap", draft_model=True)
 def best_policy_map(study: Study, ax: Axes, groups: int = 6) -> Drawn:
     """Fastest policy by cost ratio c and by the prompts' mean overlap β.
 

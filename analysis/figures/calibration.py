@@ -28,7 +28,7 @@ from traces.trace import Trace
 HEADS = {"acceptance head": "acceptance_head", "SpecDec++ head": "specdecpp"}
 
 
-@figure("new", "accepted")
+@figure("new", "accepted", draft_model=True)
 def calibration(trace: Trace, ax: Axes, bins: int = 10, c: float = 0.15) -> Drawn:
     """Share of tokens accepted, by what heads and the draft's own signals predict.
 

@@ -11,7 +11,7 @@ from traces.trace import Trace
 SERIES = {"accepted": "accepted", "overlap": "overlap β"}
 
 
-@figure("SVIP Fig. 2, top", "draft_entropy", "accepted", "overlap")
+@figure("SVIP Fig. 2, top", "draft_entropy", "accepted", "overlap", draft_model=True)
 def entropy_acceptance(trace: Trace, ax: Axes, bins: int = 16) -> Drawn:
     """Acceptance of a draft token by the draft's entropy.
 

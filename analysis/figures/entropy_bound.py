@@ -10,7 +10,7 @@ from analysis.stats import binned, entropy
 from traces.trace import Trace
 
 
-@figure("SVIP Fig. 4 and appendix B", "draft_entropy", "cross_entropy", "overlap")
+@figure("SVIP Fig. 4 and appendix B", "draft_entropy", "cross_entropy", "overlap", draft_model=True)
 def entropy_bound(trace: Trace, ax: Axes, bins: int = 40, c: float | None = None) -> Drawn:
     """Overlap β, Pinsker's bound, Bretagnolle and Huber's, and SVIP's estimate, by rank of β.
 

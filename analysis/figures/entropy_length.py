@@ -10,7 +10,7 @@ from analysis.study import path_layout
 from traces.trace import Trace
 
 
-@figure("SVIP Figs. 2, bottom, and 8", "draft_entropy", "accepted")
+@figure("SVIP Figs. 2, bottom, and 8", "draft_entropy", "accepted", draft_model=True)
 def entropy_length(
     trace: Trace, ax: Axes, bins: int = 16, draft_length: int | None = None
 ) -> Drawn:

@@ -14,7 +14,7 @@ from traces.trace import Trace
 LONGEST = 4.0  # ratios beyond are counted in the last bar
 
 
-@figure("SVIP Fig. 3", "draft_entropy", "cross_entropy")
+@figure("SVIP Fig. 3", "draft_entropy", "cross_entropy", draft_model=True)
 def entropy_ratio(trace: Trace, ax: Axes, bins: int = 60) -> Drawn:
     """How often cross entropy is how many times the draft's entropy.
 

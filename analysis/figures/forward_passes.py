@@ -15,7 +15,7 @@ from simkit.simulator.arguments import AnyCost
 PRINTED = {"draft passes": 26376 / 27423, "target passes": 2368 / 3047, "τ": 9.67 / 7.38}
 
 
-@figure("PACER Table 6")
+@figure("PACER Table 6", draft_model=True)
 def forward_passes(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Draft passes, target passes and τ of PACER ÷ those of the best fixed draft length.
 

@@ -24,7 +24,7 @@ from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
 
-@figure("PEARL Fig. 2a")
+@figure("PEARL Fig. 2a", draft_model=True)
 def mutual_waiting(
     study: Study, ax: Axes, cost: AnyCost | None = None, longest: int | None = None
 ) -> Drawn:

@@ -21,7 +21,7 @@ ARMS = tuple(
 )
 
 
-@figure("PACER Table 8")
+@figure("PACER Table 8", draft_model=True)
 def pacer_attention(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """PACER's heads that see the whole context, the draft, or the block.
 

@@ -13,7 +13,7 @@ from simkit.simulator.arguments import AnyCost
 ARMS = sweep(pacer.TABLE_11, lambda block: pacer.policy(block=block))
 
 
-@figure("PACER Table 11")
+@figure("PACER Table 11", draft_model=True)
 def pacer_block(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Speed of PACER by its block size.
 

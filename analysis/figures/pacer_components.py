@@ -21,7 +21,7 @@ ARMS = (
 )
 
 
-@figure("PACER Table 5")
+@figure("PACER Table 5", draft_model=True)
 def pacer_components(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """PACER, its parts left out, and plain speculation with the best fixed length.
 

@@ -13,7 +13,7 @@ from simkit.simulator.arguments import AnyCost
 ARMS = sweep(pacer.TABLE_7, lambda criterion: pacer.policy(criterion=criterion))
 
 
-@figure("PACER Table 7")
+@figure("PACER Table 7", draft_model=True)
 def pacer_criteria(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """PACER stopping by the mean, any, or the last score of a block.
 

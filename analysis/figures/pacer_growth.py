@@ -13,7 +13,7 @@ from simkit.simulator.arguments import AnyCost
 ARMS = sweep(pacer.TABLE_12, lambda growth: pacer.policy(growth=growth))
 
 
-@figure("PACER Table 12")
+@figure("PACER Table 12", draft_model=True)
 def pacer_growth(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Speed of PACER by its growth factor.
 

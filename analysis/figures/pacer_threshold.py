@@ -13,7 +13,7 @@ from simkit.simulator.arguments import AnyCost
 ARMS = sweep(pacer.TABLE_13, lambda threshold: pacer.policy(threshold=threshold))
 
 
-@figure("PACER Table 13")
+@figure("PACER Table 13", draft_model=True)
 def pacer_threshold(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Speed of PACER by its threshold.
 

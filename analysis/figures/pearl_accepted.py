@@ -17,7 +17,7 @@ from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
 
-@figure("PEARL Table 7")
+@figure("PEARL Table 7", draft_model=True)
 def pearl_accepted(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Mean accepted tokens between rejections (MAT) of PEARL and of plain speculation.
 

@@ -17,7 +17,7 @@ PRINTED: dict[str, float] = dict(
 )
 
 
-@figure("PEARL Table 11")
+@figure("PEARL Table 11", draft_model=True)
 def pearl_runs(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Runs of both models and time of PEARL, against fixed drafts of as many tokens.
 

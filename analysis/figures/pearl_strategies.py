@@ -20,7 +20,7 @@ ARMS = (
 )
 
 
-@figure("PEARL Table 4")
+@figure("PEARL Table 4", draft_model=True)
 def pearl_strategies(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """PEARL, without pre-verify, and without post-verify.
 

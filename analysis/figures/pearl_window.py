@@ -13,7 +13,7 @@ from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
 
-@figure("PEARL Tables 5 and 6")
+@figure("PEARL Tables 5 and 6", draft_model=True)
 def pearl_window(
     study: Study, ax: Axes, cost: AnyCost | None = None, longest: int | None = None
 ) -> Drawn:

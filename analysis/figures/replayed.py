@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -20,6 +21,7 @@ from traces.errors import UserError
 from traces.trace import Trace
 
 HINDSIGHT = {"oracle": "oracle", "prophet": "prophet"}
+_SPEC = re.compile(r"^\w+\([^()]*\): ")  # before a reason: the one setting that was tried first
 
 
 def replays(
@@ -73,8 +75,11 @@ def tuned(
 
 
 def without(why: Mapping[str, str]) -> list[str]:
-    """A line for each label that is missing, with the reason."""
-    return [f"Without {label}: {reason}" for label, reason in why.items()]
+    """A line for each reason why something is missing, with the labels that it holds for."""
+    labels: dict[str, list[str]] = {}
+    for label, reason in why.items():
+        labels.setdefault(_SPEC.sub("", reason), []).append(label)
+    return [f"Without {'; '.join(names)}: {reason}" for reason, names in labels.items()]
 
 
 def chosen(trace: Trace, by_task: bool = False) -> str:

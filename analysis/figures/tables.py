@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.figures.base import FigureError
+from analysis.figures.base import FIGURES, FigureError
 from analysis.figures.pacer_attention import ARMS as CONTEXTS
 from analysis.figures.pacer_block import ARMS as BLOCKS
 from analysis.figures.pacer_components import ARMS as COMPONENTS
@@ -85,7 +85,10 @@ def tables(trace: AnyTrace | Study, cost: AnyCost | None = None) -> tuple[list[T
     _ = at.charge  # without times there are no tables
     for make in _TABLES:
         try:
-            found.append(make(at))
+            one = make(at)
+            if FIGURES[one.name].draft_model:
+                study.need_draft_model()
+            found.append(one)
         except UserError as error:
             gone.append(f"{make.__name__.strip('_')}: {error}")
     return found, gone

@@ -18,7 +18,7 @@ PALE = "#C5DEED"  # of tokens that are thrown away
 DRAFT, TARGET = COLORS[0], COLORS[5]
 
 
-@figure("PEARL Figs. 1 and 3")
+@figure("PEARL Figs. 1 and 3", draft_model=True)
 def timeline(
     study: Study,
     ax: Axes,
