@@ -23,9 +23,14 @@ target_s = {}
 """
 
 
-def test_statistics_and_claims_load_no_matplotlib():
+def test_statistics_claims_and_report_load_no_matplotlib():
+    """Nor does a report without figures."""
     said = "import sys, analysis.claims, analysis.papers, analysis.stats, analysis.replays;"
-    said += "assert 'matplotlib' not in sys.modules"
+    said += "import analysis.report, analysis.shown, analysis.gap;"
+    said += "assert 'matplotlib' not in sys.modules;"
+    said += "from traces.synthetic import iid; from simkit.costs import Linear;"
+    said += "page = analysis.report.report(iid(3, 9, 0.7, max_draft=4, seed=1), Linear(1, 4),"
+    said += " figures=False); assert page.html() and 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", said], check=True)
 
 

@@ -19,8 +19,8 @@ from analysis.figures.base import (
     missing,
     points,
 )
-from analysis.figures.replayed import chosen, tuned
 from analysis.replays import speed
+from analysis.shown import chosen, tuned
 from analysis.stats import Estimate
 from analysis.study import Study
 from simkit.costs import Linear

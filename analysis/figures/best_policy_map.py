@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 
 from analysis.figures.arms import below
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame
-from analysis.figures.replayed import chosen, tuned
+from analysis.shown import chosen, tuned
 from analysis.stats import clusters, optimal
 from analysis.study import Study
 from simkit.costs import Linear

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame, missing
-from analysis.figures.replayed import replays, without
 from analysis.papers import svip
 from analysis.replays import groups
+from analysis.shown import replays, without
 from analysis.stats import Estimate, clusters
 from analysis.study import Study
 

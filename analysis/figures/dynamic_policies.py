@@ -19,9 +19,9 @@ from analysis.figures.base import (
     missing,
     reach,
 )
-from analysis.figures.replayed import against_fixed, choices, chosen, cost_name, tuned
 from analysis.papers.pacer import TABLE_3
 from analysis.replays import FAMILIES, Replayed, per
+from analysis.shown import against_fixed, choices, chosen, cost_name, tuned
 from analysis.stats import Estimate, clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, caption, figure, frame
-from analysis.figures.replayed import choices, chosen, cost_name, tuned
 from analysis.replays import FAMILIES, groups, of
+from analysis.shown import choices, chosen, cost_name, tuned
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 

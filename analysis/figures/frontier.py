@@ -19,8 +19,8 @@ from analysis.figures.base import (
     missing,
     text,
 )
-from analysis.figures.replayed import HINDSIGHT, against_fixed, choices, chosen, cost_name, tuned
 from analysis.replays import FAMILIES
+from analysis.shown import HINDSIGHT, against_fixed, choices, chosen, cost_name, tuned
 from analysis.stats import waste
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

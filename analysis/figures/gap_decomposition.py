@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame, missing
-from analysis.figures.replayed import HINDSIGHT, choices, chosen, cost_name, tuned
 from analysis.gap import parts
 from analysis.replays import FAMILIES, groups
+from analysis.shown import HINDSIGHT, choices, chosen, cost_name, tuned
 from analysis.stats import clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

@@ -17,8 +17,8 @@ from analysis.figures.base import (
     points,
     reach,
 )
-from analysis.figures.replayed import cost_name, replays, without
 from analysis.replays import of
+from analysis.shown import cost_name, replays, without
 from analysis.stats import clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, caption, figure, frame, text
-from analysis.figures.replayed import cost_name, replays
 from analysis.replays import groups, of, speed
+from analysis.shown import cost_name, replays
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 

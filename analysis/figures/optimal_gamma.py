@@ -19,8 +19,8 @@ from analysis.figures.base import (
     missing,
     points,
 )
-from analysis.figures.replayed import cost_name, replays, without
 from analysis.replays import each_task, groups, of, speed
+from analysis.shown import cost_name, replays, without
 from analysis.stats import clusters, optimal
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

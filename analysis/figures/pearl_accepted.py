@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.figures.replayed import cost_name, replays, window_words
 from analysis.papers import pearl
 from analysis.replays import groups, of
+from analysis.shown import cost_name, replays, window_words
 from analysis.stats import Estimate, accepted_runs, clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.figures.replayed import cost_name, replays, without
 from analysis.replays import groups, of, speed
+from analysis.shown import cost_name, replays, without
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 

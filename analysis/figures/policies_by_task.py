@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.figures.replayed import chosen, cost_name, tuned
 from analysis.replays import FAMILIES, groups, speed
+from analysis.shown import chosen, cost_name, tuned
 from analysis.stats import clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

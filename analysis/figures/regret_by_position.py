@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.figures.regret_by_task import SHOWN
-from analysis.figures.replayed import chosen, cost_name, tuned
 from analysis.replays import FAMILIES, Replays, folds, of
+from analysis.shown import chosen, cost_name, tuned
 from analysis.stats import waste
 from analysis.study import Study
 from simkit.policies import Policy

@@ -11,9 +11,9 @@ from matplotlib.patheffects import Normal, Stroke
 
 from analysis.figures.arms import below
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame
-from analysis.figures.replayed import replays, without
 from analysis.papers.pacer import DEEPSEEK
 from analysis.replays import of
+from analysis.shown import replays, without
 from analysis.stats import Estimate, clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

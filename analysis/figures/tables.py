@@ -19,7 +19,6 @@ from analysis.figures.pacer_criteria import ARMS as CRITERIA
 from analysis.figures.pacer_growth import ARMS as GROWTHS
 from analysis.figures.pacer_threshold import ARMS as THRESHOLDS
 from analysis.figures.pearl_strategies import ARMS as STRATEGIES
-from analysis.figures.replayed import choices, chosen, replays, window_words, without
 from analysis.papers import Arm, acceptance_head, pacer, svip
 from analysis.replays import (
     ALONE,
@@ -31,6 +30,7 @@ from analysis.replays import (
     of,
     speed,
 )
+from analysis.shown import choices, chosen, replays, window_words, without
 from analysis.stats import Estimate, accepted_runs, clusters
 from analysis.study import Study, study_of
 from simkit.simulator.arguments import AnyCost, AnyTrace

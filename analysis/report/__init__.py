@@ -12,12 +12,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from analysis.claims import check
 from analysis.replays import of
 from analysis.report.caveats import Again, again, call, caveats
 from analysis.report.page import render
-from analysis.report.pictures import Pictures, pictures
 from analysis.report.policies import Policies, compared
 from analysis.report.recorded import Recorded, recorded
 from analysis.report.verdicts import Verdicts, verdicts
@@ -27,6 +27,9 @@ from simkit.sweeps.engine import Progress
 from simkit.sweeps.grid import settings
 from traces.outputs import write_atomic
 from traces.trace import Trace, load
+
+if TYPE_CHECKING:
+    from analysis.report.pictures import Pictures
 
 __all__ = ["Report", "report"]
 
@@ -118,6 +121,8 @@ def report(
         beside = compared(study, cost, given)
     drawn = None
     if figures:
+        from analysis.report.pictures import pictures  # it loads matplotlib
+
         with watch("figures") as progress:
             drawn = pictures(study, cost, progress)
     with watch("claims") as progress:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from analysis.figures.replayed import choices, chosen, tuned
 from analysis.gap import NO_GAP, parts
 from analysis.replays import Replayed
 from analysis.report.cells import MISSING, Table, estimate, lacking, number, seconds
+from analysis.shown import choices, chosen, tuned
 from analysis.stats import clusters
 from analysis.study import Study
 from simkit.policies import Concurrent

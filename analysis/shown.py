@@ -1,4 +1,7 @@
-"""What figures replay, and what they say of it: families, comparisons, captions."""
+"""What figures, tables and the report replay, by label, and what they say of it in words.
+
+Nothing here draws, so that the report needs no matplotlib where it shows no figure.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from analysis.figures.base import FigureError
 from analysis.replays import ALONE, FOLDS, Replayed, Replays, folds, groups, of, speed
 from analysis.stats import Estimate, compare
-from analysis.study import Study
+from analysis.study import MissingError, Study
 from simkit.costs.base import IN_DECODERS
 from simkit.simulator.arguments import AnyCost
 from simkit.simulator.rule_time import known_rule, said
@@ -35,8 +37,7 @@ def replays(
         The replays, and why others are missing, by label; `without` makes lines of that.
 
     Raises:
-        MissingError: there are no times, and they are needed.
-        FigureError: no policy is left.
+        MissingError: there are no times, and they are needed; or no policy is left.
     """
     at = of(study, cost)
     if timed:
@@ -63,8 +64,7 @@ def tuned(
         The families, and a line for each that is missing; what they were chosen on says `chosen`.
 
     Raises:
-        MissingError: there are no times.
-        FigureError: no family is left.
+        MissingError: there are no times, or no family is left.
     """
     at = of(study, cost)
     _ = at.charge
@@ -120,7 +120,7 @@ def _labelled(
         except UserError as error:
             why[label] = str(error)
     if not found:
-        raise FigureError("; ".join(dict.fromkeys(why.values())) or "there is no policy to replay")
+        raise MissingError("; ".join(dict.fromkeys(why.values())) or "there is no policy to replay")
     return found, why
 
 
@@ -130,10 +130,10 @@ def against_fixed(seconds: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
     With fewer prompts than `FOR_INTERVAL` there is too little for that: each then has its own.
 
     Raises:
-        FigureError: it is not among them.
+        MissingError: it is not among them.
     """
     if "fixed" not in seconds:
-        raise FigureError("no fixed length can be replayed, so there is nothing to compare with")
+        raise MissingError("no fixed length can be replayed, so there is nothing to compare with")
     if len(seconds["fixed"]) >= FOR_INTERVAL:
         return compare.simultaneous(seconds, "fixed")
     return {n: speed(mine, seconds["fixed"]) for n, mine in seconds.items() if n != "fixed"}
