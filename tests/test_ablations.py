@@ -128,18 +128,22 @@ def test_the_pair_in_numbers(trace):
 @pytest.mark.parametrize(
     ("claim", "low", "high", "expected"),
     [
-        (1, 1.01, 1.2, "agrees"),
-        (-1, 1.01, 1.2, "differs"),
-        (-1, 0.8, 0.99, "agrees"),
-        (1, 0.8, 0.99, "differs"),
+        (1, 1.01, 1.2, "holds"),
+        (-1, 1.01, 1.2, "does not hold"),
+        (-1, 0.8, 0.99, "holds"),
+        (1, 0.8, 0.99, "does not hold"),
         (1, 0.99, 1.2, "not distinguishable"),
         (-1, 1.0, 1.0, "not distinguishable"),
-        (1, math.nan, math.nan, "not distinguishable"),
-        (1, None, None, "not distinguishable"),
+        (1, math.nan, math.nan, "cannot be tested"),
+        (1, None, None, "cannot be tested"),
+        (0, 1.01, 1.2, "does not hold"),
+        (0, 0.99, 1.2, "not distinguishable"),
     ],
 )
 def test_verdict(claim, low, high, expected):
-    assert verdict(claim, low, high) == expected
+    """The words and the rule are those of the claims: with 5 prompts nothing is tested."""
+    assert verdict(claim, 1.0, low, high, 30) == expected
+    assert verdict(claim, 1.0, low, high, 5) == "cannot be tested"
 
 
 def test_claims_follow_from_the_printed_numbers():

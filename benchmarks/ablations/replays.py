@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -9,7 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from analysis.claims.verdict import ABOVE_1, BELOW_1, Range, Verdict, judge
 from analysis.papers import ALONE
+from analysis.stats import Estimate
 from benchmarks.ablations.arms import ALL, Ablation, AblationArm
 from simkit.errors import ReplayError
 from simkit.simulator.arguments import setting
@@ -155,16 +158,33 @@ class Replays:
             *ratio,
             *steps_ratio,
             *arm.printed,
-            None if arm.claim is None else verdict(arm.claim, *ratio[1:]),
+            None
+            if arm.claim is None
+            else str(verdict(arm.claim, *ratio, n_prompts=int(some.sum()))),
         )
 
 
-def verdict(claim: int, low: float | None, high: float | None) -> str:
-    """Whether an interval of a ratio of speeds agrees with the sign that a paper claims."""
-    found = 0 if low is None or high is None else int(low > 1) - int(high < 1)
-    if found == 0:
-        return "not distinguishable"
-    return "agrees" if found == claim else "differs"
+PREDICTED = {1: ABOVE_1, 0: Range(1, 1), -1: BELOW_1}  # of a ratio of speeds, by the sign claimed
+
+
+def _said(arm: AblationArm, ratio: tuple, n_prompts: int) -> str | None:
+    return None if arm.claim is None else str(verdict(arm.claim, *ratio, n_prompts))
+
+
+def verdict(
+    claim: int, ratio: float, low: float | None, high: float | None, n_prompts: int
+) -> Verdict:
+    """The verdict on the sign of a comparison, by the rule of the papers' claims.
+
+    Args:
+        claim: see `AblationArm`. That two are equally fast cannot be shown, only refuted.
+        ratio: of speeds.
+        low: end of its interval; None or NaN where there is none.
+        high: likewise.
+        n_prompts: that it is over.
+    """
+    ends = (None if end is None or math.isnan(end) else end for end in (low, high))
+    return judge(Estimate(ratio, *ends, n_prompts), PREDICTED[claim])
 
 
 def _ratio(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float, float]:

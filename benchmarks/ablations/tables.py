@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from analysis.claims.verdict import Verdict
 from benchmarks.ablations.arms import Ablation
 from benchmarks.ablations.pair import by_cost, by_task
 from benchmarks.ablations.replays import Row
 from traces.trace import Trace
 
+COUNTED = (Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN, Verdict.UNTESTED)
 _HEADS = (
     "task",
     "arm",
@@ -19,7 +21,7 @@ _HEADS = (
     "÷ baseline row",
     "baseline row",
     "paper",
-    "sign",
+    "verdict",
 )
 
 
@@ -28,7 +30,7 @@ def markdown(
 ) -> Iterator[str]:
     """All lines: the pair, a summary, then a table for each ablation, cost and settings."""
     yield from ("## The pair", "", *_pair(trace, costs))
-    yield from ("", "## Do signs agree with the papers'?", "", *summary(rows))
+    yield from ("", "## Do the papers' comparisons hold?", "", *summary(rows))
     for ablation in ablations:
         yield from ("", f"## {ablation.name}: {ablation.title}", "", f"{ablation.source}.")
         mine = [row for row in rows if row.ablation == ablation.name]
@@ -54,16 +56,14 @@ def _pair(trace: Trace, costs: Iterable[str]) -> Iterator[str]:
 
 
 def summary(rows: Sequence[Row]) -> Iterator[str]:
-    """How many of the paper's comparisons come out with its sign, and which row is fastest."""
+    """The verdicts on the paper's comparisons, counted, and which row is fastest."""
     yield from _lines(
         (
             "ablation",
             "settings",
             "cost",
             "task",
-            "agree",
-            "differ",
-            "not distinguishable",
+            *COUNTED,
             "fastest row",
         ),
         [
@@ -82,7 +82,7 @@ def _grouped(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
 
 def _counts(rows: Sequence[Row]) -> tuple[str, ...]:
     found = Counter(row.verdict for row in rows)
-    return tuple(str(found[v]) for v in ("agrees", "differs", "not distinguishable"))
+    return tuple(str(found[v]) for v in COUNTED)
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
