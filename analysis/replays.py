@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from analysis.papers import ALONE
-from analysis.stats import Estimate, clusters
 from analysis.stats.accepted_runs import runs_of_prompts
 from analysis.study import FirstToken, MissingError, Study, study_of
 from simkit.drafters.path import PathLayout
@@ -19,7 +18,7 @@ from simkit.policies import Policy, Setting, shortened
 from simkit.policies.pearl import too_wide, widest
 from simkit.simulator.arguments import AnyCost
 from simkit.simulator.charge import PARTS, Charge
-from simkit.simulator.run import Run, run
+from simkit.simulator.run import Run, Spread, run
 from simkit.sweeps.engine import replays as replay_all
 from simkit.sweeps.folds import Deals, dealt, mean_of
 from simkit.sweeps.grid import settings
@@ -60,12 +59,17 @@ class Replayed:
         seconds: by part, and the baseline, (S,) each; empty without a cost.
         choices: of a family, what folds chose: by most of them first, of equals the setting that
             is faster on all prompts.
+        shares: of a family, in which share of the deals each prompt has each choice, (S,) each.
+        timing: gives by what the seconds change under other samples of the times, None where that
+            is not known; of a family, those of the first of `choices`.
     """
 
     policy: Policy
     counts: Mapping[str, np.ndarray]
     seconds: Mapping[str, np.ndarray]
     choices: tuple[Policy, ...] = ()
+    shares: tuple[np.ndarray, ...] = ()
+    timing: Callable[[], Spread | None] = lambda: None
 
     @property
     def spec(self) -> str:
@@ -104,6 +108,7 @@ class Replays:
         self.cost = cost
         self._kept: OrderedDict[str | tuple[str, ...], Replayed] = OrderedDict()
         self._scores: dict[str, tuple[list[Policy], np.ndarray]] = {}
+        self._spreads: dict[str, Spread | None] = {}
 
     @property
     def where(self) -> Setting:
@@ -148,7 +153,7 @@ class Replays:
     def replay(self, spec: str) -> Replayed:
         """The sums of one policy, or of the target alone (`ALONE`), kept; raises as `run` does."""
         if spec not in self._kept:
-            self._keep(spec, self._alone() if spec == ALONE else _sums(self.run(spec)))
+            self._keep(spec, self._alone() if spec == ALONE else self._sums(self.run(spec)))
         return self._kept[spec]
 
     def accepted_runs(self, spec: str) -> np.ndarray:
@@ -241,7 +246,20 @@ class Replays:
             return steps
         baseline_s = steps.seconds["baseline_s"]
         nothing = dict.fromkeys(PARTS, np.zeros_like(baseline_s))
-        return replace(steps, seconds=nothing | {"verify_s": baseline_s, "baseline_s": baseline_s})
+        alone = nothing | {"verify_s": baseline_s, "baseline_s": baseline_s}
+        return replace(steps, seconds=alone, timing=lambda: _of_baseline(steps.timing()))
+
+    def _sums(self, found: Run) -> Replayed:
+        policy, name = found.policy, str(found.policy)
+
+        def timing() -> Spread | None:
+            if self._charge is None or not self._charge.drawn_anew:
+                return None
+            if name not in self._spreads:  # replayed anew: a run would hold the trace's columns
+                self._spreads[name] = run(policy, *self.where).spread
+            return self._spreads[name]
+
+        return Replayed(policy, found.counts, found.seconds or {}, timing=timing)
 
     def _tune(self, specs: tuple[str, ...]) -> Replayed:
         found = [self._scored(spec) for spec in specs]
@@ -263,6 +281,8 @@ class Replays:
             picked([one.counts for one in runs]),
             picked([one.seconds for one in runs]),
             tuple(one.policy for one in runs),
+            tuple(shares),
+            runs[0].timing,
         )
 
     def _scored(self, spec: str) -> tuple[list[Policy], np.ndarray]:
@@ -334,33 +354,5 @@ def groups(trace: Trace) -> dict[str, np.ndarray]:
     return found | {overall: np.ones(trace.n_sequences, bool)} if len(found) > 1 else found
 
 
-def speed(
-    one: Replayed | Run | np.ndarray,
-    other: Replayed | Run | np.ndarray,
-    some: np.ndarray | None = None,
-) -> Estimate:
-    """How many times faster one is than the other: its summed seconds into the other's, paired.
-
-    Args:
-        one: a replay, or its (S,) seconds.
-        other: the same of the other.
-        some: (S,) bool, prompts that count; None means all.
-    """
-    mine, theirs = (x if isinstance(x, np.ndarray) else x.total_s for x in (one, other))
-    chosen = np.ones(len(mine), bool) if some is None else some
-    return clusters.ratio(theirs[chosen], mine[chosen])
-
-
-def ratio(one: Replayed, other: Replayed, count: str) -> Estimate:
-    """A summed count of one over that of the other, paired."""
-    return clusters.ratio(one.counts[count], other.counts[count])
-
-
-def per(one: Replayed, other: Replayed, count: str, unit: str) -> Estimate:
-    """A count per unit, as accepted tokens per step, of one over that of the other, paired."""
-    pairs = [run.counts[name] for run in (one, other) for name in (count, unit)]
-    return clusters.ratio_of_ratios(*pairs)
-
-
-def _sums(found: Run) -> Replayed:
-    return Replayed(found.policy, found.counts, found.seconds or {})
+def _of_baseline(spread: Spread | None) -> Spread | None:
+    return None if spread is None else Spread(spread.baseline, spread.baseline)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
-from analysis.replays import ALONE, FOLDS, Replayed, Replays, folds, groups, of, speed
+from analysis.replays import ALONE, FOLDS, Replayed, Replays, folds, groups, of
+from analysis.speeds import factors, speed
 from analysis.stats import Estimate, compare
 from analysis.study import MissingError, Study
 from simkit.costs.base import IN_DECODERS
 from simkit.simulator.arguments import AnyCost
+from simkit.simulator.charge import Charge
 from simkit.simulator.rule_time import known_rule, said
 from simkit.statistics.enough import FOR_INTERVAL
 from simkit.sweeps.grid import settings
@@ -124,7 +124,7 @@ def _labelled(
     return found, why
 
 
-def against_fixed(seconds: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
+def against_fixed(found: Mapping[str, Replayed]) -> dict[str, Estimate]:
     """Speeds against the policy called "fixed", with intervals that hold for all at once.
 
     With fewer prompts than `FOR_INTERVAL` there is too little for that: each then has its own.
@@ -132,11 +132,12 @@ def against_fixed(seconds: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
     Raises:
         MissingError: it is not among them.
     """
-    if "fixed" not in seconds:
+    if "fixed" not in found:
         raise MissingError("no fixed length can be replayed, so there is nothing to compare with")
+    seconds = {name: one.total_s for name, one in found.items()}
     if len(seconds["fixed"]) >= FOR_INTERVAL:
-        return compare.simultaneous(seconds, "fixed")
-    return {n: speed(mine, seconds["fixed"]) for n, mine in seconds.items() if n != "fixed"}
+        return compare.simultaneous(seconds, "fixed", factors=factors(found))
+    return {n: speed(mine, found["fixed"]) for n, mine in found.items() if n != "fixed"}
 
 
 def window_words(at: Replays) -> str:
@@ -146,9 +147,21 @@ def window_words(at: Replays) -> str:
 
 
 def cost_name(study: Study, cost: AnyCost | None) -> str:
-    """The cost in words, and what emits the first token if it is not a step; for a caption."""
+    """The cost in words, what emits the first token if it is not a step, and what bars hold."""
     first = "" if study.first_token == "draft" else "; first token from the prefill"
-    return _times(study.trace, cost) + first
+    held = holds(of(study, cost).charge)
+    return _times(study.trace, cost) + first + (f"; {held}" if held else "")
+
+
+def holds(charge: Charge) -> str:
+    """Whether intervals hold the spread of measured times beside that of prompts, in words.
+
+    Empty where times are given numbers, which have no spread.
+    """
+    if charge.drawn_anew:
+        return "intervals of speeds hold the spread of the timing samples too"
+    unknown = any("spread of the times" in line for line in charge.times.remarks())
+    return "intervals do not hold the spread of the times, which is not known" if unknown else ""
 
 
 def _times(trace: Trace, cost: AnyCost | None) -> str:

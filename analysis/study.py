@@ -11,6 +11,7 @@ import os
 from collections import OrderedDict
 from typing import Any, Literal
 
+from analysis.stats.loops import Loops, split
 from simkit import costs
 from simkit.drafters import layout_of
 from simkit.drafters.layout import Layout
@@ -51,6 +52,7 @@ class Study:
         self.trace = trace if isinstance(trace, Trace) else load(trace)
         self.first_token: FirstToken = first_token
         self._layout: Layout | None = None
+        self._loops: Loops | None = None
         self._kept: OrderedDict[Any, Any] = OrderedDict()
 
     @property
@@ -59,6 +61,13 @@ class Study:
         if self._layout is None:
             self._layout = layout_of(self.trace)
         return self._layout
+
+    @property
+    def loops(self) -> Loops:
+        """Where the outputs loop; raises as `loops_of` does."""
+        if self._loops is None:
+            self._loops = loops_of(self.trace)
+        return self._loops
 
     @property
     def path(self) -> PathLayout:
@@ -126,6 +135,18 @@ def path_layout(trace: Trace) -> PathLayout:
         MissingError: the trace is a lattice.
     """
     return _on_path(layout_of(trace))
+
+
+def loops_of(trace: Trace) -> Loops:
+    """Where the outputs of a trace loop.
+
+    Raises:
+        MissingError: outputs are not known token by token.
+    """
+    if not trace.manifest.drafter.known_outputs:
+        raise MissingError("outputs are not known token by token, so loops cannot be found")
+    tokens = trace.sequences["output_tokens"].combine_chunks().flatten().to_numpy()
+    return split(tokens, trace.position_offsets)
 
 
 def study_of(given: AnyTrace | Study, first_token: FirstToken = "draft") -> Study:

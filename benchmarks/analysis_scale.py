@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from analysis.papers import svip
 from analysis.stats import (
     acceptance_length,
     binned,
@@ -65,7 +66,7 @@ def statistics(
     both = h, x, overlap, offsets
     yield "fit of c", lambda: entropy.fit(*both)
     yield "tightness of the bounds", lambda: entropy.tightness(*both, 0.08)
-    yield "H(q,p) / H(q)", lambda: entropy.entropy_ratio(h, x, offsets)
+    yield "H(q,p) / H(q)", lambda: entropy.entropy_ratio(h, x, offsets, svip.RATIO)
     yield "Spearman, entropy and overlap", lambda: correlation.correlation(h, overlap, offsets)
     yield (
         "Kendall, entropy and overlap",

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.special import betaln
 
+from analysis.papers import svip
 from analysis.stats import (
     Estimate,
     acceptance_length,
@@ -99,7 +100,7 @@ def features(seed: int, n: int) -> Found:
     overlap = np.exp(-0.8 * np.sqrt(kl / 2)).astype(np.float32)
     accepted = rng.random(n * LENGTH) < overlap
     tight = entropy.tightness(h, h + kl, overlap, offsets, 0.08)
-    spread = entropy.entropy_ratio(h, h + kl, offsets)
+    spread = entropy.entropy_ratio(h, h + kl, offsets, svip.RATIO)
     judged = calibration.calibration(np.exp(-h / 2), accepted, offsets)
     ahead = drafts.runs(accepted, offsets)
     whole = acceptance_length.prediction(overlap, _ahead(ahead), offsets, GAMMA)

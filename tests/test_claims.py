@@ -17,7 +17,8 @@ from analysis.claims import PAPERS, Claim, Evidence, Part, Range, Verdict, check
 from analysis.claims.evidence import less
 from analysis.claims.table import Finding, Findings, examine
 from analysis.claims.verdict import ABOVE_1, BELOW_0, against_print, judge, overall
-from analysis.replays import ALONE, LONGEST, Replayed, folds, per
+from analysis.replays import ALONE, LONGEST, Replayed, folds
+from analysis.speeds import per
 from analysis.stats import Estimate
 from simkit.costs import Linear
 from simkit.statistics.enough import FOR_VERDICT
@@ -250,7 +251,7 @@ REASONS = (
     r"one prompt|prompts do not differ|too few prompts|no rows|not defined on these rows"
     r"|no scores of|scores of \w+ are not by row|needs times|give one with --sampled"
     r"|the trace is sampled|a trace holds one drafter|the trace is a lattice|fewer than 16 tokens"
-    r"|column \w+ is not in this trace|drafts of up to \d tokens only|needs drafts of 10 tokens"
+    r"|column \w+ is not in this trace|drafts of up to \d tokens only|needs drafts of 1[06] tokens"
     r"|lets windows go to"
 )
 

@@ -91,8 +91,8 @@ def test_entropy_is_judged_on_the_sampled_trace():
         assert verdict(name, greedy) is UNTESTED
         both = examine(CLAIMS[name], Evidence(greedy, COST, Evidence(sampled, COST))).parts
         alone = examine(CLAIMS[name], Evidence(sampled, COST)).parts
-        assert [part.what for part in both] == ["sampled", "greedy"]
-        assert both[0] == alone[0] and both[1].expected is None
+        assert [part.what for part in both][:2] == ["sampled", "greedy"]
+        assert both[0] == alone[0] and all(part.expected is None for part in both[1:])
     h = sampled.positions("draft_entropy")
     falling = Columns(sampled, {"overlap": np.exp(-h)})
     assert verdict("entropy_against_acceptance", falling) is HOLDS

@@ -70,7 +70,7 @@ def refused(name: str, trace: Trace) -> str:
 READ = {
     "positions": (
         "sequence", "position", "accepted", "draft_token", "draft_prob_raw", "draft_entropy",
-        "draft_top1_prob", "draft_top10_mass", "cross_entropy", "overlap", "target_token",
+        "draft_top1_prob", "draft_top10_mass", "cross_entropy", "overlap",
         "target_token_prob_raw",
     ),
     "branches": (

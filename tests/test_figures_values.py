@@ -15,11 +15,13 @@ import simkit
 from analysis import figures
 from analysis.figures import Drawn, FigureError, position_decay
 from analysis.figures.arms import compare
-from analysis.figures.tables import speedup, tables, tokens_per_s
+from analysis.figures.measures import speedup, tokens_per_s
+from analysis.figures.tables import tables
 from analysis.papers import Arm
 from analysis.papers.pacer import DEEPSEEK, LLAMA
-from analysis.replays import FAMILIES, of, per
+from analysis.replays import FAMILIES, of
 from analysis.shown import choices, tuned
+from analysis.speeds import per
 from analysis.stats import accepted_runs, depth, drafts, waste
 from analysis.stats import calibration as reliability
 from analysis.study import Study

@@ -9,10 +9,11 @@ from test_report import COST, small
 
 import simkit
 from analysis.figures import gap_decomposition
-from analysis.replays import ALONE, FAMILIES, FOLDS, groups, of, speed
+from analysis.replays import ALONE, FAMILIES, FOLDS, groups, of
 from analysis.report import report
 from analysis.report.cells import MISSING, estimate, lacking
 from analysis.report.policies import SAME, compared
+from analysis.speeds import speed
 from analysis.stats import Estimate
 from analysis.stats.clusters import ALIKE
 from analysis.study import Study

@@ -61,7 +61,7 @@ ALL = {
     "fit": lambda a, x, o: entropy.fit(x, 2 * x, np.exp(-x), o),
     "fit, ratio": lambda a, x, o: entropy.fit(x, 2 * x, np.exp(-x), o, "ratio"),
     "tightness": lambda a, x, o: entropy.tightness(x, 2 * x, np.exp(-x), o, 0.1),
-    "entropy_ratio": lambda a, x, o: entropy.entropy_ratio(x, 2 * x, o),
+    "entropy_ratio": lambda a, x, o: entropy.entropy_ratio(x, 2 * x, o, (1.0, 1.3)),
     "spearman": lambda a, x, o: correlation.correlation(x, a, o),
     "kendall": lambda a, x, o: correlation.correlation(x, a, o, "kendall"),
     "curve": lambda a, x, o: binned.curve(x, a, o, 4),

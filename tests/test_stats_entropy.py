@@ -117,7 +117,7 @@ def test_ratio_of_entropies():
     h = rng.gamma(1, 1, 5000).astype(np.float32)
     h[:7] = 0
     ratio = rng.uniform(1, 2, 5000).astype(np.float32)
-    found = entropy.entropy_ratio(h, h * ratio, np.arange(0, 5001, 50))
+    found = entropy.entropy_ratio(h, h * ratio, np.arange(0, 5001, 50), (1.0, 1.3))
     assert found.left_out == 7 and len(found.values) == 4993
     assert found.in_band.value == pytest.approx((ratio[7:] <= 1.3).mean(), abs=1e-3)
     for p, quantile in found.quantiles.items():

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stats_traces import ahead_of
 
 import traces
 from analysis.stats import drafts
-from analysis.stats.loops import LEAST, LONGEST, TIMES, in_loop, outside
+from analysis.stats.loops import LEAST, LONGEST, TIMES, in_loop, outside, split
 
 
 def by_hand(tokens, offsets):
@@ -72,6 +73,34 @@ def test_what_is_outside(texts):
     got = list(zip(found.accepted.tolist(), found.rejected.tolist(), strict=True))
     bounds = zip(found.offsets[:-1], found.offsets[1:], strict=True)
     assert [got[low:high] for low, high in bounds] == wanted
+
+
+@given(st.lists(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=12), max_size=5))
+def test_what_is_ahead_ends_where_a_loop_begins(texts):
+    """Counted position by position; sums over stretches are those over their prompts' positions."""
+    loop = np.array([row[0] for text in texts for row in text], bool)
+    accepted = np.array([row[1] for text in texts for row in text], bool)
+    offsets = np.cumsum([0, *map(len, texts)])
+    left = outside(loop, offsets)
+    wanted = []
+    for text in texts:
+        for k, (looped, _) in enumerate(text):
+            stop = k
+            while stop < len(text) and text[stop] == (False, True):
+                stop += 1
+            wanted += [] if looped else [stop - k]
+    assert left.cut(ahead_of(accepted, offsets)).tolist() == wanted
+    free = [sum(not looped for looped, _ in text) for text in texts]
+    assert np.diff(left.prompts).tolist() == free
+    assert left.summed(np.diff(left.offsets)[:, None])[:, 0].tolist() == free
+
+
+def test_loops_split_a_text_only_where_both_are_there():
+    text, plain = [1, 2] * 20, list(range(40))
+    for tokens, share in ((text, 38 / 40), (plain, 0.0), ([7] * 40, 39 / 40)):
+        found = split(np.array(tokens), np.array([0, 40]))
+        assert found.share == share and (found.outside is None) == (share == 0)
+    assert split(np.array([], int), np.array([0])).share == 0.0
 
 
 def test_reference_is_mostly_loops():

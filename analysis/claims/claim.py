@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+import numpy as np
+
 from analysis.claims.evidence import Evidence
 from analysis.claims.verdict import BELOW_1, Range
-from analysis.replays import Replayed, ratio
-from analysis.stats import Estimate, compare
+from analysis.replays import Replayed
+from analysis.speeds import factors, ratio
+from analysis.stats import Estimate, clusters, compare
 from traces.errors import UserError
 from traces.registry import Registry
 
@@ -157,6 +160,26 @@ def fastest_of(runs: Mapping[str, Replayed], best: str, printed: Mapping[str, fl
         best: that of the paper.
         printed: the paper's ratios by name; those it does not print are left out.
     """
-    found = compare.simultaneous({name: run.total_s for name, run in runs.items()}, best)
+    seconds = {name: run.total_s for name, run in runs.items()}
+    found = compare.simultaneous(seconds, best, factors=factors(runs))
     ends = {name: (value, value) for name, value in printed.items()}
     return [Part(name, one, BELOW_1, ends.get(name)) for name, one in found.items()]
+
+
+def depth_parts(
+    by_depth: Mapping[str, np.ndarray],
+    statistic: Callable[[np.ndarray], np.ndarray],
+    expected: Range,
+) -> list[Part]:
+    """A statistic of drafts by depth: the prediction is about that outside of loops.
+
+    Args:
+        by_depth: see `Evidence.by_depth`, what counts first.
+        statistic: from (..., 2 D) sums to (..., 1).
+        expected: of what counts.
+    """
+    found = {name: clusters.bootstrap(sums, statistic)[0] for name, sums in by_depth.items()}
+    predicted = (expected, None)
+    return [
+        Part(name, one, which) for (name, one), which in zip(found.items(), predicted, strict=True)
+    ]

@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from analysis.replays import Replays
-from analysis.stats import Estimate
-from analysis.stats.loops import Outside, in_loop, outside
+from analysis.stats import Estimate, depth, drafts
+from analysis.stats.loops import Outside, outside
 from analysis.study import FirstToken, MissingError, Study
 from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
@@ -45,11 +45,27 @@ class Evidence(Replays):
         Raises:
             Untestable: nothing does.
         """
-        tokens = self.trace.sequences["output_tokens"].combine_chunks().flatten().to_numpy()
-        found = outside(in_loop(tokens, self.layout.offsets), self.layout.offsets)
-        if len(found.rows) and not found.rows.any():
+        layout, found = self.layout, self.study.loops
+        if len(found.rows) and found.rows.all():
             raise Untestable("all of the outputs lie in loops")
-        return found
+        return found.outside or outside(found.rows, layout.offsets)
+
+    def by_depth(self, draft_length: int, deepest: int) -> dict[str, np.ndarray]:
+        """Drafts at risk, then rejected, at each depth, (S, 2 D), outside of loops and with them.
+
+        Over the steps of fixed(draft_length). Outside, each stretch between loops is a text of its
+        own.
+        """
+        layout, left = self.layout, self.outside
+        ends = self.trace.max_new_tokens, draft_length
+        found = {
+            "outside of loops": left.by_prompt(
+                drafts.fixed_steps(left.cut(layout.ahead), left.offsets, *ends)
+            ),
+            "with loops": drafts.fixed_steps(layout.ahead, layout.offsets, *ends),
+        }
+        tables = {name: depth.table(some, deepest) for name, some in found.items()}
+        return {name: np.concatenate(one, 1).astype(float) for name, one in tables.items()}
 
     def head_s(self, head: str) -> float:
         """Seconds of a call of a head.

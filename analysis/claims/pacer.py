@@ -6,17 +6,39 @@ from collections.abc import Callable
 
 import numpy as np
 
-from analysis.claims.claim import Kind, Part, claim, fastest_of, passes
+from analysis.claims.claim import Kind, Part, claim, depth_parts, fastest_of, passes
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.verdict import ABOVE_1, BELOW_0, BELOW_1, Range
-from analysis.papers import PaperTable
+from analysis.papers import PaperTable, pearl, words
 from analysis.papers import pacer as paper
-from analysis.replays import ALONE, ASSIST, FAMILIES, per, speed
-from analysis.stats import clusters, depth, drafts, iid
+from analysis.papers.printed import ends
+from analysis.replays import ALONE, ASSIST, FAMILIES
+from analysis.speeds import per, speed
+from analysis.stats import clusters, drafts, iid
 
 HEAD = paper.policy()
 TUNED, ADAEDL, SPECDECPP = (FAMILIES[name] for name in ("PACER", "AdaEDL", "SpecDec++"))
 DEEP = (6, 10)  # depths that are held against the first
+LLAMA = ", Llama 2, HumanEval"
+# What the paper prints, the least and the greatest.
+SPECULATION = paper.speedups("Speculative")
+TABLES = words(paper.speedups("Speculative", llama=False), ".2f")  # section 4.2 left out
+PACER = paper.faster_than_plain("PACER", paper.TABLE_3, paper.TABLE_5)
+ASSISTED = paper.faster_than_plain("Assist")
+POSITION, GROWTH = map(paper.components, ("w/o pos-emb", "w/o growth-factor"))
+GROWTH_TAU = paper.components_tau("w/o growth-factor")
+DYNAMIC = {name: paper.TABLE_3.speed("PACER", name) for name in paper.TABLE_3.rows}
+SHORTER = [one("AdaEDL", "Speculative") for one in (paper.TABLE_3.tau, paper.TABLE_3.speed)]
+
+
+def _context(scope: str) -> float:
+    return paper.TABLE_8.speed("full context", f"local {scope}")
+
+
+def _others(table: PaperTable, best: str) -> str:
+    """How fast a table's other rows are, in words."""
+    found = (speed for row, speed in table.speeds(best).items() if row != best)
+    return f"others {words(ends(found))} times as fast"
 
 
 @claim(
@@ -40,38 +62,14 @@ def lengths_vary(at: Evidence) -> list[Part]:
     ]
 
 
-def _depths(at: Evidence) -> dict[str, np.ndarray]:
-    """Drafts at risk, then rejected, at each depth, (S, 2 D), outside of loops and with them.
-
-    Over the steps of fixed(Γ). Outside, each stretch between loops is a text of its own.
-    """
-    layout, most, left = at.layout, at.trace.max_draft, at.outside
-    if most < DEEP[1]:
-        raise Untestable(f"Γ = {most}: needs drafts of {DEEP[1]} tokens")
-    n = int(np.count_nonzero(left.rows))
-    ends = left.offsets[np.searchsorted(left.offsets, np.arange(n), side="right")]
-    ahead = np.minimum(layout.ahead[left.rows], ends - np.arange(n))
-    found = {
-        "outside of loops": left.by_prompt(
-            drafts.fixed_steps(ahead, left.offsets, at.trace.max_new_tokens, most)
-        ),
-        "with loops": drafts.fixed_steps(
-            layout.ahead, layout.offsets, at.trace.max_new_tokens, most
-        ),
-    }
-    tables = {name: depth.table(some, DEEP[1]) for name, some in found.items()}
-    return {name: np.concatenate(one, 1).astype(float) for name, one in tables.items()}
-
-
 def _outside_first(
     at: Evidence, statistic: Callable[[np.ndarray], np.ndarray], expected: Range
 ) -> list[Part]:
-    """A statistic of `_depths`: the prediction is about that outside of loops."""
-    found = {name: clusters.bootstrap(sums, statistic)[0] for name, sums in _depths(at).items()}
-    predicted = (expected, None)
-    return [
-        Part(name, one, which) for (name, one), which in zip(found.items(), predicted, strict=True)
-    ]
+    """A statistic of `Evidence.by_depth` over the steps of fixed(Γ), outside of loops and with."""
+    most = at.trace.max_draft
+    if most < DEEP[1]:
+        raise Untestable(f"Γ = {most}: needs drafts of {DEEP[1]} tokens")
+    return depth_parts(at.by_depth(most, DEEP[1]), statistic, expected)
 
 
 @claim(
@@ -121,7 +119,7 @@ def conditional_falls(at: Evidence) -> list[Part]:
     "PACER",
     "section 3.1.2, Fig. 2b",
     "Drafting γ*, the length that will be accepted, is far faster than the best fixed length.",
-    "1.4; its counts at Table 14's latencies give 1.46",
+    "{:g}; its counts at Table 14's latencies give {:g}".format(*paper.OPTIMAL_SPEED),
 )
 def optimal_is_faster(at: Evidence) -> list[Part]:
     """Seconds of the best fixed length ÷ seconds of `oracle`, which drafts γ*.
@@ -137,11 +135,11 @@ def optimal_is_faster(at: Evidence) -> list[Part]:
     "section 3.1.2, Fig. 2b",
     "Drafting γ* takes fewer passes of the draft and fewer of the target than the best fixed"
     " length.",
-    "draft 0.824, target 0.377",
+    "draft {:.3f}, target {:.3f}".format(*paper.optimal_passes()),
 )
 def optimal_saves_both(at: Evidence) -> list[Part]:
     """Draft passes, and target passes, of `oracle` ÷ those of the best fixed length."""
-    drafts, targets = paper.OPTIMAL_PASSES
+    drafts, targets = paper.optimal_passes()
     mine = at.replay("oracle")
     return passes(mine, at.best_fixed, BELOW_1, (drafts, drafts), (targets, targets))
 
@@ -150,65 +148,65 @@ def optimal_saves_both(at: Evidence) -> list[Part]:
     "PACER",
     "section 4.2, Tables 1 and 5",
     "Speculation with the best fixed length is faster than the target alone.",
-    "1.34–2.07; 2.33 (section 4.2, Llama 2, HumanEval)",
+    f"{TABLES}; {SPECULATION[1]:.2f} (section 4.2{LLAMA})",
 )
 def speculation_pays(at: Evidence) -> list[Part]:
     """Seconds of the target alone ÷ seconds of fixed, its length chosen on other prompts."""
     found = speed(at.tuned_fixed(), at.replay(ALONE))
-    return [Part("", found, ABOVE_1, (1.34, 2.33))]
+    return [Part("", found, ABOVE_1, SPECULATION)]
 
 
 @claim(
     "PACER",
     "section 4.2, Tables 1, 3 and 5",
     "PACER is faster than the best fixed length.",
-    "1.007–1.131; 1.142 (Table 3, Llama 2, HumanEval)",
+    f"{words(paper.faster_than_plain('PACER', paper.TABLE_5))}; {PACER[1]:.3f} (Table 3{LLAMA})",
     draft_model=True,
 )
 def pacer_is_faster(at: Evidence) -> list[Part]:
     """Seconds of fixed ÷ seconds of pacer (b 1–4, t 0.1–0.9), both tuned on other prompts."""
-    return [Part("", speed(at.tuned(TUNED), at.tuned_fixed()), ABOVE_1, (1.007, 1.142))]
+    return [Part("", speed(at.tuned(TUNED), at.tuned_fixed()), ABOVE_1, PACER)]
 
 
 @claim(
     "PACER",
     "section 5.1, Table 6",
     "PACER takes fewer draft passes and fewer target passes than the best fixed length at once.",
-    "draft 0.909–0.962, target 0.777–0.989",
+    f"draft {words(paper.saved('draft'))}, target {words(paper.saved('target'))}",
     draft_model=True,
 )
 def pacer_saves_both(at: Evidence) -> list[Part]:
     """Draft passes, and target passes, of pacer ÷ those of fixed, both tuned on other prompts."""
     one, other = at.tuned(TUNED), at.tuned_fixed()
-    return passes(one, other, BELOW_1, (0.909, 0.962), (0.777, 0.989))
+    return passes(one, other, BELOW_1, paper.saved("draft"), paper.saved("target"))
 
 
 @claim(
     "PACER",
     "section 5.1, Table 6",
     "Its average acceptance length is greater than that of the best fixed length.",
-    "1.06–1.31 times",
+    f"{words(paper.saved('tau'))} times",
     draft_model=True,
 )
 def pacer_accepts_more(at: Evidence) -> list[Part]:
     """Accepted tokens a step of pacer ÷ those of fixed, both tuned on other prompts."""
     found = per(at.tuned(TUNED), at.tuned_fixed(), "accepted", "steps")
-    return [Part("", found, ABOVE_1, (1.062, 1.310))]
+    return [Part("", found, ABOVE_1, paper.saved("tau"))]
 
 
 @claim(
     "PACER",
     "section 4.3, Table 3",
     "PACER is faster than SpecDec++ and than AdaEDL.",
-    "1.143, 1.074",
+    ", ".join(f"{DYNAMIC[name]:.3f}" for name in ("SpecDec++", "AdaEDL")),
     draft_model=True,
 )
 def pacer_beats_dynamic(at: Evidence) -> list[Part]:
     """Seconds of the other ÷ seconds of pacer, each tuned on other prompts."""
     mine = at.tuned(TUNED)
     return [
-        Part("SpecDec++", speed(mine, at.tuned(SPECDECPP)), ABOVE_1, (1.143, 1.143)),
-        Part("AdaEDL", speed(mine, at.tuned(ADAEDL)), ABOVE_1, (1.074, 1.074)),
+        Part("SpecDec++", speed(mine, at.tuned(SPECDECPP)), ABOVE_1, (DYNAMIC["SpecDec++"],) * 2),
+        Part("AdaEDL", speed(mine, at.tuned(ADAEDL)), ABOVE_1, (DYNAMIC["AdaEDL"],) * 2),
     ]
 
 
@@ -217,7 +215,7 @@ def pacer_beats_dynamic(at: Evidence) -> list[Part]:
     "section 4.3, Table 3",
     "A shorter τ can be faster: AdaEDL accepts fewer tokens a step than plain speculation, and"
     " gains on it.",
-    "τ 0.848, speed 1.063",
+    "τ {:.3f}, speed {:.3f}".format(*SHORTER),
     kind=Kind.EXAMPLE,
     draft_model=True,
 )
@@ -225,8 +223,8 @@ def shorter_is_faster(at: Evidence) -> list[Part]:
     """Accepted tokens a step, and speed, of adaedl ÷ those of fixed, tuned on other prompts."""
     one, other = at.tuned(ADAEDL), at.tuned_fixed()
     return [
-        Part("τ", per(one, other, "accepted", "steps"), BELOW_1, (0.848, 0.848)),
-        Part("speed", speed(one, other), ABOVE_1, (1.063, 1.063)),
+        Part("τ", per(one, other, "accepted", "steps"), BELOW_1, (SHORTER[0], SHORTER[0])),
+        Part("speed", speed(one, other), ABOVE_1, (SHORTER[1], SHORTER[1])),
     ]
 
 
@@ -234,51 +232,51 @@ def shorter_is_faster(at: Evidence) -> list[Part]:
     "PACER",
     "section 4.2, Table 1; PEARL, Table 1",
     "Assisted generation's heuristic is slower than the best fixed length.",
-    "0.787–0.994; PEARL 0.778–1.046",
+    f"{words(ASSISTED)}; PEARL {words(pearl.assisted_over_plain())}",
 )
 def assist_is_slower(at: Evidence) -> list[Part]:
     """Seconds of fixed, tuned on other prompts, ÷ seconds of heuristic with its defaults."""
     found = speed(at.replay(ASSIST), at.tuned_fixed())
-    return [Part("", found, BELOW_1, (0.778, 1.046))]
+    return [Part("", found, BELOW_1, ends((*ASSISTED, *pearl.assisted_over_plain())))]
 
 
 @claim(
     "PACER",
     "section 4.5, Table 5",
     "Embedding the draft position makes PACER faster.",
-    "1.045, 1.059",
+    words(POSITION),
     draft_model=True,
 )
 def position_helps(at: Evidence) -> list[Part]:
     """Seconds with the head without the embedding ÷ seconds of pacer(4, 0.7, 1.05)."""
     other = at.replay(paper.policy(head="pacer-no-position"))
-    return [Part("", speed(at.replay(HEAD), other), ABOVE_1, (1.045, 1.059))]
+    return [Part("", speed(at.replay(HEAD), other), ABOVE_1, POSITION)]
 
 
 @claim(
     "PACER",
     "section 4.5, Table 5",
     "A threshold that grows by 1.05 a block makes PACER faster.",
-    "1.036, 1.049",
+    words(GROWTH),
     draft_model=True,
 )
 def growth_helps(at: Evidence) -> list[Part]:
     """Seconds of pacer with growth 1 ÷ with 1.05, at b = 4, t = 0.7."""
     found = speed(at.replay(HEAD), at.replay(paper.policy(growth=1)))
-    return [Part("", found, ABOVE_1, (1.036, 1.049))]
+    return [Part("", found, ABOVE_1, GROWTH)]
 
 
 @claim(
     "PACER",
     "section 4.5, Table 5",
     "The growing threshold gains although fewer tokens are accepted a step.",
-    "τ 0.996, 0.969",
+    f"τ {words(GROWTH_TAU)}",
     draft_model=True,
 )
 def growth_shortens(at: Evidence) -> list[Part]:
     """Accepted tokens a step of pacer with growth 1.05 ÷ with 1, at b = 4, t = 0.7."""
     other = at.replay(paper.policy(growth=1))
-    return [Part("", per(at.replay(HEAD), other, "accepted", "steps"), BELOW_1, (0.969, 0.996))]
+    return [Part("", per(at.replay(HEAD), other, "accepted", "steps"), BELOW_1, GROWTH_TAU)]
 
 
 @claim(
@@ -286,13 +284,14 @@ def growth_shortens(at: Evidence) -> list[Part]:
     "section 5.2, Table 7",
     "Stopping by the block's mean is faster than by any token, or by the last, below the"
     " threshold.",
-    "1.073, 1.042",
+    ", ".join(f"{paper.TABLE_7.speed('mean', other):.3f}" for other in ("any", "last")),
     draft_model=True,
 )
 def mean_is_best(at: Evidence) -> list[Part]:
     """Seconds with the other criterion ÷ with the mean, at b = 4, t = 0.7, growth 1.05."""
     parts = []
-    for other, printed in (("any", 1.073), ("last", 1.042)):
+    for other in ("any", "last"):
+        printed = paper.TABLE_7.speed("mean", other)
         found = speed(at.replay(HEAD), at.replay(paper.policy(criterion=other)))
         parts.append(Part(other, found, ABOVE_1, (printed, printed)))
     return parts
@@ -302,19 +301,19 @@ def mean_is_best(at: Evidence) -> list[Part]:
     "PACER",
     "section 5.3, Table 8",
     "A head that sees the whole context is faster than one that sees the draft or the block only.",
-    "1.086 (block), 1.072 (draft)",
+    ", ".join(f"{_context(scope):.3f} ({scope})" for scope in ("block", "draft")),
     draft_model=True,
 )
 def context_helps(at: Evidence) -> list[Part]:
     """Seconds with the local head ÷ with the full one, at b = 4, t = 0.65, growth 1.02."""
     parts = []
-    for other, printed in (("local-block", 1.086), ("local-draft", 1.072)):
+    for scope in ("block", "draft"):
         full, local = (
             at.replay(paper.policy(paper.HUMANEVAL_LLAMA, **head))
-            for head in ({}, {"head": f"pacer-{other}"})
+            for head in ({}, {"head": f"pacer-local-{scope}"})
         )
         found = speed(full, local)
-        parts.append(Part(other, found, ABOVE_1, (printed, printed)))
+        parts.append(Part(f"local-{scope}", found, ABOVE_1, (_context(scope),) * 2))
     return parts
 
 
@@ -322,7 +321,7 @@ def context_helps(at: Evidence) -> list[Part]:
     "PACER",
     "appendix E, Table 11",
     "Blocks of 4 are the fastest of 1 to 7.",
-    "others 0.718–0.940 times as fast",
+    _others(paper.TABLE_11, "4"),
     draft_model=True,
 )
 def block_of_four(at: Evidence) -> list[Part]:
@@ -346,7 +345,7 @@ def _fastest(
     "PACER",
     "appendix E, Table 12",
     "Growth 1.05 is the fastest of 1.00 to 1.09.",
-    "others 0.942–0.995 times as fast",
+    _others(paper.TABLE_12, "1.05"),
     draft_model=True,
 )
 def growth_of_five(at: Evidence) -> list[Part]:
@@ -358,7 +357,7 @@ def growth_of_five(at: Evidence) -> list[Part]:
     "PACER",
     "appendix E, Table 13",
     "A threshold of 0.7 is the fastest of 0.50 to 0.80.",
-    "others 0.900–0.967 times as fast",
+    _others(paper.TABLE_13, "0.7"),
     draft_model=True,
 )
 def threshold_of_seven_tenths(at: Evidence) -> list[Part]:
@@ -370,7 +369,7 @@ def threshold_of_seven_tenths(at: Evidence) -> list[Part]:
     "PACER",
     "appendix F.2, Table 15",
     "The pre-verification layer takes a moderate share of the time.",
-    "2.10%, 1.30%",
+    ", ".join(f"{share:.2%}" for share in reversed(paper.HEAD_SHARES)),
     draft_model=True,
 )
 def head_is_cheap(at: Evidence) -> list[Part]:

@@ -8,7 +8,8 @@ from analysis.claims.claim import Part, claim, fastest_of, passes
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.verdict import ABOVE_0, ABOVE_1, MOST
 from analysis.papers import pearl as paper
-from analysis.replays import speed
+from analysis.papers import words
+from analysis.speeds import speed
 from analysis.stats import Estimate, clusters, drafts
 
 
@@ -56,7 +57,7 @@ def _not_of_length(runs: drafts.Drafts, length: int) -> tuple[Estimate, Estimate
     "PEARL",
     "section 4.2, Tables 1–3",
     "PEARL is faster than plain speculation with the best fixed length.",
-    "1.36–1.55",
+    words(paper.SPEED, ".2f"),
     draft_model=True,
 )
 def pearl_is_faster(at: Evidence) -> list[Part]:
@@ -70,7 +71,8 @@ def pearl_is_faster(at: Evidence) -> list[Part]:
     parts = [Part(f"÷ {plain.spec}", speed(mine, plain), ABOVE_1, paper.SPEED)]
     if at.charge.communication_s == 0:
         paid_s = mine.total_s + paper.COMMUNICATION_S[1] * mine.counts["steps"]
-        parts.append(Part("with 0.3 ms of communication", speed(paid_s, plain), None))
+        label = f"with {1e3 * paper.COMMUNICATION_S[1]:g} ms of communication"
+        parts.append(Part(label, speed(paid_s, plain), None))
     return parts
 
 
@@ -78,7 +80,7 @@ def pearl_is_faster(at: Evidence) -> list[Part]:
     "PEARL",
     "section 4.3, Table 4",
     "Without pre-verify, and without post-verify, PEARL is slower.",
-    "1.063–1.143, 1.335–1.475",
+    ", ".join(words(paper.slower_without(which)) for which in ("pre", "post")),
     draft_model=True,
 )
 def both_strategies_help(at: Evidence) -> list[Part]:
@@ -94,13 +96,13 @@ def both_strategies_help(at: Evidence) -> list[Part]:
     "PEARL",
     "section 4.3, Table 4",
     "Post-verify matters more than pre-verify.",
-    "1.167–1.374",
+    words(paper.post_over_pre()),
     draft_model=True,
 )
 def post_matters_more(at: Evidence) -> list[Part]:
     """Seconds of pearl without post-verify ÷ seconds without pre-verify, γ = round(c)."""
     pre, post = (at.replay(f"pearl({which}_verify=false)") for which in ("pre", "post"))
-    return [Part("", speed(pre, post), ABOVE_1, (1.167, 1.374))]
+    return [Part("", speed(pre, post), ABOVE_1, paper.post_over_pre())]
 
 
 @claim(
@@ -147,7 +149,7 @@ def _easy(at: Evidence) -> np.ndarray:
     "PEARL",
     "section 4.4.1, Tables 5 and 6",
     "The best window is the speed ratio c of the two models, rounded.",
-    "others 0.40–0.98 times as fast",
+    f"others {words(paper.other_windows(), '.2f')} times as fast",
     draft_model=True,
 )
 def window_is_ratio(at: Evidence) -> list[Part]:
@@ -165,7 +167,7 @@ def window_is_ratio(at: Evidence) -> list[Part]:
     "PEARL",
     "section 4.4.2, Table 7",
     "PEARL's mean accepted tokens far exceed those of plain speculation.",
-    "26.53–39.90 against 5.27–8.32",
+    " against ".join(words(paper.accepted(of), ".2f") for of in ("pearl", "plain")),
     theorem="true for every trace: each rejection ends a step of plain speculation too, which has"
     " other steps besides and accepts no other tokens",
     draft_model=True,
@@ -180,7 +182,7 @@ def accepts_longer_runs(at: Evidence) -> list[Part]:
     mine, like = map(at.accepted_runs, ("pearl", plain.spec))
     accepted = np.stack([plain.counts["accepted"], plain.counts["steps"]], 1)
     return [
-        Part("run − accepted a step", _gap(mine, accepted), None, (18.21, 34.21)),
+        Part("run − accepted a step", _gap(mine, accepted), None, paper.accepted("gap")),
         Part("run − run", _gap(mine, like), None),
     ]
 
@@ -204,7 +206,7 @@ def _gap(mine: np.ndarray, other: np.ndarray) -> Estimate:
     "PEARL",
     "appendix E, Table 11",
     "PEARL runs the draft and the target more often than plain speculation does.",
-    "draft 1.29–1.42, target 1.29–1.42",
+    "draft and target {}".format(words(paper.runs_ratios(), ".2f")),
     draft_model=True,
 )
 def pearl_runs_more(at: Evidence) -> list[Part]:
@@ -217,7 +219,7 @@ def pearl_runs_more(at: Evidence) -> list[Part]:
     "PEARL",
     "section 3.1, Fig. 2a",
     "Drafting takes a time that matters beside verifying, so that each model waits for the other.",
-    "2 (CodeLlama 7B/34B, γ = 6)",
+    f"{paper.WAITING:g} (CodeLlama 7B/34B, γ = 6)",
     draft_model=True,
 )
 def drafting_takes_long(at: Evidence) -> list[Part]:

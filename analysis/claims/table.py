@@ -13,6 +13,7 @@ from analysis.claims.claim import claims as all_claims
 from analysis.claims.evidence import Evidence
 from analysis.claims.placebos import NONE, Share, shares
 from analysis.claims.verdict import DECISIVE, Verdict, against_print, judge, overall
+from analysis.shown import holds
 from analysis.stats import Estimate
 from analysis.study import LONG, FirstToken, Study, study_of
 from simkit.simulator.arguments import AnyCost, AnyTrace
@@ -112,12 +113,14 @@ class Findings:
         trace: its name.
         cost: in words.
         remarks: what bears on several claims, as a window that the trace cuts short.
+        intervals: what those of speeds hold beside the spread of prompts; empty if nothing.
     """
 
     of: tuple[Finding, ...]
     trace: str
     cost: str
     remarks: tuple[str, ...] = ()
+    intervals: str = ""
 
     def note(self) -> str:
         """How many were tested, with what verdicts, and what these mean together."""
@@ -136,6 +139,7 @@ class Findings:
             " Each verdict is for its claim alone, at 95%: about one in twenty may be wrong by"
             " chance. Intervals are over prompts."
         )
+        note += f" {self.intervals}" if self.intervals else ""
         return " ".join([note, *self.remarks, *_narrow(weak)])
 
     def records(self) -> list[dict[str, Any]]:
@@ -235,7 +239,7 @@ def check(
     said = times if at.timed else "no times"
     said += "" if first == "draft" else ", first token from the prefill"
     name = one.path.name if one.path else "in memory"
-    return Findings(tuple(found), name, said, _remarks(at))
+    return Findings(tuple(found), name, said, _remarks(at), _held(at))
 
 
 def _null(
@@ -254,6 +258,14 @@ def _remarks(at: Evidence) -> tuple[str, ...]:
     except UserError:  # without times there is no c, as the claims that need it say
         return ()
     return (f"PEARL's window is {at.window} instead of round(c): {why}.",) if why else ()
+
+
+def _held(at: Evidence) -> str:
+    """What intervals of speeds hold beside the spread of prompts."""
+    if not at.timed:
+        return ""
+    held = holds(at.charge)
+    return f"{held[0].upper()}{held[1:]}." if held else ""
 
 
 def examine(claim: Claim, at: Evidence) -> Finding:

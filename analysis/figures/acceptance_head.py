@@ -10,8 +10,9 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.papers import acceptance_head as paper
-from analysis.replays import groups, speed
+from analysis.replays import groups
 from analysis.shown import chosen, cost_name, replays, tuned
+from analysis.speeds import speed
 from analysis.stats import clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import COLORS, FigureError, cells, look, missing, points
 from analysis.papers import Arm, PaperTable
-from analysis.replays import speed
 from analysis.shown import replays, without
+from analysis.speeds import speed
 from analysis.stats import Estimate, clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

@@ -19,8 +19,8 @@ from analysis.figures.base import (
     missing,
     points,
 )
-from analysis.replays import speed
 from analysis.shown import chosen, tuned
+from analysis.speeds import speedup
 from analysis.stats import Estimate
 from analysis.study import Study
 from simkit.costs import Linear
@@ -74,7 +74,7 @@ def batch_speedup(study: Study, ax: Axes, c: float = 8.0) -> Drawn:
         for name, one in found.items():
             drafted = float(one.counts["drafted"].sum() / one.counts["steps"].sum())
             row = {"policy": name, "batch_size": size, "setting": one.spec}
-            speeds.setdefault(name, []).append(e := speed(one, one.seconds["baseline_s"]))
+            speeds.setdefault(name, []).append(e := speedup(one))
             rows.append(row | {"drafted_per_step": drafted} | cells(e, "speedup"))
     rows.sort(key=lambda row: list(speeds).index(row["policy"]))
     for k, (name, values) in enumerate(speeds.items()):

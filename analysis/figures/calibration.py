@@ -19,6 +19,7 @@ from analysis.figures.base import (
     points,
     text,
 )
+from analysis.papers import svip
 from analysis.stats import calibration as reliability
 from analysis.stats import entropy
 from traces import scores
@@ -29,7 +30,7 @@ HEADS = {"acceptance head": "acceptance_head", "SpecDec++ head": "specdecpp"}
 
 
 @figure("new", "accepted", draft_model=True)
-def calibration(trace: Trace, ax: Axes, bins: int = 10, c: float = 0.15) -> Drawn:
+def calibration(trace: Trace, ax: Axes, bins: int = 10, c: float = svip.SCALE) -> Drawn:
     """Share of tokens accepted, by what heads and the draft's own signals predict.
 
     PACER's head predicts something else: that a token and all before it are accepted.
@@ -38,14 +39,14 @@ def calibration(trace: Trace, ax: Axes, bins: int = 10, c: float = 0.15) -> Draw
         trace: with rows; signals that it lacks are left out.
         ax: to draw on; None makes one.
         bins: of equal width in [0, 1].
-        c: of SVIP's estimate 1 - sqrt(c H(q)), here no less than 0; 0.15 is that of its code.
+        c: of SVIP's estimate 1 - sqrt(c H(q)), here no less than 0; default: that of its code.
     """
-    svip = f"1 − √({c:g} H(q))"
+    label = f"1 − √({c:g} H(q))"
     signals: dict[str, Callable[[], np.ndarray]] = {
         label: lambda head=head: _head(trace, head) for label, head in HEADS.items()
     }
     signals["draft's probability"] = lambda: trace.positions("draft_prob_raw")
-    signals[svip] = lambda: np.maximum(0, entropy.estimate(trace.positions("draft_entropy"), c))
+    signals[label] = lambda: np.maximum(0, entropy.estimate(trace.positions("draft_entropy"), c))
     accepted, offsets = trace.positions("accepted"), trace.position_offsets
     rows, said, gone = [], [], []
     for k, (label, read) in enumerate(signals.items()):

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points, text
 from analysis.stats import binned, correlation
+from analysis.study import loops_of
 from traces.trace import Trace
 
 
@@ -30,6 +31,11 @@ def confidence_acceptance(trace: Trace, ax: Axes, bins: int = 10) -> Drawn:
         for at, e, n in zip(found.x, found.y, found.rows, strict=True)
     ]
     rows.append({"rows": len(x)} | cells(rank, "spearman"))
+    looped, apart = loops_of(trace), ""
+    if (left := looped.outside) is not None:
+        free = correlation.correlation(x[left.rows], y[left.rows], left.prompts)
+        rows.append({"series": "outside of loops"} | cells(free, "spearman"))
+        apart = f", outside of them ρ {text(free, '.2f')}"
     for at, e, n in zip(found.x, found.y, found.rows, strict=True):
         spot = (at, max(e.hi or 0.0, e.value or 0.0))
         ax.annotate(f"{n:,}", spot, (0, 2), textcoords="offset points", ha="center", fontsize=6.5)
@@ -41,7 +47,7 @@ def confidence_acceptance(trace: Trace, ax: Axes, bins: int = 10) -> Drawn:
         ax,
         "The target's confidence and acceptance",
         f"{len(x):,} positions of {trace.n_sequences} prompts; figures: positions in a bin; bars:"
-        " 95% over prompts.",
+        f" 95% over prompts. {looped.share:.0%} of the positions repeat a verbatim loop{apart}.",
         *said,
     )
     return Drawn("confidence_acceptance", frame(rows), ax, tuple(said))

@@ -20,8 +20,9 @@ from analysis.figures.base import (
     reach,
 )
 from analysis.papers.pacer import TABLE_3
-from analysis.replays import FAMILIES, Replayed, per
+from analysis.replays import FAMILIES, Replayed
 from analysis.shown import against_fixed, choices, chosen, cost_name, tuned
+from analysis.speeds import per
 from analysis.stats import Estimate, clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
@@ -40,9 +41,8 @@ def dynamic_policies(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
     """
     trace = study.trace
     found, gone = tuned(study, {name: FAMILIES[name] for name in SHOWN}, cost)
+    speeds = against_fixed(found)
     base = found.pop("fixed")
-    seconds = {name: one.total_s for name, one in found.items()} | {"fixed": base.total_s}
-    speeds = against_fixed(seconds)
     if not base.counts["accepted"].any():
         raise FigureError("dynamic_policies: the best fixed length accepts no token to compare by")
     rows = [{"policy": "fixed", "setting": base.spec} | cells(_tau(base), "accepted_per_step")]

@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points, text
 from analysis.stats import binned, correlation
+from analysis.study import loops_of
 from traces.trace import Trace
 
 SERIES = {"accepted": "accepted", "overlap": "overlap β"}
@@ -35,9 +36,17 @@ def entropy_acceptance(trace: Trace, ax: Axes, bins: int = 16) -> Drawn:
             rows.append(row | cells(found.y[i], "mean"))
     for column, e in rank.items():
         rows.append({"series": f"spearman:{column}", "rows": len(h)} | cells(e, "mean"))
+    looped, apart = loops_of(trace), ""
+    if (left := looped.outside) is not None:
+        beta = trace.positions("overlap")[left.rows]
+        free = correlation.correlation(h[left.rows], beta, left.prompts)
+        row = {"series": "spearman:overlap, outside of loops", "rows": len(beta)}
+        rows.append(row | cells(free, "mean"))
+        apart = f", outside of them ρ of β {text(free, '.2f')}"
     ax.set(xlabel="draft entropy H(q), nats", ylabel="probability", ylim=(0, 1.02))
     ax.legend(loc="upper right")
     how = "greedy" if trace.sampler.greedy else "sampled"
+    loop = f"{looped.share:.0%} of the positions repeat a verbatim loop{apart}."
     n = f"{len(h):,} positions of {trace.n_sequences} prompts, {how}; bins of equal counts;"
-    caption(ax, "Acceptance by the draft's entropy", f"{n} bars: 95% over prompts.", *said)
+    caption(ax, "Acceptance by the draft's entropy", f"{n} bars: 95% over prompts.", loop, *said)
     return Drawn("entropy_acceptance", frame(rows), ax, tuple(said))

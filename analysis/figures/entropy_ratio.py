@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.base import COLORS, Drawn, caption, cells, figure, frame, missing, text
+from analysis.papers import svip
 from analysis.stats import entropy
 from traces.trace import Trace
 
@@ -24,7 +25,7 @@ def entropy_ratio(trace: Trace, ax: Axes, bins: int = 60) -> Drawn:
         bins: from 1 to 4; what lies beyond is in the last.
     """
     h, x = trace.positions("draft_entropy"), trace.positions("cross_entropy")
-    found = entropy.entropy_ratio(h, x, trace.position_offsets)
+    found = entropy.entropy_ratio(h, x, trace.position_offsets, svip.RATIO)
     edges = np.linspace(1, LONGEST, bins + 1)
     counts, _ = np.histogram(np.minimum(found.values, LONGEST), edges)
     share = counts / max(1, len(found.values))

@@ -41,7 +41,7 @@ def frontier(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """
     trace = study.trace
     found, gone = tuned(study, FAMILIES | HINDSIGHT, cost)
-    speeds = against_fixed({name: one.total_s for name, one in found.items()})
+    speeds = against_fixed(found)
     rows = []
     for k, (name, one) in enumerate(found.items()):
         x = waste.overhead_share(one.counts, one.seconds)

@@ -6,13 +6,15 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, caption, figure, frame, text
-from analysis.replays import groups, of, speed
+from analysis.papers import pacer
+from analysis.replays import groups, of
 from analysis.shown import cost_name, replays
+from analysis.speeds import speed
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
-# PACER section 3.1.2: γ* saves 4,837 draft passes; passes of the best fixed length are Table 6's
-PRINTED = {"draft passes": (27423 - 4837) / 27423, "target passes": 1150 / 3047, "time": 1 / 1.4}
+PRINTED = dict(zip(("draft passes", "target passes"), pacer.optimal_passes(), strict=True))
+PRINTED["time"] = 1 / pacer.OPTIMAL_SPEED[0]
 
 
 @figure("PACER Fig. 2b")
@@ -43,7 +45,7 @@ def optimal_gain(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
         f"{trace.n_sequences} prompts; {cost_name(study, cost)}; bars: 95% over prompts, paired."
         f" fixed({length}): the fastest on all these prompts, one length for all tasks.",
         f"γ* is {text(speed(best, fixed), '.2f')} times as fast as fixed({length});"
-        " PACER prints 1.4.",
+        f" PACER prints {pacer.OPTIMAL_SPEED[0]:g}.",
         *said[:2],
     )
     return Drawn("optimal_gain", frame(rows), ax, tuple(said))

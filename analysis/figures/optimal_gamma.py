@@ -19,8 +19,9 @@ from analysis.figures.base import (
     missing,
     points,
 )
-from analysis.replays import each_task, groups, of, speed
+from analysis.replays import each_task, groups, of
 from analysis.shown import cost_name, replays, without
+from analysis.speeds import speed
 from analysis.stats import clusters, optimal
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

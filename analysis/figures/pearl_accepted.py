@@ -7,19 +7,22 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from analysis import outside
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.papers import pearl
-from analysis.replays import groups, of
+from analysis.replays import Replays, groups, of
 from analysis.shown import cost_name, replays, window_words
 from analysis.stats import Estimate, accepted_runs, clusters
-from analysis.study import Study
+from analysis.study import MissingError, Study
 from simkit.simulator.arguments import AnyCost
 
 
 @figure("PEARL Table 7", draft_model=True)
 def pearl_accepted(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Mean accepted tokens between rejections (MAT) of PEARL and of plain speculation.
+
+    With verbatim loops of the output and without.
 
     Args:
         study: of a trace of any kind.
@@ -39,6 +42,7 @@ def pearl_accepted(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn
         points(ax, x, found, label=f"{label}, MAT", **{**look(k), "linestyle": ""})
         said += missing(found, masks)
         rows += _rows(label, "mat", masks, found)
+        rows += _outside(at, label, one.spec, masks, ax, k)
     plain = runs["plain speculation"].counts
     a = [clusters.ratio(plain["accepted"][m], plain["steps"][m]) for m in masks.values()]
     x, how = np.arange(len(masks)) + 0.24, {**look(2), "linestyle": ""}
@@ -48,7 +52,7 @@ def pearl_accepted(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn
     tasks_on(ax, [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()])
     ax.set(ylabel="accepted tokens")
     ax.set_ylim(0)
-    below(ax)
+    below(ax, 2)
     caption(
         ax,
         "Accepted tokens between two rejections",
@@ -59,6 +63,20 @@ def pearl_accepted(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn
         *list(dict.fromkeys(said))[:2],
     )
     return Drawn("pearl_accepted", frame(rows), ax, tuple(said))
+
+
+def _outside(
+    at: Replays, label: str, spec: str, masks: dict[str, np.ndarray], ax: Axes, k: int
+) -> list[dict[str, Any]]:
+    """MAT outside of loops, drawn beside; no rows where there are no loops."""
+    try:
+        sums = outside.accepted_runs(at, spec)
+    except MissingError:
+        return []
+    found = [accepted_runs.mean_accepted(sums[some]) for some in masks.values()]
+    x, how = np.arange(len(masks)) - 0.24 - (1 - k) * 0.12, {**look(k + 3), "linestyle": ""}
+    points(ax, x, found, label=f"{label}, MAT outside of loops", **how)
+    return _rows(label, "mat, outside of loops", masks, found)
 
 
 def _rows(

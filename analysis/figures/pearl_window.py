@@ -7,8 +7,9 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.replays import groups, of, speed
+from analysis.replays import groups, of
 from analysis.shown import cost_name, replays, without
+from analysis.speeds import speedup
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
@@ -35,7 +36,7 @@ def pearl_window(
     masks = groups(trace)
     rows, said = [], []
     for k, (task, some) in enumerate(masks.items()):
-        found = [speed(r, r.seconds["baseline_s"], some) for r in runs.values()]
+        found = [speedup(r, some) for r in runs.values()]
         values = [e.value or 0.0 for e in found]
         best = int(kept[int(np.argmax(values))])
         points(ax, kept + (k - 2) * 0.06, found, label=f"{task}: γ = {best}", **look(k))

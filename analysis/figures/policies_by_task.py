@@ -7,8 +7,9 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.replays import FAMILIES, groups, speed
+from analysis.replays import FAMILIES, groups
 from analysis.shown import chosen, cost_name, tuned
+from analysis.speeds import speedup
 from analysis.stats import clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
@@ -30,7 +31,7 @@ def policies_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
     masks = groups(trace)
     rows, said = [], []
     for k, (name, one) in enumerate(found.items()):
-        some_speeds = [speed(one, one.seconds["baseline_s"], m) for m in masks.values()]
+        some_speeds = [speedup(one, m) for m in masks.values()]
         at = np.arange(len(masks)) + (k - (len(found) - 1) / 2) * 0.11
         points(ax, at, some_speeds, label=name, **{**look(k), "linestyle": ""})
         said += missing(some_speeds, masks)

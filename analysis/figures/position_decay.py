@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.base import (
@@ -18,8 +17,8 @@ from analysis.figures.base import (
     missing,
     points,
 )
-from analysis.stats import depth, drafts, iid, loops
-from analysis.study import path_layout
+from analysis.stats import depth, drafts, iid
+from analysis.study import loops_of, path_layout
 from simkit.drafters.path import PathLayout
 from traces.trace import Trace
 
@@ -91,13 +90,10 @@ def _outside(
     trace: Trace, layout: PathLayout, longest: int, starts: str
 ) -> tuple[depth.DepthCurve | None, float]:
     """The same outside of verbatim loops, None if nothing lies there; and the share inside."""
-    loop = loops.in_loop(trace.positions("target_token"), layout.offsets)
-    if not loop.any() or loop.all():
-        return None, float(loop.mean()) if len(loop) else 0.0
-    left = loops.outside(loop, layout.offsets)
-    at = np.arange(np.count_nonzero(left.rows))
-    room = left.offsets[np.searchsorted(left.offsets, at, side="right")] - at
-    ahead = np.minimum(layout.ahead[left.rows], room)
-    ends = ahead, left.offsets, trace.max_new_tokens, longest
+    found = loops_of(trace)
+    left = found.outside
+    if left is None:
+        return None, found.share
+    ends = left.cut(layout.ahead), left.offsets, trace.max_new_tokens, longest
     taken = drafts.fixed_steps(*ends) if starts == "steps" else drafts.every_start(*ends)
-    return depth.by_depth(left.by_prompt(taken), longest), float(loop.mean())
+    return depth.by_depth(left.by_prompt(taken), longest), found.share

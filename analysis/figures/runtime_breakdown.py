@@ -11,7 +11,7 @@ from matplotlib.patheffects import Normal, Stroke
 
 from analysis.figures.arms import below
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame
-from analysis.papers.pacer import DEEPSEEK
+from analysis.papers.pacer import DEEPSEEK, TABLE_15
 from analysis.replays import of
 from analysis.shown import replays, without
 from analysis.stats import Estimate, clusters
@@ -62,8 +62,8 @@ def runtime_breakdown(study: Study, ax: Axes, cost: AnyCost = DEEPSEEK) -> Drawn
     caption(
         ax,
         "What the time goes into",
-        f"{trace.n_sequences} prompts; times: {cost}. PACER Table 15, DeepSeek, HumanEval: head"
-        " 2.1%, draft 71.2%, target 26.7%. Lines: a part's end, 95% over prompts.",
+        f"{trace.n_sequences} prompts; times: {cost}. PACER Table 15, DeepSeek, HumanEval:"
+        f" {_printed()}. Lines: the end of a part, 95% over prompts.",
         f"fixed({length}) is the fastest on these prompts"
         + (f"; not tuned: {defaults}." if defaults else "."),
         *gone,
@@ -86,3 +86,10 @@ def _part(
         if end.lo is not None and end.hi is not None:
             line = ax.hlines(y - 0.2, end.lo, end.hi, colors="black", linewidths=1, zorder=3)
             line.set_path_effects([Stroke(linewidth=3.5, foreground="white"), Normal()])
+
+
+def _printed() -> str:
+    """The paper's shares in words."""
+    found = TABLE_15[DEEPSEEK]
+    parts = {"head": found.head_s, "draft": found.draft_s, "target": found.target_s}
+    return ", ".join(f"{name} {found.share(part_s):.1%}" for name, part_s in parts.items())

@@ -17,6 +17,8 @@ from simkit.simulator.arguments import AnyCost
 def step_lengths(study: Study, ax: Axes, cost: AnyCost | None = None, steps: int = 120) -> Drawn:
     """Optimal draft length γ* step by step, and the best fixed one.
 
+    Steps that begin in a verbatim loop of the output are told apart.
+
     Args:
         study: of a trace with rows.
         ax: to draw on; None makes one.
@@ -24,8 +26,9 @@ def step_lengths(study: Study, ax: Axes, cost: AnyCost | None = None, steps: int
         steps: to draw; as many of each task, from its first prompts on.
     """
     trace = study.trace
-    layout = study.path
-    runs = drafts.runs(trace.positions("accepted"), layout.offsets)
+    runs, free = _runs(study)
+    size = runs.accepted + runs.rejected  # every position is in one run, from its first row on
+    looped = np.append(study.loops.rows, False)[np.cumsum(size) - size]
     task = tasks(trace)
     of_step = np.repeat(task, np.diff(runs.offsets))
     names = list(dict.fromkeys(task.tolist()))
@@ -34,10 +37,9 @@ def step_lengths(study: Study, ax: Axes, cost: AnyCost | None = None, steps: int
     for name in names:
         for index in np.flatnonzero(of_step == name)[:each]:
             row = {"task": name, "step": len(rows), "length": int(runs.accepted[index])}
-            rows.append(row | {"cut": not runs.rejected[index]})
+            rows.append(row | {"cut": not runs.rejected[index], "in_loop": bool(looped[index])})
     found = frame(rows)
-    y, cut = (found[name].to_numpy() for name in ("length", "cut"))
-    _bars(ax, y, cut)
+    _bars(ax, *(found[name].to_numpy() for name in ("length", "cut", "in_loop")))
     said = ""
     try:
         length = of(study, cost).best_length
@@ -50,22 +52,39 @@ def step_lengths(study: Study, ax: Axes, cost: AnyCost | None = None, steps: int
         ax.axvline(at, color="black", linewidth=0.6)
         ax.annotate(f" {name}", (at, 0.985), xycoords=ax.get_xaxis_transform(), va="top")
     below(ax)
-    spread = np.quantile(runs.accepted, [0.5, 0.9, 1.0]) if len(runs) else np.zeros(3)
     caption(
         ax,
         "The optimal draft length, step by step",
-        f"First {each} steps of each task. All {len(runs):,} steps of {trace.n_sequences} prompts:"
-        f" median {spread[0]:.0f}, 90% ≤ {spread[1]:.0f}, longest {spread[2]:.0f}.",
+        f"First {each} steps of each task; {trace.n_sequences} prompts. All steps:"
+        f" {_spread(runs)}.",
+        f"{study.loops.share:.0%} of the positions repeat a verbatim loop"
+        + (f"; outside of loops: {_spread(free)}." if free is not None else "."),
         said,
     )
     return Drawn("step_lengths", found, ax, (said,) if said else ())
 
 
-def _bars(ax: Axes, y: np.ndarray, cut: np.ndarray) -> None:
+def _runs(study: Study) -> tuple[drafts.Drafts, drafts.Drafts | None]:
+    """Runs of accepted tokens, and those outside of loops if there are any loops."""
+    accepted, left = study.trace.positions("accepted"), study.loops.outside
+    whole = drafts.runs(accepted, study.path.offsets)
+    if left is None:
+        return whole, None
+    return whole, left.by_prompt(drafts.runs(accepted[left.rows], left.offsets))
+
+
+def _spread(runs: drafts.Drafts) -> str:
+    """Quantiles in words."""
+    half, most, longest = np.quantile(runs.accepted, [0.5, 0.9, 1.0]) if len(runs) else np.zeros(3)
+    return f"{len(runs):,}, median γ* {half:.0f}, 90% ≤ {most:.0f}, longest {longest:.0f}"
+
+
+def _bars(ax: Axes, y: np.ndarray, cut: np.ndarray, looped: np.ndarray) -> None:
     """Lengths as bars, on an axis that is a logarithm from 2 on."""
     x = np.arange(len(y))
     for some, color, hatch, label in (
-        (~cut, COLORS[0], "", "ended by a rejection"),
+        (~cut & ~looped, COLORS[0], "", "ended by a rejection"),
+        (~cut & looped, COLORS[5], "....", "the same, begun in a loop"),
         (cut, COLORS[4], "////", "cut off by the end of the text"),
     ):
         if some.any():

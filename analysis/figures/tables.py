@@ -7,11 +7,26 @@ methods that need what no trace here holds are left out; docs/gallery.md lists t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
+from analysis import outside
 from analysis.figures.base import FIGURES, FigureError
+from analysis.figures.measures import (
+    APART,
+    Measure,
+    accepted,
+    apart,
+    cell,
+    passes,
+    speedup,
+    tokens,
+    tokens_per_s,
+    with_apart,
+)
 from analysis.figures.pacer_attention import ARMS as CONTEXTS
 from analysis.figures.pacer_block import ARMS as BLOCKS
 from analysis.figures.pacer_components import ARMS as COMPONENTS
@@ -28,16 +43,14 @@ from analysis.replays import (
     Replays,
     groups,
     of,
-    speed,
 )
 from analysis.shown import choices, chosen, replays, window_words, without
-from analysis.stats import Estimate, accepted_runs, clusters
+from analysis.stats import accepted_runs, clusters
 from analysis.study import Study, study_of
 from simkit.simulator.arguments import AnyCost, AnyTrace
 from traces.errors import UserError
 
 Cells = Sequence[str]
-Measure = Callable[[Replayed, np.ndarray], str]
 
 
 class Table(NamedTuple):
@@ -92,38 +105,6 @@ def tables(trace: AnyTrace | Study, cost: AnyCost | None = None) -> tuple[list[T
         except UserError as error:
             gone.append(f"{make.__name__.strip('_')}: {error}")
     return found, gone
-
-
-def tokens_per_s(one: Replayed, some: np.ndarray) -> str:
-    """Output tokens a second."""
-    return f"{one.counts['emitted'][some].sum() / one.total_s[some].sum():.2f}"
-
-
-def speedup(one: Replayed, some: np.ndarray) -> str:
-    """Over the target alone, with its interval."""
-    return _cell(speed(one, one.seconds["baseline_s"], some))
-
-
-def accepted(one: Replayed, some: np.ndarray) -> str:
-    """τ of PACER's tables: accepted tokens a step; the target alone has none."""
-    if not one.counts["drafted"].any():
-        return "–"
-    return _cell(clusters.ratio(one.counts["accepted"][some], one.counts["steps"][some]))
-
-
-def tokens(one: Replayed, some: np.ndarray) -> str:
-    """τ of the acceptance head's tables: tokens a step, a + 1."""
-    return _cell(clusters.ratio(one.counts["tokens"][some], one.counts["steps"][some]))
-
-
-def _passes(count: str) -> Measure:
-    return lambda one, some: f"{int(one.counts[count][some].sum()):,}"
-
-
-def _cell(e: Estimate) -> str:
-    if e.value is None:
-        return "–"
-    return f"{e.value:.2f}" if e.lo is None else f"{e.value:.2f} [{e.lo:.2f}, {e.hi:.2f}]"
 
 
 def _long(
@@ -192,11 +173,12 @@ def _dynamic(at: Replays) -> Table:
     found = {**_speculative(at), **_tuned(at, names)}
     printed = [f"{pacer.TABLE_3[n].tokens_per_s:.2f}, {pacer.TABLE_3[n].tau:.2f}" for n in found]
     every = np.ones(at.trace.n_sequences, bool)
+    measures = with_apart(at, {"tokens/s": tokens_per_s, "τ": accepted})
     rows = [
-        [name, tokens_per_s(one, every), accepted(one, every), paper]
+        [name, *(measure(one, every) for measure in measures.values()), paper]
         for (name, one), paper in zip(found.items(), printed, strict=True)
     ]
-    heads = ["method", "tokens/s", "τ", "paper's: tokens/s, τ"]
+    heads = ["method", *measures, "paper's: tokens/s, τ"]
     return Table("dynamic_policies", "PACER Table 3", heads, rows, _chosen(at))
 
 
@@ -205,15 +187,16 @@ def _components(at: Replays) -> Table:
     names = ("PACER", "w/o pos-emb", "w/o growth")
     mine, gone = replays(at.study, {name: arms[name] for name in names}, at.cost)
     found = {**_vanilla(at), **_speculative(at), **mine}
-    body = _long(at, found, {"tokens/s": tokens_per_s, "speedup": speedup, "τ": accepted})
+    measures = {"tokens/s": tokens_per_s, "speedup": speedup, "τ": accepted}
+    body = _long(at, found, with_apart(at, measures))
     note = " ".join([_chosen(at), "PACER: the paper's settings.", *without(gone)])
     return Table("pacer_components", "PACER Table 5", *body, note)
 
 
 def _forward_passes(at: Replays) -> Table:
     found = {**_speculative(at), **_tuned(at, [("PACER", "PACER")])}
-    measures = {"#draft forward": _passes("draft_passes"), "#target forward": _passes("steps")}
-    body = _long(at, found, {**measures, "τ": accepted})
+    measures = {"#draft forward": passes("draft_passes"), "#target forward": passes("steps")}
+    body = _long(at, found, with_apart(at, {**measures, "τ": accepted}))
     return Table("forward_passes", "PACER Table 6", *body, _chosen(at))
 
 
@@ -222,6 +205,7 @@ def _arms(name: str, source: str, head: str, arms: Sequence[Arm], tau: bool) -> 
 
     def made(at: Replays) -> Table:
         every, rows = np.ones(at.trace.n_sequences, bool), []
+        free = apart(at) if tau else None
         found, gone = replays(at.study, {arm.label: arm.spec for arm in arms}, at.cost)
         for arm in arms:
             if arm.label not in found:
@@ -229,8 +213,9 @@ def _arms(name: str, source: str, head: str, arms: Sequence[Arm], tau: bool) -> 
             one = found[arm.label]
             cells = [arm.label, tokens_per_s(one, every), f"{arm.printed.speed:.2f}"]
             taus = [accepted(one, every), f"{arm.printed.tau:.2f}"] if tau else []
-            rows.append([*cells, *taus])
+            rows.append([*cells, *taus, *([free(one, every)] if free else [])])
         heads = [head, "tokens/s", "paper's", *(["τ", "paper's τ"] if tau else [])]
+        heads += [APART] if free else []
         note = " ".join(["Settings: the paper's; all prompts.", *without(gone)])
         return Table(name, source, heads, rows, note)
 
@@ -286,7 +271,8 @@ def _head(at: Replays) -> Table:
         "without head": at.replay(acceptance_head.WITHOUT),
         "ours": at.replay(acceptance_head.policy()),
     }
-    body = _long(at, found, {"speedup": speedup, "τ, tokens a step": tokens})
+    measures = {"speedup": speedup, "τ, tokens a step": tokens}
+    body = _long(at, found, with_apart(at, measures, bonus=1))
     note = "Drafts are chains of up to 6 tokens, the paper's are EAGLE-2 trees."
     return Table("acceptance_head", "Acceptance head Table 1", *body, note)
 
@@ -325,10 +311,13 @@ def _window_arms(at: Replays) -> tuple[str, str]:
 def _mean_accepted(at: Replays) -> Table:
     mine, plain = _window_arms(at)
     masks, rows = groups(at.trace), []
-    for name, spec in (("Speculative decoding", plain), ("Ours", mine)):
-        sums = at.accepted_runs(spec)
+    counted = {"": at.accepted_runs}
+    if apart(at) is not None:
+        counted[", outside of loops"] = partial(outside.accepted_runs, at)
+    for (name, spec), end in product((("Speculative decoding", plain), ("Ours", mine)), counted):
+        sums = counted[end](spec)
         found = [accepted_runs.mean_accepted(sums[some]) for some in masks.values()]
-        rows.append([name, *map(_cell, found)])
+        rows.append([f"{name}{end}", *map(cell, found)])
     note = f"Run of accepted tokens between rejections, both counted alike; {mine}, {plain}."
     return Table("pearl_accepted", "PEARL Table 7", ["method", *masks], rows, note)
 
@@ -341,7 +330,7 @@ def _runs(at: Replays) -> Table:
         cells = [f"{int(other.counts[part][some].sum()):,}" for part in ("draft_passes", "steps")]
         for part in ("draft_passes", "steps"):
             ratio = clusters.ratio(one.counts[part][some], other.counts[part][some])
-            cells.append(f"{int(one.counts[part][some].sum()):,} ({_cell(ratio)}×)")
+            cells.append(f"{int(one.counts[part][some].sum()):,} ({cell(ratio)}×)")
         rows.append([task, *cells])
     heads = ["task", "draft (SD)", "target (SD)", "draft (PEARL)", "target (PEARL)"]
     return Table("pearl_runs", "PEARL Table 11", heads, rows, f"{specs[0]} and {specs[1]}.")

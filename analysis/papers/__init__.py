@@ -5,7 +5,7 @@ arithmetic read it. The times of the papers' pairs are presets of `simkit.costs`
 """
 
 from analysis.papers import acceptance_head, pacer, pard2, pearl, svip
-from analysis.papers.printed import ALONE, Arm, PaperTable, Printed, spec
+from analysis.papers.printed import ALONE, Arm, PaperTable, Printed, spec, words
 
 PAPERS = ("SVIP", "PACER", "acceptance head", "PEARL", "PARD-2")
 
@@ -21,4 +21,5 @@ __all__ = [
     "pearl",
     "spec",
     "svip",
+    "words",
 ]

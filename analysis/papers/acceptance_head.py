@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from analysis.papers.printed import PaperTable, Printed, spec
+from analysis.papers.printed import PaperTable, Printed, ends, spec
 
 THRESHOLD, K_MAX = 0.95, 6  # section 3.1 sweeps h 0.94-0.96, K_max 5-7
 SWEPT_H, SWEPT_K = (0.94, 0.95, 0.96), (5, 6, 7)
@@ -83,4 +83,4 @@ def gains() -> tuple[tuple[float, float], tuple[float, float]]:
     """The least and the greatest of the head's speed, and of its τ, over those without it."""
     speeds = [table.speed("with head", "EAGLE-2") for table in MEANS.values()]
     taus = [table.tau("with head", "EAGLE-2") for table in MEANS.values()]
-    return (min(speeds), max(speeds)), (min(taus), max(taus))
+    return ends(speeds), ends(taus)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from analysis.papers.printed import PaperTable, Printed, spec
+from analysis.papers.printed import PaperTable, Printed, ends, spec
+from simkit.costs import presets
 
 # Presets of simkit.costs: Table 14; and Tables 3, 10, 15 and 16
 DEEPSEEK, LLAMA = "pacer:deepseek-1.3b-33b", "pacer:llama2-7b-70b"
@@ -30,9 +31,11 @@ def policy(settings: Settings = HUMANEVAL, /, **other: object) -> str:
     return spec("pacer", **{**settings, **other})
 
 
-# Figure 2b: latency of γ* over the best fixed length; its counts at Table 14's latencies give 1.46
+# Figure 2b and section 3.1.2: γ* is 1.4 times as fast as the best fixed length; its counts at Table
+# 14's latencies give 1.46. Draft passes that it saves of those of Table 6, HumanEval, and target
+# passes that it takes.
 OPTIMAL_SPEED = (1.40, 1.46)
-OPTIMAL_PASSES = (0.824, 0.377)  # draft, target: γ* over the best fixed length
+OPTIMAL_SAVED_DRAFTS, OPTIMAL_TARGETS = 4837, 1150
 
 # Table 1: tokens/s and speedup, of three pairs on three benchmarks.
 _T1 = {  # benchmark: Vanilla, Speculative, Assist, PACER of each pair
@@ -70,16 +73,19 @@ TABLE_3 = PaperTable(
         "Speculative": Printed(21.20, tau=5.39),
         "SpecDec++": Printed(21.17, tau=5.13),
         "AdaEDL": Printed(22.53, tau=4.57),
-        "PACER": Printed(24.20, tau=7.46),
+        "PACER": Printed(presets.PACER_LLAMA, tau=7.46),
     },
     "SpecDec++ with other chat templates than its paper's",
 )
-LLAMA_SPEEDUPS = {"Speculative": 2.33, "PACER": 2.66}  # section 4.2, HumanEval
+LLAMA_SPEEDUPS = {
+    "Speculative": 2.33,
+    "PACER": presets.PACER_LLAMA_SPEEDUP,
+}  # section 4.2, HumanEval
 TABLE_5 = PaperTable(
     "PACER Table 5",
     DEEPSEEK_HUMANEVAL,
     {
-        "Vanilla": Printed(18.11, 1.00),
+        "Vanilla": Printed(presets.PACER_VANILLA, 1.00),
         "Speculative": Printed(37.46, 2.07, 7.38),
         "PACER": Printed(41.80, 2.31, 9.67),
         "w/o pos-emb": Printed(39.99, 2.21, 8.83),
@@ -127,7 +133,7 @@ TABLE_8 = PaperTable(
     "PACER Table 8",
     f"{LLAMA_HUMANEVAL}: not said, but its full context is Table 3's row",
     {
-        "full context": Printed(24.20, tau=7.46),
+        "full context": TABLE_3["PACER"],
         "local draft": Printed(22.58, tau=5.45),
         "local block": Printed(22.29, tau=5.32),
     },
@@ -195,3 +201,50 @@ TABLE_16 = {  # tokens/s of fixed windows by γ
     ),
 }
 BEST_LENGTHS = {pair: max(speeds, key=speeds.__getitem__) for pair, speeds in TABLE_16.items()}
+
+
+def optimal_passes() -> tuple[float, float]:
+    """Draft and target passes of γ* over those of the best fixed length, Figure 2b."""
+    plain, _ = TABLE_6["HumanEval"]
+    return (plain.draft - OPTIMAL_SAVED_DRAFTS) / plain.draft, OPTIMAL_TARGETS / plain.target
+
+
+def speedups(method: str, llama: bool = True) -> tuple[float, float]:
+    """The least and the greatest speedup of a method: Tables 1 and 5, and section 4.2.
+
+    Args:
+        method: its row.
+        llama: whether the last, Llama 2 on HumanEval, counts.
+    """
+    found = [table[method].speedup for table in (*TABLE_1, TABLE_5)]
+    found += [LLAMA_SPEEDUPS[method]] if llama else []
+    return ends(one for one in found if one is not None)
+
+
+def faster_than_plain(method: str, *more: PaperTable) -> tuple[float, float]:
+    """The least and the greatest speed of a method over plain speculation's, of Table 1.
+
+    Args:
+        method: its row.
+        more: other tables that have both rows.
+    """
+    return ends(table.speed(method, "Speculative") for table in (*TABLE_1, *more))
+
+
+def components(row: str) -> tuple[float, float]:
+    """The least and the greatest of Table 5: PACER's speed over that of a row, both benchmarks."""
+    return ends(table.speed("PACER", row) for table in (TABLE_5, TABLE_5_GSM8K))
+
+
+def components_tau(row: str) -> tuple[float, float]:
+    """The same of τ."""
+    return ends(table.tau("PACER", row) for table in (TABLE_5, TABLE_5_GSM8K))
+
+
+def saved(part: str) -> tuple[float, float]:
+    """The least and the greatest of Table 6: PACER's over plain speculation's.
+
+    Args:
+        part: a field of `Passes`.
+    """
+    return ends(getattr(mine, part) / getattr(plain, part) for plain, mine in TABLE_6.values())

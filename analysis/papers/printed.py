@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -91,6 +91,18 @@ def spec(name: str, /, **arguments: object) -> str:
     """A policy in words: `spec("svip", h=0.4)` is "svip(h=0.4)"."""
     words = {key: str(v).lower() if isinstance(v, bool) else v for key, v in arguments.items()}
     return f"{name}({', '.join(f'{key}={value}' for key, value in words.items())})"
+
+
+def ends(values: Iterable[float]) -> tuple[float, float]:
+    """The least and the greatest of several printed numbers."""
+    found = list(values)
+    return min(found), max(found)
+
+
+def words(span: tuple[float, float], form: str = ".3f") -> str:
+    """Two ends in words, as 1.007–1.131; one number where they are the same."""
+    low, high = (f"{end:{form}}" for end in span)
+    return low if low == high else f"{low}–{high}"
 
 
 def _ratio(top: float | None, bottom: float | None) -> float:

@@ -49,6 +49,11 @@ def caveats(at: Replays, used: Sequence[Policy]) -> list[str]:
         lines.append("The prompt's pass emits the first token; steps start at the second.")
     if at.timed:
         lines += [f"{line[0].upper()}{line[1:]}." for line in at.charge.remarks]
+        if at.charge.drawn_anew:
+            lines.append(
+                "Intervals of speeds hold the spread of the timing samples beside that of prompts;"
+                " p-values and shares of time do not."
+            )
         lines += [_seconds(at), *_uncharged(at, used)]
         lines.append(
             "Predicted speeds were not held against the clock here: simkit fidelity does that."

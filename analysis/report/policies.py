@@ -13,6 +13,7 @@ from analysis.report.cells import MISSING, Table, estimate, lacking, number
 from analysis.report.counted import COUNTS, counted, counts
 from analysis.report.split import split
 from analysis.shown import HINDSIGHT, tuned
+from analysis.speeds import factors
 from analysis.stats import Estimate, clusters, compare
 from analysis.study import Study
 from simkit.policies import Policy
@@ -100,7 +101,8 @@ def _rows(found: Mapping[str, Replayed], takes_time: np.ndarray) -> dict[str, _R
     rivals = {
         name: one.total_s[takes_time] for name, one in found.items() if not one.policy.needs_future
     }
-    pairs = compare.compare(rivals, BASELINE) if BASELINE in rivals else []
+    shared = factors({name: found[name] for name in rivals})
+    pairs = compare.compare(rivals, BASELINE, factors=shared) if BASELINE in rivals else []
     pair = {one.name: one for one in pairs}
     speeds = _speeds(found, None)
     rows = [(name, _Row(one, speeds[name], pair.get(name))) for name, one in found.items()]
@@ -112,7 +114,11 @@ def _speeds(found: Mapping[str, Replayed], some: np.ndarray | None) -> dict[str,
     baseline_s = next(iter(found.values())).seconds["baseline_s"]
     sums = np.stack([baseline_s, *(one.total_s for one in found.values())], 1)
     chosen = sums if some is None else sums[some]
-    ratios = clusters.bootstrap(chosen, lambda s: s[..., :1] / s[..., 1:], positive=True)
+    spreads = [one.timing() for one in found.values()]
+    shared = [None if spread is None else spread.baseline / spread.total for spread in spreads]
+    ratios = clusters.bootstrap(
+        chosen, lambda s: s[..., :1] / s[..., 1:], positive=True, factors=shared
+    )
     return dict(zip(found, ratios, strict=True))
 
 

@@ -11,10 +11,18 @@ from analysis.replays import tasks
 from analysis.report.cells import Table, estimate, lacking, number
 from analysis.report.timings import timings
 from analysis.stats import clusters
+from analysis.stats.loops import LEAST, LONGEST, TIMES
+from analysis.study import loops_of
 from simkit.simulator.display import Cell
 from traces import scores
 from traces.describe import describe, in_words
 from traces.trace import Trace
+
+LOOPS = (
+    f"In loops: positions whose token is that of P tokens before, for at least max({TIMES} P,"
+    f" {LEAST}) of them in a row, P up to {LONGEST}. There a draft is accepted whole, or fails at"
+    " the same place of each round."
+)
 
 
 class Recorded(NamedTuple):
@@ -70,7 +78,7 @@ def _tasks(trace: Trace) -> Table | None:
     table = trace.sequences
     n_prompt, n_output = (table[name].to_numpy() for name in ("n_prompt", "n_output"))
     reasons = np.array(table["finish_reason"].to_pylist())
-    hits = _accepted(trace)
+    hits, free = _accepted(trace), _outside(trace)
     task, rows, found = tasks(trace), [], []
     for name in dict.fromkeys(task.tolist()):
         some = task == name
@@ -86,12 +94,24 @@ def _tasks(trace: Trace) -> Table | None:
             one = clusters.ratio(hits[some], n_output[some])
             found.append((name, one))
             row.append(estimate(one, ".1%"))
+        if free is not None:
+            accepted, positions = (values[some] for values in free)
+            looped = 1 - positions.sum() / max(1, n_output[some].sum())
+            one = clusters.ratio(accepted, positions)
+            found.append((f"{name}, outside of loops", one))
+            row += [number(float(looped), ".0%"), estimate(one, ".1%")]
         rows.append(row)
     heads = ["task", "prompts", "prompt tokens, mean", "output tokens", "a prompt", "ended by EOS"]
     heads += ["accepted [95%]"] if hits is not None else []
+    heads += ["in loops", "accepted outside of loops [95%]"] if free is not None else []
     notes = lacking(found)
+    if free is not None:
+        notes = (LOOPS, *notes)
     if hits is not None:
-        notes = ("Accepted: of the draft tokens whose predecessors were.", *notes)
+        notes = (
+            "Accepted: of the output's positions.",
+            *notes,
+        )
     return Table("tasks", "Prompts and tokens by task", heads, rows, notes)
 
 
@@ -108,6 +128,18 @@ def _accepted(trace: Trace) -> np.ndarray | None:
         return None
     accepted = trace.positions("accepted")
     return clusters.by_prompt(trace.position_offsets, lambda rows: [accepted[rows]])[:, 0]
+
+
+def _outside(trace: Trace) -> tuple[np.ndarray, np.ndarray] | None:
+    """Accepted positions, and all, outside of loops, (S,) each; None where there are no loops."""
+    if not trace.manifest.drafter.can("path"):
+        return None
+    left = loops_of(trace).outside
+    if left is None:
+        return None
+    accepted = trace.positions("accepted")[left.rows]
+    hits = clusters.by_prompt(left.prompts, lambda rows: [accepted[rows]])[:, 0]
+    return hits, np.diff(left.prompts)
 
 
 def _scores(trace: Trace) -> Table | None:

@@ -8,6 +8,7 @@ and 10).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,6 +81,7 @@ def prediction(
     draft_length: int,
     level: float = CONFIDENCE,
     seed: int = 0,
+    by: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Prediction:
     """Compare predicted and accepted lengths over drafts of K tokens from every position.
 
@@ -95,6 +97,8 @@ def prediction(
         draft_length: K >= 1.
         level: of the intervals over prompts.
         seed: of the bootstrap.
+        by: sums over prompts from those over texts, where `offsets` are of shorter texts than
+            prompts (`loops.Outside.summed`).
 
     Raises:
         StatsError: NaN, lengths that differ, confidences outside of [0, 1], or K < 1.
@@ -120,7 +124,7 @@ def prediction(
         return np.concatenate([np.stack(each, 1), weight, reached, (weight - reached) ** 2], 1).T
 
     sums = by_prompt(number, columns, max(1, _CELLS // k))
-    found = bootstrap(sums, _figures, level, seed)
+    found = bootstrap(sums if by is None else by(sums), _figures, level, seed)
     guess, accepted, bias, absolute, rmse, joint = found[:6]
     by_depth = (found[6 + i * k : 6 + (i + 1) * k] for i in range(3))
     return Prediction(guess, accepted, bias, absolute, rmse, joint, *by_depth)

@@ -19,7 +19,9 @@ def mean_accepted(runs: np.ndarray, confidence: float = CONFIDENCE, seed: int = 
     return ratio(runs[:, 0], runs[:, 1], confidence, seed)
 
 
-def runs_of_prompts(steps: Steps) -> np.ndarray:
+def runs_of_prompts(
+    steps: Steps, some: np.ndarray | None = None, accepted: np.ndarray | None = None
+) -> np.ndarray:
     """Accepted tokens of each prompt, and the runs that they make, (S, 2).
 
     As `simkit.simulator.concurrent.mean_accepted`: a rejection right away makes a run of none, an
@@ -27,14 +29,19 @@ def runs_of_prompts(steps: Steps) -> np.ndarray:
 
     Args:
         steps: of a replay of any policy.
+        some: (N,) bool, steps that count; a run ends before one that does not. None: all.
+        accepted: (N,) of their accepted tokens, those that count. None: all.
     """
-    rejected = steps.accepted < steps.proposed
+    there = np.ones(len(steps), bool) if some is None else some
+    mine = np.where(there, steps.accepted if accepted is None else accepted, 0)
+    rejected = there & (steps.accepted < steps.proposed) & (mine == steps.accepted)
     last = np.zeros(len(steps), bool)
     last[steps.offsets[1:][steps.counts > 0] - 1] = True
+    last[:-1] |= there[:-1] & ~there[1:]
     number = np.append(0, np.cumsum(rejected | last))[:-1]  # of the run that a step adds to
-    length = np.bincount(number, steps.accepted)
+    length = np.bincount(number, mine)
     ends = rejected | (last & (length[number] > 0))
     which, prompts = steps.sequence - steps.low, len(steps.counts)
-    accepted = np.bincount(which, steps.accepted, prompts)
+    found = np.bincount(which, mine, prompts)
     runs = np.bincount(which, ends, prompts)
-    return np.stack([accepted, runs], 1)
+    return np.stack([found, runs], 1)

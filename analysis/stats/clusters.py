@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.stats.checks import StatsError
 from simkit.statistics.enough import few
-from simkit.statistics.interval import RESAMPLES, ends, resampled, unsigned
+from simkit.statistics.interval import RESAMPLES, ends, resampled, shared_ends, unsigned
 
 CONFIDENCE = 0.95
 ALIKE = "prompts do not differ: no interval"
@@ -53,6 +53,7 @@ def bootstrap(
     bearing: np.ndarray | None = None,
     positive: bool = False,
     studentised: bool = False,
+    factors: Sequence[np.ndarray | None] | None = None,
 ) -> tuple[Estimate, ...]:
     """Statistics of prompts' sums, each with its interval over prompts.
 
@@ -68,6 +69,8 @@ def bootstrap(
         positive: whether the statistics are, see there.
         studentised: of positive statistics of a few sums to which a few prompts may bring most, as
             a variance of long-tailed runs: see `pivots` there. Scaling all sums changes none.
+        factors: of each value, by what it changes for reasons that all prompts share, such as other
+            samples of the times that priced them, (D,) each; see there. None where there are none.
 
     Returns:
         k estimates. There is no interval over a single prompt; nor where some resample leaves the
@@ -102,6 +105,7 @@ def bootstrap(
             confidence,
             positive or studentised,
             None if pivots is None else pivots[:, i],
+            None if factors is None else factors[i],
         )
         for i in range(len(found))
     )
@@ -145,7 +149,11 @@ def _log_slopes(statistic: Statistic, sums: np.ndarray) -> np.ndarray:
 
 
 def ratio(
-    top: np.ndarray, bottom: np.ndarray, confidence: float = CONFIDENCE, seed: int = 0
+    top: np.ndarray,
+    bottom: np.ndarray,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+    factors: np.ndarray | None = None,
 ) -> Estimate:
     """sum(top) / sum(bottom) over prompts.
 
@@ -155,9 +163,11 @@ def ratio(
         bottom: (S,), >= 0.
         confidence: see `bootstrap`.
         seed: see `bootstrap`.
+        factors: (D,), see `bootstrap`.
     """
     both = np.stack([top, bottom], 1).astype(np.float64)
-    return bootstrap(both, _quotient, confidence, seed, positive=unsigned(top))[0]
+    how = {"positive": unsigned(top), "factors": [factors]}
+    return bootstrap(both, _quotient, confidence, seed, **how)[0]
 
 
 def ratio_of_ratios(
@@ -267,6 +277,7 @@ def _interval(
     confidence: float,
     positive: bool,
     pivots: np.ndarray | None,
+    factors: np.ndarray | None,
 ) -> Estimate:
     if not np.isfinite(value):
         return Estimate(None, None, None, n, "not defined on these rows")
@@ -277,6 +288,8 @@ def _interval(
         return Estimate(value, None, None, n, "too few prompts bear on it: no interval")
     scale = max(abs(value), float(np.abs(without).max()))
     if np.ptp(without) <= 1e-12 * scale or np.ptp(drawn) <= 1e-9 * scale:
-        return Estimate(value, None, None, n, ALIKE)
-    lo, hi = ends(value, drawn, without, confidence, n, positive, pivots=pivots)
+        if factors is None:
+            return Estimate(value, None, None, n, ALIKE)
+        return Estimate(value, *shared_ends(value, factors, confidence), n, few(n))
+    lo, hi = ends(value, drawn, without, confidence, n, positive, pivots=pivots, factors=factors)
     return Estimate(value, lo, hi, n, few(n))

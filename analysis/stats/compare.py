@@ -19,6 +19,7 @@ from simkit.statistics.interval import ROUNDING, resampled
 _NO_SPREAD = 1e-6  # of a log ratio: below this, rounding
 _WIDEST = 5.0  # a factor of 150 either way says nothing
 
+Factors = Mapping[str, np.ndarray]
 Correction = Literal["holm", "benjamini-hochberg", "none"]
 
 
@@ -48,6 +49,7 @@ def compare(
     correction: Correction = "holm",
     confidence: float = CONFIDENCE,
     seed: int = 0,
+    factors: Factors | None = None,
 ) -> list[Comparison]:
     """Compare policies by their seconds on the same prompts.
 
@@ -58,6 +60,8 @@ def compare(
             expected share of false ones among the findings.
         confidence: of the intervals over prompts.
         seed: of the bootstrap.
+        factors: of each policy, by what its seconds change under other samples of the times, (D,);
+            intervals hold their spread then, p-values do not. None: it is not known.
 
     Raises:
         StatsError: an unknown name, lengths that differ, or seconds that are not positive.
@@ -73,7 +77,7 @@ def compare(
         Comparison(
             a,
             b,
-            ratio(seconds[b], seconds[a], confidence, seed),
+            ratio(seconds[b], seconds[a], confidence, seed, _shared(factors, a, b)),
             p,
             None if p is None else float(next(corrected)),
         )
@@ -126,6 +130,7 @@ def simultaneous(
     against: str,
     confidence: float = CONFIDENCE,
     seed: int = 0,
+    factors: Factors | None = None,
 ) -> dict[str, Estimate]:
     """Speeds against one policy, with intervals that hold for all of them at once.
 
@@ -139,6 +144,7 @@ def simultaneous(
         against: the policy that all others are compared with.
         confidence: that all intervals hold.
         seed: of the bootstrap.
+        factors: see `compare`.
 
     Raises:
         StatsError: see `compare`.
@@ -148,7 +154,12 @@ def simultaneous(
     sums = np.stack([seconds[name] for name in (against, *names)], 1).astype(np.float64)
     n = len(sums)
     if n < 2 or not names:
-        return {name: ratio(seconds[against], seconds[name], confidence, seed) for name in names}
+        return {
+            name: ratio(
+                seconds[against], seconds[name], confidence, seed, _shared(factors, name, against)
+            )
+            for name in names
+        }
     squares = sums[:, :, None] * sums[:, None, :]
     both = np.concatenate([sums, squares.reshape(n, -1)], 1)
     width = sums.shape[1]
@@ -174,7 +185,19 @@ def simultaneous(
         most.append(deviation.max(-1))
     reach = np.quantile(np.concatenate(most), confidence, method="higher")
     reach = max(float(reach), ndtri((1 + confidence) / 2))
-    return {name: _around(found[i], error[i], reach, n) for i, name in enumerate(names)}
+    shared = [_shared(factors, name, against) for name in names]
+    errors = [
+        float(np.hypot(own, 0.0 if one is None else np.log(one).std(ddof=1)))
+        for own, one in zip(error, shared, strict=True)
+    ]
+    return {name: _around(found[i], errors[i], reach, n) for i, name in enumerate(names)}
+
+
+def _shared(factors: Factors | None, name: str, against: str) -> np.ndarray | None:
+    """By what the speed of one against the other changes under other samples of the times."""
+    if factors is None or name not in factors or against not in factors:
+        return None
+    return factors[against] / factors[name]
 
 
 def _around(log: float, error: float, reach: float, n: int) -> Estimate:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.stats.checks import StatsError, check
-from analysis.stats.clusters import blocks
+from analysis.stats.clusters import blocks, of_prompts
 from simkit.simulator.steps import Steps
 
 
@@ -36,6 +36,11 @@ class Drafts:
 
     def __len__(self) -> int:
         return len(self.accepted)
+
+    def of_prompts(self, wanted: np.ndarray) -> Drafts:
+        """Those of some prompts, (S,) bool."""
+        rows, offsets = of_prompts(self.offsets, wanted)
+        return Drafts(offsets, self.accepted[rows], self.rejected[rows])
 
 
 def of_steps(steps: Steps) -> Drafts:

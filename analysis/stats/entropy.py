@@ -16,7 +16,6 @@ from analysis.stats.clusters import CONFIDENCE, Estimate, bootstrap, by_prompt
 TOLERANCE_NATS = 1e-3  # by which a stored H(q,p) may lie below H(q), out of rounding
 LEAST_NATS = 1e-6  # entropies below are left out of H(q,p) / H(q)
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-BAND = (1.0, 1.3)  # where SVIP (section 2.3) finds most of H(q,p) / H(q)
 
 Fit = Literal["overlap", "bound", "ratio"]
 
@@ -191,7 +190,7 @@ def entropy_ratio(
     draft_entropy: np.ndarray,
     cross_entropy: np.ndarray,
     offsets: np.ndarray,
-    band: tuple[float, float] = BAND,
+    band: tuple[float, float],
     confidence: float = CONFIDENCE,
     seed: int = 0,
 ) -> EntropyRatio:

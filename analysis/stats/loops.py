@@ -67,6 +67,27 @@ class Outside(NamedTuple):
     offsets: np.ndarray
     stretches: np.ndarray
 
+    @property
+    def prompts(self) -> np.ndarray:
+        """Where prompts start among these positions, (S + 1,)."""
+        return self.offsets[self.stretches]
+
+    def cut(self, ahead: np.ndarray) -> np.ndarray:
+        """Tokens accepted in a row from each of these positions, up to the stretch's end.
+
+        Args:
+            ahead: (R,) from every position, to the output's end.
+        """
+        at = np.arange(int(self.offsets[-1]))
+        room = self.offsets[np.searchsorted(self.offsets, at, side="right")] - at
+        return np.minimum(ahead[self.rows], room)
+
+    def summed(self, sums: np.ndarray) -> np.ndarray:
+        """Sums over stretches, (P, m), as sums over prompts, (S, m)."""
+        found = np.zeros((len(self.stretches) - 1, *sums.shape[1:]))
+        np.add.at(found, np.repeat(np.arange(len(found)), np.diff(self.stretches)), sums)
+        return found
+
     def by_prompt(self, drafts: Drafts) -> Drafts:
         """Drafts that were found stretch by stretch, prompt after prompt."""
         return Drafts(drafts.offsets[self.stretches], drafts.accepted, drafts.rejected)
@@ -88,3 +109,27 @@ def outside(loop: np.ndarray, offsets: np.ndarray) -> Outside:
     before = np.concatenate([[0], np.cumsum(~loop)])
     starts = np.append(before[at], before[-1])
     return Outside(~loop, starts.astype(np.int64), np.searchsorted(at, offsets).astype(np.int64))
+
+
+class Loops(NamedTuple):
+    """Where outputs repeat verbatim loops.
+
+    Attributes:
+        rows: (R,) bool, positions that do.
+        outside: what lies outside; None if nothing does, or everything.
+    """
+
+    rows: np.ndarray
+    outside: Outside | None
+
+    @property
+    def share(self) -> float:
+        """Of the positions."""
+        return float(self.rows.mean()) if len(self.rows) else 0.0
+
+
+def split(tokens: np.ndarray, offsets: np.ndarray) -> Loops:
+    """Loops, and what lies outside of them; see `in_loop` and `outside`."""
+    rows = in_loop(tokens, offsets)
+    mixed = bool(rows.any() and not rows.all())
+    return Loops(rows, outside(rows, offsets) if mixed else None)

@@ -11,7 +11,7 @@ import typer
 
 from simkit.cli.apart import check_apart
 from simkit.cli.options import Cost, First, FirstToken
-from simkit.cli.places import check_option
+from simkit.cli.places import check_option, tell_times
 from simkit.cli.progress import settings_bar
 
 if TYPE_CHECKING:
@@ -51,13 +51,16 @@ def claims(
 ) -> None:
     """Test the papers' claims on a trace."""
     from analysis.claims import check
+    from analysis.study import Study
     from traces.outputs import write_atomic
 
     if out is not None:
         check_option("--out", out)
         check_apart([("--out", out)], [trace, cost, sampled])
+    study = Study(trace, first_token.value)
+    tell_times(study, cost)
     with settings_bar("claims") as progress:
-        found = check(trace, cost, sampled, progress=progress, first_token=first_token.value)
+        found = check(study, cost, sampled, progress=progress)
     if out is not None:
         write_atomic(out, _text(found, format).encode())
     elif format is Format.table:

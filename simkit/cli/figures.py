@@ -10,7 +10,7 @@ import typer
 
 from simkit.cli.apart import check_apart
 from simkit.cli.options import Cost, First, FirstToken
-from simkit.cli.places import check_option
+from simkit.cli.places import check_option, tell_times
 
 if TYPE_CHECKING:
     from analysis.figures import Entry
@@ -67,6 +67,7 @@ def _draw(
     )  # what a trace may lack skips a figure, what it must have ends them all
     if cost is not None:
         costs.parse(cost)  # refused here, though no chosen figure may take one
+    tell_times(study, cost)
     for entry in chosen:
         begun = time.perf_counter()
         try:

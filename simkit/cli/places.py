@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from analysis.study import Study
     from traces.trace import Trace
 
 
@@ -70,6 +71,23 @@ def warn(samples: pa.Table) -> None:
 
     if said := conditions(samples).warning:
         print(f"simkit: warning: {said}", file=sys.stderr)
+
+
+def tell_times(study: Study, cost: str | None) -> None:
+    """Say on stderr what a reader of the times should know, as `replay` does.
+
+    Where there are none, or they cannot be used, what needs them says why.
+    """
+    import sys
+
+    from traces.errors import UserError
+
+    try:
+        charge = study.charge(cost)
+    except UserError:
+        return
+    for line in charge.times.remarks() if charge else []:
+        print(f"note: {line}", file=sys.stderr)
 
 
 def write(out: Path, kind: str, table: pa.Table) -> None:

@@ -37,9 +37,19 @@ def _pearl(draft: float, target: float, communication_s: float | None = None) ->
     return Preset(arguments, source)
 
 
+# Speeds in tokens/s, and a speedup, from which costs follow; `analysis.papers` reads them here.
+PACER_VANILLA = 18.11  # PACER Table 5, Vanilla
+PACER_LLAMA = 24.20  # PACER Table 3, PACER
+PACER_LLAMA_SPEEDUP = 2.66  # PACER section 4.2, over the target alone
+
 PRESETS = {
     "pacer:deepseek-1.3b-33b": Preset(
-        {"draft_s": 16.52e-3, "target_s": 67.31e-3, "head_s": 1.81e-3, "decode_s": 1 / 18.11},
+        {
+            "draft_s": 16.52e-3,
+            "target_s": 67.31e-3,
+            "head_s": 1.81e-3,
+            "decode_s": 1 / PACER_VANILLA,
+        },
         "PACER Table 14: forward passes on A800, HumanEval; Table 5, Vanilla: 18.11 tokens/s",
     ),
     # Not printed; they follow from what is (tests/test_papers_arithmetic.py does the sums):
@@ -49,7 +59,12 @@ PRESETS = {
     # 1080.06 s are 50415 draft passes, a head call for every block of 4 of them (Table 10) in
     # 22.80 s: 1.81 ms each. Decoding: 24.20 tokens/s are 2.66 times its speed.
     "pacer:llama2-7b-70b": Preset(
-        {"draft_s": 21.42e-3, "target_s": 130.0e-3, "head_s": 1.81e-3, "decode_s": 2.66 / 24.20},
+        {
+            "draft_s": 21.42e-3,
+            "target_s": 130.0e-3,
+            "head_s": 1.81e-3,
+            "decode_s": PACER_LLAMA_SPEEDUP / PACER_LLAMA,
+        },
         "derived, not printed: PACER Tables 3, 10, 15, 16 and section 4.2, HumanEval, 4 A800",
     ),
     "pearl:codellama-7b-34b": _pearl(49.34, 18.58, 0.3e-3),

@@ -1,0 +1,159 @@
+"""What policies accept outside of verbatim loops, and where figures, tables and pages show it."""
+
+import re
+
+import numpy as np
+import pytest
+from replay_traces import build
+
+import simkit
+from analysis import outside
+from analysis.claims import check, claims
+from analysis.claims.verdict import Verdict
+from analysis.figures import (
+    confidence_acceptance,
+    entropy_acceptance,
+    entropy_length,
+    expected_length,
+    optimal_lengths,
+    pearl_accepted,
+    step_lengths,
+)
+from analysis.figures.measures import APART
+from analysis.figures.tables import tables
+from analysis.replays import of
+from analysis.report import report
+from analysis.stats.loops import in_loop
+from analysis.study import MissingError, Study
+from simkit.costs import Linear
+from traces.subset import select
+from traces.synthetic import iid, mixed
+from traces.trace import load
+
+COST = Linear(0.001, 0.008)
+
+
+@pytest.fixture(scope="module")
+def reference() -> Study:
+    whole = load("reference")
+    heads = ("pacer", "pacer-no-position", "acceptance_head", "specdecpp")
+    there = [name for name in heads if f"scores/{name}.parquet" in whole.manifest.files]
+    return Study(select(whole, range(0, 128, 6), there))
+
+
+@pytest.mark.parametrize("spec", ["fixed(4)", "svip(h=0.8)", "oracle"])
+def test_steps_are_counted_one_by_one(reference, spec):
+    accepted, steps = outside.accepted_a_step(at := of(reference, COST), at.replay(spec))
+    trace = reference.trace
+    loop = in_loop(trace.positions("target_token"), trace.position_offsets)
+    found = np.zeros((trace.n_sequences, 2))
+    table = simkit.replay(trace, [spec], COST).steps(spec)
+    numbers = trace.sequences["sequence"].to_pylist()
+    for row in table.iter_rows(named=True):
+        which = numbers.index(row["sequence"])
+        low, high = trace.position_offsets[which : which + 2]
+        at_row = low + row["start"] - 1
+        if loop[at_row]:
+            continue
+        stop = at_row
+        while stop < high and not loop[stop]:
+            stop += 1
+        found[which] += min(row["accepted"], stop - at_row), 1
+    np.testing.assert_array_equal(np.stack([accepted, steps], 1), found)
+    assert 0 < steps.sum() < len(table)
+
+
+def test_a_family_counts_what_its_choices_do(reference):
+    at = of(reference, COST)
+    one = at.tuned_fixed()
+    assert np.allclose(sum(one.shares), 1) and len(one.shares) == len(one.choices)
+    accepted, steps = outside.accepted_a_step(at, one)
+    each = [outside.accepted_a_step(at, at.replay(str(policy))) for policy in one.choices]
+    for mine, k in ((accepted, 0), (steps, 1)):
+        want = sum(share * found[k] for share, found in zip(one.shares, each, strict=True))
+        np.testing.assert_allclose(mine, want)
+
+
+def test_runs_outside_end_where_a_loop_begins():
+    """By hand: 3 + 1 accepted tokens, a rejection, then a loop of one token to the end."""
+    text = [(5, 5), (6, 6), (7, 7), (8, 1), *[(9, 9)] * 20]
+    trace = build([text], t_max=24, max_draft=24)
+    at = of(Study(trace), COST)
+    inside = in_loop(trace.positions("target_token"), trace.position_offsets)
+    assert np.flatnonzero(inside)[0] == 5
+    assert outside.accepted_runs(at, "fixed(20)").tolist() == [[4, 2]]
+    assert at.accepted_runs("fixed(20)").tolist() == [[22, 2]]  # a step at 5 of 24 drafts 19
+
+
+def test_without_loops_there_is_nothing_apart():
+    at = of(Study(iid(8, 40, 0.7, max_draft=16, seed=1)), COST)
+    with pytest.raises(MissingError, match="no part of the outputs repeats a loop"):
+        outside.accepted_a_step(at, at.replay("fixed(2)"))
+
+
+FIGURES = {
+    step_lengths: ("in_loop", True),
+    optimal_lengths: ("task", "all, outside of loops"),
+    expected_length: ("series", "accepted, outside of loops"),
+    entropy_length: ("series", "spearman, outside of loops"),
+    entropy_acceptance: ("series", "spearman:overlap, outside of loops"),
+    confidence_acceptance: ("series", "outside of loops"),
+    pearl_accepted: ("measure", "mat, outside of loops"),
+}
+
+
+@pytest.mark.parametrize("draw", FIGURES, ids=lambda draw: draw.__name__)
+def test_figures_show_both(draw, reference):
+    column, value = FIGURES[draw]
+    trace = iid(8, 40, 0.7, max_draft=16, seed=1, tasks=("a", "b"))
+    under = {"cost": COST} if draw is pearl_accepted else {}
+    plain, looped = draw(trace, **under), draw(reference, **under)
+    assert len(looped.frame.filter(**{column: value}))
+    assert column not in plain.frame.columns or not len(plain.frame.filter(**{column: value}))
+
+
+def test_tables_show_both(reference):
+    made, _ = tables(reference, COST)
+    heads = {one.source: one.heads for one in made}
+    for source in ("PACER Table 5", "PACER Table 7", "PACER Table 3", "Acceptance head Table 1"):
+        assert APART in heads[source]
+    rows = {one.source: [row[0] for row in one.rows] for one in made}
+    assert "Ours, outside of loops" in rows["PEARL Table 7"]
+    made, _ = tables(iid(8, 40, 0.7, max_draft=16, seed=1), COST)
+    assert all(APART not in one.heads for one in made)
+
+
+def test_the_page_shows_both(reference):
+    page = " ".join(
+        re.sub(r"<[^>]*>", " ", report(reference.trace, COST, figures=False).html()).split()
+    )
+    assert "accepted outside of loops [95%]" in page and "In loops: positions whose" in page
+    plain = report(iid(8, 40, 0.7, max_draft=16, seed=1), COST, figures=False).html()
+    assert "In loops" not in plain
+
+
+LOOPED = ("length_is_predicted", "confidence_predicts", "later_positions_fall", "lengths_vary")
+LOOPED += ("conditional_falls", "marginal_falls", "fixed_is_mostly_wrong", "later_is_easier")
+
+
+@pytest.mark.parametrize("name", LOOPED)
+def test_the_headline_of_a_claim_is_outside(name):
+    one = next(one for one in claims() if one.name == name)
+    (found,) = check("reference", claims=[one], placebo=None).of
+    parts = {part.what: part for part in found.parts}
+    assert parts["outside of loops"].expected is not None and parts["with loops"].expected is None
+
+
+@pytest.mark.parametrize(
+    ("trace", "verdict"),
+    [
+        (iid(64, 200, 0.7, max_draft=16, seed=4), Verdict.OPEN),
+        (mixed(64, 200, 0.6, 0.3, max_draft=16, seed=4), Verdict.FAILS),
+    ],
+    ids=["independent", "prompts that differ"],
+)
+def test_later_positions(trace, verdict):
+    """Where prompts differ, those that get deep are the easy ones: the ratio rises with depth."""
+    one = next(one for one in claims() if one.name == "later_positions_fall")
+    (found,) = check(trace, COST, claims=[one], placebo=None).of
+    assert found.verdict is verdict
