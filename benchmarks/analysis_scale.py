@@ -19,13 +19,13 @@ from analysis.papers import svip
 from analysis.stats import (
     acceptance_length,
     binned,
-    calibration,
     correlation,
     depth,
     drafts,
     entropy,
     iid,
     optimal,
+    reliability,
 )
 
 LENGTH = 256
@@ -84,7 +84,7 @@ def statistics(
     yield "run lengths", lambda: iid.run_lengths(drafts.runs(accepted, offsets))
     yield "lag-1 autocorrelation", lambda: iid.autocorrelation(accepted, offsets)
     yield "best lengths by step", lambda: optimal.lengths(drafts.runs(accepted, offsets))
-    yield "calibration", lambda: calibration.calibration(confidence, accepted, offsets)
+    yield "reliability", lambda: reliability.reliability(confidence, accepted, offsets)
     yield (
         "CAT weights, K = 16",
         lambda: acceptance_length.prediction(confidence, run, offsets, 16),

@@ -21,7 +21,6 @@ from analysis.stats import (
     Estimate,
     acceptance_length,
     binned,
-    calibration,
     compare,
     correlation,
     depth,
@@ -29,6 +28,7 @@ from analysis.stats import (
     entropy,
     iid,
     optimal,
+    reliability,
 )
 from analysis.stats.clusters import ratio
 from simkit.drafters.path import PathLayout
@@ -101,7 +101,7 @@ def features(seed: int, n: int) -> Found:
     accepted = rng.random(n * LENGTH) < overlap
     tight = entropy.tightness(h, h + kl, overlap, offsets, 0.08)
     spread = entropy.entropy_ratio(h, h + kl, offsets, svip.RATIO)
-    judged = calibration.calibration(np.exp(-h / 2), accepted, offsets)
+    judged = reliability.reliability(np.exp(-h / 2), accepted, offsets)
     ahead = drafts.runs(accepted, offsets)
     whole = acceptance_length.prediction(overlap, _ahead(ahead), offsets, GAMMA)
     return {
@@ -110,8 +110,8 @@ def features(seed: int, n: int) -> Found:
         "entropy: estimate below overlap": tight.below,
         "entropy: median ratio": spread.quantiles[0.5],
         "entropy: share in band": spread.in_band,
-        "calibration: Brier": judged.brier,
-        "calibration: ECE": judged.error,
+        "reliability: Brier": judged.brier,
+        "reliability: ECE": judged.error,
         "binned: acceptance, highest entropy": binned.curve(h, accepted, offsets, EDGES).y[-1],
         "length: bias of the prediction": whole.bias,
         "length: correlation": whole.correlation,

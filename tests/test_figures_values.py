@@ -22,8 +22,7 @@ from analysis.papers.pacer import DEEPSEEK, LLAMA
 from analysis.replays import FAMILIES, of
 from analysis.shown import choices, tuned
 from analysis.speeds import per
-from analysis.stats import accepted_runs, depth, drafts, waste
-from analysis.stats import calibration as reliability
+from analysis.stats import accepted_runs, depth, drafts, reliability, waste
 from analysis.study import Study
 from simkit.costs import Measured
 from simkit.simulator import concurrent
@@ -291,7 +290,7 @@ def test_seconds_by_position_sum_to_the_whole(trace):
 def test_calibration_is_the_statistic(trace):
     found = figures.calibration(trace, bins=5).frame
     scored = scores.load(trace, "specdecpp").path
-    want = reliability.calibration(scored, trace.positions("accepted"), trace.position_offsets, 5)
+    want = reliability.reliability(scored, trace.positions("accepted"), trace.position_offsets, 5)
     mine = found.filter(signal="SpecDec++ head")
     assert mine["accepted"].drop_nulls().to_list() == [e.value for e in want.accepted]
     assert mine["error"].drop_nulls().to_list() == [want.error.value]

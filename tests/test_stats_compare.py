@@ -8,7 +8,7 @@ from scipy import stats
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
 
-from analysis.stats import StatsError, calibration, clusters, compare
+from analysis.stats import StatsError, clusters, compare, reliability
 from simkit.reliability import expected_error
 from simkit.statistics.enough import FOR_INTERVAL
 
@@ -178,7 +178,7 @@ def rows(seed, n=600):
 @given(st.integers(0, 999), st.integers(1, 20))
 def test_calibration_is_scikit_learns(seed, n_bins):
     probability, accepted, offsets = rows(seed)
-    found = calibration.calibration(probability, accepted, offsets, n_bins)
+    found = reliability.reliability(probability, accepted, offsets, n_bins)
     share, predicted = calibration_curve(accepted, probability, n_bins=n_bins)
     assert [a.value for a in found.accepted] == pytest.approx(share)
     assert found.predicted == pytest.approx(predicted)
@@ -190,19 +190,19 @@ def test_calibration_is_scikit_learns(seed, n_bins):
 
 def test_calibration_is_the_heads_metric():
     probability, accepted, offsets = rows(1)
-    found = calibration.calibration(probability, accepted, offsets)
+    found = reliability.reliability(probability, accepted, offsets)
     assert found.error.value == pytest.approx(expected_error(accepted, probability))
 
 
 def test_skill_of_the_share_itself_and_of_certainty():
     _, accepted, offsets = rows(2)
     chance = np.full(len(accepted), accepted.mean())
-    assert calibration.calibration(chance, accepted, offsets).skill.value == pytest.approx(0)
-    sure = calibration.calibration(accepted.astype(float), accepted, offsets)
+    assert reliability.reliability(chance, accepted, offsets).skill.value == pytest.approx(0)
+    sure = reliability.reliability(accepted.astype(float), accepted, offsets)
     assert (sure.brier.value, sure.skill.value, sure.error.value) == (0, 1, 0)
 
 
 @pytest.mark.parametrize("probability, n_bins", [([0.5, 1.1], 5), ([-0.1, 0.5], 5), ([0.5, 1], 0)])
 def test_calibration_is_checked(probability, n_bins):
     with pytest.raises(StatsError, match="must be"):
-        calibration.calibration(np.array(probability), np.ones(2, bool), np.array([0, 2]), n_bins)
+        reliability.reliability(np.array(probability), np.ones(2, bool), np.array([0, 2]), n_bins)

@@ -11,13 +11,13 @@ from analysis.stats import (
     acceptance_length,
     accepted_runs,
     binned,
-    calibration,
     correlation,
     depth,
     drafts,
     entropy,
     iid,
     optimal,
+    reliability,
     waste,
 )
 from simkit.simulator.steps import Steps
@@ -73,7 +73,7 @@ ALL = {
     "excess_tokens": _excess,
     "lengths": lambda a, x, o: optimal.lengths(drafts.runs(a, o), 3),
     "prediction": lambda a, x, o: acceptance_length.prediction(np.exp(-x), ahead_of(a, o), o, 3),
-    "calibration": lambda a, x, o: calibration.calibration(np.exp(-x), a, o),
+    "reliability": lambda a, x, o: reliability.reliability(np.exp(-x), a, o),
 }
 OF_SPREAD = {"spearman", "kendall", "between_prompts", "autocorrelation", "within prompts"}
 OF_X = {"fit", "fit, ratio"}

@@ -12,7 +12,7 @@ from analysis.papers import acceptance_head as paper
 from analysis.papers import words
 from analysis.replays import Replayed
 from analysis.speeds import per, ratio, speed
-from analysis.stats import calibration, clusters
+from analysis.stats import clusters, reliability
 from traces import scores
 
 _NAME = "acceptance_head"
@@ -102,7 +102,7 @@ def head_predicts(at: Evidence) -> list[Part]:
     if not isinstance(found, scores.RowScores):
         raise Untestable(f"the scores of {_NAME} are not by row")
     accepted = at.trace.positions("accepted")
-    skill = calibration.calibration(found.path, accepted, at.layout.offsets).skill
+    skill = reliability.reliability(found.path, accepted, at.layout.offsets).skill
     return [Part("", skill, ABOVE_0)]
 
 

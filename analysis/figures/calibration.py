@@ -20,8 +20,7 @@ from analysis.figures.base import (
     text,
 )
 from analysis.papers import svip
-from analysis.stats import calibration as reliability
-from analysis.stats import entropy
+from analysis.stats import entropy, reliability
 from traces import scores
 from traces.errors import UserError
 from traces.trace import Trace
@@ -51,7 +50,7 @@ def calibration(trace: Trace, ax: Axes, bins: int = 10, c: float = svip.SCALE) -
     rows, said, gone = [], [], []
     for k, (label, read) in enumerate(signals.items()):
         try:
-            found = reliability.calibration(read(), accepted, offsets, bins)
+            found = reliability.reliability(read(), accepted, offsets, bins)
         except UserError as error:
             gone.append(f"Without {label}: {error}.")
             continue

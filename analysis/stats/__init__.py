@@ -1,7 +1,7 @@
 """Statistics of traces and replays: arrays in, values out.
 
 One topic a module: `entropy` (bounds), `correlation`, `binned` (curves), `drafts` and `depth`
-(acceptance by depth), `iid`, `optimal` (draft lengths), `acceptance_length`, `calibration`,
+(acceptance by depth), `iid`, `optimal` (draft lengths), `acceptance_length`, `reliability`,
 `ranking`, `compare` (policies), `waste` (overhead, regret), `accepted_runs` (PEARL's MAT),
 `timeline` (when each model works), and `clusters`, the bootstrap over prompts that all of them use.
 Nothing here plots, and nothing returns NaN: what is not defined is None, with a note why.
@@ -11,7 +11,6 @@ from analysis.stats import (
     acceptance_length,
     accepted_runs,
     binned,
-    calibration,
     clusters,
     compare,
     correlation,
@@ -21,6 +20,7 @@ from analysis.stats import (
     iid,
     optimal,
     ranking,
+    reliability,
     timeline,
     waste,
 )
@@ -33,7 +33,6 @@ __all__ = [
     "acceptance_length",
     "accepted_runs",
     "binned",
-    "calibration",
     "clusters",
     "compare",
     "correlation",
@@ -43,6 +42,7 @@ __all__ = [
     "iid",
     "optimal",
     "ranking",
+    "reliability",
     "timeline",
     "waste",
 ]

@@ -12,7 +12,7 @@ from simkit.reliability import N_BINS, bins_of
 
 
 @dataclass(frozen=True, eq=False)
-class Calibration:
+class Reliability:
     """Predictions against outcomes. Bins are of equal width; those without rows are left out.
 
     Attributes:
@@ -37,14 +37,14 @@ class Calibration:
     n_bins: int
 
 
-def calibration(
+def reliability(
     probability: np.ndarray,
     accepted: np.ndarray,
     offsets: np.ndarray,
     n_bins: int = N_BINS,
     confidence: float = CONFIDENCE,
     seed: int = 0,
-) -> Calibration:
+) -> Reliability:
     """Reliability, expected calibration error and Brier score of predicted acceptance.
 
     Args:
@@ -86,4 +86,4 @@ def calibration(
     rows = total[:k].astype(np.int64)
     mean = total[k : 2 * k] / np.maximum(rows, 1)
     error, brier, skill = found[k:]
-    return Calibration(ends, mean, found[:k], rows, error, brier, skill, n_bins)
+    return Reliability(ends, mean, found[:k], rows, error, brier, skill, n_bins)
