@@ -21,7 +21,7 @@ from typing import Any
 
 import traces
 from analysis.claims import Verdict, check
-from analysis.claims.claim import Kind, claims
+from analysis.claims.claim import ClaimKind, claims
 from analysis.claims.placebos import FILE
 from traces.outputs import write_atomic
 from traces.placebo import placebo
@@ -34,7 +34,7 @@ def verdicts(name: str, sampled: str | None, seed: int) -> Verdicts:
     """The verdict on each claim that a trace can refute, on the placebos of a seed."""
     one, other = _loaded(name), None if sampled is None else _loaded(sampled)
     null = None if other is None else placebo(other, seed)
-    tested = [claim for claim in claims() if claim.kind is not Kind.THEOREM]
+    tested = [claim for claim in claims() if claim.kind is not ClaimKind.THEOREM]
     found = check(placebo(one, seed), None, null, tested, placebo=None)
     return {one.claim.name: str(one.verdict) for one in found.of}
 
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--store", action="store_true", help=f"write {FILE.name} of the package")
     args = parser.parse_args()
     sampled = args.sampled or None
-    names = [claim.name for claim in claims() if claim.kind is not Kind.THEOREM]
+    names = [claim.name for claim in claims() if claim.kind is not ClaimKind.THEOREM]
     head = {
         "trace": traces.load(args.trace).hash,
         "sampled": None if sampled is None else traces.load(sampled).hash,

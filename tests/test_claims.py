@@ -13,7 +13,7 @@ from test_lattice import spelled_out
 
 import simkit
 import traces
-from analysis.claims import PAPERS, Claim, Evidence, Part, Range, Verdict, check, claim, claims
+from analysis.claims import PAPERS, Allowed, Claim, Evidence, Part, Verdict, check, claim, claims
 from analysis.claims.evidence import less
 from analysis.claims.table import Finding, Findings, examine
 from analysis.claims.verdict import ABOVE_1, BELOW_0, against_print, judge, overall
@@ -44,11 +44,11 @@ def between(lo, hi):
         (between(1.0, 1.2), ABOVE_1, OPEN),  # an end on the line tells nothing
         (between(-0.4, -0.1), BELOW_0, HOLDS),
         (between(0.1, 0.4), BELOW_0, FAILS),
-        (between(0.12, 0.3), Range(0.11, 0.43), HOLDS),
-        (between(0.05, 0.3), Range(0.11, 0.43), OPEN),
-        (between(0.05, 0.6), Range(0.11, 0.43), OPEN),
-        (between(0.5, 0.6), Range(0.11, 0.43), FAILS),
-        (between(0.0, 0.1), Range(0.11, 0.43), FAILS),
+        (between(0.12, 0.3), Allowed(0.11, 0.43), HOLDS),
+        (between(0.05, 0.3), Allowed(0.11, 0.43), OPEN),
+        (between(0.05, 0.6), Allowed(0.11, 0.43), OPEN),
+        (between(0.5, 0.6), Allowed(0.11, 0.43), FAILS),
+        (between(0.0, 0.1), Allowed(0.11, 0.43), FAILS),
         (Estimate(1.2, None, None, 1, "one prompt: no interval"), ABOVE_1, UNTESTED),
         (Estimate(None, None, None, 0, "no rows"), ABOVE_1, UNTESTED),
         (Estimate(1.2, 1.1, 1.3, FOR_VERDICT - 1), ABOVE_1, UNTESTED),
@@ -81,10 +81,10 @@ def test_a_claim_and_its_opposite(a, b, c, d):
     """Never do both hold, nor neither of them; more data inside an interval refutes no verdict."""
     lo, inner_lo, inner_hi, hi = sorted((a, b, c, d))
     for line in (lo, inner_lo, (lo + hi) / 2):
-        above, below = (judge(between(lo, hi), one) for one in (Range(lo=line), Range(hi=line)))
+        above, below = (judge(between(lo, hi), one) for one in (Allowed(lo=line), Allowed(hi=line)))
         assert (above, below) in ((HOLDS, FAILS), (FAILS, HOLDS), (OPEN, OPEN))
         if above is not OPEN:
-            assert judge(between(inner_lo, inner_hi), Range(lo=line)) is above
+            assert judge(between(inner_lo, inner_hi), Allowed(lo=line)) is above
 
 
 def test_beside_print():

@@ -9,7 +9,7 @@ from test_claims import CLAIMS, COST, FAILS, HOLDS, NO_EXAMPLE, OPEN, THEOREM, U
 
 import traces
 from analysis.claims import Evidence, check
-from analysis.claims.claim import Kind
+from analysis.claims.claim import ClaimKind
 from analysis.claims.table import ALIKE, HEADS, examine
 from simkit.costs import Linear
 from traces.memory import from_arrays
@@ -103,7 +103,7 @@ def test_what_can_happen_is_not_refuted_by_one_trace():
     trace = iid(30, 100, 0.5, max_draft=20, seed=3, sampler=SAMPLED)
     assert verdict("constant_can_lose", trace, Linear(1.0, 20.0)) is NO_EXAMPLE
     assert verdict("constant_can_lose", trace, Linear(1.0, 1.5)) is HOLDS
-    kinds = {name for name, one in CLAIMS.items() if one.kind is Kind.EXAMPLE}
+    kinds = {name for name, one in CLAIMS.items() if one.kind is ClaimKind.EXAMPLE}
     assert kinds == {"constant_can_lose", "shorter_is_faster"}
 
 
@@ -111,7 +111,7 @@ THEOREMS = {"head_verifies_less", "accepts_longer_runs", "pearl_needs_devices"}
 
 
 def test_theorems_are_said():
-    assert {name for name, one in CLAIMS.items() if one.kind is Kind.THEOREM} == THEOREMS
+    assert {name for name, one in CLAIMS.items() if one.kind is ClaimKind.THEOREM} == THEOREMS
     found = check(with_scores(iid(14, 60, 0.7, max_draft=40, seed=3)), COST).of
     for one in found:
         assert (one.verdict is THEOREM) == (one.claim.name in THEOREMS)

@@ -7,7 +7,7 @@ import pytest
 from test_claims import CLAIMS
 
 from analysis.claims import check, placebos
-from analysis.claims.claim import Kind
+from analysis.claims.claim import ClaimKind
 from benchmarks import placebo
 from traces.synthetic import iid
 from traces.writer import save
@@ -36,7 +36,7 @@ def run(tmp_path, monkeypatch):
 def test_it_goes_on_where_it_was_cut(run, capsys):
     head, *done = run("--traces", "3")
     assert [one["seed"] for one in done] == [1, 2, 3]
-    assert head["claims"] == [n for n, one in CLAIMS.items() if one.kind is not Kind.THEOREM]
+    assert head["claims"] == [n for n, one in CLAIMS.items() if one.kind is not ClaimKind.THEOREM]
     run.log.write_text(run.log.read_text()[:-30])  # killed while it wrote
     assert run("--traces", "3", "--resume") == [head, *done]
     assert "3 placebos of" in capsys.readouterr().out

@@ -9,7 +9,7 @@ from analysis.claims import acceptance_head, pacer, pard2, pearl, svip
 from analysis.claims.claim import PAPERS, Claim, Part, claim, claims
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.table import Findings, check
-from analysis.claims.verdict import Range, Verdict
+from analysis.claims.verdict import Allowed, Verdict
 
 __all__ = [
     "PAPERS",
@@ -17,7 +17,7 @@ __all__ = [
     "Evidence",
     "Findings",
     "Part",
-    "Range",
+    "Allowed",
     "Untestable",
     "Verdict",
     "acceptance_head",

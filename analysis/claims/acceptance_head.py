@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from analysis.claims.claim import Part, claim
 from analysis.claims.evidence import Evidence, Untestable
-from analysis.claims.verdict import ABOVE_0, ABOVE_1, BELOW_1, Range
+from analysis.claims.verdict import ABOVE_0, ABOVE_1, BELOW_1, Allowed
 from analysis.papers import acceptance_head as paper
 from analysis.papers import words
 from analysis.replays import Replayed
@@ -117,4 +117,4 @@ def head_costs_nothing(at: Evidence) -> list[Part]:
     """Seconds of head calls and decisions ÷ all seconds of acceptance_head(0.95, 6); below 0.01."""
     at.head_s(_NAME)
     mine = at.replay(HEAD)
-    return [Part("", clusters.ratio(mine.seconds["policy_s"], mine.total_s), Range(hi=0.01))]
+    return [Part("", clusters.ratio(mine.seconds["policy_s"], mine.total_s), Allowed(hi=0.01))]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from analysis.claims.evidence import Evidence
-from analysis.claims.verdict import BELOW_1, Range
+from analysis.claims.verdict import BELOW_1, Allowed
 from analysis.replays import Replayed
 from analysis.speeds import factors, ratio
 from analysis.stats import Estimate, clusters, compare
@@ -21,7 +21,7 @@ from traces.registry import Registry
 PAPERS = ("SVIP", "PACER", "acceptance head", "PEARL", "PARD-2")
 
 
-class Kind(StrEnum):
+class ClaimKind(StrEnum):
     """What a trace can do to a claim.
 
     A theorem follows from how things are defined, whatever the trace: its statistic is told, and no
@@ -46,7 +46,7 @@ class Part(NamedTuple):
 
     what: str
     found: Estimate
-    expected: Range | None
+    expected: Allowed | None
     printed: tuple[float, float] | None = None
 
 
@@ -65,7 +65,7 @@ class Claim:
         printed: the paper's value.
         statistic: its exact definition, the test's docstring.
         test: computes it.
-        kind: see `Kind`.
+        kind: see `ClaimKind`.
         theorem: of a theorem, what follows from what, and whether the claim is true by it.
         draft_model: whether it means a draft model of its own, see `Study.need_draft_model`.
     """
@@ -77,7 +77,7 @@ class Claim:
     printed: str
     statistic: str
     test: Test
-    kind: Kind = Kind.TESTED
+    kind: ClaimKind = ClaimKind.TESTED
     theorem: str = ""
     draft_model: bool = False
 
@@ -97,7 +97,7 @@ def claim(
     place: str,
     says: str,
     printed: str = "–",
-    kind: Kind = Kind.TESTED,
+    kind: ClaimKind = ClaimKind.TESTED,
     theorem: str = "",
     draft_model: bool = False,
 ) -> Callable[[Test], Test]:
@@ -115,7 +115,7 @@ def claim(
     Raises:
         UserError: there is a claim of that name.
     """
-    which = Kind.THEOREM if theorem else kind
+    which = ClaimKind.THEOREM if theorem else kind
 
     def add(test: Test) -> Test:
         name = test.__name__
@@ -131,7 +131,7 @@ def claim(
 def passes(
     one: Replayed,
     other: Replayed,
-    expected: Range,
+    expected: Allowed,
     drafts: tuple[float, float],
     targets: tuple[float, float],
 ) -> list[Part]:
@@ -169,7 +169,7 @@ def fastest_of(runs: Mapping[str, Replayed], best: str, printed: Mapping[str, fl
 def depth_parts(
     by_depth: Mapping[str, np.ndarray],
     statistic: Callable[[np.ndarray], np.ndarray],
-    expected: Range,
+    expected: Allowed,
 ) -> list[Part]:
     """A statistic of drafts by depth: the prediction is about that outside of loops.
 

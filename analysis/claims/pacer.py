@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from analysis.claims.claim import Kind, Part, claim, depth_parts, fastest_of, passes
+from analysis.claims.claim import ClaimKind, Part, claim, depth_parts, fastest_of, passes
 from analysis.claims.evidence import Evidence, Untestable
-from analysis.claims.verdict import ABOVE_1, BELOW_0, BELOW_1, Range
+from analysis.claims.verdict import ABOVE_1, BELOW_0, BELOW_1, Allowed
 from analysis.papers import PaperTable, pearl, words
 from analysis.papers import pacer as paper
 from analysis.papers.printed import ends
@@ -63,7 +63,7 @@ def lengths_vary(at: Evidence) -> list[Part]:
 
 
 def _outside_first(
-    at: Evidence, statistic: Callable[[np.ndarray], np.ndarray], expected: Range
+    at: Evidence, statistic: Callable[[np.ndarray], np.ndarray], expected: Allowed
 ) -> list[Part]:
     """A statistic of `Evidence.by_depth` over the steps of fixed(Γ), outside of loops and with."""
     most = at.trace.max_draft
@@ -89,7 +89,7 @@ def marginal_falls(at: Evidence) -> list[Part]:
         kept = 1 - s[..., DEEP[1] :] / s[..., : DEEP[1]]
         return np.prod(kept[..., 1:], -1, keepdims=True)
 
-    return _outside_first(at, statistic, Range(hi=0.5))
+    return _outside_first(at, statistic, Allowed(hi=0.5))
 
 
 @claim(
@@ -216,7 +216,7 @@ def pacer_beats_dynamic(at: Evidence) -> list[Part]:
     "A shorter τ can be faster: AdaEDL accepts fewer tokens a step than plain speculation, and"
     " gains on it.",
     "τ {:.3f}, speed {:.3f}".format(*SHORTER),
-    kind=Kind.EXAMPLE,
+    kind=ClaimKind.EXAMPLE,
     draft_model=True,
 )
 def shorter_is_faster(at: Evidence) -> list[Part]:
@@ -377,7 +377,7 @@ def head_is_cheap(at: Evidence) -> list[Part]:
     at.head_s("pacer")
     mine = at.replay(HEAD)
     found = clusters.ratio(mine.seconds["policy_s"], mine.total_s)
-    return [Part("", found, Range(hi=0.05), paper.HEAD_SHARES)]
+    return [Part("", found, Allowed(hi=0.05), paper.HEAD_SHARES)]
 
 
 @claim(

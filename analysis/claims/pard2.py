@@ -6,7 +6,7 @@ import numpy as np
 
 from analysis.claims.claim import Part, claim, depth_parts
 from analysis.claims.evidence import Evidence, Untestable
-from analysis.claims.verdict import ABOVE_0, BELOW_0, BELOW_1, STRONG, Range
+from analysis.claims.verdict import ABOVE_0, BELOW_0, BELOW_1, STRONG, Allowed
 from analysis.papers import pard2 as paper
 from analysis.papers.pard2 import DECAYS, DRAFT
 from analysis.stats import acceptance_length, clusters, correlation
@@ -65,7 +65,7 @@ def confidence_predicts(at: Evidence) -> list[Part]:
 
     ceiling = clusters.bootstrap(sums, most)[0]
     return [
-        Part("outside of loops", free, Range(lo=STRONG)),
+        Part("outside of loops", free, Allowed(lo=STRONG)),
         Part("with loops", found, None),
         Part("the most it can be", ceiling, None),
     ]

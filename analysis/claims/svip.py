@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from analysis.claims.claim import Kind, Part, claim
+from analysis.claims.claim import ClaimKind, Part, claim
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.evidence import less as difference
-from analysis.claims.verdict import ABOVE_0, ABOVE_1, BELOW_0, BELOW_1, MOST, STRONG, Range
+from analysis.claims.verdict import ABOVE_0, ABOVE_1, BELOW_0, BELOW_1, MOST, STRONG, Allowed
 from analysis.papers import svip as paper
 from analysis.papers import words
 from analysis.replays import ALONE, Replayed
@@ -75,7 +75,7 @@ def pinsker_tighter(at: Evidence) -> list[Part]:
 def pinsker_by_how_much(at: Evidence) -> list[Part]:
     """As pinsker_tighter, and that it lies between 0.11 and 0.43."""
     found = _tightness(at).gain
-    return [Part("", found, Range(*TIGHTER), TIGHTER)]
+    return [Part("", found, Allowed(*TIGHTER), TIGHTER)]
 
 
 @claim(
@@ -111,7 +111,7 @@ def entropy_against_acceptance(at: Evidence) -> list[Part]:
         h, overlap = (where.trace.positions(name) for name in ("draft_entropy", "overlap"))
         return correlation.correlation(h, overlap, where.layout.offsets)
 
-    return _sampled_first(at, found, Range(hi=-STRONG))
+    return _sampled_first(at, found, Allowed(hi=-STRONG))
 
 
 def _sampled(at: Evidence) -> Evidence:
@@ -128,7 +128,7 @@ def _sampled(at: Evidence) -> Evidence:
 
 
 def _sampled_first(
-    at: Evidence, found: Callable[[Evidence], Estimate], expected: Range
+    at: Evidence, found: Callable[[Evidence], Estimate], expected: Allowed
 ) -> list[Part]:
     """A statistic of the sampled trace, which the prediction is about; of a greedy one told."""
     parts = [Part("sampled", found(_sampled(at)), expected)]
@@ -301,7 +301,7 @@ def _later(at: Evidence, some: np.ndarray) -> Estimate:
     "section 3.2, Tables 2 and 5",
     "Under sampling, drafts of a fixed length can be slower than the target alone.",
     f"{CONSTANT_SAMPLED} (Table 5, averages)",
-    kind=Kind.EXAMPLE,
+    kind=ClaimKind.EXAMPLE,
 )
 def constant_can_lose(at: Evidence) -> list[Part]:
     """Seconds of the target alone ÷ seconds of fixed(5), on a sampled trace."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from analysis.claims.claim import Claim, Kind, Part
+from analysis.claims.claim import Claim, ClaimKind, Part
 from analysis.claims.claim import claims as all_claims
 from analysis.claims.evidence import Evidence
 from analysis.claims.placebos import NONE, Share, shares
@@ -276,13 +276,13 @@ def examine(claim: Claim, at: Evidence) -> Finding:
         parts = tuple(claim.test(at))
     except UserError as error:
         return Finding(claim, (), Verdict.UNTESTED, str(error))
-    if claim.kind is Kind.THEOREM:
+    if claim.kind is ClaimKind.THEOREM:
         return Finding(claim, parts, Verdict.THEOREM, claim.theorem)
     judged = [(part, judge(part.found, part.expected)) for part in parts if part.expected]
     verdict = overall(verdict for _, verdict in judged)
     notes = [_weak(part.found) for part, one in judged if one is Verdict.UNTESTED]
     why = next((note for note in notes if note), "") if verdict is Verdict.UNTESTED else ""
-    if claim.kind is Kind.EXAMPLE and verdict is Verdict.FAILS:
+    if claim.kind is ClaimKind.EXAMPLE and verdict is Verdict.FAILS:
         verdict = Verdict.NO_EXAMPLE  # that it can happen is not refuted where it does not
     return Finding(claim, parts, verdict, why)
 

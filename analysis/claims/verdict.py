@@ -27,7 +27,7 @@ DECISIVE = (Verdict.FAILS, Verdict.UNTESTED, Verdict.OPEN, Verdict.HOLDS)
 
 
 @dataclass(frozen=True)
-class Range:
+class Allowed:
     """Values that a claim allows its statistic; the ends are not among them."""
 
     lo: float = -math.inf
@@ -39,13 +39,13 @@ class Range:
         return f"< {self.hi:g}" if self.lo == -math.inf else f"{self.lo:g} to {self.hi:g}"
 
 
-ABOVE_1, BELOW_1 = Range(lo=1), Range(hi=1)
-ABOVE_0, BELOW_0 = Range(lo=0), Range(hi=0)
-MOST = Range(lo=0.5)  # more than half of something
+ABOVE_1, BELOW_1 = Allowed(lo=1), Allowed(hi=1)
+ABOVE_0, BELOW_0 = Allowed(lo=0), Allowed(hi=0)
+MOST = Allowed(lo=0.5)  # more than half of something
 STRONG = 0.5  # of a correlation that a paper calls strong, whichever paper and sign
 
 
-def judge(found: Estimate, expected: Range) -> Verdict:
+def judge(found: Estimate, expected: Allowed) -> Verdict:
     """The verdict on one statistic.
 
     It holds if the interval lies inside the range, does not hold if it lies outside, and is not

@@ -7,7 +7,7 @@ take a frame of `analysis.fidelity` instead of a trace, and are not in the regis
 """
 
 from analysis.figures.acceptance_head import acceptance_head
-from analysis.figures.base import FIGURES, Drawn, Entry, FigureError, style
+from analysis.figures.base import FIGURES, Drawn, FigureEntry, FigureError, style
 from analysis.figures.batch_speedup import batch_speedup
 from analysis.figures.best_policy_map import best_policy_map
 from analysis.figures.calibration import calibration
@@ -47,7 +47,7 @@ from analysis.figures.timeline import timeline
 
 __all__ = [
     "Drawn",
-    "Entry",
+    "FigureEntry",
     "FIGURES",
     "FigureError",
     "acceptance_head",

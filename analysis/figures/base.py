@@ -125,7 +125,7 @@ class Drawn:
         return out.getvalue()
 
 
-class Entry(NamedTuple):
+class FigureEntry(NamedTuple):
     """A figure in the registry.
 
     Attributes:
@@ -159,7 +159,7 @@ class Entry(NamedTuple):
             raise type(error)(str(error).removeprefix(f"{self.name}: ")) from None
 
 
-FIGURES: Registry[Entry] = Registry("figure", FigureError, "simkit.figures", lambda *_: False)
+FIGURES: Registry[FigureEntry] = Registry("figure", FigureError, "simkit.figures", lambda *_: False)
 """Figures by the names of their functions, which the decorator `figure` registers."""
 
 
@@ -202,7 +202,7 @@ def figure(
 
         name = draw.__name__
         what = (draw.__doc__ or "").split("\n")[0].rstrip(".")
-        FIGURES.add(name, Entry(name, drawn, source, what, draft_model), draw)
+        FIGURES.add(name, FigureEntry(name, drawn, source, what, draft_model), draw)
         return drawn
 
     return made

@@ -53,7 +53,7 @@ from traces.errors import UserError
 Cells = Sequence[str]
 
 
-class Table(NamedTuple):
+class FilledTable(NamedTuple):
     """A table.
 
     Attributes:
@@ -77,7 +77,9 @@ class Table(NamedTuple):
         return f"### {self.source}\n\n{body}\n\n{self.note}\n"
 
 
-def tables(trace: AnyTrace | Study, cost: AnyCost | None = None) -> tuple[list[Table], list[str]]:
+def tables(
+    trace: AnyTrace | Study, cost: AnyCost | None = None
+) -> tuple[list[FilledTable], list[str]]:
     """All tables that a trace can give.
 
     Args:
@@ -152,23 +154,23 @@ def _chosen(at: Replays) -> str:
     return f"Speculative: the best fixed length, {length}; {chosen(at.trace, by_task=True)}."
 
 
-def _policies(at: Replays) -> Table:
+def _policies(at: Replays) -> FilledTable:
     found = {**_vanilla(at), **_speculative(at), **_assist(at)}
     found |= _tuned(at, [("PACER", "PACER")])
     body = _long(at, found, {"tokens/s": tokens_per_s, "speedup": speedup})
     note = f"Assist: the heuristic with its defaults. {_chosen(at)}"
-    return Table("policies_by_task", "PACER Table 1", *body, note)
+    return FilledTable("policies_by_task", "PACER Table 1", *body, note)
 
 
-def _benchmarks(at: Replays) -> Table:
+def _benchmarks(at: Replays) -> FilledTable:
     names = [("AdaEDL", "AdaEDL"), ("SpecDec++", "SpecDec++"), ("PACER", "PACER")]
     found = {**_vanilla(at), **_assist(at), **_tuned(at, names)}
     others = chosen(at.trace, by_task=True)
     note = f"Output tokens a second; Assist: the heuristic's defaults; others: {others}."
-    return Table("policies_by_task", "PACER Table 2", *_wide(at, found, tokens_per_s), note)
+    return FilledTable("policies_by_task", "PACER Table 2", *_wide(at, found, tokens_per_s), note)
 
 
-def _dynamic(at: Replays) -> Table:
+def _dynamic(at: Replays) -> FilledTable:
     names = [("SpecDec++", "SpecDec++"), ("AdaEDL", "AdaEDL"), ("PACER", "PACER")]
     found = {**_speculative(at), **_tuned(at, names)}
     printed = [f"{pacer.TABLE_3[n].tokens_per_s:.2f}, {pacer.TABLE_3[n].tau:.2f}" for n in found]
@@ -179,10 +181,10 @@ def _dynamic(at: Replays) -> Table:
         for (name, one), paper in zip(found.items(), printed, strict=True)
     ]
     heads = ["method", *measures, "paper's: tokens/s, τ"]
-    return Table("dynamic_policies", "PACER Table 3", heads, rows, _chosen(at))
+    return FilledTable("dynamic_policies", "PACER Table 3", heads, rows, _chosen(at))
 
 
-def _components(at: Replays) -> Table:
+def _components(at: Replays) -> FilledTable:
     arms = {arm.label: arm.spec for arm in COMPONENTS}
     names = ("PACER", "w/o pos-emb", "w/o growth")
     mine, gone = replays(at.study, {name: arms[name] for name in names}, at.cost)
@@ -190,20 +192,20 @@ def _components(at: Replays) -> Table:
     measures = {"tokens/s": tokens_per_s, "speedup": speedup, "τ": accepted}
     body = _long(at, found, with_apart(at, measures))
     note = " ".join([_chosen(at), "PACER: the paper's settings.", *without(gone)])
-    return Table("pacer_components", "PACER Table 5", *body, note)
+    return FilledTable("pacer_components", "PACER Table 5", *body, note)
 
 
-def _forward_passes(at: Replays) -> Table:
+def _forward_passes(at: Replays) -> FilledTable:
     found = {**_speculative(at), **_tuned(at, [("PACER", "PACER")])}
     measures = {"#draft forward": passes("draft_passes"), "#target forward": passes("steps")}
     body = _long(at, found, with_apart(at, {**measures, "τ": accepted}))
-    return Table("forward_passes", "PACER Table 6", *body, _chosen(at))
+    return FilledTable("forward_passes", "PACER Table 6", *body, _chosen(at))
 
 
 def _arms(name: str, source: str, head: str, arms: Sequence[Arm], tau: bool) -> Callable:
     """A table of one paper's arms on all prompts, beside its own numbers."""
 
-    def made(at: Replays) -> Table:
+    def made(at: Replays) -> FilledTable:
         every, rows = np.ones(at.trace.n_sequences, bool), []
         free = apart(at) if tau else None
         found, gone = replays(at.study, {arm.label: arm.spec for arm in arms}, at.cost)
@@ -217,13 +219,13 @@ def _arms(name: str, source: str, head: str, arms: Sequence[Arm], tau: bool) -> 
         heads = [head, "tokens/s", "paper's", *(["τ", "paper's τ"] if tau else [])]
         heads += [APART] if free else []
         note = " ".join(["Settings: the paper's; all prompts.", *without(gone)])
-        return Table(name, source, heads, rows, note)
+        return FilledTable(name, source, heads, rows, note)
 
     made.__name__ = name
     return made
 
 
-def _runtime(at: Replays) -> Table:
+def _runtime(at: Replays) -> FilledTable:
     """Under the papers' times, as its head was timed there."""
     settings = {
         pacer.DEEPSEEK: pacer.policy(),
@@ -255,18 +257,18 @@ def _runtime(at: Replays) -> Table:
         "The trace's steps under the times of the paper's pairs; PACER: the paper's settings;"
         f" Speculative: the best fixed length, {lengths}; {chosen(at.trace)}."
     )
-    return Table("runtime_breakdown", "PACER Table 15", heads, rows, note)
+    return FilledTable("runtime_breakdown", "PACER Table 15", heads, rows, note)
 
 
-def _fixed(at: Replays) -> Table:
+def _fixed(at: Replays) -> FilledTable:
     longest = min(10, at.trace.max_draft)
     found = {str(k): at.replay(f"fixed({k})") for k in range(1, longest + 1)}
     note = "Output tokens a second of every fixed draft length."
     body = _wide(at, found, tokens_per_s, "γ")
-    return Table("optimal_gamma", "PACER Table 16, PEARL Table 14", *body, note)
+    return FilledTable("optimal_gamma", "PACER Table 16, PEARL Table 14", *body, note)
 
 
-def _head(at: Replays) -> Table:
+def _head(at: Replays) -> FilledTable:
     found = {
         "without head": at.replay(acceptance_head.WITHOUT),
         "ours": at.replay(acceptance_head.policy()),
@@ -274,10 +276,10 @@ def _head(at: Replays) -> Table:
     measures = {"speedup": speedup, "τ, tokens a step": tokens}
     body = _long(at, found, with_apart(at, measures, bonus=1))
     note = "Drafts are chains of up to 6 tokens, the paper's are EAGLE-2 trees."
-    return Table("acceptance_head", "Acceptance head Table 1", *body, note)
+    return FilledTable("acceptance_head", "Acceptance head Table 1", *body, note)
 
 
-def _svip(at: Replays) -> Table:
+def _svip(at: Replays) -> FilledTable:
     found = {"Const.": at.replay(svip.CONSTANT), "Heuristics": at.replay(svip.HEURISTIC)}
     found["SVIP"] = at.tuned(FAMILIES["SVIP"])
     name = "SVIP Table 1" if at.trace.sampler.greedy else "SVIP Table 5"
@@ -285,30 +287,30 @@ def _svip(at: Replays) -> Table:
         f"Speedup over the target alone; Const.: {svip.CONSTANT}; Heuristics: {svip.HEURISTIC};"
         f" SVIP: {chosen(at.trace, by_task=True)}."
     )
-    return Table("policies_by_task", name, *_wide(at, found, speedup), note)
+    return FilledTable("policies_by_task", name, *_wide(at, found, speedup), note)
 
 
-def _strategies(at: Replays) -> Table:
+def _strategies(at: Replays) -> FilledTable:
     found = {arm.label: at.replay(arm.spec) for arm in STRATEGIES}
     printed = ", ".join(f"{arm.printed.speed:.2f}" for arm in STRATEGIES)
     note = (
         f"Speedup over the target alone; {window_words(at)}. Paper, DeepSeek 1.3B/33B: {printed}."
     )
-    return Table("pearl_strategies", "PEARL Table 4", *_wide(at, found, speedup), note)
+    return FilledTable("pearl_strategies", "PEARL Table 4", *_wide(at, found, speedup), note)
 
 
-def _window(at: Replays) -> Table:
+def _window(at: Replays) -> FilledTable:
     found = {str(k): at.replay(f"pearl({k})") for k in range(1, at.longest_window + 1)}
     note = f"Output tokens a second; {at.too_wide or f'c = {at.cost_ratio():.2f}'}."
     body = _wide(at, found, tokens_per_s, "γ")
-    return Table("pearl_window", "PEARL Tables 5 and 6", *body, note)
+    return FilledTable("pearl_window", "PEARL Tables 5 and 6", *body, note)
 
 
 def _window_arms(at: Replays) -> tuple[str, str]:
     return f"pearl({at.window})", f"fixed({at.window})"
 
 
-def _mean_accepted(at: Replays) -> Table:
+def _mean_accepted(at: Replays) -> FilledTable:
     mine, plain = _window_arms(at)
     masks, rows = groups(at.trace), []
     counted = {"": at.accepted_runs}
@@ -319,10 +321,10 @@ def _mean_accepted(at: Replays) -> Table:
         found = [accepted_runs.mean_accepted(sums[some]) for some in masks.values()]
         rows.append([f"{name}{end}", *map(cell, found)])
     note = f"Run of accepted tokens between rejections, both counted alike; {mine}, {plain}."
-    return Table("pearl_accepted", "PEARL Table 7", ["method", *masks], rows, note)
+    return FilledTable("pearl_accepted", "PEARL Table 7", ["method", *masks], rows, note)
 
 
-def _runs(at: Replays) -> Table:
+def _runs(at: Replays) -> FilledTable:
     specs = _window_arms(at)
     one, other = (at.replay(spec) for spec in specs)
     rows = []
@@ -333,10 +335,10 @@ def _runs(at: Replays) -> Table:
             cells.append(f"{int(one.counts[part][some].sum()):,} ({cell(ratio)}×)")
         rows.append([task, *cells])
     heads = ["task", "draft (SD)", "target (SD)", "draft (PEARL)", "target (PEARL)"]
-    return Table("pearl_runs", "PEARL Table 11", heads, rows, f"{specs[0]} and {specs[1]}.")
+    return FilledTable("pearl_runs", "PEARL Table 11", heads, rows, f"{specs[0]} and {specs[1]}.")
 
 
-_TABLES: tuple[Callable[[Replays], Table], ...] = (
+_TABLES: tuple[Callable[[Replays], FilledTable], ...] = (
     _svip,
     _policies,
     _benchmarks,

@@ -106,7 +106,7 @@ TABLE_5_GSM8K = PaperTable(
 )
 
 
-class Passes(NamedTuple):
+class PassCounts(NamedTuple):
     """Forward passes of a run, and τ."""
 
     draft: int
@@ -115,9 +115,9 @@ class Passes(NamedTuple):
 
 
 TABLE_6 = {  # DeepSeek-Coder 1.3B/33B: plain speculation with its best window, and PACER
-    "HumanEval": (Passes(27423, 3047, 7.38), Passes(26376, 2368, 9.67)),
-    "CNN/DM": (Passes(23904, 7968, 1.78), Passes(22252, 7884, 1.89)),
-    "GSM8K": (Passes(59456, 7432, 5.87), Passes(54024, 6816, 7.23)),
+    "HumanEval": (PassCounts(27423, 3047, 7.38), PassCounts(26376, 2368, 9.67)),
+    "CNN/DM": (PassCounts(23904, 7968, 1.78), PassCounts(22252, 7884, 1.89)),
+    "GSM8K": (PassCounts(59456, 7432, 5.87), PassCounts(54024, 6816, 7.23)),
 }
 BLOCKS = {"HumanEval": 4, "CNN/DM": 2, "GSM8K": 4}  # Table 10, the same pair
 TABLE_7 = PaperTable(
@@ -245,6 +245,6 @@ def saved(part: str) -> tuple[float, float]:
     """The least and the greatest of Table 6: PACER's over plain speculation's.
 
     Args:
-        part: a field of `Passes`.
+        part: a field of `PassCounts`.
     """
     return ends(getattr(mine, part) / getattr(plain, part) for plain, mine in TABLE_6.values())

@@ -17,7 +17,7 @@ from simkit.costs.presets import PRESETS
 DEEPSEEK = "pearl:deepseek-1.3b-33b"  # Tables 10 and 15, preset of simkit.costs
 
 
-class Pair(NamedTuple):
+class PearlPair(NamedTuple):
     """A pair of models on HumanEval.
 
     Attributes:
@@ -69,10 +69,10 @@ TABLE_1 = {  # HumanEval, by preset
 }
 
 
-def _pair(name: str, runs: tuple[int, int, int, int], window: int, *others: Any) -> Pair:
+def _pair(name: str, runs: tuple[int, int, int, int], window: int, *others: Any) -> PearlPair:
     """What the other tables have of a pair of Table 1."""
     plain, mine = (TABLE_1[name][row].speedup for row in ("Speculative", "PEARL"))
-    return Pair(*runs, plain or 0.0, mine or 0.0, window, *others)
+    return PearlPair(*runs, plain or 0.0, mine or 0.0, window, *others)
 
 
 PAIRS = {  # by preset

@@ -7,7 +7,7 @@ import io
 from typing import NamedTuple
 
 from analysis.claims import PAPERS
-from analysis.figures import FIGURES, Drawn, Entry, style
+from analysis.figures import FIGURES, Drawn, FigureEntry, style
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 from simkit.sweeps.engine import Progress
@@ -27,7 +27,7 @@ class Picture(NamedTuple):
         height: CSS pixels.
     """
 
-    entry: Entry
+    entry: FigureEntry
     src: str
     width: int
     height: int
@@ -61,11 +61,11 @@ def pictures(study: Study, cost: AnyCost | None, progress: Progress | None) -> P
     return Pictures({paper: some for paper, some in found.items() if some}, skipped)
 
 
-def _paper(entry: Entry) -> str:
+def _paper(entry: FigureEntry) -> str:
     return next((paper for paper in PAPERS if entry.source.startswith(paper)), NEW)
 
 
-def _picture(entry: Entry, drawn: Drawn) -> Picture:
+def _picture(entry: FigureEntry, drawn: Drawn) -> Picture:
     svg, png = io.BytesIO(), io.BytesIO()
     with style():
         drawn.figure.savefig(svg, format="svg", metadata={"Date": None})

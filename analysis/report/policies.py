@@ -53,7 +53,7 @@ class _Row(NamedTuple):
 
     one: Replayed
     speed: Estimate
-    pair: compare.Comparison | None
+    pair: compare.PolicyPair | None
 
     @property
     def knows(self) -> bool:

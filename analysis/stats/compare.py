@@ -24,7 +24,7 @@ Correction = Literal["holm", "benjamini-hochberg", "none"]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PolicyPair:
     """Two policies on the same prompts.
 
     Attributes:
@@ -50,7 +50,7 @@ def compare(
     confidence: float = CONFIDENCE,
     seed: int = 0,
     factors: Factors | None = None,
-) -> list[Comparison]:
+) -> list[PolicyPair]:
     """Compare policies by their seconds on the same prompts.
 
     Args:
@@ -74,7 +74,7 @@ def compare(
     tested = [p for p in raw if p is not None]
     corrected = iter(adjust(np.array(tested), correction))
     return [
-        Comparison(
+        PolicyPair(
             a,
             b,
             ratio(seconds[b], seconds[a], confidence, seed, _shared(factors, a, b)),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.claims.verdict import ABOVE_1, BELOW_1, Range, Verdict, judge
+from analysis.claims.verdict import ABOVE_1, BELOW_1, Allowed, Verdict, judge
 from analysis.papers import ALONE
 from analysis.stats import Estimate
 from benchmarks.ablations.arms import ALL, Ablation, AblationArm
@@ -164,7 +164,7 @@ class Replays:
         )
 
 
-PREDICTED = {1: ABOVE_1, 0: Range(1, 1), -1: BELOW_1}  # of a ratio of speeds, by the sign claimed
+PREDICTED = {1: ABOVE_1, 0: Allowed(1, 1), -1: BELOW_1}  # of a ratio of speeds, by the sign claimed
 
 
 def _said(arm: AblationArm, ratio: tuple, n_prompts: int) -> str | None:

@@ -13,7 +13,7 @@ from simkit.cli.options import Cost, First, FirstToken
 from simkit.cli.places import check_option, tell_times
 
 if TYPE_CHECKING:
-    from analysis.figures import Entry
+    from analysis.figures import FigureEntry
     from traces.registry import Registry
 
 
@@ -53,7 +53,7 @@ def figures(
 
 
 def _draw(
-    chosen: list[Entry], name: str, out: Path, cost: str | None, first_token: FirstToken
+    chosen: list[FigureEntry], name: str, out: Path, cost: str | None, first_token: FirstToken
 ) -> None:
     """Draw and write all that the trace can give, one line each; what it cannot give comes last."""
     from analysis.study import Study
@@ -85,5 +85,5 @@ def _draw(
     typer.echo(f"{len(chosen) - len(skipped)} of {len(chosen)} figures in {out}")
 
 
-def _chosen(figures: Registry[Entry], only: list[str]) -> list[Entry]:
+def _chosen(figures: Registry[FigureEntry], only: list[str]) -> list[FigureEntry]:
     return [figures[name] for name in dict.fromkeys(only)] or figures.values()
