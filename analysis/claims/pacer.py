@@ -205,8 +205,8 @@ def pacer_beats_dynamic(at: Evidence) -> list[Part]:
     """Seconds of the other ÷ seconds of pacer, each tuned on other prompts."""
     mine = at.tuned(TUNED)
     return [
-        Part("SpecDec++", speed(mine, at.tuned(SPECDECPP)), ABOVE_1, (DYNAMIC["SpecDec++"],) * 2),
-        Part("AdaEDL", speed(mine, at.tuned(ADAEDL)), ABOVE_1, (DYNAMIC["AdaEDL"],) * 2),
+        Part("SpecDec++", speed(mine, at.tuned(SPECDECPP)), ABOVE_1, ends([DYNAMIC["SpecDec++"]])),
+        Part("AdaEDL", speed(mine, at.tuned(ADAEDL)), ABOVE_1, ends([DYNAMIC["AdaEDL"]])),
     ]
 
 
@@ -313,7 +313,7 @@ def context_helps(at: Evidence) -> list[Part]:
             for head in ({}, {"head": f"pacer-local-{scope}"})
         )
         found = speed(full, local)
-        parts.append(Part(f"local-{scope}", found, ABOVE_1, (_context(scope),) * 2))
+        parts.append(Part(f"local-{scope}", found, ABOVE_1, ends([_context(scope)])))
     return parts
 
 

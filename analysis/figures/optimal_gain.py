@@ -13,7 +13,9 @@ from analysis.speeds import speed
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
-PRINTED = dict(zip(("draft passes", "target passes"), pacer.optimal_passes(), strict=True))
+PRINTED: dict[str, float] = dict(
+    zip(("draft passes", "target passes"), pacer.optimal_passes(), strict=True)
+)
 PRINTED["time"] = 1 / pacer.OPTIMAL_SPEED[0]
 
 

@@ -76,14 +76,17 @@ def _pair(name: str, runs: tuple[int, int, int, int], window: int, *others: Any)
 
 
 PAIRS = {  # by preset
-    name: _pair(name, *others)
-    for name, *others in (
-        (DEEPSEEK, (140500, 35125, 181864, 45466), 4, 8, 7.23, 29.65),
-        ("pearl:deepseek-6.7b-33b", (128973, 42991, 174855, 58285), 3, 6, 5.69, 39.90),
-        ("pearl:codellama-7b-34b", (132054, 44018, 181020, 60340), 3, 6, 5.27, 27.95),
-        ("pearl:codellama-7b-70b", (151960, 30392, 198370, 39674), 5, 10, 8.32, 26.53),
-        ("pearl:llama2-7b-70b", (175460, 35092, 248720, 49744), 5),
-    )
+    DEEPSEEK: _pair(DEEPSEEK, (140500, 35125, 181864, 45466), 4, 8, 7.23, 29.65),
+    "pearl:deepseek-6.7b-33b": _pair(
+        "pearl:deepseek-6.7b-33b", (128973, 42991, 174855, 58285), 3, 6, 5.69, 39.90
+    ),
+    "pearl:codellama-7b-34b": _pair(
+        "pearl:codellama-7b-34b", (132054, 44018, 181020, 60340), 3, 6, 5.27, 27.95
+    ),
+    "pearl:codellama-7b-70b": _pair(
+        "pearl:codellama-7b-70b", (151960, 30392, 198370, 39674), 5, 10, 8.32, 26.53
+    ),
+    "pearl:llama2-7b-70b": _pair("pearl:llama2-7b-70b", (175460, 35092, 248720, 49744), 5),
 }
 TABLE_4 = {  # HumanEval, by preset
     name: PaperTable(

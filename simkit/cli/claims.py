@@ -58,9 +58,9 @@ def claims(
         check_option("--out", out)
         check_apart([("--out", out)], [trace, cost, sampled])
     study = Study(trace, first_token.value)
-    tell_times(study, cost)
     with settings_bar("claims") as progress:
         found = check(study, cost, sampled, progress=progress)
+    tell_times(study, cost)
     if out is not None:
         write_atomic(out, _text(found, format).encode())
     elif format is Format.table:

@@ -67,7 +67,6 @@ def _draw(
     )  # what a trace may lack skips a figure, what it must have ends them all
     if cost is not None:
         costs.parse(cost)  # refused here, though no chosen figure may take one
-    tell_times(study, cost)
     for entry in chosen:
         begun = time.perf_counter()
         try:
@@ -80,6 +79,7 @@ def _draw(
     if len(skipped) == len(chosen):
         why = "; ".join(dict.fromkeys(skipped.values()))
         raise UserError(f"nothing can be drawn from {name}: {why}")
+    tell_times(study, cost)
     for left, why in skipped.items():
         typer.echo(f"{left}: skipped: {why}")
     typer.echo(f"{len(chosen) - len(skipped)} of {len(chosen)} figures in {out}")
