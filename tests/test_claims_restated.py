@@ -166,7 +166,7 @@ def test_the_headline_is_the_one_without_loops():
 
 
 def test_communication_of_measured_times_is_said():
-    """Without any in the cost, 0.3 ms a step are told besides; a preset has its own."""
+    """Without any in the cost, 0.3 ms a step are also given; a preset has its own."""
     trace = iid(14, 60, 0.7, max_draft=40, seed=3)
     free, paid = examine(CLAIMS["pearl_is_faster"], Evidence(trace, Linear(1e-3, 6e-3))).parts
     assert paid.what == "with 0.3 ms of communication" and paid.expected is None

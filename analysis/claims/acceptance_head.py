@@ -34,7 +34,7 @@ def _pair(at: Evidence) -> tuple[Replayed, Replayed]:
 def head_gains_without_tau(at: Evidence) -> list[Part]:
     """Speed of acceptance_head(0.95, K_max 6) ÷ that of fixed(6).
 
-    Told besides: tokens a step, which cannot rise (see head_verifies_less).
+    Also given: tokens a step, which cannot rise (see head_verifies_less).
     Printed are the means of each pair's four tasks; the paper misprints one of them (see
     `analysis.papers.acceptance_head`).
     """

@@ -51,7 +51,7 @@ def lengths_vary(at: Evidence) -> list[Part]:
     """Variance of γ* over steps ÷ that of a geometric law of the same mean, outside of loops.
 
     γ* is the run of accepted tokens up to a rejection; runs that a loop or the text's end cuts off
-    are left out. Independent tokens of one acceptance rate give 1. Told besides: with loops.
+    are left out. Independent tokens of one acceptance rate give 1. Also given: with loops.
     """
     accepted, left = at.trace.positions("accepted"), at.outside
     runs = left.by_prompt(drafts.runs(accepted[left.rows], left.offsets))
@@ -81,7 +81,7 @@ def _outside_first(
 def marginal_falls(at: Evidence) -> list[Part]:
     """Marginal: P(a >= 10) ÷ P(a >= 1), Kaplan-Meier, over the steps of fixed(Γ), outside of loops.
 
-    It cannot rise, whatever the pair; "sharply" is taken as below one half. Told besides: with
+    It cannot rise, whatever the pair; "sharply" is taken as below one half. Also given: with
     loops.
     """
 

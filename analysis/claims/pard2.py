@@ -25,7 +25,7 @@ def later_positions_fall(at: Evidence) -> list[Part]:
 
     Accepted ÷ reached (all earlier tokens of the draft accepted), over the steps of fixed(16);
     least squares, a depth weighs as many drafts as reached it. The paper plots parallel drafters,
-    here it is tested on this one. Told besides: with loops.
+    here it is tested on this one. Also given: with loops.
     """
     if at.trace.max_draft < DRAFT:
         raise Untestable(f"Γ = {at.trace.max_draft}: needs drafts of {DRAFT} tokens")
@@ -50,7 +50,7 @@ def confidence_predicts(at: Evidence) -> list[Part]:
     """Spearman's ρ of p(y_i), raw, and whether the draft's token at i is accepted; above 0.5.
 
     Over output positions outside of loops; the paper bins by confidence, which looks stronger.
-    "Strong" is what it is for SVIP (entropy_against_acceptance). Told besides: with loops; and the
+    "Strong" is what it is for SVIP (entropy_against_acceptance). Also given: with loops; and the
     most that ρ can be with a flag on one side: sqrt(3 α (1 - α)), 0.77 for a share α = 0.73.
     """
     layout, confidence = at.layout, at.trace.positions("target_token_prob_raw")

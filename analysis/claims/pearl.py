@@ -24,7 +24,7 @@ def fixed_is_mostly_wrong(at: Evidence) -> list[Part]:
     """Share of steps whose γ* (run of accepted tokens) is not γ, less 1 - (1 - α) α^γ.
 
     γ is the best fixed length; 1 - (1 - α) α^γ is the share for independent tokens of the same
-    acceptance rate α. Outside of loops; told besides: with loops, and the share alone, which can
+    acceptance rate α. Outside of loops; also given: with loops, and the share alone, which can
     hardly be below one half.
     """
     accepted, left, length = at.trace.positions("accepted"), at.outside, at.best_length
@@ -64,7 +64,7 @@ def pearl_is_faster(at: Evidence) -> list[Part]:
     """Seconds of the best fixed length ÷ seconds of pearl, γ = round(c), on devices of their own.
 
     The best of 0–20 is chosen on the same prompts, as in the paper. Times measured on one device
-    hold no communication between two: there PEARL pays none. Told besides: with 0.3 ms a step, the
+    hold no communication between two: there PEARL pays none. Also given: with 0.3 ms a step, the
     most of the paper's Table 15.
     """
     mine, plain = at.replay("pearl"), at.best_fixed
@@ -175,7 +175,7 @@ def window_is_ratio(at: Evidence) -> list[Part]:
 def accepts_longer_runs(at: Evidence) -> list[Part]:
     """PEARL's run of accepted tokens between rejections, less those of a step of the best fixed.
 
-    That is what Table 7 compares: both count accepted tokens. Told besides: the same less the best
+    That is what Table 7 compares: both count accepted tokens. Also given: the same less the best
     fixed length's own run between rejections, like with like. Both paired over prompts.
     """
     plain = at.best_fixed
@@ -226,7 +226,7 @@ def drafting_takes_long(at: Evidence) -> list[Part]:
     """Draft seconds ÷ verification seconds of the best fixed length; above one half.
 
     With drafts of round(c) tokens, as in the paper's figure, both take the same time by c's
-    definition, but for what verifying several tokens takes longer (told besides).
+    definition, but for what verifying several tokens takes longer (also given).
     """
     found = []
     for run in (at.best_fixed, at.replay(f"fixed({at.window})")):

@@ -104,7 +104,7 @@ def entropy_against_acceptance(at: Evidence) -> list[Part]:
     """Spearman's ρ of H(q) and overlap (the acceptance probability's mean over the draft's token).
 
     Over output positions of a sampled trace, as in the paper's figure; raw distributions at
-    temperature 1. "Strongly": ρ < -0.5. Told besides: on the greedy trace.
+    temperature 1. "Strongly": ρ < -0.5. Also given: on the greedy trace.
     """
 
     def found(where: Evidence) -> Estimate:
@@ -158,7 +158,7 @@ def entropy_against_length(at: Evidence) -> list[Part]:
     """Spearman's ρ of H(q) at a position and the accepted length of a draft of Γ from there.
 
     Over drafts from every output position outside of loops (they overlap) of a sampled trace, as in
-    the paper's figure. Told besides: on the greedy trace, and there with loops.
+    the paper's figure. Also given: on the greedy trace, and there with loops.
     """
     parts = _sampled_first(at, _length_correlation, BELOW_0)
     if at.trace.sampler.greedy:
@@ -177,7 +177,7 @@ def entropy_against_length(at: Evidence) -> list[Part]:
 def stronger_when_greedy(at: Evidence) -> list[Part]:
     """As entropy_against_length: ρ of the greedy trace less ρ of the sampled one.
 
-    Outside of loops; told besides: with them. The paper says "much more strongly"; here any
+    Outside of loops; also given: with them. The paper says "much more strongly"; here any
     difference counts. The two are taken for independent, though their prompts are the same: a
     wider interval.
     """
@@ -271,7 +271,7 @@ def later_is_easier(at: Evidence) -> list[Part]:
     """Share accepted of positions behind T_max / 2, less that of the positions before.
 
     Marginal over positions, not steps; of prompts whose output is longer than T_max / 2, outside of
-    loops, which end an output as often as not. Told besides: with loops.
+    loops, which end an output as often as not. Also given: with loops.
     """
     found = [_later(at, at.outside.rows), _later(at, np.ones(len(at.outside.rows), bool))]
     return [Part("outside of loops", found[0], ABOVE_0), Part("with loops", found[1], None)]

@@ -1,4 +1,4 @@
-"""Accepted length by draft length, and what the target's confidence foretells."""
+"""Accepted length by draft length, and what the target's confidence predicts."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def pearl_window(
         "PEARL's window",
         f"{trace.n_sequences} prompts; {cost_name(study, cost)}; draft and target on devices of"
         " their own; bars: 95% over prompts.",
-        f"Not to be seen whether round(c) is best: {why}." if why else "",
+        f"Whether round(c) is best cannot be seen: {why}." if why else "",
         *list(dict.fromkeys(said))[:2],
         *gone,
     )

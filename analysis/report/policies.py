@@ -22,11 +22,12 @@ from simkit.simulator.display import Cell
 
 BASELINE = "fixed"
 LEVEL = 0.05  # of adjusted p-values
-FLATTERS = "Arguments were chosen on these very prompts, which flatters."
+BETTER = "which makes speeds look better than they are"
+FLATTERS = f"Arguments were chosen on these very prompts, {BETTER}."
 ON_OTHERS = "Arguments were chosen on other prompts than those that they are judged by."
 ON_THESE = (
     f"Fewer than {FOLDS} prompts: arguments were chosen on the very prompts that they are judged"
-    " by, which flatters."
+    f" by, {BETTER}."
 )
 FASTER, SLOWER, SAME = "▲ faster", "▼ slower", "≈ not distinguishable"
 

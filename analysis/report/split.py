@@ -21,7 +21,7 @@ MEANING = {
     "gap": "between these two",
     "reachable": "what the best policy saves",
     "overhead": "its decisions and its head",
-    "unreachable": "the rest: no policy here gets at it",
+    "unreachable": "the rest: no policy here saves it",
 }
 
 

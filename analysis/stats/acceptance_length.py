@@ -49,7 +49,7 @@ def windows(values: np.ndarray, starts: np.ndarray, k: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Prediction:
-    """How well a confidence foretells the accepted length of drafts of K tokens.
+    """How well a confidence predicts the accepted length of drafts of K tokens.
 
     Attributes:
         predicted: mean Σ_k Π_{j≤k} ĉ_j, tokens.
