@@ -102,8 +102,8 @@ def marginal_falls(at: Evidence) -> list[Part]:
 def conditional_falls(at: Evidence) -> list[Part]:
     """Conditional acceptance at depths 6–10 together, less that at depth 1, outside of loops.
 
-    Accepted ÷ reached (all earlier tokens of the draft accepted), over the steps of fixed(Γ). Told
-    besides: with loops.
+    Accepted ÷ reached (all earlier tokens of the draft accepted), over the steps of fixed(Γ). Also
+    given: with loops.
     """
     low, high = DEEP[0] - 1, DEEP[1]
 

@@ -80,8 +80,8 @@ def confidence_predicts(at: Evidence) -> list[Part]:
 def length_is_predicted(at: Evidence) -> list[Part]:
     """Pearson's correlation of Σ_k Π_{j<=k} p(y_j) and the accepted tokens of a draft of 16.
 
-    Over drafts from every position with 16 more tokens behind it, all outside of loops. Told
-    besides: with loops; and mean predicted less mean accepted, tokens, outside of them.
+    Over drafts from every position with 16 more tokens behind it, all outside of loops. Also
+    given: with loops; and mean predicted less mean accepted, tokens, outside of them.
     """
     confidence, left = at.trace.positions("target_token_prob_raw"), at.outside
     free = acceptance_length.prediction(

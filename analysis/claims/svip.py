@@ -233,8 +233,8 @@ def shorter_drafts(at: Evidence) -> list[Part]:
     """Accepted ÷ drafted tokens of svip over that of constant lengths at the same mean length.
 
     h of 0.2–0.5 chosen on other prompts. Drafts of k tokens and of k + 1 are mixed so that they
-    have as many tokens a step as svip's: any shorter draft has a higher share accepted. Told
-    besides: drafted tokens a step, and the share, over those of the paper's baselines.
+    have as many tokens a step as svip's: any shorter draft has a higher share accepted. Also
+    given: drafted tokens a step, and the share, over those of the paper's baselines.
     """
     mine = at.tuned(paper.CHOSEN)
     parts = [Part("share ÷ constants as long", _as_long(at, mine), ABOVE_1)]
