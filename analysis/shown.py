@@ -160,7 +160,7 @@ def holds(charge: Charge) -> str:
     """
     if charge.drawn_anew:
         return "intervals of speeds hold the spread of the timing samples too"
-    unknown = any("spread of the times" in line for line in charge.times.remarks())
+    unknown = any("spread of the times" in line for line in charge.remarks)
     return "intervals do not hold the spread of the times, which is not known" if unknown else ""
 
 

@@ -86,7 +86,7 @@ def tell_times(study: Study, cost: str | None) -> None:
         charge = study.charge(cost)
     except UserError:
         return
-    for line in charge.times.remarks() if charge else []:
+    for line in charge.remarks if charge else []:
         print(f"note: {line}", file=sys.stderr)
 
 
