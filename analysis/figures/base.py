@@ -340,9 +340,7 @@ def missing(found: Iterable[Estimate], of: Iterable[object] | None = None) -> li
     for note, names in reasons.items():
         names = list(dict.fromkeys(name for name in names if name))
         shown = ", ".join(names[:4]) + (" …" if len(names) > 4 else "")
-        said.append(
-            f"{shown}: {note}." if shown else f"Without an interval, or with a weak one: {note}."
-        )
+        said.append(f"{shown}: {note}." if shown else f"No interval, or a weak one: {note}.")
     return said
 
 
