@@ -36,6 +36,7 @@ To add a policy, in a file of its own:
 from simkit.errors import PolicyError
 from simkit.policies.acceptance_head import AcceptanceHead
 from simkit.policies.adaedl import AdaEDL
+from simkit.policies.arguments import shortened
 from simkit.policies.autoregressive import Autoregressive
 from simkit.policies.base import (
     Concurrent,
@@ -46,7 +47,6 @@ from simkit.policies.base import (
     Setting,
     Slots,
     score_column,
-    shortened,
 )
 from simkit.policies.confidence import Confidence
 from simkit.policies.confidence_adaptive import ConfidenceAdaptive

@@ -10,6 +10,7 @@ import numpy as np
 
 from simkit.costs.threshold import rejection_threshold
 from simkit.errors import PolicyError
+from simkit.policies.arguments import check_lag, check_real, check_whole, settle_head
 from simkit.policies.base import (
     NumericPolicy,
     Outcome,
@@ -17,11 +18,7 @@ from simkit.policies.base import (
     Setting,
     Slots,
     State,
-    check_lag,
-    check_real,
-    check_whole,
     score_column,
-    settle_head,
 )
 from simkit.policies.registry import register
 from traces.sampler import Sampler

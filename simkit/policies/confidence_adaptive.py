@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from simkit.policies.arguments import check_real, check_whole
 from simkit.policies.base import (
     NumericPolicy,
     Outcome,
     Row,
     Slots,
     State,
-    check_real,
-    check_whole,
 )
 from simkit.policies.registry import register
 from traces.sampler import Sampler

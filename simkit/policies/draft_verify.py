@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from simkit.policies.arguments import check_real, check_whole
 from simkit.policies.base import (
     NumericPolicy,
     Outcome,
     Row,
     Slots,
     State,
-    check_real,
-    check_whole,
 )
 from simkit.policies.registry import register
 from traces.sampler import Sampler

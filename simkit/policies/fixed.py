@@ -7,7 +7,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 from simkit.errors import PolicyError
-from simkit.policies.base import MAX_DRAFT, NumericPolicy, Slots, check_whole
+from simkit.policies.arguments import check_whole
+from simkit.policies.base import (
+    MAX_DRAFT,
+    NumericPolicy,
+    Slots,
+)
 from simkit.policies.registry import register
 from traces.sampler import Sampler
 

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simkit.errors import PolicyError
-from simkit.policies.base import MAX_DRAFT, Outcome, Row, Sequential, State, check_whole
+from simkit.policies.arguments import check_whole
+from simkit.policies.base import (
+    MAX_DRAFT,
+    Outcome,
+    Row,
+    Sequential,
+    State,
+)
 from traces.sampler import Sampler
 from traces.schema import TARGET_STATISTICS
 

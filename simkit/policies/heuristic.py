@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+from simkit.policies.arguments import check_whole, check_word
 from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
     Outcome,
     Slots,
     State,
-    check_whole,
-    check_word,
 )
 from simkit.policies.registry import register
 from traces.sampler import Sampler

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from simkit.errors import PolicyError
+from simkit.policies.arguments import check_flag, check_real, check_whole, check_word
 from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
@@ -14,10 +15,6 @@ from simkit.policies.base import (
     Row,
     Slots,
     State,
-    check_flag,
-    check_real,
-    check_whole,
-    check_word,
 )
 from simkit.policies.registry import register
 from simkit.specs import render

@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from simkit.policies.base import MAX_DRAFT, NumericPolicy, Slots, State, check_whole
+from simkit.policies.arguments import check_whole
+from simkit.policies.base import (
+    MAX_DRAFT,
+    NumericPolicy,
+    Slots,
+    State,
+)
 from simkit.policies.registry import register
 from traces.sampler import Sampler
 

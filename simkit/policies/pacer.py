@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+from simkit.policies.arguments import check_flag, check_real, check_whole, check_word, settle_head
 from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
@@ -14,12 +15,7 @@ from simkit.policies.base import (
     Row,
     Slots,
     State,
-    check_flag,
-    check_real,
-    check_whole,
-    check_word,
     score_column,
-    settle_head,
 )
 from simkit.policies.registry import register
 from traces.sampler import Sampler

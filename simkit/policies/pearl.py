@@ -7,7 +7,12 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from simkit.errors import CostError, PolicyError
-from simkit.policies.base import MAX_DRAFT, Concurrent, Setting, check_flag, check_whole
+from simkit.policies.arguments import check_flag, check_whole
+from simkit.policies.base import (
+    MAX_DRAFT,
+    Concurrent,
+    Setting,
+)
 from simkit.policies.registry import register
 from simkit.specs import render
 from traces.sampler import Sampler

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simkit.errors import PolicyError
+from simkit.policies.arguments import check_whole
 from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
@@ -16,7 +17,6 @@ from simkit.policies.base import (
     Setting,
     Slots,
     State,
-    check_whole,
 )
 from simkit.policies.registry import register
 from traces.sampler import Sampler

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from simkit.errors import PolicyError
+from simkit.policies.arguments import check_whole, settle_head
 from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
@@ -18,8 +19,6 @@ from simkit.policies.base import (
     Setting,
     Slots,
     State,
-    check_whole,
-    settle_head,
 )
 from simkit.policies.calibration import BINS, accepted_of, calibrate
 from simkit.policies.oracle import Oracle

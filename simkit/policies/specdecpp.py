@@ -7,17 +7,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from simkit.errors import PolicyError
+from simkit.policies.arguments import check_lag, check_real, check_whole, settle_head
 from simkit.policies.base import (
     NumericPolicy,
     Outcome,
     Row,
     Slots,
     State,
-    check_lag,
-    check_real,
-    check_whole,
     score_column,
-    settle_head,
 )
 from simkit.policies.registry import register
 from traces.sampler import Sampler
