@@ -10,7 +10,7 @@ import numpy as np
 from simkit.costs.base import ByPasses, CostModel, Model, Times
 from simkit.costs.constants import Constants, check_batch, check_seconds, is_number
 from simkit.costs.registry import register
-from simkit.costs.shapes import BYTES, DEVICES, MODELS, Shape
+from simkit.costs.shapes import BYTES, DEVICES, MODELS, ModelShape
 from simkit.errors import CostError
 from traces.manifest import ModelInfo
 from traces.registry import suggest
@@ -88,7 +88,7 @@ class Roofline(Constants, CostModel):
         constants = {field.name: getattr(self, field.name) for field in fields(Constants)}
         return _RooflineTimes(passes, **constants)
 
-    def _pass(self, shape: Shape, model: str) -> _Pass:
+    def _pass(self, shape: ModelShape, model: str) -> _Pass:
         device = DEVICES[self.device] if self.device else None
         rate = self.rate_flops_per_s
         if device and rate is None:
@@ -107,7 +107,7 @@ class Roofline(Constants, CostModel):
 class _Pass:
     """Seconds of a model's passes; the formula stands in `Roofline`."""
 
-    shape: Shape
+    shape: ModelShape
     bandwidth_bytes_per_s: float
     rate_flops_per_s: float
     batch_size: int
@@ -140,7 +140,7 @@ class _RooflineTimes(Constants, ByPasses):
         return self.passes[model](tokens, np.zeros_like(tokens))
 
 
-def _recorded(model: str, info: ModelInfo | None) -> Shape:
+def _recorded(model: str, info: ModelInfo | None) -> ModelShape:
     """The shape of a recorded model.
 
     A manifest does not say whether embeddings are tied, so all weights count as read.
@@ -153,7 +153,7 @@ def _recorded(model: str, info: ModelInfo | None) -> Shape:
     if info.dtype not in BYTES:
         raise CostError(f"roofline knows no bytes of the {model}'s dtype {info.dtype}")
     n_heads = info.shape["n_heads"]
-    return Shape(
+    return ModelShape(
         n_parameters=info.n_parameters,
         n_untied=0,
         n_layers=info.shape["n_layers"],

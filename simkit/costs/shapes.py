@@ -9,7 +9,7 @@ BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of a number."""
 
 
-class Shape(NamedTuple):
+class ModelShape(NamedTuple):
     """What a decoder-only model reads and computes in a pass.
 
     Attributes:
@@ -70,8 +70,8 @@ class Device(NamedTuple):
 
 def _model(
     source: str, n: int, n_untied: int, layers: int, heads: int, kv_heads: int, width: int
-) -> Shape:
-    return Shape(n, n_untied, layers, heads, kv_heads, width, source=source)
+) -> ModelShape:
+    return ModelShape(n, n_untied, layers, heads, kv_heads, width, source=source)
 
 
 # source, n_parameters, n_untied, n_layers, n_heads, n_kv_heads, head_dim
