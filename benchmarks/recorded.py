@@ -179,6 +179,7 @@ def decoded(
         plan.eos_token_ids,
         first_token,
         look_ahead=True,
+        kernel=plan.kernel,
     )
     models = pair.target, pair.draft
     if isinstance(policy, PEARL):

@@ -28,6 +28,7 @@ from traces.record.plan import Plan
 from traces.record.prompts import Prompt, read_prompts
 from traces.record.shard import forwards, record_shard
 from traces.record.statistics import draft_rows, draft_statistics
+from traces.record.statistics_triton import can_run_for
 
 REFERENCE = "traces/reference"
 
@@ -47,8 +48,10 @@ def main() -> None:
     tasks = {prompt.task: prompt for prompt in reversed(prompts)}
     for prompt in tasks.values():
         print(_branches(pair, prompt, greedy, options.rounds), flush=True)
-    print("\n| sampler | batch | generate s | record | with --branch-target | with --hidden |")
-    print("|---|---|---|---|---|---|")
+    options_named = ["--branch-target", "--hidden", *(["--kernel"] if can_run_for(pair) else [])]
+    heads = ["sampler", "batch", "generate s", "record", *(f"with {o}" for o in options_named)]
+    print(f"\n| {' | '.join(heads)} |")
+    print("|---" * len(heads) + "|")
     for plan in (greedy, replace(greedy, sampler=Sampler(1.0))):
         for batch in options.batch:
             print(_whole(pair, prompts[:batch], plan, options.rounds), flush=True)
@@ -63,12 +66,17 @@ def _whole(pair: Pair, prompts: list[Prompt], plan: Plan, rounds: int) -> str:
 
 
 def arms_of(pair: Pair, prompts: list[Prompt], plan: Plan) -> dict[str, Callable[[], object]]:
-    """Plain generation, which gives ids with the prompts; and recordings, which give shards."""
+    """Plain generation, which gives ids with the prompts; and recordings, which give shards.
+
+    Where the Triton kernel can run, "kernel" is a recording that it reduces.
+    """
+    kernel = {"kernel": lambda: record_shard(pair, prompts, 0, replace(plan, kernel=True))}
     return {
         "generate": lambda: _generate(pair, prompts, plan),
         "record": lambda: record_shard(pair, prompts, 0, plan),
         "target": lambda: record_shard(pair, prompts, 0, replace(plan, branch_target=True)),
         "hidden": lambda: record_shard(pair, prompts, 0, replace(plan, hidden=True)),
+        **(kernel if can_run_for(pair) else {}),
     }
 
 

@@ -28,7 +28,7 @@ def kernel(monkeypatch):
     pytest.importorskip("triton")
     if DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
         pytest.skip("needs a GPU, or Triton's interpreter")
-    monkeypatch.setattr(statistics_triton, "usable", lambda rows: True)
+    monkeypatch.setattr(statistics_triton, "can_run", lambda *_: True)
 
 
 def random_logits(seed=0):
@@ -86,7 +86,7 @@ def test_columns_are_those_of_float64(kernel, make, temperature):
     exact = statistics.draft_statistics(exact_q, token)
     exact |= statistics.target_statistics(exact_p, exact_q, token)
     got = pair_statistics(
-        statistics.target_rows(p, sampler), statistics.draft_rows(q, sampler), token
+        statistics.target_rows(p, sampler, True), statistics.draft_rows(q, sampler, True), token
     )
     assert got.keys() == exact.keys()
     for name, value in exact.items():
@@ -95,7 +95,7 @@ def test_columns_are_those_of_float64(kernel, make, temperature):
 
 def test_three_entry_points_agree_to_the_last_bit(kernel):
     p, q = random_logits()
-    p_rows, q_rows = statistics.Rows(p, 1.0), statistics.Rows(q, 1.0)
+    p_rows, q_rows = (statistics.Rows(x, 1.0, kernel=True) for x in (p, q))
     token = torch.arange(ROWS, device=DEVICE)
     both = pair_statistics(p_rows, q_rows, token)
     parts = draft_statistics(q_rows, token) | target_statistics(p_rows, q_rows, token)
@@ -107,12 +107,30 @@ def test_three_entry_points_agree_to_the_last_bit(kernel):
 def test_a_sampler_that_cuts_takes_the_plain_code_for_its_columns(kernel):
     p, q = random_logits()
     sampler = Sampler(0.7, top_k=5)
-    p_rows, q_rows = statistics.target_rows(p, sampler), statistics.draft_rows(q, sampler)
     token = q.argmax(-1)
-    got = target_statistics(p_rows, q_rows, token)
-    plain = statistics.target_statistics(p_rows, q_rows, token)
+    asked = statistics.target_rows(p, sampler, True), statistics.draft_rows(q, sampler, True)
+    got = target_statistics(*asked, token)
+    plain = statistics.target_statistics(*asked, token)
     torch.testing.assert_close(got["overlap_processed"], plain["overlap_processed"])
     torch.testing.assert_close(got["accept_prob"], plain["accept_prob"])
+
+
+def test_rows_that_do_not_ask_for_the_kernel_take_the_plain_code(kernel):
+    p, q = random_logits()
+    token = torch.arange(ROWS, device=DEVICE)
+    plain = statistics.draft_statistics(statistics.Rows(q, 1.0), token)
+    got = draft_statistics(statistics.Rows(q, 1.0), token)
+    assert all(torch.equal(got[name], value) for name, value in plain.items())
+
+
+def test_columns_that_are_named_alone_are_those_of_all(kernel):
+    _, q = random_logits()
+    token = torch.arange(ROWS, device=DEVICE)
+    rows = statistics.Rows(q, 1.0, kernel=True)
+    every = draft_statistics(rows, token)
+    some = draft_statistics(rows, token, ["draft_entropy"])
+    assert list(some) == ["draft_entropy"]
+    assert torch.equal(some["draft_entropy"], every["draft_entropy"])
 
 
 def test_likeliest_ids_are_the_lowest_of_several(kernel):
@@ -132,7 +150,7 @@ def test_no_rows(kernel):
 
 def test_where_the_kernel_cannot_run_the_plain_code_does():
     p, q = (x[:, :100].cpu() for x in random_logits())
-    p_rows, q_rows = statistics.Rows(p, 1.0), statistics.Rows(q, 1.0)
+    p_rows, q_rows = (statistics.Rows(x, 1.0, kernel=True) for x in (p, q))
     token = torch.arange(ROWS)
     assert not usable(q_rows)
     plain = statistics.draft_statistics(q_rows, token)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path, PurePosixPath
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
@@ -26,6 +26,7 @@ from traces.schema import SCHEMA_VERSION
 
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest_sha256"  # of all other fields
+Statistics = Literal["plain", "kernel"]  # torch's own sums, or the Triton kernel's
 _MOST_BYTES = 64 * reading.MEBIBYTE  # of its text: some 300,000 files
 
 
@@ -111,6 +112,8 @@ class Manifest:
         hidden: whether the draft model's states are there.
         mix: share of the draft's own tokens in the mixed contexts; 0 where there are none. It is
             left out of the text and the hash then, which are those of traces before mixing.
+        statistics: what reduced the logits of recorded models, `Statistics`; left out of the text
+            and the hash if it is the first.
         lattice_columns: what a lattice has beyond its key and `accepted`, some of
             `schema.LATTICE_COLUMNS`; left out of the text and the hash of a trace of rows.
         source: the file that an imported trace was made of; left out of the text and the hash of
@@ -143,6 +146,7 @@ class Manifest:
     branch_target: bool = False
     hidden: bool = False
     mix: float = 0.0
+    statistics: str = "plain"
     lattice_columns: tuple[str, ...] = ()
     source: SourceInfo | None = None
     files: Mapping[str, FileInfo] = field(default_factory=dict)
@@ -152,9 +156,10 @@ class Manifest:
         for name, least in lowest.items():
             if getattr(self, name) < least:
                 raise TraceError(f"{name} must be >= {least}, not {getattr(self, name)}")
-        if self.draft_passes not in get_args(Passes):
-            words = ", ".join(get_args(Passes))
-            raise TraceError(f"draft_passes must be one of {words}, not {self.draft_passes}")
+        for name, known in (("draft_passes", Passes), ("statistics", Statistics)):
+            if (given := getattr(self, name)) not in get_args(known):
+                words = ", ".join(get_args(known))
+                raise TraceError(f"{name} must be one of {words}, not {given}")
         if not 0 <= self.mix <= 1:
             raise TraceError(f"mix must be from 0 to 1, not {self.mix}")
         kind = self.drafter
@@ -312,8 +317,9 @@ def _content(manifest: Manifest) -> dict[str, Any]:
         del data["mix"]
     if manifest.source is None:
         del data["source"]
-    if manifest.draft_passes == "token":
-        del data["draft_passes"]
+    for name, known in (("draft_passes", Passes), ("statistics", Statistics)):
+        if data[name] == get_args(known)[0]:
+            del data[name]
     for kind in drafters.BUILT_IN:
         for name in set(kind.own) - set(manifest.drafter.own):
             del data[name]

@@ -103,6 +103,15 @@ def read_samples(file: Path, wanted: pa.Schema, error: type[UserError]) -> pa.Ta
     return check_sealed(table, file, error)
 
 
+def is_sealed(file: Path, error: type[UserError]) -> bool:
+    """Whether `sealed` has made the table in a file, so that changes are noticed.
+
+    Raises:
+        error: see `opened`.
+    """
+    return DIGEST in (read_schema(file, error).metadata or {})
+
+
 def check_sealed(table: pa.Table, file: Path, error: type[UserError]) -> pa.Table:
     """The table without the digest that `sealed` has put in.
 

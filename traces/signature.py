@@ -24,6 +24,4 @@ def digest(data: Mapping[str, Any]) -> str:
 def warn_unsigned(file: str | Path, name: str) -> None:
     """Say that nothing would tell if a file without the field `name` had been altered."""
     message = f"{file}: is not signed ({name}), so changes to it are not noticed"
-    warnings.warn(
-        message, SimkitWarning, stacklevel=2
-    )  # of one place in the code: said once a file
+    warnings.warn(message, SimkitWarning, stacklevel=2)  # from one place: said once a file

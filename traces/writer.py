@@ -36,6 +36,7 @@ from traces.trace import Trace
 
 PARTS = "parts"
 _LATENCY = "latency.parquet"
+_SEALED = (_LATENCY, "live.parquet")  # they are read without their manifest too, as costs
 _SHARD = re.compile(r"(\w+)/\d{5}\.parquet")
 _ADDED = re.compile(r"(latency|live|scores/[\w.@+-]+)\.parquet")  # names of `add_file`
 _PASSING = re.compile(r"(^|/)\.[^/]+(\.tmp|\.parquet\.[0-9a-f]{16})$")  # see `outputs`
@@ -64,8 +65,9 @@ class TraceWriter:
         header = replace(header, files={}, complete=False)
         header = Manifest.from_json(header.to_json())  # 0 is 0.0 from now on, as after a resume
         self._made = not self.path.exists()
-        self._lock = _lock_folder(self.path, make=True)
+        self._lock: int | None = None
         try:
+            self._lock = _lock_folder(self.path, make=True)
             self._manifest = self._open(header, resume)
         except BaseException:
             with suppress(OSError):
@@ -288,7 +290,7 @@ def add_file(path: str | Path, name: str, table: pa.Table) -> None:
         if not manifest.complete:
             raise TraceError(f"{folder}: the recording is incomplete: resume it with --resume")
         _remove_leftovers(folder, manifest)
-        data, info = files.encode(parquet.sealed(table) if name == _LATENCY else table)
+        data, info = files.encode(parquet.sealed(table) if name in _SEALED else table)
         waits = waiting_name(folder / name, info.sha256)
         try:
             write_atomic(waits, data)

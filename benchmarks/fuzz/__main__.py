@@ -18,6 +18,7 @@ from pathlib import Path
 from benchmarks.fuzz import inputs, workers
 from benchmarks.fuzz.families import FAMILIES
 from benchmarks.fuzz.judge import FAULTS, VERDICTS
+from benchmarks.fuzz.workers import Done
 
 
 def main() -> None:
@@ -28,7 +29,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     counts: Counter[tuple[str, str]] = Counter()
-    slowest, largest = 0.0, 0
+    slowest, largest = Done(0, "", "", "", 0.0, 0), 0
     with tempfile.TemporaryDirectory() as folder:
         base, work = Path(folder) / "sound", Path(folder) / "work"
         base.mkdir()
@@ -36,11 +37,13 @@ def main() -> None:
         inputs.make(base)
         for case in workers.run(options.cases, options.seed, options.processes, base, work):
             counts[case.family, case.word] += 1
-            slowest, largest = max(slowest, case.seconds), max(largest, case.peak_bytes)
+            slowest = max(slowest, case, key=lambda done: done.seconds)
+            largest = max(largest, case.peak_bytes)
             if case.word in FAULTS:
                 print(f"case {case.number} ({case.family}): {case.word}: {case.detail}", flush=True)
     print("\n".join(table(counts)))
-    print(f"slowest case {slowest:.1f} s, largest process {largest / 2**20:.0f} MiB")
+    took = f"slowest case {slowest.seconds:.1f} s (case {slowest.number}, {slowest.family})"
+    print(f"{took}, largest process {largest / 2**20:.0f} MiB")
     sys.exit(any(word in FAULTS for _, word in counts))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from benchmarks.fuzz import alter, judge
+from benchmarks.fuzz import alter, judge, plain
 from benchmarks.fuzz.inputs import COST, TRACES
 from benchmarks.fuzz.judge import ACCEPTED, EQUAL, LINEAR, REFUSED, FaultError, Verdict
 from simkit.costs import parse
@@ -28,6 +28,7 @@ from traces.errors import UserError
 from traces.manifest import MANIFEST, SIGNATURE, FileInfo, read_manifest
 from traces.record.prompts import read_prompts
 from traces.schema import LATENCY
+from traces.trace import load
 
 BENCHES = (("specdecode-bench", "bench"), ("spec-bench", "spec"))
 
@@ -153,7 +154,12 @@ def cost_texts(rng: random.Random, base: Path, work: Path) -> Verdict:
         (work / name).write_text(alter.alter_text(rng, text))
     else:
         (work / name).write_bytes(alter.alter_bytes(rng, text.encode()))
-    return judge.numbers(judge.replay(base / "sampled", str(work / name), "fixed(3)"))
+    verdict = judge.numbers(judge.replay(base / "sampled", str(work / name), "fixed(3)"))
+    if verdict.word == REFUSED or (expected := plain.cost(work / name)) is None:
+        return verdict
+    if (found := parse(str(work / name))) != expected:
+        raise FaultError("wrong number", f"{found} instead of {expected}")
+    return Verdict(EQUAL, "")
 
 
 def samples(rng: random.Random, base: Path, work: Path) -> Verdict:
@@ -205,9 +211,11 @@ def prompts(rng: random.Random, base: Path, work: Path) -> Verdict:
         found = read_prompts(file, _Letters(), 50)
     except UserError as problem:
         return judge.refusal(problem)
-    for prompt in found:
-        json.dumps([prompt.id, prompt.task, prompt.text], ensure_ascii=False).encode()
-    return Verdict(ACCEPTED, "")
+    rows = [(prompt.id, prompt.task, prompt.text, prompt.tokens) for prompt in found]
+    if rows != (expected := plain.prompts(file, _Letters())):
+        raise FaultError("wrong number", f"{rows} instead of {expected}"[:600])
+    json.dumps(rows, ensure_ascii=False).encode()
+    return Verdict(EQUAL, "")
 
 
 def _alter_lines(rng: random.Random, sound: Path, file: Path) -> None:
@@ -232,9 +240,15 @@ def imports(rng: random.Random, base: Path, work: Path) -> Verdict:
     ended = judge.command("import", format_, file, "--out", work / "imported")
     if ended.status == 2:
         return Verdict(REFUSED, ended.err.strip())
-    if name == "bench" and (found := judge.command("validate", work / "imported")).status:
+    if name != "bench":
+        return Verdict(ACCEPTED, "")
+    if (found := judge.command("validate", work / "imported")).status:
         raise FaultError("wrong number", f"what was imported is not valid: {found.err[:300]}")
-    return Verdict(ACCEPTED, "")
+    there = load(work / "imported")
+    source = there.manifest.source
+    if other := plain.check_lengths(file, source.drafter if source else "", there):
+        raise FaultError("wrong number", f"what was imported has another {other}")
+    return Verdict(EQUAL, "")
 
 
 def sidecars(rng: random.Random, base: Path, work: Path) -> Verdict:

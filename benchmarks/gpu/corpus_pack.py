@@ -6,6 +6,7 @@ a pack holds the text of the other tasks, xz-compressed JSON lines.
 
 from __future__ import annotations
 
+import io
 import json
 import lzma
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
+from traces.outputs import write_atomic
 from traces.reference import corpus
 from traces.reference.sources import TASKS
 from traces.reference.tokenizer import MODELS, encode
@@ -22,13 +24,15 @@ MADE_UP = "math"  # the task whose documents a seeded generator writes
 
 def build(work: Path, file: Path) -> int:
     """Pack the documents that `traces.reference.corpus` wrote to `work`; returns the bytes."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with lzma.open(file, "wt", encoding="utf-8", preset=9) as out:
-        for document in corpus.load(work):
-            if document["task"] != MADE_UP:
-                kept = {name: document[name] for name in ("task", "held_out", "text")}
-                out.write(json.dumps(kept, ensure_ascii=False) + "\n")
-    return file.stat().st_size
+    kept = (
+        {name: document[name] for name in ("task", "held_out", "text")}
+        for document in corpus.load(work)
+        if document["task"] != MADE_UP
+    )
+    lines = [json.dumps(document, ensure_ascii=False) + "\n" for document in kept]
+    data = lzma.compress("".join(lines).encode(), preset=9)
+    write_atomic(file, data)
+    return len(data)
 
 
 def expand(file: Path, tokens: Path, n_problems: int = corpus.MATH_PROBLEMS) -> dict[str, int]:
@@ -55,8 +59,7 @@ def expand(file: Path, tokens: Path, n_problems: int = corpus.MATH_PROBLEMS) -> 
             name = f"{task}_{side}"
             arrays[name], arrays[f"{name}_starts"] = encode(tokenizer, part)
             counts[name] = len(arrays[name])
-    tokens.parent.mkdir(parents=True, exist_ok=True)
-    passing = tokens.with_name(f".{tokens.name}")
-    np.savez(passing, **arrays)  # pyright: ignore[reportArgumentType]
-    passing.rename(tokens)
+    data = io.BytesIO()
+    np.savez(data, **arrays)  # pyright: ignore[reportArgumentType]
+    write_atomic(tokens, data.getvalue())
     return counts

@@ -65,8 +65,7 @@ def load_bench(trace: Trace, folder: Path, device: str) -> Bench:
     """The pair as it was recorded."""
     dtype = trace.manifest.dtype or "float32"
     pair = load_pair(str(folder / "target"), str(folder / "draft"), device, dtype)
-    given = trace.manifest.seed, trace.max_new_tokens, trace.eos_token_ids
-    return Bench(pair, Settings(trace.sampler, *given, "draft"))
+    return Bench(pair, Settings.of(trace))
 
 
 def n_prompts(trace: Trace, bench: Bench, seconds: float, rounds: int, n_arms: int) -> int:

@@ -41,7 +41,7 @@ SCHEMA = pa.schema(
     {
         "temperature": pa.float64(),
         "batch_size": pa.int32(),
-        "arm": pa.string(),  # generate, record, target (--branch-target), hidden (--hidden)
+        "arm": pa.string(),  # generate, record, target (--branch-target), hidden, kernel
         "round": pa.int32(),
         "seconds": pa.float64(),
         "tokens": pa.int64(),  # of outputs, EOS included
@@ -111,8 +111,8 @@ def table(rows: list[dict]) -> str:
     """Medians over rounds as Markdown: seconds of generation, and ratios a token."""
     lines = [
         "| T | batch | generate, s | tokens/s | record | tokens/s | with --branch-target |"
-        " with --hidden | same |",
-        "|---|---|---|---|---|---|---|---|---|",
+        " with --hidden | with --kernel | same |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for t, batch in dict.fromkeys((r["temperature"], r["batch_size"]) for r in rows):
         mine = [r for r in rows if (r["temperature"], r["batch_size"]) == (t, batch)]
@@ -125,7 +125,8 @@ def table(rows: list[dict]) -> str:
         ratio = {arm: f"{value / base:.2f}×" for arm, value in per_token.items()}
         same = "–" if t else f"{min(r['same'] for r in mine):.0%}"
         cells = [f"{t:g}", str(batch), f"{whole:.2f}", f"{1 / base:,.0f}", ratio["record"]]
-        cells += [f"{1 / per_token['record']:,.0f}", ratio["target"], ratio["hidden"], same]
+        cells += [f"{1 / per_token['record']:,.0f}", ratio["target"], ratio["hidden"]]
+        cells += [ratio.get("kernel", "–"), same]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

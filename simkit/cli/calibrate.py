@@ -79,7 +79,7 @@ def calibrate(
     for given_head in heads.values():
         check_fits(given_head, there.manifest, trace)
     budget = _budget(there, max_new_tokens)
-    settings = Settings(there.sampler, there.manifest.seed, budget, there.eos_token_ids)
+    settings = Settings.of(there, max_new_tokens=budget)
     setting = arguments.setting(there, FITTED_UNDER, settings.first_token)
     common = heads, settings, setting
     rules = choose(policy, *common) if policy else _rules(*common)

@@ -109,9 +109,7 @@ def fidelity(
     elif target is None or draft is None:
         raise LiveError("give --target and --draft, or --from FOLDER of an earlier run")
     else:
-        budget = there.max_new_tokens if max_new_tokens is None else max_new_tokens
-        decoding = there.sampler, there.manifest.seed, budget, there.eos_token_ids
-        settings = Settings(*decoding, first_token or "draft")
+        settings = Settings.of(there, first_token or "draft", max_new_tokens)
         given = {"prompts": prompts, "calibration": calibration, "rounds": rounds}
         sizes = _Sizes(**{name: n for name, n in given.items() if n is not None})
         plan, heads = _planned(there, policy, head, settings, sizes)

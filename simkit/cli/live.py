@@ -68,8 +68,7 @@ def live(
     check_apart([("--out", out)], [target, draft, prompts, *files_of(head)])
     use_threads(threads)
     bench = load_bench((target, draft, device, dtype, revision), settings, heads, stop)
-    if trace:
-        _check_pair(trace, bench)
+    _settle_kernel(bench, trace)
     jobs, arms = _jobs(bench, prompts, n_prompts, batch_size, chosen)
     with opened(destination, bench, folder) as log:
         with decoding_bar(rounds * len(jobs) * len(arms)) as tick:
@@ -126,12 +125,25 @@ def _destination(out: Path | None, trace: Path | None) -> tuple[Path | None, Pat
     return out, None
 
 
-def _check_pair(trace: Path, bench: Bench) -> None:
-    """Refuse to put a log into another pair's trace."""
+def _settle_kernel(bench: Bench, trace: Path | None) -> None:
+    """Reduce logits as the log's trace does, else with the kernel where it can run.
+
+    Raises:
+        LiveError: the trace is another pair's.
+    """
+    from dataclasses import replace
+
     from simkit.fidelity.run import check_pair
+    from traces.record.statistics_triton import can_run_for
     from traces.trace import load
 
-    check_pair(load(trace), bench.pair)
+    if trace:
+        there = load(trace)
+        check_pair(there, bench.pair)
+        kernel = there.manifest.statistics == "kernel"
+    else:
+        kernel = can_run_for(bench.pair)
+    bench.settings = replace(bench.settings, kernel=kernel)
 
 
 def _report(log: Log, found: dict, arms: list[Arm], jobs: list[Any]) -> int:

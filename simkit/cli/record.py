@@ -51,6 +51,14 @@ def record(
             " states, for an acceptance head (its paper: 0.5); 0 records none."
         ),
     ] = 0.0,
+    kernel: Annotated[
+        bool | None,
+        typer.Option(
+            "--kernel/--no-kernel",
+            help="Reduce logits with the Triton kernel; if neither is said, where CUDA and Triton"
+            " are there.",
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a stopped recording.")
     ] = False,
@@ -70,6 +78,7 @@ def record(
         hidden=hidden,
         branch_target=branch_target,
         mix=mix,
+        kernel=kernel,
     )
     from traces.record.header import make_header
     from traces.record.recorder import record as run
@@ -93,7 +102,7 @@ def record(
     console.print(f"recorded {len(rows)} prompts to {out} ({speed})", soft_wrap=True)
 
 
-def _prepare(names: tuple, prompts: Path, **settings: object):
+def _prepare(names: tuple, prompts: Path, kernel: bool | None, **settings: object):
     """Check the cheap things before the models are loaded."""
     from dataclasses import replace
 
@@ -106,7 +115,9 @@ def _prepare(names: tuple, prompts: Path, **settings: object):
     if not prompts.is_file():
         raise RecordError(f"{prompts}: no such prompts file")
     pair = load_models(names)
-    plan = replace(plan, eos_token_ids=pair.eos_token_ids)
+    from traces.record.statistics_triton import chosen
+
+    plan = replace(plan, eos_token_ids=pair.eos_token_ids, kernel=chosen(pair, kernel))
     return pair, plan, read_prompts(prompts, pair.tokenizer, pair.vocab_size)
 
 

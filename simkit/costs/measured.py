@@ -68,6 +68,7 @@ class Measured(CostModel):
     def times(self, trace: Trace) -> Times:
         """See `CostModel`."""
         table = trace.latency() if self.file is None else _read(Path(self.file))
+        sealed = self.file is None or parquet.is_sealed(Path(self.file), CostError)
         if table is None:
             raise CostError(f"{trace.path or 'the trace'} has no timing samples (latency.parquet)")
         try:
@@ -75,6 +76,8 @@ class Measured(CostModel):
         except CostError as error:
             where = self.file or (trace.path and trace.path / "latency.parquet")
             raise CostError(f"{where or 'timing samples'}: {error}") from None
+        if not sealed:
+            found = replace(found, unsealed=self.file)
         if self.communication_s is None:
             return found
         given = {**found.constants, "communication": self.communication_s}
@@ -196,6 +199,7 @@ class _MeasuredTimes(ByPasses):
     samples: pa.Table | None = None
     engine: str | None = None
     sequences: int = 1
+    unsealed: str | None = None  # the file of samples, where nothing tells if it was altered
 
     @property
     def batch(self) -> int:
@@ -228,7 +232,8 @@ class _MeasuredTimes(ByPasses):
         high = min(size for size in sizes if size >= batch)
         below = times_of(self.samples, self.engine, low, self.policy_s)
         if low == high:
-            return replace(below, constants={**self.constants, **below.constants})
+            constants = {**self.constants, **below.constants}
+            return replace(below, constants=constants, unsealed=self.unsealed)
         above = times_of(self.samples, self.engine, high, self.policy_s)
         return self._between(below, above, batch)
 
@@ -293,6 +298,8 @@ class _MeasuredTimes(ByPasses):
 
     def remarks(self) -> list[str]:
         found = [self.conditions.warning] if self.conditions.warning else []
+        if self.unsealed:
+            found.append(f"{self.unsealed} carries no digest: had it been altered, none would know")
         marked = any(name.startswith(DRAW) for name in self.cells)
         if not marked and len(np.unique(self.cells.get("target", _NONE)[3])) < FEWEST_ROUNDS:
             quiet = "; whether the machine was quiet is not known"

@@ -59,8 +59,7 @@ def calibrate(
     n = trace.n_sequences
     if not 1 <= prompts <= n:
         raise LiveError(f"prompts must be from 1 to {n}, the trace's, not {prompts}")
-    known = trace.manifest
-    settings = Settings(trace.sampler, known.seed, trace.max_new_tokens, trace.eos_token_ids)
+    settings = Settings.of(trace)
     rules: list[Sequential] = []
     for given in listed(policies):
         policy = policy_of(given, parse)

@@ -173,7 +173,7 @@ def _settle(path: Path) -> None:
 
 
 def load(path: str | Path) -> Head:
-    """Read a head. A sidecar without a signature is of before there were any: it is read too.
+    """Read a head. A sidecar without a signature is of before there were any: with a warning.
 
     Raises:
         HeadError: a file is missing, is no safetensors file (a pickle is never read), the sidecar
@@ -267,6 +267,8 @@ def _read_sidecar(path: Path) -> dict[str, Any]:
         raise HeadError(f"{path}: width is {about['width']!r}, which no head has")
     if is_altered:
         raise HeadError(f"{path}: corrupt: its {SIGNATURE} is not that of its content")
+    if signed is None:
+        signature.warn_unsigned(path, SIGNATURE)
     return about
 
 

@@ -20,7 +20,8 @@ from simkit.live.decoder import Settings, Step
 from simkit.live.log import Row, Spans
 from simkit.live.timed import check
 from simkit.policies import Outcome, PolicyError, Sequential
-from traces.record.statistics import draft_rows, draft_statistics
+from traces.record.statistics import draft_rows
+from traces.record.statistics_triton import draft_statistics
 
 STOP = {"all": all, "any": any}
 
@@ -302,7 +303,7 @@ class BatchDecoder:
         assert self.policy is not None
         values = [[] for _ in stopped]
         if self.columns:
-            q = draft_rows(logits, self.settings.sampler)
+            q = draft_rows(logits, self.settings.sampler, self.settings.kernel)
             found = draft_statistics(q, tokens, self.columns)
             values = torch.stack([found[name] for name in self.columns], 1).tolist()
         for row, k in enumerate(self.live):

@@ -21,13 +21,15 @@ from traces.record import draws
 from traces.record.statistics import (
     Rows,
     draft_rows,
-    draft_statistics,
     draft_token,
     outcome,
     target_rows,
 )
+from traces.record.statistics_triton import draft_statistics
 from traces.sampler import Sampler
+from traces.trace import Trace
 
+FirstToken = Literal["draft", "prefill"]
 UNKNOWN = 1.0
 """In the place of a score that is not there yet, which no rule with a lag heeds."""
 
@@ -44,6 +46,8 @@ class Settings:
         first_token: "draft": the first step starts at position 1; "prefill": the pass over the
             prompt emits position 1 and the first step starts at 2.
         look_ahead: grant policies that need the future a look at it, by drafting twice.
+        kernel: reduce the draft's logits with the Triton kernel. A trace was recorded with it or
+            without it (its manifest's `statistics`); steps agree where the decoder does the same.
 
     Raises:
         LiveError: the seed is out of range.
@@ -53,12 +57,23 @@ class Settings:
     seed: int = 0
     max_new_tokens: int = 256
     eos_token_ids: tuple[int, ...] = ()
-    first_token: Literal["draft", "prefill"] = "draft"
+    first_token: FirstToken = "draft"
     look_ahead: bool = False
+    kernel: bool = False
 
     def __post_init__(self) -> None:
         if not -(2**63) <= self.seed < 2**63:
             raise LiveError(f"seed must fit in 64 bits, not {self.seed}")
+
+    @classmethod
+    def of(
+        cls, trace: Trace, first_token: FirstToken = "draft", max_new_tokens: int | None = None
+    ) -> Settings:
+        """As a trace was recorded, T_max too where none is given."""
+        known = trace.manifest
+        longest = trace.max_new_tokens if max_new_tokens is None else max_new_tokens
+        given = trace.sampler, known.seed, longest, trace.eos_token_ids
+        return cls(*given, first_token, kernel=known.statistics == "kernel")
 
 
 class Step(NamedTuple):
@@ -256,7 +271,8 @@ class Decoder:
         """The draft's distribution after a text whose front it has read; its end is read anew."""
         self.draft.cut(len(tokens) - 1)
         logits = self.draft.read(tokens[self.draft.length :], 1)
-        return draft_rows(logits.to(self.target.device), self.settings.sampler)
+        settings = self.settings
+        return draft_rows(logits.to(self.target.device), settings.sampler, settings.kernel)
 
     def _trips(self, depth: int, q: Rows, token: Tensor, n_text: int) -> bool:
         """Ask the policy about one drafted token; its row holds float32 values.

@@ -25,7 +25,8 @@ from simkit.live.log import Row, Spans
 from simkit.live.model import Reader
 from simkit.policies import Outcome, PolicyError, Sequential
 from traces.record import draws
-from traces.record.statistics import Rows, draft_rows, draft_statistics, target_rows
+from traces.record.statistics import Rows, draft_rows, target_rows
+from traces.record.statistics_triton import draft_statistics
 from traces.schema import DRAFT_STATISTICS
 
 
@@ -219,7 +220,8 @@ class TimedDecoder:
 
     def _q(self, tokens: list[int]) -> Rows:
         logits = self.draft.read(tokens[self.draft.length :], 1)
-        return draft_rows(logits.to(self.target.device), self.settings.sampler)
+        settings = self.settings
+        return draft_rows(logits.to(self.target.device), settings.sampler, settings.kernel)
 
     def _asks(self, waiting: list[tuple[int, Rows, Tensor]], begun: object) -> bool:
         """Ask the policy about the tokens that wait for it; True if it stops.

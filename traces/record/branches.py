@@ -20,12 +20,11 @@ from traces.record.plan import Plan
 from traces.record.statistics import (
     Rows,
     draft_rows,
-    draft_statistics,
     draft_token,
     outcome,
     target_rows,
-    target_statistics,
 )
+from traces.record.statistics_triton import draft_statistics, target_statistics
 
 # Branches of a sequence in one pass: more only widen the mask that all share, which costs little
 # while a pass has few rows.
@@ -135,7 +134,7 @@ def _grow(draft: Forward, path: Path, plan: Plan, group: Group) -> Iterator[Dept
             return
         mask = torch.cat([mask, itself], -1)
         logits = draft.pass_(token, text + depth - 1, mask[:, None])
-        q = draft_rows(logits[alive], plan.sampler)
+        q = draft_rows(logits[alive], plan.sampler, plan.kernel)
         drawn = draft_token(q, key[alive])
         sequence, _ = alive.nonzero(as_tuple=True)
         columns = {"sequence": sequence, "position": group.position[alive]}
@@ -171,7 +170,8 @@ def _with_target(
     logits = target.pass_(fed.flatten(1), text.flatten(1), mask[:, None])
     logits = logits.unflatten(1, (size, deep))
     for d, depth in enumerate(grown):
-        p = target_rows(logits[:, :, d][depth.alive].to(depth.q.logits.device), plan.sampler)
+        p_logits = logits[:, :, d][depth.alive].to(depth.q.given.device)
+        p = target_rows(p_logits, plan.sampler, plan.kernel)
         token = depth.columns["draft_token"]
         drawn = outcome(p, depth.q, token, depth.key)
         yield depth.columns | drawn._asdict() | target_statistics(p, depth.q, token)

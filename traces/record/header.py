@@ -38,7 +38,7 @@ def make_header(pair: Pair, prompts: list[Prompt], plan: Plan) -> Manifest:
         vocab_size=pair.vocab_size,
         dtype=_dtype(pair.target),
         device=device_name(pair.target),
-        libraries=library_versions(),
+        libraries=library_versions(plan.kernel),
         sampler=plan.sampler,
         seed=plan.seed,
         batch_size=plan.batch_size,
@@ -48,6 +48,7 @@ def make_header(pair: Pair, prompts: list[Prompt], plan: Plan) -> Manifest:
         branch_target=plan.branch_target,
         hidden=plan.hidden,
         mix=plan.mix,
+        statistics="kernel" if plan.kernel else "plain",
     )
 
 
@@ -75,9 +76,10 @@ def device_name(model: PreTrainedModel) -> str:
     return f"{_cpu_name()}, {torch.get_num_threads()} threads"
 
 
-def library_versions() -> dict[str, str]:
-    """Versions of the libraries that a recording depends on."""
-    return {name: installed_version(name) for name in _LIBRARIES}
+def library_versions(kernel: bool = False) -> dict[str, str]:
+    """Versions of the libraries that a recording depends on, Triton's if it runs the kernel."""
+    names = (*_LIBRARIES, "triton") if kernel else _LIBRARIES
+    return {name: installed_version(name) for name in names}
 
 
 def _id(path: str) -> str:

@@ -23,12 +23,11 @@ from traces.record.path import Path
 from traces.record.plan import Plan
 from traces.record.statistics import (
     draft_rows,
-    draft_statistics,
     draft_token,
     outcome,
     target_rows,
-    target_statistics,
 )
+from traces.record.statistics_triton import pair_statistics
 
 _MOST_LOGITS = 2**26  # of one pass, over all its rows
 
@@ -79,14 +78,13 @@ def _rows(
     target: Forward, draft: Forward, fed: Tensor, keys: Tensor, path: Path, plan: Plan
 ) -> dict[str, Tensor]:
     """The rows behind each of these tokens (B, n), which both caches go up to; columns (B, n)."""
-    q = draft_rows(_feed(draft, fed, path).flatten(0, 1), plan.sampler)
+    q = draft_rows(_feed(draft, fed, path).flatten(0, 1), plan.sampler, plan.kernel)
     p_logits = _feed(target, fed, path).flatten(0, 1)
-    p = target_rows(p_logits.to(q.logits.device), plan.sampler)
+    p = target_rows(p_logits.to(q.given.device), plan.sampler, plan.kernel)
     key = keys.flatten()
     drawn = outcome(p, q, draft_token(q, key), key)
     columns = drawn._asdict()
-    columns |= draft_statistics(q, drawn.draft_token)
-    columns |= target_statistics(p, q, drawn.draft_token)
+    columns |= pair_statistics(p, q, drawn.draft_token)
     columns = {name: value.unflatten(0, fed.shape) for name, value in columns.items()}
     return columns | {"state": draft.hidden.half()}
 

@@ -15,12 +15,11 @@ from traces.record.statistics import (
     Rows,
     at,
     draft_rows,
-    draft_statistics,
     draft_token,
     outcome,
     target_rows,
-    target_statistics,
 )
+from traces.record.statistics_triton import pair_statistics
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,8 @@ def record_path(
     n_output = torch.zeros_like(n_prompt)
     alive = torch.ones_like(n_prompt, dtype=torch.bool)
     for i in range(1, plan.max_new_tokens + 1):
-        p, q = target_rows(p_logits, plan.sampler), draft_rows(q_logits, plan.sampler)
+        p = target_rows(p_logits, plan.sampler, plan.kernel)
+        q = draft_rows(q_logits, plan.sampler, plan.kernel)
         row, y = _position(p, q, key)
         rows.append(row)
         keys.append(key)
@@ -107,9 +107,12 @@ def _position(p: Rows, q: Rows, key: Tensor) -> tuple[dict[str, Tensor], Tensor]
     """The stored columns of one position of every sequence, and its output tokens (B,)."""
     drawn = outcome(p, q, draft_token(q, key), key)
     columns = drawn._asdict()
-    columns |= draft_statistics(q, drawn.draft_token)
-    columns |= target_statistics(p, q, drawn.draft_token)
-    columns["target_token_prob_raw"] = at(p.prob, drawn.target_token).float()
+    columns |= pair_statistics(p, q, drawn.draft_token)
+    # Greedy output tokens are the likeliest: no distribution is worked out for them alone.
+    likeliest = p.temperature == 0
+    columns["target_token_prob_raw"] = (
+        columns["target_top1_prob"] if likeliest else at(p.prob, drawn.target_token).float()
+    )
     return columns, drawn.target_token
 
 

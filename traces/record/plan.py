@@ -24,6 +24,7 @@ class Plan:
         branch_target: record the target's statistics on branch rows too.
         hidden: record the draft's final-norm states.
         mix: share of the draft's own tokens in the mixed contexts; 0 records none.
+        kernel: reduce logits with the Triton kernel, which changes their last bits.
 
     Raises:
         RecordError: a number is out of range.
@@ -38,6 +39,7 @@ class Plan:
     branch_target: bool = False
     hidden: bool = False
     mix: float = 0.0
+    kernel: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "max_draft", "batch_size"):

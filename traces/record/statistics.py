@@ -27,16 +27,29 @@ class Rows:
         temperature: 0 makes the processed distribution a point mass on the likeliest token.
         top_k: 0 keeps all.
         top_p: 1 keeps all.
+        kernel: let the Triton kernel reduce them where it can run, see `statistics_triton`.
     """
 
-    def __init__(self, logits: Tensor, temperature: float, top_k: int = 0, top_p: float = 1.0):
-        self.logits = logits if logits.dtype == torch.float64 else logits.float()
+    def __init__(
+        self,
+        logits: Tensor,
+        temperature: float,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        kernel: bool = False,
+    ) -> None:
+        self.given, self.kernel = logits, kernel
         self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """The logits (N, V) in float32, or in float64 if they are."""
+        return self.given if self.given.dtype == torch.float64 else self.given.float()
 
     @cached_property
     def best(self) -> Tensor:
         """The likeliest token (N,), the lowest id of several."""
-        return self.logits.argmax(-1)
+        return self.given.argmax(-1)
 
     @cached_property
     def log_prob(self) -> Tensor:
@@ -70,14 +83,14 @@ class Rows:
         return at(self.processed, token)
 
 
-def target_rows(logits: Tensor, sampler: Sampler) -> Rows:
+def target_rows(logits: Tensor, sampler: Sampler, kernel: bool = False) -> Rows:
     """The target's rows under a sampler."""
-    return Rows(logits, sampler.temperature, sampler.top_k, sampler.top_p)
+    return Rows(logits, sampler.temperature, sampler.top_k, sampler.top_p, kernel)
 
 
-def draft_rows(logits: Tensor, sampler: Sampler) -> Rows:
+def draft_rows(logits: Tensor, sampler: Sampler, kernel: bool = False) -> Rows:
     """The draft's rows under a sampler."""
-    return Rows(logits, sampler.q_temperature, sampler.top_k, sampler.top_p)
+    return Rows(logits, sampler.q_temperature, sampler.top_k, sampler.top_p, kernel)
 
 
 def at(values: Tensor, token: Tensor) -> Tensor:

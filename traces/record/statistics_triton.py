@@ -1,24 +1,30 @@
 """The statistics of `traces.record.statistics` from one Triton kernel, for logits on a GPU.
 
-The functions have the names, arguments and columns of their plain counterparts, and call them where
-the kernel cannot run. The kernel reads a row's logits in their own dtype and accumulates in
-float32, lane by lane, so its columns differ from the plain ones in the last bits of a float32: a
-recorder and a live decoder that are to agree must use the same of the two. A row's columns do not
-depend on the other rows. Where a sampler cuts or heats the distribution, the columns of the
-processed distributions still come from the plain code. Logits must be finite or -inf; a cross
-entropy that is infinite comes out as a huge number.
+The functions have the names, arguments and columns of their plain counterparts, and call them for
+rows that do not ask for the kernel (`Rows.kernel`) or that it cannot run on; the recorder and the
+live decoders reduce all their rows here. The kernel reads a row's logits in their own dtype and
+accumulates in float32, lane by lane, so its columns differ from the plain ones in the last bits of
+a float32: a recorder and a live decoder that are to agree must use the same of the two, which the
+manifest names (`statistics`). A row's columns do not depend on the other rows. Where a sampler
+cuts or heats the distribution, the columns of the processed distributions still come from the plain
+code. Logits must be finite or -inf; a cross entropy that is infinite comes out as a huge number.
 """
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from traces.errors import RecordError
 from traces.record import statistics
+from traces.record.pair import Pair
 from traces.record.statistics import Rows
+from traces.schema import DRAFT_STATISTICS
 
 FLOATS = (
     "draft_log_norm",
@@ -51,14 +57,40 @@ class Raw(NamedTuple):
     target_best: Tensor
 
 
-def usable(rows: Rows) -> bool:
-    """Whether the kernel can run on these rows: Triton is here, and they lie on a GPU."""
+def can_run(device: torch.device, dtype: torch.dtype, vocab_size: int) -> bool:
+    """Whether the kernel can reduce such logits: Triton is here, and they lie on a GPU."""
     return (
-        rows.logits.is_cuda
-        and rows.logits.dtype != torch.float64
-        and rows.logits.shape[-1] >= LEAST_VOCABULARY
+        device.type == "cuda"
+        and dtype != torch.float64
+        and vocab_size >= LEAST_VOCABULARY
         and importlib.util.find_spec("triton") is not None
     )
+
+
+def can_run_for(pair: Pair) -> bool:
+    """Whether the kernel can reduce what these models say; see `can_run`."""
+    return can_run(pair.target.device, pair.target.dtype, pair.vocab_size)
+
+
+def chosen(pair: Pair, wanted: bool | None) -> bool:
+    """Whether to use the kernel: as is wanted, or (None) wherever it can run.
+
+    Raises:
+        RecordError: it is wanted where it cannot run.
+    """
+    can = can_run_for(pair)
+    if wanted and not can:
+        raise RecordError(
+            "--kernel: the Triton kernel needs Triton, a CUDA device, a dtype of at most 32 bits"
+            f" and a vocabulary of at least {LEAST_VOCABULARY}"
+        )
+    return can if wanted is None else wanted
+
+
+def usable(rows: Rows) -> bool:
+    """Whether these rows ask for the kernel, and it can run on them."""
+    logits = rows.given
+    return rows.kernel and can_run(logits.device, logits.dtype, logits.shape[-1])
 
 
 def raw_statistics(
@@ -91,47 +123,55 @@ def raw_statistics(
     floats = torch.empty(rows, len(FLOATS), dtype=torch.float32, device=q.device)
     ids = torch.empty(rows, 2, dtype=torch.int32, device=q.device)
     launch: Any = row_kernel
-    if rows:
-        launch[(rows,)](
-            *(p, q, token.contiguous(), floats, ids, p.stride(0), q.stride(0), size),
-            HAS_P=p_logits is not None,
-            WIDTH=len(FLOATS),
-            BLOCK=block,
-            STAGES=stages,
-            num_warps=warps,
-        )
+    # Triton launches on the current device, which may be another GPU than the one of the logits.
+    with torch.cuda.device(q.device) if q.is_cuda else nullcontext():
+        if rows:
+            launch[(rows,)](
+                *(p, q, token.contiguous(), floats, ids, p.stride(0), q.stride(0), size),
+                HAS_P=p_logits is not None,
+                WIDTH=len(FLOATS),
+                BLOCK=block,
+                STAGES=stages,
+                num_warps=warps,
+            )
     kept = FLOATS if p_logits is not None else FLOATS[:6]
     columns = {name: floats[:, i] for i, name in enumerate(kept)}
     return Raw(columns, ids[:, 0].long(), ids[:, 1].long())
 
 
-def draft_statistics(q: Rows, token: Tensor) -> dict[str, Tensor]:
+def draft_statistics(
+    q: Rows, token: Tensor, names: Iterable[str] = DRAFT_STATISTICS
+) -> dict[str, Tensor]:
     """As `traces.record.statistics.draft_statistics`."""
     if not usable(q):
-        return statistics.draft_statistics(q, token)
-    return _draft_columns(raw_statistics(None, q.logits, token), q, token)
+        return statistics.draft_statistics(q, token, names)
+    return _draft_columns(raw_statistics(None, q.given, token), q, token, names)
 
 
 def target_statistics(p: Rows, q: Rows, token: Tensor) -> dict[str, Tensor]:
     """As `traces.record.statistics.target_statistics`."""
     if not (usable(p) and usable(q)):
         return statistics.target_statistics(p, q, token)
-    return _target_columns(raw_statistics(p.logits, q.logits, token), p, q, token)
+    return _target_columns(raw_statistics(p.given, q.given, token), p, q, token)
 
 
 def pair_statistics(p: Rows, q: Rows, token: Tensor) -> dict[str, Tensor]:
     """The columns of both functions from one launch."""
     if not (usable(p) and usable(q)):
         return draft_statistics(q, token) | target_statistics(p, q, token)
-    raw = raw_statistics(p.logits, q.logits, token)
+    raw = raw_statistics(p.given, q.given, token)
     return _draft_columns(raw, q, token) | _target_columns(raw, p, q, token)
 
 
-def _draft_columns(raw: Raw, q: Rows, token: Tensor) -> dict[str, Tensor]:
-    names = ("draft_prob_raw", "draft_entropy", "draft_top1_prob", "draft_top2_prob")
-    columns = {name: raw.floats[name] for name in (*names, "draft_top10_mass")}
-    columns["draft_prob"] = _processed(q, token, raw.draft_best, raw.floats["draft_prob_raw"])
-    return _bounded(columns)
+def _draft_columns(
+    raw: Raw, q: Rows, token: Tensor, names: Iterable[str] = DRAFT_STATISTICS
+) -> dict[str, Tensor]:
+    def column(name: str) -> Tensor:
+        if name == "draft_prob":
+            return _processed(q, token, raw.draft_best, raw.floats["draft_prob_raw"])
+        return raw.floats[name]
+
+    return _bounded({name: column(name) for name in names})
 
 
 def _target_columns(raw: Raw, p: Rows, q: Rows, token: Tensor) -> dict[str, Tensor]:

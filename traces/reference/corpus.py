@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from multiprocessing import Pool
 from pathlib import Path
 
+from traces.outputs import write_atomic
 from traces.reference import arithmetic, sources, texts
 
 HELD_OUT_PERCENT = 4
@@ -131,13 +132,12 @@ def check_disjoint(documents: Iterable[Document]) -> None:
 def build(work: Path, jobs: int = 1) -> list[Document]:
     """Fetch, read, clean, deduplicate and split everything; writes ``documents.jsonl``."""
     versions = sources.fetch(work)
-    (work / "versions.json").write_text(json.dumps(versions, indent=1) + "\n")
+    write_atomic(work / "versions.json", (json.dumps(versions, indent=1) + "\n").encode())
     documents = list(without_boilerplate(list(read_sources(work, jobs))))
     documents = without_near_copies(documents) + list(math_documents())
     check_disjoint(documents)
-    with open(work / "documents.jsonl", "w", encoding="utf-8") as out:
-        for doc in documents:
-            out.write(json.dumps(doc, ensure_ascii=False) + "\n")
+    lines = [json.dumps(doc, ensure_ascii=False) + "\n" for doc in documents]
+    write_atomic(work / "documents.jsonl", "".join(lines).encode())
     return documents
 
 

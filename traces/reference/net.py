@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from traces.outputs import write_atomic
 from traces.reference.tokenizer import CONTEXT, VOCAB_SIZE
 
 ROPE_THETA = 10_000.0
@@ -162,13 +163,12 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def save_weights(net: Llama, path: Path) -> None:
     """Write the weights as bfloat16 safetensors under Hugging Face's names."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     state = {
         k: v.detach().to("cpu", torch.bfloat16).contiguous() for k, v in net.state_dict().items()
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_file(state, str(path), metadata={"format": "pt"})
+    write_atomic(path, save(state, metadata={"format": "pt"}))
 
 
 def load_weights(name: str, path: Path, device: str = "cpu") -> Llama:

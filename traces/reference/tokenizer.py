@@ -8,14 +8,15 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from traces.outputs import write_atomic, write_together
 from traces.reference import corpus
 from traces.reference.sources import TASKS
 
@@ -58,8 +59,6 @@ def train(documents: list[corpus.Document]) -> Tokenizer:
 
 def save(tokenizer: Tokenizer, folder: Path) -> None:
     """Write the two files that ``AutoTokenizer.from_pretrained(folder)`` needs."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(folder / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": EOS,
@@ -69,7 +68,9 @@ def save(tokenizer: Tokenizer, folder: Path) -> None:
         "model_max_length": CONTEXT,
         "clean_up_tokenization_spaces": False,
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    about = (json.dumps(config, indent=2) + "\n").encode()
+    data = tokenizer.to_str(pretty=True).encode()
+    write_together({folder / "tokenizer.json": data, folder / "tokenizer_config.json": about})
 
 
 def encode(tokenizer: Tokenizer, documents: list[corpus.Document]) -> tuple[np.ndarray, np.ndarray]:
@@ -94,10 +95,8 @@ def main() -> None:
     args = parser.parse_args()
     documents = corpus.load(args.work)
     tokenizer = train(documents)
-    save(tokenizer, MODELS / "target")
-    (MODELS / "draft").mkdir(parents=True, exist_ok=True)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copyfile(MODELS / "target" / name, MODELS / "draft" / name)
+    for model in ("target", "draft"):
+        save(tokenizer, MODELS / model)
     arrays = {}
     for task in TASKS:
         for side in ("train", "held"):
@@ -106,8 +105,9 @@ def main() -> None:
             arrays[f"{task}_{side}"], arrays[f"{task}_{side}_starts"] = tokens, starts
             chars = sum(len(str(d["text"])) for d in part)
             print(f"{task:7} {side:5} {chars:9} characters, {len(tokens):9} tokens")
-    (args.work / "pack").mkdir(exist_ok=True)
-    np.savez_compressed(args.work / "pack" / "tokens.npz", **arrays)
+    data = io.BytesIO()
+    np.savez_compressed(data, **arrays)
+    write_atomic(args.work / "pack" / "tokens.npz", data.getvalue())
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ goes on from the last one. Windows are a pure function of (seed, step).
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import platform
@@ -220,9 +221,8 @@ def update(
 def save_checkpoint(
     path: Path, net: Llama, optimiser: torch.optim.Optimizer, step: int, steps: int | None
 ) -> None:
-    """Write beside the final name, then rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
+    """All that training goes on from; a process that is killed leaves the one before, or this."""
+    data = io.BytesIO()
     torch.save(
         {
             "net": net.state_dict(),
@@ -230,9 +230,9 @@ def save_checkpoint(
             "step": step,
             "steps": steps,
         },
-        part,
+        data,
     )
-    part.rename(path)
+    write_atomic(path, data.getvalue())
 
 
 def versions(device: str) -> dict[str, str]:
