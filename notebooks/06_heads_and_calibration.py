@@ -90,7 +90,7 @@ pl.DataFrame(
 # probability stands SVIP's estimate of acceptance, 1 − √(c H(q)), from the draft's entropy H(q).
 
 # %%
-drawn = figures.calibration(trace)
+drawn = figures.reliability(trace)
 drawn
 
 # %%

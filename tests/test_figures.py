@@ -193,7 +193,7 @@ SCORED = frozenset(
 )
 ENTROPIES = frozenset({"entropy_acceptance", "entropy_bound", "entropy_length", "entropy_ratio"})
 CONFIDENCES = frozenset({"best_policy_map", "confidence_acceptance", "expected_length"})
-OF_A_PATH = ENTROPIES | CONFIDENCES | {"calibration", "position_decay"}
+OF_A_PATH = ENTROPIES | CONFIDENCES | {"reliability", "position_decay"}
 OF_A_PATH |= {"optimal_gamma", "optimal_lengths", "step_lengths"}
 TIMED = frozenset(
     {"acceptance_head", "dynamic_policies", "forward_passes", "frontier", "gap_decomposition"}
@@ -207,7 +207,7 @@ REFUSED = {
     "T = 1": {},
     "only tokens": {
         "the trace has no column": ENTROPIES | CONFIDENCES,
-        "column draft_prob_raw is not in this trace": frozenset({"calibration"}),
+        "column draft_prob_raw is not in this trace": frozenset({"reliability"}),
     }
     | NO_SCORES,
     "lattice": LATTICE,

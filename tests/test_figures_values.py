@@ -287,8 +287,8 @@ def test_seconds_by_position_sum_to_the_whole(trace):
     assert (found >= 0).all()
 
 
-def test_calibration_is_the_statistic(trace):
-    found = figures.calibration(trace, bins=5).frame
+def test_reliability_is_the_statistic(trace):
+    found = figures.reliability(trace, bins=5).frame
     scored = scores.load(trace, "specdecpp").path
     want = reliability.reliability(scored, trace.positions("accepted"), trace.position_offsets, 5)
     mine = found.filter(signal="SpecDec++ head")
@@ -297,8 +297,8 @@ def test_calibration_is_the_statistic(trace):
     assert mine["rows"].sum() == trace.n_positions
 
 
-def test_calibration_without_scores_says_so():
-    found = figures.calibration(iid(6, 20, 0.7, max_draft=20, seed=3))
+def test_reliability_without_scores_says_so():
+    found = figures.reliability(iid(6, 20, 0.7, max_draft=20, seed=3))
     signals = found.frame["signal"].unique(maintain_order=True).to_list()
     assert signals == ["draft's probability", "1 − √(0.15 H(q))"]
     missing = [line for line in found.notes if line.startswith("Without")]

@@ -10,7 +10,6 @@ from analysis.figures.acceptance_head import acceptance_head
 from analysis.figures.base import FIGURES, Drawn, FigureEntry, FigureError, style
 from analysis.figures.batch_speedup import batch_speedup
 from analysis.figures.best_policy_map import best_policy_map
-from analysis.figures.calibration import calibration
 from analysis.figures.confidence_acceptance import confidence_acceptance
 from analysis.figures.draft_lengths import draft_lengths
 from analysis.figures.dynamic_policies import dynamic_policies
@@ -41,6 +40,7 @@ from analysis.figures.policies_by_task import policies_by_task
 from analysis.figures.position_decay import position_decay
 from analysis.figures.regret_by_position import regret_by_position
 from analysis.figures.regret_by_task import regret_by_task
+from analysis.figures.reliability import reliability
 from analysis.figures.runtime_breakdown import runtime_breakdown
 from analysis.figures.step_lengths import step_lengths
 from analysis.figures.timeline import timeline
@@ -53,7 +53,7 @@ __all__ = [
     "acceptance_head",
     "batch_speedup",
     "best_policy_map",
-    "calibration",
+    "reliability",
     "confidence_acceptance",
     "draft_lengths",
     "dynamic_policies",

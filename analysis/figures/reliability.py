@@ -20,7 +20,8 @@ from analysis.figures.base import (
     text,
 )
 from analysis.papers import svip
-from analysis.stats import entropy, reliability
+from analysis.stats import entropy
+from analysis.stats import reliability as stats
 from traces import scores
 from traces.errors import UserError
 from traces.trace import Trace
@@ -29,7 +30,7 @@ HEADS = {"acceptance head": "acceptance_head", "SpecDec++ head": "specdecpp"}
 
 
 @figure("new", "accepted", draft_model=True)
-def calibration(trace: Trace, ax: Axes, bins: int = 10, c: float = svip.SCALE) -> Drawn:
+def reliability(trace: Trace, ax: Axes, bins: int = 10, c: float = svip.SCALE) -> Drawn:
     """Share of tokens accepted, by what heads and the draft's own signals predict.
 
     PACER's head predicts something else: that a token and all before it are accepted.
@@ -50,7 +51,7 @@ def calibration(trace: Trace, ax: Axes, bins: int = 10, c: float = svip.SCALE) -
     rows, said, gone = [], [], []
     for k, (label, read) in enumerate(signals.items()):
         try:
-            found = reliability.reliability(read(), accepted, offsets, bins)
+            found = stats.reliability(read(), accepted, offsets, bins)
         except UserError as error:
             gone.append(f"Without {label}: {error}.")
             continue
@@ -76,7 +77,7 @@ def calibration(trace: Trace, ax: Axes, bins: int = 10, c: float = svip.SCALE) -
         *list(dict.fromkeys(said))[:2],
         *gone,
     )
-    return Drawn("calibration", frame(rows), ax, tuple(said + gone))
+    return Drawn("reliability", frame(rows), ax, tuple(said + gone))
 
 
 def _head(trace: Trace, head: str) -> np.ndarray:
