@@ -10,7 +10,8 @@
 # %%
 import polars as pl
 
-from analysis import Study, claims, figures
+import traces
+from analysis import claims, figures
 from analysis.replays import Replays
 from analysis.stats import optimal
 
@@ -40,12 +41,10 @@ pl.DataFrame({"alpha": alphas} | best)
 # ## Which fixed length is fastest here?
 #
 # Every length from 1 to 12, replayed on the trace, with the formula's curve for the trace's own α
-# and c beside them. A `Study` is a trace and what was replayed of it: what one picture has replayed,
-# the next need not.
+# and c beside them.
 
 # %%
-study = Study(TRACE)
-drawn = figures.optimal_gamma(study)
+drawn = figures.optimal_gamma(TRACE)
 drawn
 
 # %% [markdown]
@@ -61,8 +60,8 @@ drawn
 # times of the passes.
 
 # %%
-trace = study.trace
-c = Replays(study).cost_ratio()
+trace = traces.load(TRACE)
+c = Replays(trace).cost_ratio()
 tokens = pl.from_arrow(trace.sequences).select(pl.col("task").repeat_by("n_output").explode())
 tokens = tokens.with_columns(accepted=trace.positions("accepted"))
 shares = tokens.group_by("task", maintain_order=True).agg(alpha=pl.col("accepted").mean())
@@ -90,10 +89,10 @@ shares.with_columns(formula_gamma=formula, formula_speedup=optimal.speedup(alpha
 # Look behind the averages: how many tokens could each single step have used?
 
 # %%
-figures.step_lengths(study)
+figures.step_lengths(TRACE)
 
 # %%
-figures.optimal_lengths(study)
+figures.optimal_lengths(TRACE)
 
 # %% [markdown]
 # **What it shows.** 39% of steps can use no draft token at all, the median step can use one, and one
@@ -112,7 +111,7 @@ figures.optimal_lengths(study)
 # a stopping rule could hope for.
 
 # %%
-figures.optimal_gain(study)
+figures.optimal_gain(TRACE)
 
 # %% [markdown]
 # **What it shows.** γ* is 1.48 [1.44, 1.52] times as fast as the best fixed length, one for all
@@ -131,7 +130,7 @@ figures.optimal_gain(study)
 # future would tell?
 
 # %%
-figures.gap_decomposition(study)
+figures.gap_decomposition(TRACE)
 
 # %% [markdown]
 # **What it shows.** Knowing the future would save 34% of the time of the best fixed length; the best
@@ -156,7 +155,7 @@ wanted = (
     "optimal_saves_both",
     "speculation_pays",
 )
-claims.check(study, claims=[one for one in claims.claims() if one.name in wanted])
+claims.check(TRACE, claims=[one for one in claims.claims() if one.name in wanted])
 
 # %% [markdown]
 # **What it shows.** All five hold on this pair. Of all steps 95% want another length than 4. By itself
@@ -171,7 +170,7 @@ claims.check(study, claims=[one for one in claims.claims() if one.name in wanted
 #     simkit calibrate my-trace --target TARGET --draft DRAFT
 #
 # on your machine (`simkit latency` for passes alone), or name a cost in each call, as in
-# `figures.optimal_gamma(study, cost="pacer:deepseek-1.3b-33b")` ([costs](../docs/costs.md)). Then look
+# `figures.optimal_gamma(TRACE, cost="pacer:deepseek-1.3b-33b")` ([costs](../docs/costs.md)). Then look
 # at two numbers: how far the best fixed lengths of your tasks lie apart, and how much γ* gains. If
 # both are small, a fixed length will do.
 #

@@ -12,7 +12,8 @@ import polars as pl
 
 import analysis
 import simkit
-from analysis import Study, figures
+import traces
+from analysis import figures
 from analysis.stats import compare
 
 # %% tags=["parameters"]
@@ -26,8 +27,7 @@ TRACE = "reference"
 # one CPU thread: means of passes, of each rule's decisions, of heads, and what a step's loop takes.
 
 # %%
-study = Study(TRACE)
-trace = study.trace
+trace = traces.load(TRACE)
 specs = [
     "fixed(4)",
     "fixed(5)",
@@ -171,7 +171,7 @@ pl.DataFrame(
 # time that emits nothing: decisions, heads, and draft tokens that were not accepted.
 
 # %%
-figures.frontier(study)
+figures.frontier(trace)
 
 # %% [markdown]
 # **What it shows.** A policy is on the line if none with less overhead is faster. Six policies are
@@ -198,7 +198,7 @@ figures.frontier(study)
 # for all tasks, has parts.
 
 # %%
-figures.gap_decomposition(study)
+figures.gap_decomposition(trace)
 
 # %%
 analysis.gap(trace, families[1:])
@@ -226,7 +226,7 @@ analysis.gap(trace, families[1:])
 # the two models agree.
 
 # %%
-figures.best_policy_map(study)
+figures.best_policy_map(trace)
 
 # %% [markdown]
 # **What it shows.** Where the draft is dear and agrees little (lower left), the target alone is the
