@@ -43,7 +43,6 @@ SAMPLED = (  # whose papers sample
 
 
 TABLES = """    from analysis.figures.tables import tables
-from analysis.study import Study
     found, missing = tables("reference")                # or a trace, or a folder; under a cost
     print(found[0].markdown())
 

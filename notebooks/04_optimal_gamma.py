@@ -10,8 +10,7 @@
 # %%
 import polars as pl
 
-import traces
-from analysis import claims, figures
+from analysis import Study, claims, figures
 from analysis.replays import Replays
 from analysis.stats import optimal
 
@@ -41,10 +40,12 @@ pl.DataFrame({"alpha": alphas} | best)
 # ## Which fixed length is fastest here?
 #
 # Every length from 1 to 12, replayed on the trace, with the formula's curve for the trace's own α
-# and c beside them.
+# and c beside them. A `Study` is a trace and what was replayed of it: what one picture has replayed,
+# the next need not.
 
 # %%
-drawn = figures.optimal_gamma(TRACE)
+study = Study(TRACE)
+drawn = figures.optimal_gamma(study)
 drawn
 
 # %% [markdown]
@@ -60,8 +61,8 @@ drawn
 # times of the passes.
 
 # %%
-trace = traces.load(TRACE)
-c = Replays(trace).cost_ratio()
+trace = study.trace
+c = Replays(study).cost_ratio()
 tokens = pl.from_arrow(trace.sequences).select(pl.col("task").repeat_by("n_output").explode())
 tokens = tokens.with_columns(accepted=trace.positions("accepted"))
 shares = tokens.group_by("task", maintain_order=True).agg(alpha=pl.col("accepted").mean())
@@ -89,10 +90,10 @@ shares.with_columns(formula_gamma=formula, formula_speedup=optimal.speedup(alpha
 # Look behind the averages: how many tokens could each single step have used?
 
 # %%
-figures.step_lengths(TRACE)
+figures.step_lengths(study)
 
 # %%
-figures.optimal_lengths(TRACE)
+figures.optimal_lengths(study)
 
 # %% [markdown]
 # **What it shows.** 39% of steps can use no draft token at all, the median step can use one, and one
@@ -111,7 +112,7 @@ figures.optimal_lengths(TRACE)
 # a stopping rule could hope for.
 
 # %%
-figures.optimal_gain(TRACE)
+figures.optimal_gain(study)
 
 # %% [markdown]
 # **What it shows.** γ* is 1.48 [1.44, 1.52] times as fast as the best fixed length, one for all
@@ -130,7 +131,7 @@ figures.optimal_gain(TRACE)
 # future would tell?
 
 # %%
-figures.gap_decomposition(TRACE)
+figures.gap_decomposition(study)
 
 # %% [markdown]
 # **What it shows.** Knowing the future would save 34% of the time of the best fixed length; the best
@@ -155,7 +156,7 @@ wanted = (
     "optimal_saves_both",
     "speculation_pays",
 )
-claims.check(TRACE, claims=[one for one in claims.claims() if one.name in wanted])
+claims.check(study, claims=[one for one in claims.claims() if one.name in wanted])
 
 # %% [markdown]
 # **What it shows.** All five hold on this pair. Of all steps 95% want another length than 4. By itself
@@ -170,7 +171,7 @@ claims.check(TRACE, claims=[one for one in claims.claims() if one.name in wanted
 #     simkit calibrate my-trace --target TARGET --draft DRAFT
 #
 # on your machine (`simkit latency` for passes alone), or name a cost in each call, as in
-# `figures.optimal_gamma(TRACE, cost="pacer:deepseek-1.3b-33b")` ([costs](../docs/costs.md)). Then look
+# `figures.optimal_gamma(study, cost="pacer:deepseek-1.3b-33b")` ([costs](../docs/costs.md)). Then look
 # at two numbers: how far the best fixed lengths of your tasks lie apart, and how much γ* gains. If
 # both are small, a fixed length will do.
 #

@@ -12,8 +12,7 @@ import polars as pl
 
 import analysis
 import simkit
-import traces
-from analysis import figures
+from analysis import Study, figures
 from analysis.stats import compare
 
 # %% tags=["parameters"]
@@ -27,7 +26,8 @@ TRACE = "reference"
 # one CPU thread: means of passes, of each rule's decisions, of heads, and what a step's loop takes.
 
 # %%
-trace = traces.load(TRACE)
+study = Study(TRACE)
+trace = study.trace
 specs = [
     "fixed(4)",
     "fixed(5)",
@@ -171,7 +171,7 @@ pl.DataFrame(
 # time that emits nothing: decisions, heads, and draft tokens that were not accepted.
 
 # %%
-figures.frontier(trace)
+figures.frontier(study)
 
 # %% [markdown]
 # **What it shows.** A policy is on the line if none with less overhead is faster. Six policies are
@@ -198,7 +198,7 @@ figures.frontier(trace)
 # for all tasks, has parts.
 
 # %%
-figures.gap_decomposition(trace)
+figures.gap_decomposition(study)
 
 # %%
 analysis.gap(trace, families[1:])
@@ -226,7 +226,7 @@ analysis.gap(trace, families[1:])
 # the two models agree.
 
 # %%
-figures.best_policy_map(trace)
+figures.best_policy_map(study)
 
 # %% [markdown]
 # **What it shows.** Where the draft is dear and agrees little (lower left), the target alone is the

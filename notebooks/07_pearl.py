@@ -11,8 +11,7 @@
 import polars as pl
 
 import simkit
-import traces
-from analysis import figures
+from analysis import Study, figures
 
 # %% tags=["parameters"]
 TRACE = "reference"
@@ -24,8 +23,9 @@ TRACE = "reference"
 # that of a draft pass.
 
 # %%
-trace = traces.load(TRACE)
-figures.mutual_waiting(trace)
+study = Study(TRACE)
+trace = study.trace
+figures.mutual_waiting(study)
 
 # %% [markdown]
 # **What it shows.** With γ = 6 the target waits 5.4 ms for the draft, then the draft waits 14.4 ms
@@ -52,7 +52,7 @@ figures.mutual_waiting(trace)
 # has the same as rows.
 
 # %%
-drawn = figures.timeline(trace, cost="linear(draft_s=0.001, target_s=0.006)", window=6)
+drawn = figures.timeline(study, cost="linear(draft_s=0.001, target_s=0.006)", window=6)
 drawn
 
 # %%
@@ -119,7 +119,7 @@ pl.DataFrame([vars(result.compare("pearl", rival)) for rival in rivals])
 # ## What is each strategy worth?
 
 # %%
-figures.pearl_strategies(trace)
+figures.pearl_strategies(study)
 
 # %%
 drafts = result.steps("fixed(11)")
@@ -143,7 +143,7 @@ drafts.select(
 # ## Which window?
 
 # %%
-figures.pearl_window(trace)
+figures.pearl_window(study)
 
 # %% [markdown]
 # **What it shows.** On math and code the best window is 11 = round(c), on prose and german 8. From 8

@@ -56,11 +56,15 @@ figures.fidelity_speedups(run.policies)
 # ## Is that the prediction that a replay makes?
 #
 # The run's cost is an ordinary cost. Replay the trace with it and look at the held-out prompts
-# only.
+# only. (The PACER head of the run had no rotary positions. The bundled one has, so the scores of the
+# earlier one are named.)
 
 # %%
 trace = traces.load(TRACE)
-replayed = simkit.replay(trace, run.policies["policy"].to_list(), run.cost, by="sequence").frame
+earlier_head = {"pacer(block=4)": "pacer(block=4, head=pacer-no-rope)"}
+specs = run.policies["policy"].replace(earlier_head).to_list()
+replayed = simkit.replay(trace, specs, run.cost, by="sequence").frame
+replayed = replayed.with_columns(pl.col("policy").replace(specs, run.policies["policy"].to_list()))
 live = run.measured.filter(pl.col("run").is_between(1, run.policies.height))
 both = replayed.join(live.rename({"steps": "steps_live"}), on=["policy", "sequence"])
 per_pass = {
@@ -148,7 +152,8 @@ run.policies.filter(pl.col("predicted_policy_s") > 0).select(
 # machine, from twelve prompts. The steps are the same; only the seconds differ.
 
 # %%
-earlier = simkit.replay(trace, run.policies["policy"].to_list(), by="sequence").frame
+earlier = simkit.replay(trace, specs, by="sequence").frame
+earlier = earlier.with_columns(pl.col("policy").replace(specs, run.policies["policy"].to_list()))
 (
     earlier.join(live, on=["policy", "sequence"], how="semi")
     .group_by("policy", maintain_order=True)
