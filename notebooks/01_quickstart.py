@@ -133,12 +133,12 @@ simkit.tune(trace, families)
 
 # %% [markdown]
 # **What it shows.** Read *held-out speedup* and *against*. `confidence`, which stops where the
-# draft's own probability of its token is low, is 1.067 [1.025, 1.107] times as fast as the best fixed
+# draft's own probability of its token is low, is 1.060 [1.022, 1.101] times as fast as the best fixed
 # length, its decisions paid: each takes about a tenth of a draft pass. Stopping by entropy is slower,
-# 0.947 [0.908, 0.990]. Its decisions take a little longer still, but they are the smaller part of
+# 0.939 [0.904, 0.979]. Its decisions take a little longer still, but they are the smaller part of
 # that: a target pass takes as long as eleven draft passes here, so draft tokens are cheap, and a rule
 # that stops too soon loses more than it saves. PACER asks a small trained head every four tokens,
-# which takes two thirds of a draft pass: 0.998 [0.975, 1.021], and the interval holds 1, so not
+# which takes two thirds of a draft pass: 0.985 [0.959, 1.009], and the interval holds 1, so not
 # distinguishable. *chosen in folds* says how often each setting won.
 #
 # ## All policies at a glance

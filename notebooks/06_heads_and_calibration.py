@@ -73,14 +73,15 @@ pl.DataFrame(
 
 # %% [markdown]
 # **What it shows.** The draft's own signals win: the lead of the first token over the second has 0.87
-# [0.85, 0.89], the draft's probability 0.86 [0.84, 0.88]; the heads are at 0.76 [0.71, 0.80] and
-# 0.75 [0.70, 0.79].
+# [0.85, 0.89], the draft's probability 0.86 [0.84, 0.88]; SpecDec++'s head is at 0.72 [0.67, 0.76], the
+# acceptance head at 0.63 [0.58, 0.69]. The state that the acceptance head reads has consumed the token,
+# and holds the distribution of the next one.
 #
 # **The paper's.** PACER holds what the draft says of itself for unreliable, and a head for better;
 # neither it nor the acceptance-head paper prints an AUC. **Differs** here, and not because the idea
 # is wrong: these heads learnt from 156 prompts, PACER's from 20,000 instructions, and the signals
 # come out of the draft's whole output layer, which a head this small cannot stand in for. At
-# temperature 1 the acceptance head and the best signal are level ([heads](../docs/heads.md)).
+# temperature 1 SpecDec++'s head and the best signal are level ([heads](../docs/heads.md)).
 
 # %% [markdown]
 # ## Do the probabilities come true?
@@ -98,14 +99,14 @@ parts = ["error", "brier", "skill", "skill_lo", "skill_hi"]
 drawn.frame.group_by("signal", maintain_order=True).agg(pl.col(parts).max())
 
 # %% [markdown]
-# **What it shows.** The acceptance head is closest to the diagonal: on average it is off by 0.078
-# (`error`), the draft's probability by 0.198, SVIP's estimate by 0.259, SpecDec++'s score by 0.377.
-# Nearly everywhere all four say too little: of the tokens to which the draft gives a probability
-# between 0.3 and 0.4, two thirds are accepted. Under greedy decoding a token is accepted if it is
-# the likeliest for both models, and for that it need not be likely. So the head that orders tokens
-# worse says more truly how likely they are. Its squared errors (`brier`) are 13% [4%, 22%] smaller
-# than those of always guessing the mean (`skill`); SpecDec++'s, which were weighted so on purpose,
-# are larger than those.
+# **What it shows.** The acceptance head is closest to the diagonal: on average it is off by 0.047
+# (`error`), the draft's probability by 0.198, SVIP's estimate by 0.259, SpecDec++'s score by 0.298.
+# The draft's own signals and SpecDec++ say too little: of the tokens to which the draft gives a
+# probability between 0.3 and 0.4, two thirds are accepted. Under greedy decoding a token is accepted if
+# it is the likeliest for both models, and for that it need not be likely. So the head that orders
+# tokens worst says most truly how likely they are. That alone is worth little: its squared errors
+# (`brier`) are 4% [−1%, 11%] smaller than those of always guessing the mean (`skill`), which cannot be
+# told from none; SpecDec++'s, which were weighted so on purpose, are larger than those.
 #
 # **The paper's.** PACER expects language models to be overconfident. **Differs**: this draft is too
 # modest, as is natural where acceptance asks for the likeliest token only.
@@ -138,16 +139,15 @@ tuned
 simkit.replay(trace, tuned.frame["chosen"].unique(maintain_order=True).to_list())
 
 # %% [markdown]
-# **What it shows.** Two of the four are faster than the best fixed length: `confidence`, which reads
-# the draft's probability, by 7% [3%, 11%], and the acceptance head by 6% [3%, 9%]. SpecDec++ at 1.02
-# [1.00, 1.05] and PACER at 0.99 [0.96, 1.02] are not distinguishable from it. The first three stand
-# in the order of their AUCs, but closer together.
+# **What it shows.** Three of the four are faster than the best fixed length: `confidence`, which reads
+# the draft's probability, by 6% [2%, 10%], SpecDec++ by 3% [0%, 5%], and the acceptance head by 2% [1%,
+# 4%]. PACER at 0.98 [0.95, 1.01] is not distinguishable from it.
 #
-# The second table has the reasons. SpecDec++ drafts a quarter less than `fixed(4)` and saves 7.6 s by
-# it, most of which go into more verifications and 3.6 s of deciding. PACER drafts a tenth less, which
-# saves 3.3 s, and spends 6.1 s on deciding: a call of its head takes 0.59 ms, where a draft pass takes
-# 0.9 ms. To read the draft's own probability is not free either: 2.4 s, 0.09 ms a token, hardly less
-# than the acceptance head with its rule, 0.11 ms.
+# The second table has the reasons. SpecDec++ drafts an eighth less than `fixed(4)`, which saves 4.0 s,
+# its verifications are a little shorter, and it spends 4.1 s on deciding. PACER drafts hardly less, which
+# saves 1.1 s, and spends 6.6 s on deciding: a call of its head takes 0.59 ms, where a draft pass takes
+# 0.9 ms. To read the draft's own probability is not free either: 2.4 s, as much as the acceptance head
+# with its rule.
 #
 # **The paper's.** PACER is 1.01–1.13 times as fast as the best fixed length (Tables 1 and 5), and 1.14
 # times on HumanEval with Llama 2 (Table 3). **Not distinguishable** here whether it is faster or
@@ -177,17 +177,15 @@ drawn.frame.filter(pl.col("arm") == "with head, h = 0.95").select(
 simkit.replay(trace, ["fixed(6)", "acceptance_head(h=0.95, max_draft=6)"])
 
 # %% [markdown]
-# **What it shows.** At h = 0.95 the head leaves drafts of up to six tokens as fast as they were, 1.00
-# [0.99, 1.01], and no task stands out; a step emits 3.03 tokens instead of 3.06. The last table has
-# the balance: the head saves 4,352 draft passes, 4.0 s, and verifications are a little shorter, but
-# deciding takes 4.4 s. With h tuned it stops sooner and pays: 1.04 [1.01, 1.08].
+# **What it shows.** At h = 0.95 the head hardly ever stops a draft of six tokens: it saves 56 draft
+# passes of 45,584, and deciding takes 4.0 s. So all tasks lose what deciding takes, 0.976 [0.976, 0.977]. With
+# h tuned it stops sooner and pays: 1.04 [1.01, 1.07], with 2.76 tokens a step instead of 3.06.
 #
 # **The paper's.** Fig. 2 and Table 1: faster with the head, mean 1.013 for Vicuna 7B, with τ
-# slightly shorter. The shorter τ **agrees**; the gain is **not distinguishable**, and the paper's
-# lies at the end of our interval.
+# slightly shorter. **Differs** at the paper's h, **agrees** with h tuned.
 #
 # **Caveat.** Drafts of six tokens are too long for this pair. Against the best fixed length, three to
-# five, the tuned head gains no less, 6%, but there it may draft up to twenty (the section above).
+# five, the tuned head gains 2% (the section above).
 
 # %% [markdown]
 # ## When does a head pay for itself?
@@ -203,14 +201,13 @@ simkit.tune(trace, families, cost="pacer:deepseek-1.3b-33b")
 figures.runtime_breakdown(trace)
 
 # %% [markdown]
-# **What it shows.** Under these times no head is distinguishable from the best fixed length, now
-# `fixed(2)`: the acceptance head is at 1.01 [0.98, 1.03], SpecDec++ and PACER at 1.00. `confidence`,
-# which asks no head, gains 7% [4%, 10%]. The picture has the policies at their default settings. A
-# head that is called after every token takes 6% of the time (acceptance head); PACER's, called once
-# a block of four, is the sliver at the right end.
+# **What it shows.** Under these times the best fixed length is `fixed(2)`, and no head beats it: the
+# acceptance head is at 0.987 [0.984, 0.991], SpecDec++ at 0.99 [0.97, 1.00] and PACER at 0.98 [0.94, 1.01].
+# `confidence`, which asks no head, gains 7% [4%, 10%]. The picture has the policies at their default
+# settings.
 #
 # **The paper's.** PACER's Table 15: 2.1% of the time for the head. **Agrees** that it is cheap on
-# such models; on the trace's own times it takes 6.1 s of 158, 4%.
+# such models; on the trace's own times it takes 6.6 s of 160, 4%.
 #
 # **Caveat.** The preset charges every head with the 1.81 ms of PACER's transformer layer, and rules
 # with nothing. A head of two small blocks would take less, and no rule is free.
@@ -233,16 +230,15 @@ pl.concat(
 )
 
 # %% [markdown]
-# **What it shows.** Free of charge, the acceptance head is 1.07 [1.04, 1.09] times as fast as the best
-# fixed length, PACER 1.01 [0.99, 1.04], which is not distinguishable. The acceptance head is faster
-# while a call takes a tenth of a draft pass, 1.04 [1.01, 1.07], which is about what the timed one
-# takes; at a fifth the two are not distinguishable, and at a half it loses 6%. PACER is called less
-# often and loses less for the same price, but it starts from less. Its timed head takes 0.65 of a
-# draft pass, and the last row has it at 0.98 [0.96, 1.00], just slower. With the paper's own times a
-# call is 0.11 of a draft pass.
+# **What it shows.** Free of charge, the acceptance head is 1.03 [1.02, 1.05] times as fast as the best
+# fixed length, PACER 1.01 [0.97, 1.04], which is not distinguishable. With a call at a tenth of a draft
+# pass, about what the timed one takes, the acceptance head cannot be told from it either, 1.01 [0.99,
+# 1.02]; at a half it loses 6%. PACER is called less often and loses less for the same price, but it
+# starts from less. Its timed head takes 0.65 of a draft pass, and the last row has it at 0.97 [0.95,
+# 0.99], slower. With the paper's own times a call is 0.11 of a draft pass.
 #
 # **The paper's.** The acceptance-head paper calls its head's cost negligible and does not print it.
-# It has to be: on this pair a tenth of a draft pass takes four tenths of the gain.
+# It has to be: on this pair a tenth of a draft pass takes three quarters of the gain.
 
 # %% [markdown]
 # ## Now with your trace
