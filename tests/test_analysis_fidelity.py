@@ -8,7 +8,6 @@ from analysis import fidelity, figures
 from benchmarks.bundle_fidelity import bundle
 from simkit.errors import LiveError
 
-
 # The run asked the PACER head of its day, which had no rotary positions; its scores are bundled.
 OF_ITS_DAY = {"pacer(block=4)": "pacer(block=4, head=pacer-no-rope)"}
 
