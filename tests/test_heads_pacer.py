@@ -148,3 +148,14 @@ def test_rotary_positions_tell_only_how_far_apart():
     torch.testing.assert_close(a @ a.mT, b @ b.mT)
     assert not torch.allclose(a @ a.mT, x @ x.mT)
     torch.testing.assert_close(a.norm(dim=-1), x.norm(dim=-1))
+
+
+@pytest.mark.parametrize("text_position", TEXT_POSITION)
+def test_rows_may_be_encoded_as_they_come(text_position):
+    """As a live decoder does: keys of the text are those of their places, whatever came before."""
+    head = head_of(text_position=text_position)
+    rows = some_drafts(2)[0]
+    whole = head.encode(rows)
+    parts = [head.encode(rows[a:b], a) for a, b in ((0, 4), (4, 5), (5, len(rows)))]
+    for found, expected in zip(zip(*parts, strict=True), whole, strict=True):
+        torch.testing.assert_close(torch.cat(found), expected, rtol=1e-12, atol=1e-12)

@@ -62,9 +62,8 @@ def _draw(
     from traces.validate import check_schemas
 
     study, skipped = Study(name, first_token.value), {}
-    check_schemas(
-        study.trace
-    )  # what a trace may lack skips a figure, what it must have ends them all
+    # What a trace may lack skips a figure, what it must have ends them all.
+    check_schemas(study.trace)
     if cost is not None:
         costs.parse(cost)  # refused here, though no chosen figure may take one
     for entry in chosen:

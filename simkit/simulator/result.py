@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simkit.costs.base import RuleTime
+from simkit.costs.presets import PRESETS
 from simkit.drafters.layout import Layout
 from simkit.errors import ReplayError
 from simkit.policies import PEARL, Policy, PolicyError, Setting, parse
@@ -24,7 +25,8 @@ from simkit.statistics.interval import ratio_interval
 if TYPE_CHECKING:
     import polars as pl
 
-COMMUNICATION_S = 0.3e-3  # a step: PEARL Table 15, CodeLlama 7B and 34B
+# A step: the most that PEARL's Table 15 prints of a pair.
+COMMUNICATION_S = max(preset.arguments.get("communication_s", 0.0) for preset in PRESETS.values())
 BY = ("trace", "task", "sequence", "step")
 
 
