@@ -11,7 +11,7 @@ from replay_traces import build
 
 from simkit import costs
 from simkit.costs import CostError, Linear, Measured
-from traces import schema
+from traces import files, parquet, schema
 from traces.errors import UserError
 
 LINEAR = "linear(draft_s=0.002, target_s=0.03)"
@@ -254,6 +254,17 @@ def test_a_parquet_file_is_measured(tmp_path):
     assert costs.parse(str(file)) == Measured(file=str(file))
     given = costs.parse(f'measured(file="{file}", engine=eager)').times(trace)
     assert given.decode(np.array([10])) == pytest.approx([0.01])
+
+
+def test_samples_without_a_digest_are_told(tmp_path):
+    """Nothing tells whether another program's file was altered; ours are sealed."""
+    trace = build([[(1, 1)]], t_max=1, max_draft=1)
+    table, said = samples(*BASE), "carries no digest"
+    for name, written in (("open", table), ("sealed", parquet.sealed(table))):
+        (tmp_path / name).write_bytes(files.encode(written)[0])
+    open_, closed = (Measured(file=str(tmp_path / n)).times(trace) for n in ("open", "sealed"))
+    assert any(said in line for line in open_.remarks())
+    assert not any(said in line for line in closed.remarks())
 
 
 def test_bad_parquet_files(tmp_path):
