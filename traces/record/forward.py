@@ -40,7 +40,14 @@ class Forward:
         self.cache = Buffer(self.model.config.num_hidden_layers, self.capacity)
         self.device = embedding(self.model).weight.device
 
-    def pass_(self, tokens: Tensor, positions: Tensor, mask: Tensor, keep: int = 0) -> Tensor:
+    def pass_(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        keep: int = 0,
+        added: Tensor | None = None,
+    ) -> Tensor:
         """Run tokens (B, n) at 0-based text positions (B, n); they are appended to the cache.
 
         Args:
@@ -48,15 +55,22 @@ class Forward:
             positions: where each token stands in its own text.
             mask: bool (B, 1, n, slots so far + n), True where a token may attend.
             keep: number of last tokens whose logits are wanted; 0 is all.
+            added: (B, n, H), added to the tokens' embeddings.
 
         Returns:
             logits (B, n or keep, vocab_size).
         """
         bias = torch.zeros(mask.shape, dtype=self.model.dtype, device=mask.device)
         bias.masked_fill_(~mask, torch.finfo(self.model.dtype).min)
+        tokens = tokens.to(self.device)
         with torch.inference_mode(), _capture(self):
+            given = (
+                {"input_ids": tokens}
+                if added is None
+                else {"inputs_embeds": embedding(self.model)(tokens) + added}
+            )
             logits = self.model(
-                input_ids=tokens.to(self.device),
+                **given,
                 position_ids=positions.to(self.device),
                 attention_mask=bias.to(self.device),
                 past_key_values=self.cache,

@@ -74,9 +74,9 @@ def load_pair(
     if dtype not in DTYPES:
         raise RecordError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)}")
     first, _, second = (revision or "").partition(",")
-    tokenizers = _tokenizer(target, first), _tokenizer(draft, second)
+    tokenizers = load_tokenizer(target, first), load_tokenizer(draft, second)
     check_tokenizers(*tokenizers)  # before the weights, which take longer
-    models = _model(target, first, device, dtype), _model(draft, second, device, dtype)
+    models = load_model(target, first, device, dtype), load_model(draft, second, device, dtype)
     return make_pair(*models, *tokenizers)
 
 
@@ -90,6 +90,33 @@ def quiet() -> None:
     logging.set_verbosity_error()
     hub_logging.set_verbosity_error()
     logging.disable_progress_bar()
+
+
+def load_tokenizer(name: str, revision: str = "") -> Any:
+    """A tokenizer of a folder or hub id.
+
+    Raises:
+        RecordError: it cannot be loaded.
+    """
+    return _load(AutoTokenizer, name, revision)
+
+
+def load_model(name: str, revision: str, device: str, dtype: str) -> PreTrainedModel:
+    """A causal LM of a folder or hub id, its weights all from safetensors; see `load_pair`.
+
+    Raises:
+        RecordError: it cannot be loaded, or its files do not fill it.
+    """
+    if device == "auto" and torch.cuda.device_count() > 1:
+        return _load(AutoModelForCausalLM, name, revision, dtype=DTYPES[dtype], device_map="auto")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        place = torch.device(device)
+        torch.zeros(1, device=place).item()  # the device "meta" computes nothing
+    except (RuntimeError, AssertionError, NotImplementedError) as e:
+        raise RecordError(f"device {device!r}: {_first_line(e)}") from e
+    return _load(AutoModelForCausalLM, name, revision, dtype=DTYPES[dtype]).to(place)
 
 
 def make_pair(
@@ -147,23 +174,6 @@ def tokenizer_hash(tokenizer: Any) -> str:
     """sha256 over a tokenizer's vocabulary and its cut of a probe text."""
     text = repr(sorted(tokenizer.get_vocab().items())) + repr(tokenizer.encode(_PROBE))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _tokenizer(name: str, revision: str) -> Any:
-    return _load(AutoTokenizer, name, revision)
-
-
-def _model(name: str, revision: str, device: str, dtype: str) -> PreTrainedModel:
-    if device == "auto" and torch.cuda.device_count() > 1:
-        return _load(AutoModelForCausalLM, name, revision, dtype=DTYPES[dtype], device_map="auto")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        place = torch.device(device)
-        torch.zeros(1, device=place).item()  # the device "meta" computes nothing
-    except (RuntimeError, AssertionError, NotImplementedError) as e:
-        raise RecordError(f"device {device!r}: {_first_line(e)}") from e
-    return _load(AutoModelForCausalLM, name, revision, dtype=DTYPES[dtype]).to(place)
 
 
 def _load(kind: Any, name: str, revision: str, **options: Any) -> Any:

@@ -1,0 +1,1 @@
+"""Drafters that are run over recorded outputs: networks whose drafts depend on where they start."""

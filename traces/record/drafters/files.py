@@ -1,0 +1,101 @@
+"""Read a drafter's folder: `drafter.json`, and tensors beside the model's own weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from traces import reading
+from traces.errors import RecordError
+
+SETTINGS = "drafter.json"
+_MOST_BYTES = reading.MEBIBYTE
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A drafter's settings; each is checked where it is asked for.
+
+    Every method raises `RecordError`, which names the file and the setting.
+    """
+
+    file: Path
+    values: dict[str, Any]
+
+    def whole(self, name: str, least: int) -> int:
+        """A whole number of at least `least`."""
+        value = self._get(name)
+        if type(value) is not int or value < least:
+            raise self._wrong(name, f"a whole number of at least {least}")
+        return value
+
+    def wholes(self, name: str) -> list[int]:
+        """A list of whole numbers, not empty."""
+        value = self._get(name)
+        if not isinstance(value, list) or not value or any(type(v) is not int for v in value):
+            raise self._wrong(name, "a list of whole numbers")
+        return value
+
+    def number(self, name: str) -> float:
+        """A finite number."""
+        value = self._get(name)
+        if type(value) not in (int, float) or not math.isfinite(value):
+            raise self._wrong(name, "a number")
+        return float(value)
+
+    def word(self, name: str, choices: Collection[str]) -> str:
+        """One of some words."""
+        value = self._get(name)
+        if value not in choices:
+            raise self._wrong(name, f"one of {', '.join(choices)}")
+        return value
+
+    def _get(self, name: str) -> Any:
+        if name not in self.values:
+            raise RecordError(f"{self.file}: {name} is missing")
+        return self.values[name]
+
+    def _wrong(self, name: str, wanted: str) -> RecordError:
+        return RecordError(f"{self.file}: {name} must be {wanted}, not {str(self._get(name))[:40]}")
+
+
+def settings(folder: Path, kind: str) -> Settings:
+    """The settings of a drafter of this kind.
+
+    Raises:
+        RecordError: there are none, or they are of another kind.
+    """
+    file = folder / SETTINGS
+    if not file.exists():
+        raise RecordError(f"{folder}: not a drafter's folder (no {SETTINGS} in it)")
+    text = reading.read_text(file, _MOST_BYTES, RecordError)
+    values = reading.parse_json(text, file, RecordError)
+    if not isinstance(values, dict):
+        raise RecordError(f"{file}: not a JSON object")
+    found = Settings(file, values)
+    found.word("kind", (kind,))
+    return found
+
+
+def tensors(file: Path, names: Collection[str]) -> dict[str, Tensor]:
+    """Tensors of a safetensors file, on the host.
+
+    Raises:
+        RecordError: the file cannot be read, or lacks one of the names.
+    """
+    reading.check_file(file, math.inf, RecordError)
+    try:
+        found = load_file(str(file))
+    except (OSError, SafetensorError) as e:
+        raise RecordError(f"{file}: cannot be read: {str(e).splitlines()[0]}") from None
+    missing = sorted(set(names) - found.keys())
+    if missing:
+        raise RecordError(f"{file}: {', '.join(missing[:3])} is missing")
+    return found

@@ -1,0 +1,192 @@
+"""Parallel drafters: PARD and PARD-2, which draft K tokens in one pass over K - 1 masks.
+
+A draft that starts behind n known tokens is the answer to "x_1 … x_n m m … m": the last known
+token's row proposes token n + 1, mask j proposes token n + 1 + j. Rows are causal, so a shorter
+draft is the beginning of a longer one. In PARD-2's target-dependent mode t = Linear(features of
+the target behind the token before) is added to a token's embedding; a mask has the t of the last
+known token. Sources: PARD (arXiv 2504.18583), PARD-2 (arXiv 2605.08632, sections 3.3 and 3.4).
+
+A drafter is a model's folder with `drafter.json` and, in the dependent mode, the linear map as
+`projection` in `projection.safetensors`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from traces.errors import RecordError
+from traces.manifest import ModelInfo
+from traces.record.drafters import files
+from traces.record.drafters.layers import resolve
+from traces.record.drafters.texts import Drafts, Group, Texts, groups
+from traces.record.forward import Forward
+from traces.record.header import model_info
+from traces.record.pair import DTYPES, check_tokenizers, embedding, load_model, load_tokenizer
+
+MODES = ("independent", "dependent")
+PROJECTION = "projection.safetensors"
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """A parallel drafter in memory.
+
+    Attributes:
+        model: a causal LM in eval mode.
+        mask_token_id: the one id that stands for every token to come.
+        block: tokens of a draft that it was trained for.
+        vocab_size: ids that it and the target share.
+        layers: the target's layers that it reads, none in the independent mode; see `Layers`.
+        feature_scale: the states are multiplied by it before the projection.
+        projection: (H, layers x H of the target), or None.
+    """
+
+    model: PreTrainedModel
+    mask_token_id: int
+    block: int
+    vocab_size: int
+    layers: tuple[int, ...] = ()
+    feature_scale: float = 1.0
+    projection: Tensor | None = None
+
+    def describe(self) -> ModelInfo:
+        """What a manifest says of it; the projection counts as a part of it."""
+        info = model_info(self.model)
+        if self.projection is None:
+            return info
+        digest = hashlib.sha256(info.weights_sha256.encode())
+        digest.update(self.projection.contiguous().cpu().view(torch.uint8).numpy().data)
+        n_parameters = info.n_parameters + self.projection.numel()
+        return replace(info, n_parameters=n_parameters, weights_sha256=digest.hexdigest())
+
+    def draft(self, texts: Texts, length: int) -> Iterator[Drafts]:
+        """What it proposes at every start of a batch, in groups of starts.
+
+        Args:
+            texts: with the target's states of `layers` if it reads any; on the model's device.
+            length: K >= 1 tokens a draft.
+
+        Raises:
+            RecordError: the states are missing or of another width.
+        """
+        features = self._features(texts)
+        width = texts.tokens.shape[1]
+        parts = list(groups(texts, length, self.vocab_size))
+        widest = max((part.start.shape[1] for part in parts), default=0)
+        forward = Forward(self.model, self.vocab_size, width + widest * length)
+        forward.pass_(texts.tokens, texts.text_positions, texts.mask, 1, features)
+        for group in parts:
+            logits = self._group(forward, texts, features, group, length)
+            forward.cache.cut(width)
+            sequence, _ = group.alive.nonzero(as_tuple=True)
+            yield Drafts(sequence, group.start[group.alive], logits[group.alive])
+
+    def _group(
+        self, forward: Forward, texts: Texts, features: Tensor | None, group: Group, length: int
+    ) -> Tensor:
+        """Logits (B, R, K, V): the last known token again and K - 1 masks, for each start."""
+        batch, size = group.start.shape
+        depth = torch.arange(length, device=group.slot.device)
+        last = texts.tokens.gather(1, group.slot)
+        fed = torch.where(depth == 0, last[:, :, None], self.mask_token_id)
+        text = texts.text_positions.gather(1, group.slot)[:, :, None] + depth
+        slot = torch.arange(texts.tokens.shape[1], device=depth.device)
+        seen = (slot >= texts.pads[:, None, None]) & (slot < group.slot[:, :, None])
+        own = torch.ones(length, length, device=depth.device).tril()
+        own = torch.block_diag(*[own] * size).bool().expand(batch, -1, -1)
+        mask = torch.cat([seen.repeat_interleave(length, 1), own], -1)
+        added = None
+        if features is not None:
+            index = group.slot[:, :, None].expand(-1, -1, features.shape[-1])
+            added = features.gather(1, index).repeat_interleave(length, 1)
+        logits = forward.pass_(fed.flatten(1), text.flatten(1), mask[:, None], added=added)
+        return logits.unflatten(1, (size, length))
+
+    def _features(self, texts: Texts) -> Tensor | None:
+        """What is added to each slot's embedding (B, W, H): t of the slot before it."""
+        if self.projection is None:
+            return None
+        if texts.states is None:
+            raise RecordError("this drafter reads the target's hidden states, and there are none")
+        if texts.states.shape[-1] != self.projection.shape[1]:
+            raise RecordError(
+                f"the target's states are {texts.states.shape[-1]} wide, "
+                f"the drafter reads {self.projection.shape[1]}"
+            )
+        states = texts.states.to(self.projection) * self.feature_scale
+        t = F.linear(states, self.projection)
+        t = F.pad(t[:, :-1], (0, 0, 1, 0))
+        slot = torch.arange(t.shape[1], device=t.device)
+        return t * (slot > texts.pads[:, None])[:, :, None]  # a text's first token has none
+
+
+def load(
+    folder: str | Path,
+    target: PreTrainedModel,
+    tokenizer: Any,
+    device: str = "cpu",
+    dtype: str = "float32",
+    mode: str | None = None,
+) -> Parallel:
+    """Load a parallel drafter's folder for a target.
+
+    Args:
+        folder: of the drafter.
+        target: whose outputs it is run over.
+        tokenizer: the target's.
+        device: as for `load_pair`.
+        dtype: one of `DTYPES`.
+        mode: one of `MODES` instead of the one in `drafter.json`.
+
+    Raises:
+        RecordError: the folder is no parallel drafter, or does not fit the target.
+    """
+    folder = Path(folder)
+    settings = files.settings(folder, "parallel")
+    mode = mode or settings.word("mode", MODES)
+    if mode not in MODES:
+        raise RecordError(f"{folder}: unknown mode {mode!r}: use one of {', '.join(MODES)}")
+    if dtype not in DTYPES:
+        raise RecordError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)}")
+    block = settings.whole("block", 1)
+    check_tokenizers(tokenizer, load_tokenizer(str(folder)))
+    model = load_model(str(folder), "", device, dtype).eval()
+    n_rows = embedding(model).num_embeddings
+    mask_token_id = settings.whole("mask_token_id", 0)
+    if mask_token_id >= n_rows:
+        raise RecordError(
+            f"{settings.file}: mask_token_id {mask_token_id} is outside the vocabulary of {n_rows}"
+        )
+    vocab_size = min(n_rows, embedding(target).num_embeddings)
+    plain = Parallel(model, mask_token_id, block, vocab_size)
+    return plain if mode == "independent" else _dependent(plain, settings, target)
+
+
+def _dependent(plain: Parallel, settings: files.Settings, target: PreTrainedModel) -> Parallel:
+    """Give a drafter its eyes on the target."""
+    asked = settings.wholes("target_layers")
+    layers = resolve(asked, target.config.num_hidden_layers, f"{settings.file}: the target")
+    weight = embedding(plain.model).weight
+    file = settings.file.with_name(PROJECTION)
+    projection = files.tensors(file, {"projection"})["projection"]
+    wanted = (weight.shape[1], len(layers) * target.config.hidden_size)
+    if tuple(projection.shape) != wanted:
+        raise RecordError(
+            f"{file}: the projection is {' x '.join(map(str, projection.shape))}, but the drafter "
+            f"and {len(layers)} layers of this target need {wanted[0]} x {wanted[1]}"
+        )
+    return replace(
+        plain,
+        layers=layers,
+        feature_scale=settings.number("feature_scale"),
+        projection=projection.to(weight.device, weight.dtype),
+    )

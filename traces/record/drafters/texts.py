@@ -1,0 +1,91 @@
+"""Known texts that a drafter is run over, and what it drafts at each start in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from traces.record.forward import causal_mask, left_padded
+
+_MOST_STARTS = 32  # of a sequence in one group
+_MOST_LOGITS = 2**26  # of one group, over all its rows
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Prompts, padded in front, and their outputs, padded behind.
+
+    Attributes:
+        tokens: ids (B, W); what stands in a pad does not matter.
+        pads: pads in front of each prompt (B,).
+        n_output: tokens of each output (B,).
+        start: the slot of output position 1.
+        states: the target's states behind every token (B, W, F), for drafters that read them.
+    """
+
+    tokens: Tensor
+    pads: Tensor
+    n_output: Tensor
+    start: int
+    states: Tensor | None = None
+
+    @property
+    def text_positions(self) -> Tensor:
+        """Where each slot's token stands in its own text, from 0; (B, W)."""
+        slot = torch.arange(self.tokens.shape[1], device=self.tokens.device)
+        return (slot - self.pads[:, None]).clamp_min(0)
+
+    @property
+    def mask(self) -> Tensor:
+        """What each slot sees in one pass over all of them, (B, 1, W, W)."""
+        return causal_mask(self.pads, 0, self.tokens.shape[1])
+
+
+def make_texts(prompts: list[list[int]], outputs: list[list[int]], device: object = "cpu") -> Texts:
+    """Texts of prompts (none empty) and outputs as lists of ids, without states."""
+    tokens, pads = left_padded(prompts)
+    n_output = torch.tensor([len(output) for output in outputs])
+    behind = torch.zeros(len(outputs), int(n_output.max()), dtype=torch.long)
+    for row, output in enumerate(outputs):
+        behind[row, : len(output)] = torch.tensor(output, dtype=torch.long)
+    joined = torch.cat([tokens, behind], 1)
+    place = torch.device(device)  # type: ignore[arg-type]
+    return Texts(joined.to(place), pads.to(place), n_output.to(place), tokens.shape[1])
+
+
+class Drafts(NamedTuple):
+    """What a drafter says at S starts, K tokens deep."""
+
+    sequence: Tensor  # (S,), counted from 0 inside the batch
+    start: Tensor  # (S,), 1-based output position of the draft's first token
+    logits: Tensor  # (S, K, V); at depth j of the token at position start + j - 1
+
+
+class Group(NamedTuple):
+    """Up to R starts of each of B sequences; tensors (B, R)."""
+
+    start: Tensor  # 1-based output positions
+    slot: Tensor  # of the last known token, the one before the start
+    alive: Tensor  # whether the sequence has this start
+
+
+def groups(texts: Texts, rows: int, vocab_size: int) -> Iterator[Group]:
+    """All starts of all texts, in order, a group that fits one pass at a time.
+
+    Args:
+        texts: of one batch.
+        rows: that a start has in a pass.
+        vocab_size: of a row.
+    """
+    batch, longest = len(texts.tokens), int(texts.n_output.max())
+    fit = max(1, _MOST_LOGITS // (batch * rows * vocab_size))
+    size = min(_MOST_STARTS, fit)
+    for first in range(1, longest + 1, size):
+        start = torch.arange(first, min(first + size, longest + 1), device=texts.tokens.device)
+        start = start.expand(batch, -1)
+        alive = start <= texts.n_output[:, None]
+        yield Group(start, texts.start + start - 2, alive)
