@@ -1,25 +1,37 @@
-"""The writers that are stopped at each of their calls: what they do in a folder."""
+"""Writers that are stopped at each of their calls: what they do in a folder, what is there then."""
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from trace_files import columns, record, trace
 
 from simkit.cli.running import opened
 from simkit.heads import files as heads
 from simkit.heads import registry
-from simkit.live.log import Log, Row
+from simkit.live.log import Log, Row, read
 from traces import schema, scores
+from traces.errors import TraceError
 from traces.outputs import write_atomic, write_together
+from traces.reference.net import save_weights
+from traces.reference.tokenizer import save as save_tokenizer
+from traces.reference.train import save_checkpoint
 from traces.trace import load
+from traces.validate import validate
 from traces.writer import TraceWriter, add_file, save
 
 OLD, NEW = b"old" * 1000, b"new" * 2000
+NONE = "nothing"
 NAMES = ("x.png", "x.svg", "x.parquet")
 
 
@@ -127,3 +139,146 @@ def into_trace(folder: Path, policy: str = "new") -> None:
     with opened(folder / "t.live.parquet", bench, folder / "t") as log:  # type: ignore[arg-type]
         log.every_s = 0
         decode(log, policy)
+
+
+def weights(folder: Path, value: float = 0.5) -> None:
+    save_weights(net(value), folder / "w.safetensors")
+
+
+def old_weights(folder: Path) -> None:
+    weights(folder, 0.25)
+
+
+def checkpoint(folder: Path, value: float = 0.5) -> None:
+    made = net(value)
+    save_checkpoint(folder / "net.pt", made, torch.optim.AdamW(made.parameters()), 1, 2)
+
+
+def old_checkpoint(folder: Path) -> None:
+    checkpoint(folder, 0.25)
+
+
+def net(value: float) -> torch.nn.Module:
+    """What training saves of a network, with one weight."""
+    made = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.constant_(made.weight, value)
+    return made
+
+
+def tokenizer(folder: Path) -> None:
+    save_tokenizer(Tokenizer(WordLevel({"a": 0}, unk_token="a")), folder)
+
+
+def of_trace(folder: Path) -> str:
+    """What is at a place for a trace: nothing, or a whole one."""
+    try:
+        load(folder / "t")
+    except TraceError as error:
+        assert any(words in str(error) for words in ("no such", "has no manifest", "incomplete"))
+        return NONE
+    assert validate(folder / "t") == []
+    return "new"
+
+
+def of_latency(folder: Path) -> str:
+    assert validate(folder / "t") == []
+    rows = load(folder / "t").extra("latency.parquet").num_rows
+    return {2: "old", 4: "new"}[rows]
+
+
+def of_scores(folder: Path) -> str:
+    assert validate(folder / "t") == []
+    there = load(folder / "t")
+    if there.extra("scores/pacer.parquet") is None:
+        return "old"
+    assert scores.load(there, "pacer").path.min() == 1
+    return "new"
+
+
+def of_files(folder: Path) -> str:
+    found = {(folder / name).read_bytes() for name in NAMES}
+    assert found <= {OLD, NEW}
+    return "old" if found == {OLD} else "new" if found == {NEW} else "some"
+
+
+def of_file(folder: Path) -> str:
+    file = folder / "below" / "x.html"
+    assert not file.exists() or file.read_bytes() == NEW
+    return "new" if file.exists() else NONE
+
+
+def of_head(folder: Path) -> str:
+    found = heads.load(folder / "h.safetensors")
+    [weight] = {float(value.detach().min()) for value in found.module.parameters()}
+    assert found.facts == {"weight": weight}
+    return {0.25: "old", 0.5: "new"}[weight]
+
+
+def of_log(folder: Path) -> str:
+    [policy] = set(read(folder / "live.parquet")["policy"].to_pylist())
+    for part in folder.glob("live.partial*.parquet"):
+        assert set(read(part)["policy"].to_pylist()) == {"new"}
+    return policy
+
+
+def of_trace_log(folder: Path) -> str:
+    assert validate(folder / "t") == []
+    [policy] = set(load(folder / "t").extra("live.parquet")["policy"].to_pylist())
+    for file in folder.glob("t.live*.parquet"):
+        assert set(read(file)["policy"].to_pylist()) == {"new"}
+    return policy
+
+
+def of_weights(folder: Path) -> str:
+    [value] = load_file(folder / "w.safetensors").values()
+    return {0.25: "old", 0.5: "new"}[float(value)]
+
+
+def of_checkpoint(folder: Path) -> str:
+    found = torch.load(folder / "net.pt", weights_only=True)
+    assert (found["step"], found["steps"]) == (1, 2)
+    return {0.25: "old", 0.5: "new"}[float(found["net"]["weight"])]
+
+
+def of_tokenizer(folder: Path) -> str:
+    names = ("tokenizer.json", "tokenizer_config.json")
+    there = [json.loads((folder / n).read_text()) for n in names if (folder / n).exists()]
+    return {0: NONE, 1: "some", 2: "new"}[len(there)]
+
+
+class Writer(NamedTuple):
+    """A writer that is stopped.
+
+    Attributes:
+        before: the function that makes what is there before; None: nothing.
+        old: what `look` then finds.
+        look: says what is there: the old, the new, or some files of each.
+        keeps: names that it may leave for the next run to take up: shards, parts of a log.
+    """
+
+    before: str | None
+    old: str
+    look: Callable[[Path], str]
+    keeps: str | None = None
+
+
+WRITERS = {
+    "recording": Writer(None, NONE, of_trace, r"t(/.*)?"),
+    "saved": Writer(None, NONE, of_trace),
+    "latency": Writer("traced", "old", of_latency),
+    "score": Writer("traced", "old", of_scores),
+    "together": Writer("earlier", "old", of_files),
+    "alone": Writer(None, NONE, of_file),
+    "new_head": Writer("old_head", "old", of_head),
+    "new_log": Writer("old_log", "old", of_log, r"live\..*"),
+    "into_trace": Writer("traced_log", "old", of_trace_log, r"t\.live\..*"),
+    "weights": Writer("old_weights", "old", of_weights),
+    "checkpoint": Writer("old_checkpoint", "old", of_checkpoint),
+    "tokenizer": Writer(None, NONE, of_tokenizer),
+}
+
+
+def names(folder: Path) -> list[str]:
+    """All files and folders; logs of runs that broke off are extra."""
+    found = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    return sorted(name for name in found if ".partial" not in name)

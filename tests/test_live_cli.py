@@ -244,7 +244,8 @@ def test_a_log_that_does_not_get_into_the_trace_stays_beside_it(
     command = live(folder, "--policy", "fixed(2)", "--trace", tmp_path / "trace")
     assert simkit(command) == 2
     log = tmp_path / "trace.live.parquet"
-    assert f"writing to this trace; the log is in {log}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{log} has the log: another process is writing to this trace" in said
     assert read(log).num_rows
     assert simkit(command) == 2
     spare = tmp_path / "trace.live.partial.parquet"

@@ -64,8 +64,10 @@ def serve() -> None:
 class Forker:
     """A process without threads that forks recorders, one after the other."""
 
+    served = "import test_trace_kill; test_trace_kill.serve()"
+
     def __init__(self) -> None:
-        command = [sys.executable, "-c", "import test_trace_kill; test_trace_kill.serve()"]
+        command = [sys.executable, "-c", self.served]
         here = Path(__file__).parent
         env = os.environ | {"PYTHONPATH": os.pathsep.join([str(here), str(here.parent)])}
         self.process = subprocess.Popen(

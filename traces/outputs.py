@@ -46,6 +46,7 @@ def write_together(contents: Mapping[Path, bytes]) -> None:
         TraceError: as `write_atomic`; the message names the file.
     """
     passing: dict[Path, tuple[Path, int]] = {}
+    made: list[Path] = []
     file = Path()
     try:
         for file in sorted(contents):  # in one order: two writers of the same files do not block
@@ -53,7 +54,7 @@ def write_together(contents: Mapping[Path, bytes]) -> None:
                 file.write_bytes(contents[file])
                 continue
             real = followed(file)
-            make_folder(real.parent)
+            make_folder(real.parent, made)
             passing[file] = real, _hold(passing_name(real))
             _fill(passing[file][1], contents[file], real)
         folders = {real.parent for real, _ in passing.values()}
@@ -71,6 +72,7 @@ def write_together(contents: Mapping[Path, bytes]) -> None:
             with suppress(OSError):
                 passing_name(real).unlink(missing_ok=True)
             os.close(handle)
+        remove_empty(made)
 
 
 @contextmanager
@@ -112,24 +114,40 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     """
     place = Path(os.path.abspath(followed(folder)))
     passing = passing_name(place)
+    made: list[Path] = []
+    handle, is_ours = None, False
     try:
-        make_folder(place.parent)
+        handle, is_ours = _hold_new(passing, made), True
+        check_free(folder)
+        for left in passing.iterdir():  # by a process that was killed
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        yield passing
+        os.rename(passing, place)
+        is_ours = False  # the name may be another writer's now
+        made.clear()
+        sync_folder(place.parent)
+    except BlockingIOError:
+        raise TraceError(f"{folder}: another process is writing it") from None
+    except TraceError as error:
+        raise TraceError(str(error).replace(str(passing), str(folder))) from None
     except OSError as error:
         raise write_error(folder, error) from None
-    with locked(place, "writing it"):
-        check_free(folder)
-        try:
-            if passing.exists():  # left by a process that was killed
-                shutil.rmtree(passing)
-            yield passing
-            os.rename(passing, place)
-            sync_folder(place.parent)
-        except TraceError as error:
-            raise TraceError(str(error).replace(str(passing), str(folder))) from None
-        except OSError as error:
-            raise write_error(folder, error) from None
-        finally:
+    finally:
+        if is_ours:
             shutil.rmtree(passing, ignore_errors=True)
+        remove_empty(made)
+        if handle is not None:
+            os.close(handle)
+
+
+def _hold_new(folder: Path, made: list[Path]) -> int | None:
+    """Make a folder and those above it and hold it, see `hold_folder` and `make_folder`."""
+    while True:
+        try:
+            make_folder(folder, made)
+            return hold_folder(folder)
+        except FileNotFoundError:  # who held it has given it another name this moment
+            continue
 
 
 def check_free(folder: Path) -> None:
@@ -201,16 +219,30 @@ def check_room(file: Path) -> None:
     os.close(handle)
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, durably.
+def make_folder(folder: Path, made: list[Path] | None = None) -> None:
+    """Make a folder and those above it, durably; the ones that were made are added to `made`.
 
     Raises:
         OSError: the system refuses.
     """
-    if not folder.is_dir():
-        make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        sync_folder(folder.parent)
+    if folder.is_dir():
+        return
+    make_folder(folder.parent, made)
+    try:
+        folder.mkdir()
+        if made is not None:
+            made.append(folder)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+    sync_folder(folder.parent)
+
+
+def remove_empty(made: list[Path]) -> None:
+    """Remove folders that were made for nothing, but those in which somebody has put a file."""
+    for folder in reversed(made):
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def sync_folder(folder: Path) -> None:

@@ -21,12 +21,13 @@ import pyarrow as pa
 from traces import files, parquet, schema
 from traces.columns import Columns, state_table, to_table
 from traces.errors import TraceError
+from traces.leftovers import PARTS, is_only_begun, remove_leftovers, settle
 from traces.manifest import MANIFEST, FileInfo, Manifest, difference, read_manifest
 from traces.outputs import (
     hold_folder,
     make_folder,
     passing_name,
-    sync_folder,
+    remove_empty,
     waiting_name,
     whole_folder,
     write_atomic,
@@ -34,12 +35,9 @@ from traces.outputs import (
 )
 from traces.trace import Trace
 
-PARTS = "parts"
 _LATENCY = "latency.parquet"
 _SEALED = (_LATENCY, "live.parquet")  # they are read without their manifest too, as costs
-_SHARD = re.compile(r"(\w+)/\d{5}\.parquet")
 _ADDED = re.compile(r"(latency|live|scores/[\w.@+-]+)\.parquet")  # names of `add_file`
-_PASSING = re.compile(r"(^|/)\.[^/]+(\.tmp|\.parquet\.[0-9a-f]{16})$")  # see `outputs`
 
 
 class TraceWriter:
@@ -53,13 +51,16 @@ class TraceWriter:
         path: the folder, which is made if need be.
         header: the manifest without files.
         resume: go on with the recording that is there, if there is one.
+        is_held: the folder is there, empty, and held by the caller.
 
     Raises:
         TraceError: the folder is not empty (and `resume` is off), holds another recording or none,
             cannot be written, or another process is writing to it.
     """
 
-    def __init__(self, path: str | Path, header: Manifest, resume: bool = False) -> None:
+    def __init__(
+        self, path: str | Path, header: Manifest, resume: bool = False, is_held: bool = False
+    ) -> None:
         self.path = Path(path)
         self.done: set[int] = set()
         header = replace(header, files={}, complete=False)
@@ -67,7 +68,7 @@ class TraceWriter:
         self._made = not self.path.exists()
         self._lock: int | None = None
         try:
-            self._lock = _lock_folder(self.path, make=True)
+            self._lock = None if is_held else _lock_folder(self.path, make=True)
             self._manifest = self._open(header, resume)
         except BaseException:
             with suppress(OSError):
@@ -180,14 +181,14 @@ class TraceWriter:
         listed = {name: info for name, info in manifest.files.items() if name not in parts}
         listed["sequences.parquet"] = _write(self.path, "sequences.parquet", merged)
         self._save(replace(manifest, files=listed, complete=True))
-        _remove_leftovers(self.path, self._manifest)
+        remove_leftovers(self.path, self._manifest)
 
     def discard_if_empty(self) -> None:
         """Remove the folder if it holds no shard, so that a failed recording leaves nothing."""
         if self.done:
             return
         with suppress(OSError, TraceError):  # what it says of the disk has been said
-            _remove_leftovers(self.path, replace(self._manifest, files={}))
+            remove_leftovers(self.path, replace(self._manifest, files={}))
             (self.path / MANIFEST).unlink(missing_ok=True)
             for folder in self.path.iterdir():
                 if folder.name in (PARTS, *self._manifest.tables, *self._manifest.with_state):
@@ -203,13 +204,13 @@ class TraceWriter:
     def _open(self, header: Manifest, resume: bool) -> Manifest:
         there = [file.name for file in self.path.iterdir()]
         begun = all(name == passing_name(self.path / MANIFEST).name for name in there)
-        if not begun and not resume and not _is_only_begun(self.path):
+        if not begun and not resume and not is_only_begun(self.path):
             raise TraceError(
                 f"{self.path}: the output folder is not empty: give --resume to go on with the"
                 " recording in it, or name another folder"
             )
         if begun or not resume:
-            _remove_leftovers(self.path, header)
+            remove_leftovers(self.path, header)
             _save_manifest(self.path, header)
             return header
         manifest = read_manifest(self.path)
@@ -218,7 +219,7 @@ class TraceWriter:
             raise TraceError(f"{self.path}: the output folder holds another trace: {found}")
         for name, info in manifest.files.items():
             files.check_size(self.path, name, info)
-        _remove_leftovers(self.path, manifest)
+        remove_leftovers(self.path, manifest)
         return manifest
 
     def _check_shard(self, index: int, tables: Mapping[str, pa.Table]) -> None:
@@ -253,7 +254,7 @@ def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
     _check_can_be_saved(trace)
     numbers = trace.sequences["sequence"].to_numpy()
     offsets = {table: trace.offsets(table) for table in header.tables}
-    with whole_folder(Path(path)) as folder, TraceWriter(folder, header) as writer:
+    with whole_folder(Path(path)) as place, TraceWriter(place, header, is_held=True) as writer:
         for index in range(writer.n_shards):
             sequences = writer.shard_sequences(index)
             rows = slice(*trace.position_offsets[[sequences.start, sequences.stop]])
@@ -279,7 +280,8 @@ def add_file(path: str | Path, name: str, table: pa.Table) -> None:
 
     Raises:
         TraceError: the trace is unfinished, someone else writes to it, or the disk is full; what
-            was there is as it was.
+            was there is as it was, or (the disk has refused a rename alone) the new table is there
+            and read, and the next writer gives it its place.
         ValueError: the name is that of a recorded file, or not that of a Parquet file.
     """
     folder = Path(path)
@@ -289,9 +291,10 @@ def add_file(path: str | Path, name: str, table: pa.Table) -> None:
         manifest = read_manifest(folder)
         if not manifest.complete:
             raise TraceError(f"{folder}: the recording is incomplete: resume it with --resume")
-        _remove_leftovers(folder, manifest)
+        remove_leftovers(folder, manifest)
         data, info = files.encode(parquet.sealed(table) if name in _SEALED else table)
         waits = waiting_name(folder / name, info.sha256)
+        made = [] if waits.parent.exists() else [waits.parent]
         try:
             write_atomic(waits, data)
             _save_manifest(folder, replace(manifest, files={**manifest.files, name: info}))
@@ -299,8 +302,9 @@ def add_file(path: str | Path, name: str, table: pa.Table) -> None:
             if read_manifest(folder).files.get(name) != info:
                 with suppress(OSError):
                     waits.unlink(missing_ok=True)
+                remove_empty(made)
             raise
-        _settle(folder, name, info)
+        settle(folder, name, info)
 
 
 def _check_can_be_saved(trace: Trace) -> None:
@@ -355,47 +359,3 @@ def _write(folder: Path, name: str, table: pa.Table) -> FileInfo:
     data, info = files.encode(table)
     write_atomic(folder / name, data)
     return info
-
-
-def _is_only_begun(folder: Path) -> bool:
-    """Whether it holds a recording that was stopped before its first shard, and nothing else."""
-    manifest = None
-    with suppress(TraceError):
-        manifest = read_manifest(folder)
-    if manifest is None or manifest.complete or manifest.files:
-        return False
-    names = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
-    return all(name == MANIFEST or _is_ours(name, manifest) for name in names)
-
-
-def _is_ours(name: str, manifest: Manifest) -> bool:
-    """Whether a file in a trace is one that only a writer makes."""
-    shard = _SHARD.fullmatch(name)
-    if shard is not None:
-        return shard[1] in {*manifest.tables, *schema.WITH_STATE, PARTS}
-    return bool(_PASSING.search(name)) or name == "sequences.parquet"
-
-
-def _remove_leftovers(folder: Path, manifest: Manifest) -> None:
-    """Remove what a killed writer left: passing files and unlisted ones. Others are not touched."""
-    for name, info in manifest.files.items():
-        _settle(folder, name, info)
-    waits = {waiting_name(folder / name, info.sha256) for name, info in manifest.files.items()}
-    try:
-        for file in [*folder.glob("*"), *folder.glob("*/*")]:
-            name = file.relative_to(folder).as_posix()
-            if _is_ours(name, manifest) and name not in manifest.files and file not in waits:
-                file.unlink()
-        if manifest.complete and (folder / PARTS).exists():
-            (folder / PARTS).rmdir()
-    except OSError as error:
-        raise write_error(Path(error.filename or folder), error) from None
-
-
-def _settle(folder: Path, name: str, info: FileInfo) -> None:
-    """Give a listed file that waits for its place that place; where it waits it is read as well."""
-    waits = files.place(folder, name, info)
-    if waits != folder / name:
-        with suppress(OSError):
-            os.rename(waits, folder / name)
-            sync_folder(waits.parent)

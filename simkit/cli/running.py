@@ -161,7 +161,7 @@ def opened(file: Path | None, bench: Bench, trace: Path | None = None) -> Iterat
                 try:
                     add_file(trace, "live.parquet", log.table().combine_chunks())
                 except UserError as error:
-                    raise LiveError(f"{error}; the log is in {file}") from None
+                    raise LiveError(f"{file} has the log: {error}") from None
                 file.unlink()
     except (KeyboardInterrupt, SystemExit):
         print(f"simkit: interrupted; {log.kept}", file=sys.stderr)

@@ -128,20 +128,25 @@ def save(head: Head, path: Path) -> None:
     text = sidecar_text(about)
     sidecar = path.with_suffix(".json")
     waits = outputs.waiting_name(sidecar, about["weights_sha256"])
+    made: list[Path] = []
     try:
-        outputs.make_folder(path.parent)
+        outputs.make_folder(path.parent, made)
         with outputs.locked(path):
             _settle(path)
             try:
                 outputs.write_atomic(waits, text.encode())
                 outputs.write_atomic(path, weights)  # from here on the new sidecar counts
-            finally:
-                with suppress(OSError):  # what waits is found where it is, too
+            except BaseException:
+                with suppress(OSError):  # what the disk says has been said
                     _settle(path)
+                raise
+            _settle(path)
     except OSError as error:
         raise HeadError(str(outputs.write_error(path, error))) from None
     except TraceError as error:
         raise HeadError(str(error)) from None
+    finally:
+        outputs.remove_empty(made)
 
 
 def sidecar_text(about: Mapping[str, Any]) -> str:
