@@ -17,3 +17,7 @@ class TraceError(UserError):
 
 class RecordError(UserError):
     """A model pair or a prompts file cannot be recorded as asked."""
+
+
+class DrafterError(UserError):
+    """A drafter's spec is wrong, or it cannot be attached as asked."""

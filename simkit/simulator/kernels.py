@@ -1,162 +1,19 @@
-"""Compiling with numba, and where compiled code is kept between processes.
-
-Numba's cache looks only at the file of the function it compiled, not at the files of the functions
-that one calls. So the code lies in a folder named after all sources it is made from.
-
-Code that is kept is never needed: what cannot be read, or is not what was written, is compiled and
-written again, and what cannot be written is not kept. Both are said once.
-"""
+"""Compiling the replay: its code lies in a folder named after the sources of policies and loop."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import pickle
-import sys
-import tempfile
-import uuid
-import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numba
-from numba import njit
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from traces import kernels
+from traces.kernels import compiled_part
 
-from simkit.errors import SimkitWarning
+__all__ = ["SOURCES", "compiled", "compiled_part"]
 
 _PACKAGE = Path(__file__).parent.parent
-_DIGEST_BYTES = 32
-_said: set[str] = set()  # so that each complaint is made once a process
+SOURCES = (_PACKAGE / "policies", _PACKAGE / "simulator")
 
 
 def compiled(function: Callable, keep: bool = True) -> Callable:
-    """Compile without the GIL (decorator); kept on disk if any folder can be written."""
-    out: Any = njit(nogil=True)(function)
-    folder = _folder() if keep else None
-    if folder is not None:
-        before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-        numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
-        try:
-            out._cache = _Cache(function)  # as `njit(cache=True)` does
-        except (OSError, RuntimeError) as error:  # the folder was taken away meanwhile
-            _say("compiled code is not kept", error)
-        finally:
-            numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
-    return out
-
-
-def compiled_part(function: Callable) -> Callable:
-    """Compile as a part of the functions that call it (decorator)."""
-    return njit(nogil=True)(function)
-
-
-class _Damaged(Exception):
-    """A file of the cache does not hold what was written."""
-
-
-class _Cache(FunctionCache):
-    """Numba's cache, without which everything goes on."""
-
-    def __init__(self, function: Callable) -> None:
-        super().__init__(function)
-        file: Any = self._cache_file
-        self._cache_file = _File(file._cache_path, file._index_name[:-4], file._source_stamp)
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """See `numba`; None if there is no code, or none that is whole."""
-        try:
-            return super().load_overload(sig, target_context)
-        except Exception as error:
-            _say(f"compiled code kept in {self.cache_path} is damaged, and made again", error)
-        try:
-            self.flush()
-        except OSError:
-            pass  # `save_overload` will say so
-        return None
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """See `numba`."""
-        try:
-            super().save_overload(sig, data)
-        except Exception as error:
-            _say(f"compiled code cannot be kept in {self.cache_path}", error)
-
-
-class _File(IndexDataCacheFile):
-    """Its files begin with a sha256 of the rest: not a bit that changed is run or unpickled.
-
-    No two processes write code under one name: where both are the first, the later index counts,
-    and the worst that comes of it is that something is compiled once more.
-    """
-
-    def _dump(self, obj: Any) -> bytes:
-        data = super()._dump(obj)
-        return hashlib.sha256(data).digest() + data
-
-    def _load_data(self, name: str) -> Any:
-        return _unseal(Path(self._data_path(name)))
-
-    def _save_index(self, overloads: dict) -> None:
-        with self._open_for_write(self._index_path) as stream:
-            stream.write(self._dump((self._version, self._source_stamp, overloads)))
-
-    def _load_index(self) -> dict:
-        try:
-            version, stamp, overloads = _unseal(Path(self._index_path))
-        except FileNotFoundError:
-            return {}
-        return overloads if (version, stamp) == (self._version, self._source_stamp) else {}
-
-    def _data_name(self, number: int) -> str:
-        return f"{self._index_name[:-4]}.{uuid.uuid4().hex[:16]}.nbc"
-
-
-def _unseal(file: Path) -> Any:
-    if file.exists() and not file.is_file():
-        raise _Damaged(f"{file.name} is no regular file")
-    data = file.read_bytes()
-    digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-    if hashlib.sha256(content).digest() != digest:
-        raise _Damaged(f"{file.name} is not what was written")
-    return pickle.loads(content)
-
-
-def _say(what: str, error: Exception) -> None:
-    if what not in _said:
-        _said.add(what)
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        warnings.warn(f"{what}: {reason}", SimkitWarning, stacklevel=2)
-
-
-def _folder() -> Path | None:
-    """The first folder that can be written: numba's, the user's, the package's own, or none."""
-    name = f"simkit-{_fingerprint()}"
-    for base in _bases():
-        folder = base / name
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()
-        except OSError:
-            continue
-        return folder
-    return None
-
-
-def _bases() -> list[Path]:
-    bases = [_PACKAGE / "__pycache__"]
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if os.path.isabs(home):
-        bases.insert(0, Path(home))
-    if numba.config.CACHE_DIR:  # type: ignore[attr-defined]
-        bases.insert(0, Path(numba.config.CACHE_DIR))  # type: ignore[attr-defined]
-    return bases
-
-
-def _fingerprint() -> str:
-    digest = hashlib.sha256(f"{numba.__version__} {sys.version} {_PACKAGE}".encode())
-    for folder in ("policies", "simulator"):
-        for file in sorted((_PACKAGE / folder).glob("*.py")):
-            digest.update(file.name.encode() + file.read_bytes())
-    return digest.hexdigest()[:16]
+    """See `traces.kernels.compiled` (decorator)."""
+    return kernels.compiled(function, keep, SOURCES)

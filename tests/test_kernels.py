@@ -2,12 +2,16 @@
 
 import errno
 import shutil
+from pathlib import Path
 
 import numba
 import pytest
 
-from simkit.errors import SimkitWarning
-from simkit.simulator import kernels
+from simkit.simulator.kernels import SOURCES
+from traces import kernels
+from traces.errors import SimkitWarning
+
+HERE = Path(__file__).parent
 
 
 def plus_one(x):
@@ -19,55 +23,56 @@ def cache_of(function):
 
 
 def test_code_is_kept_under_a_name_made_from_its_sources(monkeypatch, tmp_path):
-    monkeypatch.setattr(kernels, "_bases", lambda: [tmp_path])
+    monkeypatch.setattr(kernels, "_bases", lambda package: [tmp_path])
     before = numba.config.CACHE_DIR
     function = kernels.compiled(plus_one)
     assert numba.config.CACHE_DIR == before
     assert function(1) == 2
     (folder,) = tmp_path.iterdir()
-    assert folder.name == f"simkit-{kernels._fingerprint()}"
+    assert folder.name == f"simkit-{kernels._fingerprint((HERE,))}"
     assert str(cache_of(function)).startswith(str(folder))
     assert list(folder.rglob("*.nbc"))
 
 
 @pytest.mark.parametrize("file", ["policies/svip.py", "simulator/compiled.py"])
-def test_a_change_in_any_source_changes_the_name(monkeypatch, tmp_path, file):
-    package = tmp_path / "simkit"
-    shutil.copytree(kernels._PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(kernels, "_PACKAGE", package)
-    before = kernels._fingerprint()
-    assert kernels._fingerprint() == before
-    with (package / file).open("a") as out:
+def test_a_change_in_any_source_changes_the_name(tmp_path, file):
+    sources = tuple(tmp_path / folder.name for folder in SOURCES)
+    for folder, copy in zip(SOURCES, sources, strict=True):
+        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    before = kernels._fingerprint(sources)
+    assert kernels._fingerprint(sources) == before
+    with (tmp_path / file).open("a") as out:
         out.write("# changed\n")
-    assert kernels._fingerprint() != before
+    assert kernels._fingerprint(sources) != before
 
 
 def test_folders_that_cannot_be_written_are_passed_over(monkeypatch, tmp_path):
     blocked = tmp_path / "file"
     blocked.touch()
-    monkeypatch.setattr(kernels, "_bases", lambda: [blocked, tmp_path / "next"])
-    assert kernels._folder().parent == tmp_path / "next"
-    monkeypatch.setattr(kernels, "_bases", lambda: [blocked])
-    assert kernels._folder() is None
+    monkeypatch.setattr(kernels, "_bases", lambda package: [blocked, tmp_path / "next"])
+    assert kernels._folder(SOURCES).parent == tmp_path / "next"
+    monkeypatch.setattr(kernels, "_bases", lambda package: [blocked])
+    assert kernels._folder(SOURCES) is None
     function = kernels.compiled(plus_one)
     assert function(1) == 2
     assert not list(tmp_path.rglob("*.nbc"))
 
 
 def test_the_folders_that_are_tried(monkeypatch, tmp_path):
+    own = tmp_path / "own" / "__pycache__"
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
-    assert kernels._bases() == [tmp_path / "mine", kernels._PACKAGE / "__pycache__"]
+    assert kernels._bases(tmp_path / "own") == [tmp_path / "mine", own]
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "numba"))
-    assert kernels._bases()[0] == tmp_path / "numba"
+    assert kernels._bases(tmp_path / "own")[0] == tmp_path / "numba"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert kernels._bases() == [tmp_path / "numba", kernels._PACKAGE / "__pycache__"]
+    assert kernels._bases(tmp_path / "own") == [tmp_path / "numba", own]
 
 
 @pytest.fixture
 def kept(monkeypatch, tmp_path):
     """A folder that holds the compiled `plus_one`."""
-    monkeypatch.setattr(kernels, "_bases", lambda: [tmp_path])
+    monkeypatch.setattr(kernels, "_bases", lambda package: [tmp_path])
     monkeypatch.setattr(kernels, "_said", set())
     assert kernels.compiled(plus_one)(1) == 2
     return tmp_path

@@ -1,0 +1,71 @@
+"""N-grams: what followed the longest run of last tokens that was seen before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from traces.attach.tokens.arguments import check_whole, check_word, plain
+from traces.attach.tokens.matching import matched
+from traces.attach.tokens.proposals import Proposals
+from traces.errors import DrafterError
+
+
+@dataclass(frozen=True)
+class NGram:
+    """The rule of vLLM's n-gram proposer, and that of llama.cpp's `ngram-simple` with "last".
+
+    For n from `most` down to `least`: the first (or the last) place in prompt and output, with at
+    least one token behind it, where the last n tokens stand; up to `length` tokens behind it, cut
+    at what is known. A draft ends *with* an EOS token: the engines go on, but nothing behind it is
+    ever emitted. From start i it has at most T_max - i tokens; vLLM cuts at the model's length.
+
+    llama.cpp's version (n = 12, `length` 48) has exceptions that are left out here: it begins once
+    more than n + 48 tokens are known, sees no match at the very first token, takes no draft shorter
+    than n, and its drafts never hold the token that was sampled last.
+
+    Source: vLLM `v1/spec_decode/ngram_proposer.py`, whose `prompt_lookup_min` and `_max` are both 5
+    unless they are given; llama.cpp `common/ngram-map.cpp`.
+
+    Attributes:
+        length: tokens of a draft at most.
+        least: the smallest n.
+        most: the largest n.
+        which: the "first" match or the "last".
+    """
+
+    name: ClassVar[str] = "ngram"
+    length: int = 5
+    least: int = 5
+    most: int = 5
+    which: Literal["first", "last"] = "first"
+
+    def __post_init__(self) -> None:
+        check_whole(self, "length", 1)
+        check_whole(self, "least", 1)
+        check_whole(self, "most", 1)
+        check_word(self, "which", ("first", "last"))
+        if self.least > self.most:
+            raise DrafterError(f"ngram: least is {self.least}, more than most, {self.most}")
+
+    def memory(self) -> None:
+        """What is carried from sequence to sequence: nothing."""
+
+    def propose(
+        self,
+        text: np.ndarray,
+        n_prompt: int,
+        eos: np.ndarray,
+        max_new_tokens: int,
+        memory: None = None,
+    ) -> Proposals:
+        """Drafts from all starts of a sequence, see `PromptLookup.propose`.
+
+        Raises:
+            ValueError: the prompt is longer than the text.
+        """
+        text, eos = plain(text, n_prompt, eos)
+        sizes, leftmost = (self.least, self.most), self.which == "first"
+        return matched(text, n_prompt, sizes, leftmost, self.length, eos, True, max_new_tokens)

@@ -1,0 +1,90 @@
+"""What a rule proposes from every start of one sequence."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from traces.kernels import compiled
+
+
+@dataclass(frozen=True, eq=False)
+class Proposals(ABC):
+    """Drafts from starts 1 … T of a sequence of T output tokens.
+
+    Attributes:
+        lengths: tokens of the draft from start i, at index i - 1: (T,) int32; 0 is no draft.
+        accepted: how many of them, from the first, are the output's own: (T,) int32. Behind the
+            output's last token nothing is.
+        score: the probability that the rule gives each token, (n,) float32, in the order of
+            `tokens`; None where it has none.
+    """
+
+    lengths: np.ndarray
+    accepted: np.ndarray
+    score: np.ndarray | None
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """Where the draft of each start begins in `tokens`, and its end: (T + 1,) int64."""
+        return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
+
+    @property
+    @abstractmethod
+    def tokens(self) -> np.ndarray:
+        """All drafts end to end, (n,) int32."""
+
+    def draft(self, start: int) -> np.ndarray:
+        """The draft from start i, int32."""
+        return self.tokens[self.offsets[start - 1] : self.offsets[start]]
+
+
+@dataclass(frozen=True, eq=False)
+class Slices(Proposals):
+    """Drafts that are pieces of the text; their tokens are put together when they are asked for.
+
+    Attributes:
+        text: prompt and output, int32.
+        begins: index in `text` where the draft of each start begins, (T,) int32.
+    """
+
+    text: np.ndarray
+    begins: np.ndarray
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """See `Proposals`."""
+        return _gather(self.text, self.begins, self.offsets)
+
+    def draft(self, start: int) -> np.ndarray:
+        """See `Proposals`."""
+        begin = self.begins[start - 1]
+        return self.text[begin : begin + self.lengths[start - 1]]
+
+
+@dataclass(frozen=True, eq=False)
+class Listed(Proposals):
+    """Drafts that are kept token by token.
+
+    Attributes:
+        flat: all of them end to end, (n,) int32.
+    """
+
+    flat: np.ndarray
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """See `Proposals`."""
+        return self.flat
+
+
+@compiled
+def _gather(text: np.ndarray, begins: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    out = np.empty(offsets[-1], np.int32)
+    for i in range(len(begins)):
+        for k in range(offsets[i + 1] - offsets[i]):
+            out[offsets[i] + k] = text[begins[i] + k]
+    return out
