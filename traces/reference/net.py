@@ -67,12 +67,12 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(shape.hidden, shape.hidden, bias=False)
         self.o_proj = nn.Linear(shape.hidden, shape.hidden, bias=False)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """States (B, T, hidden) to states of the same shape."""
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None = None) -> Tensor:
+        """States (B, T, hidden) to states of the same shape; ``mask`` (T, T) instead of causal."""
         size = (*x.shape[:2], self.heads, x.shape[2] // self.heads)
         q, k, v = (p(x).view(size).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        out = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
         return self.o_proj(out.transpose(1, 2).reshape(x.shape))
 
 
@@ -100,9 +100,9 @@ class Block(nn.Module):
         self.input_layernorm = Norm(shape.hidden)
         self.post_attention_layernorm = Norm(shape.hidden)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """States (B, T, hidden) to states of the same shape."""
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None = None) -> Tensor:
+        """States (B, T, hidden) to states of the same shape; ``mask`` as in ``Attention``."""
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, mask)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -148,6 +148,19 @@ class Llama(nn.Module):
         cos, sin = (t[: ids.shape[1]].to(dtype) for t in (self.cos, self.sin))
         for layer in self.model.layers:
             x = layer(x, cos, sin)
+        return self.model.norm(x)
+
+    def rows(self, x: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+        """Final-norm states of embedded rows (B, N, hidden) at ``positions`` (N,) of a text.
+
+        Args:
+            x: embeddings.
+            positions: several rows may stand at one.
+            mask: bool (N, N), True where a row (first) sees a row (second).
+        """
+        cos, sin = self.cos[positions], self.sin[positions]
+        for layer in self.model.layers:
+            x = layer(x, cos, sin, mask)
         return self.model.norm(x)
 
     def forward(self, ids: Tensor) -> Tensor:

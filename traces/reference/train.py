@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from traces.outputs import write_atomic
@@ -65,7 +65,7 @@ def rate(step: int, total: int | None, peak: float) -> float:
     return peak * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
 
 
-def make_optimiser(net: Llama, peak: float) -> torch.optim.AdamW:
+def make_optimiser(net: nn.Module, peak: float) -> torch.optim.AdamW:
     """AdamW; norms are not decayed."""
     matrices = [p for p in net.parameters() if p.dim() == 2]
     vectors = [p for p in net.parameters() if p.dim() < 2]
