@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from token_rules import agreed, all_starts, ends_of
 from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
 
-from traces.attach.tokens import PROPOSERS, NGram, PromptLookup, Suffix
+from traces.arrays import read_only
+from traces.attach.tokens import PROPOSERS, NGram, PromptLookup, Suffix, matching, proposals, suffix
 from traces.attach.tokens.automaton import COUNT
 from traces.attach.tokens.suffix import Outputs
 from traces.errors import DrafterError
@@ -160,14 +161,23 @@ def test_nothing_is_proposed_without_tokens(rule):
 
 
 @pytest.mark.parametrize("rule", [PromptLookup(), NGram(2, 1, 2), Suffix()])
-def test_other_integers_are_taken(rule):
-    text, eos = [1, 2, 1, 2, 1, 2, 3], np.array([3])
-    for given_text in (np.array(text), np.array(text * 2)[::1][:7], np.array(text, np.int16)):
-        found = rule.propose(given_text, 2, eos, 8)
+def test_other_integers_are_taken_without_compiling_again(rule):
+    text, eos = [1, 2, 1, 2, 1, 2, 3], np.array([3], np.int32)
+    wanted = rule.propose(np.array(text, np.int32), 2, eos, 8).tokens.tolist()
+    before = compiled_kinds()
+    fixed = read_only(np.array(text, np.int32))
+    for tokens in (fixed, np.array(text), np.array([text, text], np.int16).T[:, 0]):
+        found = rule.propose(tokens, np.int32(2), read_only(eos.astype(int)), np.int64(8))
         assert found.tokens.dtype == np.int32
-        assert found.tokens.tolist() == rule.propose(np.int32(text), 2, eos, 8).tokens.tolist()
+        assert found.tokens.tolist() == wanted
+    assert compiled_kinds() == before
     with pytest.raises(ValueError, match="a prompt of 8 tokens in a text of 7"):
         rule.propose(np.array(text), 8, eos, 8)
+
+
+def compiled_kinds():
+    functions = (matching._begins, matching._cut, suffix._propose, proposals._gather)
+    return [len(function.signatures) for function in functions]  # pyright: ignore
 
 
 def test_a_memory_goes_with_shared():

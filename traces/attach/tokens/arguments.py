@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -61,12 +61,22 @@ def check_flag(rule: Any, name: str) -> None:
         raise DrafterError(f"{rule.name}: {name} must be true or false, not {value!r}")
 
 
-def plain(text: np.ndarray, n_prompt: int, eos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The text and the EOS tokens as contiguous int32.
+class Given(NamedTuple):
+    """What a rule is given, as the one kind of arguments that it is compiled for."""
+
+    text: np.ndarray
+    n_prompt: int
+    eos: np.ndarray
+    max_new_tokens: int
+
+
+def plain(text: np.ndarray, n_prompt: int, eos: np.ndarray, max_new_tokens: int) -> Given:
+    """Copies of the tokens as int32 (a table's own could not be written to), Python's numbers.
 
     Raises:
         ValueError: the prompt is longer than the text.
     """
     if not 0 <= n_prompt <= len(text):
         raise ValueError(f"a prompt of {n_prompt} tokens in a text of {len(text)}")
-    return np.ascontiguousarray(text, np.int32), np.ascontiguousarray(eos, np.int32)
+    tokens, ends = np.array(text, np.int32), np.array(eos, np.int32)
+    return Given(tokens, int(n_prompt), ends, int(max_new_tokens))

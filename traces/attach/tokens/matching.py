@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from traces.attach.tokens.arguments import Given
 from traces.attach.tokens.proposals import Slices
 from traces.kernels import compiled, compiled_part
 
@@ -18,28 +19,19 @@ _ONE = np.uint64(1)
 
 
 def matched(
-    text: np.ndarray,
-    n_prompt: int,
-    sizes: tuple[int, int],
-    leftmost: bool,
-    length: int,
-    eos: np.ndarray,
-    with_eos: bool,
-    max_new_tokens: int,
+    given: Given, sizes: tuple[int, int], leftmost: bool, length: int, with_eos: bool
 ) -> Slices:
     """Drafts that follow a match of the last n known tokens, from all starts.
 
     Args:
-        text: prompt and output, (n_prompt + T,) int32.
-        n_prompt: tokens of the prompt.
+        given: prompt and output.
         sizes: the smallest and the largest n; the largest that has a match counts.
         leftmost: take the first match, not the last before the end.
         length: tokens of a draft at most; it ends with what is known, and T_max - i tokens are the
             most from start i.
-        eos: EOS tokens. A draft ends at the first.
-        with_eos: whether it holds that one.
-        max_new_tokens: T_max.
+        with_eos: whether a draft, which ends at the first EOS token, holds that one.
     """
+    text, n_prompt, eos, max_new_tokens = given
     begins = _begins(text, n_prompt, sizes[0], sizes[1], leftmost)
     lengths, accepted = _cut(text, n_prompt, begins, length, eos, with_eos, max_new_tokens)
     return Slices(lengths, accepted, None, text, begins)

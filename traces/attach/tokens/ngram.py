@@ -66,6 +66,6 @@ class NGram:
         Raises:
             ValueError: the prompt is longer than the text.
         """
-        text, eos = plain(text, n_prompt, eos)
+        given = plain(text, n_prompt, eos, max_new_tokens)
         sizes, leftmost = (self.least, self.most), self.which == "first"
-        return matched(text, n_prompt, sizes, leftmost, self.length, eos, True, max_new_tokens)
+        return matched(given, sizes, leftmost, self.length, with_eos=True)

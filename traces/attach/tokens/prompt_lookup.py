@@ -63,6 +63,5 @@ class PromptLookup:
         Raises:
             ValueError: the prompt is longer than the text.
         """
-        text, eos = plain(text, n_prompt, eos)
-        sizes = (1, self.ngram)
-        return matched(text, n_prompt, sizes, True, self.length, eos, False, max_new_tokens)
+        given = plain(text, n_prompt, eos, max_new_tokens)
+        return matched(given, (1, self.ngram), True, self.length, with_eos=False)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from traces.attach.tokens import automaton
-from traces.attach.tokens.arguments import check_flag, check_real, check_whole, plain
+from traces.attach.tokens.arguments import Given, check_flag, check_real, check_whole, plain
 from traces.attach.tokens.automaton import (
     CHILD,
     COUNT,
@@ -125,13 +125,13 @@ class Suffix:
         """
         if (memory is not None) != self.shared:
             raise ValueError("suffix: a memory goes with shared=true, and with nothing else")
-        text, eos = plain(text, n_prompt, eos)
+        given = plain(text, n_prompt, eos, max_new_tokens)
         own = automaton.automaton(max(0, len(text) - 1))
         others = memory.counts if memory else automaton.automaton(0)
-        limits = (max_new_tokens, np.float32(self.min_prob))
-        found = _propose(own, others, text, n_prompt, eos, self._allowed(len(text)), limits)
+        allowed, least = self._allowed(len(text)), np.float32(self.min_prob)
+        found = _propose(own, others, given, allowed, least)
         if memory:
-            memory.add(text[n_prompt:], self.max_depth)
+            memory.add(given.text[n_prompt:], self.max_depth)
         lengths, accepted, tokens, score = found
         return Listed(lengths, accepted, score, tokens)
 
@@ -153,14 +153,12 @@ def _append_all(counts: Automaton, tokens: np.ndarray, deepest: int) -> None:
 def _propose(
     own: Automaton,
     others: Automaton,
-    text: np.ndarray,
-    n_prompt: int,
-    eos: np.ndarray,
+    given: Given,
     allowed: np.ndarray,
-    limits: tuple[int, float],
+    least: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Lengths and accepted tokens by start; tokens and probabilities end to end."""
-    max_new_tokens, least = limits
+    text, n_prompt, eos, max_new_tokens = given
     deepest = len(allowed) - 1
     n_output = len(text) - n_prompt
     lengths = np.zeros(n_output, np.int32)
