@@ -328,6 +328,32 @@ def test_a_killed_run_leaves_whole_parts(tmp_path):
     assert os.listdir(tmp_path) == ["live.partial.parquet"]
 
 
+@pytest.mark.parametrize("into", ["-o", "--trace"])
+def test_two_runs_do_not_share_a_log(folder, agreeing, tmp_path, monkeypatch, capsys, into):
+    """The second is refused before it decodes anything, and the first loses nothing."""
+    shutil.copytree(folder / "trace", tmp_path / "trace")
+    place = tmp_path / "live.parquet" if into == "-o" else tmp_path / "trace"
+    file = place if into == "-o" else tmp_path / "trace.live.parquet"
+    command = live(folder, "--policy", "fixed(2)", into, place)
+    whole, codes = timed.TimedDecoder.decode, []
+
+    def decode(self, *given):
+        if not codes:  # in the midst of the first run
+            codes.append(None)
+            code = "from simkit.cli import main; import sys; main(sys.argv[1:])"
+            words = [sys.executable, "-c", code, *map(str, command)]
+            codes[0] = subprocess.run(words, capture_output=True, text=True, check=False)
+        return whole(self, *given)
+
+    monkeypatch.setattr(timed.TimedDecoder, "decode", decode)
+    assert simkit(command) == 0
+    assert codes[0].returncode == 2
+    assert f"simkit: {file}: another run is writing this log\n" in codes[0].stderr
+    log = read(file) if into == "-o" else load(place).extra("live.parquet")
+    assert set(log["policy"].to_pylist()) >= {"baseline", "fixed(2)"}
+    assert set(os.listdir(tmp_path)) == {"trace", place.name}
+
+
 def fidelity(folder, out, *more):
     base = ["fidelity", folder / "trace", *pair(folder), "--prompts", 4, "--calibration", 3]
     return [*base, "--rounds", 2, "-o", out, *more]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from traces.manifest import Manifest
 
 SEQUENCES = "sequences.parquet"
 _MOST_TOKENS = 2**24  # of a prompt: no context is longer
+_THREADS = min(4, os.cpu_count() or 1)  # shards that are looked at, and in memory, at a time
 
 
 def check_listed(folder: Path, manifest: Manifest) -> None:
@@ -64,10 +67,12 @@ def check(folder: Path, manifest: Manifest) -> None:
     if seen.is_known(folder, manifest, names):
         return
     before = seen.stamps(folder, names)
-    for name in names:
-        files.check_hash(folder, name, manifest.files[name])
-    for problem in check_rows(folder, manifest, states=False):
+    hashed: set[str] = set()
+    for problem in check_rows(folder, manifest, states=False, hashed=hashed):
         raise TraceError(problem)
+    for name in names:
+        if name not in hashed:  # a kind of drafter need not look at all of its tables
+            files.check_hash(folder, name, manifest.files[name])
     seen.remember(folder, manifest, names, before)
 
 
@@ -105,25 +110,38 @@ def check_files(folder: Path, manifest: Manifest) -> Iterator[str]:
             yield f"{file}: not listed in the manifest"
 
 
-def check_rows(folder: Path, manifest: Manifest, states: bool = True) -> Iterator[str]:
+def check_rows(
+    folder: Path, manifest: Manifest, states: bool = True, hashed: set[str] | None = None
+) -> Iterator[str]:
     """A line for each row that is wrong.
 
     Args:
         folder: of the trace.
-        manifest: whose files are there, with the hashes that it lists.
+        manifest: whose files are there.
         states: look at the tables that hold states too.
+        hashed: take the hash of each file that is read, too, and add its name here; None: the
+            files were found to have the hashes that the manifest lists.
     """
     try:
-        sequences = _read(folder, SEQUENCES, manifest, schema.SEQUENCES)
+        sequences = _read(folder, SEQUENCES, manifest, schema.SEQUENCES, hashed)
         problems = list(_check_sequences(folder / SEQUENCES, sequences, manifest))
         yield from problems
-        for shard in range(0 if problems else manifest.n_shards):
+        if problems:
+            return
+
+        def shard_problems(shard: int) -> list[str]:
             part = sequences.slice(shard * manifest.batch_size, manifest.batch_size)
-            rows = partial(_shard_rows, folder, manifest, shard)
+            rows = partial(_shard_rows, folder, manifest, shard, hashed)
             width = partial(_state_width, folder, manifest)
-            yield from manifest.drafter.check_shard(
-                Shard(folder, manifest, part, rows, width, states)
-            )
+            kind = manifest.drafter
+            return list(kind.check_shard(Shard(folder, manifest, part, rows, width, states)))
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            try:
+                for found in pool.map(shard_problems, range(manifest.n_shards)):
+                    yield from found
+            finally:  # whoever asked for the first problem alone waits for no others
+                pool.shutdown(cancel_futures=True)
     except TraceError as error:
         yield str(error)
 
@@ -149,26 +167,38 @@ def _check_sequences(file: Path, table: pa.Table, manifest: Manifest) -> Iterato
         yield f"{file}: sequence {s}: n_prompt is {table['n_prompt'][s]}"
     longest = manifest.max_new_tokens
     eos = set(manifest.eos_token_ids)
-    for s, row in enumerate(
-        table.select(["n_output", "output_tokens", "finish_reason"]).to_pylist()
-    ):
-        length, reason = row["n_output"], row["finish_reason"]
+    ends = (table[name].to_pylist() for name in ("n_output", "finish_reason"))
+    for s, (length, reason, last) in enumerate(zip(*ends, _last_tokens(table), strict=True)):
         if not 1 <= length <= longest:
             yield f"{file}: sequence {s}: {length} output tokens, not 1 to {longest}"
         elif reason not in schema.FINISH_REASONS:
             yield f"{file}: sequence {s}: finish_reason is {reason!r}"
         elif not manifest.drafter.known_outputs:
             continue
-        elif row["output_tokens"][-1:] and row["output_tokens"][-1] in eos:
+        elif last in eos:
             if reason != "eos":
                 yield f"{file}: sequence {s}: ends in EOS, but finish_reason is {reason!r}"
         elif reason != "length" or length != longest:
             yield f"{file}: sequence {s}: {reason!r} at {length} tokens, the last of them no EOS"
 
 
-def _read(folder: Path, name: str, manifest: Manifest, wanted: pa.Schema) -> pa.Table:
+def _last_tokens(table: pa.Table) -> list[int | None]:
+    """The last output token of each sequence; None where there is none."""
+    tokens = table["output_tokens"].combine_chunks()
+    lengths = np.diff(tokens.offsets.to_numpy())
+    last = pa.array(tokens.offsets.to_numpy()[1:] - 1, mask=lengths == 0)
+    return tokens.values.take(last).to_pylist()
+
+
+def _read(
+    folder: Path, name: str, manifest: Manifest, wanted: pa.Schema, hashed: set[str] | None
+) -> pa.Table:
     types = {field.name: field.type for field in wanted}
-    return files.read(folder, name, manifest.files[name], types)
+    if hashed is None:
+        return files.read(folder, name, manifest.files[name], types)
+    table = files.read_hashed(folder, name, manifest.files[name], types)
+    hashed.add(name)
+    return table
 
 
 def _state_width(folder: Path, manifest: Manifest) -> int:
@@ -176,15 +206,23 @@ def _state_width(folder: Path, manifest: Manifest) -> int:
 
 
 def _shard_rows(
-    folder: Path, manifest: Manifest, shard: int, table: str, wanted: pa.Schema
+    folder: Path,
+    manifest: Manifest,
+    shard: int,
+    hashed: set[str] | None,
+    table: str,
+    wanted: pa.Schema,
 ) -> Rows:
-    return _rows(folder, f"{table}/{shard:05d}.parquet", manifest, wanted)
+    name = f"{table}/{shard:05d}.parquet"
+    found = _read(folder, name, manifest, wanted, hashed)
+    return Rows(folder / name, {f.name: _column(found[f.name], folder / name) for f in wanted})
 
 
-def _rows(folder: Path, name: str, manifest: Manifest, wanted: pa.Schema) -> Rows:
-    table = _read(folder, name, manifest, wanted)
-    columns = {}
-    for field in wanted:
-        columns[field.name] = files.empty(field.type, table.num_rows)
-        files.fill(columns[field.name], table[field.name], folder / name)
-    return Rows(folder / name, columns)
+def _column(column: pa.ChunkedArray, file: Path) -> np.ndarray:
+    """A column without nulls as an array, which is no copy where it need not be one."""
+    is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    if is_number and column.num_chunks == 1 and not column.null_count:
+        return column.chunk(0).to_numpy()
+    out = files.empty(column.type, len(column))
+    files.fill(out, column, file)
+    return out

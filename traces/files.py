@@ -19,6 +19,7 @@ from traces.outputs import waiting_name
 ADDED = ("latency.parquet", "live.parquet", "scores")  # of what may be added to a recording
 _FEW_VALUES = 16  # up to so many different floats a dictionary is the smallest
 _ZSTD_LEVEL = 3
+_CHANGED = "corrupt: its sha256 is not the manifest's"
 
 
 def encode(table: pa.Table) -> tuple[bytes, FileInfo]:
@@ -106,7 +107,7 @@ def check_hash(folder: Path, name: str, info: FileInfo) -> None:
     except OSError as error:
         raise TraceError(f"{folder / name}: cannot be read: {error.strerror}") from None
     if found != info.sha256:
-        raise TraceError(f"{folder / name}: corrupt: its sha256 is not the manifest's")
+        raise TraceError(f"{folder / name}: {_CHANGED}")
 
 
 def read(
@@ -125,13 +126,41 @@ def read(
             missing, has another type or holes; the message names the file.
     """
     check_size(folder, name, info)
-    with parquet.opened(folder / name, place(folder, name, info), TraceError) as file:
+    return _decoded(folder, name, place(folder, name, info), info, types)
+
+
+def read_hashed(
+    folder: Path, name: str, info: FileInfo, types: Mapping[str, pa.DataType] | None = None
+) -> pa.Table:
+    """`check_hash` and `read` of the same bytes, which are read once.
+
+    Raises:
+        TraceError: see there.
+    """
+    check_size(folder, name, info)
+    data = reading.read_bytes(place(folder, name, info), info.bytes, TraceError)
+    if hashlib.sha256(data).hexdigest() != info.sha256:
+        raise TraceError(f"{folder / name}: {_CHANGED}")
+    # The hash vouches for each byte: sums of pages say nothing more.
+    return _decoded(folder, name, pa.BufferReader(data), info, types, is_hashed=True)
+
+
+def _decoded(
+    folder: Path,
+    name: str,
+    source: Path | pa.BufferReader,
+    info: FileInfo,
+    types: Mapping[str, pa.DataType] | None,
+    is_hashed: bool = False,
+) -> pa.Table:
+    with parquet.opened(folder / name, source, TraceError, checksums=not is_hashed) as file:
         if file.metadata.num_rows != info.rows:
             found = file.metadata.num_rows
             raise TraceError(f"{folder / name}: {found} rows, the manifest says {info.rows}")
         if types is not None:
             check_columns(file.schema_arrow, types, folder / name)
-        table = file.read(columns=None if types is None else list(types))
+        columns = None if types is None else list(types)
+        table = file.read(columns, use_threads=not is_hashed)  # those are read side by side
         table.validate(full=True)  # text is UTF-8, offsets ascend
     if table.num_rows != info.rows:
         raise TraceError(f"{folder / name}: {table.num_rows} rows, the manifest says {info.rows}")

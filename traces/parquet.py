@@ -23,13 +23,20 @@ _FAULTS = (OSError, pa.ArrowException, ValueError, MemoryError, OverflowError, K
 
 
 @contextmanager
-def opened(file: Path, source: Path | pa.BufferReader, error: type[UserError], **options):
+def opened(
+    file: Path,
+    source: Path | pa.BufferReader,
+    error: type[UserError],
+    checksums: bool = True,
+    **options,
+):
     """A Parquet file that fits into memory when it is read, as a `pq.ParquetFile`.
 
     Args:
         file: for the messages.
         source: the file, or its bytes.
         error: to raise.
+        checksums: hold pages against the sums that the file has of them.
         **options: of `pq.ParquetFile`.
 
     Raises:
@@ -41,7 +48,7 @@ def opened(file: Path, source: Path | pa.BufferReader, error: type[UserError], *
     else:
         n_bytes = source.size()
     with _complaints(file, error):
-        with pq.ParquetFile(source, page_checksum_verification=True, **options) as opened:
+        with pq.ParquetFile(source, page_checksum_verification=checksums, **options) as opened:
             needed = _n_bytes(opened.metadata)
             if needed > min(max(_EASY_BYTES, _MOST_RATIO * n_bytes), _MOST_BYTES):
                 raise error(
