@@ -176,7 +176,7 @@ def compare(console: Console, trace: str, heads: list[str]) -> None:
     """
     recorded = load(trace)
     layout, found = PathLayout(recorded), states.read(recorded)
-    test = np.flatnonzero(training.split(recorded.n_sequences, training.Settings()).test)
+    test = np.flatnonzero(training.split(recorded.n_sequences, training.TrainingSettings()).test)
     picks = np.random.default_rng(0).integers(0, len(test), (1000, len(test)))
     picks = np.concatenate([np.arange(len(test))[None], picks])
     table = Table("head", "tokens", *_FIGURES, *(f"Δ {name}" for name in _FIGURES))

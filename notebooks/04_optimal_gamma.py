@@ -134,17 +134,17 @@ figures.optimal_gain(study)
 figures.gap_decomposition(study)
 
 # %% [markdown]
-# **What it shows.** Knowing the future would save 34% of the time of the best fixed length; the best
-# policy saves 8% [5%, 11%], between a fifth and a quarter of that. On `math` it is 15% [13%, 18%] of
-# 41%. On the other tasks, 6% to 7%, it may be hardly anything: their intervals begin at 1%. All this is
-# against one length for all tasks. With settings of its own, as `analysis.gap` tunes them on a task's
-# prompts alone, `math` has a gap of 29%, since its own length is 10 or 11, and `prose` 1.9% [−3.3%,
-# 7.6%] to save: nothing that can be told from none.
+# **What it shows.** Knowing the future would save 33% of the time of the best fixed length. The best
+# policy saves 6% [4%, 8%], between a ninth and a quarter of that. On `math` it saves 13% [11%, 15%] of
+# 41%. On the other tasks it saves 5%, and it may be hardly anything: their intervals begin between
+# 0.4% and 1.1%. All this is against one length for all tasks. With settings of its own, as
+# `analysis.gap` tunes them on a task's prompts alone, `math` has a gap of 29%, since its own length is
+# nearly always 10. `prose` then has 1.8% [−2.9%, 7.5%] to save: nothing that can be told from none.
 #
 # **Caveat.** Which policy is best was chosen on other prompts, and so was the fixed length, which
-# loses nearly 2% by that ([notebook 05](05_comparing_policies.ipynb)). The best is the heuristic in
-# every fold. It decides by the last draft alone and is charged nothing for it; the other policies pay
-# for their decisions and heads ([bounds](../docs/bounds.md)).
+# loses 1.2% [0.5%, 2.2%] by that ([notebook 05](05_comparing_policies.ipynb)). The best is the
+# heuristic in most folds: it decides by the last draft alone. In the others it is a threshold on the
+# draft's confidence. Decisions and heads take 0.7% of the time ([bounds](../docs/bounds.md)).
 #
 # ## What the papers claim
 

@@ -156,7 +156,7 @@ simkit.replay(trace, tuned.frame["chosen"].unique(maintain_order=True).to_list()
 #
 # **Caveat.** Between two training seeds of a head speeds differ by up to 2%
 # ([ablations](../docs/ablations.md)), and the folds do not agree on the fixed length or on PACER's
-# arguments (*chosen in folds*): the fixed length loses nearly 2% by it. The intervals cover neither.
+# arguments (*chosen in folds*): the fixed length loses 1.2% [0.5%, 2.2%] by it. The intervals cover neither.
 
 # %% [markdown]
 # ## Faster although fewer tokens are accepted?

@@ -14,8 +14,8 @@ import simkit
 from simkit import policies
 from simkit.costs import Linear
 from simkit.drafters.path import PathLayout
-from simkit.policies import PolicyError, Sequential, Setting, calibration, rate_optimal
-from simkit.policies.calibration import calibrate
+from simkit.policies import PolicyError, Sequential, Setting, acceptance_fit, rate_optimal
+from simkit.policies.acceptance_fit import fit_acceptance
 from simkit.simulator import charge as charges
 from simkit.simulator import compiled, plain
 from simkit.simulator.charge import Charge
@@ -256,7 +256,7 @@ def test_a_rule_that_finds_no_fixed_point_is_the_fastest_one_tried(monkeypatch):
 
 def test_the_rule_by_hand():
     """Three bins of a score: accepted with 0.2, 0.5 and 0.9, the next one with 0.3, 0.6, 0.8."""
-    edges = np.full(calibration.BINS - 1, np.inf)
+    edges = np.full(acceptance_fit.BINS - 1, np.inf)
     edges[:2] = 0.25, 0.75
     price = np.array([[1.0, 2.0, 2.0, np.inf], [4.0, 2.0, 2.0, np.inf]])
     numbers = rate_optimal.RateOptimalParams(
@@ -288,14 +288,14 @@ def test_the_rule_by_hand():
     assert rate_optimal.update(numbers, state, outcome) == (0, 9, 1.0)
 
 
-def test_calibration_is_the_isotonic_fit_outside_the_fold():
+def test_acceptance_is_the_isotonic_fit_outside_the_fold():
     """Judge: scikit-learn on the rows, where every score of few has a bin of its own."""
     rng = np.random.default_rng(4)
     score = rng.integers(1, 9, (12, 30)) / 8
     accepted = rng.random((12, 30)) < 0.3 + 0.35 * (score + np.roll(score, 1, axis=1))
     rows = [[(1, 1) if ok else (1, 2) for ok in row] for row in accepted]
     trace = build(rows, t_max=30, max_draft=30, values=lambda n: np.resize(score, n))
-    fit = calibrate(PathLayout(trace), "draft_prob_raw", 3, seed=0)
+    fit = fit_acceptance(PathLayout(trace), "draft_prob_raw", 3, seed=0)
     assert sorted(fit.fold.tolist()) == sorted([0, 1, 2] * 4)
     for fold in range(3):
         out = fit.fold != fold
@@ -317,7 +317,7 @@ def test_what_a_fold_accepts_does_not_change_its_fit():
     def fitted(flags):
         rows = [[(1, 1) if ok else (1, 2) for ok in row] for row in flags]
         trace = build(rows, t_max=20, max_draft=20, values=lambda n: np.resize(score, n))
-        return calibrate(PathLayout(trace), "draft_entropy", 3, seed=0)
+        return fit_acceptance(PathLayout(trace), "draft_entropy", 3, seed=0)
 
     before = fitted(accepted)
     after = fitted(np.where((before.fold == 0)[:, None], ~accepted, accepted))
@@ -330,7 +330,7 @@ def test_what_a_fold_accepts_does_not_change_its_fit():
 
 def test_nothing_to_fit_is_one_half():
     trace = build([[(1, 2)] * 4], t_max=4, max_draft=4)
-    fit = calibrate(PathLayout(trace), "draft_prob_raw", 5, seed=0)
+    fit = fit_acceptance(PathLayout(trace), "draft_prob_raw", 5, seed=0)
     own = fit.fold[0]
     assert fit.first[own] == 0.5
     assert set(fit.accept[own]) == {0.5}

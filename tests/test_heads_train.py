@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError
 from simkit.heads import examples, files, metrics, registry, rows, run, states, training
-from simkit.heads.training import Settings
+from simkit.heads.training import TrainingSettings
 
-FEW = Settings(epochs=25, starts=0, noise=0.1, learning_rate=1e-2)
+FEW = TrainingSettings(epochs=25, starts=0, noise=0.1, learning_rate=1e-2)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_a_head_learns_what_its_states_reveal(trace, kind, options):
 
 def test_the_same_seed_gives_the_same_files(trace, tmp_path):
     for name in ("a", "b"):
-        head = run.train("acceptance", trace, {"layers": 1}, Settings(epochs=1))
+        head = run.train("acceptance", trace, {"layers": 1}, TrainingSettings(epochs=1))
         files.save(head, tmp_path / f"{name}.safetensors")
     for suffix in (".safetensors", ".json"):
         a, b = ((tmp_path / f"{name}{suffix}").read_bytes() for name in "ab")
@@ -57,7 +57,7 @@ def test_the_same_seed_gives_the_same_files(trace, tmp_path):
 
 
 def test_prompts_are_dealt_once():
-    parts = training.split(37, Settings(seed=5))
+    parts = training.split(37, TrainingSettings(seed=5))
     assert (sum(part.astype(int) for part in parts) == 1).all()
     assert [part.sum() for part in parts] == [24, 6, 7]
 
@@ -168,13 +168,13 @@ def test_figures_of_known_scores():
 )
 def test_what_cannot_be_trained_is_refused(trace, kind, options, settings, message):
     with pytest.raises(HeadError, match=message):
-        run.train(kind, trace, options, Settings(**settings))
+        run.train(kind, trace, options, TrainingSettings(**settings))
 
 
 def test_too_few_prompts(tmp_path):
     trace = heads_traces.revealing(tmp_path / "trace", n=4)
     with pytest.raises(HeadError, match="4 prompts are too few"):
-        run.train("acceptance", trace, {}, Settings())
+        run.train("acceptance", trace, {}, TrainingSettings())
 
 
 def test_the_variants_of_the_acceptance_head():

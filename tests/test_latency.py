@@ -23,7 +23,7 @@ from simkit.cli.latency import latency
 from simkit.costs import fit
 from traces import schema
 from traces.errors import RecordError, UserError
-from traces.record.latency import CONTROL, WARM_UPS, Bench, Shape, control, measure, plan
+from traces.record.latency import CONTROL, WARM_UPS, PassBench, PassShape, control, measure, plan
 from traces.trace import load
 from traces.validate import validate
 
@@ -65,14 +65,14 @@ def test_plan_holds_every_pass_once_and_one_control():
     assert len(set(shapes)) == len(shapes)
     assert {s.tokens_in for s in shapes if s.component == "target" and s.context_len} == {1, 2, 5}
     assert [s for s in shapes if s.component == "draft" and s.context_len] == [
-        Shape("draft", 1, 8),
-        Shape("draft", 1, 16),
+        PassShape("draft", 1, 8),
+        PassShape("draft", 1, 16),
     ]
     assert {(s.component, s.tokens_in) for s in shapes if s.context_len == 0} == {
         (m, n) for m in ("draft", "target") for n in (8, 16)
     }
     (second,) = [s for s in shapes if s.component.startswith(CONTROL)]
-    assert Shape(second.model, second.tokens_in, second.context_len) in shapes
+    assert PassShape(second.model, second.tokens_in, second.context_len) in shapes
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_plan_refuses_what_cannot_be_measured(arguments, words):
 def test_a_sample_starts_from_the_context_length_and_gives_the_model_s_own_tokens():
     shapes = plan(4, contexts=(8,), batch_sizes=(1, 2))
     model = tiny(2)
-    bench = Bench(model, shapes, seed=0)
+    bench = PassBench(model, shapes, seed=0)
     for size in (1, 2):
-        verification, prefill = Shape("target", 3, 8, size), Shape("target", 8, 0, size)
+        verification, prefill = PassShape("target", 3, 8, size), PassShape("target", 8, 0, size)
         for shape in (verification, prefill, verification):
             assert bench.sample(shape) > 0
             assert bench.caches[size, 8].get_seq_length() == 8
@@ -148,7 +148,7 @@ def test_batch_sizes_are_timed_in_turns():
         assert sizes != sorted(sizes) and sizes != sorted(sizes, reverse=True)
     found = control(table)
     assert found is not None
-    assert found[0] == Shape("target", 2, 8, 2) == replace(control_shape, component="target")
+    assert found[0] == PassShape("target", 2, 8, 2) == replace(control_shape, component="target")
 
 
 def test_a_command_s_file_has_a_cost_of_every_batch_size(folders, tmp_path, capsys):
@@ -219,7 +219,7 @@ def second_round(monkeypatch):
     """Lets the second round of a command with the options of `small` break off."""
 
     def arm(how):
-        whole, seen = Bench.sample, []
+        whole, seen = PassBench.sample, []
         shapes = len(plan(2, contexts=(8,)))
 
         def sample(self, shape):
@@ -228,7 +228,7 @@ def second_round(monkeypatch):
                 raise how
             return whole(self, shape)
 
-        monkeypatch.setattr(Bench, "sample", sample)
+        monkeypatch.setattr(PassBench, "sample", sample)
 
     return arm
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WIDE = 200  # of a table where no terminal says how wide it is
 
 
-class Format(StrEnum):
+class ClaimsFormat(StrEnum):
     """How to print."""
 
     table = "table"
@@ -44,7 +44,7 @@ def claims(
             show_default=False,
         ),
     ] = None,
-    format: Annotated[Format, typer.Option(help="How to print.")] = Format.table,
+    format: Annotated[ClaimsFormat, typer.Option(help="How to print.")] = ClaimsFormat.table,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write there instead.")
     ] = None,
@@ -63,7 +63,7 @@ def claims(
     tell_times(study, cost)
     if out is not None:
         write_atomic(out, _text(found, format).encode())
-    elif format is Format.table:
+    elif format is ClaimsFormat.table:
         from rich.console import Console
 
         console = Console()
@@ -74,14 +74,14 @@ def claims(
         sys.stdout.write(_text(found, format))
 
 
-def _text(found: Findings, format: Format) -> str:
-    if format is Format.json:
+def _text(found: Findings, format: ClaimsFormat) -> str:
+    if format is ClaimsFormat.json:
         import json
 
         return json.dumps(found.records(), indent=1, ensure_ascii=False) + "\n"
-    if format is Format.csv:
+    if format is ClaimsFormat.csv:
         return found.frame.write_csv()
-    if format is Format.markdown:
+    if format is ClaimsFormat.markdown:
         return found.markdown()
     from rich.console import Console
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Source(StrEnum):
+class ImportSource(StrEnum):
     """What the file was written by."""
 
     specdecode_bench = "specdecode-bench"
@@ -29,7 +29,7 @@ class Align(StrEnum):
 
 
 def import_(
-    format: Annotated[Source, typer.Argument(help="What wrote it.")],
+    format: Annotated[ImportSource, typer.Argument(help="What wrote it.")],
     file: Annotated[Path, typer.Argument(help="JSON lines.")],
     out: Annotated[
         Path,
@@ -60,7 +60,7 @@ def import_(
     """Import another program's file: a trace where it holds enough for one, else a table."""
     _check_suffix(format, out)
     check_apart([("--out", out)], [file])
-    if format is Source.specdecode_bench:
+    if format is ImportSource.specdecode_bench:
         _specdecode_bench(file, out, drafter, align or Align.simulator, sample, seed)
     elif drafter or align or sample is not None:
         raise typer.BadParameter("--drafter, --align and --sample are for specdecode-bench")
@@ -68,11 +68,11 @@ def import_(
         _spec_bench(file, out)
 
 
-def _check_suffix(format: Source, out: Path) -> None:
+def _check_suffix(format: ImportSource, out: Path) -> None:
     """A folder with the name of a file is what nobody asked for."""
     from simkit.errors import ImporterError
 
-    is_table = format is Source.spec_bench
+    is_table = format is ImportSource.spec_bench
     if out.suffix in (".csv", ".json", ".jsonl") or (out.suffix == ".parquet" and not is_table):
         wanted = "a .parquet file or a folder" if is_table else "a folder, the trace's"
         raise ImporterError(f"--out {out}: must be {wanted}")

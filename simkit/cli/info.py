@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 
-class Format(StrEnum):
+class InfoFormat(StrEnum):
     """How to print."""
 
     table = "table"
@@ -17,14 +17,14 @@ class Format(StrEnum):
 
 def info(
     trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
-    format: Annotated[Format, typer.Option(help="table or json.")] = Format.table,
+    format: Annotated[InfoFormat, typer.Option(help="table or json.")] = InfoFormat.table,
 ) -> None:
     """Say what is in a trace."""
     from traces.describe import describe, in_words
     from traces.trace import load
 
     facts = describe(load(trace))
-    if format is Format.json:
+    if format is InfoFormat.json:
         import json
 
         typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))

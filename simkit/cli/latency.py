@@ -17,7 +17,7 @@ from simkit.cli.places import announce, check_option, destination, warn, write
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from traces.record.latency import Shape
+    from traces.record.latency import PassShape
 
 
 def latency(
@@ -168,11 +168,11 @@ def _show(table: pa.Table) -> None:
     from rich.table import Table
 
     from traces.conditions import CONTROL, conditions
-    from traces.record.latency import Shape, control
+    from traces.record.latency import PassShape, control
 
-    groups: dict[Shape, list[float]] = {}
+    groups: dict[PassShape, list[float]] = {}
     for row in table.to_pylist():
-        shape = Shape(row["component"], row["tokens_in"], row["context_len"], row["batch_size"])
+        shape = PassShape(row["component"], row["tokens_in"], row["context_len"], row["batch_size"])
         groups.setdefault(shape, []).append(row["seconds"])
     batched = len({shape.batch_size for shape in groups}) > 1
     view = Table("component", *(["batch"] if batched else []), "context", "tokens")
@@ -231,7 +231,7 @@ def _fit(table: pa.Table, out: Path | None) -> None:
         write_atomic(out, (json.dumps({"kind": cost.name, **given}, indent=1) + "\n").encode())
 
 
-def _order(shape: Shape) -> tuple[int, bool, str, int, int]:
+def _order(shape: PassShape) -> tuple[int, bool, str, int, int]:
     """Batch size by batch size, prefills last, then by component, context length and tokens."""
     prefill = shape.context_len == 0
     return shape.batch_size, prefill, shape.component, shape.context_len, shape.tokens_in

@@ -82,14 +82,14 @@ def train(
     needs_torch("training")
     import traces
     from simkit.heads import files, registry, run
-    from simkit.heads.training import Settings
+    from simkit.heads.training import TrainingSettings
 
     files.check_suffix(output)
     for file in files.pair(output):
         check_option("--output", file)
     check_apart([("--output", file) for file in files.pair(output)], [trace])
     rate = registry.get(head).learning_rate if learning_rate is None else learning_rate
-    settings = Settings(epochs, rate, noise=noise, starts=starts, seed=seed, device=device)
+    settings = TrainingSettings(epochs, rate, noise=noise, starts=starts, seed=seed, device=device)
     given = {name: value for name, value in options.items() if value is not None}
     console = Console(stderr=True)
     start = time.perf_counter()

@@ -11,7 +11,7 @@ from simkit.heads.states import States
 
 
 @dataclass(frozen=True)
-class Drafts:
+class StartDrafts:
     """The drafts of one sequence from each of its T positions, up to D tokens deep.
 
     Attributes:
@@ -36,7 +36,7 @@ class Drafts:
         """(T, D) bool, whether a draft is that deep."""
         return np.arange(self.index.shape[1]) < self.length[:, None]
 
-    def pick(self, starts: np.ndarray) -> Drafts:
+    def pick(self, starts: np.ndarray) -> StartDrafts:
         """Some of the drafts, with only the rows that they need.
 
         Args:
@@ -45,7 +45,7 @@ class Drafts:
         n_text = int(self.n_prefix[starts].max())
         behind = np.unique(self.index[starts])
         kept = np.concatenate([np.arange(n_text), behind[behind >= n_text]])
-        return Drafts(
+        return StartDrafts(
             rows=self.rows[kept],
             index=np.searchsorted(kept, self.index[starts]),
             length=self.length[starts],
@@ -55,7 +55,7 @@ class Drafts:
         )
 
 
-def drafts(layout: PathLayout, states: States, sequence: int, max_depth: int) -> Drafts:
+def drafts(layout: PathLayout, states: States, sequence: int, max_depth: int) -> StartDrafts:
     """The drafts of one sequence.
 
     Args:
@@ -81,7 +81,7 @@ def drafts(layout: PathLayout, states: States, sequence: int, max_depth: int) ->
     base = int(layout.branch[first])
     index = np.where(inside, path - first + n_prompt, branch - base + len(text))
     source = np.where(inside, path, branch + len(states.path))
-    return Drafts(
+    return StartDrafts(
         rows=np.concatenate([text, states.branches[base : layout.branch[end]]]),
         index=np.where(recorded, index, 0),
         length=length,

@@ -15,7 +15,7 @@ from traces.trace import Trace
 
 
 @dataclass(frozen=True)
-class Rows:
+class Labelled:
     """States, and what became of the tokens that they are to judge.
 
     Attributes:
@@ -26,15 +26,15 @@ class Rows:
     state: np.ndarray
     label: np.ndarray
 
-    def __add__(self, other: Rows) -> Rows:
-        return Rows(
+    def __add__(self, other: Labelled) -> Labelled:
+        return Labelled(
             np.concatenate([self.state, other.state]), np.concatenate([self.label, other.label])
         )
 
 
 def on_path(
     kind: str, options: Mapping[str, Any], layout: PathLayout, states: States, wanted: np.ndarray
-) -> tuple[Rows, np.ndarray]:
+) -> tuple[Labelled, np.ndarray]:
     """Rows on the recorded path.
 
     With a lag of one, a row's token is judged from the next state on its own draft's path, into
@@ -53,7 +53,7 @@ def on_path(
     label = _label(kind, layout.trace, "positions")
     rows = np.flatnonzero(np.repeat(wanted, layout.n_output))
     if not options.get("lag"):
-        return Rows(states.path[rows], label[rows]), rows
+        return Labelled(states.path[rows], label[rows]), rows
     accepted = layout.trace.positions("accepted")[rows]
     last = np.isin(rows + 1, layout.offsets)
     first, end = layout.branch[rows], layout.branch[rows + 1]
@@ -62,12 +62,12 @@ def on_path(
     state = np.empty((len(rows), states.width), np.float16)
     state[accepted] = states.path[rows[accepted] + 1]
     state[~accepted] = states.branches[first[~accepted]]
-    return Rows(state, label[rows]), rows
+    return Labelled(state, label[rows]), rows
 
 
 def to_train_on(
     kind: str, options: Mapping[str, Any], layout: PathLayout, states: States, wanted: np.ndarray
-) -> Rows:
+) -> Labelled:
     """All rows of some sequences that a head is trained on.
 
     Those on the path; those of mixed texts, if recorded; for a head without a lag also branches
@@ -81,13 +81,13 @@ def to_train_on(
     trace = layout.trace
     if trace.has("branches", "accepted") and not options.get("lag"):
         mine = np.isin(trace.branches("sequence"), _numbers(trace, wanted))
-        rows += Rows(states.branches[mine], _label(kind, trace, "branches")[mine])
+        rows += Labelled(states.branches[mine], _label(kind, trace, "branches")[mine])
     return rows
 
 
 def on_mixed(
     kind: str, options: Mapping[str, Any], layout: PathLayout, states: States, wanted: np.ndarray
-) -> Rows:
+) -> Labelled:
     """Rows of mixed texts; none where the trace has none.
 
     Without a lag: what the draft would propose behind every token of the text. With a lag of one:
@@ -97,17 +97,17 @@ def on_mixed(
     """
     trace = layout.trace
     if not trace.has("mixed", "state"):
-        return Rows(states.path[:0], np.zeros(0, np.float32))
+        return Labelled(states.path[:0], np.zeros(0, np.float32))
     mine = np.isin(trace.column("mixed", "sequence"), _numbers(trace, wanted))
     state = trace.column("mixed", "state")
     if not options.get("lag"):
-        return Rows(state[mine], _label(kind, trace, "mixed")[mine])
+        return Labelled(state[mine], _label(kind, trace, "mixed")[mine])
     own = trace.column("mixed", "from_draft") & mine
     own &= trace.column("mixed", "token") == trace.positions("draft_token")
     last = np.zeros_like(own)
     last[layout.offsets[1:] - 1] = True
     judged = np.flatnonzero(own & ~last)
-    return Rows(state[judged + 1], _label(kind, trace, "positions")[judged])
+    return Labelled(state[judged + 1], _label(kind, trace, "positions")[judged])
 
 
 def _numbers(trace: Trace, wanted: np.ndarray) -> np.ndarray:

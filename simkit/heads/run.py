@@ -13,7 +13,7 @@ from simkit.errors import HeadError
 from simkit.heads import files, registry, scoring, states, training
 from simkit.heads.evaluate import evaluate
 from simkit.heads.files import Head
-from simkit.heads.training import Settings
+from simkit.heads.training import TrainingSettings
 from traces import scores
 from traces.manifest import Manifest
 from traces.trace import Trace
@@ -25,7 +25,7 @@ def train(
     kind: str,
     trace: Trace,
     options: Mapping[str, Any],
-    settings: Settings,
+    settings: TrainingSettings,
     on_epoch: Callable[[int, float, float], None] = lambda epoch, train, validation: None,
 ) -> Head:
     """Train a head on a trace and judge it on prompts that were held out.

@@ -10,7 +10,7 @@ import torch
 
 from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError
-from simkit.heads.drafts import Drafts, drafts
+from simkit.heads.drafts import StartDrafts, drafts
 from simkit.heads.files import Head, check_width
 from simkit.heads.starts import StartHead
 from simkit.heads.states import States
@@ -54,7 +54,7 @@ def score(
         torch.set_num_threads(before)
 
 
-def score_drafts(module: StartHead, rows: Drafts) -> np.ndarray:
+def score_drafts(module: StartHead, rows: StartDrafts) -> np.ndarray:
     """Probabilities (T, D) of one sequence's drafts, NaN where a draft has ended; float32."""
     out = np.full(rows.index.shape, np.nan, np.float32)
     with torch.inference_mode():

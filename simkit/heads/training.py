@@ -27,7 +27,7 @@ _PROMPTS = 4  # of a step of the PACER head
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingSettings:
     """How to train.
 
     Attributes:
@@ -89,7 +89,7 @@ class Task(Protocol):
         """The mean loss on the validation prompts."""
 
 
-def split(n_sequences: int, settings: Settings) -> Split:
+def split(n_sequences: int, settings: TrainingSettings) -> Split:
     """Deal the prompts at random.
 
     Raises:
@@ -111,7 +111,7 @@ def train(
     layout: PathLayout,
     states: States,
     parts: Split,
-    settings: Settings,
+    settings: TrainingSettings,
     on_epoch: Callable[[int, float, float], None] = lambda epoch, train, validation: None,
 ) -> tuple[files.Head, dict[str, Any]]:
     """Train a head and keep the epoch with the least loss on the validation prompts.
@@ -180,7 +180,7 @@ class _Given(NamedTuple):
     layout: PathLayout
     states: States
     parts: Split
-    settings: Settings
+    settings: TrainingSettings
 
 
 class _Rows(Task):
@@ -274,7 +274,7 @@ class _Drafts(Task):
 class _Noise:
     """Adds noise to states, so that a small set of prompts is not learnt by heart."""
 
-    def __init__(self, rows: np.ndarray, settings: Settings) -> None:
+    def __init__(self, rows: np.ndarray, settings: TrainingSettings) -> None:
         spread = rows.astype(np.float32).std(0) * np.float32(settings.noise)
         self.spread = torch.from_numpy(spread).to(settings.device)
 
@@ -282,7 +282,7 @@ class _Noise:
         return states + self.spread * torch.randn_like(states)
 
 
-def _tensors(rows: examples.Rows, device: str) -> tuple[Tensor, Tensor]:
+def _tensors(rows: examples.Labelled, device: str) -> tuple[Tensor, Tensor]:
     return (
         torch.from_numpy(rows.state).to(device).float(),
         torch.from_numpy(rows.label).to(device),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from simkit.errors import PolicyError
+from simkit.policies.acceptance_fit import BINS, accepted_of, fit_acceptance
 from simkit.policies.arguments import check_whole, settle_head
 from simkit.policies.base import (
     MAX_DRAFT,
@@ -20,7 +21,6 @@ from simkit.policies.base import (
     Slots,
     State,
 )
-from simkit.policies.calibration import BINS, accepted_of, calibrate
 from simkit.policies.oracle import Oracle
 from simkit.policies.registry import register
 from traces.sampler import Sampler
@@ -36,7 +36,7 @@ TOLERANCE = 1e-9
 
 
 class RateOptimalParams(NamedTuple):
-    """See `RateOptimal` and `Calibration`.
+    """See `RateOptimal` and `AcceptanceFit`.
 
     Attributes:
         fold: (S,) int64.
@@ -103,7 +103,7 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
 class RateOptimal(NumericPolicy):
     """Draft one more while S_k * â_{k+1} >= λ* * (its draft + verify + policy seconds).
 
-    S_k is the product of the calibrated acceptance probabilities of the k tokens drafted so far,
+    S_k is the product of the fitted acceptance probabilities of the k tokens drafted so far,
     so the left side is the chance that token k + 1 adds a token to the output. λ* is the rate, in
     tokens a second of steps (prefill left out: no draft length changes it), that this very rule
     attains on the trace: a fixed point, by Dinkelbach's iteration from the rate of `oracle`.
@@ -111,8 +111,8 @@ class RateOptimal(NumericPolicy):
     What token k + 1 will score is not known before it is drafted. So â_{k+1} is forecast from
     token k's score, P(the next is accepted | this one is, its score), and for k = 0 it is the
     mean acceptance of a first token: nothing but what the drafter has seen. Both, and the
-    calibration, are isotonic fits to the prompts outside the sequence's own fold, see
-    `Calibration`. The prices are those at the step's own context, and hold the seconds of this
+    acceptance given a score, are isotonic fits to the prompts outside the sequence's own fold, see
+    `AcceptanceFit`. The prices are those at the step's own context, and hold the seconds of this
     rule's own decisions and of its head's calls.
 
     Where one pass yields a whole draft, that pass is the price of its first token, and the later
@@ -164,7 +164,7 @@ class RateOptimal(NumericPolicy):
         charge, layout = setting.costs(self.name), setting.layout
         rate = _attained(Oracle(max_draft=self.max_draft), setting)
         folds = min(self.folds, max(2, len(layout.n_output)))
-        fit = calibrate(layout, self.score, folds, seed=0)
+        fit = fit_acceptance(layout, self.score, folds, seed=0)
         worth = fit.first[:, None]
         if layout.deepest:
             longest = min(self.max_draft, layout.deepest, layout.trace.max_new_tokens - 1)

@@ -31,7 +31,7 @@ CONTEXTS = (32, 128, 256, 512)
 
 
 @dataclass(frozen=True)
-class Shape:
+class PassShape:
     """What is timed: one component's pass over `tokens_in` tokens behind `context_len` others.
 
     Attributes:
@@ -57,7 +57,7 @@ def plan(
     contexts: Sequence[int] = CONTEXTS,
     tokens: Sequence[int] = TOKENS,
     batch_sizes: Sequence[int] = (1,),
-) -> list[Shape]:
+) -> list[PassShape]:
     """All passes that a decoder with drafts of up to `max_draft` tokens makes, and the control.
 
     Draft passes of one token and verifications of up to max_draft + 1 tokens at every context
@@ -78,11 +78,11 @@ def plan(
     contexts, batch_sizes = sorted(set(contexts)), sorted(set(batch_sizes))
     shapes = []
     for b in batch_sizes:
-        shapes += [Shape("draft", 1, c, b) for c in contexts]
-        shapes += [Shape("target", n, c, b) for c in contexts for n in sizes]
-        shapes += [Shape(m, c, 0, b) for m in ("draft", "target") for c in contexts]
+        shapes += [PassShape("draft", 1, c, b) for c in contexts]
+        shapes += [PassShape("target", n, c, b) for c in contexts for n in sizes]
+        shapes += [PassShape(m, c, 0, b) for m in ("draft", "target") for c in contexts]
     middle = (values[len(values) // 2] for values in (sizes, contexts, batch_sizes))
-    return [*shapes, Shape(f"{CONTROL}target", *middle)]
+    return [*shapes, PassShape(f"{CONTROL}target", *middle)]
 
 
 def timed(run: Callable[[], object], device: torch.device) -> float:
@@ -100,7 +100,7 @@ def timed(run: Callable[[], object], device: torch.device) -> float:
     return start.elapsed_time(end) / 1e3
 
 
-class Bench:
+class PassBench:
     """A model with random tokens and a filled cache for each batch size and context length.
 
     Args:
@@ -112,7 +112,7 @@ class Bench:
         RecordError: a pass is longer than the model's positions.
     """
 
-    def __init__(self, model: PreTrainedModel, shapes: Sequence[Shape], seed: int) -> None:
+    def __init__(self, model: PreTrainedModel, shapes: Sequence[PassShape], seed: int) -> None:
         self.model, config = model, model.config
         self.device = model.device
         longest = max(s.context_len + s.tokens_in for s in shapes)
@@ -128,7 +128,7 @@ class Bench:
             if context:
                 self._run(self.ids[:batch_size, :context].tolist(), self.caches[place], keep=1)
 
-    def sample(self, shape: Shape) -> float:
+    def sample(self, shape: PassShape) -> float:
         """Seconds of one pass; the cache is cut back to the context after it."""
         place = shape.batch_size, shape.context_len
         context, cache = shape.context_len, self.caches[place]
@@ -154,7 +154,7 @@ class Bench:
 
 def measure(
     models: dict[str, PreTrainedModel],
-    shapes: Sequence[Shape],
+    shapes: Sequence[PassShape],
     *,
     repeats: int = 20,
     seed: int = 0,
@@ -179,14 +179,14 @@ def measure(
     if repeats < 1:
         raise RecordError(f"repeats must be >= 1, not {repeats}")
     benches = {
-        name: Bench(model, [s for s in shapes if s.model == name], seed)
+        name: PassBench(model, [s for s in shapes if s.model == name], seed)
         for name, model in models.items()
     }
     for shape in shapes:
         for _ in range(WARM_UPS):
             benches[shape.model].sample(shape)
     rng = np.random.default_rng(seed)
-    samples: list[tuple[Shape, int, float]] = []
+    samples: list[tuple[PassShape, int, float]] = []
     watch = Watch()
     with no_collection():
         for repeat in range(repeats):
@@ -207,17 +207,19 @@ def _watched(table: pa.Table, watch: Watch) -> pa.Table:
     return found.kept_in(table)
 
 
-def control(table: pa.Table) -> tuple[Shape, float, float] | None:
+def control(table: pa.Table) -> tuple[PassShape, float, float] | None:
     """The shape that was measured twice, and its two medians in seconds (the second: control)."""
     found = twice(table)
     if found is None:
         return None
     row, first_s, again_s = found
     names = ("component", "tokens_in", "context_len", "batch_size")
-    return Shape(*(row[name] for name in names)), first_s, again_s
+    return PassShape(*(row[name] for name in names)), first_s, again_s
 
 
-def _table(samples: list[tuple[Shape, int, float]], models: dict[str, PreTrainedModel]) -> pa.Table:
+def _table(
+    samples: list[tuple[PassShape, int, float]], models: dict[str, PreTrainedModel]
+) -> pa.Table:
     dtypes = {name: str(m.dtype).removeprefix("torch.") for name, m in models.items()}
     devices = {name: device_name(m) for name, m in models.items()}
     rows = [

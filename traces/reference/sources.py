@@ -15,7 +15,7 @@ TASKS = ("code", "prose", "math", "german")
 
 
 @dataclass(frozen=True)
-class Source:
+class TextSource:
     """One Debian package: the task it feeds, its licence, and how its files become text.
 
     ``kind`` is ``python``, ``html`` or ``man``. ``folder`` is inside the unpacked package; files
@@ -34,18 +34,20 @@ class Source:
 _PY = "usr/lib/python3.11"
 _DIST = "usr/lib/python3/dist-packages"
 
-SOURCES: tuple[Source, ...] = (
-    Source("libpython3.11-minimal", "code", "python", "PSF-2.0", _PY, ("/encodings/",)),
-    Source("libpython3.11-stdlib", "code", "python", "PSF-2.0", _PY, ("/encodings/", "pydoc_data")),
-    Source("libpython3.11-testsuite", "code", "python", "PSF-2.0", _PY, ("/data/", "bad")),
-    Source("idle-python3.11", "code", "python", "PSF-2.0", _PY),
-    Source("python3-distutils", "code", "python", "PSF-2.0", "usr/lib/python3"),
-    Source("python3-lib2to3", "code", "python", "PSF-2.0", "usr/lib/python3"),
-    Source("python3-tk", "code", "python", "PSF-2.0", "usr/lib/python3"),
-    Source("python3-django", "code", "python", "BSD-3-Clause", _DIST, ("/locale/",)),
-    Source("python3-sqlalchemy", "code", "python", "MIT", _DIST),
-    Source("python3-twisted", "code", "python", "MIT", _DIST),
-    Source(
+SOURCES: tuple[TextSource, ...] = (
+    TextSource("libpython3.11-minimal", "code", "python", "PSF-2.0", _PY, ("/encodings/",)),
+    TextSource(
+        "libpython3.11-stdlib", "code", "python", "PSF-2.0", _PY, ("/encodings/", "pydoc_data")
+    ),
+    TextSource("libpython3.11-testsuite", "code", "python", "PSF-2.0", _PY, ("/data/", "bad")),
+    TextSource("idle-python3.11", "code", "python", "PSF-2.0", _PY),
+    TextSource("python3-distutils", "code", "python", "PSF-2.0", "usr/lib/python3"),
+    TextSource("python3-lib2to3", "code", "python", "PSF-2.0", "usr/lib/python3"),
+    TextSource("python3-tk", "code", "python", "PSF-2.0", "usr/lib/python3"),
+    TextSource("python3-django", "code", "python", "BSD-3-Clause", _DIST, ("/locale/",)),
+    TextSource("python3-sqlalchemy", "code", "python", "MIT", _DIST),
+    TextSource("python3-twisted", "code", "python", "MIT", _DIST),
+    TextSource(
         "python3.11-doc",
         "prose",
         "html",
@@ -53,7 +55,7 @@ SOURCES: tuple[Source, ...] = (
         "usr/share/doc/python3.11",
         ("genindex", "/search", "_sources", "download", "contents.html"),
     ),
-    Source(
+    TextSource(
         "postgresql-doc-15",
         "prose",
         "html",
@@ -61,7 +63,7 @@ SOURCES: tuple[Source, ...] = (
         "usr/share/doc/postgresql-doc-15",
         ("bookindex",),
     ),
-    Source(
+    TextSource(
         "sqlite3-doc",
         "prose",
         "html",
@@ -69,7 +71,7 @@ SOURCES: tuple[Source, ...] = (
         "usr/share/doc/sqlite3",
         ("/syntax/", "matrix", "keyword_index", "doclist", "sitemap"),
     ),
-    Source(
+    TextSource(
         "python-django-doc",
         "prose",
         "html",
@@ -77,7 +79,7 @@ SOURCES: tuple[Source, ...] = (
         "usr/share/doc/python-django-doc",
         ("genindex", "/search", "_modules", "_sources", "py-modindex"),
     ),
-    Source(
+    TextSource(
         "python-sqlalchemy-doc",
         "prose",
         "html",
@@ -85,12 +87,12 @@ SOURCES: tuple[Source, ...] = (
         "usr/share/doc/python-sqlalchemy-doc",
         ("genindex", "/search", "_modules", "_sources"),
     ),
-    Source("manpages-de", "german", "man", "GPL-3+", "usr/share/man/de"),
-    Source("manpages-de-dev", "german", "man", "GPL-3+", "usr/share/man/de"),
-    Source(
+    TextSource("manpages-de", "german", "man", "GPL-3+", "usr/share/man/de"),
+    TextSource("manpages-de-dev", "german", "man", "GPL-3+", "usr/share/man/de"),
+    TextSource(
         "libreoffice-help-de", "german", "html", "MPL-2.0", "usr/share/libreoffice/help/de/text"
     ),
-    Source(
+    TextSource(
         "debian-reference-de",
         "german",
         "html",
@@ -98,7 +100,7 @@ SOURCES: tuple[Source, ...] = (
         "usr/share/debian-reference",
         only=".de.html",
     ),
-    Source(
+    TextSource(
         "developers-reference-de",
         "german",
         "html",
@@ -126,7 +128,7 @@ def fetch(work: Path) -> dict[str, str]:
     return versions
 
 
-def files(source: Source, work: Path) -> list[Path]:
+def files(source: TextSource, work: Path) -> list[Path]:
     """Files of one unpacked source, sorted by path, without links."""
     suffix = {"python": ".py", "html": ".html", "man": ".gz"}[source.kind]
     base = work / "deb" / source.package / source.folder

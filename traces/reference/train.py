@@ -39,7 +39,7 @@ Loss = Callable[[Llama, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainingRun:
     """Settings of one training run; ``batch`` is in windows, ``length`` in tokens."""
 
     work: Path
@@ -77,7 +77,7 @@ def make_optimiser(net: nn.Module, peak: float) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=peak, betas=(0.9, 0.95), fused=fused)
 
 
-def next_token_loss(run: Run) -> Loss:
+def next_token_loss(run: TrainingRun) -> Loss:
     """Cross-entropy of the next token, nats per token."""
 
     def head(x: Tensor, weight: Tensor, wanted: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ def next_token_loss(run: Run) -> Loss:
     return loss
 
 
-def distillation_loss(run: Run, target: Llama) -> Loss:
+def distillation_loss(run: TrainingRun, target: Llama) -> Loss:
     """KL(p || q) + OVERLAP_WEIGHT * (1 - overlap) against the target's p, nats per token."""
 
     def head(x: Tensor, weight: Tensor, y: Tensor, target_weight: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ def compiled(net: Llama) -> Llama:
 
 
 def optimise(
-    run: Run,
+    run: TrainingRun,
     name: str,
     net: Llama,
     loss: Loss,
@@ -179,7 +179,7 @@ def fitting_steps(name: str, step: int, span_s: float, left_s: float, loss: floa
 
 
 def report(
-    run: Run, net: Llama, steps: int, peak: float, losses: list[Tensor], seconds: float
+    run: TrainingRun, net: Llama, steps: int, peak: float, losses: list[Tensor], seconds: float
 ) -> dict[str, object]:
     """What ``training.json`` says of one model."""
     final = torch.stack(losses[-50:]).mean().item() if losses else None
@@ -195,7 +195,7 @@ def report(
 
 
 def update(
-    run: Run,
+    run: TrainingRun,
     net: Llama,
     optimiser: torch.optim.Optimizer,
     loss: Loss,
@@ -280,7 +280,9 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Train both models, export them, evaluate them."""
     args = parse()
-    run = Run(args.work, args.out, args.device, args.compile, args.batch, args.length, args.seed)
+    run = TrainingRun(
+        args.work, args.out, args.device, args.compile, args.batch, args.length, args.seed
+    )
     torch.set_float32_matmul_precision("high")
     pack = run.work / "pack" / "tokens.npz"
     windows = Windows(pack, run.length, run.device)

@@ -14,7 +14,7 @@ SAMPLE = 2**14  # scores that the bins are laid out by
 BINS = 256  # of a score, each about as likely as the others; a power of two
 
 
-class Calibration(NamedTuple):
+class AcceptanceFit(NamedTuple):
     """Acceptance probabilities; those of a fold are fitted to the prompts outside of it.
 
     Attributes:
@@ -33,7 +33,7 @@ class Calibration(NamedTuple):
     following: np.ndarray
 
 
-def calibrate(layout: Layout, column: str, folds: int, seed: int) -> Calibration:
+def fit_acceptance(layout: Layout, column: str, folds: int, seed: int) -> AcceptanceFit:
     """Fit a score to what was accepted.
 
     A fit is the isotonic regression of the accept flag on the score, in the direction in which
@@ -69,7 +69,7 @@ def calibrate(layout: Layout, column: str, folds: int, seed: int) -> Calibration
 
     count = np.bincount(group, minlength=folds)
     hits = np.bincount(group, ahead[:, 0] > 0, folds)
-    return Calibration(
+    return AcceptanceFit(
         fold,
         edges.astype(np.float64),
         _ratio(*_others(count, hits)),
