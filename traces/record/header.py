@@ -55,17 +55,22 @@ def make_header(pair: Pair, prompts: list[Prompt], plan: Plan) -> Manifest:
 def model_info(model: PreTrainedModel) -> ModelInfo:
     """What the manifest says of one model."""
     config: Any = model.config
-    shape = {name: getattr(config, key, None) for name, key in _SHAPE.items()}
     return ModelInfo(
-        id=_id(config._name_or_path),
+        id=folder_id(config._name_or_path),
         revision=getattr(config, "_commit_hash", None),
         weights_sha256=weights_hash(model),
         dtype=_dtype(model),
         vocab_size=embedding(model).num_embeddings,
         n_parameters=sum(p.numel() for p in model.parameters()),
         architecture=type(model).__name__,
-        shape={name: int(value) for name, value in shape.items() if value is not None},
+        shape=model_shape(config),
     )
+
+
+def model_shape(config: Any) -> dict[str, int]:
+    """Sizes of a model from its config, under the manifest's names."""
+    shape = {name: getattr(config, key, None) for name, key in _SHAPE.items()}
+    return {name: int(value) for name, value in shape.items() if value is not None}
 
 
 def device_name(model: PreTrainedModel) -> str:
@@ -82,7 +87,7 @@ def library_versions(kernel: bool = False) -> dict[str, str]:
     return {name: installed_version(name) for name in names}
 
 
-def _id(path: str) -> str:
+def folder_id(path: str) -> str:
     """A hub id as it is; of a local folder only its last two names, which say nothing of homes."""
     folder = Path(path)
     return "/".join(folder.resolve().parts[-2:]) if folder.exists() else path

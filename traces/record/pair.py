@@ -160,7 +160,7 @@ def check_tokenizers(target: Any, draft: Any) -> None:
         )
 
 
-def weights_hash(model: PreTrainedModel) -> str:
+def weights_hash(model: nn.Module) -> str:
     """sha256 over a model's parameters: names, shapes, dtypes and bytes, in the order of names."""
     digest = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):

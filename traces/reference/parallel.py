@@ -47,14 +47,13 @@ from traces.reference.train import make_optimiser, rate, versions
 
 FEATURES = {"none": 0, "one": 1, "four": 4}  # layers of `LAYERS` that are read
 FEATURE_SCALE = 0.02
-PEAK_RATE = 4e-3
 CHECKPOINT_STEPS = 25
 MEASURED = 8  # every so manieth start of held-out answers is measured
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What an arm is; ``batch`` is in texts."""
+    """What an arm is; ``batch`` is in texts, ``rate`` AdamW's at its peak."""
 
     loss: str = "cat"
     features: str = "none"
@@ -63,6 +62,7 @@ class Settings:
     seed: int = 0
     steps: int = 400
     batch: int = 4
+    rate: float = 1e-3
 
     def weights(self, rows: Rows, confidence: Tensor) -> Tensor:
         """What each row's loss counts (N,)."""
@@ -170,7 +170,7 @@ def update(
             parameter.grad /= weight
     torch.nn.utils.clip_grad_norm_(drafter.parameters(), 1.0)
     for group in optimiser.param_groups:
-        group["lr"] = rate(step, settings.steps, PEAK_RATE)
+        group["lr"] = rate(step, settings.steps, settings.rate)
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
     return total / float(weight)
@@ -261,7 +261,7 @@ def train(
         FEATURES[settings.features],
         output.shape[1],
     )
-    optimiser = make_optimiser(drafter, PEAK_RATE)
+    optimiser = make_optimiser(drafter, settings.rate)
     step, path = 0, out / "checkpoint.pt"
     if path.exists():
         state = torch.load(path, weights_only=True)
@@ -343,6 +343,7 @@ def parse() -> tuple[Settings, argparse.Namespace]:
     parser.add_argument("--rho", type=float, default=0.1, help="share of texts without features")
     for name in ("block", "seed", "steps", "batch"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Settings, name))
+    parser.add_argument("--rate", type=float, default=Settings.rate, help="peak learning rate")
     args = parser.parse_args()
     name, _, decay = args.loss.partition("=")
     if args.loss not in ("pard", "cat") and not (name == "decay" and 0 < float(decay or 0) <= 1):

@@ -63,6 +63,7 @@ class Drafts(NamedTuple):
     sequence: Tensor  # (S,), counted from 0 inside the batch
     start: Tensor  # (S,), 1-based output position of the draft's first token
     logits: Tensor  # (S, K, V); at depth j of the token at position start + j - 1
+    tokens: Tensor | None = None  # (S, K) that it went on with, where deeper rows depend on them
 
 
 class Group(NamedTuple):

@@ -1,0 +1,268 @@
+"""Feature drafters: an EAGLE-type chain, which goes on from the target's states.
+
+A draft that starts behind n known tokens begins with the pairs (f_t, x_{t+1}), t < n, of the
+target's features and the tokens behind them; from the last one come the features that propose token
+n + 1. Deeper rows take the drafter's own features and its own tokens, so the drafts of two starts
+share nothing but the known pairs. A folder is a public EAGLE-1, 2 or 3 checkpoint (`config.json`
+and safetensors); what it lacks of embeddings and output matrix is the target's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import LlamaConfig, PreTrainedModel
+
+from traces import reading
+from traces.errors import RecordError
+from traces.manifest import ModelInfo
+from traces.record.cache import Buffer
+from traces.record.drafters import files
+from traces.record.drafters.eagle import Eagle1, Eagle3, Place
+from traces.record.drafters.layers import resolve
+from traces.record.drafters.texts import Drafts, Group, Texts, groups
+from traces.record.folder import check_folder
+from traces.record.header import folder_id, model_shape
+from traces.record.pair import DTYPES, embedding, weights_hash
+
+Choose = Callable[[Tensor, Tensor, int, Tensor], Tensor]
+_MOST_BYTES = 16 * reading.MEBIBYTE
+_OLD_NAMES = ("layers.0.self_attn.rotary_emb.inv_freq", "midlayer.self_attn.rotary_emb.inv_freq")
+
+
+def likeliest(sequence: Tensor, start: Tensor, depth: int, logits: Tensor) -> Tensor:
+    """Greedy drafts: the token (S,) of the highest logit (S, V)."""
+    return logits.argmax(-1)
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A feature drafter in memory.
+
+    Attributes:
+        net: in eval mode.
+        embedded: input embeddings (V, H).
+        output: the target's output matrix (V, H).
+        layers: the target's layers that it reads, see `Layers`.
+        vocab_size: ids that it and the target share.
+        info: what a manifest says of it.
+    """
+
+    net: Eagle1 | Eagle3
+    embedded: Tensor
+    output: Tensor
+    layers: tuple[int, ...]
+    vocab_size: int
+    info: ModelInfo
+
+    def describe(self) -> ModelInfo:
+        """What a manifest says of it: of its own files, not of what it borrows of the target."""
+        return self.info
+
+    def draft(self, texts: Texts, length: int, choose: Choose = likeliest) -> Iterator[Drafts]:
+        """What it proposes at every start of a batch, in groups of starts.
+
+        Args:
+            texts: with the target's states of `layers`; on the drafter's device.
+            length: K >= 1 tokens a draft.
+            choose: given the sequences (S,) counted from 0, the starts (S,), the depth from 1 and
+                the logits (S, V), says the token (S,) that each draft goes on with.
+
+        Raises:
+            RecordError: the states are missing or of another width.
+        """
+        with torch.inference_mode():
+            before = self._before(texts)
+            parts = list(groups(texts, length, self.vocab_size))
+            width = texts.tokens.shape[1]
+            widest = max((part.start.shape[1] for part in parts), default=0)
+            cache = Buffer(1, width + widest * length)
+            slot = torch.arange(width, device=texts.tokens.device)
+            seen = (slot > texts.pads[:, None, None]) & (slot <= slot[:, None])
+            seen = seen | (slot == slot[:, None])  # a pad, or a first token, sees itself alone
+            positions = (texts.text_positions - 1).clamp_min(0)
+            self._pass(texts.tokens, before, positions, seen, cache)
+        for group in parts:
+            yield self._group(texts, before, cache, group, length, choose)
+            cache.cut(width)
+
+    @torch.inference_mode()
+    def _group(
+        self,
+        texts: Texts,
+        before: Tensor,
+        cache: Buffer,
+        group: Group,
+        length: int,
+        choose: Choose,
+    ) -> Drafts:
+        """Draft at all starts of a group, one pass a depth."""
+        last = group.slot
+        sequence, _ = group.alive.nonzero(as_tuple=True)
+        start = group.start[group.alive]
+        slot = torch.arange(texts.tokens.shape[1], device=last.device)
+        mask = (slot > texts.pads[:, None, None]) & (slot < last[:, :, None])
+        itself = torch.eye(last.shape[1], dtype=torch.bool, device=last.device)
+        itself = itself.expand(len(last), -1, -1)
+        position = (texts.text_positions.gather(1, last) - 1).clamp_min(0)
+        token = texts.tokens.gather(1, last)
+        features = before.gather(1, last[:, :, None].expand(-1, -1, before.shape[-1]))
+        logits, tokens = [], []
+        for depth in range(1, length + 1):
+            mask = torch.cat([mask, itself], -1)
+            features = self._pass(token, features, position + depth - 1, mask, cache)
+            rows = self.net.logits(features[group.alive], self.output)[:, : self.vocab_size]
+            chosen = choose(sequence, start, depth, rows)
+            token = token.masked_scatter(group.alive, chosen)
+            logits.append(rows)
+            tokens.append(chosen)
+        return Drafts(sequence, start, torch.stack(logits, 1), torch.stack(tokens, 1))
+
+    def _pass(
+        self, tokens: Tensor, features: Tensor, positions: Tensor, mask: Tensor, cache: Buffer
+    ) -> Tensor:
+        """Features (B, n, H) behind pairs of features and tokens, which the cache takes up."""
+        bias = torch.zeros(mask.shape, dtype=features.dtype, device=mask.device)
+        bias.masked_fill_(~mask, torch.finfo(features.dtype).min)
+        place = Place(self.net.rotary(features, positions), bias[:, None], cache)
+        return self.net(nn.functional.embedding(tokens, self.embedded), features, place)
+
+    def _before(self, texts: Texts) -> Tensor:
+        """The features (B, W, H) of the slot before each; none (zeros) for a text's first token."""
+        if texts.states is None:
+            raise RecordError("this drafter reads the target's hidden states, and there are none")
+        wanted = len(self.layers) * self.output.shape[1]
+        if texts.states.shape[-1] != wanted:
+            raise RecordError(
+                f"the target's states are {texts.states.shape[-1]} wide, the drafter reads {wanted}"
+            )
+        features = self.net.fused(texts.states.to(self.embedded))
+        features = nn.functional.pad(features[:, :-1], (0, 0, 1, 0))
+        slot = torch.arange(features.shape[1], device=features.device)
+        known = (slot > texts.pads[:, None])[:, :, None]
+        return features.masked_fill(~known, 0)
+
+
+def load(
+    folder: str | Path, target: PreTrainedModel, device: str = "cpu", dtype: str = "float32"
+) -> Feature:
+    """Load an EAGLE checkpoint of the Llama family for a target.
+
+    Which of the EAGLEs it is, its tensors' names say.
+
+    Raises:
+        RecordError: the folder is no such checkpoint, or does not fit the target.
+    """
+    folder = Path(folder)
+    if dtype not in DTYPES:
+        raise RecordError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)}")
+    check_folder(folder)
+    values, config = _config(folder)
+    found: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        found |= files.tensors(file, ())
+    for name in _OLD_NAMES:
+        found.pop(name, None)
+    borrowed = {"embed_tokens.weight": embedding(target).weight.detach()}
+    embedded = found.pop("embed_tokens.weight", borrowed["embed_tokens.weight"])
+    output: Any = target.get_output_embeddings()
+    _check_target(folder, config, target, embedded)
+    n_layers = target.config.num_hidden_layers
+    if any(name.startswith("midlayer.") for name in found):
+        layers = resolve(_fused(folder, values, n_layers), n_layers, f"{folder}: the target")
+        n_ids = len(found.get("d2t", found.get("lm_head.weight", torch.zeros(1))))
+        if "d2t" not in found:  # the whole vocabulary
+            found |= {"d2t": torch.zeros(n_ids, dtype=torch.long)}
+            found |= {"t2d": torch.ones(config.vocab_size, dtype=torch.bool)}
+        net: Eagle1 | Eagle3 = Eagle3(config, len(layers) * target.config.hidden_size, n_ids)
+    else:
+        layers = (n_layers,)
+        net = Eagle1(config, "fc.bias" in found)
+    _fill(folder, net, found)
+    net = net.to(DTYPES[dtype]).to(device).eval()
+    if isinstance(net, Eagle3):
+        _check_ids(folder, net, len(output.weight))
+    place = {"device": device, "dtype": DTYPES[dtype]}
+    info = ModelInfo(
+        id=folder_id(str(folder)),
+        revision=None,
+        weights_sha256=weights_hash(net),
+        dtype=dtype,
+        vocab_size=net.lm_head.out_features if isinstance(net, Eagle3) else len(embedded),
+        n_parameters=sum(p.numel() for p in net.parameters()),
+        architecture=net.name,
+        shape=model_shape(config),
+    )
+    vocab_size = min(len(embedded), len(output.weight))
+    weights = (embedded.to(**place), output.weight.detach().to(**place))
+    return Feature(net, *weights, layers, vocab_size, info)
+
+
+def _config(folder: Path) -> tuple[dict[str, Any], LlamaConfig]:
+    file = folder / "config.json"
+    values = reading.parse_json(
+        reading.read_text(file, _MOST_BYTES, RecordError), file, RecordError
+    )
+    if values.get("model_type", "llama") != "llama":
+        raise RecordError(f"{file}: model_type {values['model_type']!r}: only llama is read")
+    try:
+        config = LlamaConfig.from_dict(values | {"attn_implementation": "sdpa"})
+    except Exception as e:  # a library's checks raise what they like
+        raise RecordError(f"{file}: {str(e).strip().splitlines()[0]}") from None
+    config._attn_implementation = "sdpa"
+    return values, config
+
+
+def _fused(folder: Path, values: dict[str, Any], n_layers: int) -> list[int]:
+    """The three layers that EAGLE-3 reads: what its config says, or those of its public code."""
+    more = values.get("eagle_config")
+    if isinstance(more, dict) and "eagle_aux_hidden_state_layer_ids" in more:
+        settings = files.Settings(folder / "config.json", more)
+        return settings.wholes("eagle_aux_hidden_state_layer_ids")
+    return [2, n_layers // 2, n_layers - 3]
+
+
+def _check_target(
+    folder: Path, config: LlamaConfig, target: PreTrainedModel, embedded: Tensor
+) -> None:
+    """Refuse a target of another width or vocabulary."""
+    theirs, rows = target.config.hidden_size, embedding(target).num_embeddings
+    if config.hidden_size != theirs:
+        raise RecordError(
+            f"{folder}: made for a target of width {config.hidden_size}, this one has {theirs}"
+        )
+    if config.vocab_size != rows or embedded.shape != (rows, theirs):
+        raise RecordError(
+            f"{folder}: made for {config.vocab_size} token ids, the target has {rows}"
+        )
+
+
+def _fill(folder: Path, net: nn.Module, found: dict[str, Tensor]) -> None:
+    """Load the tensors; all must be there, and no others."""
+    wanted = net.state_dict()
+    for what, names in (
+        ("is missing", wanted.keys() - found.keys()),
+        ("has no place in it", found.keys() - wanted.keys()),
+        (
+            "is of another shape than its config says",
+            {n for n in wanted.keys() & found.keys() if wanted[n].shape != found[n].shape},
+        ),
+    ):
+        if names:
+            shown = ", ".join(sorted(names)[:3])
+            raise RecordError(f"{folder}: the weights are no EAGLE drafter's: {shown} {what}")
+    net.load_state_dict(found)
+
+
+def _check_ids(folder: Path, net: Eagle3, n_rows: int) -> None:
+    """Refuse a reduced vocabulary that names an id twice, or one that the target lacks."""
+    ids = torch.arange(len(net.d2t), device=net.d2t.device) + net.d2t
+    if bool((ids < 0).any()) or bool((ids >= n_rows).any()) or len(ids.unique()) < len(ids):
+        raise RecordError(f"{folder}: d2t names ids twice or outside the vocabulary of {n_rows}")
+    if not torch.equal(net.t2d.nonzero()[:, 0], ids.sort().values):
+        raise RecordError(f"{folder}: d2t and t2d do not name the same ids")
