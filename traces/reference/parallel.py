@@ -14,7 +14,6 @@ ends in the same bytes.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import shutil
 import sys
@@ -32,6 +31,7 @@ from torch.nn import functional as F
 from traces.outputs import write_atomic
 from traces.reference import answers
 from traces.reference.answers import LAYERS, Answers
+from traces.reference.checkpoints import load_checkpoint, save_checkpoint
 from traces.reference.export import config
 from traces.reference.net import Llama, load_weights
 from traces.reference.parallel_rows import (
@@ -262,39 +262,18 @@ def train(
         output.shape[1],
     )
     optimiser = make_optimiser(drafter, settings.rate)
-    step, path = 0, out / "checkpoint.pt"
-    if path.exists():
-        state = torch.load(path, weights_only=True)
-        if state["settings"] != asdict(settings):
-            raise ValueError(f"{path} is of another arm: {state['settings']}")
-        drafter.load_state_dict(state["drafter"])
-        optimiser.load_state_dict(state["optimiser"])
-        step = state["step"]
+    path = out / "checkpoint.pt"
+    step = load_checkpoint(path, asdict(settings), drafter, optimiser)
     losses = []
     while step < min(settings.steps, stop_at or settings.steps):
         losses.append(update(settings, drafter, optimiser, texts[0], output, step))
         step += 1
         if step % CHECKPOINT_STEPS == 0 or step == settings.steps:
             say(f"step {step}, loss {sum(losses[-25:]) / len(losses[-25:]):.4f}")
-            save_checkpoint(path, settings, drafter, optimiser, step)
+            save_checkpoint(path, asdict(settings), drafter, optimiser, step)
         if step % (4 * CHECKPOINT_STEPS) == 0 or step == settings.steps:
             say(json.dumps(measure(settings, drafter, texts[1], output)))
     return drafter
-
-
-def save_checkpoint(
-    path: Path, settings: Settings, drafter: Drafter, optimiser: torch.optim.Optimizer, step: int
-) -> None:
-    """All that training goes on from."""
-    state = {
-        "settings": asdict(settings),
-        "drafter": drafter.state_dict(),
-        "optimiser": optimiser.state_dict(),
-        "step": step,
-    }
-    data = io.BytesIO()
-    torch.save(state, data)
-    write_atomic(path, data.getvalue())
 
 
 def export(settings: Settings, drafter: Drafter, record: dict[str, object], out: Path) -> None:
