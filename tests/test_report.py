@@ -202,6 +202,15 @@ def test_lattice():
     assert found.policies.tables[0].rows
 
 
+def test_a_task_s_name_is_no_formula():
+    """A $ in a name begins none; `test_figures` draws it."""
+    task = "$\\frac{1"
+    found = report(
+        small(tasks=(task, "code"), prompts=6), COST, policies=["fixed(3)"], figures=False
+    )
+    assert task in parsed(found).all_text()
+
+
 def test_bare_trace():
     """Nothing but acceptance: policies that read more are named."""
     one = iid(6, 20, 0.5, max_draft=4, seed=0)
