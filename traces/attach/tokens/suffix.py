@@ -61,8 +61,8 @@ class Suffix:
 
     - Of children with equal counts it takes the first of a list that it keeps in order of counts:
       one that reaches a count goes to the front of those that have it if it was the first of its
-      old ones, else behind them. Here the one that was counted last is taken: it is the same
-      wherever two or fewer children were ever level.
+      old ones, else behind them. Here the one that was counted last is taken: that is the same
+      where a node has no more than two children.
     - Its shared tree also holds outputs that are not yet ended, this request's own among them, and
       forgets the oldest beyond a limit. Here it is exact for requests that run one after another.
     - A draft ends *with* an EOS token: the engine goes on, but nothing behind it is ever emitted.
