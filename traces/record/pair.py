@@ -101,14 +101,16 @@ def load_tokenizer(name: str, revision: str = "") -> Any:
     return _load(AutoTokenizer, name, revision)
 
 
-def load_model(name: str, revision: str, device: str, dtype: str) -> PreTrainedModel:
-    """A causal LM of a folder or hub id, its weights all from safetensors; see `load_pair`.
+def load_model(
+    name: str, revision: str, device: str, dtype: str, kind: Any = AutoModelForCausalLM
+) -> PreTrainedModel:
+    """A model of a folder or hub id, its weights all from safetensors; see `load_pair`.
 
     Raises:
         RecordError: it cannot be loaded, or its files do not fill it.
     """
     if device == "auto" and torch.cuda.device_count() > 1:
-        return _load(AutoModelForCausalLM, name, revision, dtype=DTYPES[dtype], device_map="auto")
+        return _load(kind, name, revision, dtype=DTYPES[dtype], device_map="auto")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -116,7 +118,7 @@ def load_model(name: str, revision: str, device: str, dtype: str) -> PreTrainedM
         torch.zeros(1, device=place).item()  # the device "meta" computes nothing
     except (RuntimeError, AssertionError, NotImplementedError) as e:
         raise RecordError(f"device {device!r}: {_first_line(e)}") from e
-    return _load(AutoModelForCausalLM, name, revision, dtype=DTYPES[dtype]).to(place)
+    return _load(kind, name, revision, dtype=DTYPES[dtype]).to(place)
 
 
 def make_pair(
@@ -191,7 +193,7 @@ def _load(kind: Any, name: str, revision: str, **options: Any) -> Any:
                 f"and the hub ({constants.ENDPOINT}) cannot be reached"
             )
         options |= {"revision": revision, "trust_remote_code": False}
-        if kind is not AutoModelForCausalLM:
+        if kind is AutoTokenizer:
             return kind.from_pretrained(name, **options)
         loaded: Any = kind.from_pretrained(
             name, use_safetensors=True, output_loading_info=True, **options
