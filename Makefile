@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 WORK := .work
 
 .PHONY: demo test lint unit browser minimal stories install notebooks reference timings heads \
-  heads-greedy heads-sampled heads-prompts ablation-heads clean
+  heads-greedy heads-sampled heads-prompts ablation-heads answers clean
 
 # $(call first,N): the first N prompts of each task.
 first = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < $(1)) print}' traces/reference/prompts.jsonl
@@ -158,3 +158,17 @@ ablation-heads: $(VENV)/.installed-dev
 	  --out $(WORK)/heads/train-code
 	OMP_NUM_THREADS=1 $(BIN)/simkit train acceptance $(WORK)/heads/train-code --variant code \
 	  -o $(WORK)/heads/acceptance-code.safetensors
+
+# What parallel and feature drafters of the reference target are trained on: its own answers to the
+# prompts that the bundled traces do not hold, and its states behind every token (docs/drafters.md).
+ANSWERS := $(WORK)/answers
+RECORD_ANSWERS := $(BIN)/simkit record $(PAIR) --prompts $(ANSWERS)/prompts.jsonl --batch-size 16 --max-draft 1
+
+answers: $(VENV)/.installed-dev
+	rm -rf $(ANSWERS) && mkdir -p $(ANSWERS)
+	$(call rest,32) > $(ANSWERS)/prompts.jsonl
+	$(RECORD_ANSWERS) --out $(ANSWERS)/greedy
+	for seed in 0 1; do \
+	  $(RECORD_ANSWERS) --temperature 1 --seed $$seed --out $(ANSWERS)/sampled-$$seed || exit 1; \
+	done
+	$(BIN)/python -m traces.reference.answers $(ANSWERS)/*/ -o $(ANSWERS)/states.npz
