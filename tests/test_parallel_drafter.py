@@ -206,3 +206,23 @@ def test_folders_that_are_no_drafters_are_told_in_one_line(folder):
     (folder / "drafter.json").unlink()
     with pytest.raises(RecordError, match=r"no drafter\.json in it"):
         load(folder)
+
+
+def test_a_checkpoint_as_pard_publishes_them(folder):
+    """Its config names the mask (`pard_token`, which vLLM reads too); there is no drafter.json."""
+    (folder / "drafter.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"pard_token": 38}))
+    drafter = load(folder)
+    assert (drafter.mask_token_id, drafter.block, drafter.layers) == (38, None, ())
+    with pytest.raises(RecordError, match="target_layers is missing"):
+        load(folder, "dependent")
+    (folder / "config.json").write_text(json.dumps(config | {"pard_token": 40}))
+    with pytest.raises(RecordError, match="mask_token_id 40 is outside the vocabulary of 40"):
+        load(folder)
+
+
+def test_mass_on_tokens_that_the_target_lacks_is_refused():
+    drafter, texts, _ = drafter_and_texts("independent", torch.float32)
+    with pytest.raises(RecordError, match="the drafter puts .* beyond the common vocabulary of 50"):
+        list(replace(drafter, vocab_size=50).draft(texts, 2))

@@ -13,8 +13,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from traces.errors import RecordError
 from traces.record.cache import Buffer
 from traces.record.pair import embedding
+
+_EXCESS = 1e-4  # mass of a row beyond the common vocabulary that is put up with
 
 
 @dataclass
@@ -104,6 +107,19 @@ class _capture:
 
     def _keep(self, module: nn.Module, args: Any, output: Any) -> None:
         self.forward.hidden = output.last_hidden_state
+
+
+def check_excess(forward: Forward, name: str) -> None:
+    """Refuse a model that has had mass beyond the common vocabulary.
+
+    Raises:
+        RecordError: the two models do not share a vocabulary; names this one.
+    """
+    if forward.excess > _EXCESS:
+        raise RecordError(
+            f"the {name} puts {forward.excess:.2g} of its probability on ids beyond the common "
+            f"vocabulary of {forward.vocab_size}: the two models do not share a vocabulary"
+        )
 
 
 def left_padded(prompts: list[list[int]]) -> tuple[Tensor, Tensor]:

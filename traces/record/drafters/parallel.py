@@ -7,7 +7,8 @@ the target behind the token before) is added to a token's embedding; a mask has 
 known token. Sources: PARD (arXiv 2504.18583), PARD-2 (arXiv 2605.08632, sections 3.3 and 3.4).
 
 A drafter is a model's folder with `drafter.json` and, in the dependent mode, the linear map as
-`projection` in `projection.safetensors`.
+`projection` in `projection.safetensors`; or a checkpoint as PARD publishes them, whose config has
+a `pard_token`.
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from traces import reading
 from traces.errors import RecordError
 from traces.manifest import ModelInfo
 from traces.record.drafters import files
 from traces.record.drafters.layers import resolve
 from traces.record.drafters.texts import Drafts, Group, Texts, groups
-from traces.record.forward import Forward
+from traces.record.forward import Forward, check_excess
 from traces.record.header import model_info
 from traces.record.pair import DTYPES, check_tokenizers, embedding, load_model, load_tokenizer
 
 MODES = ("independent", "dependent")
 PROJECTION = "projection.safetensors"
+_MOST_BYTES = 16 * reading.MEBIBYTE  # of a config
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Parallel:
     Attributes:
         model: a causal LM in eval mode.
         mask_token_id: the one id that stands for every token to come.
-        block: tokens of a draft that it was trained for.
+        block: tokens of a draft that it was trained for, None where that is not said.
         vocab_size: ids that it and the target share.
         layers: the target's layers that it reads, none in the independent mode; see `Layers`.
         feature_scale: the states are multiplied by it before the projection.
@@ -52,7 +55,7 @@ class Parallel:
 
     model: PreTrainedModel
     mask_token_id: int
-    block: int
+    block: int | None
     vocab_size: int
     layers: tuple[int, ...] = ()
     feature_scale: float = 1.0
@@ -76,7 +79,8 @@ class Parallel:
             length: K >= 1 tokens a draft.
 
         Raises:
-            RecordError: the states are missing or of another width.
+            RecordError: the states are missing or of another width, or the drafter expects tokens
+                that the target does not know.
         """
         features = self._features(texts)
         width = texts.tokens.shape[1]
@@ -88,6 +92,7 @@ class Parallel:
             logits = self._group(forward, texts, features, group, length)
             forward.cache.cut(width)
             sequence, _ = group.alive.nonzero(as_tuple=True)
+            check_excess(forward, "drafter")
             yield Drafts(sequence, group.start[group.alive], logits[group.alive])
 
     def _group(
@@ -151,13 +156,14 @@ def load(
         RecordError: the folder is no parallel drafter, or does not fit the target.
     """
     folder = Path(folder)
-    settings = files.settings(folder, "parallel")
+    public = None if (folder / files.SETTINGS).exists() else _public(folder)
+    settings = public or files.settings(folder, "parallel")
     mode = mode or settings.word("mode", MODES)
     if mode not in MODES:
         raise RecordError(f"{folder}: unknown mode {mode!r}: use one of {', '.join(MODES)}")
     if dtype not in DTYPES:
         raise RecordError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)}")
-    block = settings.whole("block", 1)
+    block = None if public else settings.whole("block", 1)
     check_tokenizers(tokenizer, load_tokenizer(str(folder)))
     model = load_model(str(folder), "", device, dtype).eval()
     n_rows = embedding(model).num_embeddings
@@ -169,6 +175,19 @@ def load(
     vocab_size = min(n_rows, embedding(target).num_embeddings)
     plain = Parallel(model, mask_token_id, block, vocab_size)
     return plain if mode == "independent" else _dependent(plain, settings, target)
+
+
+def _public(folder: Path) -> files.Settings | None:
+    """Settings of a checkpoint as PARD publishes them: its config names the mask."""
+    file = folder / "config.json"
+    if not file.exists():
+        return None
+    config = reading.parse_json(
+        reading.read_text(file, _MOST_BYTES, RecordError), file, RecordError
+    )
+    if not isinstance(config, dict) or "pard_token" not in config:
+        return None
+    return files.Settings(file, {"mask_token_id": config["pard_token"], "mode": "independent"})
 
 
 def _dependent(plain: Parallel, settings: files.Settings, target: PreTrainedModel) -> Parallel:
