@@ -230,3 +230,22 @@ def test_held_out_prompts_are_no_bundled_ones():
     assert len(bundled) == 128 and len(held_out) == 32 and not bundled & held_out
     lines = (MODELS.parent / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
     assert bundled | held_out < {json.loads(line)["id"] for line in lines}
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_acceptance_along_an_answer_by_plain_passes(greedy):
+    settings, drafter = parallel.Settings(block=3), tiny_drafter()
+    one = parallel.text(tiny_answers(), 0, output_matrix())
+    with torch.no_grad():
+        found = parallel.accepted(settings, drafter, one, greedy, stride=2)
+        starts = range(N_PROMPT - 1, N_TEXT - 1, 2)
+        assert found.shape == (len(starts), 3)
+        for row, e in enumerate(starts):
+            for k in range(3):
+                chance = 0.0
+                if e + k + 1 < N_TEXT:
+                    log_q = plain_row(drafter, one.tokens, None, k, e)
+                    token = one.tokens[e + k + 1]
+                    ratio = float((log_q[token] - one.log_p[e + k, token]).exp())
+                    chance = float(log_q.argmax() == token) if greedy else min(1.0, ratio)
+                assert float(found[row, k]) == pytest.approx(chance, rel=1e-4)

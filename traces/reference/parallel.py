@@ -19,7 +19,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ FEATURES = {"none": 0, "one": 1, "four": 4}  # layers of `LAYERS` that are read
 FEATURE_SCALE = 0.02
 CHECKPOINT_STEPS = 25
 MEASURED = 8  # every so manieth start of held-out answers is measured
+_GREEDY = 0.98  # share of an answer that its argmaxes explain; the states are float16
 
 
 @dataclass(frozen=True)
@@ -186,43 +187,36 @@ def measure(
     drafter's argmax. In the others it is accepted with chance min(1, q / p), as in the coupling
     for which the output does not know the drafter.
     """
-    sums: dict[str, list[Tensor]] = {"greedy": [], "sampled": []}
+    parts: dict[str, list[Tensor]] = {"greedy": [], "sampled": []}
     for row in range(len(held.tokens)):
         one = text(held, row, output)
-        answer = one.tokens[one.n_prompt :]
         likeliest = one.log_p[one.n_prompt - 1 : -1].argmax(-1)
-        greedy = bool((likeliest == answer).float().mean() > 0.98)  # states are float16
-        rows = make_rows(
-            one.n_prompt,
-            len(one.tokens),
-            every_start(one.n_prompt, len(one.tokens), settings.block, stride),
+        greedy = bool((likeliest == one.tokens[one.n_prompt :]).float().mean() > _GREEDY)
+        parts["greedy" if greedy else "sampled"].append(
+            accepted(settings, drafter, one, greedy, stride)
         )
-        states = drafter.states(one.tokens, features(settings, one), rows)
-        log_q = F.linear(states, drafter.output).log_softmax(-1)
-        at = rows.position[rows.learns]
-        wanted = one.tokens[at + 1]
-        if greedy:
-            accepted = (log_q.argmax(-1) == wanted).float()
-        else:
-            ratio = log_q - one.log_p[at]
-            accepted = ratio.gather(-1, wanted[:, None])[:, 0].exp().clamp_max(1)
-        sums["greedy" if greedy else "sampled"].append(
-            chains(
-                rows,
-                accepted,
-                every_start(one.n_prompt, len(one.tokens), 2, stride)[0],
-                settings.block,
-            )
-        )
-    return {name: acceptance(torch.cat(parts)) for name, parts in sums.items() if parts}
+    return {name: acceptance(torch.cat(tables)) for name, tables in parts.items() if tables}
 
 
-def chains(rows: Rows, accepted: Tensor, starts: Tensor, block: int) -> Tensor:
-    """Acceptance (starts, block) of rows that learn; 0 behind the text's end."""
+def accepted(settings: Settings, drafter: Drafter, one: Text, greedy: bool, stride: int) -> Tensor:
+    """Chance (starts, block) that each token of the drafts along one answer is accepted.
+
+    It is given that those before it are, and 0 behind the answer's end.
+    """
+    starts = every_start(one.n_prompt, len(one.tokens), settings.block, stride)
+    rows = make_rows(one.n_prompt, len(one.tokens), starts)
+    states = drafter.states(one.tokens, features(settings, one), rows)
+    log_q = F.linear(states, drafter.output).log_softmax(-1)
     depth, start = rows.depth[rows.learns], rows.start[rows.learns]
-    table = torch.zeros(block, int(start.max()) + 1)
-    table[depth, start] = accepted
-    return table[:, starts].T
+    wanted = one.tokens[depth + start + 1]
+    if greedy:
+        chance = (log_q.argmax(-1) == wanted).float()
+    else:
+        ratio = log_q - one.log_p[depth + start]
+        chance = ratio.gather(-1, wanted[:, None])[:, 0].exp().clamp_max(1)
+    table = torch.zeros(settings.block, len(one.tokens))
+    table[depth, start] = chance
+    return table[:, torch.arange(one.n_prompt - 1, len(one.tokens) - 1, stride)].T
 
 
 def acceptance(table: Tensor) -> dict[str, object]:
@@ -353,6 +347,9 @@ def main() -> None:
         "cpu_seconds": seconds,
         **versions("cpu"),
     }
+    if drafter.projection is not None:
+        alone = replace(settings, features="none")
+        record["held_out_independent"] = measure(alone, drafter, texts[1], output, stride=2)
     export(settings, drafter, record, args.out)
     (args.out / "checkpoint.pt").unlink(missing_ok=True)
     print(json.dumps(record["held_out"]))

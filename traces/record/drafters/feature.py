@@ -168,21 +168,10 @@ def load(
         found |= files.tensors(file, ())
     for name in _OLD_NAMES:
         found.pop(name, None)
-    borrowed = {"embed_tokens.weight": embedding(target).weight.detach()}
-    embedded = found.pop("embed_tokens.weight", borrowed["embed_tokens.weight"])
+    embedded = found.pop("embed_tokens.weight", embedding(target).weight.detach())
     output: Any = target.get_output_embeddings()
     _check_target(folder, config, target, embedded)
-    n_layers = target.config.num_hidden_layers
-    if any(name.startswith("midlayer.") for name in found):
-        layers = resolve(_fused(folder, values, n_layers), n_layers, f"{folder}: the target")
-        n_ids = len(found.get("d2t", found.get("lm_head.weight", torch.zeros(1))))
-        if "d2t" not in found:  # the whole vocabulary
-            found |= {"d2t": torch.zeros(n_ids, dtype=torch.long)}
-            found |= {"t2d": torch.ones(config.vocab_size, dtype=torch.bool)}
-        net: Eagle1 | Eagle3 = Eagle3(config, len(layers) * target.config.hidden_size, n_ids)
-    else:
-        layers = (n_layers,)
-        net = Eagle1(config, "fc.bias" in found)
+    net, layers = _net(folder, values, config, target, found)
     _fill(folder, net, found)
     net = net.to(DTYPES[dtype]).to(device).eval()
     if isinstance(net, Eagle3):
@@ -201,6 +190,25 @@ def load(
     vocab_size = min(len(embedded), len(output.weight))
     weights = (embedded.to(**place), output.weight.detach().to(**place))
     return Feature(net, *weights, layers, vocab_size, info)
+
+
+def _net(
+    folder: Path,
+    values: dict[str, Any],
+    config: LlamaConfig,
+    target: PreTrainedModel,
+    found: dict[str, Tensor],
+) -> tuple[Eagle1 | Eagle3, tuple[int, ...]]:
+    """An empty network for these tensors, and the target's layers that it reads."""
+    n_layers = target.config.num_hidden_layers
+    if not any(name.startswith("midlayer.") for name in found):
+        return Eagle1(config, "fc.bias" in found), (n_layers,)
+    layers = resolve(_fused(folder, values, n_layers), n_layers, f"{folder}: the target")
+    n_ids = len(found.get("d2t", found.get("lm_head.weight", torch.zeros(1))))
+    if "d2t" not in found:  # the whole vocabulary
+        found["d2t"] = torch.zeros(n_ids, dtype=torch.long)
+        found["t2d"] = torch.ones(config.vocab_size, dtype=torch.bool)
+    return Eagle3(config, len(layers) * target.config.hidden_size, n_ids), layers
 
 
 def _config(folder: Path) -> tuple[dict[str, Any], LlamaConfig]:
