@@ -1,10 +1,12 @@
-"""What steps of policies accept outside of verbatim loops of the output.
+"""What steps of policies draft and accept outside of verbatim loops of the output.
 
 In a loop a draft is accepted whole, or fails at the same place of each round, so that tokens a step
 tell of the loop. Whole outputs are decoded all the same: times have no part outside of loops.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -30,14 +32,18 @@ def stretches(at: Replays) -> Outside:
     return found
 
 
-def accepted_a_step(at: Replays, one: Replayed) -> tuple[np.ndarray, np.ndarray]:
-    """Accepted tokens and steps of each prompt, (S,) each, of steps that begin outside of loops.
+def counts(at: Replays, one: Replayed) -> dict[str, np.ndarray]:
+    """Counts of each prompt, (S,) each, over the steps that begin outside of loops.
 
-    Tokens behind the stretch's end, which are in a loop, are not counted.
+    Tokens that a step proposes or accepts behind the stretch's end, which lie in a loop, are not
+    counted: the loop's first token ends a draft as an output's end does.
 
     Args:
         at: what was replayed.
         one: a policy, or a family with its choices.
+
+    Returns:
+        Steps, proposed and accepted, by the names that `Replayed.counts` has.
 
     Raises:
         MissingError: see `stretches`.
@@ -45,7 +51,16 @@ def accepted_a_step(at: Replays, one: Replayed) -> tuple[np.ndarray, np.ndarray]
     left = stretches(at)
     policies, shares = one.choices or (one.policy,), one.shares or (np.ones(_prompts(at)),)
     found = [_sums(at, policy, left) for policy in policies]
-    return mean_of([some[0] for some in found], shares), mean_of([s[1] for s in found], shares)
+    return {name: mean_of([sums[name] for sums in found], shares) for name in found[0]}
+
+
+def if_any(at: Replays, found: Mapping[str, Replayed]) -> dict[str, dict[str, np.ndarray]]:
+    """The `counts` of several, by label; none where there are no loops to be outside of."""
+    try:
+        stretches(at)
+    except MissingError:
+        return {}
+    return {label: counts(at, one) for label, one in found.items()}
 
 
 def accepted_runs(at: Replays, spec: str) -> np.ndarray:
@@ -56,27 +71,28 @@ def accepted_runs(at: Replays, spec: str) -> np.ndarray:
     """
     left = stretches(at)
     parts = [
-        runs_of_prompts(steps, *_counted(at, steps, left)) for steps, _ in at.run(spec).pieces()
+        runs_of_prompts(steps, (room := _room(at, steps, left)) > 0, steps.accepted.clip(max=room))
+        for steps, _ in at.run(spec).pieces()
     ]
     return np.concatenate(parts)
 
 
-def _sums(at: Replays, policy: Policy, left: Outside) -> tuple[np.ndarray, np.ndarray]:
-    accepted, steps = np.zeros(_prompts(at)), np.zeros(_prompts(at))
+def _sums(at: Replays, policy: Policy, left: Outside) -> dict[str, np.ndarray]:
+    sums = {name: np.zeros(_prompts(at)) for name in ("steps", "proposed", "accepted")}
     for piece, _ in run(policy, *at.where).pieces():
-        some, mine = _counted(at, piece, left)
-        accepted += np.bincount(piece.sequence, mine, len(accepted))
-        steps += np.bincount(piece.sequence, some, len(steps))
-    return accepted, steps
+        room = _room(at, piece, left)
+        most = {"steps": 1, "proposed": piece.proposed, "accepted": piece.accepted}
+        for name, here in most.items():
+            sums[name] += np.bincount(piece.sequence, np.minimum(here, room), _prompts(at))
+    return sums
 
 
-def _counted(at: Replays, steps: Steps, left: Outside) -> tuple[np.ndarray, np.ndarray]:
-    """Which steps begin outside of loops, (N,) bool, and the accepted tokens that lie there."""
+def _room(at: Replays, steps: Steps, left: Outside) -> np.ndarray:
+    """Tokens from each step's start to the stretch's end, (N,) int64; none in a loop."""
     every = len(left.rows)
-    room = np.zeros(every, np.int64)  # tokens up to the stretch's end; none in a loop
+    room = np.zeros(every, np.int64)
     room[left.rows] = left.cut(np.full(every, every))
-    here = room[at.layout.offsets[steps.sequence] + steps.start - 1]
-    return here > 0, np.minimum(steps.accepted, here)
+    return room[at.trace.position_offsets[steps.sequence] + steps.start - 1]
 
 
 def _prompts(at: Replays) -> int:

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from replay_traces import build
+from replay_traces import build, with_scores
 
 import simkit
 from analysis import outside
@@ -12,16 +12,20 @@ from analysis.claims import check, claims
 from analysis.claims.verdict import Verdict
 from analysis.figures import (
     confidence_acceptance,
+    draft_lengths,
+    dynamic_policies,
     entropy_acceptance,
     entropy_length,
     expected_length,
+    forward_passes,
     optimal_lengths,
     pearl_accepted,
+    policies_by_task,
     step_lengths,
 )
-from analysis.figures.measures import APART
+from analysis.figures.measures import APART, PER_STEP_APART
 from analysis.figures.tables import tables
-from analysis.replays import of
+from analysis.replays import FAMILIES, groups, of
 from analysis.report import report
 from analysis.stats.loops import in_loop
 from analysis.study import MissingError, Study
@@ -43,10 +47,10 @@ def reference() -> Study:
 
 @pytest.mark.parametrize("spec", ["fixed(4)", "svip(h=0.8)", "oracle"])
 def test_steps_are_counted_one_by_one(reference, spec):
-    accepted, steps = outside.accepted_a_step(at := of(reference, COST), at.replay(spec))
+    counts = outside.counts(at := of(reference, COST), at.replay(spec))
     trace = reference.trace
     loop = in_loop(trace.positions("target_token"), trace.position_offsets)
-    found = np.zeros((trace.n_sequences, 2))
+    found = {name: np.zeros(trace.n_sequences) for name in ("steps", "proposed", "accepted")}
     table = simkit.replay(trace, [spec], COST).steps(spec)
     numbers = trace.sequences["sequence"].to_pylist()
     for row in table.iter_rows(named=True):
@@ -58,19 +62,22 @@ def test_steps_are_counted_one_by_one(reference, spec):
         stop = at_row
         while stop < high and not loop[stop]:
             stop += 1
-        found[which] += min(row["accepted"], stop - at_row), 1
-    np.testing.assert_array_equal(np.stack([accepted, steps], 1), found)
-    assert 0 < steps.sum() < len(table)
+        found["steps"][which] += 1
+        for name in ("proposed", "accepted"):
+            found[name][which] += min(row[name], stop - at_row)
+    assert list(counts) == list(found)
+    for name, want in found.items():
+        np.testing.assert_array_equal(counts[name], want)
+    assert 0 < counts["steps"].sum() < len(table)
 
 
 def test_a_family_counts_what_its_choices_do(reference):
     at = of(reference, COST)
     one = at.tuned_fixed()
     assert np.allclose(sum(one.shares), 1) and len(one.shares) == len(one.choices)
-    accepted, steps = outside.accepted_a_step(at, one)
-    each = [outside.accepted_a_step(at, at.replay(str(policy))) for policy in one.choices]
-    for mine, k in ((accepted, 0), (steps, 1)):
-        want = sum(share * found[k] for share, found in zip(one.shares, each, strict=True))
+    each = [outside.counts(at, at.replay(str(policy))) for policy in one.choices]
+    for name, mine in outside.counts(at, one).items():
+        want = sum(share * found[name] for share, found in zip(one.shares, each, strict=True))
         np.testing.assert_allclose(mine, want)
 
 
@@ -88,7 +95,8 @@ def test_runs_outside_end_where_a_loop_begins():
 def test_without_loops_there_is_nothing_apart():
     at = of(Study(iid(8, 40, 0.7, max_draft=16, seed=1)), COST)
     with pytest.raises(MissingError, match="no part of the outputs repeats a loop"):
-        outside.accepted_a_step(at, at.replay("fixed(2)"))
+        outside.counts(at, at.replay("fixed(2)"))
+    assert outside.if_any(at, {"fixed": at.replay("fixed(2)")}) == {}
 
 
 FIGURES = {
@@ -99,17 +107,68 @@ FIGURES = {
     entropy_acceptance: ("series", "spearman:overlap, outside of loops"),
     confidence_acceptance: ("series", "outside of loops"),
     pearl_accepted: ("measure", "mat, outside of loops"),
+    draft_lengths: ("task", "all, outside of loops"),
+    forward_passes: ("measure", APART),
+}
+TIMED = (pearl_accepted, forward_passes)
+WITH_TAU = {
+    dynamic_policies: (PER_STEP_APART, "tau_ratio_outside"),
+    policies_by_task: (PER_STEP_APART,),
 }
 
 
 @pytest.mark.parametrize("draw", FIGURES, ids=lambda draw: draw.__name__)
 def test_figures_show_both(draw, reference):
     column, value = FIGURES[draw]
-    trace = iid(8, 40, 0.7, max_draft=16, seed=1, tasks=("a", "b"))
-    under = {"cost": COST} if draw is pearl_accepted else {}
+    trace = with_scores(iid(8, 40, 0.7, max_draft=40, seed=1, tasks=("a", "b")))
+    under = {"cost": COST} if draw in TIMED else {}
     plain, looped = draw(trace, **under), draw(reference, **under)
     assert len(looped.frame.filter(**{column: value}))
     assert column not in plain.frame.columns or not len(plain.frame.filter(**{column: value}))
+
+
+@pytest.mark.parametrize("draw", WITH_TAU, ids=lambda draw: draw.__name__)
+def test_frames_hold_both_taus(draw, reference):
+    """Of each policy and task, as the replays have them; and nowhere where there are no loops."""
+    trace = with_scores(iid(8, 40, 0.7, max_draft=40, seed=1, tasks=("a", "b")))
+    plain, frame = (draw(one, cost=COST).frame for one in (trace, reference))
+    named = set(WITH_TAU[draw])
+    assert not named & set(plain.columns) and named <= set(frame.columns)
+    assert frame[PER_STEP_APART].is_not_null().all()
+    one = (at := of(reference, COST)).tuned(FAMILIES["SVIP"])
+    both = {"accepted_per_step": one.counts, PER_STEP_APART: outside.counts(at, one)}
+    masks = groups(reference.trace)
+    for row in frame.filter(policy="SVIP").to_dicts():
+        some = masks[row.get("task", "all")]
+        for name, counts in both.items():
+            want = counts["accepted"][some].sum() / counts["steps"][some].sum()
+            assert row[name] == pytest.approx(want)
+
+
+def test_drafts_outside_of_loops_are_those_of_the_replay(reference):
+    (row,) = (
+        draft_lengths(reference)
+        .frame.filter(policy="SVIP, h = 0.8", task="all, outside of loops")
+        .to_dicts()
+    )
+    counts = outside.counts(at := of(reference, None), at.replay("svip(h=0.8)"))
+    steps, proposed, accepted = (counts[name].sum() for name in ("steps", "proposed", "accepted"))
+    assert row["draft_length"] == pytest.approx(proposed / steps)
+    assert row["accepted_length"] == pytest.approx(accepted / steps)
+    assert row["acceptance_rate"] == pytest.approx(accepted / proposed)
+    assert row["draft_length_lo"] < row["draft_length"] < row["draft_length_hi"]
+
+
+def test_passes_and_tau_outside_are_paired(reference):
+    rows = forward_passes(reference, cost=COST).frame.filter(measure=APART).to_dicts()
+    at = of(reference, COST)
+    families = at.tuned(FAMILIES["PACER"]), at.tuned_fixed()
+    mine, plain = (outside.counts(at, one) for one in families)
+    for row in rows:
+        some = groups(reference.trace)[row["task"]]
+        tau = [c["accepted"][some].sum() / c["steps"][some].sum() for c in (mine, plain)]
+        assert row["ratio"] == pytest.approx(tau[0] / tau[1])
+    assert len(rows) == len(groups(reference.trace))
 
 
 def test_tables_show_both(reference):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
+from analysis import outside
 from analysis.figures.arms import below, tasks_on
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame, missing
 from analysis.papers import svip
-from analysis.replays import groups
+from analysis.replays import groups, of
 from analysis.shown import replays, without
 from analysis.stats import Estimate, clusters
 from analysis.study import Study
@@ -27,6 +29,8 @@ MEASURES = {
 def draft_lengths(study: Study, ax: Axes, h: float = 0.8) -> Drawn:
     """Draft length, accepted length and acceptance rate of constant, heuristic and SVIP drafts.
 
+    Of all tasks together also outside of verbatim loops of the output; of each task in the frame.
+
     Args:
         study: of a trace of any kind.
         ax: to draw on; None makes one.
@@ -35,22 +39,24 @@ def draft_lengths(study: Study, ax: Axes, h: float = 0.8) -> Drawn:
     trace = study.trace
     runs, why = replays(study, ARMS | {f"SVIP, h = {h:g}": f"svip(h={h})"}, timed=False)
     gone = without(why)
-    masks = groups(trace)
+    masks, free = groups(trace), outside.if_any(of(study, None), runs)
     rows, said = [], []
     for k, (label, one) in enumerate(runs.items()):
-        at = np.arange(len(masks)) + (k - (len(runs) - 1) / 2) * 0.27
-        measured = {
-            name: [clusters.ratio(one.counts[a][m], one.counts[b][m]) for m in masks.values()]
-            for name, (a, b) in MEASURES.items()
-        }
-        _bars(ax, at, measured, k, label)
-        for i, task in enumerate(masks):
+        measured = _measured(one.counts, masks)
+        shown = list(measured.values())
+        if free:
+            apart = _measured(free[label], masks)
+            measured |= {f"{task}, outside of loops": found for task, found in apart.items()}
+            shown.append(list(apart.values())[-1])  # all tasks together
+        _bars(ax, np.arange(len(shown)) + (k - (len(runs) - 1) / 2) * 0.27, shown, k, label)
+        for task, found in measured.items():
             row = {"policy": label, "task": task}
-            for name, found in measured.items():
-                row |= cells(found[i], name)
-                said += missing([found[i]], [task])
+            for name, e in found.items():
+                row |= cells(e, name)
+                said += missing([e], [task])
             rows.append(row)
-    tasks_on(ax, [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()])
+    names = [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()]
+    tasks_on(ax, [*names, *(["outside\nof loops"] if free else [])])
     ax.set(ylabel="tokens a step")
     below(ax)
     drawn = "greedy" if trace.sampler.greedy else "sampled"
@@ -59,17 +65,33 @@ def draft_lengths(study: Study, ax: Axes, h: float = 0.8) -> Drawn:
         "Draft length and accepted length",
         f"Outline: drafted; filled: accepted; %: their ratio; n: prompts, {drawn}; lines: 95%"
         " over prompts.",
+        "Outside of loops: steps that begin outside of verbatim loops of the output, their tokens"
+        " up to the next loop; all prompts."
+        if free
+        else "",
         *list(dict.fromkeys(said))[:2],
         *gone,
     )
     return Drawn("draft_lengths", frame(rows), ax, tuple(said + gone))
 
 
+def _measured(
+    counts: Mapping[str, np.ndarray], masks: Mapping[str, np.ndarray]
+) -> dict[str, dict[str, Estimate]]:
+    """The measures of each task's prompts."""
+    return {
+        task: {
+            name: clusters.ratio(counts[a][m], counts[b][m]) for name, (a, b) in MEASURES.items()
+        }
+        for task, m in masks.items()
+    }
+
+
 def _bars(
-    ax: Axes, at: np.ndarray, measured: dict[str, list[Estimate]], k: int, label: str
+    ax: Axes, at: np.ndarray, measured: Sequence[Mapping[str, Estimate]], k: int, label: str
 ) -> None:
     """One policy: drafted as an outline, accepted inside it, and their ratio above."""
-    drafted, accepted, rate = measured.values()
+    drafted, accepted, rate = ([found[name] for found in measured] for name in MEASURES)
     color = COLORS[k]
     height = [e.value or 0.0 for e in drafted]
     ax.bar(at, height, 0.25, color="white", edgecolor=color, linewidth=1.2)

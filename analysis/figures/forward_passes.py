@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
+from analysis import outside
 from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, caption, figure, frame
+from analysis.figures.measures import APART, taus
 from analysis.papers import pacer
 from analysis.replays import FAMILIES, groups, of
 from analysis.shown import choices, chosen, cost_name, tuned
@@ -24,6 +26,8 @@ PRINTED = {  # PACER ÷ plain speculation with the best fixed length
 def forward_passes(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Draft passes, target passes and τ of PACER ÷ those of the best fixed draft length.
 
+    τ also of the steps outside of verbatim loops of the output.
+
     Args:
         study: of a trace with the scores of PACER's head.
         ax: to draw on; None makes one.
@@ -34,11 +38,14 @@ def forward_passes(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn
     fixed = at.tuned_fixed()
     found, gone = tuned(study, {"PACER": FAMILIES["PACER"]}, cost)
     mine, plain = found["PACER"].counts, fixed.counts
+    free = outside.if_any(at, {"PACER": found["PACER"], "fixed": fixed})
     measures = {
         "draft passes": (mine["draft_passes"], plain["draft_passes"]),
         "target passes": (mine["steps"], plain["steps"]),
-        "τ": (mine["accepted"], mine["steps"], plain["accepted"], plain["steps"]),
+        "τ": taus(mine, plain),
     }
+    if free:
+        measures[APART] = taus(free["PACER"], free["fixed"])
     rows, said = passes(ax, groups(trace), measures, PRINTED, "PACER Table 6, HumanEval")
     ax.set(ylabel="PACER ÷ the best fixed length")
     ax.set_ylim(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -11,8 +11,10 @@ from analysis.replays import Replayed, Replays
 from analysis.stats import Estimate, clusters
 from analysis.study import MissingError
 
+Counts = Mapping[str, np.ndarray]  # of a replay, or of its part outside of loops; (S,) each
 Measure = Callable[[Replayed, np.ndarray], str]
 APART = "τ, outside of loops"  # of the output; see `analysis.stats.loops`
+PER_STEP_APART = "accepted_per_step_outside"  # the same in a figure's frame
 
 
 def tokens_per_s(one: Replayed, some: np.ndarray) -> str:
@@ -29,7 +31,23 @@ def accepted(one: Replayed, some: np.ndarray) -> str:
     """τ of PACER's tables: accepted tokens a step; the target alone has none."""
     if not one.counts["drafted"].any():
         return "–"
-    return cell(clusters.ratio(one.counts["accepted"][some], one.counts["steps"][some]))
+    return cell(tau(one.counts, some))
+
+
+def tau(counts: Counts, some: np.ndarray | None = None) -> Estimate:
+    """Accepted tokens a step.
+
+    Args:
+        counts: accepted tokens and steps, (S,) each.
+        some: (S,) bool, prompts that count; None means all.
+    """
+    kept = slice(None) if some is None else some
+    return clusters.ratio(counts["accepted"][kept], counts["steps"][kept])
+
+
+def taus(mine: Counts, other: Counts) -> tuple[np.ndarray, ...]:
+    """What `clusters.ratio_of_ratios` makes τ ÷ τ of."""
+    return tuple(counts[name] for counts in (mine, other) for name in ("accepted", "steps"))
 
 
 def tokens(one: Replayed, some: np.ndarray) -> str:
@@ -61,14 +79,15 @@ def apart(at: Replays, bonus: int = 0) -> Measure | None:
     except MissingError:
         return None
 
-    kept: dict[int, tuple[Replayed, tuple[np.ndarray, np.ndarray]]] = {}
+    kept: dict[int, tuple[Replayed, dict[str, np.ndarray]]] = {}
 
     def measured(one: Replayed, some: np.ndarray) -> str:
         if not bonus and not one.counts["drafted"].any():
             return "–"
         if id(one) not in kept:
-            kept[id(one)] = one, outside.accepted_a_step(at, one)
-        found, steps = kept[id(one)][1]
+            kept[id(one)] = one, outside.counts(at, one)
+        counts = kept[id(one)][1]
+        found, steps = counts["accepted"], counts["steps"]
         return cell(clusters.ratio((found + bonus * steps)[some], steps[some]))
 
     return measured
