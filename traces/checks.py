@@ -70,8 +70,8 @@ def check_keys(rows: Rows, sequence: np.ndarray, n_output: np.ndarray) -> Iterat
     yield from rows.problems(wrong, _UNORDERED)
 
 
-def check_positions(rows: Rows, output_tokens: np.ndarray, manifest: Manifest) -> Iterator[str]:
-    """On-path rows whose keys hold, of sequences with these outputs, end to end."""
+def check_outputs(rows: Rows, output_tokens: np.ndarray, manifest: Manifest) -> Iterator[str]:
+    """The tokens of on-path rows whose keys hold, of sequences with these outputs, end to end."""
     eos = np.isin(rows["target_token"], manifest.eos_token_ids)
     goes_on = np.append(rows["position"][1:] != 1, False)
     yield from rows.problems(eos & goes_on, "rows after an EOS token")
@@ -79,6 +79,11 @@ def check_positions(rows: Rows, output_tokens: np.ndarray, manifest: Manifest) -
     yield from rows.problems(
         other, "target_token {target_token} is not the sequence's output token"
     )
+
+
+def check_positions(rows: Rows, output_tokens: np.ndarray, manifest: Manifest) -> Iterator[str]:
+    """On-path rows whose keys hold, of sequences with these outputs, end to end."""
+    yield from check_outputs(rows, output_tokens, manifest)
     yield from check_values(rows, manifest)
     yield from check_verdicts(rows, manifest)
 

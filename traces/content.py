@@ -29,13 +29,14 @@ def check_listed(folder: Path, manifest: Manifest) -> None:
         TraceError: as said.
     """
     listed = manifest.files.get(SEQUENCES)
-    if listed is None:
-        raise TraceError(f"{folder / 'manifest.json'}: {SEQUENCES} is not listed")
-    if listed.rows != manifest.n_prompts:
-        raise TraceError(
-            f"{folder / 'manifest.json'}: n_prompts is {manifest.n_prompts}, but"
-            f" {SEQUENCES} has {listed.rows} rows"
-        )
+    if manifest.attached_to is None:
+        if listed is None:
+            raise TraceError(f"{folder / 'manifest.json'}: {SEQUENCES} is not listed")
+        if listed.rows != manifest.n_prompts:
+            raise TraceError(
+                f"{folder / 'manifest.json'}: n_prompts is {manifest.n_prompts}, but"
+                f" {SEQUENCES} has {listed.rows} rows"
+            )
     for table in [*manifest.tables, *manifest.with_state]:
         found = manifest.shard_files(table)
         # Counted first: a number of shards that is made up may be too large for a list of names.
@@ -54,21 +55,27 @@ def _shards(table: str, manifest: Manifest) -> list[str]:
     return [f"{table}/{k:05d}.parquet" for k in range(manifest.n_shards)]
 
 
-def check(folder: Path, manifest: Manifest) -> None:
+def check(folder: Path, manifest: Manifest, outputs: pa.Table | None = None) -> None:
     """Refuse a trace whose recorded rows are not those that were written, or make no sense.
 
     Each trace is looked at once: as long as its files are left alone, that it was fine is
     remembered (`seen`). Tables with states are not looked at here, see `check_states`.
 
+    Args:
+        folder: of the trace, or of a drafter that was attached to one.
+        manifest: of the folder.
+        outputs: the sequences of the recording, checked, where a drafter was attached to it.
+
     Raises:
         TraceError: the first problem.
     """
-    names = [SEQUENCES, *(n for table in manifest.tables for n in manifest.shard_files(table))]
+    names = [name for table in manifest.tables for name in manifest.shard_files(table)]
+    names = names if outputs is not None else [SEQUENCES, *names]
     if seen.is_known(folder, manifest, names):
         return
     before = seen.stamps(folder, names)
     hashed: set[str] = set()
-    for problem in check_rows(folder, manifest, states=False, hashed=hashed):
+    for problem in check_rows(folder, manifest, False, hashed, outputs):
         raise TraceError(problem)
     for name in names:
         if name not in hashed:  # a kind of drafter need not look at all of its tables
@@ -100,7 +107,7 @@ def check_files(folder: Path, manifest: Manifest) -> Iterator[str]:
             yield str(error)
     tables = [*manifest.tables, *manifest.with_state]
     wanted = [f"{table}/{k:05d}.parquet" for table in tables for k in range(manifest.n_shards)]
-    for name in [SEQUENCES, *wanted]:
+    for name in wanted if manifest.attached_to else [SEQUENCES, *wanted]:
         if name not in manifest.files:
             yield f"{folder / name}: the manifest does not list it"
     for file in sorted([*folder.glob("*.parquet"), *folder.glob("*/*.parquet")]):
@@ -111,7 +118,11 @@ def check_files(folder: Path, manifest: Manifest) -> Iterator[str]:
 
 
 def check_rows(
-    folder: Path, manifest: Manifest, states: bool = True, hashed: set[str] | None = None
+    folder: Path,
+    manifest: Manifest,
+    states: bool = True,
+    hashed: set[str] | None = None,
+    outputs: pa.Table | None = None,
 ) -> Iterator[str]:
     """A line for each row that is wrong.
 
@@ -121,10 +132,15 @@ def check_rows(
         states: look at the tables that hold states too.
         hashed: take the hash of each file that is read, too, and add its name here; None: the
             files were found to have the hashes that the manifest lists.
+        outputs: see `check`.
     """
     try:
-        sequences = _read(folder, SEQUENCES, manifest, schema.SEQUENCES, hashed)
-        problems = list(_check_sequences(folder / SEQUENCES, sequences, manifest))
+        problems: list[str] = []
+        if outputs is None:
+            sequences = _read(folder, SEQUENCES, manifest, schema.SEQUENCES, hashed)
+            problems = list(_check_sequences(folder / SEQUENCES, sequences, manifest))
+        else:
+            sequences = outputs
         yield from problems
         if problems:
             return

@@ -11,7 +11,8 @@ import numpy as np
 
 from traces import drafters
 from traces.conditions import conditions
-from traces.trace import Trace
+from traces.errors import TraceError
+from traces.trace import Trace, load
 
 
 def describe(trace: Trace) -> dict[str, Any]:
@@ -27,6 +28,9 @@ def describe(trace: Trace) -> dict[str, Any]:
         "path": None if trace.path is None else str(trace.path),
         "hash": trace.hash,
         "kind": manifest.kind,
+        "coupling": manifest.coupling,
+        "spec": manifest.spec,
+        "drafters": _drafters(trace),
         "target": None if manifest.target is None else asdict(manifest.target),
         "draft": None if manifest.draft is None else asdict(manifest.draft),
         "source": None if manifest.source is None else asdict(manifest.source),
@@ -61,11 +65,15 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name in ("target", "draft"):
         if facts[name] is not None:
             yield name, _model(facts[name])
+    if facts["spec"]:
+        yield "drafter", facts["spec"]
     if facts["source"] is not None:
         yield "imported from", _source(facts["source"])
     if facts["device"] is not None:
         yield "recorded on", f"{facts['device']}, {facts['dtype']}"
     yield "sampler", f"{_sampler(facts['sampler'])}, seed {facts['seed']}"
+    if facts["coupling"] == "target" and facts["sampler"]["temperature"]:
+        yield "coupling", "the target's own draws make the outputs, whatever the draft"
     yield "limits", f"Γ = {facts['max_draft']}, T_max = {facts['max_new_tokens']} tokens"
     tasks = facts["sequences_by_task"]
     names = ", ".join(f"{task or 'no task'} {n:,}" for task, n in tasks.items())
@@ -90,6 +98,20 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "size", f"{_size(total)} ({parts})"
     for i, use in enumerate(facts["uses"]):
         yield "good for" if i == 0 else "", use
+    for i, (name, what) in enumerate(facts["drafters"].items()):
+        yield "drafters" if i == 0 else "", f"{name}: {what}"
+
+
+def _drafters(trace: Trace) -> dict[str, str]:
+    """The drafters that were attached: their specs, or what is wrong with them, by name."""
+    found = {}
+    for name in trace.drafters:
+        assert trace.path is not None  # there are none in memory
+        try:
+            found[name] = load(trace.path, name).manifest.spec
+        except TraceError as error:
+            found[name] = str(error)
+    return found
 
 
 def _nouns(kind: str) -> dict[str, str]:

@@ -27,6 +27,8 @@ from traces.schema import SCHEMA_VERSION
 MANIFEST = "manifest.json"
 SIGNATURE = "manifest_sha256"  # of all other fields
 Statistics = Literal["plain", "kernel"]  # torch's own sums, or the Triton kernel's
+Coupling = Literal["draft", "target"]  # what an output is drawn with: see docs/drafters.md
+_WORDS = {"draft_passes": Passes, "statistics": Statistics, "coupling": Coupling}
 _MOST_BYTES = 64 * reading.MEBIBYTE  # of its text: some 300,000 files
 
 
@@ -92,7 +94,10 @@ class Manifest:
         max_new_tokens: T_max.
         complete: whether every prompt was recorded.
         kind: of drafter, one of `traces.drafters`: "path" (rows on a path, and branches; "rows" in
-            the text) or "lattice" (a draft of its own for each start).
+            the text), "lattice" (a draft of its own for each start) or "target" (no drafter).
+        coupling: of draft and output, `Coupling`: "draft" where the output is made of the draft's
+            tokens and their corrections, "target" where the target's own draws make it; left out of
+            the text and the hash if it is the first.
         draft_passes: of the draft model: one a "token", one a "draft" however long, or "none"; left
             out of the text and the hash if it is the first.
         target: the model whose distribution is p; None where no model was run.
@@ -116,8 +121,15 @@ class Manifest:
             and the hash if it is the first.
         lattice_columns: what a lattice has beyond its key and `accepted`, some of
             `schema.LATTICE_COLUMNS`; left out of the text and the hash of a trace of rows.
+        target_columns: what a recording of the target alone has beyond its key and its tokens,
+            some of `schema.TARGET_COLUMNS`; left out of the text and the hash of others.
+        draft_ends: whether a draft of a lattice that is shorter than others is whole, as the
+            drafter made it; left out of the text and the hash if not.
         source: the file that an imported trace was made of; left out of the text and the hash of
             a trace that was recorded.
+        attached_to: hash of the recording to whose outputs this drafter was attached; left out of
+            the text and the hash of a recording.
+        spec: of a drafter that was attached, as it was asked for; left out as `attached_to` is.
         files: by path inside the trace, with forward slashes.
 
     Raises:
@@ -148,7 +160,12 @@ class Manifest:
     mix: float = 0.0
     statistics: str = "plain"
     lattice_columns: tuple[str, ...] = ()
+    draft_ends: bool = False
+    target_columns: tuple[str, ...] = ()
+    coupling: str = "draft"
     source: SourceInfo | None = None
+    attached_to: str | None = None
+    spec: str = ""
     files: Mapping[str, FileInfo] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -156,7 +173,7 @@ class Manifest:
         for name, least in lowest.items():
             if getattr(self, name) < least:
                 raise TraceError(f"{name} must be >= {least}, not {getattr(self, name)}")
-        for name, known in (("draft_passes", Passes), ("statistics", Statistics)):
+        for name, known in _WORDS.items():
             if (given := getattr(self, name)) not in get_args(known):
                 words = ", ".join(get_args(known))
                 raise TraceError(f"{name} must be one of {words}, not {given}")
@@ -317,12 +334,15 @@ def _content(manifest: Manifest) -> dict[str, Any]:
         del data["mix"]
     if manifest.source is None:
         del data["source"]
-    for name, known in (("draft_passes", Passes), ("statistics", Statistics)):
+    for name, known in _WORDS.items():
         if data[name] == get_args(known)[0]:
             del data[name]
+    for name in ("attached_to", "spec", "draft_ends"):
+        if not data[name]:
+            data.pop(name)
     for kind in drafters.BUILT_IN:
         for name in set(kind.own) - set(manifest.drafter.own):
-            del data[name]
+            data.pop(name, None)
     data["kind"] = manifest.drafter.stored
     return data
 

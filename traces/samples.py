@@ -11,7 +11,7 @@ import pyarrow as pa
 
 _SHOWN = 3  # rows of one kind of problem that are told one by one
 _COMPONENT = re.compile(
-    r"(control:|draw:)?(draft|target|overhead(:baseline)?|resample|communication|(policy|head):.+)"
+    r"(control:|draw:)?(draft|target|proposal|overhead(:baseline)?|resample|communication|(policy|head):.+)"
 )
 _LEAST = {"tokens_in": 0, "context_len": 0, "batch_size": 1, "repeat": 0}
 _PASSES = ("draft", "target")
@@ -40,6 +40,31 @@ def check_samples(table: pa.Table, file: Path) -> Iterator[str]:
     twice = table.num_rows - keys.aggregate([]).num_rows
     if twice:
         yield f"{file}: {twice} samples are there twice"
+
+
+def with_own(known: pa.Table, own: pa.Table | None) -> pa.Table | None:
+    """The samples of a recording, with a drafter's own in the place of those of its draft model.
+
+    Args:
+        known: of the recording.
+        own: of a drafter that was attached to it, if it has any; with passes of the target among
+            them they are whole.
+    """
+    components = [] if own is None else own["component"].to_pylist()
+    if "target" in components:
+        return own
+    mine = {"draft", "proposal", *components}
+    names = known["component"].to_pylist()
+    kept = known.filter(
+        pa.array(
+            [
+                name.rpartition("control:")[2] not in mine
+                and name.rpartition("draw:")[2] not in mine
+                for name in names
+            ]
+        )
+    )
+    return kept if own is None else pa.concat_tables([kept, own.cast(kept.schema)])
 
 
 def _problems(file: Path, name: str, values: object, bad: np.ndarray) -> Iterator[str]:

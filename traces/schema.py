@@ -69,6 +69,9 @@ _LATTICE = _fields(
     {"sequence": pa.int32(), "start": pa.int32(), "depth": pa.int32(), "accepted": pa.bool_()}
 )
 LATTICE_COLUMNS = tuple(name for name in POSITIONS.names if name not in (*_KEY, "accepted"))
+# What the target says alone, where no drafter was recorded with it.
+_TARGET = _fields(_KEY, {"target_token": pa.int32()})
+TARGET_COLUMNS = ("target_entropy", "target_top1_prob", "target_token_prob_raw")
 # What both models say behind mixed texts, in which some of an output's tokens are the draft's own.
 MIXED = _fields(
     _KEY,
@@ -102,8 +105,9 @@ FINISH_REASONS = ("eos", "length", "unknown")
 
 LATENCY = _fields(
     {
-        # draft, target, head:NAME, policy:NAME, overhead, …; control:X is X timed again, draw:X
-        # is X of prompts drawn anew, `repeat` the number of the draw
+        # draft, target, proposal (of a drafter without passes), head:NAME, policy:NAME, overhead,
+        # …; control:X is X timed again, draw:X is X of prompts drawn anew, `repeat` the number of
+        # the draw
         "component": pa.string(),
         "tokens_in": pa.int32(),
         "context_len": pa.int32(),  # tokens already in the cache; 0 is a prefill
@@ -146,6 +150,11 @@ def with_state(table: str, width: int) -> pa.Schema:
     """
     state = pa.list_(pa.field("element", pa.float16(), nullable=False), width)
     return WITH_STATE[table].append(pa.field("state", state, nullable=False))
+
+
+def target(columns: Sequence[str] = TARGET_COLUMNS) -> pa.Schema:
+    """The rows of a target that was recorded alone, with these columns beyond key and token."""
+    return pa.schema([*_TARGET, *(POSITIONS.field(name) for name in columns)])
 
 
 def lattice(columns: Sequence[str] = LATTICE_COLUMNS) -> pa.Schema:

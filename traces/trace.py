@@ -15,11 +15,13 @@ import pyarrow as pa
 from traces import content, files, parquet, schema
 from traces.errors import TraceError
 from traces.manifest import MANIFEST, Manifest, read_manifest
+from traces.registry import suggest
 from traces.room import trim
 from traces.sampler import Sampler
-from traces.samples import check_samples
+from traces.samples import check_samples, with_own
 
 DATA = Path(__file__).parent / "data"
+DRAFTERS = "drafters"  # the folder of those that were attached to a recording
 _TRIES = 3  # of reading what another process is replacing
 
 
@@ -62,18 +64,26 @@ class Trace:
     Attributes:
         path: the folder; None for a trace in memory.
         manifest: what was recorded with what.
+        recording: where its outputs come from, if this is a drafter that was attached to them.
     """
 
-    def __init__(self, manifest: Manifest, source: Source, path: Path | None = None) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        source: Source,
+        path: Path | None = None,
+        recording: Trace | None = None,
+    ) -> None:
         self.path = path
         self.manifest = manifest
+        self.recording = recording
         self._source = source
         self._cache: dict[tuple[str, str], np.ndarray] = {}
 
     def __repr__(self) -> str:
         name = self.path or "in memory"
-        if self.path is not None and self.path.parent == DATA:
-            name = self.path.name
+        if self.path is not None and self.path.is_relative_to(DATA):
+            name = self.path.relative_to(DATA)
         return f"<Trace {name}: {self.n_sequences} sequences, {self.n_positions} positions>"
 
     @property
@@ -92,7 +102,13 @@ class Trace:
 
         An imported file's are not: they are some drafter's, of which it says the name alone.
         """
-        return self.manifest.source is None
+        own = self.manifest.attached_to is None or self.manifest.draft is not None
+        return self.manifest.source is None and own
+
+    @property
+    def drafters(self) -> list[str]:
+        """Names of the drafters that were attached to it, half attached ones too."""
+        return attached(self.path) if self.path and self.recording is None else []
 
     @property
     def max_new_tokens(self) -> int:
@@ -225,7 +241,16 @@ class Trace:
         return self._source.extra(name)
 
     def latency(self) -> pa.Table | None:
-        """Raw timing samples (`schema.LATENCY`), or None where none were taken."""
+        """Raw timing samples (`schema.LATENCY`), or None where none were taken.
+
+        A drafter that was attached may have some of its own; those of the target, of rules and of
+        heads are then the recording's.
+        """
+        own = self._latency()
+        known = self.recording.latency() if self.recording else None
+        return own if known is None else with_own(known, own)
+
+    def _latency(self) -> pa.Table | None:
         table = self.extra("latency.parquet")
         if table is None:
             return None
@@ -258,8 +283,11 @@ class _Folder:
             if what:
                 content.check_states(self.folder, self.manifest, what)
             else:
-                content.check(self.folder, self.manifest)
+                self._check()
             self._fine.add(what)
+
+    def _check(self) -> None:
+        content.check(self.folder, self.manifest)
 
     def columns(self, table: str) -> frozenset[str]:
         if table in self.manifest.with_state:
@@ -318,39 +346,92 @@ class _Folder:
         return self.manifest.content_hash()
 
 
-def load(path_or_name: str | Path) -> Trace:
+class _Attached(_Folder):
+    """The files of an attached drafter; the sequences are those of the recording."""
+
+    def __init__(self, folder: Path, manifest: Manifest, recording: Trace) -> None:
+        if manifest.attached_to != recording.hash:
+            raise TraceError(
+                f"{folder}: was attached to another recording than {recording.path}: attach it anew"
+            )
+        for name in ("n_prompts", "batch_size", "max_new_tokens", "eos_token_ids"):
+            if getattr(manifest, name) != getattr(recording.manifest, name):
+                raise TraceError(f"{folder / MANIFEST}: {name} is not that of the recording")
+        self.recording = recording
+        super().__init__(folder, manifest)
+
+    def _check(self) -> None:
+        content.check(self.folder, self.manifest, self.recording.sequences)
+
+    def sequences(self) -> pa.Table:
+        self._look("")
+        return self.recording.sequences
+
+
+def load(path_or_name: str | Path, drafter: str | None = None) -> Trace:
     """Open a trace. Reads the manifest and the sizes of the files, nothing else.
 
     Args:
         path_or_name: its folder, or the name of a bundled trace.
+        drafter: the name of a drafter that was attached to it, whose drafts are then those of the
+            trace; None means the one that it was recorded with.
 
     Raises:
         TraceError: there is none, it is unfinished, or a file is missing or cut short; the
             message names the file.
     """
     for _ in range(_TRIES):
-        folder, manifest = find(path_or_name)
+        found = find(path_or_name, drafter)
         with suppress(TraceError):  # a file was replaced this moment, perhaps
-            return Trace(manifest, _Folder(folder, manifest), folder)
-    folder, manifest = find(path_or_name)
-    return Trace(manifest, _Folder(folder, manifest), folder)
+            return _open(*found)
+    return _open(*find(path_or_name, drafter))
 
 
-def find(path_or_name: str | Path) -> tuple[Path, Manifest]:
+def _open(folder: Path, manifest: Manifest) -> Trace:
+    if manifest.attached_to is None:
+        return Trace(manifest, _Folder(folder, manifest), folder)
+    recording = _open(*find(folder.parent.parent))
+    return Trace(manifest, _Attached(folder, manifest, recording), folder, recording)
+
+
+def find(path_or_name: str | Path, drafter: str | None = None) -> tuple[Path, Manifest]:
     """The folder and the manifest of a finished trace, its files unseen.
+
+    Args:
+        path_or_name: its folder, or the name of a bundled trace.
+        drafter: see `load`; then the folder and the manifest are the drafter's.
 
     Raises:
         TraceError: there is none or it is unfinished.
     """
     folder = _folder(path_or_name)
     manifest = read_manifest(folder)
+    what, again = "recording", "resume it with --resume"
+    if drafter is not None and manifest.attached_to is not None:
+        raise TraceError(f"{folder}: is an attached drafter: name {drafter} at its recording")
+    if drafter is not None:
+        folder = _drafter_folder(folder, drafter)
+        manifest = read_manifest(folder)
+        what, again = "attached drafter", "attach it again with --resume"
     if not manifest.complete:
         done = len(manifest.shards)
         raise TraceError(
-            f"{folder}: the recording is incomplete ({done} of {manifest.n_shards} shards):"
-            " resume it with --resume"
+            f"{folder}: the {what} is incomplete ({done} of {manifest.n_shards} shards): {again}"
         )
     return folder, manifest
+
+
+def attached(folder: Path) -> list[str]:
+    """Names of the drafters that were attached to the recording in a folder."""
+    return sorted(file.parent.name for file in folder.glob(f"{DRAFTERS}/*/{MANIFEST}"))
+
+
+def _drafter_folder(folder: Path, name: str) -> Path:
+    names = attached(folder)
+    if name not in names:
+        known = suggest(name, names) if names else "none is: attach one with simkit attach"
+        raise TraceError(f"{folder}: no drafter {name!r} is attached ({known})")
+    return folder / DRAFTERS / name
 
 
 def bundled() -> list[str]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
+import pyarrow as pa
+
 from traces import files, schema, scores
 from traces.content import SEQUENCES, check_files, check_listed, check_rows
 from traces.errors import TraceError
@@ -16,6 +18,8 @@ from traces.trace import Trace, find, load
 
 def validate(path_or_name: str | Path) -> list[str]:
     """Check hashes, keys, ranges and the rules that tie rows to each other.
+
+    Drafters that were attached to a recording are checked with it.
 
     Args:
         path_or_name: a trace's folder, or the name of a bundled trace.
@@ -28,6 +32,24 @@ def validate(path_or_name: str | Path) -> list[str]:
         TraceError: there is no finished trace there.
     """
     folder, manifest = find(path_or_name)
+    problems = _problems(folder, manifest, None)
+    if problems or manifest.attached_to is not None:
+        return problems
+    recording = load(folder)
+    for name in recording.drafters:
+        try:
+            drafter = load(folder, name)
+            assert drafter.path is not None  # it is in a folder
+            problems += _problems(drafter.path, drafter.manifest, recording.sequences)
+        except TraceError as error:
+            problems.append(str(error))
+    return problems
+
+
+def _problems(folder: Path, manifest: Manifest, outputs: pa.Table | None) -> list[str]:
+    """What is wrong with one folder; `outputs` as in `content.check`."""
+    if manifest.attached_to is not None and outputs is None:
+        outputs = load(folder).sequences
     if manifest.n_shards > len(manifest.files):  # before all of their names are made
         try:
             check_listed(folder, manifest)
@@ -35,7 +57,7 @@ def validate(path_or_name: str | Path) -> list[str]:
             return [str(error)]
     problems = list(check_files(folder, manifest))
     # Rows of damaged files say nothing.
-    problems = problems or list(check_rows(folder, manifest))
+    problems = problems or list(check_rows(folder, manifest, outputs=outputs))
     added = chain(_check_latency(folder, manifest), _check_scores(folder, manifest))
     return problems or list(added)
 
@@ -48,7 +70,8 @@ def check_schemas(trace: Trace) -> None:
     """
     if trace.path is None:
         return
-    for table, wanted in {SEQUENCES: schema.SEQUENCES, **trace.manifest.tables}.items():
+    own = {} if trace.recording else {SEQUENCES: schema.SEQUENCES}
+    for table, wanted in {**own, **trace.manifest.tables}.items():
         types = {field.name: field.type for field in wanted}
         names = [table] if table == SEQUENCES else trace.manifest.shard_files(table)
         for name in names:

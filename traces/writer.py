@@ -102,7 +102,7 @@ class TraceWriter:
     def write_shard(
         self,
         index: int,
-        sequences: Columns,
+        sequences: Columns | None,
         positions: Columns | None = None,
         branches: Columns | None = None,
         hidden: Columns | None = None,
@@ -114,6 +114,7 @@ class TraceWriter:
         Args:
             index: which, below `n_shards` and not in `done`.
             sequences: columns of `schema.SEQUENCES`; `id`, `task`, `prompt_text` may be absent.
+                None for a drafter that is attached: they are the recording's.
             positions: columns of `schema.POSITIONS`, rows by (sequence, position).
             branches: columns of `schema.BRANCHES` (or with the target's), rows by (sequence,
                 position, depth).
@@ -134,7 +135,10 @@ class TraceWriter:
         for name in sorted(wanted.keys() ^ tables.keys()):
             raise ValueError(f"{name} do not go with the header")
         encoded = {name: to_table(tables[name], columns) for name, columns in wanted.items()}
-        encoded = {PARTS: to_table(sequences, schema.SEQUENCES), **encoded}
+        if (sequences is None) != (manifest.attached_to is not None):
+            raise ValueError("sequences do not go with the header")
+        if sequences is not None:
+            encoded = {PARTS: to_table(sequences, schema.SEQUENCES), **encoded}
         if (hidden is not None) != manifest.hidden:
             raise ValueError("hidden states do not go with the header")
         if (mixed is not None) != (manifest.mix > 0):
@@ -179,7 +183,8 @@ class TraceWriter:
         tables = [files.read(self.path, name, manifest.files[name], types) for name in parts]
         merged = pa.concat_tables([schema.SEQUENCES.empty_table(), *tables]).combine_chunks()
         listed = {name: info for name, info in manifest.files.items() if name not in parts}
-        listed["sequences.parquet"] = _write(self.path, "sequences.parquet", merged)
+        if manifest.attached_to is None:
+            listed["sequences.parquet"] = _write(self.path, "sequences.parquet", merged)
         self._save(replace(manifest, files=listed, complete=True))
         remove_leftovers(self.path, self._manifest)
 
@@ -223,6 +228,8 @@ class TraceWriter:
         return manifest
 
     def _check_shard(self, index: int, tables: Mapping[str, pa.Table]) -> None:
+        if PARTS not in tables:
+            return
         expected = self.shard_sequences(index)
         if tables[PARTS]["sequence"].to_pylist() != list(expected):
             raise ValueError(f"shard {index} must hold sequences {expected}")

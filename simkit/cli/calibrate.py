@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simkit.cli.options import Device, Heads, Revision, Threads, TracesDtype
+from simkit.cli.options import Device, Drafter, Heads, Revision, Threads, TracesDtype
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +24,7 @@ def calibrate(
     trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
     target: Annotated[str, typer.Option(help="The trace's target: local folder or hub id.")],
     draft: Annotated[str, typer.Option(help="Its draft: local folder or hub id.")],
+    drafter: Drafter = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(help="Whose rule is timed; repeat it. Default: all that look at tokens."),
@@ -58,7 +59,7 @@ def calibrate(
     from simkit.fidelity.run import Plan, check_recorded
     from traces.trace import load
 
-    there = load(trace)
+    there = load(trace, drafter)
     check_recorded(there)
     out = out or folder_to_write(there, trace)
     kind = destination(out, "-o")

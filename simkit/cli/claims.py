@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli.apart import check_apart
-from simkit.cli.options import Cost, First, FirstToken
-from simkit.cli.places import check_option, tell_times
+from simkit.cli.options import Cost, Drafter, First, FirstToken
+from simkit.cli.places import check_option, drafted, tell_times
 from simkit.cli.progress import settings_bar
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class ClaimsFormat(StrEnum):
 def claims(
     trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
     cost: Cost = None,
+    drafter: Drafter = None,
     first_token: First = FirstToken.draft,
     sampled: Annotated[
         str | None,
@@ -57,7 +58,7 @@ def claims(
     if out is not None:
         check_option("--out", out)
         check_apart([("--out", out)], [trace, cost, sampled])
-    study = Study(trace, first_token.value)
+    study = Study(drafted(trace, drafter), first_token.value)
     with settings_bar("claims") as progress:
         found = check(study, cost, sampled, progress=progress)
     tell_times(study, cost)

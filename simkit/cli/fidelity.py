@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from simkit.cli.options import Heads, Revision, Threads, TracesDtype
+from simkit.cli.options import Drafter, Heads, Revision, Threads, TracesDtype
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,6 +31,7 @@ class _Sizes(NamedTuple):
 
 def fidelity(
     trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    drafter: Drafter = None,
     target: Annotated[
         str | None, typer.Option(help="The trace's target: local folder or hub id.")
     ] = None,
@@ -91,7 +92,7 @@ def fidelity(
     from simkit.live.decoder import Settings
     from traces.trace import load
 
-    there = load(trace)
+    there = load(trace, drafter)
     check_recorded(there)
     run = {
         "--target": target, "--draft": draft, "--policy": policy, "--head": head,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli.apart import check_apart
-from simkit.cli.options import Cost, First, FirstToken
-from simkit.cli.places import check_option, tell_times
+from simkit.cli.options import Cost, Drafter, First, FirstToken
+from simkit.cli.places import check_option, drafted, tell_times
 
 if TYPE_CHECKING:
     from analysis.figures import FigureEntry
@@ -28,6 +28,7 @@ def figures(
         list[str] | None, typer.Option(metavar="NAME", help="This one; give it again for more.")
     ] = None,
     cost: Cost = None,
+    drafter: Drafter = None,
     first_token: First = FirstToken.draft,
     list_: Annotated[bool, typer.Option("--list", help="Name the figures, and stop.")] = False,
 ) -> None:
@@ -49,7 +50,7 @@ def figures(
     check_apart([("--out", file) for file in files], [trace, cost])
     if out.is_dir():
         check_option("--out", files[0])
-    _draw(chosen, trace, out, cost, first_token)
+    _draw(chosen, drafted(trace, drafter), out, cost, first_token)
 
 
 def _draw(

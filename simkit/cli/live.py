@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from simkit.cli.options import Device, Dtype, Heads, Revision, Threads
+from simkit.cli.options import Device, Drafter, Dtype, Heads, Revision, Threads
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +50,7 @@ def live(
     trace: Annotated[
         Path | None, typer.Option(help="Put the log into this trace, as live.parquet.")
     ] = None,
+    drafter: Drafter = None,
 ) -> int:
     """Decode prompts under several policies in turns, and log every pass."""
     from simkit.cli.apart import check_apart
@@ -64,11 +65,11 @@ def live(
     chosen, heads = prepare(policy, head, settings, numbers)
     from simkit.live.arms import use_threads
 
-    destination, folder = _destination(out, trace)
+    destination, folder = _destination(out, trace, drafter)
     check_apart([("--out", out)], [target, draft, prompts, *files_of(head)])
     use_threads(threads)
     bench = load_bench((target, draft, device, dtype, revision), settings, heads, stop)
-    _settle_kernel(bench, trace)
+    _settle_kernel(bench, trace, drafter)
     jobs, arms = _jobs(bench, prompts, n_prompts, batch_size, chosen)
     with opened(destination, bench, folder) as log:
         with decoding_bar(rounds * len(jobs) * len(arms)) as tick:
@@ -107,7 +108,9 @@ def _jobs(
     return [Job(tuple(rows[n].tokens for n in some), some[0], every) for some in groups], arms
 
 
-def _destination(out: Path | None, trace: Path | None) -> tuple[Path | None, Path | None]:
+def _destination(
+    out: Path | None, trace: Path | None, drafter: str | None
+) -> tuple[Path | None, Path | None]:
     """Where the log goes, and the folder of its trace; found out before anything is measured."""
     from simkit.cli.places import folder_to_write
     from simkit.errors import LiveError
@@ -116,16 +119,18 @@ def _destination(out: Path | None, trace: Path | None) -> tuple[Path | None, Pat
 
     if out and trace:
         raise LiveError("give -o or --trace, not both")
+    if drafter and not trace:
+        raise LiveError("--drafter names one that is attached to a trace: give --trace")
     if out and out.suffix != ".parquet":
         raise LiveError(f"-o {out}: the log is a .parquet file")
     if trace:
-        folder = folder_to_write(load(trace), str(trace)).resolve()
+        folder = folder_to_write(load(trace, drafter), str(trace)).resolve()
         check_room(folder / "live.parquet")
         return folder.with_name(f"{folder.name}.live.parquet"), folder  # until it is whole
     return out, None
 
 
-def _settle_kernel(bench: Bench, trace: Path | None) -> None:
+def _settle_kernel(bench: Bench, trace: Path | None, drafter: str | None) -> None:
     """Reduce logits as the log's trace does, else with the kernel where it can run.
 
     Raises:
@@ -138,7 +143,7 @@ def _settle_kernel(bench: Bench, trace: Path | None) -> None:
     from traces.trace import load
 
     if trace:
-        there = load(trace)
+        there = load(trace, drafter)
         check_pair(there, bench.pair)
         kernel = there.manifest.statistics == "kernel"
     else:

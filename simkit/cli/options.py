@@ -7,6 +7,14 @@ from typing import Annotated
 
 import typer
 
+Drafter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="A drafter that was attached to the trace. Default: the one it was recorded with.",
+        show_default=False,
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")]
 Dtype = Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")]
 TracesDtype = Annotated[str | None, typer.Option(help="Default: the trace's.")]

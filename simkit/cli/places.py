@@ -46,6 +46,15 @@ def check_option(option: str, file: Path) -> None:
         raise UserError(f"{option} {error}") from None
 
 
+def drafted(trace: str, drafter: str | None) -> str:
+    """The folder of an attached drafter, which is read as a trace; the trace's name without one."""
+    if drafter is None:
+        return trace
+    from traces.trace import find
+
+    return str(find(trace, drafter)[0])
+
+
 def folder_to_write(trace: Trace, given: str) -> Path:
     """The folder of a trace that something is put into; not the package's own, given by its name.
 
@@ -54,13 +63,13 @@ def folder_to_write(trace: Trace, given: str) -> Path:
     """
     from traces.errors import UserError
 
-    folder = Path(given)
-    if trace.path not in (None, folder):  # found by its name
+    folder, path = Path(given), (trace.recording or trace).path
+    if path not in (None, folder):  # found by its name
         raise UserError(
             f"{given}: comes with the package, which is not written to; give -o FILE.parquet, or"
-            f" the folder if that is what you want: {trace.path}"
+            f" the folder if that is what you want: {path}"
         )
-    return folder
+    return trace.path or folder
 
 
 def warn(samples: pa.Table) -> None:

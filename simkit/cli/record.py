@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -21,12 +22,28 @@ from rich.text import Text
 
 from simkit.cli.options import Device, Dtype, Revision
 
+if TYPE_CHECKING:
+    from traces.record.plan import Plan
+
+
+class Coupled(StrEnum):
+    """What an output is drawn with."""
+
+    draft = "draft"
+    target = "target"
+
 
 def record(
     target: Annotated[str, typer.Option(help="Target model: local folder or hub id.")],
-    draft: Annotated[str, typer.Option(help="Draft model: local folder or hub id.")],
     prompts: Annotated[Path, typer.Option(help="JSON Lines: prompt, messages or prompt_tokens.")],
     out: Annotated[Path, typer.Option(help="Folder of the new trace.")],
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            help="Draft model: local folder or hub id. Without one the target is recorded alone,"
+            " and drafters are attached later."
+        ),
+    ] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Longest output, T_max.")] = 256,
     max_draft: Annotated[int, typer.Option(help="Deepest draft to record, Γ.")] = 40,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
@@ -51,6 +68,15 @@ def record(
             " states, for an acceptance head (its paper: 0.5); 0 records none."
         ),
     ] = 0.0,
+    coupling: Annotated[
+        Coupled | None,
+        typer.Option(
+            help="What sampled outputs are drawn with: the draft's tokens, which a live decoder can"
+            " repeat, or the target alone, so that all drafters share one output. Default: draft;"
+            " target where there is no draft model.",
+            show_default=False,
+        ),
+    ] = None,
     kernel: Annotated[
         bool | None,
         typer.Option(
@@ -63,7 +89,7 @@ def record(
         bool, typer.Option("--resume", help="Go on with a stopped recording.")
     ] = False,
 ) -> None:
-    """Run a draft/target pair on prompts and write a trace."""
+    """Run a draft/target pair, or a target alone, on prompts and write a trace."""
     from traces.sampler import Sampler
 
     sampler = Sampler(temperature, top_k, top_p, draft_temperature)
@@ -79,6 +105,7 @@ def record(
         branch_target=branch_target,
         mix=mix,
         kernel=kernel,
+        coupling=coupling.value if coupling else "draft" if draft else "target",
     )
     from traces.record.header import make_header
     from traces.record.recorder import record as run
@@ -106,19 +133,37 @@ def _prepare(names: tuple, prompts: Path, kernel: bool | None, **settings: objec
     """Check the cheap things before the models are loaded."""
     from dataclasses import replace
 
-    from simkit.cli.running import load_models
+    from simkit.cli.running import load_alone, load_models
     from traces.errors import RecordError
+    from traces.record.pair import Alone
     from traces.record.plan import Plan
     from traces.record.prompts import read_prompts
 
     plan = Plan(**settings)  # type: ignore[arg-type]
+    alone = names[1] is None
+    if alone:
+        _check_alone(plan)
     if not prompts.is_file():
         raise RecordError(f"{prompts}: no such prompts file")
-    pair = load_models(names)
+    pair = load_alone(names[0], *names[2:]) if alone else load_models(names)
     from traces.record.statistics_triton import chosen
 
-    plan = replace(plan, eos_token_ids=pair.eos_token_ids, kernel=chosen(pair, kernel))
+    # The kernel reduces pairs of rows.
+    use_kernel = not isinstance(pair, Alone) and chosen(pair, kernel)
+    plan = replace(plan, eos_token_ids=pair.eos_token_ids, kernel=use_kernel)
     return pair, plan, read_prompts(prompts, pair.tokenizer, pair.vocab_size)
+
+
+def _check_alone(plan: Plan) -> None:
+    """Refuse what asks for a draft model where there is none."""
+    from traces.errors import RecordError
+
+    asked = {"--hidden": plan.hidden, "--branch-target": plan.branch_target, "--mix": plan.mix}
+    for option, given in asked.items():
+        if given:
+            raise RecordError(f"{option} is about a draft model: give --draft")
+    if plan.coupling == "draft" and not plan.sampler.greedy:
+        raise RecordError("--coupling draft draws outputs with a draft model: give --draft")
 
 
 class _Speed(ProgressColumn):

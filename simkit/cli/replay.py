@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simkit.cli.options import First, FirstToken, Format, Printed, list_costs
+from simkit.cli.options import Drafter, First, FirstToken, Format, Printed, list_costs
 
 if TYPE_CHECKING:
     from simkit.simulator import Result
@@ -41,6 +41,7 @@ def replay(
     ] = None,
     by: Annotated[ReplayBy, typer.Option(help="What a row stands for.")] = ReplayBy.trace,
     format: Printed = Format.table,
+    drafter: Drafter = None,
     first_token: First = FirstToken.draft,
 ) -> None:
     """Replay stopping policies on a trace."""
@@ -48,7 +49,7 @@ def replay(
     import traces
 
     result = simkit.replay(
-        traces.load(trace), policy, cost, by=by.value, first_token=first_token.value
+        traces.load(trace, drafter), policy, cost, by=by.value, first_token=first_token.value
     )
     _print(result, format)
     for note in result.notes:

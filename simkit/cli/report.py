@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from simkit.cli.apart import check_apart
-from simkit.cli.options import Cost, First, FirstToken
-from simkit.cli.places import check_option
+from simkit.cli.options import Cost, Drafter, First, FirstToken
+from simkit.cli.places import check_option, drafted
 from simkit.cli.progress import settings_bar
 
 
@@ -35,6 +35,7 @@ def report(
         ),
     ] = None,
     figures: Annotated[bool, typer.Option(help="Draw the figures.")] = True,
+    drafter: Drafter = None,
     first_token: First = FirstToken.draft,
 ) -> None:
     """Write one self-contained page about a trace."""
@@ -46,14 +47,19 @@ def report(
     if out.exists() and not out.is_file():  # it would be replaced
         raise UserError(f"--out {out}: is no regular file")
     words = ["simkit", "report", trace, "-o", str(out)]
-    given = {"--cost": [cost], "--policy": policy or [], "--sampled": [sampled]}
+    given = {
+        "--drafter": [drafter],
+        "--cost": [cost],
+        "--policy": policy or [],
+        "--sampled": [sampled],
+    }
     for option, values in given.items():
         words += [word for value in values if value is not None for word in (option, value)]
     words += [] if figures else ["--no-figures"]
     first = first_token.value
     words += [] if first == "draft" else ["--first-token", first]
     made = analysis.report.report(
-        trace, cost, policy or (), sampled, figures, words, settings_bar, first
+        drafted(trace, drafter), cost, policy or (), sampled, figures, words, settings_bar, first
     )
     made.save(out)
     size = out.stat().st_size

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from simkit.live.decoder import Settings
     from simkit.live.log import Log
     from simkit.policies import Policy, Sequential, Setting
-    from traces.record.pair import Pair
+    from traces.record.pair import Alone, Pair
     from traces.trace import Trace
 
 
@@ -107,7 +107,7 @@ def load_bench(names: tuple, settings: Any, heads: dict[str, Any], stop: str = "
     from simkit.live.block_scorer import BlockScorer
 
     pair = load_models(names)
-    with _must_fit():
+    with must_fit():
         scorers = {name: BlockScorer(head, pair.target.device) for name, head in heads.items()}
     settings = replace(settings, eos_token_ids=pair.eos_token_ids)
     return Bench(pair, settings, scorers, stop)
@@ -122,18 +122,29 @@ def load_models(names: tuple) -> Pair:
     from traces.record.pair import load_pair, quiet
 
     quiet()
-    with _must_fit():
+    with must_fit():
         return load_pair(*names)
 
 
+def load_alone(target: str, device: str, dtype: str, revision: str | None) -> Alone:
+    """Load a target without a draft; running out of memory is one line."""
+    from traces.record.pair import load_target, quiet
+
+    quiet()
+    with must_fit():
+        return load_target(target, device, dtype, revision)
+
+
 @contextmanager
-def _must_fit() -> Iterator[None]:
+def must_fit() -> Iterator[None]:
+    """Say in one line that models do not fit into memory."""
     from simkit.errors import LiveError
-    from simkit.live.arms import is_out_of_memory
 
     try:
         yield
     except (MemoryError, RuntimeError) as error:
+        from simkit.live.arms import is_out_of_memory
+
         if not is_out_of_memory(error):
             raise
         raise LiveError("out of memory: the models do not fit") from None

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from simkit.cli.options import Drafter
 from simkit.cli.progress import training_bar
 from simkit.cli.running import needs_torch
 
@@ -16,6 +17,7 @@ from simkit.cli.running import needs_torch
 def score(
     trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
     head: Annotated[Path, typer.Option(help="FILE.safetensors, with its .json beside it.")],
+    drafter: Drafter = None,
     name: Annotated[
         str | None, typer.Option(help="Of the scores. Default: that of the head's policy.")
     ] = None,
@@ -30,7 +32,7 @@ def score(
     import traces
     from simkit.heads import files, run
 
-    there = traces.load(trace)
+    there = traces.load(trace, drafter)
     recording = None if hidden is None else traces.load(hidden)
     loaded = files.load(head)
     console = Console(stderr=True)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli.apart import check_apart
-from simkit.cli.options import By, Cost, First, FirstToken, Format, Printed, ReplayThreads
-from simkit.cli.places import check_option
+from simkit.cli.options import By, Cost, Drafter, First, FirstToken, Format, Printed, ReplayThreads
+from simkit.cli.places import check_option, drafted
 from simkit.cli.progress import settings_bar
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def sweep(
         Path | None, typer.Option("--out", "-o", metavar="FILE.parquet", help="Write all rows.")
     ] = None,
     format: Printed = Format.table,
+    drafter: Drafter = None,
     first_token: First = FirstToken.draft,
     intervals: Annotated[
         bool, typer.Option("--intervals", help="Bootstrap the speedups' intervals: slow.")
@@ -38,6 +39,7 @@ def sweep(
     """Replay every setting of policies on a trace."""
     import simkit
 
+    trace = drafted(trace, drafter)
     if out is not None:
         check_option("--out", out)
         check_apart([("--out", out)], [trace, cost])

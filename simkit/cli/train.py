@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from simkit.cli.apart import check_apart
+from simkit.cli.options import Drafter
 from simkit.cli.places import check_option
 from simkit.cli.progress import training_bar
 from simkit.cli.running import needs_torch
@@ -23,6 +24,7 @@ def train(
     head: Annotated[str, typer.Argument(help="pacer, acceptance or specdecpp.")],
     trace: Annotated[str, typer.Argument(help="A trace recorded with --hidden.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="FILE.safetensors")],
+    drafter: Drafter = None,
     epochs: Annotated[int, typer.Option(help="Passes over the prompts; the best is kept.")] = 12,
     seed: Annotated[int, typer.Option(help="Of the split, the weights and the order.")] = 0,
     learning_rate: Annotated[
@@ -99,7 +101,7 @@ def train(
         def on_epoch(epoch: int, loss: float, held_out: float) -> None:
             bar.update(task, advance=1, description=f"loss {loss:.4f}, held out {held_out:.4f}")
 
-        trained = run.train(head, traces.load(trace), given, settings, on_epoch)
+        trained = run.train(head, traces.load(trace, drafter), given, settings, on_epoch)
     files.save(trained, output)
     Console().print(_table(trained))
     size = output.stat().st_size / 1000

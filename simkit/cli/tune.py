@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simkit.cli.options import By, Cost, First, FirstToken, Format, Printed, ReplayThreads
+from simkit.cli.options import By, Cost, Drafter, First, FirstToken, Format, Printed, ReplayThreads
+from simkit.cli.places import drafted
 from simkit.cli.progress import settings_bar
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def tune(
         typer.Option(help="What to compare with, tuned too. Default: fixed(0:20), or up to Γ."),
     ] = None,
     format: Printed = Format.table,
+    drafter: Drafter = None,
     first_token: First = FirstToken.draft,
     confidence: Annotated[float, typer.Option(help="Of the bootstrap intervals.")] = 0.95,
     threads: ReplayThreads = None,
@@ -38,6 +40,7 @@ def tune(
     """Choose policies' arguments on some prompts, judge them on others."""
     import simkit
 
+    trace = drafted(trace, drafter)
     with settings_bar("settings") as progress:
         tuned = simkit.tune(
             trace,

@@ -119,6 +119,10 @@ class Times(ABC):
         """
         return np.broadcast_arrays(self.draft(np.asarray(context)), tokens)[0]
 
+    def proposal(self) -> float:
+        """One proposal of a drafter that makes no pass; nothing unless a cost says otherwise."""
+        return 0.0
+
     def head(self, name: str) -> float:
         """One call of the learned head of that name; nothing unless a cost says otherwise."""
         return 0.0

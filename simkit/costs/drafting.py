@@ -22,7 +22,8 @@ class Drafting:
 
     Attributes:
         paid: how drafts are paid.
-        once_s: (C,) what a step pays the draft once, at each context.
+        once_s: (C,) what a step pays the draft once, at each context; without a model, for its
+            proposal.
         sum_s: (C + 1,) passes over one token at all contexts below c, summed; zeros unless each
             token has a pass.
         before_s: (C + 1,) `sum_s` less `once_s`, so that one difference gives both.
@@ -42,8 +43,10 @@ class Drafting:
         self._contexts = contexts
         self.once_s = np.zeros(len(contexts))
         self.sum_s = np.zeros(len(contexts) + 1)
-        each_s = checked("draft", times.draft(contexts))
-        if paid != "none":
+        if paid == "none":
+            self.once_s = checked("draft", np.full(len(contexts), times.proposal()))
+        else:
+            each_s = checked("draft", times.draft(contexts))
             self.once_s = checked("draft", times.draft_step(contexts))
         if paid == "token":
             self.sum_s = summed(each_s)

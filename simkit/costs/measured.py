@@ -32,8 +32,8 @@ class Measured(CostModel):
     context) is taken, then at each context the isotonic fit over tokens. Beyond the largest
     tokens or context the last segment goes on, with a slope of at least 0; below the smallest the
     time stays the same. Where no prefill was timed, it is a pass over the prompt at the smallest
-    context. Of an `overhead`, `overhead:baseline`, `policy:NAME`, `head:NAME`, `resample` and
-    `communication` the median counts, and nothing where they were not timed.
+    context. Of an `overhead`, `overhead:baseline`, `policy:NAME`, `head:NAME`, `proposal`,
+    `resample` and `communication` the median counts, and nothing where they were not timed.
 
     Attributes:
         engine: whose samples to take ("eager", "compiled"); None takes eager ones if there are
@@ -104,7 +104,7 @@ def times_of(
 DRAWS = 32  # of prompts or rounds, from which intervals take the spread of times
 FEWEST_ROUNDS = 3  # of samples, from which on their spread can be taken
 _NONE = np.empty((4, 0))
-_CONSTANTS = ("overhead", "policy:", "head:", "resample", "communication")
+_CONSTANTS = ("overhead", "proposal", "policy:", "head:", "resample", "communication")
 
 
 def _read(file: Path) -> pa.Table:
@@ -137,20 +137,18 @@ def _cells(table: pa.Table) -> dict[str, np.ndarray]:
 
 
 def _grids(samples: dict[str, np.ndarray], policy_s: float | None) -> _MeasuredTimes:
-    for model in ("draft", "target"):
+    without = "draft" not in samples and "proposal" in samples  # a drafter without passes
+    for model in ("target",) if without else ("draft", "target"):
         if not np.any(samples.get(model, _NONE)[1] > 0):
             raise CostError(f"no samples of {model} passes with context")
-    draft, target = samples["draft"], samples["target"]
-    one = draft[:, (draft[0] == 1) & (draft[1] > 0)]
-    if one.size == 0:
-        raise CostError("no samples of draft passes over one token")
-    passes = {"draft": Grid.fit(one), "target": Grid.fit(target[:, target[1] > 0])}
-    several = draft[:, draft[1] > 0]
-    if (several[0] > 1).any():
-        passes["draft block"] = Grid.fit(several)
+    target = samples["target"]
+    passes: dict[str, Seconds] = {"target": Grid.fit(target[:, target[1] > 0])}
+    if not without:
+        passes |= _draft_passes(samples["draft"])
     prefills = {
         model: Grid.fit(given[:, given[1] == 0]) if np.any(given[1] == 0) else passes[model]
-        for model, given in (("draft", draft), ("target", target))
+        for model, given in samples.items()
+        if model in ("draft", "target")
     }
     constants = {
         name: float(np.median(given[2]))
@@ -158,6 +156,15 @@ def _grids(samples: dict[str, np.ndarray], policy_s: float | None) -> _MeasuredT
         if name.startswith(_CONSTANTS) and given.size
     }
     return _MeasuredTimes(passes, prefills, constants, policy_s)
+
+
+def _draft_passes(draft: np.ndarray) -> dict[str, Seconds]:
+    one = draft[:, (draft[0] == 1) & (draft[1] > 0)]
+    if one.size == 0:
+        raise CostError("no samples of draft passes over one token")
+    several = draft[:, draft[1] > 0]
+    blocks = {"draft block": Grid.fit(several)} if (several[0] > 1).any() else {}
+    return {"draft": Grid.fit(one), **blocks}
 
 
 def _drawn(cells: dict[str, np.ndarray], n: int) -> Iterator[dict[str, np.ndarray]]:
@@ -293,7 +300,8 @@ class _MeasuredTimes(ByPasses):
             # what no prompt of the draw has timed keeps its time, and so does what was given
             constants = self.constants | drawn.constants
             constants["communication"] = self.communication()
-            found.append(replace(drawn, constants=constants))
+            passes, prefills = {**self.passes, **drawn.passes}, {**self.prefills, **drawn.prefills}
+            found.append(replace(drawn, passes=passes, prefills=prefills, constants=constants))
         return found
 
     def remarks(self) -> list[str]:
@@ -309,6 +317,9 @@ class _MeasuredTimes(ByPasses):
                 f" alone{known}"
             )
         return found
+
+    def proposal(self) -> float:
+        return self.constants.get("proposal", 0.0)
 
     def head(self, name: str) -> float:
         return self.constants.get(f"head:{name}", 0.0)

@@ -23,7 +23,8 @@ class StepWork(NamedTuple):
         draft_context: known tokens before each of them: prompt, output, and draft so far.
         meanwhile: which of them run beside the target's pass, as in PEARL; those come last.
         communicates: whether draft and target run at once.
-        from_model: whether a draft model drafts at all, also where it made no pass in a step.
+        from_model: whether a draft model drafts at all, also where it made no pass in a step. If
+            not, a step pays for one proposal.
         policy: under which name costs have the time of a decision, `Policy.timed_as`.
         decisions: of the policy.
         head: the learned head that it calls; "" if none.
@@ -88,7 +89,8 @@ def _drafting(times: Times, work: StepWork) -> tuple[np.ndarray, np.ndarray]:
     )
     each_s = np.where(tokens > 0, times.draft_block(np.maximum(tokens, 1), known), 0.0)
     alone = (tokens > 0) & ~beside
-    once_s = times.draft_step(context) if work.from_model else np.zeros(context.shape)
+    no_model_s = np.full(context.shape, times.proposal())
+    once_s = times.draft_step(context) if work.from_model else no_model_s
     later = beside.any(-1) & ~alone.any(-1)
     alone_s = np.where(beside, 0.0, each_s).sum(-1) + np.where(later, 0.0, once_s)
     return alone_s, np.where(beside, each_s, 0.0).sum(-1) + np.where(later, once_s, 0.0)

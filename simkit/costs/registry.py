@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from simkit import specs
 from simkit.costs.base import CostModel
 from simkit.costs.presets import PRESETS
 from simkit.costs.shapes import DEVICES
 from simkit.errors import CostError
-from traces import reading
+from traces import reading, specs
 from traces.registry import Registry, suggest
 
 _MOST_BYTES = reading.MEBIBYTE

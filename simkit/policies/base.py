@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from simkit.errors import PolicyError
-from simkit.specs import render
 from traces.sampler import Sampler
+from traces.specs import render
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,8 +17,8 @@ from simkit.policies.base import (
     State,
 )
 from simkit.policies.registry import register
-from simkit.specs import render
 from traces.sampler import Sampler
+from traces.specs import render
 
 VERSIONS = {"2025": {"p_min": 0.75, "n_max": 16}, "2026": {"p_min": 0.0, "n_max": 3}}
 """Defaults of llama.cpp by year."""

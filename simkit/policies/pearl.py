@@ -14,8 +14,8 @@ from simkit.policies.base import (
     Setting,
 )
 from simkit.policies.registry import register
-from simkit.specs import render
 from traces.sampler import Sampler
+from traces.specs import render
 
 
 @register

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import TypeVar
 
-from simkit import specs
 from simkit.errors import PolicyError, UserError
 from simkit.policies.base import Policy
+from traces import specs
 from traces.registry import Registry, suggest
 
 P = TypeVar("P", bound=type[Policy])

@@ -45,11 +45,12 @@ class Charge:
         self.drafting = Drafting(times, layout.paid, self.contexts)
         self.decode_sum = summed(checked("decoding", times.decode(self.contexts)))
         self.prefill = {
-            "draft": checked("draft prefill", times.prefill("draft", self.n_prompt)),
+            "draft": np.zeros(len(self.n_prompt)),
             "target": checked("target prefill", times.prefill("target", self.n_prompt)),
         }
-        if layout.paid == "none":  # there is no draft model
-            self.prefill["draft"] = np.zeros(len(self.n_prompt))
+        if layout.paid != "none":
+            passes_s = times.prefill("draft", self.n_prompt)
+            self.prefill["draft"] = checked("draft prefill", passes_s)
         ends = self.n_prompt + layout.n_output
         begins = np.minimum(self.n_prompt + first - 1, ends)
         self.baseline_s = self.prefill["target"] + self._decode(begins, ends)
@@ -147,6 +148,8 @@ class Charge:
                 "no draft pass over several tokens was timed: one that yields a whole draft is"
                 " charged as one over a single token"
             )
+        if self._layout.paid == "none" and not self.times.proposal():
+            found.append("the cost has no time for proposals that take no pass: they are free")
         return found
 
     @property

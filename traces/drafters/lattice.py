@@ -28,7 +28,7 @@ class Lattice(DrafterKind):
 
     name = stored = "lattice"
     layout = "simkit.drafters.lattice:LatticeLayout"
-    own = ("lattice_columns",)
+    own = ("lattice_columns", "draft_ends")
     known_outputs = False
     lacks = {
         "path": "the trace is a lattice: it has no rows on a path",

@@ -10,9 +10,10 @@ import torch
 from transformers import PreTrainedModel
 
 from traces.manifest import Manifest, ModelInfo
-from traces.record.pair import Pair, embedding, tokenizer_hash, weights_hash
+from traces.record.pair import Alone, Pair, embedding, tokenizer_hash, weights_hash
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt, prompts_hash
+from traces.schema import TARGET_COLUMNS
 from traces.versions import installed_version
 
 _SHAPE = {
@@ -27,13 +28,18 @@ _SHAPE = {
 _LIBRARIES = ("draft-simkit", "numpy", "pyarrow", "tokenizers", "torch", "transformers")
 
 
-def make_header(pair: Pair, prompts: list[Prompt], plan: Plan) -> Manifest:
+def make_header(pair: Pair | Alone, prompts: list[Prompt], plan: Plan) -> Manifest:
     """All that the manifest says of a recording but its files."""
+    alone = isinstance(pair, Alone)
     return Manifest(
+        kind="target" if alone else "path",
+        draft_passes="none" if alone else "token",
+        target_columns=TARGET_COLUMNS if alone else (),
+        coupling=plan.coupling,
         max_draft=plan.max_draft,
         max_new_tokens=plan.max_new_tokens,
         target=model_info(pair.target),
-        draft=model_info(pair.draft),
+        draft=None if alone else model_info(pair.draft),
         tokenizer_sha256=tokenizer_hash(pair.tokenizer),
         vocab_size=pair.vocab_size,
         dtype=_dtype(pair.target),

@@ -19,14 +19,9 @@ from torch import Tensor
 
 from traces.record import draws
 from traces.record.forward import Forward, causal_mask
-from traces.record.path import Path
+from traces.record.path import Path, draw
 from traces.record.plan import Plan
-from traces.record.statistics import (
-    draft_rows,
-    draft_token,
-    outcome,
-    target_rows,
-)
+from traces.record.statistics import draft_rows, target_rows
 from traces.record.statistics_triton import pair_statistics
 
 _MOST_LOGITS = 2**26  # of one pass, over all its rows
@@ -82,7 +77,7 @@ def _rows(
     p_logits = _feed(target, fed, path).flatten(0, 1)
     p = target_rows(p_logits.to(q.given.device), plan.sampler, plan.kernel)
     key = keys.flatten()
-    drawn = outcome(p, q, draft_token(q, key), key)
+    drawn = draw(p, q, key, plan)
     columns = drawn._asdict()
     columns |= pair_statistics(p, q, drawn.draft_token)
     columns = {name: value.unflatten(0, fed.shape) for name, value in columns.items()}

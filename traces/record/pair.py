@@ -1,4 +1,4 @@
-"""Load a draft and a target, and make sure that they speak of the same tokens."""
+"""Load a target, alone or with a draft, and make sure that they speak of the same tokens."""
 
 from __future__ import annotations
 
@@ -50,6 +50,53 @@ class Pair:
         return min(_context_len(m) for m in (self.target, self.draft))
 
 
+@dataclass(frozen=True)
+class Alone:
+    """A target without a draft model.
+
+    Attributes:
+        target: in eval mode.
+        tokenizer: its own.
+        vocab_size: ids that it has.
+        eos_token_ids: ids that end a text.
+    """
+
+    target: PreTrainedModel
+    tokenizer: Any
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+
+    @property
+    def draft(self) -> None:
+        """There is none."""
+        return None
+
+    @property
+    def context_len(self) -> int:
+        """Tokens of prompt and output that the model can hold."""
+        return _context_len(self.target)
+
+
+def load_target(
+    target: str, device: str = "auto", dtype: str = "float32", revision: str | None = None
+) -> Alone:
+    """Load a target alone; the arguments are those of `load_pair`.
+
+    Raises:
+        RecordError: it cannot be loaded, or not be recorded.
+    """
+    _check_dtype(dtype)
+    tokenizer = load_tokenizer(target, revision or "")
+    return make_alone(load_model(target, revision or "", device, dtype), tokenizer)
+
+
+def make_alone(target: PreTrainedModel, tokenizer: Any) -> Alone:
+    """A target that is in memory, without a draft."""
+    _check_attention(target)
+    vocab_size = embedding(target).num_embeddings
+    return Alone(target.eval(), tokenizer, vocab_size, _eos_ids(target, tokenizer))
+
+
 def load_pair(
     target: str,
     draft: str,
@@ -71,8 +118,7 @@ def load_pair(
     Raises:
         RecordError: a model cannot be loaded, or the two do not fit.
     """
-    if dtype not in DTYPES:
-        raise RecordError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)}")
+    _check_dtype(dtype)
     first, _, second = (revision or "").partition(",")
     tokenizers = load_tokenizer(target, first), load_tokenizer(draft, second)
     check_tokenizers(*tokenizers)  # before the weights, which take longer
@@ -90,6 +136,11 @@ def quiet() -> None:
     logging.set_verbosity_error()
     hub_logging.set_verbosity_error()
     logging.disable_progress_bar()
+
+
+def _check_dtype(dtype: str) -> None:
+    if dtype not in DTYPES:
+        raise RecordError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)}")
 
 
 def load_tokenizer(name: str, revision: str = "") -> Any:

@@ -12,12 +12,15 @@ from traces.record import draws
 from traces.record.forward import Forward, causal_mask, left_padded
 from traces.record.plan import Plan
 from traces.record.statistics import (
+    Outcome,
     Rows,
     at,
     draft_rows,
     draft_token,
     outcome,
+    outcome_given,
     target_rows,
+    target_token,
 )
 from traces.record.statistics_triton import pair_statistics
 
@@ -34,6 +37,7 @@ class Path:
         n_output: tokens of each output, T (B,).
         start: the slot of position 1.
         hidden: the draft's states (B, T, H), and those of the prompts (B, start − 1, H); or None.
+        strange: output tokens that were given, and which the target would not have drawn.
     """
 
     columns: dict[str, Tensor]
@@ -44,53 +48,57 @@ class Path:
     start: int
     hidden: Tensor | None = None
     prompt_hidden: Tensor | None = None
+    strange: int = 0
 
 
 def record_path(
     target: Forward,
-    draft: Forward,
+    draft: Forward | None,
     prompts: list[list[int]],
     sequences: range,
     plan: Plan,
     on_token: Callable[[int], None] = lambda n: None,
+    outputs: list[list[int]] | None = None,
 ) -> Path:
     """Run a batch of prompts to the end of their outputs.
 
     Args:
         target: with an empty cache of at least longest prompt + T_max slots.
-        draft: likewise.
+        draft: likewise; None where the target is recorded alone.
         prompts: token ids.
         sequences: their numbers, which key the draws.
         plan: the recording's settings.
         on_token: told after every position how many outputs grew.
+        outputs: what was generated before, which is then followed token by token; None generates.
     """
     device = target.device
     tokens, pads = (x.to(device) for x in left_padded(prompts))
     n_prompt = tokens.shape[1] - pads
     key = draws.first_key(plan.seed, torch.tensor(list(sequences), device=device))
-    eos = torch.tensor(plan.eos_token_ids, device=device, dtype=torch.long)
-    p_logits, q_logits = (_prefill(m, tokens, pads) for m in (target, draft))
-    prompt_hidden = draft.hidden[:, :-1].half() if plan.hidden else None
+    given = _Given(outputs, plan, device)
+    models = [target, *([draft] if draft else [])]
+    logits = [_prefill(model, tokens, pads) for model in models]
+    prompt_hidden = draft.hidden[:, :-1].half() if draft and plan.hidden else None
 
     rows: list[dict[str, Tensor]] = []
     keys, hidden = [], []
     n_output = torch.zeros_like(n_prompt)
     alive = torch.ones_like(n_prompt, dtype=torch.bool)
     for i in range(1, plan.max_new_tokens + 1):
-        p = target_rows(p_logits, plan.sampler, plan.kernel)
-        q = draft_rows(q_logits, plan.sampler, plan.kernel)
-        row, y = _position(p, q, key)
+        p = target_rows(logits[0], plan.sampler, plan.kernel)
+        q = draft_rows(logits[1], plan.sampler, plan.kernel) if draft else None
+        row, y = _position(p, q, key, plan, given.token(i, p, key, alive))
         rows.append(row)
         keys.append(key)
-        if plan.hidden:
+        if draft and plan.hidden:
             hidden.append(draft.hidden[:, -1].half())
         n_output += alive
         on_token(int(alive.sum()))
-        alive = alive & ~torch.isin(y, eos)
+        alive = given.alive(i, y, alive)
         if i == plan.max_new_tokens or not bool(alive.any()):
             break
         key = draws.next_key(key, y)
-        p_logits, q_logits = (_advance(m, y, n_prompt + i - 1, pads) for m in (target, draft))
+        logits = [_advance(model, y, n_prompt + i - 1, pads) for model in models]
     return Path(
         columns={name: torch.stack([row[name] for row in rows], 1) for name in rows[0]},
         keys=torch.stack(keys, 1),
@@ -98,14 +106,70 @@ def record_path(
         n_prompt=n_prompt,
         n_output=n_output,
         start=tokens.shape[1],
-        hidden=torch.stack(hidden, 1) if plan.hidden else None,
+        hidden=torch.stack(hidden, 1) if hidden else None,
         prompt_hidden=prompt_hidden,
+        strange=given.strange,
     )
 
 
-def _position(p: Rows, q: Rows, key: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+class _Given:
+    """The outputs that a pass follows, if there are any, and where they end.
+
+    Args:
+        outputs: token ids, or None.
+        plan: the recording's settings.
+        device: of the target's logits.
+    """
+
+    def __init__(self, outputs: list[list[int]] | None, plan: Plan, device: torch.device) -> None:
+        self.strange = 0
+        self._eos = torch.tensor(plan.eos_token_ids, device=device, dtype=torch.long)
+        self._own_draws = plan.sampler.greedy or plan.coupling == "target"
+        self._tokens: Tensor | None = None
+        if outputs is not None:
+            longest = max(map(len, outputs))
+            padded = [tokens + [0] * (longest - len(tokens)) for tokens in outputs]
+            self._tokens = torch.tensor(padded, device=device)
+            self._lengths = torch.tensor([len(tokens) for tokens in outputs], device=device)
+
+    def token(self, i: int, p: Rows, key: Tensor, alive: Tensor) -> Tensor | None:
+        """The tokens of position i (B,), or None; counted where the target draws others."""
+        if self._tokens is None:
+            return None
+        token = self._tokens[:, i - 1]
+        if self._own_draws:
+            self.strange += int((alive & (target_token(p, key) != token)).sum())
+        return token
+
+    def alive(self, i: int, token: Tensor, alive: Tensor) -> Tensor:
+        """Which sequences go on behind these tokens of position i."""
+        if self._tokens is None:
+            return alive & ~torch.isin(token, self._eos)
+        return self._lengths > i
+
+
+def draw(p: Rows, q: Rows, key: Tensor, plan: Plan, output: Tensor | None = None) -> Outcome:
+    """What the keyed draws make of rows, under the recording's coupling.
+
+    Args:
+        p: the target's.
+        q: the draft's.
+        key: (N,).
+        plan: the recording's settings.
+        output: the output's tokens (N,) where they are known.
+    """
+    if output is None and plan.coupling == "draft":
+        return outcome(p, q, draft_token(q, key), key)
+    return outcome_given(p, q, target_token(p, key) if output is None else output, key)
+
+
+def _position(
+    p: Rows, q: Rows | None, key: Tensor, plan: Plan, output: Tensor | None
+) -> tuple[dict[str, Tensor], Tensor]:
     """The stored columns of one position of every sequence, and its output tokens (B,)."""
-    drawn = outcome(p, q, draft_token(q, key), key)
+    if q is None:
+        return _alone(p, target_token(p, key) if output is None else output)
+    drawn = draw(p, q, key, plan, output)
     columns = drawn._asdict()
     columns |= pair_statistics(p, q, drawn.draft_token)
     # Greedy output tokens are the likeliest: no distribution is worked out for them alone.
@@ -114,6 +178,17 @@ def _position(p: Rows, q: Rows, key: Tensor) -> tuple[dict[str, Tensor], Tensor]
         columns["target_top1_prob"] if likeliest else at(p.prob, drawn.target_token).float()
     )
     return columns, drawn.target_token
+
+
+def _alone(p: Rows, token: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    """The columns of `traces.schema.target`, and the output tokens."""
+    columns = {
+        "target_token": token,
+        "target_entropy": p.entropy.float().clamp_min(0),
+        "target_top1_prob": at(p.prob, p.best).float(),
+        "target_token_prob_raw": at(p.prob, token).float(),
+    }
+    return columns, token
 
 
 def _prefill(model: Forward, tokens: Tensor, pads: Tensor) -> Tensor:

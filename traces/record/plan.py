@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from traces.errors import RecordError
+from traces.manifest import Coupling
 from traces.sampler import Sampler
 
 _LARGEST = 2**24  # no context is longer
@@ -25,6 +27,7 @@ class Plan:
         hidden: record the draft's final-norm states.
         mix: share of the draft's own tokens in the mixed contexts; 0 records none.
         kernel: reduce logits with the Triton kernel, which changes their last bits.
+        coupling: of draft and output, see `traces.manifest.Manifest`.
 
     Raises:
         RecordError: a number is out of range.
@@ -40,6 +43,7 @@ class Plan:
     hidden: bool = False
     mix: float = 0.0
     kernel: bool = False
+    coupling: Coupling = "draft"
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "max_draft", "batch_size"):
@@ -49,5 +53,8 @@ class Plan:
                 raise RecordError(f"{name} must be at most {_LARGEST}, not {getattr(self, name)}")
         if not -(2**63) <= self.seed < 2**63:
             raise RecordError(f"seed must fit in 64 bits, not {self.seed}")
+        if self.coupling not in get_args(Coupling):
+            words = " or ".join(get_args(Coupling))
+            raise RecordError(f"coupling must be {words}, not {self.coupling}")
         if not 0 <= self.mix <= 1:
             raise RecordError(f"mix must be a share from 0 to 1, not {self.mix:g}")

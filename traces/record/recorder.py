@@ -7,7 +7,7 @@ from pathlib import Path
 
 from traces.errors import RecordError
 from traces.manifest import Manifest
-from traces.record.pair import Pair
+from traces.record.pair import Alone, Pair
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt
 from traces.record.shard import record_shard
@@ -15,7 +15,7 @@ from traces.writer import TraceWriter
 
 
 def record(
-    pair: Pair,
+    pair: Pair | Alone,
     prompts: list[Prompt],
     out: str | Path,
     plan: Plan,
@@ -27,7 +27,7 @@ def record(
     """Record every prompt and write the trace at `out`.
 
     Args:
-        pair: the models.
+        pair: the models; a target alone makes a recording to which drafters are attached.
         prompts: numbered from 0 in this order.
         out: a folder that is empty or not there; with `resume` it may hold this recording.
         plan: the recording's settings.
@@ -52,14 +52,9 @@ def record(
                 if shard not in writer.done:
                     rows = record_shard(pair, batch, start, plan, on_token)
                     writer.write_shard(
-                        shard,
-                        rows.sequences,
-                        rows.positions,
-                        rows.branches,
-                        rows.hidden,
-                        rows.mixed,
+                        shard, rows.sequences, hidden=rows.hidden, mixed=rows.mixed, **rows.tables
                     )
-                    tokens += len(rows.positions["position"])
+                    tokens += sum(rows.sequences["n_output"])
                 on_shard(start + len(batch))
             writer.finish()
         except BaseException:
@@ -68,7 +63,7 @@ def record(
     return tokens
 
 
-def check_lengths(pair: Pair, prompts: list[Prompt], plan: Plan) -> None:
+def check_lengths(pair: Pair | Alone, prompts: list[Prompt], plan: Plan) -> None:
     """Refuse a prompt that leaves no room for T_max tokens."""
     for prompt in prompts:
         if len(prompt.tokens) + plan.max_new_tokens > pair.context_len:

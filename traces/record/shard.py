@@ -14,7 +14,7 @@ from traces.errors import RecordError
 from traces.record.branches import record_branches, slots_for_branches
 from traces.record.forward import Forward
 from traces.record.mixed import record_mixed
-from traces.record.pair import Pair
+from traces.record.pair import Alone, Pair
 from traces.record.path import Path, record_path
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt
@@ -26,23 +26,40 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Shard:
-    """Columns of a shard's rows; in `hidden` and `mixed`, `state` is (rows, H), float16."""
+    """Columns of a shard's rows; in `hidden` and `mixed`, `state` is (rows, H), float16.
+
+    Attributes:
+        sequences: see `schema.SEQUENCES`.
+        tables: of the kind of drafter, by name.
+        strange: see `traces.record.path.Path`.
+    """
 
     sequences: dict[str, list]
-    positions: Arrays
-    branches: Arrays
-    hidden: Arrays | None
-    mixed: Arrays | None
+    tables: dict[str, Arrays]
+    hidden: Arrays | None = None
+    mixed: Arrays | None = None
+    strange: int = 0
+
+    @property
+    def positions(self) -> Arrays:
+        """The on-path rows."""
+        return self.tables["positions"]
+
+    @property
+    def branches(self) -> Arrays:
+        """The off-path rows."""
+        return self.tables["branches"]
 
 
 def record_shard(
-    pair: Pair,
+    pair: Pair | Alone,
     prompts: list[Prompt],
     first_sequence: int,
     plan: Plan,
     on_token: Callable[[int], None] = lambda n: None,
+    outputs: list[list[int]] | None = None,
 ) -> Shard:
-    """Run a batch of prompts and reduce what both models said.
+    """Run a batch of prompts and reduce what both models, or the target alone, said.
 
     Args:
         pair: the models.
@@ -50,6 +67,7 @@ def record_shard(
         first_sequence: number of the first of them.
         plan: the recording's settings.
         on_token: told after every position how many outputs grew.
+        outputs: of the prompts, if they were generated before.
 
     Raises:
         RecordError: logits are not finite, or p has mass beyond the common vocabulary.
@@ -57,8 +75,14 @@ def record_shard(
     tokens = [p.tokens for p in prompts]
     base = max(map(len, tokens)) + plan.max_new_tokens
     numbers = range(first_sequence, first_sequence + len(prompts))
+    if isinstance(pair, Alone):
+        model = Forward(pair.target, pair.vocab_size, base)
+        path = record_path(model, None, tokens, numbers, plan, on_token, outputs)
+        rows = _on_path(path.columns, path, first_sequence)
+        _check_finite(rows)
+        return Shard(_sequences(prompts, rows, first_sequence, plan), {"target": rows})
     target, draft = forwards(pair, base, plan, len(prompts))
-    path = record_path(target, draft, tokens, numbers, plan, on_token)
+    path = record_path(target, draft, tokens, numbers, plan, on_token, outputs)
     positions = _on_path(path.columns, path, first_sequence)
     _check_finite(positions)
     rows = list(record_branches(target, draft, path, plan))
@@ -74,7 +98,8 @@ def record_shard(
     if plan.hidden:
         hidden = _hidden(path, first_sequence, branches, branch_states)
     sequences = _sequences(prompts, positions, first_sequence, plan)
-    return Shard(sequences, positions, branches, hidden, mixed)
+    tables = {"positions": positions, "branches": branches}
+    return Shard(sequences, tables, hidden, mixed, path.strange)
 
 
 def forwards(pair: Pair, base: int, plan: Plan, batch: int) -> tuple[Forward, Forward]:
@@ -159,7 +184,8 @@ def _sequences(
 
 
 def _check_finite(rows: Arrays) -> None:
-    for name, model in (("draft_entropy", "draft"), ("cross_entropy", "target")):
+    known = ("draft_entropy", "draft"), ("cross_entropy", "target"), ("target_entropy", "target")
+    for name, model in known:
         bad = np.flatnonzero(~np.isfinite(rows[name])) if name in rows else []
         if len(bad):
             where = f"sequence {rows['sequence'][bad[0]]}, position {rows['position'][bad[0]]}"

@@ -120,8 +120,37 @@ def outcome(p: Rows, q: Rows, token: Tensor, key: Tensor) -> Outcome:
     return Outcome(token, accepted, torch.where(accepted, token, correction))
 
 
+def target_token(p: Rows, key: Tensor) -> Tensor:
+    """The token that the target draws by itself at rows with these keys (N,)."""
+    return p.best if p.temperature == 0 else draws.race(p.processed, key, draws.CORRECTION)
+
+
+def outcome_given(p: Rows, q: Rows, output: Tensor, key: Tensor) -> Outcome:
+    """What a draft of q comes to where the output's token is known to be drawn from p.
+
+    Accepted iff u p(y) < q(y), and then y is the draft's token too; else that is drawn from
+    max(0, q - p). So draft token, acceptance and output have the joint law of `outcome`, but the
+    output does not depend on q.
+
+    Args:
+        p: the target's rows.
+        q: the draft's.
+        output: y (N,), drawn from p with the same keys, or independently of q.
+        key: (N,), which q may not depend on beyond the tokens before it and the draft's start.
+    """
+    if q.temperature == 0:  # a proposal that is certain
+        return Outcome(q.best, q.best == output, output)
+    p_y, q_y = p.processed_at(output), q.processed_at(output)
+    accepted = draws.uniform(key) * p_y < q_y
+    other = draws.race(residual(q.processed, p.processed), key, draws.DRAFT)
+    return Outcome(torch.where(accepted, output, other), accepted, output)
+
+
 def residual(p: Tensor, q: Tensor) -> Tensor:
     """What a rejected token's place is drawn from: max(0, p − q), not normed, (..., V).
+
+    The other way round it is what a rejected token is drawn from where the output is known.
+
 
     Where p = q nothing is rejected but by rounding; there it is p.
     """

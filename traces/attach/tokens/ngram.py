@@ -10,11 +10,12 @@ import numpy as np
 from traces.attach.tokens.arguments import check_whole, check_word, plain
 from traces.attach.tokens.matching import matched
 from traces.attach.tokens.proposals import Proposals
+from traces.attach.tokens.rule import TokenRule
 from traces.errors import DrafterError
 
 
 @dataclass(frozen=True)
-class NGram:
+class NGram(TokenRule):
     """The rule of vLLM's n-gram proposer, and that of llama.cpp's `ngram-simple` with "last".
 
     For n from `most` down to `least`: the first (or the last) place in prompt and output, with at
@@ -50,8 +51,10 @@ class NGram:
         if self.least > self.most:
             raise DrafterError(f"ngram: least is {self.least}, more than most, {self.most}")
 
-    def memory(self) -> None:
-        """What is carried from sequence to sequence: nothing."""
+    @property
+    def longest(self) -> int:
+        """See `TokenRule`."""
+        return self.length
 
     def propose(
         self,

@@ -10,10 +10,11 @@ import numpy as np
 from traces.attach.tokens.arguments import check_whole, plain
 from traces.attach.tokens.matching import matched
 from traces.attach.tokens.proposals import Proposals
+from traces.attach.tokens.rule import TokenRule
 
 
 @dataclass(frozen=True)
-class PromptLookup:
+class PromptLookup(TokenRule):
     """The rule of transformers' `PromptLookupCandidateGenerator`.
 
     For n from `ngram` down to 1: the leftmost place in prompt and output, with at least one token
@@ -40,8 +41,10 @@ class PromptLookup:
         check_whole(self, "length", 1)
         check_whole(self, "ngram", 1)
 
-    def memory(self) -> None:
-        """What is carried from sequence to sequence: nothing."""
+    @property
+    def longest(self) -> int:
+        """See `TokenRule`."""
+        return self.length
 
     def propose(
         self,

@@ -21,6 +21,7 @@ from traces.attach.tokens.automaton import (
     step,
 )
 from traces.attach.tokens.proposals import Listed, Proposals
+from traces.attach.tokens.rule import TokenRule
 from traces.kernels import compiled, compiled_part
 
 _DEEPEST = 65_536
@@ -44,7 +45,7 @@ class Outputs:
 
 
 @dataclass(frozen=True)
-class Suffix:
+class Suffix(TokenRule):
     """SuffixDecoding (arXiv 2411.04975), as ArcticInference has it.
 
     For each match length m = 1, 2, …, as long as the last m tokens are found: follow the child that
@@ -83,6 +84,7 @@ class Suffix:
     """
 
     name: ClassVar[str] = "suffix"
+    has_score: ClassVar[bool] = True
     max_depth: int = 64
     max_tokens: int = 64
     factor: float = 1.0
@@ -97,6 +99,11 @@ class Suffix:
         check_real(self, "offset", -_LARGEST, _LARGEST)
         check_real(self, "min_prob", 0, 1)
         check_flag(self, "shared")
+
+    @property
+    def longest(self) -> int:
+        """See `TokenRule`."""
+        return self.max_tokens
 
     def memory(self) -> Outputs | None:
         """What is carried from sequence to sequence, at first empty; None without `shared`."""

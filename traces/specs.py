@@ -1,4 +1,4 @@
-"""The text form `name(arg=value, …)` of policies and costs: parse it, expand its ranges, write it.
+"""Specs, `name(arg=value, …)`, of policies, costs and drafters: read, expand and write them.
 
 A value is a number, `true`, `false`, a word, a quoted text, or a range `first:last` or
 `first:last:step` (both ends included; the step is 1 if it is not given).

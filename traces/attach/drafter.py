@@ -1,0 +1,141 @@
+"""What a drafter promises that can be attached to a recording."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from traces import specs
+from traces.columns import Columns
+from traces.errors import DrafterError
+from traces.manifest import Manifest
+from traces.trace import Trace
+
+
+@dataclass(frozen=True)
+class Means:
+    """What drafters are run with that are networks.
+
+    Attributes:
+        target: the model that was recorded, its folder or hub id, for drafters that need what it
+            says of the outputs; None where it is not at hand.
+        device: to run on.
+        dtype: to run in; None means as the target was recorded.
+        revision: of the target on the hub.
+        max_draft: Γ, the deepest draft, where the drafter does not set it.
+        draft_temperature: of the draft; None means as the recording says.
+    """
+
+    target: str | None = None
+    device: str = "auto"
+    dtype: str | None = None
+    revision: str | None = None
+    max_draft: int = 40
+    draft_temperature: float | None = None
+
+
+class Attachable(ABC):
+    """A kind of drafter with its arguments: a frozen dataclass, written as a spec.
+
+    Attributes:
+        name: of specs.
+        runs_models: whether it needs torch and transformers.
+    """
+
+    name: ClassVar[str]
+    runs_models: ClassVar[bool] = False
+
+    @abstractmethod
+    def open(self, recording: Trace, means: Means) -> Attachment:
+        """Make ready to draft from the outputs of a recording.
+
+        Raises:
+            UserError: it cannot be run on them, and why.
+        """
+
+    def __str__(self) -> str:
+        """The spec: arguments that are not the defaults."""
+        given = {}
+        for field in fields(self):  # pyright: ignore[reportArgumentType]
+            value = getattr(self, field.name)
+            if field.default is MISSING or value != field.default:
+                given[field.name] = value
+        return specs.render(self.name, (), given)
+
+
+class Attachment(ABC):
+    """A drafter that is ready to draft from the outputs of one recording.
+
+    Attributes:
+        header: the manifest without files; see `header_of`.
+    """
+
+    header: Manifest
+
+    @abstractmethod
+    def shard(self, index: int) -> Mapping[str, Columns]:
+        """The drafter's tables for the prompts of one shard, by name, in order of their keys.
+
+        Shards come in order, each once; some may be left out, which were written before.
+
+        Raises:
+            UserError: the drafter cannot be run.
+        """
+
+    def times(self) -> pa.Table | None:
+        """Timing samples of the drafter that were taken on the way, `schema.LATENCY`; or None."""
+        return None
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know of the run, one line each."""
+        return []
+
+
+def header_of(recording: Trace, drafter: Attachable, **facts: Any) -> Manifest:
+    """The manifest of a drafter that is attached to a recording, without files.
+
+    Args:
+        recording: with whose outputs, sampler and seed.
+        drafter: that was asked for.
+        **facts: what is the drafter's own: `kind`, `max_draft`, `draft`, `draft_passes` and others.
+    """
+    known = recording.manifest
+    own = {"hidden": False, "mix": 0.0, "branch_target": False, "draft": None, "source": None}
+    own |= {"target_columns": (), "lattice_columns": (), "draft_ends": False, "files": {}}
+    header = {"coupling": "target", "attached_to": recording.hash, "spec": str(drafter)}
+    return replace(known, **{**own, **header, **facts}, complete=False)
+
+
+def check_outputs(recording: Trace) -> None:
+    """Refuse a recording whose outputs are not known token by token.
+
+    Raises:
+        DrafterError: as said.
+    """
+    sequences = recording.sequences
+    known = pc.list_value_length(sequences["output_tokens"])  # pyright: ignore
+    if not known.equals(sequences["n_output"]):
+        raise DrafterError(
+            f"{recording.path}: the outputs' tokens are not known: no drafter can follow them"
+        )
+
+
+def check_coupling(recording: Trace, drafter: Attachable) -> None:
+    """Refuse a drafter that samples where the outputs were drawn with another draft model's tokens.
+
+    Raises:
+        DrafterError: as said.
+    """
+    known = recording.manifest
+    if not known.sampler.greedy and known.coupling != "target":
+        raise DrafterError(
+            f"{drafter.name} samples its drafts, but the outputs of {recording.path} were drawn"
+            " with its own draft model: attach it to a recording made with --coupling target, or"
+            " let it propose its likeliest tokens (--draft-temperature 0)"
+        )

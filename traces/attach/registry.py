@@ -1,0 +1,79 @@
+"""Drafters by name, and by spec."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+
+from traces import specs
+from traces.attach.drafter import Attachable
+from traces.errors import DrafterError, UserError
+from traces.registry import Registry, suggest
+
+BUILT_IN = {
+    "prompt_lookup": "traces.attach.tokens.prompt_lookup:PromptLookup",
+    "ngram": "traces.attach.tokens.ngram:NGram",
+    "suffix": "traces.attach.tokens.suffix:Suffix",
+    "model": "traces.record.drafters.model:ModelDrafter",
+}
+"""Where the project's own are; none is imported before it is asked for, some need torch."""
+
+
+def _fits(name: str, thing: object) -> bool:
+    return isinstance(thing, type) and issubclass(thing, Attachable) and thing.name == name
+
+
+DRAFTERS: Registry[type[Attachable]] = Registry("drafter", DrafterError, "simkit.attach", _fits)
+"""The classes by name, as far as they were asked for; see `get`."""
+
+
+def names() -> list[str]:
+    """All names, those of installed packages too, sorted."""
+    return sorted({*BUILT_IN, *DRAFTERS.known()})
+
+
+def get(name: str) -> type[Attachable]:
+    """The drafter class of that name; the project's own are imported now.
+
+    Raises:
+        DrafterError: there is none, and the message suggests the nearest; or what it needs is not
+            installed.
+    """
+    if name in BUILT_IN and name not in DRAFTERS:
+        module, _, cls = BUILT_IN[name].partition(":")
+        DRAFTERS.add(name, getattr(import_module(module), cls))
+    if name not in DRAFTERS:
+        raise DrafterError(f"unknown drafter {name!r} ({suggest(name, names())})")
+    return DRAFTERS[name]
+
+
+def parse(text: str) -> Attachable:
+    """The drafter of a spec such as `prompt_lookup(length=10)` or `model("models/draft")`.
+
+    Raises:
+        DrafterError: the spec cannot be read, names no drafter or argument, or gives a range.
+    """
+    spec = specs.parse(text, DrafterError)
+    if spec.ranges():
+        raise DrafterError(f"{text.strip()}: {spec.ranges()[0]} is a range; give one value here")
+    cls = get(spec.name)
+    arguments = inspect.signature(cls).parameters
+    if len(spec.args) > len(arguments):
+        raise DrafterError(f"{spec.name} takes {len(arguments)} arguments, not {len(spec.args)}")
+    given = dict(zip(arguments, spec.args, strict=False))
+    for name in spec.kwargs:
+        if name not in arguments:
+            raise DrafterError(f"{spec.name} has no argument {name!r} ({suggest(name, arguments)})")
+        if name in given:
+            raise DrafterError(f"{spec.name}: {name} is given twice")
+    given |= spec.kwargs
+    for name, argument in arguments.items():
+        if argument.default is argument.empty and name not in given:
+            raise DrafterError(f"{spec.name}: {name} is not given")
+    try:
+        return cls(**given)
+    except UserError:
+        raise
+    except Exception as error:  # the check of arguments of another package's drafter
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise DrafterError(f"{spec.name}: its arguments are refused: {why}") from None

@@ -1,0 +1,108 @@
+"""Run a drafter over the outputs of a recording and write what it drafts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from traces.attach.drafter import Attachable, Means, check_outputs
+from traces.columns import Columns
+from traces.errors import DrafterError
+from traces.trace import DRAFTERS, Trace
+from traces.writer import TraceWriter, add_file
+
+_NAME = re.compile(r"[A-Za-z][\w.+-]*")
+_STATES = ("hidden", "mixed")
+
+
+class Done(NamedTuple):
+    """A drafter that was attached.
+
+    Attributes:
+        name: in the trace.
+        folder: of its files.
+        notes: what the user should know of the run, one line each.
+    """
+
+    name: str
+    folder: Path
+    notes: list[str]
+
+
+def attach(
+    recording: Trace,
+    drafter: Attachable,
+    name: str | None = None,
+    means: Means | None = None,
+    resume: bool = False,
+    on_shard: Callable[[int], None] = lambda n: None,
+) -> Done:
+    """Draft from every start of every output of a recording.
+
+    What is written is a folder of its own inside the recording, whose other files stay as they are.
+    A run that was stopped leaves whole shards; with `resume` they are kept, and the result is the
+    same as if it had not been stopped.
+
+    Args:
+        recording: a trace with the outputs' tokens, in a folder.
+        drafter: as `registry.parse` gives it.
+        name: of the drafter in the trace; the name of its kind unless given.
+        means: what networks are run with.
+        resume: go on where a run was stopped.
+        on_shard: told after every shard how many prompts are done.
+
+    Returns:
+        where the drafter is, and what should be known of it.
+
+    Raises:
+        UserError: the drafter does not fit the recording, one of that name is there, or the folder
+            cannot be written.
+    """
+    name = drafter.name if name is None else name
+    folder = _folder(recording, name, resume)
+    check_outputs(recording)
+    opened = drafter.open(recording, means or Means())
+    with TraceWriter(folder, opened.header, resume=resume) as writer:
+        try:
+            if writer.complete:
+                return Done(name, folder, [])
+            for index in range(writer.n_shards):
+                if index not in writer.done:
+                    writer.write_shard(index, None, **_tables(opened.shard(index)))
+                on_shard(writer.shard_sequences(index).stop)
+            writer.finish()
+        except BaseException:
+            writer.discard_if_empty()
+            with suppress(OSError):
+                folder.parent.rmdir()  # it was made for this one
+            raise
+    times = opened.times()
+    if times is not None:
+        add_file(folder, "latency.parquet", times)
+    return Done(name, folder, opened.notes)
+
+
+def _folder(recording: Trace, name: str, resume: bool) -> Path:
+    if recording.path is None:
+        raise DrafterError("the trace is in memory: drafters are attached to one in a folder")
+    if recording.recording is not None:
+        raise DrafterError(
+            f"{recording.path} is an attached drafter: attach to {recording.recording.path}"
+        )
+    if not _NAME.fullmatch(name):
+        raise DrafterError(f"{name!r} cannot be a drafter's name: use letters, digits, . _ - +")
+    if name in recording.drafters and not resume:
+        raise DrafterError(
+            f"{recording.path}: a drafter {name} is attached already: give --name, or --resume if"
+            " its run was stopped"
+        )
+    return recording.path / DRAFTERS / name
+
+
+def _tables(found: Mapping[str, Columns]) -> dict[str, Any]:
+    """As `write_shard` takes them."""
+    states = {table: None for table in _STATES}
+    return {**states, **found}

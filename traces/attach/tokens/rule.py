@@ -1,0 +1,146 @@
+"""What all rules promise that propose from tokens alone, and how they are run over a recording."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from traces.arrays import count_up
+from traces.attach.drafter import Attachable, Attachment, Means, header_of
+from traces.attach.tokens.proposals import Proposals
+from traces.columns import Columns
+from traces.schema import LATENCY
+from traces.trace import Trace
+
+_PROCESSOR = "the processor of the run"
+
+
+class TokenRule(Attachable):
+    """A rule that proposes tokens which it finds in prompt and output.
+
+    Attributes:
+        has_score: whether it gives each token a probability.
+    """
+
+    has_score: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def longest(self) -> int:
+        """Tokens of a draft at most."""
+
+    def memory(self) -> Any:
+        """What is carried from sequence to sequence; None if nothing is."""
+        return None
+
+    @abstractmethod
+    def propose(
+        self,
+        text: np.ndarray,
+        n_prompt: int,
+        eos: np.ndarray,
+        max_new_tokens: int,
+        memory: Any = None,
+    ) -> Proposals:
+        """Drafts from all starts of a sequence; from start i on text[: n_prompt + i - 1] is known.
+
+        Args:
+            text: prompt and output, (n_prompt + T,) int32.
+            n_prompt: tokens of the prompt.
+            eos: EOS tokens, int32.
+            max_new_tokens: T_max; from start i a draft has at most T_max - i tokens.
+            memory: as `memory` gave it; this sequence is remembered.
+
+        Raises:
+            ValueError: the prompt is longer than the text.
+        """
+
+    def open(self, recording: Trace, means: Means) -> Attachment:
+        """See `Attachable`."""
+        return _Proposing(recording, self)
+
+
+class _Proposing(Attachment):
+    """See `Attachment`. A proposal is certain: it has no distribution, and takes no pass."""
+
+    def __init__(self, recording: Trace, rule: TokenRule) -> None:
+        self._rule, self._recording = rule, recording
+        self._memory = rule.memory()
+        self._remembered = 0  # sequences that the memory holds
+        self._taken: list[tuple[int, float]] = []
+        text, eos = np.zeros(4, np.int32), np.array(recording.eos_token_ids, np.int32)
+        rule.propose(text, 2, eos, 4, rule.memory())  # compiled before times are taken
+        columns = ("draft_token", *(("draft_prob_raw",) if rule.has_score else ()))
+        self.header = header_of(
+            recording,
+            rule,
+            kind="lattice",
+            draft_passes="none",
+            draft_ends=True,
+            lattice_columns=columns,
+            max_draft=max(1, min(rule.longest, recording.max_new_tokens)),
+        )
+
+    def shard(self, index: int) -> Mapping[str, Columns]:
+        """See `Attachment`."""
+        size = self.header.batch_size
+        first, end = index * size, min((index + 1) * size, self.header.n_prompts)
+        if self._memory is not None:
+            for sequence in range(self._remembered, first):  # written before this run
+                self._propose(sequence)
+        parts = [self._rows(sequence) for sequence in range(first, end)]
+        self._remembered = end
+        return {"lattice": {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}}
+
+    def times(self) -> pa.Table | None:
+        """See `Attachment`: seconds of a proposal, a mean over the starts of each output."""
+        if not self._taken:
+            return None
+        context, seconds = zip(*self._taken, strict=True)
+        n = len(seconds)
+        facts = {"component": "proposal", "dtype": "int32", "device": _PROCESSOR, "engine": "eager"}
+        columns: dict[str, Any] = {name: [value] * n for name, value in facts.items()}
+        columns |= {"tokens_in": [0] * n, "context_len": context, "batch_size": [1] * n}
+        columns |= {"seconds": seconds, "repeat": range(n)}
+        return pa.table({f.name: pa.array(columns[f.name], f.type) for f in LATENCY}, LATENCY)
+
+    def _rows(self, sequence: int) -> dict[str, np.ndarray]:
+        found = self._propose(sequence)
+        lengths = found.lengths
+        depth = count_up(lengths)
+        columns = {
+            "sequence": np.full(len(depth), sequence, np.int32),
+            "start": np.repeat(np.arange(1, len(lengths) + 1, dtype=np.int32), lengths),
+            "depth": depth.astype(np.int32),
+            "accepted": depth <= np.repeat(found.accepted, lengths),
+            "draft_token": found.tokens,
+        }
+        if found.score is not None:
+            columns["draft_prob_raw"] = _conditional(found.score, depth)
+        return columns
+
+    def _propose(self, sequence: int) -> Proposals:
+        """The proposals from all starts of a sequence, timed."""
+        row = self._recording.sequences.slice(sequence, 1)
+        prompt, output = (
+            row[name].combine_chunks().flatten().to_numpy()
+            for name in ("prompt_tokens", "output_tokens")
+        )
+        text = np.concatenate([prompt, output]).astype(np.int32)
+        eos = np.array(self.header.eos_token_ids, np.int32)
+        begin = time.perf_counter()
+        found = self._rule.propose(text, len(prompt), eos, self.header.max_new_tokens, self._memory)
+        seconds = time.perf_counter() - begin
+        self._taken.append((len(prompt) + len(output) // 2, seconds / len(output)))
+        return found
+
+
+def _conditional(score: np.ndarray, depth: np.ndarray) -> np.ndarray:
+    """Probabilities of tokens given those before them, from those of the drafts up to them."""
+    before = np.where(depth > 1, np.concatenate([[1.0], score[:-1]])[: len(score)], 1.0)
+    return np.minimum(score / before, 1.0).astype(np.float32)

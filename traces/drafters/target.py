@@ -1,0 +1,82 @@
+"""No drafter: what the target says and draws alone. Drafters are attached to it.
+
+Each position has one row, the output's token. A recording without a draft model is of this kind,
+and so is a log of chats, of which the tokens alone are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from traces import schema
+from traces.checks import check_keys, check_outputs, check_values
+from traces.drafters.kind import DrafterKind, Shard, register
+from traces.errors import TraceError
+
+if TYPE_CHECKING:
+    from traces.manifest import Manifest
+    from traces.trace import Trace
+
+_NONE = "the trace has no draft of its own: name a drafter that was attached to it (simkit attach)"
+
+
+@register
+class TargetAlone(DrafterKind):
+    """A row for each output token; see `DrafterKind`."""
+
+    name = stored = "target"
+    layout = "simkit.drafters.path:PathLayout"
+    own = ("target_columns",)
+    lacks = {
+        "path": _NONE,
+        "select": "the trace has no draft of its own: prompts are selected of a trace of rows",
+        "live": _NONE,
+        "scores": _NONE,
+    }
+    noun = ("target", "target")
+
+    def tables(self, manifest: Manifest) -> dict[str, pa.Schema]:
+        """See `DrafterKind`."""
+        return {"target": schema.target(manifest.target_columns)}
+
+    def widest(self) -> dict[str, pa.Schema]:
+        """See `DrafterKind`."""
+        return {"target": schema.target()}
+
+    def check_header(self, manifest: Manifest) -> None:
+        """See `DrafterKind`."""
+        for name in manifest.target_columns:
+            if name not in schema.TARGET_COLUMNS:
+                raise TraceError(f"target_columns names {name!r}, which is not for this trace")
+
+    def check_shard(self, shard: Shard) -> Iterator[str]:
+        """See `DrafterKind`."""
+        (table,) = self.tables(shard.manifest).items()
+        rows, sequences = shard.rows(*table), shard.sequences
+        key, n_output = sequences["sequence"].to_numpy(), sequences["n_output"].to_numpy()
+        problems = list(check_keys(rows, key, n_output))
+        yield from problems
+        if not problems:
+            outputs = sequences["output_tokens"].combine_chunks().flatten().to_numpy()
+            yield from check_outputs(rows, outputs, shard.manifest)
+            yield from check_values(rows, shard.manifest)
+
+    def n_positions(self, trace: Trace) -> int:
+        """See `DrafterKind`."""
+        return trace.rows("target")
+
+    def offsets(self, trace: Trace, table: str) -> np.ndarray:
+        """See `DrafterKind`: a row each."""
+        return np.arange(trace.n_positions + 1)
+
+    def outcomes(self, trace: Trace) -> tuple[str, slice]:
+        """See `DrafterKind`: no token is accepted, and none rejected."""
+        return "target", slice(None)
+
+    def uses(self, manifest: Manifest) -> str:
+        """See `DrafterKind`."""
+        return "drafters that are attached to it (simkit attach)"

@@ -1,0 +1,118 @@
+"""Another autoregressive draft model of the same tokenizer, attached to a recording's outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from traces.attach.drafter import Attachable, Attachment, Means, check_coupling, header_of
+from traces.columns import Columns
+from traces.errors import DrafterError, RecordError
+from traces.record.drafters.target import check_target, given_outputs, own_dtype
+from traces.record.header import device_name, library_versions, model_info
+from traces.record.pair import Pair, load_pair
+from traces.record.plan import Plan
+from traces.record.recorder import check_lengths
+from traces.record.shard import record_shard
+from traces.trace import Trace
+
+_MOST_STRANGE = 0.02  # share of outputs' tokens that rounding may account for
+
+
+@dataclass(frozen=True)
+class ModelDrafter(Attachable):
+    """An autoregressive draft model: a trace of rows and branches, as `simkit record` writes it.
+
+    Both models follow the outputs token by token, in the recording's own batches, so that greedily,
+    on the same device, the rows are those of a recording of the pair, to the last bit.
+
+    Attributes:
+        path: the model's folder or hub id.
+        hidden: keep its states.
+        branch_target: the target's view of branch rows too.
+    """
+
+    name = "model"
+    runs_models = True
+    path: str
+    hidden: bool = False
+    branch_target: bool = False
+
+    def open(self, recording: Trace, means: Means) -> Attachment:
+        """See `Attachable`."""
+        sampler = replace(recording.sampler, draft_temperature=means.draft_temperature)
+        if sampler.q_temperature > 0:
+            check_coupling(recording, self)
+        if means.target is None:
+            raise DrafterError(f"{self.name} needs the target that was recorded: give --target")
+        dtype = own_dtype(recording, means)
+        pair = load_pair(means.target, self.path, means.device, dtype, means.revision)
+        check_target(recording, pair.target)
+        known = recording.manifest.vocab_size
+        pair = replace(pair, vocab_size=min(pair.vocab_size, known or pair.vocab_size))
+        plan = Plan(
+            sampler=sampler,
+            seed=recording.manifest.seed,
+            max_new_tokens=recording.max_new_tokens,
+            max_draft=means.max_draft,
+            eos_token_ids=recording.eos_token_ids,
+            batch_size=recording.manifest.batch_size,
+            branch_target=self.branch_target,
+            hidden=self.hidden,
+            coupling="target",
+        )
+        return _Following(recording, self, pair, plan)
+
+
+class _Following(Attachment):
+    """See `Attachment`."""
+
+    def __init__(self, recording: Trace, drafter: ModelDrafter, pair: Pair, plan: Plan) -> None:
+        self._recording, self._pair, self._plan = recording, pair, plan
+        self._strange = self._tokens = 0
+        self.header = header_of(
+            recording,
+            drafter,
+            kind="path",
+            draft_passes="token",
+            max_draft=plan.max_draft,
+            target=model_info(pair.target),
+            draft=model_info(pair.draft),
+            vocab_size=pair.vocab_size,
+            dtype=str(pair.target.dtype).removeprefix("torch."),
+            device=device_name(pair.target),
+            libraries=library_versions(),
+            sampler=plan.sampler,
+            branch_target=plan.branch_target,
+            hidden=plan.hidden,
+            statistics="plain",
+        )
+        check_lengths(pair, given_outputs(recording)[0], plan)
+
+    def shard(self, index: int) -> Mapping[str, Columns]:
+        """See `Attachment`."""
+        size = self._plan.batch_size
+        prompts, outputs = given_outputs(self._recording, index * size, size)
+        if max(max(tokens) for tokens in outputs) >= self._pair.vocab_size:
+            raise RecordError(
+                f"an output holds a token beyond the common vocabulary of {self._pair.vocab_size}"
+            )
+        rows = record_shard(self._pair, prompts, index * size, self._plan, outputs=outputs)
+        self._strange += rows.strange
+        self._tokens += sum(map(len, outputs))
+        if rows.strange > max(1, _MOST_STRANGE * sum(map(len, outputs))):
+            raise RecordError(
+                f"shard {index}: the target would draw {rows.strange} of"
+                f" {sum(map(len, outputs))} tokens otherwise than they were recorded"
+            )
+        return {**rows.tables, **({"hidden": rows.hidden} if rows.hidden is not None else {})}
+
+    @property
+    def notes(self) -> list[str]:
+        """See `Attachment`."""
+        if not self._strange:
+            return []
+        return [
+            f"the target would draw {self._strange} of {self._tokens} tokens otherwise than they"
+            " were recorded: its sums are rounded otherwise here"
+        ]
