@@ -72,7 +72,8 @@ class Toy:
     def p(self, prefix):
         return self.processed(self.tables[prefix][0])
 
-    def q(self, prefix):
+    def q(self, prefix, start=0):
+        """Of a draft that begins behind `start` tokens; the same for all of them here."""
         return self.processed(self.tables[prefix][1])
 
     def ends(self, token):
@@ -161,7 +162,7 @@ def drafts(toy, policy, output, state, start):
             yield drafted, state, weight
             return
         prefix = output + drafted
-        for token, chance in outcomes(toy.q(prefix)):
+        for token, chance in outcomes(toy.q(prefix, len(output))):
             stop, then = False, state
             if not policy.needs_future:
                 values = toy.features(prefix, token, len(output))
@@ -181,7 +182,7 @@ def verified(toy, output, drafted):
     weight = 1.0
     for j, token in enumerate(drafted):
         prefix = output + drafted[:j]
-        p, q = toy.p(prefix), toy.q(prefix)
+        p, q = toy.p(prefix), toy.q(prefix, len(output))
         keep = min(1.0, p[token] / q[token])
         if keep < 1:
             for other, chance in outcomes(residual(p, q)):

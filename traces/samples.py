@@ -54,17 +54,15 @@ def with_own(known: pa.Table, own: pa.Table | None) -> pa.Table | None:
     if "target" in components:
         return own
     mine = {"draft", "proposal", *components}
-    names = known["component"].to_pylist()
-    kept = known.filter(
-        pa.array(
-            [
-                name.rpartition("control:")[2] not in mine
-                and name.rpartition("draw:")[2] not in mine
-                for name in names
-            ]
-        )
-    )
-    return kept if own is None else pa.concat_tables([kept, own.cast(kept.schema)])
+    names = [re.sub("^(control|draw):", "", name) for name in known["component"].to_pylist()]
+    kept = known.filter(pa.array([name not in mine for name in names], pa.bool_()))
+    if own is None or not known.num_rows:
+        return kept
+    for name in ("dtype", "device", "engine"):  # proposals have none of their own to tell apart
+        place = own.schema.get_field_index(name)
+        value = [known[name][0].as_py()] * own.num_rows
+        own = own.set_column(place, own.schema.field(name), pa.array(value, pa.string()))
+    return pa.concat_tables([kept, own.cast(kept.schema)])
 
 
 def _problems(file: Path, name: str, values: object, bad: np.ndarray) -> Iterator[str]:
