@@ -16,7 +16,8 @@ from traces.trace import Trace
 class LatticeLayout(Layout):
     """The drafts of a lattice, see `Layout`; all columns are by start.
 
-    A draft ends where the trace says so: after a drafted EOS. Where it does not, more could have
+    A draft ends where the trace says so: after a drafted EOS, or where the drafter had no more to
+    propose. Where it does not, more could have
     been drafted. Behind a rejected token, and behind the output's end, that changes no outcome: a
     policy that reads no column drafts on, one that reads any is told what was not recorded. Behind
     a recorded draft that was accepted whole nothing is known, and no policy gets there.
@@ -86,7 +87,9 @@ class LatticeLayout(Layout):
         return np.minimum(rejected[np.searchsorted(rejected, begins)], ends) - begins
 
     def _ended(self) -> np.ndarray:
-        """Which drafts end in an EOS, (R,) bool."""
+        """Which drafts are whole: all if the drafter ends them, or those with an EOS; (R,) bool."""
+        if self.trace.manifest.draft_ends:
+            return np.ones(len(self.recorded), bool)
         ended = np.zeros(len(self.recorded), bool)
         some = np.flatnonzero(self.recorded)
         if self.trace.has("lattice", "draft_token") and len(self.trace.eos_token_ids):

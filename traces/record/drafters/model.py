@@ -59,7 +59,7 @@ class ModelDrafter(Attachable):
             batch_size=recording.manifest.batch_size,
             branch_target=self.branch_target,
             hidden=self.hidden,
-            coupling="target",
+            coupling=recording.manifest.coupling,  # pyright: ignore[reportArgumentType]
         )
         return _Following(recording, self, pair, plan)
 

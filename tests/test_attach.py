@@ -1,0 +1,248 @@
+"""Drafters that are attached to a recording, against decoders that know nothing of recordings."""
+
+import filecmp
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from handed import Handed, logits_of, output_of
+from pair_folders import model, pair, pair_folder, simkit
+
+from benchmarks.recorded import replayed
+from simkit import policies
+from traces import load
+from traces.attach import registry, run
+from traces.attach.drafter import Means
+from traces.errors import DrafterError, TraceError
+
+T_MAX = 14
+SAMPLED = ["--temperature", 0.4, "--dtype", "float64"]
+SPECS = ("fixed(3)", "svip(h=0.9)", "confidence(threshold=0.4)", "heuristic(initial=2)")
+RULES = ("prompt_lookup(ngram=1)", "ngram(length=4, least=1, most=2)", "suffix(min_prob=0.2)")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = pair_folder(tmp_path_factory.mktemp("pair"))
+    rows = [{"prompt_tokens": [k + 1, 7, (3 * k) % 39 + 1, 5]} for k in range(16)]
+    (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    record(folder, "greedy")
+    record(folder, "sampled", *SAMPLED)
+    return folder
+
+
+def record(root, name, *options, draft=None):
+    common = ["--prompts", root / "prompts.jsonl", "--out", root / name, "--batch-size", 6]
+    models = pair(root, draft) if draft else ["--target", root / "target", "--device", "cpu"]
+    lengths = ["--max-new-tokens", T_MAX, "--max-draft", T_MAX]
+    assert simkit(["record", *models, *common, *lengths, *options]) == 0
+
+
+def attach(root, trace, spec, *options):
+    models = ["--target", root / "target", "--device", "cpu", "--max-draft", T_MAX]
+    return simkit(["attach", root / trace, "--drafter", spec, *models, *options])
+
+
+def fresh(root, tmp_path, name="greedy"):
+    ignored = shutil.ignore_patterns("drafters")
+    return Path(shutil.copytree(root / name, tmp_path / name, ignore=ignored))
+
+
+def test_a_path_has_the_rows_of_a_recording(root):
+    """Greedy, byte for byte."""
+    record(root, "both", draft="draft")
+    assert attach(root, "greedy", f'model("{root}/draft")', "--name", "same") == 0
+    for table in ("positions", "branches"):
+        for shard in range(3):
+            name = f"{table}/{shard:05d}.parquet"
+            assert filecmp.cmp(root / "both" / name, root / "greedy/drafters/same" / name, False)
+
+
+@pytest.mark.parametrize("draft", ["draft", "other"])
+@pytest.mark.parametrize("trace", ["greedy", "sampled"])
+def test_a_path_replays_as_it_decodes(root, trace, draft):
+    assert attach(root, trace, f'model("{root / draft}")', "--name", draft) == 0
+    found = load(root / trace, draft)
+    noise = {"draft": 0.1, "other": 0.2}[draft]
+    dtype = torch.float64 if trace == "sampled" else torch.float32
+    target, drafting = model().to(dtype), model(noise).to(dtype)
+
+    def propose(known, tokens):
+        return logits_of(drafting, known + tokens)
+
+    check(found, target, propose)
+
+
+@pytest.mark.parametrize("spec", RULES)
+@pytest.mark.parametrize("trace", ["greedy", "sampled"])
+def test_a_rule_replays_as_it_decodes(root, trace, spec):
+    drafter = registry.parse(spec)
+    assert attach(root, trace, spec) == 0
+    found = load(root / trace, drafter.name)
+    dtype = torch.float64 if trace == "sampled" else torch.float32
+
+    def propose(known, tokens):
+        """The rule is asked about the known text alone; the draft so far is its own."""
+        text = np.array([*known, 1], np.int32)
+        draft = drafter.propose(text, len(known), np.array([0], np.int32), 10**6).draft(1)
+        if len(tokens) >= len(draft):
+            return None
+        sure = torch.zeros(1, 40, dtype=dtype)
+        sure[0, int(draft[len(tokens)])] = 1e4
+        return sure
+
+    check(found, model().to(dtype), propose, specs=("fixed(1)", "fixed(4)", "heuristic(initial=2)"))
+
+
+def check(found, target, propose, specs=SPECS):
+    rows = found.sequences.to_pylist()
+    sampler, eos = found.sampler, found.eos_token_ids
+    made = [
+        output_of(target, row["prompt_tokens"], row["sequence"], sampler, T_MAX, eos)
+        for row in rows
+    ]
+    assert [output for output, _ in made] == [row["output_tokens"] for row in rows]
+    accepted = 0
+    for spec in specs:
+        policy = policies.parse(spec)
+        for first_token in ("draft", "prefill"):
+            decoder = Handed(target, propose, policy, sampler, T_MAX, eos)
+            decode = partial(decoder.decode, first={"draft": 1, "prefill": 2}[first_token])
+            steps = [
+                decode(row["prompt_tokens"], row["sequence"], *y)
+                for row, y in zip(rows, made, strict=True)
+            ]
+            assert replayed(found, policy, first_token) == steps
+            accepted += sum(step[3] for run in steps for step in run)
+    assert accepted > 10
+
+
+def test_a_run_that_was_stopped_goes_on(root, tmp_path, monkeypatch):
+    """Whole shards are kept; in the end the bytes are those of a run that was not stopped."""
+    for spec in ("suffix(shared=true)", f'model("{root}/draft")'):
+        drafter = registry.parse(spec)
+        folders = [fresh(root, tmp_path / f"{drafter.name}{k}") for k in range(2)]
+        means = Means(str(root / "target"), "cpu", max_draft=T_MAX)
+        run.attach(load(folders[0]), drafter, means=means)
+
+        def stop(done):
+            if done > 6:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run.attach(load(folders[1]), drafter, means=means, on_shard=stop)
+        with pytest.raises(TraceError, match="is incomplete .* attach it again with --resume"):
+            load(folders[1], drafter.name)
+        with pytest.raises(DrafterError, match="is attached already"):
+            run.attach(load(folders[1]), drafter, means=means)
+        run.attach(load(folders[1]), drafter, means=means, resume=True)
+        for file in sorted((folders[0] / "drafters").rglob("*/*/*.parquet")):
+            again = folders[1] / file.relative_to(folders[0])
+            assert filecmp.cmp(file, again, shallow=False)
+
+
+def test_the_recording_is_left_as_it_is(root, tmp_path):
+    folder = fresh(root, tmp_path)
+    shutil.rmtree(folder / "drafters", ignore_errors=True)
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    for rule in RULES:
+        assert attach(tmp_path, "greedy", rule) == 0
+    assert all(file.read_bytes() == data for file, data in before.items())
+    assert simkit(["validate", folder]) == 0
+
+
+@pytest.mark.parametrize(
+    "spec, options, why",
+    [
+        ("ngrams(2)", [], "unknown drafter 'ngrams' (did you mean ngram?)"),
+        ("ngram(leats=2)", [], "ngram has no argument 'leats' (did you mean least?)"),
+        ("ngram(length=1:4)", [], "is a range; give one value here"),
+        ("ngram(length=0)", [], "ngram: length must be a whole number >= 1, not 0"),
+        ("model()", [], "model: path is not given"),
+        ("ngram()", ["--name", "../ngram"], "cannot be a drafter's name"),
+        ("ngram()", ["--name", "taken"], "a drafter taken is attached already: give --name"),
+        ('model("nowhere/at/all")', [], "nowhere/at/all"),
+    ],
+)
+def test_bad_input(root, tmp_path, capsys, spec, options, why):
+    folder = fresh(root, tmp_path)
+    run.attach(load(folder), registry.parse("prompt_lookup()"), "taken")
+    before = sorted(file for file in folder.rglob("*"))
+    assert simkit(["attach", folder, "--drafter", spec, "--target", root / "target", *options]) == 2
+    said = capsys.readouterr().err
+    assert why in said and said.count("\n") == 1
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_another_target_is_refused(root, tmp_path, capsys):
+    folder = fresh(root, tmp_path)
+    there = ["attach", folder, "--drafter", f'model("{root}/draft")', "--device", "cpu"]
+    assert simkit([*there, "--target", root / "other"]) == 2
+    assert "its weights are not those of" in capsys.readouterr().err
+    assert simkit(there) == 2
+    assert "model needs the target that was recorded: give --target" in capsys.readouterr().err
+
+
+def test_what_samples_needs_the_second_coupling(root, tmp_path, capsys):
+    """Outputs that hold another draft's tokens can be followed by proposals that are certain."""
+    record(tmp_path_with_models(root, tmp_path), "first", *SAMPLED, draft="draft")
+    spec = f'model("{root}/other")'
+    assert attach(tmp_path, "first", spec) == 2
+    assert "outputs of" in (said := capsys.readouterr().err) and "--coupling target" in said
+    assert attach(tmp_path, "first", spec, "--draft-temperature", 0) == 0
+    assert attach(tmp_path, "first", "prompt_lookup(ngram=1)") == 0
+    certain = load(tmp_path / "first", "model")
+    assert set(np.unique(certain.positions("draft_prob"))) == {np.float32(1)}
+    tokens = certain.positions("draft_token") == certain.positions("target_token")
+    np.testing.assert_array_equal(certain.positions("accepted"), tokens)
+
+
+def tmp_path_with_models(root, tmp_path):
+    for name in ("target", "draft", "prompts.jsonl"):
+        (tmp_path / name).symlink_to(root / name)
+    return tmp_path
+
+
+def test_an_altered_recording_is_told(root, tmp_path):
+    """A drafter belongs to one recording."""
+    folder = fresh(root, tmp_path)
+    run.attach(load(folder), registry.parse("ngram(least=1)"))
+    other = fresh(root, tmp_path / "other", "sampled")
+    shutil.copytree(folder / "drafters", other / "drafters", dirs_exist_ok=True)
+    with pytest.raises(TraceError, match="was attached to another recording"):
+        load(other, "ngram")
+
+
+def test_rows_that_were_altered_are_refused(root, tmp_path):
+    folder = fresh(root, tmp_path)
+    done = run.attach(load(folder), registry.parse("ngram(least=1)"))
+    file = done.folder / "lattice/00000.parquet"
+    table = pq.read_table(file)
+    at = table.schema.get_field_index("accepted")
+    turned = table.set_column(at, table.schema.field(at), [[True] * table.num_rows])
+    pq.write_table(turned, file)
+    with pytest.raises(TraceError, match="lattice/00000.parquet"):
+        load(folder, "ngram").lattice("accepted")
+
+
+def test_it_is_named_where_traces_are(root, tmp_path, capsys):
+    """info lists it; replay, sweep and tune take it; the recording alone has no draft."""
+    folder = fresh(root, tmp_path)
+    attach(root, "greedy", "ngram(least=1)", "--name", "found")
+    folder = root / "greedy"
+    assert simkit(["info", folder]) == 0
+    assert "found: ngram(least=1)" in capsys.readouterr().out
+    given = ["--drafter", "found", "--cost", "linear(draft_s=1, target_s=4)"]
+    assert simkit(["replay", folder, "--policy", "fixed(3)", *given]) == 0
+    assert simkit(["sweep", folder, "--policy", "fixed(1:3)", *given]) == 0
+    assert simkit(["tune", folder, "--policy", "fixed(1:3)", *given]) == 0
+    capsys.readouterr()
+    assert simkit(["replay", folder, "--policy", "fixed(3)"]) == 2
+    assert "name a drafter that was attached to it" in capsys.readouterr().err
+    assert simkit(["replay", folder, "--policy", "fixed(3)", "--drafter", "fond"]) == 2
+    assert "did you mean found?" in capsys.readouterr().err
