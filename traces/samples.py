@@ -58,11 +58,12 @@ def with_own(known: pa.Table, own: pa.Table | None) -> pa.Table | None:
     kept = known.filter(pa.array([name not in mine for name in names], pa.bool_()))
     if own is None or not known.num_rows:
         return kept
+    added = own
     for name in ("dtype", "device", "engine"):  # proposals have none of their own to tell apart
-        place = own.schema.get_field_index(name)
-        value = [known[name][0].as_py()] * own.num_rows
-        own = own.set_column(place, own.schema.field(name), pa.array(value, pa.string()))
-    return pa.concat_tables([kept, own.cast(kept.schema)])
+        place = added.schema.get_field_index(name)
+        value = [known[name][0].as_py()] * added.num_rows
+        added = added.set_column(place, added.schema.field(name), pa.array(value, pa.string()))
+    return pa.concat_tables([kept, added.cast(kept.schema)])
 
 
 def _problems(file: Path, name: str, values: object, bad: np.ndarray) -> Iterator[str]:

@@ -12,8 +12,9 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from traces import content, files, parquet, schema
+from traces import files, parquet, schema
 from traces.errors import TraceError
+from traces.folder_source import AttachedSource, FolderSource
 from traces.manifest import MANIFEST, Manifest, read_manifest
 from traces.registry import suggest
 from traces.room import trim
@@ -263,111 +264,6 @@ class Trace:
         return table
 
 
-class _Folder:
-    """A trace's files as a `Source`."""
-
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.folder = folder
-        self.manifest = manifest
-        self.tables = manifest.tables
-        self.tables |= {name: schema.WITH_STATE[name] for name in manifest.with_state}
-        self._fine: set[str] = set()
-        content.check_listed(folder, manifest)
-        for name, info in manifest.files.items():
-            files.check_size(folder, name, info)
-
-    def _look(self, table: str) -> None:
-        """Look at what was recorded before any of it is read, once."""
-        what = table if table in self.manifest.with_state else ""
-        if what not in self._fine:
-            if what:
-                content.check_states(self.folder, self.manifest, what)
-            else:
-                self._check()
-            self._fine.add(what)
-
-    def _check(self) -> None:
-        content.check(self.folder, self.manifest)
-
-    def columns(self, table: str) -> frozenset[str]:
-        if table in self.manifest.with_state:
-            return frozenset((*self.tables[table].names, "state"))
-        if table not in self.tables:
-            return frozenset()
-        return frozenset(self.tables[table].names)
-
-    def rows(self, table: str) -> int:
-        return self.manifest.rows(table)
-
-    def read(self, table: str, column: str) -> np.ndarray:
-        names = self.manifest.shard_files(table)
-        if column not in self.columns(table) or not names:
-            raise TraceError(f"{self.folder / table}: column {column} was not recorded")
-        self._look(table)
-        kind = self._type(table, column, names[0])
-        out = files.empty(kind, self.rows(table))
-        start = 0
-        for name in names:
-            info = self.manifest.files[name]
-            part = files.read(self.folder, name, info, {column: kind})
-            files.fill(out[start : start + info.rows], part[column], self.folder / name)
-            start += info.rows
-        out.flags.writeable = False
-        return out
-
-    def _type(self, table: str, column: str, name: str) -> pa.DataType:
-        if column != "state":
-            return self.tables[table].field(column).type
-        width = files.list_width(self.folder / name, column)
-        return schema.with_state(table, width).field(column).type
-
-    def sequences(self) -> pa.Table:
-        name = content.SEQUENCES
-        self._look(name)
-        types = {field.name: field.type for field in schema.SEQUENCES}
-        return files.read(self.folder, name, self.manifest.files[name], types)
-
-    def extra(self, name: str) -> pa.Table | None:
-        info = self.manifest.files.get(name)
-        if info is None:
-            return None
-        for _ in range(_TRIES):
-            try:
-                files.check_hash(self.folder, name, info)
-                return files.read(self.folder, name, info)
-            except TraceError:  # replaced this moment, perhaps
-                now = read_manifest(self.folder)
-                if now.content_hash() == self.manifest.content_hash():
-                    info = now.files.get(name, info)
-        files.check_hash(self.folder, name, info)
-        return files.read(self.folder, name, info)
-
-    def hash(self) -> str:
-        return self.manifest.content_hash()
-
-
-class _Attached(_Folder):
-    """The files of an attached drafter; the sequences are those of the recording."""
-
-    def __init__(self, folder: Path, manifest: Manifest, recording: Trace) -> None:
-        if manifest.attached_to != recording.hash:
-            raise TraceError(
-                f"{folder}: was attached to another recording than {recording.path}: attach it anew"
-            )
-        for name in ("n_prompts", "batch_size", "max_new_tokens", "eos_token_ids"):
-            if getattr(manifest, name) != getattr(recording.manifest, name):
-                raise TraceError(f"{folder / MANIFEST}: {name} is not that of the recording")
-        self.recording = recording
-        super().__init__(folder, manifest)
-
-    def _check(self) -> None:
-        content.check(self.folder, self.manifest, self.recording.sequences)
-
-    def sequences(self) -> pa.Table:
-        self._look("")
-        return self.recording.sequences
-
-
 def load(path_or_name: str | Path, drafter: str | None = None) -> Trace:
     """Open a trace. Reads the manifest and the sizes of the files, nothing else.
 
@@ -389,9 +285,9 @@ def load(path_or_name: str | Path, drafter: str | None = None) -> Trace:
 
 def _open(folder: Path, manifest: Manifest) -> Trace:
     if manifest.attached_to is None:
-        return Trace(manifest, _Folder(folder, manifest), folder)
+        return Trace(manifest, FolderSource(folder, manifest), folder)
     recording = _open(*find(folder.parent.parent))
-    return Trace(manifest, _Attached(folder, manifest, recording), folder, recording)
+    return Trace(manifest, AttachedSource(folder, manifest, recording), folder, recording)
 
 
 def find(path_or_name: str | Path, drafter: str | None = None) -> tuple[Path, Manifest]:

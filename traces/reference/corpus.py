@@ -36,7 +36,7 @@ def is_held_out(name: str) -> bool:
     )
 
 
-def _read(job: tuple[sources.Source, Path, Path]) -> Document:
+def _read(job: tuple[sources.TextSource, Path, Path]) -> Document:
     source, path, work = job
     base = work / "deb" / source.package
     name = f"{source.package}:{path.relative_to(base)}"

@@ -1,0 +1,130 @@
+"""The files of a trace's folder, as what a trace reads its columns from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from traces import content, files, schema
+from traces.errors import TraceError
+from traces.manifest import MANIFEST, Manifest, read_manifest
+
+if TYPE_CHECKING:
+    from traces.trace import Trace
+
+_TRIES = 3  # of reading what another process is replacing
+
+
+class FolderSource:
+    """A trace's files as a `Source`, see `traces.trace`."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self.tables = manifest.tables
+        self.tables |= {name: schema.WITH_STATE[name] for name in manifest.with_state}
+        self._fine: set[str] = set()
+        content.check_listed(folder, manifest)
+        for name, info in manifest.files.items():
+            files.check_size(folder, name, info)
+
+    def _look(self, table: str) -> None:
+        """Look at what was recorded before any of it is read, once."""
+        what = table if table in self.manifest.with_state else ""
+        if what not in self._fine:
+            if what:
+                content.check_states(self.folder, self.manifest, what)
+            else:
+                self._check()
+            self._fine.add(what)
+
+    def _check(self) -> None:
+        content.check(self.folder, self.manifest)
+
+    def columns(self, table: str) -> frozenset[str]:
+        """See `traces.trace.Source`."""
+        if table in self.manifest.with_state:
+            return frozenset((*self.tables[table].names, "state"))
+        if table not in self.tables:
+            return frozenset()
+        return frozenset(self.tables[table].names)
+
+    def rows(self, table: str) -> int:
+        """See `traces.trace.Source`."""
+        return self.manifest.rows(table)
+
+    def read(self, table: str, column: str) -> np.ndarray:
+        """See `traces.trace.Source`."""
+        names = self.manifest.shard_files(table)
+        if column not in self.columns(table) or not names:
+            raise TraceError(f"{self.folder / table}: column {column} was not recorded")
+        self._look(table)
+        kind = self._type(table, column, names[0])
+        out = files.empty(kind, self.rows(table))
+        start = 0
+        for name in names:
+            info = self.manifest.files[name]
+            part = files.read(self.folder, name, info, {column: kind})
+            files.fill(out[start : start + info.rows], part[column], self.folder / name)
+            start += info.rows
+        out.flags.writeable = False
+        return out
+
+    def _type(self, table: str, column: str, name: str) -> pa.DataType:
+        if column != "state":
+            return self.tables[table].field(column).type
+        width = files.list_width(self.folder / name, column)
+        return schema.with_state(table, width).field(column).type
+
+    def sequences(self) -> pa.Table:
+        """See `traces.trace.Source`."""
+        name = content.SEQUENCES
+        self._look(name)
+        types = {field.name: field.type for field in schema.SEQUENCES}
+        return files.read(self.folder, name, self.manifest.files[name], types)
+
+    def extra(self, name: str) -> pa.Table | None:
+        """See `traces.trace.Source`."""
+        info = self.manifest.files.get(name)
+        if info is None:
+            return None
+        for _ in range(_TRIES):
+            try:
+                files.check_hash(self.folder, name, info)
+                return files.read(self.folder, name, info)
+            except TraceError:  # replaced this moment, perhaps
+                now = read_manifest(self.folder)
+                if now.content_hash() == self.manifest.content_hash():
+                    info = now.files.get(name, info)
+        files.check_hash(self.folder, name, info)
+        return files.read(self.folder, name, info)
+
+    def hash(self) -> str:
+        """See `traces.trace.Source`."""
+        return self.manifest.content_hash()
+
+
+class AttachedSource(FolderSource):
+    """The files of an attached drafter; the sequences are those of the recording."""
+
+    def __init__(self, folder: Path, manifest: Manifest, recording: Trace) -> None:
+        if manifest.attached_to != recording.hash:
+            raise TraceError(
+                f"{folder}: was attached to another recording than {recording.path}: attach it anew"
+            )
+        for name in ("n_prompts", "batch_size", "max_new_tokens", "eos_token_ids"):
+            if getattr(manifest, name) != getattr(recording.manifest, name):
+                raise TraceError(f"{folder / MANIFEST}: {name} is not that of the recording")
+        self.recording = recording
+        super().__init__(folder, manifest)
+
+    def _check(self) -> None:
+        content.check(self.folder, self.manifest, self.recording.sequences)
+
+    def sequences(self) -> pa.Table:
+        """See `traces.trace.Source`."""
+        self._look("")
+        return self.recording.sequences
