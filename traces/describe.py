@@ -175,11 +175,9 @@ def _model(model: dict[str, Any]) -> str:
 
 
 def _source(source: dict[str, Any]) -> str:
-    words = [
-        f"{source['file']} (sha256 {source['sha256'][:8]})",
-        f"drafter {source['drafter']}",
-        f"aligned as {source['align']}",
-    ]
+    words = [f"{source['file']} (sha256 {source['sha256'][:8]})"]
+    if source["drafter"]:
+        words += [f"drafter {source['drafter']}", f"aligned as {source['align']}"]
     return ", ".join([*words, *([source["sample"]] if source["sample"] else [])])
 
 

@@ -64,15 +64,15 @@ class SourceInfo:
     Attributes:
         file: its name, without the folder.
         sha256: of its bytes.
-        drafter: whose drafts were taken.
-        align: which step an entry was taken to be for, see docs/importing.md.
+        drafter: whose drafts were taken; empty where it has none.
+        align: which step an entry was taken to be for, see docs/importing.md; empty as well.
         sample: how records were picked, in words; empty where all were taken.
     """
 
     file: str
     sha256: str
-    drafter: str
-    align: str
+    drafter: str = ""
+    align: str = ""
     sample: str = ""
 
 

@@ -124,6 +124,52 @@ def from_drafts(
     return Trace(manifest, Arrays(manifest, given, {"lattice": lattice}, rows, latency))
 
 
+def from_outputs(
+    sequences: Mapping[str, Any],
+    *,
+    max_new_tokens: int,
+    eos_token_ids: Sequence[int] = (),
+    sampler: Sampler | None = None,
+    source: SourceInfo | None = None,
+) -> Trace:
+    """Build a recording of the target alone from its outputs' tokens.
+
+    Args:
+        sequences: columns of `schema.SEQUENCES`, see `from_arrays`; `output_tokens`, a list for
+            each, is needed, and `n_output` follows from it.
+        max_new_tokens: T_max.
+        eos_token_ids: tokens that end an output.
+        sampler: how tokens were drawn; None is greedy.
+        source: the file that they come from, if they were not recorded.
+
+    Raises:
+        TraceError: an unknown column, or columns whose lengths or types do not fit.
+    """
+    outputs = pa.array(sequences["output_tokens"], pa.list_(pa.int32()))
+    lengths = np.diff(outputs.offsets.to_numpy())
+    given = {**sequences, "output_tokens": outputs, "n_output": lengths}
+    given["sequence"] = _keys(given)[0]
+    tokens = outputs.flatten().to_numpy()
+    rows = {
+        "sequence": np.repeat(given["sequence"], lengths),
+        "position": count_up(lengths),
+        "target_token": tokens,
+    }
+    manifest = Manifest(
+        max_draft=1,
+        max_new_tokens=max_new_tokens,
+        kind="target",
+        coupling="target",
+        source=source,
+        sampler=sampler or Sampler(),
+        eos_token_ids=tuple(sorted(eos_token_ids)),
+        batch_size=max(1, len(lengths)),
+        n_prompts=len(lengths),
+        complete=True,
+    )
+    return Trace(manifest, Arrays(manifest, given, {"target": rows}, {"target": len(tokens)}))
+
+
 class Arrays:
     """Columns in memory as a `Source`.
 

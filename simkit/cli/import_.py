@@ -13,12 +13,15 @@ from simkit.cli.apart import check_apart
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from traces.trace import Trace
+
 
 class ImportSource(StrEnum):
     """What the file was written by."""
 
     specdecode_bench = "specdecode-bench"
     spec_bench = "spec-bench"
+    tokens = "tokens"
 
 
 class Align(StrEnum):
@@ -56,14 +59,23 @@ def import_(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the sample.")] = 42,
+    eos: Annotated[
+        list[int] | None,
+        typer.Option(help="tokens: an id that ends outputs; may be given several times."),
+    ] = None,
 ) -> None:
     """Import another program's file: a trace where it holds enough for one, else a table."""
     _check_suffix(format, out)
     check_apart([("--out", out)], [file])
+    if eos and format is not ImportSource.tokens:
+        raise typer.BadParameter("--eos is for tokens")
     if format is ImportSource.specdecode_bench:
         _specdecode_bench(file, out, drafter, align or Align.simulator, sample, seed)
-    elif drafter or align or sample is not None:
+        return
+    if drafter or align or sample is not None:
         raise typer.BadParameter("--drafter, --align and --sample are for specdecode-bench")
+    if format is ImportSource.tokens:
+        _tokens(file, out, eos or [])
     else:
         _spec_bench(file, out)
 
@@ -94,7 +106,27 @@ def _specdecode_bench(
     )
     if others and drafter is None:
         typer.echo(f"the file has {', '.join(others)} too: --drafter NAME takes another")
-    twice = trace.n_sequences - len(set(trace.sequences["id"].to_pylist()))
+    _tell_of_twins(trace)
+
+
+def _tokens(file: Path, out: Path, eos: list[int]) -> None:
+    from simkit.importers import tokens
+    from traces.outputs import check_free
+    from traces.writer import save
+
+    check_free(out)
+    trace = tokens.read(file, eos)
+    save(trace, out, batch_size=1024)
+    typer.echo(
+        f"{out}: {trace.n_sequences:,} sequences, {trace.n_positions:,} positions;"
+        f" simkit attach {out} --drafter prompt_lookup adds a drafter"
+    )
+    _tell_of_twins(trace)
+
+
+def _tell_of_twins(trace: Trace) -> None:
+    ids = [name for name in trace.sequences["id"].to_pylist() if name is not None]
+    twice = len(ids) - len(set(ids))
     if twice:
         typer.echo(f"{twice:,} records have the id of an earlier one: each counts as a prompt")
 
