@@ -160,7 +160,8 @@ ablation-heads: $(VENV)/.installed-dev
 	  -o $(WORK)/heads/acceptance-code.safetensors
 
 # What parallel and feature drafters of the reference target are trained on: its own answers to the
-# prompts that the bundled traces do not hold, and its states behind every token (docs/drafters.md).
+# prompts that the bundled traces do not hold and to prompts that it makes up, and its states behind
+# every token (docs/drafters.md).
 ANSWERS := $(WORK)/answers
 RECORD_ANSWERS := $(BIN)/simkit record $(PAIR) --prompts $(ANSWERS)/prompts.jsonl --batch-size 16 --max-draft 1
 
@@ -171,4 +172,6 @@ answers: $(VENV)/.installed-dev
 	for seed in 0 1; do \
 	  $(RECORD_ANSWERS) --temperature 1 --seed $$seed --out $(ANSWERS)/sampled-$$seed || exit 1; \
 	done
-	$(BIN)/python -m traces.reference.answers $(ANSWERS)/*/ -o $(ANSWERS)/states.npz
+	OMP_NUM_THREADS=1 $(BIN)/python -m traces.reference.made_texts -o $(ANSWERS)/made
+	$(BIN)/python -m traces.reference.answers $(ANSWERS)/greedy $(ANSWERS)/sampled-* \
+	  --made $(ANSWERS)/made -o $(ANSWERS)/states.npz

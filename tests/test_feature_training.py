@@ -31,8 +31,9 @@ def matrix(target):
 def tiny_answers(n=4):
     g = torch.Generator().manual_seed(2)
     tokens = torch.randint(2, 4096, (n, N_TEXT), generator=g)
-    states = torch.randn(n, N_TEXT, 640, generator=g).half()
-    return Answers(tokens, torch.full((n,), N_PROMPT), torch.full((n,), N_TEXT), states)
+    states = torch.randn(n * N_TEXT, 640, generator=g).half()
+    first, n_text = N_TEXT * torch.arange(n), torch.full((n,), N_TEXT)
+    return Answers(tokens, torch.full((n,), N_PROMPT), n_text, first, states)
 
 
 def quiet(line):
@@ -67,7 +68,7 @@ def test_steps_lower_the_loss(matrix):
 def test_loss_is_the_papers_over_the_answers_rows(matrix):
     """EAGLE, section 4.2: Smooth-L1 on features, 0.1 x cross-entropy against the target's p."""
     net, some = feature.make_net(1), tiny_answers(1)
-    tokens, states = some.tokens[0], some.states[0, :, :160].float()
+    tokens, states = some.tokens[0], some.text(0)[2][:, :160]
     noise = 0.1 * torch.rand(N_TEXT - 1, 160)
     with torch.no_grad():
         found = feature.text_loss(net, matrix, tokens, states, N_PROMPT, noise)
@@ -90,7 +91,7 @@ def test_an_exported_folder_says_what_was_trained(tmp_path, target, matrix):
     for weight in net.parameters():
         weight.data = weight.data.half().float()
     drafter = recorded.load(tmp_path, target)
-    ids, states = some.tokens[0].tolist(), some.states[:1, :, :160].float()
+    ids, states = some.tokens[0].tolist(), some.text(0)[2][None, :, :160]
     texts = replace(make_texts([ids[:N_PROMPT]], [ids[N_PROMPT:]]), states=states)
     (drafts,) = drafter.draft(texts, 2)
     with torch.no_grad():

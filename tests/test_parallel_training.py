@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -11,7 +12,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from traces.record.drafters import parallel as recorded
 from traces.record.drafters.texts import make_texts
-from traces.reference import answers, parallel, parallel_rows
+from traces.reference import answers, made_texts, parallel, parallel_rows, prompts
 from traces.reference.answers import Answers
 from traces.reference.net import Llama, Shape
 from traces.reference.tokenizer import MODELS, PAD_ID
@@ -30,8 +31,9 @@ def tiny_drafter(n_layers=0):
 def tiny_answers(n=3):
     g = torch.Generator().manual_seed(2)
     tokens = torch.randint(2, 4096, (n, N_TEXT), generator=g)
-    states = torch.randn(n, N_TEXT, 640, generator=g).half()
-    return Answers(tokens, torch.full((n,), N_PROMPT), torch.full((n,), N_TEXT), states)
+    states = torch.randn(n * N_TEXT, 640, generator=g).half()
+    first, n_text = N_TEXT * torch.arange(n), torch.full((n,), N_TEXT)
+    return Answers(tokens, torch.full((n,), N_PROMPT), n_text, first, states)
 
 
 def output_matrix():
@@ -198,7 +200,7 @@ def test_an_exported_folder_says_what_was_trained(tmp_path, settings):
     assert loaded.layers == (24, 17, 9, 1) and loaded.block == 4
     ids = some.tokens[0].tolist()
     texts = make_texts([ids[:N_PROMPT]], [ids[N_PROMPT:]])
-    texts = replace(texts, states=some.states[:1].float())
+    texts = replace(texts, states=some.text(0)[2][None])
     (drafts,) = loaded.draft(texts, 4)
     one = parallel.text(some, 0, output_matrix())
     for start, logits in zip(drafts.start.tolist(), drafts.logits, strict=True):
@@ -226,7 +228,7 @@ def test_acceptance_by_depth_by_hand():
 
 
 def test_held_out_prompts_are_no_bundled_ones():
-    bundled, held_out = answers.prompt_ids()
+    bundled, held_out = prompts.prompt_ids()
     assert len(bundled) == 128 and len(held_out) == 32 and not bundled & held_out
     lines = (MODELS.parent / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
     assert bundled | held_out < {json.loads(line)["id"] for line in lines}
@@ -249,3 +251,46 @@ def test_acceptance_along_an_answer_by_plain_passes(greedy):
                     ratio = float((log_q[token] - one.log_p[e + k, token]).exp())
                     chance = float(log_q.argmax() == token) if greedy else min(1.0, ratio)
                 assert float(found[row, k]) == pytest.approx(chance, rel=1e-4)
+
+
+def reference_target():
+    return LlamaForCausalLM.from_pretrained(MODELS / "target", dtype=torch.float32).eval()
+
+
+def test_the_target_makes_up_texts_that_go_on_from_prompts():
+    target, begins = reference_target(), [[5, 6, 7], [8, 9, 10, 11, 12, 13]]
+    stretch, sampled = torch.tensor([0, 4]), torch.tensor([False, False])
+    tokens, n_text = made_texts.go_on(
+        target, begins, stretch, sampled, torch.Generator().manual_seed(0), 20
+    )
+    for row, begin in enumerate(begins):
+        text = tokens[row, : n_text[row]].tolist()
+        assert text[: len(begin)] == begin and set(tokens[row, n_text[row] :].tolist()) <= {PAD_ID}
+        known = text[: len(begin) + int(stretch[row])]
+        assert 0 not in known
+        wanted = target.generate(
+            torch.tensor([known]), max_new_tokens=20 - len(known), do_sample=False
+        )
+        assert text == wanted[0].tolist()
+    first, second = (made_texts.make(target, 0, 1, size=8) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert bool((first["n_text"] > first["n_prompt"]).all())
+
+
+def test_states_are_kept_with_their_texts(tmp_path):
+    target = reference_target()
+    texts = [([5, 6, 7, 8], 2, False), ([9, 10, 11], 1, True), ([12, 13], 1, False)]
+    np.savez(tmp_path / "states.npz", **answers.gather(target, texts))
+    some, held = answers.load(tmp_path / "states.npz")
+    assert len(some.tokens) == 2 and len(held.tokens) == 1
+    for of, row, (ids, n_prompt, _) in (
+        (some, 0, texts[0]),
+        (held, 0, texts[1]),
+        (some, 1, texts[2]),
+    ):
+        tokens, found, states = of.text(row)
+        assert (tokens.tolist(), found) == (ids, n_prompt)
+        with torch.inference_mode():
+            every = target(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        wanted = torch.cat([every[layer][0] for layer in answers.LAYERS], -1)
+        torch.testing.assert_close(states, wanted, rtol=1e-3, atol=1e-2)

@@ -16,7 +16,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +117,10 @@ def update(
     generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
     total = 0.0
     for row in rng.choice(len(train.tokens), settings.batch, replace=False).tolist():
-        n = int(train.n_text[row])
-        states = train.states[row, :n, : matrix.shape[1]].float()
-        noise = torch.rand(n - 1, matrix.shape[1], generator=generator) - 0.5
-        noise *= NOISE * NOISE_LENGTH / n
-        tokens, n_prompt = train.tokens[row, :n], int(train.n_prompt[row])
+        tokens, n_prompt, states = train.text(row)
+        states = states[:, : matrix.shape[1]]
+        noise = torch.rand(states[1:].shape, generator=generator) - 0.5
+        noise *= NOISE * NOISE_LENGTH / len(tokens)
         loss = text_loss(net, matrix, tokens, states, n_prompt, noise) / settings.batch
         loss.backward()
         total += float(loss.detach())
@@ -138,14 +137,13 @@ def measure(folder: Path, target: Any, held: Answers, most: int | None = None) -
     drafter = recorded.load(folder, target)
     parts = []
     for row in range(len(held.tokens))[:most]:
-        n, n_prompt = int(held.n_text[row]), int(held.n_prompt[row])
-        ids = held.tokens[row, :n].tolist()
-        states = held.states[row : row + 1, :n, : drafter.output.shape[1]].float()
-        best = (states[0, n_prompt - 1 : -1] @ drafter.output.T).argmax(-1)
-        if float((best == held.tokens[row, n_prompt:n]).float().mean()) < 0.98:
+        tokens, n_prompt, states = held.text(row)
+        states, ids = states[:, : drafter.output.shape[1]], tokens.tolist()
+        best = (states[n_prompt - 1 : -1] @ drafter.output.T).argmax(-1)
+        if float((best == tokens[n_prompt:]).float().mean()) < 0.98:
             continue  # an answer that was sampled; states are float16
         texts = make_texts([ids[:n_prompt]], [ids[n_prompt:]])
-        texts = type(texts)(texts.tokens, texts.pads, texts.n_output, texts.start, states)
+        texts = replace(texts, states=states[None])
         wanted = torch.tensor([*ids[n_prompt:], *[-1] * MEASURED_DEPTH])
         for drafts in drafter.draft(texts, MEASURED_DEPTH):
             assert drafts.tokens is not None

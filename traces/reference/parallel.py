@@ -119,10 +119,9 @@ class Text:
 
 def text(some: Answers, row: int, output: Tensor) -> Text:
     """One of some texts; ``output`` is the target's output matrix (V, H)."""
-    n = int(some.n_text[row])
-    states = some.states[row, :n].float()
+    tokens, n_prompt, states = some.text(row)
     log_p = F.linear(states[:, : output.shape[1]], output).log_softmax(-1)
-    return Text(some.tokens[row, :n], int(some.n_prompt[row]), states, log_p)
+    return Text(tokens, n_prompt, states, log_p)
 
 
 def features(settings: Settings, one: Text) -> Tensor | None:

@@ -27,6 +27,8 @@ MIN_TOKENS, MAX_TOKENS = 40, 200
 PER_DOCUMENT = 4
 SEED = 23
 PROMPTS = Path(__file__).parent / "prompts.jsonl"
+BUNDLED = 32  # prompts a task that the bundled traces hold, the first ones
+MEASURING = 8  # prompts a task on which drafters are measured and never trained, the last ones
 
 
 def _code_pieces(text: str) -> Iterator[list[str]]:
@@ -130,6 +132,14 @@ def check(rows: list[dict[str, object]], documents: list[corpus.Document]) -> No
         name = str(row["prompt" if row["task"] == "math" else "document"])
         if not corpus.is_held_out(name) or str(row["prompt"]) in training:
             raise ValueError(f"prompt {row['id']} was trained on")
+
+
+def prompt_ids() -> tuple[set[str], set[str]]:
+    """Ids of the shipped prompts that the bundled traces hold, and of those for measuring."""
+    lines = [json.loads(line) for line in PROMPTS.read_text(encoding="utf-8").splitlines()]
+    tasks = [[row["id"] for row in lines if row["task"] == task] for task in TASKS]
+    bundled = {name for task in tasks for name in task[:BUNDLED]}
+    return bundled, {name for task in tasks for name in task[-MEASURING:]}
 
 
 def main() -> None:
