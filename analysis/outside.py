@@ -89,10 +89,7 @@ def _sums(at: Replays, policy: Policy, left: Outside) -> dict[str, np.ndarray]:
 
 def _room(at: Replays, steps: Steps, left: Outside) -> np.ndarray:
     """Tokens from each step's start to the stretch's end, (N,) int64; none in a loop."""
-    every = len(left.rows)
-    room = np.zeros(every, np.int64)
-    room[left.rows] = left.cut(np.full(every, every))
-    return room[at.trace.position_offsets[steps.sequence] + steps.start - 1]
+    return left.room(at.trace.position_offsets[steps.sequence] + steps.start - 1)
 
 
 def _prompts(at: Replays) -> int:

@@ -59,11 +59,13 @@ class Outside(NamedTuple):
 
     Attributes:
         rows: (R,) bool, positions that lie outside.
+        begins: (P,) the position at which each stretch begins.
         offsets: (P + 1,) where stretches start among these positions.
         stretches: (S + 1,) where prompts start among the stretches.
     """
 
     rows: np.ndarray
+    begins: np.ndarray
     offsets: np.ndarray
     stretches: np.ndarray
 
@@ -81,6 +83,12 @@ class Outside(NamedTuple):
         at = np.arange(int(self.offsets[-1]))
         room = self.offsets[np.searchsorted(self.offsets, at, side="right")] - at
         return np.minimum(ahead[self.rows], room)
+
+    def room(self, at: np.ndarray) -> np.ndarray:
+        """Tokens from each of these positions to its stretch's end, (n,) int64; none in a loop."""
+        stretch = np.searchsorted(self.begins, at, side="right") - 1
+        ends = self.begins + np.diff(self.offsets)
+        return np.where(stretch >= 0, np.maximum(ends[stretch] - at, 0), 0)
 
     def summed(self, sums: np.ndarray) -> np.ndarray:
         """Sums over stretches, (P, m), as sums over prompts, (S, m)."""
@@ -108,7 +116,8 @@ def outside(loop: np.ndarray, offsets: np.ndarray) -> Outside:
     at = np.flatnonzero(begins)
     before = np.concatenate([[0], np.cumsum(~loop)])
     starts = np.append(before[at], before[-1])
-    return Outside(~loop, starts.astype(np.int64), np.searchsorted(at, offsets).astype(np.int64))
+    stretches = np.searchsorted(at, offsets)
+    return Outside(~loop, at, starts.astype(np.int64), stretches.astype(np.int64))
 
 
 class Loops(NamedTuple):
