@@ -214,7 +214,7 @@ def test_training_exports_and_resumes(tmp_path, monkeypatch):
     assert torch.equal(windows.batch(1, 2, 4), windows.batch(1, 2, 4))
 
     def fit(work, stop=None):
-        run = train.Run(work, work, "cpu", False, 4, 32, 1)
+        run = train.TrainingRun(work, work, "cpu", False, 4, 32, 1)
         start = net.Llama(net.SHAPES["draft"]).initialise(1)
         monkeypatch.setattr(train, "CHECKPOINT_STEPS", stop or 500)
         return train.optimise(run, "draft", start, train.next_token_loss(run), windows, 6, 0)[0]
