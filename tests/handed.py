@@ -46,9 +46,11 @@ class Handed:
         sampler: of both models.
         t_max: T_max.
         eos: tokens that end an output.
+        by_start: whether what a draft draws is keyed by its start too.
     """
 
-    def __init__(self, target, propose, policy, sampler, t_max, eos):
+    def __init__(self, target, propose, policy, sampler, t_max, eos, by_start=False):
+        self.by_start = by_start
         self.target, self.propose, self.policy = target, propose, policy
         self.sampler, self.t_max, self.eos = sampler, t_max, eos
         self.state = policy.begin(0)
@@ -81,11 +83,12 @@ class Handed:
             if logits is None:
                 break
             q = draft_rows(logits, self.sampler)
-            token = draft_token(q, key)
+            own = draws.by_start(key, torch.tensor([i])) if self.by_start else key
+            token = draft_token(q, own)
             if fine:
                 p = target_rows(logits_of(self.target, prompt + known + tokens), self.sampler)
                 y = torch.tensor([output[i - 1 + len(tokens)]])
-                drawn = outcome_given(p, q, y, key)
+                drawn = outcome_given(p, q, y, key, own)
                 token, fine = drawn.draft_token, bool(drawn.accepted)
                 passed += fine
             tokens.append(int(token))

@@ -204,7 +204,34 @@ def check_lattice(
     if "draft_token" in rows.columns:
         eos = np.isin(rows["draft_token"], manifest.eos_token_ids)
         yield from rows.problems(eos & ~np.append(first[1:], True), "rows after an EOS token")
-    yield from check_values(rows, manifest)
+    yield from _check_views(rows, begins, n_output[index], manifest)
+
+
+def _check_views(
+    rows: Rows, begins: np.ndarray, n_output: np.ndarray, manifest: Manifest
+) -> Iterator[str]:
+    """Values of a lattice: the target's are there where a draft is still that of the output.
+
+    Behind a rejected token, and behind the output's end, they are NaN in the lattices that are
+    attached to a recording.
+    """
+    of_target = [name for name in schema.TARGET_STATISTICS if name in rows.columns]
+    if manifest.attached_to is None or not of_target:
+        yield from check_values(rows, manifest)
+        return
+    rejected = ~rows["accepted"]
+    before = np.cumsum(rejected) - rejected
+    lengths = np.diff(begins, append=len(rows))
+    known = before == np.repeat(before[begins], lengths)
+    known &= rows["start"] + rows["depth"] - 1 <= n_output
+    others = {name: column for name, column in rows.columns.items() if name not in of_target}
+    yield from check_values(Rows(rows.file, others), manifest)
+    yield from check_values(
+        Rows(rows.file, {name: column[known] for name, column in rows.columns.items()}), manifest
+    )
+    for name in of_target:
+        there = ~known & ~np.isnan(rows[name])
+        yield from rows.problems(there, f"{name} is {{{name}}} where the target's is not known")
 
 
 def _holds(known: np.ndarray, index: np.ndarray, keys: np.ndarray) -> np.ndarray:

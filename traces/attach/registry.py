@@ -15,6 +15,8 @@ BUILT_IN = {
     "ngram": "traces.attach.tokens.ngram:NGram",
     "suffix": "traces.attach.tokens.suffix:Suffix",
     "model": "traces.record.drafters.model:ModelDrafter",
+    "parallel": "traces.record.drafters.networks:ParallelDrafter",
+    "feature": "traces.record.drafters.networks:FeatureDrafter",
 }
 """Where the project's own are; none is imported before it is asked for, some need torch."""
 

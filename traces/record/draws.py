@@ -32,6 +32,11 @@ def next_key(key: Tensor, token: Tensor) -> Tensor:
     return _mix(key * 3 + _mix(token.long() + _GOLDEN))
 
 
+def by_start(key: Tensor, start: Tensor) -> Tensor:
+    """Keys of what a draft draws that depends on where it starts (int, the shape of `key`)."""
+    return _mix(key ^ _mix(start.long() + (1 << 50)))
+
+
 def uniforms(key: Tensor, stream: int, vocab_size: int) -> Tensor:
     """One uniform in (0, 1) for each token of a race, float64, shape (*key.shape, vocab_size)."""
     ids = torch.arange(vocab_size, device=key.device)

@@ -125,7 +125,9 @@ def target_token(p: Rows, key: Tensor) -> Tensor:
     return p.best if p.temperature == 0 else draws.race(p.processed, key, draws.CORRECTION)
 
 
-def outcome_given(p: Rows, q: Rows, output: Tensor, key: Tensor) -> Outcome:
+def outcome_given(
+    p: Rows, q: Rows, output: Tensor, key: Tensor, own_key: Tensor | None = None
+) -> Outcome:
     """What a draft of q comes to where the output's token is known to be drawn from p.
 
     Accepted iff u p(y) < q(y), and then y is the draft's token too; else that is drawn from
@@ -136,13 +138,15 @@ def outcome_given(p: Rows, q: Rows, output: Tensor, key: Tensor) -> Outcome:
         p: the target's rows.
         q: the draft's.
         output: y (N,), drawn from p with the same keys, or independently of q.
-        key: (N,), which q may not depend on beyond the tokens before it and the draft's start.
+        key: (N,), of the tokens before.
+        own_key: (N,), of a rejected token's draw; `key` unless the draft depends on its start.
     """
     if q.temperature == 0:  # a proposal that is certain
         return Outcome(q.best, q.best == output, output)
     p_y, q_y = p.processed_at(output), q.processed_at(output)
     accepted = draws.uniform(key) * p_y < q_y
-    other = draws.race(residual(q.processed, p.processed), key, draws.DRAFT)
+    rest = residual(q.processed, p.processed)
+    other = draws.race(rest, key if own_key is None else own_key, draws.DRAFT)
     return Outcome(torch.where(accepted, output, other), accepted, output)
 
 

@@ -1,0 +1,175 @@
+"""Parallel and feature drafters on a recording, against a decoder that reads every text anew."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from pair_folders import simkit
+from safetensors.torch import save_file
+from test_attach import SAMPLED, T_MAX, check
+from test_feature_drafter import LAYERS, H, V, make_target, next_features, norm, tensors, write
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from torch.nn import functional as F
+from transformers import PreTrainedTokenizerFast
+
+import simkit as toolkit
+from traces import load
+
+MASK, READ = 60, (-1, 2)  # of the parallel drafters
+DRAFTERS = {"independent": "parallel", "dependent": "parallel", "eagle1": "feature"}
+DRAFTERS["eagle3"] = "feature"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("networks")
+    words = WordLevel({"<unk>": 0, **{f"w{i}": i for i in range(1, V)}}, unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words), unk_token="<unk>")
+    make_target(torch.float32).save_pretrained(folder / "target")
+    for name in ("target", "independent", "dependent"):
+        tokenizer.save_pretrained(folder / name)
+    for name in ("independent", "dependent"):
+        drafting(name).save_pretrained(folder / name)
+        settings = {"kind": "parallel", "mask_token_id": MASK, "block": 8, "mode": name}
+        settings |= {"target_layers": list(READ), "feature_scale": 0.3}
+        (folder / name / "drafter.json").write_text(json.dumps(settings))
+    save_file({"projection": projection()}, folder / "dependent" / "projection.safetensors")
+    for kind in ("eagle1", "eagle3"):
+        (folder / kind).mkdir()
+        write(folder / kind, kind)
+    rows = [{"prompt_tokens": [k + 1, 7, (3 * k) % 39 + 1, 5][: k % 4 + 1]} for k in range(16)]
+    (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for name, options in (("greedy", []), ("sampled", SAMPLED)):
+        common = ["--prompts", folder / "prompts.jsonl", "--out", folder / name]
+        lengths = ["--batch-size", 6, "--max-new-tokens", T_MAX]
+        models = ["--target", folder / "target", "--device", "cpu"]
+        assert simkit(["record", *models, *common, *lengths, *options]) == 0
+    return folder
+
+
+def drafting(name):
+    """The target with noise: often of its mind."""
+    model = make_target(torch.float32)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for weight in model.parameters():
+            noise = {"independent": 0.05, "dependent": 0.02}[name]
+            weight += noise * weight.std() * torch.randn_like(weight) if weight.ndim > 1 else 0
+    return model
+
+
+def projection():
+    return torch.randn(H, len(READ) * H, generator=torch.Generator().manual_seed(2))
+
+
+def attach(root, trace, name, *options, length=T_MAX):
+    spec = f'{DRAFTERS[name]}("{root / name}", length={length})'
+    given = ["--target", root / "target", "--device", "cpu", "--name", name]
+    return simkit(["attach", root / trace, "--drafter", spec, *given, *options])
+
+
+def states_of(target, known, layers):
+    with torch.inference_mode():
+        found = target(torch.tensor([known]), output_hidden_states=True).hidden_states
+    return torch.cat([found[layer][0] for layer in layers], -1)
+
+
+def parallel_rows(name, target):
+    """One plain pass over the known tokens and the masks up to the one that is asked for."""
+    model = drafting(name).to(target.dtype).eval()
+    weight = projection().to(target.dtype)
+
+    def propose(known, tokens):
+        ids = torch.tensor([known + [MASK] * len(tokens)])
+        embedded = model.get_input_embeddings()(ids).detach().clone()
+        if name == "dependent" and len(known) > 1:
+            t = F.linear(states_of(target, known, READ) * 0.3, weight)
+            for n in range(1, ids.shape[1]):
+                embedded[0, n] += t[min(n, len(known) - 1) - 1]
+        with torch.inference_mode():
+            return model(inputs_embeds=embedded).logits[:, -1]
+
+    return propose
+
+
+def feature_rows(kind, target):
+    """The chain from its root on, on the tokens that were drafted."""
+    w = {k: v.to(target.dtype) if v.is_floating_point() else v for k, v in tensors(kind).items()}
+    layers = (2, LAYERS // 2, LAYERS - 3) if kind == "eagle3" else (-1,)
+    table = w.get("embed_tokens.weight", target.get_input_embeddings().weight.detach())
+
+    def propose(known, tokens):
+        features = states_of(target, known, layers)
+        features = (features @ w["fc.weight"].T if kind == "eagle3" else features)[:-1]
+        text = known[1:]
+        if len(known) == 1:
+            text, features = known[:], torch.zeros(1, H, dtype=target.dtype)
+        for token in [*tokens, None]:
+            last = next_features(w, kind, table[torch.tensor(text)], features)[-1]
+            features, text = torch.cat([features, last[None]]), [*text, token]
+        if kind == "eagle3":
+            logits = torch.full((1, V), -1e30, dtype=target.dtype)
+            logits[0, w["t2d"]] = w["lm_head.weight"] @ norm(last, w["norm.weight"])
+            return logits
+        return (target.lm_head.weight.detach() @ last)[None]
+
+    return propose
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("trace", ["greedy", "sampled"])
+def test_it_replays_as_it_decodes(root, trace, name):
+    assert attach(root, trace, name) == 0
+    target = make_target(torch.float64 if trace == "sampled" else torch.float32)
+    make = parallel_rows if DRAFTERS[name] == "parallel" else feature_rows
+    found = load(root / trace, name)
+    least = 10 if make is parallel_rows else 1  # a chain of random weights guesses
+    check(found, target, make(name, target), ("fixed(3)", "svip(h=0.9)"), True, least)
+    assert simkit(["validate", root / trace]) == 0
+
+
+def test_rows_and_prices_of_a_draft(root):
+    """A parallel draft is one pass, a chain one a token; what no output has is not known."""
+    attach(root, "greedy", "independent", "--resume")
+    attach(root, "greedy", "eagle1", "--resume")
+    for name, passes in (("independent", 1), ("eagle1", 3)):
+        found = load(root / "greedy", name)
+        steps = toolkit.replay(found, "fixed(3)", "linear(draft_s=1, target_s=4)", by="step").frame
+        whole = steps.filter(steps["drafted"] == 3)
+        assert len(whole) and set(whole["draft_passes"].to_list()) == {passes}
+        known = ~np.isnan(found.lattice("target_prob"))
+        reached = found.manifest.drafter.outcomes(found)[1]
+        assert known.sum() > 100 and reached[known].all()
+
+
+@pytest.mark.parametrize(
+    "name, options, change, why",
+    [
+        ("independent", {"length": 0}, {}, "parallel: length must be a whole number >= 1, not 0"),
+        ("independent", {}, {"mask_token_id": 61}, "mask_token_id 61 is outside the vocabulary"),
+        ("dependent", {}, {"target_layers": [-1, 12]}, "has no hidden layer 12"),
+        ("dependent", {}, {"target_layers": [-1]}, "need 32 x 32"),
+        ("independent", {}, {"kind": "feature"}, "kind"),
+    ],
+)
+def test_bad_input(root, tmp_path, capsys, name, options, change, why):
+    shutil.copytree(root / name, tmp_path / name)
+    for other in ("target", "greedy"):
+        (tmp_path / other).symlink_to(root / other)
+    settings = json.loads((tmp_path / name / "drafter.json").read_text())
+    (tmp_path / name / "drafter.json").write_text(json.dumps(settings | change))
+    assert attach(tmp_path, "greedy", name, "--name", "bad", **options) == 2
+    said = capsys.readouterr().err
+    assert why in said and said.count("\n") == 1
+    assert "bad" not in load(root / "greedy").drafters
+
+
+def test_a_depth_beyond_the_drafts_is_refused(root, capsys):
+    attach(root, "greedy", "eagle3", "--resume")
+    attach(root, "greedy", "independent", "--name", "short", length=2)
+    given = [root / "greedy", "--drafter", "short"]
+    assert simkit(["replay", *given, "--policy", "fixed(3)"]) == 2
+    assert "at most max_draft (Γ) = 2 tokens" in capsys.readouterr().err

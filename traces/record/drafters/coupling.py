@@ -1,0 +1,111 @@
+"""The second coupling for drafts that depend on their start: which tokens, which are accepted.
+
+A draft is followed depth by depth. As long as all its tokens were the output's, the next one is
+verified against the output (`outcome_given`, with one u for each position, whatever the start);
+behind a rejected one, drafts go on with their own draws, which are keyed by the start too.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from traces.record import draws
+from traces.record.drafters.texts import Texts
+from traces.record.statistics import (
+    draft_rows,
+    draft_statistics,
+    draft_token,
+    outcome_given,
+    target_rows,
+    target_statistics,
+)
+from traces.sampler import Sampler
+from traces.schema import DRAFT_STATISTICS, TARGET_STATISTICS
+
+_NO_LOGIT = -1e30  # of a token that a drafter cannot propose; its log-probability stays finite
+
+
+class Coupled:
+    """The rows of drafts from all starts of a batch, made depth by depth.
+
+    Args:
+        texts: prompts and outputs.
+        p_logits: the target's behind every slot (B, W, V).
+        sampler: of both.
+        seed: of the keyed draws.
+        first_sequence: number of the batch's first.
+        max_new_tokens: T_max.
+        eos_token_ids: they end a draft.
+    """
+
+    def __init__(
+        self,
+        texts: Texts,
+        p_logits: Tensor,
+        sampler: Sampler,
+        seed: int,
+        first_sequence: int,
+        max_new_tokens: int,
+        eos_token_ids: tuple[int, ...],
+    ) -> None:
+        self.sampler, self.longest = sampler, max_new_tokens
+        device = p_logits.device
+        self.n_output = texts.n_output.to(device)
+        self.output = texts.tokens[:, texts.start :].to(device)
+        self.p_logits = p_logits[:, texts.start - 1 : -1]  # column i - 1 is position i
+        self.eos = torch.tensor(eos_token_ids, device=device, dtype=torch.long)
+        numbers = torch.arange(first_sequence, first_sequence + len(self.output), device=device)
+        keys = [draws.first_key(seed, numbers)]
+        for token in self.output[:, :-1].unbind(1):
+            keys.append(draws.next_key(keys[-1], token))
+        self.keys = torch.stack(keys, 1)
+        self.rows: list[dict[str, Tensor]] = []
+
+    def choose(self, sequence: Tensor, start: Tensor, depth: int, logits: Tensor) -> Tensor:
+        """The tokens (S,) of drafts at a depth, whose rows are kept.
+
+        Args:
+            sequence: (S,), counted from 0 in the batch.
+            start: (S,).
+            depth: 1, then 2, … of the same drafts.
+            logits: of the drafter (S, V).
+        """
+        if depth == 1:
+            self.fine = torch.ones_like(sequence, dtype=torch.bool)
+            self.ended = torch.zeros_like(self.fine)
+            self.key = self.keys[sequence, start - 1]
+        q = draft_rows(logits.clamp_min(_NO_LOGIT), self.sampler)
+        own_key = draws.by_start(self.key, start)
+        token = draft_token(q, own_key)
+        position = start + depth - 1
+        known = self.fine & (position <= self.n_output[sequence])
+        accepted = torch.zeros_like(known)
+        columns = {name: logits.new_full((len(token),), torch.nan) for name in TARGET_STATISTICS}
+        if bool(known.any()):
+            q_known = draft_rows(logits[known].clamp_min(_NO_LOGIT), self.sampler)
+            where = sequence[known], position[known] - 1
+            p = target_rows(self.p_logits[where], self.sampler)
+            drawn = outcome_given(p, q_known, self.output[where], self.key[known], own_key[known])
+            token = token.masked_scatter(known, drawn.draft_token.to(token.dtype))
+            accepted[known] = drawn.accepted
+            for name, value in target_statistics(p, q_known, drawn.draft_token).items():
+                columns[name] = columns[name].float().masked_scatter(known, value)
+        columns |= draft_statistics(q, token)
+        keys = {"sequence": sequence, "start": start, "depth": torch.full_like(start, depth)}
+        there = ~self.ended & (depth <= self.longest - start)
+        row = {**keys, "accepted": accepted, "draft_token": token, **columns}
+        self.rows.append({name: value[there] for name, value in row.items()})
+        self.fine = accepted
+        self.ended = self.ended | torch.isin(token, self.eos)
+        self.key = draws.next_key(self.key, token)
+        return token
+
+    def follow(self, sequence: Tensor, start: Tensor, logits: Tensor) -> None:
+        """Drafts whose deeper rows do not depend on their tokens: all depths of (S, K, V)."""
+        for depth in range(1, logits.shape[1] + 1):
+            self.choose(sequence, start, depth, logits[:, depth - 1])
+
+
+COLUMNS = ("draft_token", *DRAFT_STATISTICS, *TARGET_STATISTICS)
+"""Of a lattice that is made so; those of the target are NaN where the output has no such token."""

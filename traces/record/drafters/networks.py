@@ -1,0 +1,199 @@
+"""Parallel and feature drafters, attached to a recording's outputs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from traces.attach.drafter import Attachable, Attachment, Means, check_coupling, header_of
+from traces.columns import Columns
+from traces.errors import DrafterError, RecordError
+from traces.record.drafters import feature, parallel
+from traces.record.drafters.coupling import COLUMNS, Coupled
+from traces.record.drafters.layers import Layers
+from traces.record.drafters.target import check_target, given_outputs, own_dtype
+from traces.record.drafters.texts import Texts, make_texts
+from traces.record.forward import Forward
+from traces.record.header import device_name, library_versions, model_info
+from traces.record.pair import Alone, load_target
+from traces.sampler import Sampler
+from traces.trace import Trace
+
+
+class Network(Attachable):
+    """A drafter that is run over known texts, a group of starts at a time.
+
+    Attributes:
+        path: its folder.
+        length: tokens of a draft, Γ.
+    """
+
+    path: str
+    length: int
+    runs_models = True
+
+    @property
+    @abstractmethod
+    def draft_passes(self) -> str:
+        """See `Manifest`."""
+
+    @abstractmethod
+    def load(self, target: Alone, dtype: str) -> Any:
+        """The network, for a target.
+
+        Raises:
+            RecordError: the folder is none of its kind, or does not fit the target.
+        """
+
+    def __post_init__(self) -> None:
+        if isinstance(self.length, bool) or not isinstance(self.length, int) or self.length < 1:
+            raise DrafterError(
+                f"{self.name}: length must be a whole number >= 1, not {self.length!r}"
+            )
+
+    def open(self, recording: Trace, means: Means) -> Attachment:
+        """See `Attachable`."""
+        sampler = replace(recording.sampler, draft_temperature=means.draft_temperature)
+        if sampler.q_temperature > 0:
+            check_coupling(recording, self)
+        if means.target is None:
+            raise DrafterError(f"{self.name} needs the target that was recorded: give --target")
+        dtype = own_dtype(recording, means)
+        target = load_target(means.target, means.device, dtype, means.revision)
+        check_target(recording, target.target)
+        return _Drafting(recording, self, target, self.load(target, dtype), sampler)
+
+
+@dataclass(frozen=True)
+class ParallelDrafter(Network):
+    """PARD's and PARD-2's: K tokens in one pass over K - 1 masks.
+
+    Attributes:
+        path: of the drafter's folder.
+        length: K, tokens of a draft.
+        mode: "independent" or "dependent", in place of that in the folder; "" takes that.
+    """
+
+    name = "parallel"
+    path: str
+    length: int = 16
+    mode: str = ""
+
+    @property
+    def draft_passes(self) -> str:
+        """One, whatever its length."""
+        return "draft"
+
+    def load(self, target: Alone, dtype: str) -> parallel.Parallel:
+        """See `Network`."""
+        device = str(target.target.device)
+        found = target.target, target.tokenizer, device, dtype
+        return parallel.load(self.path, *found, self.mode or None)
+
+
+@dataclass(frozen=True)
+class FeatureDrafter(Network):
+    """A chain on the target's features: EAGLE-1, 2 and 3.
+
+    Attributes:
+        path: of the checkpoint's folder.
+        length: depth of the chain.
+    """
+
+    name = "feature"
+    path: str
+    length: int = 8
+
+    @property
+    def draft_passes(self) -> str:
+        """One a token."""
+        return "token"
+
+    def load(self, target: Alone, dtype: str) -> feature.Feature:
+        """See `Network`."""
+        return feature.load(self.path, target.target, str(target.target.device), dtype)
+
+
+class _Drafting(Attachment):
+    """See `Attachment`. The target reads each text once, in one pass."""
+
+    def __init__(
+        self, recording: Trace, drafter: Network, target: Alone, network: Any, sampler: Sampler
+    ) -> None:
+        self._recording, self._target, self._network = recording, target, network
+        self._sampler, self._length = sampler, drafter.length
+        model = target.target
+        self.header = header_of(
+            recording,
+            drafter,
+            kind="lattice",
+            draft_passes=drafter.draft_passes,
+            max_draft=drafter.length,
+            lattice_columns=COLUMNS,
+            target=model_info(model),
+            draft=network.describe(),
+            vocab_size=network.vocab_size,
+            dtype=str(model.dtype).removeprefix("torch."),
+            device=device_name(model),
+            libraries=library_versions(),
+            sampler=sampler,
+            statistics="plain",
+        )
+
+    def shard(self, index: int) -> Mapping[str, Columns]:
+        """See `Attachment`."""
+        header = self.header
+        first = index * header.batch_size
+        prompts, outputs = given_outputs(self._recording, first, header.batch_size)
+        if max(max(tokens) for tokens in outputs) >= self._network.vocab_size:
+            raise RecordError(
+                f"an output holds a token beyond the drafter's vocabulary of"
+                f" {self._network.vocab_size}"
+            )
+        texts = make_texts([p.tokens for p in prompts], outputs, self._target.target.device)
+        p_logits, texts = self._read(texts)
+        coupled = Coupled(
+            texts,
+            p_logits,
+            self._sampler,
+            header.seed,
+            first,
+            header.max_new_tokens,
+            header.eos_token_ids,
+        )
+        if isinstance(self._network, feature.Feature):
+            for _ in self._network.draft(texts, self._length, coupled.choose):
+                pass
+        else:
+            for drafts in self._network.draft(texts, self._length):
+                coupled.follow(drafts.sequence, drafts.start, drafts.logits)
+        return {"lattice": _columns(coupled.rows, first)}
+
+    def _read(self, texts: Texts) -> tuple[Tensor, Texts]:
+        """The target's logits behind every slot (B, W, V), and the texts with its states."""
+        model = self._target.target
+        forward = Forward(model, self._network.vocab_size, texts.tokens.shape[1])
+        given = texts.tokens, texts.text_positions, texts.mask
+        if not self._network.layers:
+            return forward.pass_(*given), texts
+        with Layers(model, self._network.layers) as layers:
+            logits = forward.pass_(*given)
+            return logits, replace(texts, states=layers.joined())
+
+
+def _columns(rows: list[dict[str, Tensor]], first_sequence: int) -> dict[str, np.ndarray]:
+    """Rows in the order of their keys."""
+    joined = {name: torch.cat([row[name] for row in rows]).cpu().numpy() for name in rows[0]}
+    order = np.lexsort([joined[key] for key in ("depth", "start", "sequence")])
+    joined["sequence"] = joined["sequence"] + first_sequence
+    ids = ("sequence", "start", "depth", "draft_token")
+    return {
+        name: (value.astype(np.int32) if name in ids else value)[order]
+        for name, value in joined.items()
+    }
