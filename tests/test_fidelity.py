@@ -19,7 +19,7 @@ from simkit.costs.passes import Passes, Timings, trimmed_mean
 from simkit.drafters.path import PathLayout
 from simkit.errors import LiveError
 from simkit.fidelity import errors, report, results
-from simkit.fidelity.run import Plan, check_recorded, jobs_of, split
+from simkit.fidelity.run import LivePlan, check_recorded, jobs_of, split
 from simkit.live.summary import Drift
 from traces.arrays import count_up
 from traces.errors import TraceError
@@ -37,7 +37,7 @@ def source():
 def plan(source):
     held_out, calibration = split(source.n_sequences, 16, 10)
     chosen = tuple(policies.parse(spec) for spec in TESTED)
-    return Plan(chosen, held_out, calibration, rounds=2)
+    return LivePlan(chosen, held_out, calibration, rounds=2)
 
 
 def test_a_machine_without_noise_is_predicted(source, plan):

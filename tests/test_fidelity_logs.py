@@ -15,11 +15,11 @@ from simkit import costs, fidelity, policies
 from simkit.cli import main
 from simkit.errors import LiveError, PolicyError
 from simkit.fidelity import comparison, logs, results
-from simkit.fidelity.run import Plan, check_policies, split
+from simkit.fidelity.run import LivePlan, check_policies, split
 from simkit.live.decoder import Settings
 from simkit.live.log import BASELINE
 from simkit.live.summary import Sequences, drifts, free_speedup, losses, sequences
-from traces import schema
+from traces import parquet, schema
 from traces.sampler import Sampler
 from traces.subset import select
 from traces.synthetic import iid
@@ -34,7 +34,7 @@ def source():
 def plan(source):
     held_out, calibration = split(source.n_sequences, 16, 10)
     chosen = tuple(policies.parse(spec) for spec in TESTED)
-    return Plan(chosen, held_out, calibration, rounds=2)
+    return LivePlan(chosen, held_out, calibration, rounds=2)
 
 
 def test_a_log_says_what_its_plan_was(source, plan):
@@ -167,7 +167,8 @@ def test_a_log_that_cannot_be_judged_is_named(tmp_path, capsys):
     """The bundled one, and one of `simkit live`."""
     bundled = BUNDLED / "live.parquet"
     log = pq.read_table(bundled)
-    pq.write_table(log.filter(pc.field("run") < 2), tmp_path / "live.parquet")
+    untested = parquet.sealed(log.filter(pc.field("run") < 2))
+    pq.write_table(untested, tmp_path / "live.parquet")
     for folder, words in (
         (BUNDLED, "holds whole sequences only: passes are needed to judge it again"),
         (tmp_path, "no log of simkit fidelity: it lacks arms"),

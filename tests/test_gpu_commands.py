@@ -185,7 +185,7 @@ def test_a_live_run_without_time_keeps_whole_prompts(live, large):
     """Stopped behind its first prompts, it still can be compared."""
     out, command = large / "short", live[1]
     trace = load(command[1])
-    jobs = fidelity.run.jobs_of(trace, fidelity.run.Plan((Fixed(2),), (0, 2), (1,), 1))
+    jobs = fidelity.run.jobs_of(trace, fidelity.run.LivePlan((Fixed(2),), (0, 2), (1,), 1))
     stop = fidelity.stopper(jobs, delivery.Budget(-1))
     for _ in range(len(jobs[0].arms) - 1):
         stop()

@@ -90,14 +90,14 @@ def sizes(total: int) -> tuple[int, int]:
 
 def make_plan(
     trace: Trace, bench: Bench, wanted: int | None, rounds: int, seconds: float
-) -> run.Plan:
+) -> run.LivePlan:
     """Which arms decode which prompts."""
     chosen = run.check_policies(
         [policies.parse(spec) for spec in POLICIES], trace, bench.settings, bench.heads
     )
     total = wanted or n_prompts(trace, bench, seconds, rounds, len(chosen) + 2)
     held_out, fitted = run.split(trace.n_sequences, *sizes(total))
-    return run.Plan(tuple(chosen), held_out, fitted, rounds)
+    return run.LivePlan(tuple(chosen), held_out, fitted, rounds)
 
 
 def stopper(jobs: list[Job], budget: Budget) -> Callable[[], None]:
@@ -112,7 +112,7 @@ def stopper(jobs: list[Job], budget: Budget) -> Callable[[], None]:
     return after_sequence
 
 
-def measure(trace: Trace, bench: Bench, plan: run.Plan, budget: Budget, out: Path) -> pa.Table:
+def measure(trace: Trace, bench: Bench, plan: run.LivePlan, budget: Budget, out: Path) -> pa.Table:
     """Run all arms into `live.parquet`, written in parts as the run goes on."""
     with Log(out / "live.parquet", bench.facts, PART_S) as log:
         try:
@@ -122,7 +122,7 @@ def measure(trace: Trace, bench: Bench, plan: run.Plan, budget: Budget, out: Pat
     return log.table()
 
 
-def print_measured(log: pa.Table, plan: run.Plan) -> None:
+def print_measured(log: pa.Table, plan: run.LivePlan) -> None:
     """Speeds on the clock, and whether equal arms agree."""
     seen = sequences(log, plan.tested)
     print("\n| policy | tokens/s | measured speedup | 95% interval |\n|---|---|---|---|")

@@ -34,7 +34,7 @@ from traces.outputs import write_atomic
 from traces.record.pair import Pair, load_pair, quiet
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt
-from traces.record.shard import Shard
+from traces.record.shard import ShardColumns
 from traces.sampler import Sampler
 
 SCHEMA = pa.schema(
@@ -61,7 +61,7 @@ def cases(pair: Pair, batches: Sequence[int], per_task: int, plan: Plan) -> list
 
 def outputs(result: Any, width: int, plan: Plan) -> list[list[int]]:
     """Output tokens of what an arm gave, up to and with EOS; `width` is the longest prompt's."""
-    if isinstance(result, Shard):
+    if isinstance(result, ShardColumns):
         return result.sequences["output_tokens"]
     rows = result[:, width:].tolist()
     ends = [next((k for k, t in enumerate(r) if t in plan.eos_token_ids), len(r)) for r in rows]

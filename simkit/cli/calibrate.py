@@ -56,7 +56,7 @@ def calibrate(
     from simkit.cli.places import announce, check_option, destination, folder_to_write, warn, write
     from simkit.cli.running import choose, decoded, files_of, load_heads
     from simkit.errors import LiveError
-    from simkit.fidelity.run import Plan, check_recorded
+    from simkit.fidelity.run import LivePlan, check_recorded
     from traces.trace import load
 
     there = load(trace, drafter)
@@ -84,7 +84,7 @@ def calibrate(
     setting = arguments.setting(there, FITTED_UNDER, settings.first_token)
     common = heads, settings, setting
     rules = choose(policy, *common) if policy else _rules(*common)
-    plan = Plan(tuple(rules), (), chosen, rounds)
+    plan = LivePlan(tuple(rules), (), chosen, rounds)
     names = (target, draft, device, dtype or there.manifest.dtype or "float32", revision)
     announce(out, kind)
     passes = decoded(there, plan, settings, heads, names, threads, log)

@@ -14,7 +14,7 @@ from simkit.cli.options import Drafter, Heads, Revision, Threads, TracesDtype
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from simkit.fidelity import FidelityResult, Plan
+    from simkit.fidelity import FidelityResult, LivePlan
     from simkit.live.decoder import Settings
     from traces.trace import Trace
 
@@ -132,7 +132,7 @@ def _planned(
     head: list[str] | None,
     settings: Settings,
     sizes: _Sizes,
-) -> tuple[Plan, dict[str, Any]]:
+) -> tuple[LivePlan, dict[str, Any]]:
     """What to run, checked before the models are loaded; and the heads for it."""
     from simkit.cli.running import prepare
     from simkit.fidelity import run
@@ -142,7 +142,7 @@ def _planned(
     budget = settings.max_new_tokens
     chosen, heads = prepare(policy or list(run.POLICIES), head, settings, (sizes.rounds, budget))
     held_out, fitted = run.split(trace.n_sequences, sizes.prompts, sizes.calibration)
-    plan = run.Plan(tuple(chosen), held_out, fitted, sizes.rounds)
+    plan = run.LivePlan(tuple(chosen), held_out, fitted, sizes.rounds)
     run.check_policies(plan.policies, trace, settings, heads)
     run.check_heads(plan.policies, heads, trace)
     read = dict.fromkeys(p.head for p in plan.policies if p.head)

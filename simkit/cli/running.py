@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from simkit.fidelity import Plan
+    from simkit.fidelity import LivePlan
     from simkit.live.arms import Bench
     from simkit.live.decoder import Settings
     from simkit.live.log import Log
@@ -181,7 +181,7 @@ def opened(file: Path | None, bench: Bench, trace: Path | None = None) -> Iterat
 
 def decoded(
     trace: Trace,
-    plan: Plan,
+    plan: LivePlan,
     settings: Settings,
     heads: dict[str, Any],
     names: tuple,

@@ -5,14 +5,14 @@ from simkit.fidelity.errors import refits
 from simkit.fidelity.judge import Judgement, judge
 from simkit.fidelity.ladder import Ladder
 from simkit.fidelity.results import FidelityResult, PolicyPair, PolicyRow
-from simkit.fidelity.run import Plan, measure, split
+from simkit.fidelity.run import LivePlan, measure, split
 from simkit.fidelity.timing import calibrate
 
 __all__ = [
     "FidelityResult",
     "Judgement",
     "Ladder",
-    "Plan",
+    "LivePlan",
     "PolicyPair",
     "PolicyRow",
     "calibrate",

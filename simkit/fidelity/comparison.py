@@ -12,7 +12,7 @@ from simkit.costs import Times
 from simkit.fidelity.errors import error_draws, error_intervals, interval
 from simkit.fidelity.logs import taken
 from simkit.fidelity.results import FidelityResult, PolicyPair, PolicyRow
-from simkit.fidelity.run import Plan
+from simkit.fidelity.run import LivePlan
 from simkit.live.decoder import Step
 from simkit.live.summary import (
     CONFIDENCE,
@@ -29,7 +29,7 @@ from simkit.statistics.interval import ratio_interval
 
 def compare(
     log: pa.Table,
-    plan: Plan,
+    plan: LivePlan,
     replayed: Result,
     refits: Sequence[Times] = (),
     exact: bool = True,

@@ -13,7 +13,7 @@ from simkit.fidelity import logs
 from simkit.fidelity.comparison import compare
 from simkit.fidelity.errors import REFITS, refits
 from simkit.fidelity.results import FidelityResult
-from simkit.fidelity.run import Plan
+from simkit.fidelity.run import LivePlan
 from simkit.simulator import replay
 from traces.subset import select
 from traces.trace import Trace
@@ -82,7 +82,7 @@ def _prefilled(samples: pa.Table) -> set[int]:
     return set(samples.filter(of_target)["tokens_in"].to_pylist())
 
 
-def _calibration(log: pa.Table, trace: Trace, plan: Plan) -> Passes:
+def _calibration(log: pa.Table, trace: Trace, plan: LivePlan) -> Passes:
     """The passes of the calibration prompts."""
     numbers = [trace.sequences["sequence"][index].as_py() for index in plan.calibration]
     mine = log.filter(pc.field("sequence").isin(pa.array(numbers, pa.int32())))

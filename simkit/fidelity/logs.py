@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simkit.errors import CostError, LiveError
-from simkit.fidelity.run import FITTED, Plan
+from simkit.fidelity.run import FITTED, LivePlan
 from simkit.live.decoder import Step
 from simkit.live.log import read as read_log
 from simkit.policies import parse
@@ -97,7 +97,7 @@ def first_token(log: pa.Table) -> Literal["draft", "prefill"]:
     return "prefill" if len(starts) and starts.min() > 1 else "draft"
 
 
-def plan_of(log: pa.Table, trace: Trace) -> Plan:
+def plan_of(log: pa.Table, trace: Trace) -> LivePlan:
     """The plan of the run that wrote a log, of prompts that all their arms have decoded.
 
     Raises:
@@ -115,7 +115,7 @@ def plan_of(log: pa.Table, trace: Trace) -> Plan:
         raise LiveError("no log of simkit fidelity: it lacks arms")
     policies = tuple(parse(name) for name in tested)
     rounds = int(rows["round"].to_numpy().max()) + 1
-    plan = Plan(policies, (), (), rounds)  # pyright: ignore[reportArgumentType]
+    plan = LivePlan(policies, (), (), rounds)  # pyright: ignore[reportArgumentType]
     if [arm.name for arm in plan.arms] != [names.get(k) for k in range(len(plan.arms))]:
         raise LiveError("no log of simkit fidelity: its arms are others")
     if len(rows) == len(log):
@@ -129,10 +129,10 @@ def plan_of(log: pa.Table, trace: Trace) -> Plan:
     _check_prompts(log, trace, (*held_out, *calibration))
     if fact(log, "sampler", str(trace.sampler)) != str(trace.sampler):
         raise LiveError("the log is of another trace: its tokens were drawn otherwise")
-    return Plan(plan.policies, held_out, calibration, rounds)
+    return LivePlan(plan.policies, held_out, calibration, rounds)
 
 
-def taken(log: pa.Table, plan: Plan) -> dict[tuple[int, int], list[Step]]:
+def taken(log: pa.Table, plan: LivePlan) -> dict[tuple[int, int], list[Step]]:
     """The steps of each (arm, sequence) in the first round; a verification reads γ + 1 tokens."""
     first = log.filter((pc.field("round") == 0) & (pc.field("step") > 0))
     first = first.filter(pc.field("run").isin(list(plan.rules)))

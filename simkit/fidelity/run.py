@@ -45,7 +45,7 @@ FITTED = (Fixed(2), Fixed(4), Fixed(7))
 
 
 @dataclass(frozen=True)
-class Plan:
+class LivePlan:
     """Arms, by number, and who decodes which prompt.
 
     Arm 0 is the target alone. Arms 1 to n are the policies to test, n + 1 the first of them again;
@@ -210,7 +210,7 @@ def _difference(there: ModelInfo, here: ModelInfo) -> str | None:
 
 
 def measure(
-    trace: Trace, bench: Bench, plan: Plan, log: Log, on_sequence: Callable[[], None]
+    trace: Trace, bench: Bench, plan: LivePlan, log: Log, on_sequence: Callable[[], None]
 ) -> None:
     """Run everything into a log, calibration and test prompts in turns.
 
@@ -220,7 +220,7 @@ def measure(
     run(bench, plan.arms, jobs_of(trace, plan), plan.rounds, log, on_sequence)
 
 
-def jobs_of(trace: Trace, plan: Plan) -> list[Job]:
+def jobs_of(trace: Trace, plan: LivePlan) -> list[Job]:
     """Every prompt with its arms, ascending, so that calibration and test prompts alternate."""
     prompts = trace.sequences["prompt_tokens"].to_pylist()
     numbers = trace.sequences["sequence"].to_pylist()

@@ -10,7 +10,7 @@ import pyarrow as pa
 from simkit.costs import fit
 from simkit.costs.measured import DRAWS
 from simkit.errors import LiveError
-from simkit.fidelity.run import Plan, check_pair, measure
+from simkit.fidelity.run import LivePlan, check_pair, measure
 from simkit.live.arms import Bench
 from simkit.live.block_scorer import BlockScorer
 from simkit.live.decoder import Settings
@@ -68,7 +68,7 @@ def calibrate(
         check(policy, settings, heads or {})
         rules.append(policy)
     chosen = tuple(k * n // prompts for k in range(prompts))
-    plan, log, watch = Plan(tuple(rules), (), chosen, rounds), Log(), Watch()
+    plan, log, watch = LivePlan(tuple(rules), (), chosen, rounds), Log(), Watch()
     measure(trace, Bench(pair, settings, heads or {}), plan, log, lambda: None)
     table = watch.conditions().kept_in(log.table())
     return fit.samples(table, plan.passes, plan.rules, draws)

@@ -25,7 +25,7 @@ Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Shard:
+class ShardColumns:
     """Columns of a shard's rows; in `hidden` and `mixed`, `state` is (rows, H), float16.
 
     Attributes:
@@ -58,7 +58,7 @@ def record_shard(
     plan: Plan,
     on_token: Callable[[int], None] = lambda n: None,
     outputs: list[list[int]] | None = None,
-) -> Shard:
+) -> ShardColumns:
     """Run a batch of prompts and reduce what both models, or the target alone, said.
 
     Args:
@@ -80,7 +80,7 @@ def record_shard(
         path = record_path(model, None, tokens, numbers, plan, on_token, outputs)
         rows = _on_path(path.columns, path, first_sequence)
         _check_finite(rows)
-        return Shard(_sequences(prompts, rows, first_sequence, plan), {"target": rows})
+        return ShardColumns(_sequences(prompts, rows, first_sequence, plan), {"target": rows})
     target, draft = forwards(pair, base, plan, len(prompts))
     path = record_path(target, draft, tokens, numbers, plan, on_token, outputs)
     positions = _on_path(path.columns, path, first_sequence)
@@ -99,7 +99,7 @@ def record_shard(
         hidden = _hidden(path, first_sequence, branches, branch_states)
     sequences = _sequences(prompts, positions, first_sequence, plan)
     tables = {"positions": positions, "branches": branches}
-    return Shard(sequences, tables, hidden, mixed, path.strange)
+    return ShardColumns(sequences, tables, hidden, mixed, path.strange)
 
 
 def forwards(pair: Pair, base: int, plan: Plan, batch: int) -> tuple[Forward, Forward]:
