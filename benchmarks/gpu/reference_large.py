@@ -139,10 +139,12 @@ class Call:
         return self.work / PAIR
 
     @property
-    def run(self) -> train.Run:
+    def run(self) -> train.TrainingRun:
         """Settings of the training."""
         cuda, size = self.device.startswith("cuda"), self.size
-        return train.Run(self.work, self.pair, self.device, cuda, size.batch, size.length, seed=1)
+        return train.TrainingRun(
+            self.work, self.pair, self.device, cuda, size.batch, size.length, seed=1
+        )
 
     def steps(self, name: str) -> int:
         """Optimiser steps of one model."""
