@@ -7,18 +7,25 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from handed import Handed, logits_of, output_of
 from pair_folders import model, pair, pair_folder, simkit
 
+import simkit as toolkit
 from benchmarks.recorded import replayed
 from simkit import policies
+from simkit.costs.measured import times_of
+from simkit.costs.price import StepWork
+from simkit.errors import ReplayError
 from traces import load
 from traces.attach import registry, run
 from traces.attach.drafter import Means
 from traces.errors import DrafterError, TraceError
+from traces.samples import with_own
+from traces.schema import LATENCY
 
 T_MAX = 14
 SAMPLED = ["--temperature", 0.4, "--dtype", "float64"]
@@ -246,3 +253,52 @@ def test_it_is_named_where_traces_are(root, tmp_path, capsys):
     assert "name a drafter that was attached to it" in capsys.readouterr().err
     assert simkit(["replay", folder, "--policy", "fixed(3)", "--drafter", "fond"]) == 2
     assert "did you mean found?" in capsys.readouterr().err
+
+
+def test_drafters_are_compared_prompt_by_prompt(root, capsys):
+    """One table of several drafters; a comparison the other way round is the inverse."""
+    for spec in ("ngram(least=1)", "suffix()"):
+        attach(root, "greedy", spec, "--name", f"c-{spec[:3]}")
+    cost = "linear(draft_s=1, target_s=4)"
+    both = {"c-ngr": ["fixed(2)", "fixed(3)"], "c-suf": "fixed(3)"}
+    found = toolkit.replay(root / "greedy", both, cost)
+    assert found.frame["drafter"].to_list() == ["c-ngr", "c-ngr", "c-suf"]
+    alone = toolkit.replay(load(root / "greedy", "c-suf"), "fixed(3)", cost)
+    assert found.records()[2] == {"drafter": "c-suf", **alone.records()[0]}
+    one = found.compare(("c-suf", "fixed(3)"), ("c-ngr", "fixed(3)"))
+    other = found.compare(("c-ngr", "fixed(3)"), ("c-suf", "fixed(3)"))
+    totals = {r["drafter"]: r["total_s"] for r in found.records() if r["policy"] == "fixed(3)"}
+    assert one.speedup == pytest.approx(totals["c-ngr"] / totals["c-suf"])
+    assert one.speedup * other.speedup == pytest.approx(1)
+    assert one.speedup_lo is not None and one.speedup_lo <= one.speedup <= one.speedup_hi
+    assert one.a == "c-suf: fixed(3)" and "c-suf: fixed(3)" in str(found)
+    capsys.readouterr()
+    given = ["--policy", "fixed(3)", "--cost", cost, "--format", "json"]
+    names = ["--drafter", "c-ngr", "--drafter", "c-suf"]
+    assert simkit(["replay", root / "greedy", *given, *names]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["drafter"] for row in rows] == ["c-ngr", "c-suf"]
+    with pytest.raises(ReplayError, match="c-ngr was not replayed; there is c-suf"):
+        toolkit.replay(root / "greedy", {"c-suf": "fixed(1)"}).compare(
+            ("c-ngr", "fixed(1)"), ("c-suf", "fixed(1)")
+        )
+
+
+def test_a_proposal_is_paid_for(root):
+    """Timed as it was attached; the target's times are the recording's, its draft's are not."""
+    attach(root, "greedy", "ngram(least=1)", "--name", "paid")
+    found = load(root / "greedy", "paid")
+    own = found.extra("latency.parquet")
+    assert found.latency() is None  # of the target nothing is known
+    assert set(own["component"].to_pylist()) == {"proposal"} and own.num_rows == 16
+    times = [("target", 1, 0.04), ("target", 4, 0.05), ("draft", 1, 0.01), ("overhead", 1, 0.001)]
+    rows = [
+        {"component": name, "tokens_in": n, "context_len": 8, "batch_size": 1, "seconds": s}
+        | {"dtype": "float32", "device": "x", "engine": "eager", "repeat": 0}
+        for name, n, s in times
+    ]
+    merged = with_own(pa.Table.from_pylist(rows, LATENCY), own)
+    assert set(merged["component"].to_pylist()) == {"target", "overhead", "proposal"}
+    price = times_of(merged).price(StepWork(8, 4, from_model=False))
+    assert price.draft_s == pytest.approx(np.median(own["seconds"].to_numpy()))
+    assert price.verify_s == pytest.approx(0.05) and price.overhead_s == pytest.approx(0.001)

@@ -42,17 +42,14 @@ def check_samples(table: pa.Table, file: Path) -> Iterator[str]:
         yield f"{file}: {twice} samples are there twice"
 
 
-def with_own(known: pa.Table, own: pa.Table | None) -> pa.Table | None:
+def with_own(known: pa.Table, own: pa.Table | None) -> pa.Table:
     """The samples of a recording, with a drafter's own in the place of those of its draft model.
 
     Args:
         known: of the recording.
-        own: of a drafter that was attached to it, if it has any; with passes of the target among
-            them they are whole.
+        own: of a drafter that was attached to it, if it has any.
     """
     components = [] if own is None else own["component"].to_pylist()
-    if "target" in components:
-        return own
     mine = {"draft", "proposal", *components}
     names = [re.sub("^(control|draw):", "", name) for name in known["component"].to_pylist()]
     kept = known.filter(pa.array([name not in mine for name in names], pa.bool_()))

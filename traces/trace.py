@@ -245,11 +245,13 @@ class Trace:
         """Raw timing samples (`schema.LATENCY`), or None where none were taken.
 
         A drafter that was attached may have some of its own; those of the target, of rules and of
-        heads are then the recording's.
+        heads are then the recording's, and without any of those there are no times.
         """
         own = self._latency()
-        known = self.recording.latency() if self.recording else None
-        return own if known is None else with_own(known, own)
+        if self.recording is None or (own and "target" in own["component"].to_pylist()):
+            return own
+        known = self.recording.latency()
+        return known and with_own(known, own)
 
     def _latency(self) -> pa.Table | None:
         table = self.extra("latency.parquet")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simkit.cli.options import Drafter, First, FirstToken, Format, Printed, list_costs
+from simkit.cli.options import First, FirstToken, Format, Printed, list_costs
 
 if TYPE_CHECKING:
-    from simkit.simulator import Result
+    from simkit.simulator import ByDrafter, Result
 
 
 class ReplayBy(StrEnum):
@@ -41,22 +41,33 @@ def replay(
     ] = None,
     by: Annotated[ReplayBy, typer.Option(help="What a row stands for.")] = ReplayBy.trace,
     format: Printed = Format.table,
-    drafter: Drafter = None,
+    drafter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A drafter that was attached to the trace; give it again to compare several. own"
+            " is the one it was recorded with, and the default.",
+            show_default=False,
+        ),
+    ] = None,
     first_token: First = FirstToken.draft,
 ) -> None:
     """Replay stopping policies on a trace."""
     import simkit
     import traces
+    from simkit.simulator.by_drafter import drafted_by
 
-    result = simkit.replay(
-        traces.load(trace, drafter), policy, cost, by=by.value, first_token=first_token.value
-    )
+    there, given = traces.load(trace), list(dict.fromkeys(drafter or []))
+    if len(given) == 1:
+        there = drafted_by(there, given[0])
+    chosen = {name: policy for name in given} if len(given) > 1 else policy
+    result = simkit.replay(there, chosen, cost, by=by.value, first_token=first_token.value)
     _print(result, format)
     for note in result.notes:
         typer.echo(f"note: {note}", err=True)
 
 
-def _print(result: Result, format: Format) -> None:
+def _print(result: Result | ByDrafter, format: Format) -> None:
     if format is Format.table:
         from rich.console import Console
 
@@ -65,7 +76,7 @@ def _print(result: Result, format: Format) -> None:
         console = Console()
         if not console.is_terminal:
             console = Console(width=200)
-        console.print(rich(result.records(), wide=console.width >= 130))
+        console.print(rich(result.shown(), wide=console.width >= 130))
     elif format is Format.json:
         import json
 

@@ -87,7 +87,9 @@ def _drafting(times: Times, work: StepWork) -> tuple[np.ndarray, np.ndarray]:
     tokens, known, beside = np.broadcast_arrays(
         work.draft_tokens, work.draft_context, work.meanwhile
     )
-    each_s = np.where(tokens > 0, times.draft_block(np.maximum(tokens, 1), known), 0.0)
+    each_s = np.zeros(tokens.shape)
+    if tokens.any():  # a cost may know of no draft model
+        each_s = np.where(tokens > 0, times.draft_block(np.maximum(tokens, 1), known), 0.0)
     alone = (tokens > 0) & ~beside
     no_model_s = np.full(context.shape, times.proposal())
     once_s = times.draft_step(context) if work.from_model else no_model_s

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Literal, overload
 
 from simkit.errors import ReplayError
 from simkit.policies import parse
@@ -17,28 +17,59 @@ from simkit.simulator.arguments import (
     policy_of,
     setting,
 )
+from simkit.simulator.by_drafter import ByDrafter, drafted_by
 from simkit.simulator.result import BY, Comparison, Result
 from simkit.simulator.run import run
 
-__all__ = ["Comparison", "ReplayError", "Result", "replay"]
+__all__ = ["ByDrafter", "Comparison", "ReplayError", "Result", "replay"]
+
+
+By = Literal["trace", "task", "sequence", "step"]
+FirstToken = Literal["draft", "prefill"]
+Policies = AnyPolicy | Iterable[AnyPolicy]
+
+
+@overload
+def replay(
+    trace: AnyTrace,
+    policies: Mapping[str, Policies],
+    cost: AnyCost | None = None,
+    by: By = "trace",
+    first_token: FirstToken = "draft",
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> ByDrafter: ...
+
+
+@overload
+def replay(
+    trace: AnyTrace,
+    policies: Policies,
+    cost: AnyCost | None = None,
+    by: By = "trace",
+    first_token: FirstToken = "draft",
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Result: ...
 
 
 def replay(
     trace: AnyTrace,
-    policies: AnyPolicy | Iterable[AnyPolicy],
+    policies: Policies | Mapping[str, Policies],
     cost: AnyCost | None = None,
-    by: Literal["trace", "task", "sequence", "step"] = "trace",
-    first_token: Literal["draft", "prefill"] = "draft",
+    by: By = "trace",
+    first_token: FirstToken = "draft",
     confidence: float = 0.95,
     seed: int = 0,
-) -> Result:
+) -> Result | ByDrafter:
     """Replay draft-length policies on a trace.
 
     Args:
         trace: a recorded pair; or its folder, or a bundled trace's name.
         policies: one or more; each an object, a spec such as "svip(h=0.4)", or a function
             (depth, row) -> stop, where row has the draft's statistics. Equal ones count once;
-            functions of one name are numbered, "rule", "rule (2)", ….
+            functions of one name are numbered, "rule", "rule (2)", …. Or those of each drafter, by
+            the drafters' names; "own" is the one that the trace was recorded with.
         cost: seconds of the parts of a step; an object, a spec or a file's name. Without it the
             trace's own timing samples count; a trace without them gives no times.
         by: what one row of the result stands for.
@@ -56,6 +87,14 @@ def replay(
     if by not in BY:
         raise ReplayError(f"by must be one of {', '.join(BY)}, not {by!r}")
     check_confidence(confidence)
+    if isinstance(policies, Mapping):
+        if not policies:
+            raise ReplayError("there is no drafter to replay")
+        settings = cost, by, first_token, confidence, seed
+        found: dict[str, Result] = {}
+        for name, given in policies.items():
+            found[str(name)] = replay(drafted_by(trace, str(name)), listed(given), *settings)
+        return ByDrafter(found, confidence, seed)
     chosen = distinct(policy_of(given, parse) for given in listed(policies))
     if not chosen:
         raise ReplayError("there is no policy to replay")

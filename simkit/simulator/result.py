@@ -123,13 +123,17 @@ class Result:
         ]
         return [dict(zip(self.columns, row, strict=True)) for row in zip(*lists, strict=True)]
 
+    def shown(self) -> list[dict[str, Any]]:
+        """The rows for people."""
+        return self.records()
+
     def steps(self, policy: str | Policy | None = None) -> pl.DataFrame:
         """Every step of one policy, or of all of them, as a data frame.
 
         Raises:
             ReplayError: the policy is none of those replayed.
         """
-        runs = self.runs if policy is None else [self._find(policy)]
+        runs = self.runs if policy is None else [self.find(policy)]
         parts = [self._step_columns(run) for run in runs]
         return _frame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
@@ -139,7 +143,7 @@ class Result:
         Raises:
             ReplayError: one of them was not replayed, or there are no times.
         """
-        first, second = self._find(a), self._find(b)
+        first, second = self.find(a), self.find(b)
         if first.seconds is None or second.seconds is None:
             raise ReplayError("there are no times to compare: give a cost")
         mine, other = first.total_s, second.total_s
@@ -164,7 +168,12 @@ class Result:
     def _repr_html_(self) -> str:
         return html(self.records()) + noted(self.notes)
 
-    def _find(self, policy: str | Policy) -> Run:
+    def find(self, policy: str | Policy) -> Run:
+        """The run of a policy.
+
+        Raises:
+            ReplayError: it was not replayed.
+        """
         for run in self.runs:
             if policy is run.policy or policy == str(run.policy):
                 return run

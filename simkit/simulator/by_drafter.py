@@ -1,0 +1,139 @@
+"""Several drafters on one recording: the same outputs, so they are compared prompt by prompt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simkit.errors import ReplayError
+from simkit.policies import Policy
+from simkit.simulator.arguments import AnyTrace
+from simkit.simulator.display import html, noted, rich
+from simkit.simulator.result import Comparison, Result
+from simkit.statistics.interval import ratio_interval
+from traces.trace import Trace, load
+
+if TYPE_CHECKING:
+    import polars as pl
+
+OWN = "own"
+"""The word for the drafter that a trace was recorded with."""
+
+
+def drafted_by(trace: AnyTrace, drafter: str) -> Trace:
+    """The trace with the drafts of a drafter that was attached to it, or its own.
+
+    Raises:
+        ReplayError: the trace is in memory, or a drafter itself.
+        TraceError: there is no such drafter.
+    """
+    there = trace if isinstance(trace, Trace) else load(trace)
+    if drafter == OWN:
+        return there
+    if there.path is None or there.recording is not None:
+        raise ReplayError(f"{there!r} has no attached drafters: give the recording in its folder")
+    return load(there.path, drafter)
+
+
+class ByDrafter:
+    """Counts and times of policies, by drafter; see `Result`.
+
+    Attributes:
+        results: of each drafter, by its name, in order.
+    """
+
+    def __init__(self, results: Mapping[str, Result], confidence: float, seed: int) -> None:
+        self.results = dict(results)
+        self._confidence, self._seed = confidence, seed
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """The fields of all results as a data frame; `drafter` comes first."""
+        import polars as pl
+
+        parts = [
+            result.frame.select(pl.lit(name).alias("drafter"), pl.all())
+            for name, result in self.results.items()
+        ]
+        return pl.concat(parts, how="vertical_relaxed")
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the fields."""
+        first = next(iter(self.results.values()))
+        return ["drafter", *first.columns]
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as plain dictionaries, None where a value is missing."""
+        return [
+            {"drafter": name, **record}
+            for name, result in self.results.items()
+            for record in result.records()
+        ]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the numbers should know, one line each."""
+        found: dict[str, list[str]] = {}
+        for name, result in self.results.items():
+            for note in result.notes:
+                found.setdefault(note, []).append(name)
+        every = len(self.results)
+        return [
+            note if len(names) == every else f"{', '.join(names)}: {note}"
+            for note, names in found.items()
+        ]
+
+    def compare(self, a: tuple[str, str | Policy], b: tuple[str, str | Policy]) -> Comparison:
+        """How much faster one drafter and policy is than another, paired over prompts.
+
+        Args:
+            a: the first drafter's name and its policy.
+            b: the second's.
+
+        Raises:
+            ReplayError: one of them was not replayed, or there are no times.
+        """
+        first, second = (self._run(*given) for given in (a, b))
+        if first.seconds is None or second.seconds is None:
+            raise ReplayError("there are no times to compare: give a cost")
+        mine, other = first.total_s, second.total_s
+        spreads = second.spread, first.spread
+        factors = None
+        if spreads[0] and spreads[1] and len(spreads[0].total) == len(spreads[1].total):
+            factors = spreads[0].total / spreads[1].total
+        low, high = ratio_interval(other, mine, self._confidence, self._seed, factors)
+        ratio = float(other.sum() / mine.sum()) if mine.sum() > 0 else math.nan
+        low, high = (None if np.isnan(x) else x for x in (low, high))
+        names = f"{a[0]}: {first.policy}", f"{b[0]}: {second.policy}"
+        return Comparison(*names, ratio, low, high)
+
+    def _run(self, drafter: str, policy: str | Policy) -> Any:
+        if drafter not in self.results:
+            raise ReplayError(f"{drafter} was not replayed; there is {', '.join(self.results)}")
+        return self.results[drafter].find(policy)
+
+    def __repr__(self) -> str:
+        return f"<ByDrafter: {', '.join(self.results)}>"
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console(width=160, color_system=None)
+        with console.capture() as text:
+            console.print(rich(self.shown(), wide=True))
+        return "\n".join([text.get().rstrip(), *(f"note: {note}" for note in self.notes)])
+
+    def shown(self) -> list[dict[str, Any]]:
+        """The rows for people: the drafter stands before its policy."""
+        return [
+            {**record, "policy": f"{record.pop('drafter')}: {record['policy']}"}
+            for record in self.records()
+        ]
+
+    def _repr_html_(self) -> str:
+        return html(self.shown()) + noted(self.notes)
