@@ -99,6 +99,11 @@ reference: $(VENV)/.installed
 	  --out traces/data/reference
 	$(BIN)/simkit record $(PAIR) --prompts $(WORK)/reference.jsonl --batch-size 16 --temperature 1 \
 	  --out traces/data/reference-sampled
+	for trace in reference reference-sampled; do \
+	  for spec in "prompt_lookup()" "ngram(least=2, most=4)" "suffix()"; do \
+	    $(BIN)/simkit attach traces/data/$$trace --drafter "$$spec" || exit 1; \
+	  done; \
+	done
 
 # Their timings, taken in running decoders, heads included. They mean something only on a machine
 # that does nothing else.
