@@ -91,6 +91,19 @@ def test_its_claim(simkit):
     assert mine["verdict"] == "holds"
 
 
+def test_its_drafter(simkit, tmp_path):
+    trace = tmp_path / "trace"
+    recorded(trace)
+    simkit("attach", trace, "--drafter", "echo(length=3)")
+    assert "echo: echo(length=3)" in simkit("info", trace).stdout
+    simkit("validate", trace)
+    replay = ("replay", trace, "--policy", "fixed(5)", "--drafter", "echo", "--format", "json")
+    (found,) = json.loads(simkit(*replay).stdout)
+    assert found["steps"] > 0 and found["drafted"] > found["accepted"] >= 0
+    said = simkit("attach", trace, "--drafter", "ecko()", ok=False).stderr
+    assert "unknown drafter 'ecko' (did you mean echo?)" in said
+
+
 def test_its_kind_of_drafter(process, simkit, tmp_path):
     made = """
 import sys

@@ -247,13 +247,14 @@ class Trace:
         A drafter that was attached may have some of its own; those of the target, of rules and of
         heads are then the recording's, and without any of those there are no times.
         """
-        own = self._latency()
+        own = self.own_latency()
         if self.recording is None or (own and "target" in own["component"].to_pylist()):
             return own
         known = self.recording.latency()
         return known and with_own(known, own)
 
-    def _latency(self) -> pa.Table | None:
+    def own_latency(self) -> pa.Table | None:
+        """The timing samples in its own folder, see `latency`; those of a recording are there."""
         table = self.extra("latency.parquet")
         if table is None:
             return None

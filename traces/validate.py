@@ -82,7 +82,7 @@ def _check_latency(folder: Path, manifest: Manifest) -> Iterator[str]:
     if "latency.parquet" not in manifest.files:
         return
     try:
-        table = load(folder).latency()
+        table = load(folder).own_latency()
         assert table is not None  # it is listed
     except TraceError as error:
         yield str(error)
