@@ -83,6 +83,11 @@ class Study:
             MissingError: the drafts are those of another program's drafter.
         """
         if not self.trace.has_draft_model:
+            if self.trace.manifest.attached_to is not None:
+                raise MissingError(
+                    "needs a draft model: these drafts are those of"
+                    f" {self.trace.manifest.spec}, which runs none"
+                )
             source = self.trace.manifest.source
             drafter = f"the drafter {source.drafter}" if source and source.drafter else "a drafter"
             raise MissingError(

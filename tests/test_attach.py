@@ -302,3 +302,21 @@ def test_a_proposal_is_paid_for(root):
     price = times_of(merged).price(StepWork(8, 4, from_model=False))
     assert price.draft_s == pytest.approx(np.median(own["seconds"].to_numpy()))
     assert price.verify_s == pytest.approx(0.05) and price.overhead_s == pytest.approx(0.001)
+
+
+def test_what_live_decoders_cannot_repeat_is_refused(root, tmp_path, capsys):
+    """And so is the word for the recording's own drafter, as a name."""
+    attach(root, "sampled", f'model("{root}/draft")', "--name", "live")
+    given = [*pair(root), "--policy", "fixed(2)", "--drafter", "live"]
+    assert simkit(["fidelity", root / "sampled", *given, "-o", tmp_path / "out"]) == 2
+    assert "which a live decoder cannot repeat" in capsys.readouterr().err
+    live = ["live", *given, "--prompts", root / "prompts.jsonl", "--n-prompts", 2]
+    assert simkit([*live, "--trace", root / "sampled"]) == 2
+    assert "which a live decoder cannot repeat" in capsys.readouterr().err
+    assert attach(root, "greedy", "ngram()", "--name", "own") == 2
+    assert "own is the word for the drafter of the recording" in capsys.readouterr().err
+    found = toolkit.replay(load(root / "sampled", "live"), "fixed(2)")
+    assert any("there are no times" in note for note in found.notes)
+    both = toolkit.replay(root / "sampled", {"live": "fixed(2)"})
+    with pytest.raises(ReplayError, match="compare \\(drafter, policy\\) with"):
+        both.compare("fixed(2)", "fixed(2)")

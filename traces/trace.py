@@ -22,6 +22,7 @@ from traces.sampler import Sampler
 from traces.samples import check_samples, with_own
 
 DATA = Path(__file__).parent / "data"
+OWN = "own"  # the word for the drafter that a trace was recorded with
 DRAFTERS = "drafters"  # the folder of those that were attached to a recording
 _TRIES = 3  # of reading what another process is replacing
 
@@ -327,7 +328,8 @@ def attached(folder: Path) -> list[str]:
 
 def _drafter_folder(folder: Path, name: str) -> Path:
     names = attached(folder)
-    if name not in names:
+    if not isinstance(name, str) or name not in names:
+        name = str(name)
         known = suggest(name, names) if names else "none is: attach one with simkit attach"
         raise TraceError(f"{folder}: no drafter {name!r} is attached ({known})")
     return folder / DRAFTERS / name

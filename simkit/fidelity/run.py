@@ -163,12 +163,17 @@ def check_heads(policies: Sequence[Policy], heads: Mapping[str, Head], trace: Tr
 
 
 def check_recorded(trace: Trace) -> None:
-    """Refuse a trace that was imported.
+    """Refuse a trace that no live decoder can be held against.
 
     Raises:
-        LiveError: it is a lattice.
+        LiveError: it has no draft model, or its outputs were drawn with the target alone.
     """
     trace.manifest.drafter.refuse("live", LiveError)
+    if trace.manifest.coupling == "target" and not trace.sampler.greedy:
+        raise LiveError(
+            f"{trace.path or 'the trace'}: its sampled outputs are the target's own draws, which a"
+            " live decoder cannot repeat (coupling target): greedy ones can be run"
+        )
 
 
 def check_pair(trace: Trace, pair: Pair) -> None:

@@ -15,13 +15,10 @@ from simkit.simulator.arguments import AnyTrace
 from simkit.simulator.display import html, noted, rich
 from simkit.simulator.result import Comparison, Result
 from simkit.statistics.interval import ratio_interval
-from traces.trace import Trace, load
+from traces.trace import OWN, Trace, load
 
 if TYPE_CHECKING:
     import polars as pl
-
-OWN = "own"
-"""The word for the drafter that a trace was recorded with."""
 
 
 def drafted_by(trace: AnyTrace, drafter: str) -> Trace:
@@ -98,7 +95,7 @@ class ByDrafter:
         Raises:
             ReplayError: one of them was not replayed, or there are no times.
         """
-        first, second = (self._run(*given) for given in (a, b))
+        first, second = self._run(a), self._run(b)
         if first.seconds is None or second.seconds is None:
             raise ReplayError("there are no times to compare: give a cost")
         mine, other = first.total_s, second.total_s
@@ -112,10 +109,16 @@ class ByDrafter:
         names = f"{a[0]}: {first.policy}", f"{b[0]}: {second.policy}"
         return Comparison(*names, ratio, low, high)
 
-    def _run(self, drafter: str, policy: str | Policy) -> Any:
+    def _run(self, given: tuple[str, str | Policy]) -> Any:
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise ReplayError(f"compare (drafter, policy) with (drafter, policy), not {given!r}")
+        drafter, policy = given
         if drafter not in self.results:
             raise ReplayError(f"{drafter} was not replayed; there is {', '.join(self.results)}")
-        return self.results[drafter].find(policy)
+        try:
+            return self.results[drafter].find(policy)
+        except ReplayError as error:
+            raise ReplayError(f"{drafter}: {error}") from None
 
     def __repr__(self) -> str:
         return f"<ByDrafter: {', '.join(self.results)}>"

@@ -113,6 +113,7 @@ class Result:
             ),
             *idle(_drafting(run) for run in self.runs if run.seconds is not None),
             *self._few(),
+            *self._untimed(),
         ]
 
     def records(self) -> list[dict[str, Any]]:
@@ -209,6 +210,16 @@ class Result:
         if not any(run.seconds is not None and run.total_s.any() for run in self.runs):
             return []
         return few_below(n_prompts(self._layout.trace, self.by))
+
+    def _untimed(self) -> list[str]:
+        """What to say where a drafter that was attached has no times."""
+        trace = self._layout.trace
+        if trace.recording is None or any(run.seconds is not None for run in self.runs):
+            return []
+        return [
+            "there are no times: the recording has none of its target (simkit latency, or calibrate"
+            " with a draft model), so give --cost"
+        ]
 
     def _step_columns(self, run: Run) -> Columns:
         """The rows of one policy, one for each step."""

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from traces.attach.drafter import Attachable, Means, check_outputs
 from traces.columns import Columns
 from traces.errors import DrafterError
-from traces.trace import DRAFTERS, Trace
+from traces.trace import DRAFTERS, OWN, Trace
 from traces.writer import TraceWriter, add_file
 
-_NAME = re.compile(r"[A-Za-z][\w.+-]*")
+_NAME = re.compile(r"[A-Za-z][\w.+-]{0,63}")
 _STATES = ("hidden", "mixed")
 
 
@@ -91,6 +91,10 @@ def _folder(recording: Trace, name: str, resume: bool) -> Path:
     if recording.recording is not None:
         raise DrafterError(
             f"{recording.path} is an attached drafter: attach to {recording.recording.path}"
+        )
+    if name == OWN:
+        raise DrafterError(
+            f"{OWN} is the word for the drafter of the recording: give another --name"
         )
     if not _NAME.fullmatch(name):
         raise DrafterError(f"{name!r} cannot be a drafter's name: use letters, digits, . _ - +")
