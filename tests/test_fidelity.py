@@ -245,7 +245,7 @@ def test_an_imported_trace_is_refused():
         {"n_output": [1]}, {"sequence": [0], "start": [1], "depth": [1], "accepted": [False]},
         max_draft=1, max_new_tokens=2,
     )  # fmt: skip
-    with pytest.raises(LiveError, match="it holds outcomes of drafts, but not the models"):
+    with pytest.raises(LiveError, match="its drafts are those of none"):
         check_recorded(lattice)
 
 

@@ -33,8 +33,8 @@ class Lattice(DrafterKind):
     lacks = {
         "path": "the trace is a lattice: it has no rows on a path",
         "select": "the trace is a lattice: only of a trace of rows can prompts be selected",
-        "live": "the trace is a lattice: a live decoder runs an autoregressive draft model, and these"
-        " drafts are of none",
+        "live": "the trace is a lattice: a live decoder runs an autoregressive draft model, and its"
+        " drafts are those of none",
         "scores": "a lattice has no states to make them from",
     }
     noun = ("lattice", "lattice")
