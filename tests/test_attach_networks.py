@@ -173,3 +173,12 @@ def test_a_depth_beyond_the_drafts_is_refused(root, capsys):
     given = [root / "greedy", "--drafter", "short"]
     assert simkit(["replay", *given, "--policy", "fixed(3)"]) == 2
     assert "at most max_draft (Γ) = 2 tokens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision(root, dtype):
+    """Logits are reduced in float32, also those that stand for tokens which cannot come."""
+    for name in ("independent", "eagle3"):
+        assert attach(root, "greedy", name, "--dtype", dtype, "--name", f"{name}-{dtype}") == 0
+        found = load(root / "greedy", f"{name}-{dtype}")
+        assert found.manifest.dtype == dtype and np.isfinite(found.lattice("draft_entropy")).all()

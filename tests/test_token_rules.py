@@ -9,7 +9,8 @@ from token_rules import agreed, all_starts, ends_of
 from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
 
 from traces.arrays import read_only
-from traces.attach.tokens import PROPOSERS, NGram, PromptLookup, Suffix, matching, proposals, suffix
+from traces.attach import registry
+from traces.attach.tokens import NGram, PromptLookup, Suffix, matching, proposals, suffix
 from traces.attach.tokens.automaton import COUNT
 from traces.attach.tokens.suffix import Outputs
 from traces.errors import DrafterError
@@ -185,7 +186,7 @@ def test_a_memory_goes_with_shared():
     for rule, memory in ((Suffix(), Outputs()), (Suffix(shared=True), None)):
         with pytest.raises(ValueError, match="goes with shared=true"):
             rule.propose(none, 0, none, 8, memory)
-    assert all(rule().memory() is None for rule in PROPOSERS.values())
+    assert all(rule().memory() is None for rule in (PromptLookup, NGram, Suffix))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +212,7 @@ def test_a_memory_goes_with_shared():
 )
 def test_bad_numbers_are_refused(name, arguments, says):
     with pytest.raises(DrafterError) as raised:
-        PROPOSERS[name](**arguments)
+        registry.get(name)(**arguments)
     assert says in str(raised.value)
 
 

@@ -6,13 +6,18 @@ A value is a number, `true`, `false`, a word, a quoted text, or a range `first:l
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import TypeVar
 
 from traces.errors import UserError
+from traces.registry import suggest
+
+T = TypeVar("T")
 
 Value = int | float | bool | str
 
@@ -95,6 +100,36 @@ def parse(text: str, error: type[UserError]) -> Spec:
             kwargs[name] = value
         at = item.end()
     return Spec(match[1], tuple(args), kwargs)
+
+
+def build(spec: Spec, make: Callable[..., T], error: type[UserError]) -> T:
+    """What a spec means: `make` with its values, by position and by argument.
+
+    Raises:
+        error: an argument is unknown, missing, given twice or refused; the message names it.
+    """
+    arguments = inspect.signature(make).parameters
+    if len(spec.args) > len(arguments):
+        raise error(f"{spec.name} takes {len(arguments)} arguments, not {len(spec.args)}")
+    for name in spec.kwargs:
+        if name not in arguments:
+            raise error(f"{spec.name} has no argument {name!r} ({suggest(name, arguments)})")
+    given = dict(zip(arguments, spec.args, strict=False))
+    twice = given.keys() & spec.kwargs.keys()
+    if twice:
+        raise error(f"{spec.name}: {min(twice)} is given twice")
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    for name, argument in arguments.items():
+        needed = argument.default is argument.empty and argument.kind not in variable
+        if needed and name not in given and name not in spec.kwargs:
+            raise error(f"{spec.name}: {name} is not given")
+    try:
+        return make(**given, **spec.kwargs)
+    except UserError:
+        raise
+    except Exception as problem:  # the check of arguments of another package's class
+        why = " ".join(f"{type(problem).__name__}: {problem}".split())
+        raise error(f"{spec.name}: its arguments are refused: {why}") from None
 
 
 def render(name: str, args: Iterable[Value], kwargs: dict[str, Value]) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import TypeVar
 
-from simkit.errors import PolicyError, UserError
+from simkit.errors import PolicyError
 from simkit.policies.base import Policy
 from traces import specs
-from traces.registry import Registry, suggest
+from traces.registry import Registry
 
 P = TypeVar("P", bound=type[Policy])
 
@@ -69,32 +68,4 @@ def expand(text: str, limit: int = 100_000) -> list[Policy]:
 
 
 def _build(spec: specs.Spec) -> Policy:
-    cls = get(spec.name)
-    arguments = list(inspect.signature(cls).parameters)
-    if len(spec.args) > len(arguments):
-        raise PolicyError(f"{spec.name} takes {len(arguments)} arguments, not {len(spec.args)}")
-    for name in spec.kwargs:
-        if name not in arguments:
-            hint = suggest(name, arguments)
-            raise PolicyError(f"{spec.name} has no argument {name!r} ({hint})")
-    given = dict(zip(arguments, spec.args, strict=False))
-    twice = given.keys() & spec.kwargs.keys()
-    if twice:
-        raise PolicyError(f"{spec.name}: {min(twice)} is given twice")
-    missing = [name for name in _needed(cls) if name not in given and name not in spec.kwargs]
-    if missing:
-        raise PolicyError(f"{spec.name}: {missing[0]} is not given")
-    try:
-        return cls(**given, **spec.kwargs)
-    except UserError:
-        raise
-    except Exception as error:  # the check of arguments of another package's policy
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-        raise PolicyError(f"{spec.name}: its arguments are refused: {why}") from None
-
-
-def _needed(cls: type) -> list[str]:
-    """Arguments without a default."""
-    found = inspect.signature(cls).parameters.values()
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [a.name for a in found if a.default is a.empty and a.kind not in variable]
+    return specs.build(spec, get(spec.name), PolicyError)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from simkit.errors import ReplayError
 from simkit.policies import Policy
 from simkit.simulator.arguments import AnyTrace
 from simkit.simulator.display import html, noted, rich
-from simkit.simulator.result import Comparison, Result
-from simkit.statistics.interval import ratio_interval
+from simkit.simulator.result import Comparison, Result, compared
 from traces.trace import OWN, Trace, load
 
 if TYPE_CHECKING:
@@ -96,18 +92,8 @@ class ByDrafter:
             ReplayError: one of them was not replayed, or there are no times.
         """
         first, second = self._run(a), self._run(b)
-        if first.seconds is None or second.seconds is None:
-            raise ReplayError("there are no times to compare: give a cost")
-        mine, other = first.total_s, second.total_s
-        spreads = second.spread, first.spread
-        factors = None
-        if spreads[0] and spreads[1] and len(spreads[0].total) == len(spreads[1].total):
-            factors = spreads[0].total / spreads[1].total
-        low, high = ratio_interval(other, mine, self._confidence, self._seed, factors)
-        ratio = float(other.sum() / mine.sum()) if mine.sum() > 0 else math.nan
-        low, high = (None if np.isnan(x) else x for x in (low, high))
         names = f"{a[0]}: {first.policy}", f"{b[0]}: {second.policy}"
-        return Comparison(*names, ratio, low, high)
+        return compared(names, first, second, self._confidence, self._seed)
 
     def _run(self, given: tuple[str, str | Policy]) -> Any:
         if not isinstance(given, tuple) or len(given) != 2:

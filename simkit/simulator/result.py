@@ -49,6 +49,27 @@ class Comparison:
     speedup_hi: float | None
 
 
+def compared(
+    names: tuple[str, str], first: Run, second: Run, confidence: float, seed: int
+) -> Comparison:
+    """How much faster the first run is than the second, on the same prompts; paired.
+
+    Raises:
+        ReplayError: there are no times.
+    """
+    if first.seconds is None or second.seconds is None:
+        raise ReplayError("there are no times to compare: give a cost")
+    mine, other = first.total_s, second.total_s
+    spreads = second.spread, first.spread
+    factors = None
+    if spreads[0] and spreads[1] and len(spreads[0].total) == len(spreads[1].total):
+        factors = spreads[0].total / spreads[1].total
+    low, high = ratio_interval(other, mine, confidence, seed, factors)
+    ratio = float(other.sum() / mine.sum()) if mine.sum() > 0 else math.nan
+    low, high = (None if math.isnan(x) else x for x in (low, high))
+    return Comparison(*names, ratio, low, high)
+
+
 class Result:
     """Counts and times of policies on one trace.
 
@@ -145,15 +166,8 @@ class Result:
             ReplayError: one of them was not replayed, or there are no times.
         """
         first, second = self.find(a), self.find(b)
-        if first.seconds is None or second.seconds is None:
-            raise ReplayError("there are no times to compare: give a cost")
-        mine, other = first.total_s, second.total_s
-        spreads = second.spread, first.spread
-        factors = spreads[0].total / spreads[1].total if spreads[0] and spreads[1] else None
-        low, high = ratio_interval(other, mine, self._confidence, self._seed, factors)
-        ratio = float(other.sum() / mine.sum()) if mine.sum() > 0 else math.nan
-        ends = (None if math.isnan(x) else x for x in (low, high))
-        return Comparison(str(first.policy), str(second.policy), ratio, *ends)
+        names = str(first.policy), str(second.policy)
+        return compared(names, first, second, self._confidence, self._seed)
 
     def __repr__(self) -> str:
         return f"<Result by {self.by}: {', '.join(str(run.policy) for run in self.runs)}>"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from importlib import import_module
 
 from traces import specs
 from traces.attach.drafter import Attachable
-from traces.errors import DrafterError, UserError
+from traces.errors import DrafterError
 from traces.registry import Registry, suggest
 
 BUILT_IN = {
@@ -58,24 +57,4 @@ def parse(text: str) -> Attachable:
     spec = specs.parse(text, DrafterError)
     if spec.ranges():
         raise DrafterError(f"{text.strip()}: {spec.ranges()[0]} is a range; give one value here")
-    cls = get(spec.name)
-    arguments = inspect.signature(cls).parameters
-    if len(spec.args) > len(arguments):
-        raise DrafterError(f"{spec.name} takes {len(arguments)} arguments, not {len(spec.args)}")
-    given = dict(zip(arguments, spec.args, strict=False))
-    for name in spec.kwargs:
-        if name not in arguments:
-            raise DrafterError(f"{spec.name} has no argument {name!r} ({suggest(name, arguments)})")
-        if name in given:
-            raise DrafterError(f"{spec.name}: {name} is given twice")
-    given |= spec.kwargs
-    for name, argument in arguments.items():
-        if argument.default is argument.empty and name not in given:
-            raise DrafterError(f"{spec.name}: {name} is not given")
-    try:
-        return cls(**given)
-    except UserError:
-        raise
-    except Exception as error:  # the check of arguments of another package's drafter
-        why = " ".join(f"{type(error).__name__}: {error}".split())
-        raise DrafterError(f"{spec.name}: its arguments are refused: {why}") from None
+    return specs.build(spec, get(spec.name), DrafterError)

@@ -7,6 +7,4 @@ from traces.attach.tokens.prompt_lookup import PromptLookup
 from traces.attach.tokens.proposals import Proposals
 from traces.attach.tokens.suffix import Suffix
 
-PROPOSERS = {rule.name: rule for rule in (PromptLookup, NGram, Suffix)}
-
-__all__ = ["PROPOSERS", "NGram", "PromptLookup", "Proposals", "Suffix"]
+__all__ = ["NGram", "PromptLookup", "Proposals", "Suffix"]

@@ -75,22 +75,25 @@ class Coupled:
             self.fine = torch.ones_like(sequence, dtype=torch.bool)
             self.ended = torch.zeros_like(self.fine)
             self.key = self.keys[sequence, start - 1]
-        q = draft_rows(logits.clamp_min(_NO_LOGIT), self.sampler)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        logits = logits.clamp_min(_NO_LOGIT)
+        q = draft_rows(logits, self.sampler)
         own_key = draws.by_start(self.key, start)
         token = draft_token(q, own_key)
         position = start + depth - 1
         known = self.fine & (position <= self.n_output[sequence])
         accepted = torch.zeros_like(known)
-        columns = {name: logits.new_full((len(token),), torch.nan) for name in TARGET_STATISTICS}
+        unknown = torch.full((len(token),), torch.nan, device=token.device)
+        columns: dict[str, Tensor] = dict.fromkeys(TARGET_STATISTICS, unknown)
         if bool(known.any()):
-            q_known = draft_rows(logits[known].clamp_min(_NO_LOGIT), self.sampler)
+            q_known = draft_rows(logits[known], self.sampler)
             where = sequence[known], position[known] - 1
             p = target_rows(self.p_logits[where], self.sampler)
             drawn = outcome_given(p, q_known, self.output[where], self.key[known], own_key[known])
             token = token.masked_scatter(known, drawn.draft_token.to(token.dtype))
             accepted[known] = drawn.accepted
             for name, value in target_statistics(p, q_known, drawn.draft_token).items():
-                columns[name] = columns[name].float().masked_scatter(known, value)
+                columns[name] = unknown.masked_scatter(known, value)
         columns |= draft_statistics(q, token)
         keys = {"sequence": sequence, "start": start, "depth": torch.full_like(start, depth)}
         there = ~self.ended & (depth <= self.longest - start)
