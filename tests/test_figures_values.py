@@ -17,7 +17,7 @@ from analysis.figures import Drawn, FigureError, position_decay
 from analysis.figures.arms import compare
 from analysis.figures.measures import speedup, tokens_per_s
 from analysis.figures.tables import tables
-from analysis.papers import Arm
+from analysis.papers import TableRow
 from analysis.papers.pacer import DEEPSEEK, LLAMA
 from analysis.replays import FAMILIES, of
 from analysis.shown import choices, tuned
@@ -150,7 +150,7 @@ def test_position_captions_say_what_settings_were_chosen_on(prompts):
 
 def test_arms_that_are_missing_go_by_their_labels():
     one = iid(6, 48, 0.7, max_draft=40, seed=1)  # without scores
-    arms = [Arm("whole", "fixed(2)"), Arm("w/o it", "pacer")]
+    arms = [TableRow("whole", "fixed(2)"), TableRow("w/o it", "pacer")]
     found = compare(Study(one), arms, "whole", {"here": COST})
     assert found.speeds["here"][1] is None
     assert found.notes == ["Without w/o it: no scores of pacer"]

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.base import COLORS, FigureError, cells, look, missing, points
-from analysis.papers import Arm, PaperTable
+from analysis.papers import PaperTable, TableRow
 from analysis.shown import replays, without
 from analysis.speeds import speed
 from analysis.stats import Estimate, clusters
@@ -40,9 +40,9 @@ class Compared(NamedTuple):
     notes: list[str]
 
 
-def sweep(table: PaperTable, spec: Callable[[str], str]) -> tuple[Arm, ...]:
+def sweep(table: PaperTable, spec: Callable[[str], str]) -> tuple[TableRow, ...]:
     """A table's rows as arms, whose policies follow from the value that is varied."""
-    return tuple(Arm(value, spec(value), row) for value, row in table.rows.items())
+    return tuple(TableRow(value, spec(value), row) for value, row in table.rows.items())
 
 
 def both(cost: AnyCost | None, paper: str) -> dict[str, AnyCost | None]:
@@ -51,7 +51,7 @@ def both(cost: AnyCost | None, paper: str) -> dict[str, AnyCost | None]:
 
 
 def compare(
-    study: Study, arms: Sequence[Arm], against: str, costs: Mapping[str, AnyCost | None]
+    study: Study, arms: Sequence[TableRow], against: str, costs: Mapping[str, AnyCost | None]
 ) -> Compared:
     """Replay arms under several costs, and compare each with the arm `against`.
 
@@ -94,7 +94,7 @@ def _one(run: Any) -> Estimate:
     return Estimate(1.0, None, None, len(run.total_s))
 
 
-def ranked(ax: Axes, arms: Sequence[Arm], found: Compared, against: str, paper: str) -> None:
+def ranked(ax: Axes, arms: Sequence[TableRow], found: Compared, against: str, paper: str) -> None:
     """Arms from top to bottom, each with its τ; the paper's ratios as stars."""
     n = len(arms)
     for k, (name, values) in enumerate(found.speeds.items()):
@@ -118,7 +118,7 @@ def ranked(ax: Axes, arms: Sequence[Arm], found: Compared, against: str, paper: 
 
 
 def swept(
-    ax: Axes, arms: Sequence[Arm], found: Compared, against: str, xlabel: str, paper: str
+    ax: Axes, arms: Sequence[TableRow], found: Compared, against: str, xlabel: str, paper: str
 ) -> None:
     """Arms along the value that they vary; the paper's ratios as a grey line of stars."""
     x = np.array([float(arm.label) for arm in arms])

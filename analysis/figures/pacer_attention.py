@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import both, compare, ranked
 from analysis.figures.base import Drawn, caption, figure, frame
-from analysis.papers import Arm, pacer
+from analysis.papers import TableRow, pacer
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
@@ -16,7 +16,7 @@ _HEADS = {
     "local block": {"head": "pacer-local-block"},
 }
 ARMS = tuple(
-    Arm(label, pacer.policy(pacer.HUMANEVAL_LLAMA, **head), pacer.TABLE_8[label])
+    TableRow(label, pacer.policy(pacer.HUMANEVAL_LLAMA, **head), pacer.TABLE_8[label])
     for label, head in _HEADS.items()
 )
 

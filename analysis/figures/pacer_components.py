@@ -6,18 +6,18 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import both, compare, ranked
 from analysis.figures.base import Drawn, caption, figure, frame
-from analysis.papers import Arm, pacer
+from analysis.papers import TableRow, pacer
 from analysis.replays import ALONE, FAMILIES, of
 from analysis.shown import choices, chosen
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
 ARMS = (
-    Arm("PACER", pacer.policy(), pacer.TABLE_5["PACER"]),
-    Arm("w/o pos-emb", pacer.policy(head="pacer-no-position"), pacer.TABLE_5["w/o pos-emb"]),
-    Arm("w/o growth", pacer.policy(growth=1.0), pacer.TABLE_5["w/o growth-factor"]),
-    Arm("best fixed", FAMILIES["fixed"], pacer.TABLE_5["Speculative"]),
-    Arm(ALONE, ALONE, pacer.TABLE_5["Vanilla"]),
+    TableRow("PACER", pacer.policy(), pacer.TABLE_5["PACER"]),
+    TableRow("w/o pos-emb", pacer.policy(head="pacer-no-position"), pacer.TABLE_5["w/o pos-emb"]),
+    TableRow("w/o growth", pacer.policy(growth=1.0), pacer.TABLE_5["w/o growth-factor"]),
+    TableRow("best fixed", FAMILIES["fixed"], pacer.TABLE_5["Speculative"]),
+    TableRow(ALONE, ALONE, pacer.TABLE_5["Vanilla"]),
 )
 
 

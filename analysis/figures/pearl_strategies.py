@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import both, compare, ranked
 from analysis.figures.base import Drawn, caption, figure, frame
-from analysis.papers import Arm, pearl
+from analysis.papers import TableRow, pearl
 from analysis.replays import of
 from analysis.shown import window_words
 from analysis.study import Study
@@ -14,9 +14,9 @@ from simkit.simulator.arguments import AnyCost
 
 _PRINTED = pearl.TABLE_4[pearl.DEEPSEEK]
 ARMS = (
-    Arm("PEARL", "pearl", _PRINTED["PEARL"]),
-    Arm("w/o pre-verify", "pearl(pre_verify=false)", _PRINTED["w/o pre-verify"]),
-    Arm("w/o post-verify", "pearl(post_verify=false)", _PRINTED["w/o post-verify"]),
+    TableRow("PEARL", "pearl", _PRINTED["PEARL"]),
+    TableRow("w/o pre-verify", "pearl(pre_verify=false)", _PRINTED["w/o pre-verify"]),
+    TableRow("w/o post-verify", "pearl(post_verify=false)", _PRINTED["w/o post-verify"]),
 )
 
 

@@ -34,7 +34,7 @@ from analysis.figures.pacer_criteria import ARMS as CRITERIA
 from analysis.figures.pacer_growth import ARMS as GROWTHS
 from analysis.figures.pacer_threshold import ARMS as THRESHOLDS
 from analysis.figures.pearl_strategies import ARMS as STRATEGIES
-from analysis.papers import Arm, acceptance_head, pacer, svip
+from analysis.papers import TableRow, acceptance_head, pacer, svip
 from analysis.replays import (
     ALONE,
     ASSIST,
@@ -202,7 +202,7 @@ def _forward_passes(at: Replays) -> FilledTable:
     return FilledTable("forward_passes", "PACER Table 6", *body, _chosen(at))
 
 
-def _arms(name: str, source: str, head: str, arms: Sequence[Arm], tau: bool) -> Callable:
+def _arms(name: str, source: str, head: str, arms: Sequence[TableRow], tau: bool) -> Callable:
     """A table of one paper's arms on all prompts, beside its own numbers."""
 
     def made(at: Replays) -> FilledTable:

@@ -5,14 +5,14 @@ arithmetic read it. The times of the papers' pairs are presets of `simkit.costs`
 """
 
 from analysis.papers import acceptance_head, pacer, pard2, pearl, svip
-from analysis.papers.printed import ALONE, Arm, PaperTable, Printed, spec, words
+from analysis.papers.printed import ALONE, PaperTable, Printed, TableRow, spec, words
 
 PAPERS = ("SVIP", "PACER", "acceptance head", "PEARL", "PARD-2")
 
 __all__ = [
     "ALONE",
     "PAPERS",
-    "Arm",
+    "TableRow",
     "PaperTable",
     "Printed",
     "acceptance_head",

@@ -73,7 +73,7 @@ class PaperTable:
 
 
 @dataclass(frozen=True)
-class Arm:
+class TableRow:
     """A row of a table as a replay.
 
     Attributes:
