@@ -27,7 +27,7 @@ from traces.record.pair import DTYPES, embedding, load_model, weights_hash
 
 
 @dataclass(frozen=True)
-class Block:
+class BlockDrafter:
     """A block drafter in memory.
 
     Attributes:
@@ -114,7 +114,7 @@ class Block:
 
 def load(
     folder: str | Path, target: PreTrainedModel, device: str = "cpu", dtype: str = "float32"
-) -> Block:
+) -> BlockDrafter:
     """Load a DFlash assistant's folder for a target.
 
     Raises:
@@ -146,4 +146,4 @@ def load(
     layers = [layer + 1 for layer in config.target_layer_ids]
     found = resolve(layers, target.config.num_hidden_layers, f"{folder}: the target")
     output = target.get_output_embeddings()
-    return Block(model, embedded, output, found, embedded.num_embeddings)
+    return BlockDrafter(model, embedded, output, found, embedded.num_embeddings)
