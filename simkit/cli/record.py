@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from traces.record.plan import Plan
 
 
-class Coupled(StrEnum):
+class CouplingChoice(StrEnum):
     """What an output is drawn with."""
 
     draft = "draft"
@@ -69,7 +69,7 @@ def record(
         ),
     ] = 0.0,
     coupling: Annotated[
-        Coupled | None,
+        CouplingChoice | None,
         typer.Option(
             help="What sampled outputs are drawn with: the draft's tokens, which a live decoder can"
             " repeat, or the target alone, so that all drafters share one output. Default: draft;"
