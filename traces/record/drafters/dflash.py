@@ -21,7 +21,7 @@ from transformers import AutoModel, PreTrainedModel, cache_utils
 from traces.errors import RecordError
 from traces.manifest import ModelInfo
 from traces.record.drafters.layers import resolve
-from traces.record.drafters.texts import Drafts, Texts, groups
+from traces.record.drafters.texts import DraftLogits, Texts, groups
 from traces.record.header import folder_id, model_shape
 from traces.record.pair import DTYPES, embedding, load_model, weights_hash
 
@@ -63,7 +63,7 @@ class BlockDrafter:
         )
 
     @torch.inference_mode()
-    def draft(self, texts: Texts) -> Iterator[Drafts]:
+    def draft(self, texts: Texts) -> Iterator[DraftLogits]:
         """What it proposes at every start of a batch, in groups of starts of one text.
 
         Args:
@@ -83,7 +83,9 @@ class BlockDrafter:
             for row in range(len(texts.tokens)):
                 slot, start = (t[row][group.alive[row]] for t in (group.slot, group.start))
                 if len(start):
-                    yield Drafts(torch.full_like(start, row), start, self._starts(texts, row, slot))
+                    yield DraftLogits(
+                        torch.full_like(start, row), start, self._starts(texts, row, slot)
+                    )
 
     def _starts(self, texts: Texts, row: int, slot: Tensor) -> Tensor:
         """Logits (S, K, V) behind the tokens at these slots (S,) of one text."""

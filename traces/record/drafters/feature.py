@@ -25,7 +25,7 @@ from traces.record.cache import Buffer
 from traces.record.drafters import files
 from traces.record.drafters.eagle import Eagle1, Eagle3, Place
 from traces.record.drafters.layers import resolve
-from traces.record.drafters.texts import Drafts, Group, Texts, groups
+from traces.record.drafters.texts import DraftLogits, Group, Texts, groups
 from traces.record.folder import check_folder
 from traces.record.header import folder_id, model_shape
 from traces.record.pair import DTYPES, embedding, weights_hash
@@ -64,7 +64,7 @@ class Feature:
         """What a manifest says of it: of its own files, not of what it borrows of the target."""
         return self.info
 
-    def draft(self, texts: Texts, length: int, choose: Choose = likeliest) -> Iterator[Drafts]:
+    def draft(self, texts: Texts, length: int, choose: Choose = likeliest) -> Iterator[DraftLogits]:
         """What it proposes at every start of a batch, in groups of starts.
 
         Args:
@@ -100,7 +100,7 @@ class Feature:
         group: Group,
         length: int,
         choose: Choose,
-    ) -> Drafts:
+    ) -> DraftLogits:
         """Draft at all starts of a group, one pass a depth."""
         last = group.slot
         sequence, _ = group.alive.nonzero(as_tuple=True)
@@ -121,7 +121,7 @@ class Feature:
             token = token.masked_scatter(group.alive, chosen)
             logits.append(rows)
             tokens.append(chosen)
-        return Drafts(sequence, start, torch.stack(logits, 1), torch.stack(tokens, 1))
+        return DraftLogits(sequence, start, torch.stack(logits, 1), torch.stack(tokens, 1))
 
     def _pass(
         self, tokens: Tensor, features: Tensor, positions: Tensor, mask: Tensor, cache: Buffer

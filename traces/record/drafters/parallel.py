@@ -29,7 +29,7 @@ from traces.errors import RecordError
 from traces.manifest import ModelInfo
 from traces.record.drafters import files
 from traces.record.drafters.layers import resolve
-from traces.record.drafters.texts import Drafts, Group, Texts, groups
+from traces.record.drafters.texts import DraftLogits, Group, Texts, groups
 from traces.record.forward import Forward, check_excess
 from traces.record.header import model_info
 from traces.record.pair import DTYPES, check_tokenizers, embedding, load_model, load_tokenizer
@@ -71,7 +71,7 @@ class Parallel:
         n_parameters = info.n_parameters + self.projection.numel()
         return replace(info, n_parameters=n_parameters, weights_sha256=digest.hexdigest())
 
-    def draft(self, texts: Texts, length: int) -> Iterator[Drafts]:
+    def draft(self, texts: Texts, length: int) -> Iterator[DraftLogits]:
         """What it proposes at every start of a batch, in groups of starts.
 
         Args:
@@ -93,7 +93,7 @@ class Parallel:
             forward.cache.cut(width)
             sequence, _ = group.alive.nonzero(as_tuple=True)
             check_excess(forward, "drafter")
-            yield Drafts(sequence, group.start[group.alive], logits[group.alive])
+            yield DraftLogits(sequence, group.start[group.alive], logits[group.alive])
 
     def _group(
         self, forward: Forward, texts: Texts, features: Tensor | None, group: Group, length: int

@@ -57,7 +57,7 @@ def make_texts(prompts: list[list[int]], outputs: list[list[int]], device: objec
     return Texts(joined.to(place), pads.to(place), n_output.to(place), tokens.shape[1])
 
 
-class Drafts(NamedTuple):
+class DraftLogits(NamedTuple):
     """What a drafter says at S starts, K tokens deep."""
 
     sequence: Tensor  # (S,), counted from 0 inside the batch
