@@ -109,12 +109,12 @@ class LatticeLayout(Layout):
 
 
 class LatticeDrafts(NamedTuple):
-    """The drafts of one sequence, see `Drafts`.
+    """The drafts of one sequence, see `SequenceDrafts`.
 
     Attributes:
         layout: of the trace.
         index: of the sequence.
-        ahead: see `Drafts`.
+        ahead: see `SequenceDrafts`.
         starts: the policy's columns, of the drafts from each position.
     """
 
@@ -124,7 +124,7 @@ class LatticeDrafts(NamedTuple):
     starts: Columns
 
     def draft(self, start: int, room: int) -> Iterator[tuple[float, ...]]:
-        """See `Drafts`."""
+        """See `SequenceDrafts`."""
         row = self.layout.offsets[self.index] + start - 1
         length = int(self.layout.branch[row + 1] - self.layout.branch[row])
         for depth in range(1, min(room, length) + 1):

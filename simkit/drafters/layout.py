@@ -84,7 +84,7 @@ class Layout(ABC):
         """
 
     @abstractmethod
-    def sequence(self, read: Read, index: int) -> Drafts:
+    def sequence(self, read: Read, index: int) -> SequenceDrafts:
         """What drafts of one sequence see, as Python values; `read` is this layout's."""
 
     @property
@@ -122,7 +122,7 @@ class Layout(ABC):
         """How many tokens of the draft from `start` there are."""
 
 
-class Drafts(Protocol):
+class SequenceDrafts(Protocol):
     """The drafts of one sequence."""
 
     @property

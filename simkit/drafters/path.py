@@ -146,7 +146,7 @@ class SequenceRows(NamedTuple):
     bounds: list[int]
 
     def draft(self, start: int, room: int) -> Iterator[tuple[float, ...]]:
-        """See `Drafts`."""
+        """See `SequenceDrafts`."""
         if not self.starts:
             yield from self._by_row(start, room)
             return
