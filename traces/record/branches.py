@@ -34,7 +34,7 @@ _MOST_LOGITS = 2**28  # of one pass, over all its rows
 
 
 @dataclass(frozen=True)
-class Group:
+class BranchGroup:
     """Up to R branches of each of B sequences that grow together; all tensors (B, R).
 
     Attributes:
@@ -91,7 +91,7 @@ def record_branches(
         draft.cache.cut(base)
 
 
-def _groups(path: Path, plan: Plan, vocab_size: int) -> Iterator[Group]:
+def _groups(path: Path, plan: Plan, vocab_size: int) -> Iterator[BranchGroup]:
     """Split the branches of a batch into groups that fit one pass."""
     batch, width = path.keys.shape
     m = torch.arange(1, width + 1, device=path.keys.device).expand(batch, width)
@@ -111,7 +111,7 @@ def _groups(path: Path, plan: Plan, vocab_size: int) -> Iterator[Group]:
         some = has.gather(1, pick)
         key = path.keys.gather(1, pick)
         tokens = token.gather(1, pick)
-        yield Group(
+        yield BranchGroup(
             position=torch.where(some, m.gather(1, pick), 0),
             token=tokens,
             key=draws.next_key(key, tokens),
@@ -119,7 +119,7 @@ def _groups(path: Path, plan: Plan, vocab_size: int) -> Iterator[Group]:
         )
 
 
-def _grow(draft: Forward, path: Path, plan: Plan, group: Group) -> Iterator[Depth]:
+def _grow(draft: Forward, path: Path, plan: Plan, group: BranchGroup) -> Iterator[Depth]:
     """Draft all branches of a group, one pass a depth, until none goes on."""
     prefix = _prefix(path, group, draft.cache.length)
     itself = torch.eye(group.token.shape[1], dtype=torch.bool, device=prefix.device)
@@ -149,7 +149,7 @@ def _grow(draft: Forward, path: Path, plan: Plan, group: Group) -> Iterator[Dept
         alive = alive & ~torch.isin(token, eos)
 
 
-def _prefix(path: Path, group: Group, n_slots: int) -> Tensor:
+def _prefix(path: Path, group: BranchGroup, n_slots: int) -> Tensor:
     """Which slots of the on-path text a branch sees: the prompt and y before m; (B, R, slots)."""
     slot = torch.arange(n_slots, device=group.position.device)
     end = path.start + group.position - 1
@@ -157,7 +157,7 @@ def _prefix(path: Path, group: Group, n_slots: int) -> Tensor:
 
 
 def _with_target(
-    target: Forward, path: Path, plan: Plan, group: Group, grown: list[Depth]
+    target: Forward, path: Path, plan: Plan, group: BranchGroup, grown: list[Depth]
 ) -> Iterator[dict[str, Tensor]]:
     """Add the target's view, from one pass over all tokens of a group under a tree mask."""
     fed = torch.stack([group.token] + [depth.token for depth in grown[:-1]], -1)  # (B, R, D)

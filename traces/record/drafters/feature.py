@@ -25,7 +25,7 @@ from traces.record.cache import Buffer
 from traces.record.drafters import files
 from traces.record.drafters.eagle import Eagle1, Eagle3, Place
 from traces.record.drafters.layers import resolve
-from traces.record.drafters.texts import DraftLogits, Group, Texts, groups
+from traces.record.drafters.texts import DraftLogits, StartGroup, Texts, groups
 from traces.record.folder import check_folder
 from traces.record.header import folder_id, model_shape
 from traces.record.pair import DTYPES, embedding, weights_hash
@@ -97,7 +97,7 @@ class Feature:
         texts: Texts,
         before: Tensor,
         cache: Buffer,
-        group: Group,
+        group: StartGroup,
         length: int,
         choose: Choose,
     ) -> DraftLogits:

@@ -29,7 +29,7 @@ from traces.errors import RecordError
 from traces.manifest import ModelInfo
 from traces.record.drafters import files
 from traces.record.drafters.layers import resolve
-from traces.record.drafters.texts import DraftLogits, Group, Texts, groups
+from traces.record.drafters.texts import DraftLogits, StartGroup, Texts, groups
 from traces.record.forward import Forward, check_excess
 from traces.record.header import model_info
 from traces.record.pair import DTYPES, check_tokenizers, embedding, load_model, load_tokenizer
@@ -96,7 +96,12 @@ class Parallel:
             yield DraftLogits(sequence, group.start[group.alive], logits[group.alive])
 
     def _group(
-        self, forward: Forward, texts: Texts, features: Tensor | None, group: Group, length: int
+        self,
+        forward: Forward,
+        texts: Texts,
+        features: Tensor | None,
+        group: StartGroup,
+        length: int,
     ) -> Tensor:
         """Logits (B, R, K, V): the last known token again and K - 1 masks, for each start."""
         batch, size = group.start.shape

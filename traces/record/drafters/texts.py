@@ -66,7 +66,7 @@ class DraftLogits(NamedTuple):
     tokens: Tensor | None = None  # (S, K) that it went on with, where deeper rows depend on them
 
 
-class Group(NamedTuple):
+class StartGroup(NamedTuple):
     """Up to R starts of each of B sequences; tensors (B, R)."""
 
     start: Tensor  # 1-based output positions
@@ -74,7 +74,7 @@ class Group(NamedTuple):
     alive: Tensor  # whether the sequence has this start
 
 
-def groups(texts: Texts, rows: int, vocab_size: int) -> Iterator[Group]:
+def groups(texts: Texts, rows: int, vocab_size: int) -> Iterator[StartGroup]:
     """All starts of all texts, in order, a group that fits one pass at a time.
 
     Args:
@@ -89,4 +89,4 @@ def groups(texts: Texts, rows: int, vocab_size: int) -> Iterator[Group]:
         start = torch.arange(first, min(first + size, longest + 1), device=texts.tokens.device)
         start = start.expand(batch, -1)
         alive = start <= texts.n_output[:, None]
-        yield Group(start, texts.start + start - 2, alive)
+        yield StartGroup(start, texts.start + start - 2, alive)
