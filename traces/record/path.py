@@ -12,8 +12,8 @@ from traces.record import draws
 from traces.record.forward import Forward, causal_mask, left_padded
 from traces.record.plan import Plan
 from traces.record.statistics import (
-    Outcome,
     Rows,
+    Verified,
     at,
     draft_rows,
     draft_token,
@@ -148,7 +148,7 @@ class _Given:
         return self._lengths > i
 
 
-def draw(p: Rows, q: Rows, key: Tensor, plan: Plan, output: Tensor | None = None) -> Outcome:
+def draw(p: Rows, q: Rows, key: Tensor, plan: Plan, output: Tensor | None = None) -> Verified:
     """What the keyed draws make of rows, under the recording's coupling.
 
     Args:

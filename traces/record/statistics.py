@@ -98,7 +98,7 @@ def at(values: Tensor, token: Tensor) -> Tensor:
     return values.gather(-1, token[:, None].long())[:, 0]
 
 
-class Outcome(NamedTuple):
+class Verified(NamedTuple):
     """What the keyed draws make of N rows; each (N,)."""
 
     draft_token: Tensor
@@ -111,13 +111,13 @@ def draft_token(q: Rows, key: Tensor) -> Tensor:
     return q.best if q.temperature == 0 else draws.race(q.processed, key, draws.DRAFT)
 
 
-def outcome(p: Rows, q: Rows, token: Tensor, key: Tensor) -> Outcome:
+def outcome(p: Rows, q: Rows, token: Tensor, key: Tensor) -> Verified:
     """Verify `token`, drawn from q: accepted iff v < p/q, else max(0, p − q) is drawn from."""
     if p.temperature == 0:
-        return Outcome(token, token == p.best, p.best)
+        return Verified(token, token == p.best, p.best)
     accepted = draws.uniform(key) < p.processed_at(token) / q.processed_at(token)
     correction = draws.race(residual(p.processed, q.processed), key, draws.CORRECTION)
-    return Outcome(token, accepted, torch.where(accepted, token, correction))
+    return Verified(token, accepted, torch.where(accepted, token, correction))
 
 
 def target_token(p: Rows, key: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ def target_token(p: Rows, key: Tensor) -> Tensor:
 
 def outcome_given(
     p: Rows, q: Rows, output: Tensor, key: Tensor, own_key: Tensor | None = None
-) -> Outcome:
+) -> Verified:
     """What a draft of q comes to where the output's token is known to be drawn from p.
 
     Accepted iff u p(y) < q(y), and then y is the draft's token too; else that is drawn from
@@ -142,12 +142,12 @@ def outcome_given(
         own_key: (N,), of a rejected token's draw; `key` unless the draft depends on its start.
     """
     if q.temperature == 0:  # a proposal that is certain
-        return Outcome(q.best, q.best == output, output)
+        return Verified(q.best, q.best == output, output)
     p_y, q_y = p.processed_at(output), q.processed_at(output)
     accepted = draws.uniform(key) * p_y < q_y
     rest = residual(q.processed, p.processed)
     other = draws.race(rest, key if own_key is None else own_key, draws.DRAFT)
-    return Outcome(torch.where(accepted, output, other), accepted, output)
+    return Verified(torch.where(accepted, output, other), accepted, output)
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:
