@@ -12,7 +12,7 @@ from traces.arrays import read_only
 from traces.attach import registry
 from traces.attach.tokens import NGram, PromptLookup, Suffix, matching, proposals, suffix
 from traces.attach.tokens.automaton import COUNT
-from traces.attach.tokens.suffix import Outputs
+from traces.attach.tokens.suffix import EarlierOutputs
 from traces.errors import DrafterError
 
 TOKENS = st.integers(1, 4).flatmap(lambda top: st.lists(st.integers(0, top - 1), max_size=40))
@@ -121,7 +121,7 @@ def test_prompt_lookup_is_that_of_transformers(rule, case):
 @given(TOKENS, st.integers(2, 6))
 @settings(deadline=None)
 def test_counts_are_those_of_substrings(tokens, deepest):
-    memory = Outputs()
+    memory = EarlierOutputs()
     for part in (tokens[:15], tokens[15:]):
         memory.add(np.array(part, np.int32), deepest)
     for piece in {tuple(tokens[a:b]) for a in range(40) for b in range(a + 1, a + 1 + deepest)} - {
@@ -144,7 +144,7 @@ def count(counts, piece):
 
 
 def test_room_grows_with_what_is_added():
-    rng, memory = np.random.default_rng(0), Outputs()
+    rng, memory = np.random.default_rng(0), EarlierOutputs()
     for _ in range(60):
         memory.add(rng.integers(3, size=rng.integers(30)).astype(np.int32), 8)
     n_states, n_edges = memory.counts.used
@@ -183,7 +183,7 @@ def compiled_kinds():
 
 def test_a_memory_goes_with_shared():
     none = np.zeros(0, np.int32)
-    for rule, memory in ((Suffix(), Outputs()), (Suffix(shared=True), None)):
+    for rule, memory in ((Suffix(), EarlierOutputs()), (Suffix(shared=True), None)):
         with pytest.raises(ValueError, match="goes with shared=true"):
             rule.propose(none, 0, none, 8, memory)
     assert all(rule().memory() is None for rule in (PromptLookup, NGram, Suffix))

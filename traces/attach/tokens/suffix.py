@@ -28,7 +28,7 @@ _DEEPEST = 65_536
 _LARGEST = 1e6
 
 
-class Outputs:
+class EarlierOutputs:
     """The outputs of earlier requests, counted together, in the order in which they were added.
 
     Attributes:
@@ -105,9 +105,9 @@ class Suffix(TokenRule):
         """See `TokenRule`."""
         return self.max_tokens
 
-    def memory(self) -> Outputs | None:
+    def memory(self) -> EarlierOutputs | None:
         """What is carried from sequence to sequence, at first empty; None without `shared`."""
-        return Outputs() if self.shared else None
+        return EarlierOutputs() if self.shared else None
 
     def propose(
         self,
@@ -115,7 +115,7 @@ class Suffix(TokenRule):
         n_prompt: int,
         eos: np.ndarray,
         max_new_tokens: int,
-        memory: Outputs | None = None,
+        memory: EarlierOutputs | None = None,
     ) -> Proposals:
         """Drafts from all starts of a sequence; from start i on text[: n_prompt + i - 1] is known.
 
