@@ -4,7 +4,7 @@ from simkit.fidelity.comparison import compare
 from simkit.fidelity.errors import refits
 from simkit.fidelity.judge import Judgement, judge
 from simkit.fidelity.ladder import Ladder
-from simkit.fidelity.results import FidelityResult, PolicyPair, PolicyRow
+from simkit.fidelity.results import FidelityResult, PolicyRow, RankedPair
 from simkit.fidelity.run import LivePlan, measure, split
 from simkit.fidelity.timing import calibrate
 
@@ -13,8 +13,8 @@ __all__ = [
     "Judgement",
     "Ladder",
     "LivePlan",
-    "PolicyPair",
     "PolicyRow",
+    "RankedPair",
     "calibrate",
     "compare",
     "judge",

@@ -11,7 +11,7 @@ import pyarrow as pa
 from simkit.costs import Times
 from simkit.fidelity.errors import error_draws, error_intervals, interval
 from simkit.fidelity.logs import taken
-from simkit.fidelity.results import FidelityResult, PolicyPair, PolicyRow
+from simkit.fidelity.results import FidelityResult, PolicyRow, RankedPair
 from simkit.fidelity.run import LivePlan
 from simkit.live.decoder import Step
 from simkit.live.summary import (
@@ -55,7 +55,7 @@ def compare(
     return FidelityResult(compared, low, high, pairs, _tau(compared), found, exact)
 
 
-def pairs_of(replayed: Result, seen: Sequences, drifts: Sequence[Drift]) -> list[PolicyPair]:
+def pairs_of(replayed: Result, seen: Sequences, drifts: Sequence[Drift]) -> list[RankedPair]:
     """All pairs of policies, see `FidelityResult.pairs`.
 
     Args:
@@ -126,14 +126,14 @@ def _differing(found: dict[tuple[int, int], list[Step]], arm: int, replayed: Res
 
 def _pair(
     replayed: Result, seen: Sequences, a: int, b: int, margin: float, confidence: float
-) -> PolicyPair:
+) -> RankedPair:
     """The policies of rows a and b; equal arms were `margin` apart."""
     top, bottom = seen.row(b + 1), seen.row(a + 1)
     if seen.seconds[top].sum() < seen.seconds[bottom].sum():
         a, b, top, bottom = b, a, bottom, top
     low, high = seen.interval(top, bottom, confidence)
     first, second = replayed.runs[a], replayed.runs[b]
-    return PolicyPair(
+    return RankedPair(
         faster=str(first.policy),
         slower=str(second.policy),
         measured=float(seen.seconds[top].sum() / seen.seconds[bottom].sum()),

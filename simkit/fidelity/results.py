@@ -77,7 +77,7 @@ class PolicyRow:
 
 
 @dataclass(frozen=True)
-class PolicyPair:
+class RankedPair:
     """Two policies, paired over the held-out prompts.
 
     Attributes:
@@ -119,7 +119,7 @@ class FidelityResult:
     rows: list[PolicyRow]
     median_lo: float
     median_hi: float
-    pairs: list[PolicyPair]
+    pairs: list[RankedPair]
     tau: float
     drifts: list[Drift]
     exact: bool
@@ -135,12 +135,12 @@ class FidelityResult:
         return max(abs(row.error) for row in self.rows)
 
     @property
-    def distinct(self) -> list[PolicyPair]:
+    def distinct(self) -> list[RankedPair]:
         """Pairs that differ by more than the noise."""
         return [pair for pair in self.pairs if pair.distinct]
 
     @property
-    def misranked(self) -> list[PolicyPair]:
+    def misranked(self) -> list[RankedPair]:
         """Of these, the pairs that the replay ranks the wrong way round."""
         return [pair for pair in self.distinct if pair.predicted < 1]
 
