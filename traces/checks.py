@@ -30,7 +30,7 @@ _ORDERED = (  # the first is never above the second
 
 
 @dataclass(frozen=True)
-class Rows:
+class FileRows:
     """The columns of one file.
 
     Attributes:
@@ -60,7 +60,7 @@ class Rows:
             yield f"{self.file}: {more} more rows like the last, up to sequence {end}"
 
 
-def check_keys(rows: Rows, sequence: np.ndarray, n_output: np.ndarray) -> Iterator[str]:
+def check_keys(rows: FileRows, sequence: np.ndarray, n_output: np.ndarray) -> Iterator[str]:
     """On-path rows stand in order, 1 to T for each of these sequences."""
     if len(rows) != n_output.sum():
         yield f"{rows.file}: {len(rows)} rows, its sequences have {n_output.sum()} output tokens"
@@ -70,7 +70,7 @@ def check_keys(rows: Rows, sequence: np.ndarray, n_output: np.ndarray) -> Iterat
     yield from rows.problems(wrong, _UNORDERED)
 
 
-def check_outputs(rows: Rows, output_tokens: np.ndarray, manifest: Manifest) -> Iterator[str]:
+def check_outputs(rows: FileRows, output_tokens: np.ndarray, manifest: Manifest) -> Iterator[str]:
     """The tokens of on-path rows whose keys hold, of sequences with these outputs, end to end."""
     eos = np.isin(rows["target_token"], manifest.eos_token_ids)
     goes_on = np.append(rows["position"][1:] != 1, False)
@@ -81,14 +81,14 @@ def check_outputs(rows: Rows, output_tokens: np.ndarray, manifest: Manifest) -> 
     )
 
 
-def check_positions(rows: Rows, output_tokens: np.ndarray, manifest: Manifest) -> Iterator[str]:
+def check_positions(rows: FileRows, output_tokens: np.ndarray, manifest: Manifest) -> Iterator[str]:
     """On-path rows whose keys hold, of sequences with these outputs, end to end."""
     yield from check_outputs(rows, output_tokens, manifest)
     yield from check_values(rows, manifest)
     yield from check_verdicts(rows, manifest)
 
 
-def check_verdicts(rows: Rows, manifest: Manifest) -> Iterator[str]:
+def check_verdicts(rows: FileRows, manifest: Manifest) -> Iterator[str]:
     """`accepted` against the tokens and the probabilities."""
     accepted, equal = rows["accepted"], rows["draft_token"] == rows["target_token"]
     tokens = "draft_token is {draft_token}, target_token is {target_token}"
@@ -109,7 +109,7 @@ def check_verdicts(rows: Rows, manifest: Manifest) -> Iterator[str]:
     )
 
 
-def check_values(rows: Rows, manifest: Manifest) -> Iterator[str]:
+def check_values(rows: FileRows, manifest: Manifest) -> Iterator[str]:
     """Ranges of all numbers.
 
     The least and the largest of a column tell whether all is well, at a fraction of the time of a
@@ -155,7 +155,7 @@ def _never_above(low: np.ndarray, high: np.ndarray) -> bool:
         return not len(low) or bool((low - high).max() <= 0.5 * _ROUNDING)
 
 
-def check_branches(branches: Rows, positions: Rows, manifest: Manifest) -> Iterator[str]:
+def check_branches(branches: FileRows, positions: FileRows, manifest: Manifest) -> Iterator[str]:
     """The off-path rows, against the on-path rows of the same shard (whose keys hold)."""
     yield from check_values(branches, manifest)
     if manifest.branch_target:
@@ -182,7 +182,7 @@ def check_branches(branches: Rows, positions: Rows, manifest: Manifest) -> Itera
 
 
 def check_lattice(
-    rows: Rows, sequence: np.ndarray, n_output: np.ndarray, manifest: Manifest
+    rows: FileRows, sequence: np.ndarray, n_output: np.ndarray, manifest: Manifest
 ) -> Iterator[str]:
     """The drafts from each start of these sequences."""
     first = np.ones(len(rows), bool)
@@ -208,7 +208,7 @@ def check_lattice(
 
 
 def _check_views(
-    rows: Rows, begins: np.ndarray, n_output: np.ndarray, manifest: Manifest
+    rows: FileRows, begins: np.ndarray, n_output: np.ndarray, manifest: Manifest
 ) -> Iterator[str]:
     """Values of a lattice: the target's are there where a draft is still that of the output.
 
@@ -225,9 +225,10 @@ def _check_views(
     known = before == np.repeat(before[begins], lengths)
     known &= rows["start"] + rows["depth"] - 1 <= n_output
     others = {name: column for name, column in rows.columns.items() if name not in of_target}
-    yield from check_values(Rows(rows.file, others), manifest)
+    yield from check_values(FileRows(rows.file, others), manifest)
     yield from check_values(
-        Rows(rows.file, {name: column[known] for name, column in rows.columns.items()}), manifest
+        FileRows(rows.file, {name: column[known] for name, column in rows.columns.items()}),
+        manifest,
     )
     for name in of_target:
         there = ~known & ~np.isnan(rows[name])
@@ -239,8 +240,8 @@ def _holds(known: np.ndarray, index: np.ndarray, keys: np.ndarray) -> np.ndarray
 
 
 def _check_lengths(
-    branches: Rows,
-    positions: Rows,
+    branches: FileRows,
+    positions: FileRows,
     owner: np.ndarray,
     start: np.ndarray,
     lengths: np.ndarray,
@@ -260,13 +261,17 @@ def _check_lengths(
     yield from branches.problems(eos & ~last, "rows after an EOS token")
     ended = np.zeros(len(positions), bool)
     ended[owner] = eos[start + lengths - 1]
-    held = Rows(positions.file, {**positions.columns, "found": found, "whole": whole})
+    held = FileRows(positions.file, {**positions.columns, "found": found, "whole": whole})
     bad = wanted & ((found > whole) | ((found < whole) & ~ended))
     yield from held.problems(bad, "its branch has {found} rows, not {whole}")
 
 
 def check_hidden(
-    rows: Rows, positions: Rows, branches: Rows, sequence: np.ndarray, n_prompt: np.ndarray
+    rows: FileRows,
+    positions: FileRows,
+    branches: FileRows,
+    sequence: np.ndarray,
+    n_prompt: np.ndarray,
 ) -> Iterator[str]:
     """States of the prompts' tokens but the last, of the on-path rows and of the branches."""
     inside = np.maximum(n_prompt - 1, 0)
@@ -291,7 +296,7 @@ def check_hidden(
     yield from _check_states(rows)
 
 
-def check_mixed(rows: Rows, positions: Rows, manifest: Manifest) -> Iterator[str]:
+def check_mixed(rows: FileRows, positions: FileRows, manifest: Manifest) -> Iterator[str]:
     """Rows on mixed contexts, against the on-path rows of the same shard (whose keys hold)."""
     if len(rows) != len(positions):
         yield f"{rows.file}: {len(rows)} rows, its shard has {len(positions)} positions"
@@ -312,6 +317,6 @@ def check_mixed(rows: Rows, positions: Rows, manifest: Manifest) -> Iterator[str
     yield from _check_states(rows)
 
 
-def _check_states(rows: Rows) -> Iterator[str]:
+def _check_states(rows: FileRows) -> Iterator[str]:
     finite = np.isfinite(rows["state"].sum(1, dtype=np.float32))
     yield from rows.problems(~finite, "a state is not finite")

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from traces import files, schema, seen
-from traces.checks import Rows
+from traces.checks import FileRows
 from traces.drafters.kind import Shard
 from traces.errors import TraceError
 from traces.manifest import Manifest
@@ -230,10 +230,10 @@ def _shard_rows(
     hashed: set[str] | None,
     table: str,
     wanted: pa.Schema,
-) -> Rows:
+) -> FileRows:
     name = f"{table}/{shard:05d}.parquet"
     found = _read(folder, name, manifest, wanted, hashed)
-    return Rows(folder / name, {f.name: _column(found[f.name], folder / name) for f in wanted})
+    return FileRows(folder / name, {f.name: _column(found[f.name], folder / name) for f in wanted})
 
 
 def _column(column: pa.ChunkedArray, file: Path) -> np.ndarray:

@@ -17,7 +17,7 @@ from traces.errors import TraceError
 from traces.registry import Registry
 
 if TYPE_CHECKING:
-    from traces.checks import Rows
+    from traces.checks import FileRows
     from traces.manifest import Manifest
     from traces.trace import Trace
 
@@ -41,7 +41,7 @@ class Shard(NamedTuple):
     folder: Path
     manifest: Manifest
     sequences: pa.Table
-    rows: Callable[[str, pa.Schema], Rows]
+    rows: Callable[[str, pa.Schema], FileRows]
     state_width: Callable[[], int]
     states: bool = True
 
