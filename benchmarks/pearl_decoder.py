@@ -15,7 +15,7 @@ from simkit.live.decoder import Decoded, Settings, Step
 from simkit.live.model import Reader
 from simkit.policies import PEARL, PolicyError
 from traces.record import draws
-from traces.record.statistics import Rows, draft_rows, draft_token, outcome, target_rows
+from traces.record.statistics import LogitRows, draft_rows, draft_token, outcome, target_rows
 
 
 class Drafted(NamedTuple):
@@ -153,7 +153,7 @@ class PearlDecoder:
         text = self.tokens + [x.token for x in waiting]
         return self.target.read(text[self.target.length :], keep)
 
-    def _q(self, tokens: list[int]) -> Rows:
+    def _q(self, tokens: list[int]) -> LogitRows:
         """The draft's distribution behind a text whose front it has read."""
         logits = self.draft.read(tokens[self.draft.length :], 1)
         return draft_rows(logits.to(self.target.device), self.settings.sampler)

@@ -31,7 +31,7 @@ from simkit.policies import Setting
 from simkit.simulator import compiled, plain
 from traces.memory import from_drafts
 from traces.record import draws
-from traces.record.statistics import Rows, outcome_given, target_token
+from traces.record.statistics import LogitRows, outcome_given, target_token
 
 
 class ByStart(Toy):
@@ -289,7 +289,7 @@ def test_keyed_draws_have_that_law(temperature):
     n = 200_000
     rng = np.random.default_rng(7)
     p_logits, q_logits = (torch.from_numpy(rng.normal(size=5)).expand(n, -1) for _ in range(2))
-    p, q = Rows(p_logits, 1.0), Rows(q_logits, temperature)
+    p, q = LogitRows(p_logits, 1.0), LogitRows(q_logits, temperature)
     key = draws.first_key(3, torch.arange(n))
     y = target_token(p, key)
     found = outcome_given(p, q, y, key)

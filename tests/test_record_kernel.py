@@ -49,8 +49,8 @@ def header(**changes):
 
 def stand_in(p_logits, q_logits, token):
     """Columns that no distribution has, but that are the same for equal rows."""
-    q = statistics.Rows(q_logits, 1.0)
-    p = q if p_logits is None else statistics.Rows(p_logits, 1.0)
+    q = statistics.LogitRows(q_logits, 1.0)
+    p = q if p_logits is None else statistics.LogitRows(p_logits, 1.0)
     both = statistics.draft_statistics(q, token) | statistics.target_statistics(p, q, token)
     floats = {name: both.get(name, torch.zeros(len(token))) for name in FLOATS}
     floats["draft_entropy"] = floats["draft_entropy"] * 0.5 + 0.25

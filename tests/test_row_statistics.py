@@ -17,7 +17,7 @@ from transformers.generation.logits_process import (
 from traces import schema
 from traces.record import draws
 from traces.record.statistics import (
-    Rows,
+    LogitRows,
     draft_rows,
     draft_statistics,
     outcome,
@@ -102,7 +102,7 @@ def test_processed_is_what_hugging_face_samples_from(setting):
     if top_p < 1:
         warpers.append(TopPLogitsWarper(top_p))
     theirs = warpers(None, logits).softmax(-1)
-    ours = Rows(logits, temperature, top_k, top_p).processed
+    ours = LogitRows(logits, temperature, top_k, top_p).processed
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
@@ -138,5 +138,5 @@ def test_greedy_ties_go_to_the_lowest_id():
 
 def test_bfloat16_logits_are_reduced_in_float32():
     logits = torch.randn(20, 5_000, generator=torch.Generator().manual_seed(2)).bfloat16()
-    exact = Rows(logits.double(), 1.0).entropy
-    torch.testing.assert_close(Rows(logits, 1.0).entropy, exact, rtol=1e-6, atol=1e-6)
+    exact = LogitRows(logits.double(), 1.0).entropy
+    torch.testing.assert_close(LogitRows(logits, 1.0).entropy, exact, rtol=1e-6, atol=1e-6)

@@ -95,7 +95,7 @@ def test_columns_are_those_of_float64(kernel, make, temperature):
 
 def test_three_entry_points_agree_to_the_last_bit(kernel):
     p, q = random_logits()
-    p_rows, q_rows = (statistics.Rows(x, 1.0, kernel=True) for x in (p, q))
+    p_rows, q_rows = (statistics.LogitRows(x, 1.0, kernel=True) for x in (p, q))
     token = torch.arange(ROWS, device=DEVICE)
     both = pair_statistics(p_rows, q_rows, token)
     parts = draft_statistics(q_rows, token) | target_statistics(p_rows, q_rows, token)
@@ -118,15 +118,15 @@ def test_a_sampler_that_cuts_takes_the_plain_code_for_its_columns(kernel):
 def test_rows_that_do_not_ask_for_the_kernel_take_the_plain_code(kernel):
     p, q = random_logits()
     token = torch.arange(ROWS, device=DEVICE)
-    plain = statistics.draft_statistics(statistics.Rows(q, 1.0), token)
-    got = draft_statistics(statistics.Rows(q, 1.0), token)
+    plain = statistics.draft_statistics(statistics.LogitRows(q, 1.0), token)
+    got = draft_statistics(statistics.LogitRows(q, 1.0), token)
     assert all(torch.equal(got[name], value) for name, value in plain.items())
 
 
 def test_columns_that_are_named_alone_are_those_of_all(kernel):
     _, q = random_logits()
     token = torch.arange(ROWS, device=DEVICE)
-    rows = statistics.Rows(q, 1.0, kernel=True)
+    rows = statistics.LogitRows(q, 1.0, kernel=True)
     every = draft_statistics(rows, token)
     some = draft_statistics(rows, token, ["draft_entropy"])
     assert list(some) == ["draft_entropy"]
@@ -150,7 +150,7 @@ def test_no_rows(kernel):
 
 def test_where_the_kernel_cannot_run_the_plain_code_does():
     p, q = (x[:, :100].cpu() for x in random_logits())
-    p_rows, q_rows = (statistics.Rows(x, 1.0, kernel=True) for x in (p, q))
+    p_rows, q_rows = (statistics.LogitRows(x, 1.0, kernel=True) for x in (p, q))
     token = torch.arange(ROWS)
     assert not usable(q_rows)
     plain = statistics.draft_statistics(q_rows, token)

@@ -24,7 +24,7 @@ from benchmarks.gpu import device_rates
 from traces.outputs import write_atomic
 from traces.record import statistics, statistics_triton
 from traces.record.latency import timed
-from traces.record.statistics import Rows
+from traces.record.statistics import LogitRows
 
 VOCABULARIES = (32_000, 128_256, 151_936)
 # Tokens in a block, warps of a program, blocks whose loads are in flight.
@@ -44,7 +44,7 @@ def logits(rows: int, size: int, dtype: torch.dtype, device: torch.device) -> tu
 
 def plain(p: Tensor, q: Tensor, token: Tensor) -> Columns:
     """The columns by the plain code, from logits to float32."""
-    p_rows, q_rows = Rows(p, 1.0), Rows(q, 1.0)
+    p_rows, q_rows = LogitRows(p, 1.0), LogitRows(q, 1.0)
     columns = statistics.draft_statistics(q_rows, token)
     return columns | statistics.target_statistics(p_rows, q_rows, token)
 

@@ -19,7 +19,7 @@ from simkit.live.model import Reader
 from simkit.policies import Outcome, PolicyError, Sequential
 from traces.record import draws
 from traces.record.statistics import (
-    Rows,
+    LogitRows,
     draft_rows,
     draft_token,
     outcome,
@@ -122,7 +122,7 @@ class _Draft:
     logits: list[Tensor] = field(default_factory=list)
     keys: list[Tensor] = field(default_factory=list)
 
-    def rows(self, sampler: Sampler) -> Rows:
+    def rows(self, sampler: Sampler) -> LogitRows:
         """All q of the draft."""
         return draft_rows(torch.cat(self.logits), sampler)
 
@@ -267,14 +267,14 @@ class Decoder:
             key = draws.next_key(key, drawn)
         return draft
 
-    def _q(self, tokens: list[int]) -> Rows:
+    def _q(self, tokens: list[int]) -> LogitRows:
         """The draft's distribution after a text whose front it has read; its end is read anew."""
         self.draft.cut(len(tokens) - 1)
         logits = self.draft.read(tokens[self.draft.length :], 1)
         settings = self.settings
         return draft_rows(logits.to(self.target.device), settings.sampler, settings.kernel)
 
-    def _trips(self, depth: int, q: Rows, token: Tensor, n_text: int) -> bool:
+    def _trips(self, depth: int, q: LogitRows, token: Tensor, n_text: int) -> bool:
         """Ask the policy about one drafted token; its row holds float32 values.
 
         All states but those of this draft belong to the text, whose first token has none. A head
@@ -304,7 +304,7 @@ class Decoder:
     def _row(self, values: Mapping[str, Any]) -> tuple[float, ...]:
         return tuple(float(values[name]) for name in self.columns)
 
-    def _verify(self, text: _Text, draft: _Draft) -> tuple[Rows, int, Tensor]:
+    def _verify(self, text: _Text, draft: _Draft) -> tuple[LogitRows, int, Tensor]:
         """Run the target over a draft.
 
         Returns:
@@ -324,7 +324,7 @@ class Decoder:
         )
         return p, int(drawn.accepted.long().cumprod(0).sum()), drawn.target_token
 
-    def _bonus(self, p: Rows, text: _Text, draft: _Draft) -> int:
+    def _bonus(self, p: LogitRows, text: _Text, draft: _Draft) -> int:
         """The token after a draft that was accepted whole."""
         key = text.key
         for token in draft.tokens:
@@ -332,7 +332,7 @@ class Decoder:
         last = target_rows(p.logits[-1:], self.settings.sampler)
         return self._target_token(last, text.tokens + draft.tokens, key)
 
-    def _target_token(self, p: Rows, tokens: list[int], key: Tensor) -> int:
+    def _target_token(self, p: LogitRows, tokens: list[int], key: Tensor) -> int:
         """The output's token after `tokens`, which was not drafted; p holds one row.
 
         It is what drafting one more token there and verifying it would give: under greedy decoding

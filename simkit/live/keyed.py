@@ -17,7 +17,7 @@ from torch import Tensor
 from simkit.live.decoder import Settings
 from simkit.live.model import Reader
 from traces.record import draws
-from traces.record.statistics import Rows, at, draft_rows, draft_token, residual
+from traces.record.statistics import LogitRows, at, draft_rows, draft_token, residual
 
 
 class Ahead(NamedTuple):
@@ -37,7 +37,7 @@ class Ahead(NamedTuple):
     accept: Tensor
     correction: Tensor
 
-    def verify(self, p: Rows) -> tuple[int, int]:
+    def verify(self, p: LogitRows) -> tuple[int, int]:
         """How many of the γ tokens are accepted, and the output's token behind those.
 
         A draw is made even where the token behind a whole draft needs none: engines draw there.
@@ -77,7 +77,7 @@ class Keyed:
             return None
         return draws.uniforms(self._key(draft), draws.DRAFT, self.reader.vocab_size)
 
-    def ahead(self, text: list[int], draft: list[int], q: list[Rows]) -> Ahead:
+    def ahead(self, text: list[int], draft: list[int], q: list[LogitRows]) -> Ahead:
         """Read the draft model up to the end of a draft, and hash the verification's numbers.
 
         Args:

@@ -25,7 +25,7 @@ from simkit.live.log import Row, Spans
 from simkit.live.model import Reader
 from simkit.policies import Outcome, PolicyError, Sequential
 from traces.record import draws
-from traces.record.statistics import Rows, draft_rows, target_rows
+from traces.record.statistics import LogitRows, draft_rows, target_rows
 from traces.record.statistics_triton import draft_statistics
 from traces.schema import DRAFT_STATISTICS
 
@@ -176,7 +176,7 @@ class TimedDecoder:
         self.spans.close(self.number, begun, start, drafted, accepted, len(emitted))
         steps.append(Step(start, gamma, drafted, accepted))
 
-    def _draft(self, begun: object) -> tuple[list[int], list[Rows]]:
+    def _draft(self, begun: object) -> tuple[list[int], list[LogitRows]]:
         """Draft as far as the policy, the budget or an EOS allows; tokens, and the q of each."""
         assert self.policy is not None
         room = self.settings.max_new_tokens - self.position
@@ -187,8 +187,8 @@ class TimedDecoder:
             self._read_prompt(self.draft, "draft", self.tokens[:-1])
         self.told = self.state
         tokens: list[int] = []
-        rows: list[Rows] = []
-        waiting: list[tuple[int, Rows, Tensor]] = []
+        rows: list[LogitRows] = []
+        waiting: list[tuple[int, LogitRows, Tensor]] = []
         while len(tokens) < room:
             noise = self._noise(tokens) if self.keyed else None
             before = self.clock.mark()
@@ -212,18 +212,18 @@ class TimedDecoder:
         with self.spans.left_out():
             return self.keyed.noise(draft)
 
-    def _ahead(self, draft: list[int], q: list[Rows]) -> Ahead:
+    def _ahead(self, draft: list[int], q: list[LogitRows]) -> Ahead:
         """What keyed draws need before a verification; see `Keyed`."""
         assert self.keyed is not None
         with self.spans.left_out():
             return self.keyed.ahead(self.tokens, draft, q)
 
-    def _q(self, tokens: list[int]) -> Rows:
+    def _q(self, tokens: list[int]) -> LogitRows:
         logits = self.draft.read(tokens[self.draft.length :], 1)
         settings = self.settings
         return draft_rows(logits.to(self.target.device), settings.sampler, settings.kernel)
 
-    def _asks(self, waiting: list[tuple[int, Rows, Tensor]], begun: object) -> bool:
+    def _asks(self, waiting: list[tuple[int, LogitRows, Tensor]], begun: object) -> bool:
         """Ask the policy about the tokens that wait for it; True if it stops.
 
         A head that scores blocks is asked, and with it the policy, when the policy's next decision
@@ -260,7 +260,7 @@ class TimedDecoder:
         del waiting[:count]
         return stop
 
-    def _verify(self, tokens: list[int], q: list[Rows]) -> tuple[int, int]:
+    def _verify(self, tokens: list[int], q: list[LogitRows]) -> tuple[int, int]:
         """Run the target over a draft; how many tokens it accepts, and its own behind those."""
         ahead = self._ahead(tokens, q) if self.keyed else None
         begun, context = self.clock.mark(), self.target.length

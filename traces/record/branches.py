@@ -18,7 +18,7 @@ from traces.record.forward import Forward
 from traces.record.path import Path
 from traces.record.plan import Plan
 from traces.record.statistics import (
-    Rows,
+    LogitRows,
     draft_rows,
     draft_token,
     outcome,
@@ -65,7 +65,7 @@ class Depth(NamedTuple):
     alive: Tensor
     token: Tensor  # (B, R), what the next pass is fed
     key: Tensor  # (N,)
-    q: Rows
+    q: LogitRows
     columns: dict[str, Tensor]  # each (N,), and hidden (N, H) where it is kept
 
 

@@ -12,7 +12,7 @@ from traces.record import draws
 from traces.record.forward import Forward, causal_mask, left_padded
 from traces.record.plan import Plan
 from traces.record.statistics import (
-    Rows,
+    LogitRows,
     Verified,
     at,
     draft_rows,
@@ -132,7 +132,7 @@ class _Given:
             self._tokens = torch.tensor(padded, device=device)
             self._lengths = torch.tensor([len(tokens) for tokens in outputs], device=device)
 
-    def token(self, i: int, p: Rows, key: Tensor, alive: Tensor) -> Tensor | None:
+    def token(self, i: int, p: LogitRows, key: Tensor, alive: Tensor) -> Tensor | None:
         """The tokens of position i (B,), or None; counted where the target draws others."""
         if self._tokens is None:
             return None
@@ -148,7 +148,9 @@ class _Given:
         return self._lengths > i
 
 
-def draw(p: Rows, q: Rows, key: Tensor, plan: Plan, output: Tensor | None = None) -> Verified:
+def draw(
+    p: LogitRows, q: LogitRows, key: Tensor, plan: Plan, output: Tensor | None = None
+) -> Verified:
     """What the keyed draws make of rows, under the recording's coupling.
 
     Args:
@@ -164,7 +166,7 @@ def draw(p: Rows, q: Rows, key: Tensor, plan: Plan, output: Tensor | None = None
 
 
 def _position(
-    p: Rows, q: Rows | None, key: Tensor, plan: Plan, output: Tensor | None
+    p: LogitRows, q: LogitRows | None, key: Tensor, plan: Plan, output: Tensor | None
 ) -> tuple[dict[str, Tensor], Tensor]:
     """The stored columns of one position of every sequence, and its output tokens (B,)."""
     if q is None:
@@ -180,7 +182,7 @@ def _position(
     return columns, drawn.target_token
 
 
-def _alone(p: Rows, token: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+def _alone(p: LogitRows, token: Tensor) -> tuple[dict[str, Tensor], Tensor]:
     """The columns of `traces.schema.target`, and the output tokens."""
     columns = {
         "target_token": token,

@@ -1,6 +1,6 @@
 """What a trace stores of a pair of next-token distributions, reduced on the device that has them.
 
-`Rows` holds one model's logits for N rows; the functions turn rows into the columns of
+`LogitRows` holds one model's logits for N rows; the functions turn rows into the columns of
 `traces.schema`. Logits are reduced in float32, or in float64 if they are; sums accumulate in
 float64; the columns come out as float32, the values on which policies decide, live and replayed.
 """
@@ -19,7 +19,7 @@ from traces.sampler import Sampler
 from traces.schema import DRAFT_STATISTICS
 
 
-class Rows:
+class LogitRows:
     """Next-token distributions of one model at N rows, raw and as a sampler sees them.
 
     Args:
@@ -83,14 +83,14 @@ class Rows:
         return at(self.processed, token)
 
 
-def target_rows(logits: Tensor, sampler: Sampler, kernel: bool = False) -> Rows:
+def target_rows(logits: Tensor, sampler: Sampler, kernel: bool = False) -> LogitRows:
     """The target's rows under a sampler."""
-    return Rows(logits, sampler.temperature, sampler.top_k, sampler.top_p, kernel)
+    return LogitRows(logits, sampler.temperature, sampler.top_k, sampler.top_p, kernel)
 
 
-def draft_rows(logits: Tensor, sampler: Sampler, kernel: bool = False) -> Rows:
+def draft_rows(logits: Tensor, sampler: Sampler, kernel: bool = False) -> LogitRows:
     """The draft's rows under a sampler."""
-    return Rows(logits, sampler.q_temperature, sampler.top_k, sampler.top_p, kernel)
+    return LogitRows(logits, sampler.q_temperature, sampler.top_k, sampler.top_p, kernel)
 
 
 def at(values: Tensor, token: Tensor) -> Tensor:
@@ -106,12 +106,12 @@ class Verified(NamedTuple):
     target_token: Tensor  # the output: the draft token if accepted, else the correction
 
 
-def draft_token(q: Rows, key: Tensor) -> Tensor:
+def draft_token(q: LogitRows, key: Tensor) -> Tensor:
     """The token that the draft proposes at rows with these keys (N,)."""
     return q.best if q.temperature == 0 else draws.race(q.processed, key, draws.DRAFT)
 
 
-def outcome(p: Rows, q: Rows, token: Tensor, key: Tensor) -> Verified:
+def outcome(p: LogitRows, q: LogitRows, token: Tensor, key: Tensor) -> Verified:
     """Verify `token`, drawn from q: accepted iff v < p/q, else max(0, p − q) is drawn from."""
     if p.temperature == 0:
         return Verified(token, token == p.best, p.best)
@@ -120,13 +120,13 @@ def outcome(p: Rows, q: Rows, token: Tensor, key: Tensor) -> Verified:
     return Verified(token, accepted, torch.where(accepted, token, correction))
 
 
-def target_token(p: Rows, key: Tensor) -> Tensor:
+def target_token(p: LogitRows, key: Tensor) -> Tensor:
     """The token that the target draws by itself at rows with these keys (N,)."""
     return p.best if p.temperature == 0 else draws.race(p.processed, key, draws.CORRECTION)
 
 
 def outcome_given(
-    p: Rows, q: Rows, output: Tensor, key: Tensor, own_key: Tensor | None = None
+    p: LogitRows, q: LogitRows, output: Tensor, key: Tensor, own_key: Tensor | None = None
 ) -> Verified:
     """What a draft of q comes to where the output's token is known to be drawn from p.
 
@@ -163,7 +163,7 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
 
 
 def draft_statistics(
-    q: Rows, token: Tensor, names: Iterable[str] = DRAFT_STATISTICS
+    q: LogitRows, token: Tensor, names: Iterable[str] = DRAFT_STATISTICS
 ) -> dict[str, Tensor]:
     """Columns of `traces.schema.DRAFT_STATISTICS` of the rows' draft tokens, float32 (N,).
 
@@ -187,7 +187,7 @@ def draft_statistics(
     return {name: _column(columns[name](), name) for name in names}
 
 
-def target_statistics(p: Rows, q: Rows, token: Tensor) -> dict[str, Tensor]:
+def target_statistics(p: LogitRows, q: LogitRows, token: Tensor) -> dict[str, Tensor]:
     """The columns `traces.schema.TARGET_STATISTICS` of the rows' draft tokens, float32 (N,)."""
     p_token, q_token = p.processed_at(token), q.processed_at(token)
     columns = {
@@ -203,7 +203,7 @@ def target_statistics(p: Rows, q: Rows, token: Tensor) -> dict[str, Tensor]:
     return {name: _column(value, name) for name, value in columns.items()}
 
 
-def _overlap_processed(p: Rows, q: Rows) -> Tensor:
+def _overlap_processed(p: LogitRows, q: LogitRows) -> Tensor:
     if q.temperature == 0:
         return p.processed_at(q.best)
     return torch.minimum(p.processed, q.processed).sum(-1, dtype=torch.float64)

@@ -23,7 +23,7 @@ from torch import Tensor
 from traces.errors import RecordError
 from traces.record import statistics
 from traces.record.pair import Pair
-from traces.record.statistics import Rows
+from traces.record.statistics import LogitRows
 from traces.schema import DRAFT_STATISTICS
 
 FLOATS = (
@@ -87,7 +87,7 @@ def chosen(pair: Pair, wanted: bool | None) -> bool:
     return can if wanted is None else wanted
 
 
-def usable(rows: Rows) -> bool:
+def usable(rows: LogitRows) -> bool:
     """Whether these rows ask for the kernel, and it can run on them."""
     logits = rows.given
     return rows.kernel and can_run(logits.device, logits.dtype, logits.shape[-1])
@@ -140,7 +140,7 @@ def raw_statistics(
 
 
 def draft_statistics(
-    q: Rows, token: Tensor, names: Iterable[str] = DRAFT_STATISTICS
+    q: LogitRows, token: Tensor, names: Iterable[str] = DRAFT_STATISTICS
 ) -> dict[str, Tensor]:
     """As `traces.record.statistics.draft_statistics`."""
     if not usable(q):
@@ -148,14 +148,14 @@ def draft_statistics(
     return _draft_columns(raw_statistics(None, q.given, token), q, token, names)
 
 
-def target_statistics(p: Rows, q: Rows, token: Tensor) -> dict[str, Tensor]:
+def target_statistics(p: LogitRows, q: LogitRows, token: Tensor) -> dict[str, Tensor]:
     """As `traces.record.statistics.target_statistics`."""
     if not (usable(p) and usable(q)):
         return statistics.target_statistics(p, q, token)
     return _target_columns(raw_statistics(p.given, q.given, token), p, q, token)
 
 
-def pair_statistics(p: Rows, q: Rows, token: Tensor) -> dict[str, Tensor]:
+def pair_statistics(p: LogitRows, q: LogitRows, token: Tensor) -> dict[str, Tensor]:
     """The columns of both functions from one launch."""
     if not (usable(p) and usable(q)):
         return draft_statistics(q, token) | target_statistics(p, q, token)
@@ -164,7 +164,7 @@ def pair_statistics(p: Rows, q: Rows, token: Tensor) -> dict[str, Tensor]:
 
 
 def _draft_columns(
-    raw: Raw, q: Rows, token: Tensor, names: Iterable[str] = DRAFT_STATISTICS
+    raw: Raw, q: LogitRows, token: Tensor, names: Iterable[str] = DRAFT_STATISTICS
 ) -> dict[str, Tensor]:
     def column(name: str) -> Tensor:
         if name == "draft_prob":
@@ -174,7 +174,7 @@ def _draft_columns(
     return _bounded({name: column(name) for name in names})
 
 
-def _target_columns(raw: Raw, p: Rows, q: Rows, token: Tensor) -> dict[str, Tensor]:
+def _target_columns(raw: Raw, p: LogitRows, q: LogitRows, token: Tensor) -> dict[str, Tensor]:
     names = ("target_prob_raw", "target_entropy", "cross_entropy", "overlap", "target_top1_prob")
     columns = {name: raw.floats[name] for name in names}
     p_token = _processed(p, token, raw.target_best, raw.floats["target_prob_raw"])
@@ -185,18 +185,18 @@ def _target_columns(raw: Raw, p: Rows, q: Rows, token: Tensor) -> dict[str, Tens
     return _bounded(columns)
 
 
-def _plain(rows: Rows) -> bool:
+def _plain(rows: LogitRows) -> bool:
     """Whether the processed distribution is the raw one."""
     return rows.temperature == 1 and not rows.top_k and rows.top_p == 1
 
 
-def _processed(rows: Rows, token: Tensor, best: Tensor, raw_prob: Tensor) -> Tensor:
+def _processed(rows: LogitRows, token: Tensor, best: Tensor, raw_prob: Tensor) -> Tensor:
     if rows.temperature == 0:
         return (best == token).float()
     return raw_prob if _plain(rows) else rows.processed_at(token)
 
 
-def _overlap_processed(raw: Raw, p: Rows, q: Rows) -> Tensor:
+def _overlap_processed(raw: Raw, p: LogitRows, q: LogitRows) -> Tensor:
     if q.temperature == 0 and p.temperature == 0:
         return (raw.draft_best == raw.target_best).float()
     if _plain(p) and _plain(q):
