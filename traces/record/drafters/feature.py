@@ -230,7 +230,7 @@ def _fused(folder: Path, values: dict[str, Any], n_layers: int) -> list[int]:
     """The three layers that EAGLE-3 reads: what its config says, or those of its public code."""
     more = values.get("eagle_config")
     if isinstance(more, dict) and "eagle_aux_hidden_state_layer_ids" in more:
-        settings = files.Settings(folder / "config.json", more)
+        settings = files.DrafterSettings(folder / "config.json", more)
         return settings.wholes("eagle_aux_hidden_state_layer_ids")
     return [2, n_layers // 2, n_layers - 3]
 

@@ -20,7 +20,7 @@ _MOST_BYTES = reading.MEBIBYTE
 
 
 @dataclass(frozen=True)
-class Settings:
+class DrafterSettings:
     """A drafter's settings; each is checked where it is asked for.
 
     Every method raises `RecordError`, which names the file and the setting.
@@ -66,7 +66,7 @@ class Settings:
         return RecordError(f"{self.file}: {name} must be {wanted}, not {str(self._get(name))[:40]}")
 
 
-def settings(folder: Path, kind: str) -> Settings:
+def settings(folder: Path, kind: str) -> DrafterSettings:
     """The settings of a drafter of this kind.
 
     Raises:
@@ -79,7 +79,7 @@ def settings(folder: Path, kind: str) -> Settings:
     values = reading.parse_json(text, file, RecordError)
     if not isinstance(values, dict):
         raise RecordError(f"{file}: not a JSON object")
-    found = Settings(file, values)
+    found = DrafterSettings(file, values)
     found.word("kind", (kind,))
     return found
 

@@ -182,7 +182,7 @@ def load(
     return plain if mode == "independent" else _dependent(plain, settings, target)
 
 
-def _public(folder: Path) -> files.Settings | None:
+def _public(folder: Path) -> files.DrafterSettings | None:
     """Settings of a checkpoint as PARD publishes them: its config names the mask."""
     file = folder / "config.json"
     if not file.exists():
@@ -192,10 +192,14 @@ def _public(folder: Path) -> files.Settings | None:
     )
     if not isinstance(config, dict) or "pard_token" not in config:
         return None
-    return files.Settings(file, {"mask_token_id": config["pard_token"], "mode": "independent"})
+    return files.DrafterSettings(
+        file, {"mask_token_id": config["pard_token"], "mode": "independent"}
+    )
 
 
-def _dependent(plain: Parallel, settings: files.Settings, target: PreTrainedModel) -> Parallel:
+def _dependent(
+    plain: Parallel, settings: files.DrafterSettings, target: PreTrainedModel
+) -> Parallel:
     """Give a drafter its eyes on the target."""
     asked = settings.wholes("target_layers")
     layers = resolve(asked, target.config.num_hidden_layers, f"{settings.file}: the target")
