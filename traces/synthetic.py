@@ -63,7 +63,7 @@ def iid(
         n_prompts=n_sequences,
         complete=True,
     )
-    return _trace(_Rows(manifest, accept_prob, eos_prob), tasks)
+    return _trace(_Columns(manifest, accept_prob, eos_prob), tasks)
 
 
 def mixed(
@@ -187,10 +187,10 @@ def _chain(law: _Law, n_sequences: int, n_output: int, max_draft: int, seed: int
         n_prompts=n_sequences,
         complete=True,
     )
-    return _trace(_Rows(manifest, 0.0, 0.0, law), ("synthetic",))
+    return _trace(_Columns(manifest, 0.0, 0.0, law), ("synthetic",))
 
 
-def _trace(rows: _Rows, tasks: tuple[str, ...]) -> Trace:
+def _trace(rows: _Columns, tasks: tuple[str, ...]) -> Trace:
     n = len(rows.lengths)
     sequences = {
         "sequence": np.arange(n, dtype=np.int32),
@@ -211,7 +211,7 @@ def _trace(rows: _Rows, tasks: tuple[str, ...]) -> Trace:
     return Trace(rows.manifest, source)
 
 
-class _Rows:
+class _Columns:
     """The columns. Only what several of them need is kept."""
 
     def __init__(

@@ -33,7 +33,7 @@ LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 SERIES = {"accepted": "accepted", "predicted": "Σ Π ĉ, target's confidence"}
 
 
-class _Found(NamedTuple):
+class _Lengths(NamedTuple):
     """Predictions by draft length, of some of the positions, and α there."""
 
     end: str
@@ -83,7 +83,7 @@ def expected_length(trace: Trace, ax: Axes) -> Drawn:
     return Drawn("expected_length", frame(rows), ax, tuple(said))
 
 
-def _found(trace: Trace, layout: PathLayout, looped: Loops, lengths: np.ndarray) -> list[_Found]:
+def _found(trace: Trace, layout: PathLayout, looped: Loops, lengths: np.ndarray) -> list[_Lengths]:
     """All positions, and those outside of loops if there are any loops."""
     confidence, accepted = trace.positions("target_token_prob_raw"), trace.positions("accepted")
     alpha = iid.run_lengths(drafts.runs(accepted, layout.offsets)).alpha
@@ -91,17 +91,17 @@ def _found(trace: Trace, layout: PathLayout, looped: Loops, lengths: np.ndarray)
         acceptance_length.prediction(confidence, layout.ahead, layout.offsets, int(k))
         for k in lengths
     ]
-    found, left = [_Found("", whole, alpha.value or 0.0)], looped.outside
+    found, left = [_Lengths("", whole, alpha.value or 0.0)], looped.outside
     if left is None:
         return found
     apart = confidence[left.rows], left.cut(layout.ahead), left.offsets
     outside = [acceptance_length.prediction(*apart, int(k), by=left.summed) for k in lengths]
     runs = left.by_prompt(drafts.runs(accepted[left.rows], left.offsets))
     alpha = iid.run_lengths(runs).alpha
-    return [*found, _Found(", outside of loops", outside, alpha.value or 0.0)]
+    return [*found, _Lengths(", outside of loops", outside, alpha.value or 0.0)]
 
 
-def _law(ax: Axes, some: _Found, lengths: np.ndarray, color: str) -> Sequence[dict[str, Any]]:
+def _law(ax: Axes, some: _Lengths, lengths: np.ndarray, color: str) -> Sequence[dict[str, Any]]:
     """What independent tokens of the same α would give."""
     law = iid.tokens_per_step(some.alpha, lengths) - 1
     label = f"independent, α = {some.alpha:.3f}{some.end}"

@@ -133,8 +133,8 @@ def train(
     """
     torch.manual_seed(settings.seed)
     module = files.build(kind, states.width, options).to(settings.device)
-    given = _Given(kind, options, layout, states, parts, settings)
-    task: Task = _Drafts(given) if registry.get(kind).by_start else _Rows(given)
+    given = _Training(kind, options, layout, states, parts, settings)
+    task: Task = _Drafts(given) if registry.get(kind).by_start else _ByRow(given)
     generator = np.random.default_rng(settings.seed)
     best, best_epoch, kept = math.inf, 0, module.state_dict()
     optimizer = torch.optim.AdamW(
@@ -172,7 +172,7 @@ def _epoch(
     return float(np.mean(losses))
 
 
-class _Given(NamedTuple):
+class _Training(NamedTuple):
     """What is trained, on what, and how: the arguments of `train`."""
 
     kind: str
@@ -183,10 +183,10 @@ class _Given(NamedTuple):
     settings: TrainingSettings
 
 
-class _Rows(Task):
+class _ByRow(Task):
     """Rows by themselves."""
 
-    def __init__(self, given: _Given) -> None:
+    def __init__(self, given: _Training) -> None:
         kind, options, layout, states, parts, settings = given
         self.weights = options["accept_weight"], options["reject_weight"]
         train = examples.to_train_on(kind, options, layout, states, parts.train)
@@ -212,7 +212,7 @@ class _Rows(Task):
 class _Drafts(Task):
     """Packed drafts: of each prompt, some starts an epoch, and all their recorded depths."""
 
-    def __init__(self, given: _Given) -> None:
+    def __init__(self, given: _Training) -> None:
         _, options, layout, states, parts, settings = given
         self.layout, self.states = layout, states
         self.max_depth, self.settings = options["max_depth"], settings

@@ -207,7 +207,7 @@ def tune(
     return Tuned(choices, reference, held_s, parts, search.baseline_s, search.fold, notes)
 
 
-class _Found(NamedTuple):
+class _Family(NamedTuple):
     """What was found for one family: its settings, `total_s` (n, S), and what was chosen.
 
     `best` has, for each group of prompts, the setting chosen without each fold of each deal,
@@ -256,7 +256,7 @@ class _Search:
 
     def __call__(
         self, families: dict[str, list[Policy]], threads: int | None, progress: Progress | None
-    ) -> dict[str, _Found]:
+    ) -> dict[str, _Family]:
         """Replay every setting once, and choose."""
         policies = settings(policy for family in families.values() for policy in family)
         index = {str(policy): k for k, policy in enumerate(policies)}
@@ -268,7 +268,7 @@ class _Search:
             mine = total_s[[index[str(policy)] for policy in family]]
             best, shares = self._choose(mine)
             held_s = mean_of([mine[k] for k in shares], [*shares.values()])
-            found[spec] = _Found(spec, family, mine, best, shares, held_s)
+            found[spec] = _Family(spec, family, mine, best, shares, held_s)
         return found
 
     def _choose(self, total_s: np.ndarray) -> tuple[list[np.ndarray], dict[int, np.ndarray]]:
@@ -281,7 +281,11 @@ class _Search:
 
 
 def _judged(
-    search: _Search, mine: _Found, reference: _Found, g: int, interval: tuple[float, int]
+    search: _Search,
+    mine: _Family,
+    reference: _Family,
+    g: int,
+    interval: tuple[float, int],
 ) -> Choice:
     """One family on one group of prompts."""
     rows = search.group == g
@@ -302,19 +306,19 @@ def _judged(
     )
 
 
-def _chosen(found: dict[str, _Found], where: Setting, threads: int | None) -> dict[str, Run]:
+def _chosen(found: dict[str, _Family], where: Setting, threads: int | None) -> dict[str, Run]:
     """The settings that some fold chose, run once more, by name."""
     chosen = {str(f.policies[k]): f.policies[k] for f in found.values() for k in f.shares}
     return {str(run.policy): run for run in replays([*chosen.values()], where, threads)}
 
 
-def _drafts(family: _Found, runs: dict[str, Run]) -> bool:
+def _drafts(family: _Family, runs: dict[str, Run]) -> bool:
     """Whether any setting that some fold chose drafts anything."""
     chosen = (runs[str(family.policies[k])] for k in family.shares)
     return any(run.counts["drafted"].any() for run in chosen)
 
 
-def _parts(found: dict[str, _Found], runs: dict[str, Run]) -> dict[str, dict[str, np.ndarray]]:
+def _parts(found: dict[str, _Family], runs: dict[str, Run]) -> dict[str, dict[str, np.ndarray]]:
     """The parts of each family's held-out seconds."""
     parts = {}
     for spec, family in found.items():
