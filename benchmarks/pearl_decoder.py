@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from simkit.live.decoder import Decoded, Settings, Step
+from simkit.live.decoder import Decoded, DecoderSettings, Step
 from simkit.live.model import Reader
 from simkit.policies import PEARL, PolicyError
 from traces.record import draws
@@ -45,7 +45,7 @@ class PearlDecoder:
         target: nn.Module,
         draft: nn.Module,
         policy: PEARL,
-        settings: Settings,
+        settings: DecoderSettings,
         vocab_size: int,
     ) -> None:
         if policy.window is None:

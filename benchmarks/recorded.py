@@ -18,7 +18,7 @@ from simkit.heads import states as head_states
 from simkit.heads.files import Head, build
 from simkit.heads.plain_scorer import PlainScorer
 from simkit.heads.scoring import score
-from simkit.live import Decoded, Decoder, Settings, Step
+from simkit.live import Decoded, Decoder, DecoderSettings, Step
 from simkit.policies import PEARL, Policy, Sequential
 from simkit.simulator import plain
 from simkit.simulator.charge import Charge
@@ -172,7 +172,7 @@ def decoded(
         first_token: which pass emits the first token.
         heads: that the policy may read, by the names of their scores.
     """
-    settings = Settings(
+    settings = DecoderSettings(
         plan.sampler,
         plan.seed,
         plan.max_new_tokens,

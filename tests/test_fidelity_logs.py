@@ -16,7 +16,7 @@ from simkit.cli import main
 from simkit.errors import LiveError, PolicyError
 from simkit.fidelity import comparison, logs, results
 from simkit.fidelity.run import LivePlan, check_policies, split
-from simkit.live.decoder import Settings
+from simkit.live.decoder import DecoderSettings
 from simkit.live.log import BASELINE
 from simkit.live.summary import Sequences, drifts, free_speedup, losses, sequences
 from traces import parquet, schema
@@ -298,8 +298,8 @@ def test_a_loss_is_named(source, plan):
 
 def test_what_would_draft_nothing_or_was_fitted_is_not_tested(source):
     for first, budget in (("draft", 1), ("prefill", 2)):
-        settings = Settings(max_new_tokens=budget, first_token=first)
+        settings = DecoderSettings(max_new_tokens=budget, first_token=first)
         with pytest.raises(LiveError, match=f"no token would be drafted: at least {budget + 1}"):
             check_policies([policies.parse("fixed(1)")], source, settings, {})
     with pytest.raises(PolicyError, match="the cost is fitted to its passes"):
-        check_policies([policies.parse("fixed(2, max_draft=41)")], source, Settings(), {})
+        check_policies([policies.parse("fixed(2, max_draft=41)")], source, DecoderSettings(), {})

@@ -7,7 +7,7 @@ from pair_folders import pair, pair_folder, simkit
 
 from simkit import policies
 from simkit.errors import LiveError
-from simkit.live import Settings
+from simkit.live import DecoderSettings
 from simkit.live.batch import BatchDecoder, BatchReader
 from simkit.live.model import Reader
 from simkit.live.timed import TimedDecoder
@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 
 def decoders(policy, family="llama-gqa", stop="all", first_token="draft"):
     pair = tiny_pair(family, noise=0.06)
-    settings = Settings(max_new_tokens=16, eos_token_ids=EOS_IDS, first_token=first_token)
+    settings = DecoderSettings(max_new_tokens=16, eos_token_ids=EOS_IDS, first_token=first_token)
     given = pair.target, pair.draft, policy, settings, pair.vocab_size
     return TimedDecoder(*given), BatchDecoder(*given, stop=stop)
 
@@ -182,8 +182,8 @@ def test_what_a_batch_cannot_do_is_refused():
     pair = tiny_pair()
     given = pair.target, pair.draft
     with pytest.raises(LiveError, match="greedily"):
-        BatchDecoder(*given, None, Settings(Sampler(1.0)), 61)
+        BatchDecoder(*given, None, DecoderSettings(Sampler(1.0)), 61)
     with pytest.raises(LiveError, match="all or any"):
-        BatchDecoder(*given, None, Settings(), 61, stop="most")
+        BatchDecoder(*given, None, DecoderSettings(), 61, stop="most")
     with pytest.raises(policies.PolicyError, match="a batch has not"):
-        BatchDecoder(*given, policies.parse("pacer"), Settings(), 61)
+        BatchDecoder(*given, policies.parse("pacer"), DecoderSettings(), 61)

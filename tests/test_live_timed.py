@@ -10,7 +10,7 @@ from test_exactness import EOS_IDS, MORE_SPECS, SAMPLERS, T_MAX, heads, sharp_pa
 from simkit import policies
 from simkit.errors import HeadError
 from simkit.heads.plain_scorer import PlainScorer
-from simkit.live import Decoder, Settings
+from simkit.live import Decoder, DecoderSettings
 from simkit.live.block_scorer import BlockScorer
 from simkit.live.clock import Clock, CudaClock
 from simkit.live.log import Spans
@@ -37,7 +37,7 @@ def one_thread():
 
 def settings(sampler="greedy", first_token="draft", **more):
     given = {"max_new_tokens": T_MAX, "eos_token_ids": EOS_IDS, "seed": 11} | more
-    return Settings(SAMPLERS[sampler], first_token=first_token, **given)
+    return DecoderSettings(SAMPLERS[sampler], first_token=first_token, **given)
 
 
 def both(policy, setting, family="llama-gqa"):
@@ -318,7 +318,7 @@ def test_a_head_that_scores_no_draft_as_deep_is_refused():
 
 def test_no_eos_and_one_token_of_prompt():
     pair = tiny_pair(dtype=torch.float64)
-    setting = Settings(max_new_tokens=6, eos_token_ids=(EOS,))
+    setting = DecoderSettings(max_new_tokens=6, eos_token_ids=(EOS,))
     for policy in (policies.parse("fixed(3)"), None):
         timed = TimedDecoder(pair.target, pair.draft, policy, setting, pair.vocab_size)
         got = timed.decode([5], 0)

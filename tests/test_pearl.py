@@ -20,7 +20,7 @@ from simkit import policies
 from simkit.costs import Linear
 from simkit.drafters.path import PathLayout
 from simkit.errors import PolicyError, ReplayError
-from simkit.live.decoder import Settings
+from simkit.live.decoder import DecoderSettings
 from simkit.policies import PEARL
 from simkit.simulator import compiled, concurrent
 from simkit.simulator.charge import Charge
@@ -367,7 +367,7 @@ def test_real_models_take_the_same_steps(sampler, ablation, window):
     pair, prompts, plan, trace = recorded(sampler)
     policy = PEARL(window, *ablation)
     for first_token, first in (("draft", 1), ("prefill", 2)):
-        settings = Settings(
+        settings = DecoderSettings(
             plan.sampler, plan.seed, plan.max_new_tokens, plan.eos_token_ids, first_token
         )
         decoder = PearlDecoder(pair.target, pair.draft, policy, settings, pair.vocab_size)
@@ -385,4 +385,6 @@ def test_real_models_take_the_same_steps(sampler, ablation, window):
 def test_live_needs_a_window():
     pair, _, plan, _ = recorded("greedy")
     with pytest.raises(PolicyError, match="window"):
-        PearlDecoder(pair.target, pair.draft, PEARL(), Settings(plan.sampler), pair.vocab_size)
+        PearlDecoder(
+            pair.target, pair.draft, PEARL(), DecoderSettings(plan.sampler), pair.vocab_size
+        )

@@ -16,7 +16,7 @@ from models import EOS, tiny_pair, tiny_prompts
 
 from benchmarks.recorded import decoded, record_shards, replayed, trace_of
 from simkit import policies
-from simkit.live import Settings
+from simkit.live import DecoderSettings
 from traces import Sampler
 from traces.errors import RecordError, TraceError
 from traces.manifest import Manifest, difference
@@ -133,8 +133,8 @@ def test_the_manifest_says_what_reduced_the_logits():
 def test_decoding_as_recorded(statistics, kernel):
     trace = trace_of(record_shards(tiny_pair(), tiny_prompts(1), PLAN))
     like = Trace(replace(trace.manifest, statistics=statistics), trace._source)
-    assert Settings.of(like).kernel is kernel
-    assert Settings.of(like, max_new_tokens=5).max_new_tokens == 5
+    assert DecoderSettings.of(like).kernel is kernel
+    assert DecoderSettings.of(like, max_new_tokens=5).max_new_tokens == 5
 
 
 def test_the_kernel_is_on_wherever_it_can_run(monkeypatch):

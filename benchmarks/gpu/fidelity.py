@@ -34,7 +34,7 @@ from benchmarks.gpu.reference_large import PAIR, WORK
 from simkit import policies
 from simkit.fidelity import run
 from simkit.live.arms import Bench, Job
-from simkit.live.decoder import Settings
+from simkit.live.decoder import DecoderSettings
 from simkit.live.log import Log
 from simkit.live.summary import drifts, sequences
 from simkit.live.timed import TimedDecoder
@@ -65,7 +65,7 @@ def load_bench(trace: Trace, folder: Path, device: str) -> Bench:
     """The pair as it was recorded."""
     dtype = trace.manifest.dtype or "float32"
     pair = load_pair(str(folder / "target"), str(folder / "draft"), device, dtype)
-    return Bench(pair, Settings.of(trace))
+    return Bench(pair, DecoderSettings.of(trace))
 
 
 def n_prompts(trace: Trace, bench: Bench, seconds: float, rounds: int, n_arms: int) -> int:

@@ -12,7 +12,7 @@ from simkit.cli.options import Device, Drafter, Heads, Revision, Threads, Traces
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from simkit.live.decoder import Settings
+    from simkit.live.decoder import DecoderSettings
     from simkit.policies import Sequential, Setting
     from traces.trace import Trace
 
@@ -74,13 +74,13 @@ def calibrate(
     from simkit.costs import fit
     from simkit.costs.measured import DRAWS
     from simkit.heads.files import check_fits
-    from simkit.live.decoder import Settings
+    from simkit.live.decoder import DecoderSettings
     from simkit.simulator import arguments
 
     for given_head in heads.values():
         check_fits(given_head, there.manifest, trace)
     budget = _budget(there, max_new_tokens)
-    settings = Settings.of(there, max_new_tokens=budget)
+    settings = DecoderSettings.of(there, max_new_tokens=budget)
     setting = arguments.setting(there, FITTED_UNDER, settings.first_token)
     common = heads, settings, setting
     rules = choose(policy, *common) if policy else _rules(*common)
@@ -105,7 +105,7 @@ def _budget(trace: Trace, wanted: int | None) -> int:
     return wanted or most
 
 
-def _rules(heads: dict[str, Any], settings: Settings, setting: Setting) -> list[Sequential]:
+def _rules(heads: dict[str, Any], settings: DecoderSettings, setting: Setting) -> list[Sequential]:
     """The policies that look at drafted tokens, as they are by default, and can run live.
 
     Raises:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from simkit.fidelity import FidelityResult, LivePlan
-    from simkit.live.decoder import Settings
+    from simkit.live.decoder import DecoderSettings
     from traces.trace import Trace
 
 
@@ -89,7 +89,7 @@ def fidelity(
     from simkit.errors import LiveError
     from simkit.fidelity import logs
     from simkit.fidelity.run import check_recorded
-    from simkit.live.decoder import Settings
+    from simkit.live.decoder import DecoderSettings
     from traces.trace import load
 
     there = load(trace, drafter)
@@ -110,7 +110,7 @@ def fidelity(
     elif target is None or draft is None:
         raise LiveError("give --target and --draft, or --from FOLDER of an earlier run")
     else:
-        settings = Settings.of(there, first_token or "draft", max_new_tokens)
+        settings = DecoderSettings.of(there, first_token or "draft", max_new_tokens)
         given = {"prompts": prompts, "calibration": calibration, "rounds": rounds}
         sizes = _Sizes(**{name: n for name, n in given.items() if n is not None})
         plan, heads = _planned(there, policy, head, settings, sizes)
@@ -130,7 +130,7 @@ def _planned(
     trace: Trace,
     policy: list[str] | None,
     head: list[str] | None,
-    settings: Settings,
+    settings: DecoderSettings,
     sizes: _Sizes,
 ) -> tuple[LivePlan, dict[str, Any]]:
     """What to run, checked before the models are loaded; and the heads for it."""

@@ -56,11 +56,11 @@ def live(
     from simkit.cli.apart import check_apart
     from simkit.cli.progress import decoding_bar
     from simkit.cli.running import files_of, load_bench, opened, prepare
-    from simkit.live.decoder import Settings
+    from simkit.live.decoder import DecoderSettings
     from traces.sampler import Sampler
 
     sampler = Sampler(temperature, top_k, top_p, draft_temperature)
-    settings = Settings(sampler, seed, max_new_tokens, (), first_token)
+    settings = DecoderSettings(sampler, seed, max_new_tokens, (), first_token)
     numbers = (rounds, batch_size, max_new_tokens, 1 if n_prompts is None else n_prompts)
     chosen, heads = prepare(policy, head, settings, numbers)
     from simkit.live.arms import use_threads

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from simkit.fidelity import LivePlan
     from simkit.live.arms import Bench
-    from simkit.live.decoder import Settings
+    from simkit.live.decoder import DecoderSettings
     from simkit.live.log import Log
     from simkit.policies import Policy, Sequential, Setting
     from traces.record.pair import Alone, Pair
@@ -182,7 +182,7 @@ def opened(file: Path | None, bench: Bench, trace: Path | None = None) -> Iterat
 def decoded(
     trace: Trace,
     plan: LivePlan,
-    settings: Settings,
+    settings: DecoderSettings,
     heads: dict[str, Any],
     names: tuple,
     threads: int | None,

@@ -12,7 +12,7 @@ from simkit.errors import HeadError, LiveError, PolicyError
 from simkit.fidelity.ladder import Ladder
 from simkit.heads.files import Head, check_fits
 from simkit.live.arms import Arm, Bench, Job, run
-from simkit.live.decoder import Settings
+from simkit.live.decoder import DecoderSettings
 from simkit.live.log import Log
 from simkit.live.timed import check
 from simkit.policies import Fixed, Policy, Sequential, Setting
@@ -106,7 +106,7 @@ def split(n_sequences: int, held_out: int, calibration: int) -> tuple[tuple[int,
 
 
 def check_policies(
-    policies: Sequence[Policy], trace: Trace, settings: Settings, heads: Mapping[str, object]
+    policies: Sequence[Policy], trace: Trace, settings: DecoderSettings, heads: Mapping[str, object]
 ) -> list[Sequential]:
     """The policies, if they can be tested.
 

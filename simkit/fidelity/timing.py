@@ -13,7 +13,7 @@ from simkit.errors import LiveError
 from simkit.fidelity.run import LivePlan, check_pair, measure
 from simkit.live.arms import Bench
 from simkit.live.block_scorer import BlockScorer
-from simkit.live.decoder import Settings
+from simkit.live.decoder import DecoderSettings
 from simkit.live.log import Log
 from simkit.live.timed import check
 from simkit.policies import PolicyError, Sequential, parse
@@ -59,7 +59,7 @@ def calibrate(
     n = trace.n_sequences
     if not 1 <= prompts <= n:
         raise LiveError(f"prompts must be from 1 to {n}, the trace's, not {prompts}")
-    settings = Settings.of(trace)
+    settings = DecoderSettings.of(trace)
     rules: list[Sequential] = []
     for given in listed(policies):
         policy = policy_of(given, parse)

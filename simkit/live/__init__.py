@@ -4,6 +4,6 @@ from traces.waiting import wait_passively
 
 wait_passively()  # before torch is loaded
 
-from simkit.live.decoder import Decoded, Decoder, Settings, Step  # noqa: E402
+from simkit.live.decoder import Decoded, Decoder, DecoderSettings, Step  # noqa: E402
 
-__all__ = ["Decoded", "Decoder", "Settings", "Step"]
+__all__ = ["Decoded", "Decoder", "DecoderSettings", "Step"]

@@ -11,7 +11,7 @@ import torch
 from simkit.errors import LiveError
 from simkit.live.batch import BatchDecoder, Outputs
 from simkit.live.block_scorer import BlockScorer
-from simkit.live.decoder import Settings
+from simkit.live.decoder import DecoderSettings
 from simkit.live.log import BASELINE, Log, Row
 from simkit.live.timed import Timed, TimedDecoder
 from simkit.policies import Sequential
@@ -96,7 +96,7 @@ class Bench:
     """
 
     pair: Pair
-    settings: Settings
+    settings: DecoderSettings
     heads: Mapping[str, BlockScorer] = field(default_factory=dict)
     stop: str = "all"
 

@@ -16,7 +16,7 @@ from transformers import DynamicCache
 
 from simkit.errors import LiveError
 from simkit.live.clock import clock_of
-from simkit.live.decoder import Settings, Step
+from simkit.live.decoder import DecoderSettings, Step
 from simkit.live.log import Row, Spans
 from simkit.live.timed import check
 from simkit.policies import Outcome, PolicyError, Sequential
@@ -130,7 +130,7 @@ class BatchDecoder:
         target: nn.Module,
         draft: nn.Module,
         policy: Sequential | None,
-        settings: Settings,
+        settings: DecoderSettings,
         vocab_size: int,
         stop: str = "all",
     ) -> None:

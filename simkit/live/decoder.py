@@ -35,7 +35,7 @@ UNKNOWN = 1.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class DecoderSettings:
     """How to decode.
 
     Attributes:
@@ -68,7 +68,7 @@ class Settings:
     @classmethod
     def of(
         cls, trace: Trace, first_token: FirstToken = "draft", max_new_tokens: int | None = None
-    ) -> Settings:
+    ) -> DecoderSettings:
         """As a trace was recorded, T_max too where none is given."""
         known = trace.manifest
         longest = trace.max_new_tokens if max_new_tokens is None else max_new_tokens
@@ -180,7 +180,7 @@ class Decoder:
         target: nn.Module,
         draft: nn.Module,
         policy: Sequential,
-        settings: Settings,
+        settings: DecoderSettings,
         vocab_size: int | None = None,
         heads: Mapping[str, Scorer] | None = None,
     ) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simkit.live.decoder import Settings
+from simkit.live.decoder import DecoderSettings
 from simkit.live.model import Reader
 from traces.record import draws
 from traces.record.statistics import LogitRows, at, draft_rows, draft_token, residual
@@ -62,7 +62,7 @@ class Keyed:
         device: where p is.
     """
 
-    def __init__(self, reader: Reader, settings: Settings, device: torch.device) -> None:
+    def __init__(self, reader: Reader, settings: DecoderSettings, device: torch.device) -> None:
         self.reader, self.settings, self.device = reader, settings, device
 
     def begin(self, sequence: int) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from simkit.live.block_scorer import BlockScorer, check_depth, check_lag
 from simkit.live.clock import clock_of
-from simkit.live.decoder import UNKNOWN, Settings, Step
+from simkit.live.decoder import UNKNOWN, DecoderSettings, Step
 from simkit.live.keyed import Ahead, Keyed
 from simkit.live.log import Row, Spans
 from simkit.live.model import Reader
@@ -70,7 +70,7 @@ class TimedDecoder:
         target: nn.Module,
         draft: nn.Module,
         policy: Sequential | None,
-        settings: Settings,
+        settings: DecoderSettings,
         vocab_size: int,
         heads: Mapping[str, BlockScorer] | None = None,
     ) -> None:
@@ -303,7 +303,9 @@ class TimedDecoder:
             head.cut(len(self.tokens) - 1)
 
 
-def check(policy: Sequential, settings: Settings, heads: Mapping[str, object]) -> tuple[str, ...]:
+def check(
+    policy: Sequential, settings: DecoderSettings, heads: Mapping[str, object]
+) -> tuple[str, ...]:
     """The columns that a policy reads, if it can run live.
 
     Args:
