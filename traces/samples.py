@@ -8,6 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+
+from traces.conditions import APART, CONTROL, DRAW, conditions
 
 _SHOWN = 3  # rows of one kind of problem that are told one by one
 _COMPONENT = re.compile(
@@ -45,22 +48,38 @@ def check_samples(table: pa.Table, file: Path) -> Iterator[str]:
 def with_own(known: pa.Table, own: pa.Table | None) -> pa.Table:
     """The samples of a recording, with a drafter's own in the place of those of its draft model.
 
+    Of the conditions under which both were taken, the worse ones are those of the result.
+
     Args:
         known: of the recording.
         own: of a drafter that was attached to it, if it has any.
     """
     components = [] if own is None else own["component"].to_pylist()
-    mine = {"draft", "proposal", *components}
-    names = [re.sub("^(control|draw):", "", name) for name in known["component"].to_pylist()]
-    kept = known.filter(pa.array([name not in mine for name in names], pa.bool_()))
+    mine = {"draft", "proposal", *map(_bare, components)}
+    names = known["component"].to_pylist()
+    kept = known.filter(pa.array([_bare(name) not in mine for name in names], pa.bool_()))
     if own is None or not known.num_rows:
         return kept
-    added = own
-    for name in ("dtype", "device", "engine"):  # proposals have none of their own to tell apart
-        place = added.schema.get_field_index(name)
-        value = [known[name][0].as_py()] * added.num_rows
-        added = added.set_column(place, added.schema.field(name), pa.array(value, pa.string()))
-    return pa.concat_tables([kept, added.cast(kept.schema)])
+    joined = pa.concat_tables([kept, _beside(own, known).cast(kept.schema)])
+    theirs, here = conditions(known), conditions(own)
+    limit = APART if theirs.apart is None else theirs.apart
+    return (here if (here.apart or 0.0) > limit else theirs).kept_in(joined)
+
+
+def _bare(component: str) -> str:
+    """A component's name without the words for what is timed again, or drawn anew."""
+    return component.removeprefix(CONTROL).removeprefix(DRAW)
+
+
+def _beside(own: pa.Table, known: pa.Table) -> pa.Table:
+    """The samples as they stand beside others: proposals have no dtype, device or engine."""
+    proposed = pa.array([name == "proposal" for name in own["component"].to_pylist()], pa.bool_())
+    for name in ("dtype", "device", "engine"):
+        place = own.schema.get_field_index(name)
+        theirs = pa.scalar(known[name][0].as_py(), pa.string())
+        values = pc.if_else(proposed, theirs, own[name].combine_chunks())  # pyright: ignore
+        own = own.set_column(place, own.schema.field(name), values)
+    return own
 
 
 def _problems(file: Path, name: str, values: object, bad: np.ndarray) -> Iterator[str]:

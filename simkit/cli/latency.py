@@ -1,4 +1,4 @@
-"""`simkit latency`: time the forward passes of a draft/target pair."""
+"""`simkit latency`: time the forward passes of a target, a draft model, an attached drafter."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from simkit.cli.apart import check_apart
-from simkit.cli.options import Device, Dtype, Revision
+from simkit.cli.options import Device, Revision
 from simkit.cli.places import announce, check_option, destination, warn, write
 
 if TYPE_CHECKING:
@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 def latency(
     target: Annotated[str, typer.Option(help="Target model: local folder or hub id.")],
-    draft: Annotated[str, typer.Option(help="Draft model: local folder or hub id.")],
+    draft: Annotated[
+        str | None, typer.Option(help="Draft model: local folder or hub id; or where --drafter is.")
+    ] = None,
+    drafter: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Time this drafter, attached to the trace in --out."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="A trace, or a FILE.parquet; nothing is kept without it.")
     ] = None,
@@ -31,14 +37,17 @@ def latency(
     ] = None,
     context: Annotated[str, typer.Option(help="Tokens in the cache.")] = "32,128,256,512",
     tokens: Annotated[
-        str, typer.Option(help="Tokens in a verification; those beyond Γ + 1 are left out.")
+        str, typer.Option(help="Tokens in a pass; those beyond the widest pass are left out.")
     ] = "1,2,3,4,5,6,7,8,9,11,13,17,21,25,33,41",
     batch_size: Annotated[
         str, typer.Option(help="Sequences in a pass, in turns with each other: 1,4,16.")
     ] = "1",
     repeats: Annotated[int, typer.Option(help="Samples of every pass.")] = 20,
     device: Device = "auto",
-    dtype: Dtype = "float32",
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="float32, float64, bfloat16, float16. Default: --drafter's, or float32."),
+    ] = None,
     revision: Revision = None,
     seed: Annotated[int, typer.Option(help="Of the tokens and of the shuffled order.")] = 0,
     fit: Annotated[
@@ -52,34 +61,121 @@ def latency(
         Path | None, typer.Option(help="Write that cost too: FILE.json, for --cost.")
     ] = None,
 ) -> None:
-    """Time draft passes, verifications and prefills of a pair with real key-value caches."""
-    from simkit.cli.running import load_models
+    """Time passes with real key-value caches: of a target, with --draft a pair's, or a drafter's.
+
+    With --drafter NAME the passes of that attached drafter are timed, and kept beside its drafts.
+    """
     from traces.errors import RecordError
+    from traces.record.latency import plan
 
     kind = destination(out)
     _check_cost_out(cost_out)
+    _check_models(drafter, draft, out, kind, fit or cost_out is not None)
     written = [("--out", out if kind == "file" else None), ("--cost-out", cost_out)]
-    check_apart(written, [target, draft])
+    check_apart(written, [name for name in (target, draft) if name])
     if seed < 0:
         raise RecordError(f"seed must be >= 0, not {seed}")
     max_draft = _max_draft(out, max_draft)
     given = {"context": context, "tokens": tokens, "batch-size": batch_size}
     numbers = [_numbers(name, text) for name, text in given.items()]
-    from traces.record.latency import plan
-
-    shapes = plan(max_draft, *numbers)
-    pair = load_models((target, draft, device, dtype, revision))
-    announce(out, kind)
-    models = {"draft": pair.draft, "target": pair.target}
-    table = _measure(models, shapes, partial(_keep, out, kind), repeats=repeats, seed=seed)
+    contexts, widths, sizes = numbers
+    plan(max_draft, contexts, widths, sizes)
+    names = target, draft, device, dtype, revision
+    found = _attached(drafter, out, names) if drafter and out else _models(names, max_draft)
+    shapes = plan(max_draft, contexts, widths, sizes, found.widest)
+    place = found.folder or out
+    announce(place, kind)
+    table = _measure(found.models, shapes, partial(_keep, place, kind), repeats=repeats, seed=seed)
     try:
-        if out is not None:
-            write(out, kind, table)
+        if place is not None:
+            write(place, kind, table)
     finally:
         _show(table)
         warn(table)
     if fit or cost_out:
         _fit(table, cost_out)
+    if drafter and out:
+        _tell_use(out, drafter, min(sizes))
+
+
+class _Chosen(NamedTuple):
+    """What is timed.
+
+    Attributes:
+        models: see `traces.record.latency.measure`.
+        widest: see `traces.record.latency.plan`.
+        folder: of the attached drafter, if it is one.
+    """
+
+    models: dict[str, Any]
+    widest: dict[str, int]
+    folder: Path | None = None
+
+
+def _check_models(
+    drafter: str | None, draft: str | None, out: Path | None, kind: str, fits: bool
+) -> None:
+    from traces.errors import UserError
+
+    if drafter and kind != "trace":
+        raise UserError(f"--drafter {drafter}: give the trace that it is attached to with --out")
+    if fits and (drafter or not draft):
+        raise UserError("--fit and --cost-out need the passes of a pair: --draft, no --drafter")
+
+
+def _models(names: tuple, max_draft: int) -> _Chosen:
+    """A pair, or a target alone."""
+    from simkit.cli.running import load_alone, load_models
+
+    target, draft, device, dtype, revision = names
+    dtype = dtype or "float32"
+    if draft is None:
+        alone = load_alone(target, device, dtype, revision)
+        return _Chosen({"target": alone.target}, {"target": max_draft + 1})
+    pair = load_models((target, draft, device, dtype, revision))
+    widest = {"draft": 1, "target": max_draft + 1}
+    return _Chosen({"draft": pair.draft, "target": pair.target}, widest)
+
+
+def _attached(name: str, trace: Path, names: tuple) -> _Chosen:
+    """A drafter that was attached to a trace; `draft` says where it is now, if it was moved."""
+    from dataclasses import replace
+
+    from simkit.cli.running import load_alone, must_fit
+    from traces.attach import registry
+    from traces.trace import find, load
+
+    target, draft, device, dtype, revision = names
+    folder, manifest = find(trace, name)
+    chosen = registry.parse(manifest.spec)
+    if draft is not None and hasattr(chosen, "path"):
+        chosen = replace(chosen, path=draft)  # pyright: ignore[reportArgumentType]
+    if not chosen.runs_models:
+        chosen.timed(None, "")  # it says why not
+    from traces.record.drafters.target import check_target
+
+    dtype = dtype or manifest.dtype or "float32"
+    alone = load_alone(target, device, dtype, revision)
+    check_target(load(trace), alone.target)
+    with must_fit():
+        timed = chosen.timed(alone, dtype)
+    return _Chosen({"draft": timed}, {"draft": timed.widest}, folder)
+
+
+def _tell_use(trace: Path, drafter: str, batch_size: int) -> None:
+    """Say on stderr if these samples make no cost with those of the recording."""
+    from simkit.costs import Measured
+    from simkit.errors import CostError
+    from traces.trace import load
+
+    try:
+        Measured(batch_size=batch_size).times(load(trace, drafter))
+    except CostError as error:
+        told = f"no cost of {drafter} with the recording's own times yet: {error}"
+        print(
+            f"note: {told}; time its target: simkit latency --target … --out {trace}",
+            file=sys.stderr,
+        )
 
 
 def _measure(
@@ -144,9 +240,11 @@ def _max_draft(out: Path | None, max_draft: int | None) -> int:
     if max_draft is not None:
         return max_draft
     if out is not None and out.suffix != ".parquet":
-        from traces.trace import load
+        from traces.trace import find
 
-        return load(out).max_draft
+        known = find(out)[1]
+        if known.kind != "target":
+            return known.max_draft
     return 40
 
 

@@ -172,27 +172,37 @@ def _drawn(cells: dict[str, np.ndarray], n: int) -> Iterator[dict[str, np.ndarra
 
     A round times every shape once. One round fewer than there are is drawn, see
     `simkit.costs.passes.Passes.again`. What was timed in no round (`policy:` of a running decoder
-    beside passes alone) stays as it is.
+    beside passes alone) stays as it is. An attached drafter may have been timed in other rounds
+    than the recording's target, or beside samples that hold draws: its rounds are drawn apart.
     """
     marked = {k.removeprefix(DRAW): given for k, given in cells.items() if k.startswith(DRAW)}
+    timed = {k: given for k, given in cells.items() if not k.startswith((CONTROL, DRAW))}
+    rng = np.random.default_rng(0)
     if marked:
         numbers = sorted({int(k) for given in marked.values() for k in np.unique(given[3])})
+        own = {k: given for k, given in timed.items() if k not in marked}
         for number in numbers[:n]:
-            yield {name: given[:, given[3] == number] for name, given in marked.items()}
+            drawn = {name: given[:, given[3] == number] for name, given in marked.items()}
+            yield drawn | _again(own, rng)
         return
-    rounds = np.unique(cells["target"][3])
-    if len(rounds) < FEWEST_ROUNDS:
+    if len(np.unique(cells["target"][3])) < FEWEST_ROUNDS:
         return
-    rng = np.random.default_rng(0)
-    timed = {k: given for k, given in cells.items() if not k.startswith(CONTROL)}
     for _ in range(n):
-        drawn = rng.choice(rounds, len(rounds) - 1)
-        parts = {}
-        for name, given in timed.items():
-            of_round = [given[:, given[3] == k] for k in drawn]
-            again = np.concatenate(of_round, axis=1)
-            parts[name] = again if again.size else given
-        yield parts
+        yield _again(timed, rng)
+
+
+def _again(samples: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Rounds drawn anew: together of components that were timed in as many."""
+    counts: dict[int, np.ndarray] = {}
+    found = {}
+    for name in sorted(samples, key=lambda name: name != "target"):
+        rounds, which = np.unique(samples[name][3], return_inverse=True)
+        n = len(rounds)
+        if n >= FEWEST_ROUNDS and n not in counts:
+            counts[n] = np.bincount(rng.choice(n, n - 1), minlength=n)
+        times = counts[n][which] if n in counts else np.ones(len(which), int)
+        found[name] = np.repeat(samples[name], times, axis=1)
+    return found
 
 
 @dataclass(frozen=True, eq=False)

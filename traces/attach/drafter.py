@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,6 +39,18 @@ class Means:
     draft_temperature: float | None = None
 
 
+class Timed(NamedTuple):
+    """A drafter whose passes can be timed by themselves, see `traces.record.latency.measure`.
+
+    Attributes:
+        bench: makes a `traces.record.latency.PassBench` of it, for shapes and a seed.
+        widest: tokens in the widest pass of a draft, behind a context.
+    """
+
+    bench: Callable[..., Any]
+    widest: int
+
+
 class Attachable(ABC):
     """A kind of drafter with its arguments: a frozen dataclass, written as a spec.
 
@@ -57,6 +69,21 @@ class Attachable(ABC):
         Raises:
             UserError: it cannot be run on them, and why.
         """
+
+    def timed(self, target: Any, dtype: str) -> Timed:
+        """Make its passes ready to be timed.
+
+        Args:
+            target: that was recorded, a `traces.record.pair.Alone`.
+            dtype: to run in.
+
+        Raises:
+            UserError: it has no passes, or cannot be run.
+        """
+        raise DrafterError(
+            f"{self.name} has no passes to time: what a proposal takes is measured as it is"
+            " attached, or given with a cost"
+        )
 
     def __str__(self) -> str:
         """The spec: arguments that are not the defaults."""

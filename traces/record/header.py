@@ -81,7 +81,11 @@ def model_shape(config: Any) -> dict[str, int]:
 
 def device_name(model: PreTrainedModel) -> str:
     """The device's name and what else changes the last bits of its sums."""
-    device = embedding(model).weight.device
+    return name_of(embedding(model).weight.device)
+
+
+def name_of(device: torch.device) -> str:
+    """See `device_name`."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{_cpu_name()}, {torch.get_num_threads()} threads"

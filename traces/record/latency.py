@@ -1,29 +1,33 @@
-"""Seconds of the forward passes of a draft/target pair, measured with real key-value caches.
+"""Seconds of the forward passes of models and drafters, measured with real key-value caches.
 
 What lies inside one sample, as a decoder pays it: the token ids' way to the device, the forward
 pass over `tokens_in` tokens while the cache (a `DynamicCache`) holds `context_len` tokens, the
 logits of the positions that are read (all of a verification, the last one of a draft pass or a
 prefill), their argmax, and its copy to the host, which waits for the device. Outside: cutting the
-cache back, draws, policies. A pass with `context_len` 0 is a prefill.
+cache back, draws, policies. A pass with `context_len` 0 is a prefill. What the passes of drafters
+that are networks of other kinds hold is said in `traces.record.drafters.timing`.
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
 from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import Cache
 
 from traces import schema
 from traces.conditions import CONTROL, Watch, twice
 from traces.errors import RecordError
-from traces.record.header import device_name
+from traces.record.header import name_of
+from traces.record.pair import embedding
 
 WARM_UPS = 2
 TOKENS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 17, 21, 25, 33, 41)
@@ -57,13 +61,22 @@ def plan(
     contexts: Sequence[int] = CONTEXTS,
     tokens: Sequence[int] = TOKENS,
     batch_sizes: Sequence[int] = (1,),
+    widest: Mapping[str, int] | None = None,
 ) -> list[PassShape]:
     """All passes that a decoder with drafts of up to `max_draft` tokens makes, and the control.
 
     Draft passes of one token and verifications of up to max_draft + 1 tokens at every context
     length, and each model's prefill of every context length, all for every number of sequences in a
-    pass. The last shape is one of the verifications under another name: two medians of the same
-    thing show the drift of a run.
+    pass. The last shape is one of these passes under another name, of the last component: two
+    medians of the same thing show the drift of a run.
+
+    Args:
+        max_draft: Γ.
+        contexts: tokens in the cache.
+        tokens: in a pass, as far as passes are so wide; one, and the most, are always there.
+        batch_sizes: sequences in a pass.
+        widest: tokens in a component's widest pass behind a context, for each component that is to
+            be timed; None means one of the draft and max_draft + 1 of the target.
 
     Raises:
         RecordError: a number is out of range, or nothing is left to measure.
@@ -74,15 +87,19 @@ def plan(
     for name, values in given.items():
         if not values or min(values) < 1:
             raise RecordError(f"{name}: needs one or more whole numbers >= 1, not {list(values)}")
-    sizes = sorted({n for n in tokens if n <= max_draft + 1} | {1, max_draft + 1})
+    widest = widest or {"draft": 1, "target": max_draft + 1}
+    sizes = {
+        model: sorted({n for n in tokens if n <= most} | {1, most})
+        for model, most in widest.items()
+    }
     contexts, batch_sizes = sorted(set(contexts)), sorted(set(batch_sizes))
     shapes = []
     for b in batch_sizes:
-        shapes += [PassShape("draft", 1, c, b) for c in contexts]
-        shapes += [PassShape("target", n, c, b) for c in contexts for n in sizes]
-        shapes += [PassShape(m, c, 0, b) for m in ("draft", "target") for c in contexts]
-    middle = (values[len(values) // 2] for values in (sizes, contexts, batch_sizes))
-    return [*shapes, PassShape(f"{CONTROL}target", *middle)]
+        shapes += [PassShape(m, n, c, b) for m in sizes for c in contexts for n in sizes[m]]
+        shapes += [PassShape(m, c, 0, b) for m in sizes for c in contexts]
+    last = list(sizes)[-1]
+    middle = (values[len(values) // 2] for values in (sizes[last], contexts, batch_sizes))
+    return [*shapes, PassShape(f"{CONTROL}{last}", *middle)]
 
 
 def timed(run: Callable[[], object], device: torch.device) -> float:
@@ -113,35 +130,56 @@ class PassBench:
     """
 
     def __init__(self, model: PreTrainedModel, shapes: Sequence[PassShape], seed: int) -> None:
-        self.model, config = model, model.config
-        self.device = model.device
+        self.model, rows = model, embedding(model)
+        self._prepare(model.config, rows.weight.device, rows.num_embeddings, shapes, seed)
+
+    def _prepare(
+        self, config: Any, device: torch.device, n_ids: int, shapes: Sequence[PassShape], seed: int
+    ) -> None:
+        """Draw the tokens and fill the caches."""
+        self.device = device
         longest = max(s.context_len + s.tokens_in for s in shapes)
         limit = getattr(config, "max_position_embeddings", longest)
         if longest > limit:
             raise RecordError(f"a pass needs {longest} positions, {config.model_type} has {limit}")
-        size = max(s.batch_size for s in shapes), longest
-        self.ids = np.random.default_rng(seed).integers(0, config.vocab_size, size)
-        self.caches: dict[tuple[int, int], DynamicCache] = {}
+        self.size = max(s.batch_size for s in shapes), longest
+        self.ids = np.random.default_rng(seed).integers(0, n_ids, self.size)
+        self.caches: dict[tuple[int, int], Any] = {}
         for place in sorted({(s.batch_size, s.context_len) for s in shapes}):
             batch_size, context = place
-            self.caches[place] = DynamicCache()
+            self.caches[place] = self._new_cache()
             if context:
                 self._run(self.ids[:batch_size, :context].tolist(), self.caches[place], keep=1)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the passes."""
+        return self.model.dtype
 
     def sample(self, shape: PassShape) -> float:
         """Seconds of one pass; the cache is cut back to the context after it."""
         place = shape.batch_size, shape.context_len
         context, cache = shape.context_len, self.caches[place]
         ids = self.ids[: shape.batch_size, context : context + shape.tokens_in].tolist()
-        keep = 0 if shape.model == "target" and context else 1
+        keep = self._kept(shape)
         seconds = timed(lambda: self._run(ids, cache, keep), self.device)
         if context:
-            cache.crop(-shape.tokens_in)  # negative: so many tokens less
+            self._cut(cache, shape)
         else:
-            self.caches[place] = DynamicCache()
+            self.caches[place] = self._new_cache()
         return seconds
 
-    def _run(self, ids: list[list[int]], cache: DynamicCache, keep: int) -> list[list[int]]:
+    def _kept(self, shape: PassShape) -> int:
+        """Last rows of a pass whose logits are read; 0 means all."""
+        return 0 if shape.model == "target" and shape.context_len else 1
+
+    def _new_cache(self) -> Cache:
+        return DynamicCache()
+
+    def _cut(self, cache: Any, shape: PassShape) -> None:
+        cache.crop(-shape.tokens_in)  # negative: so many tokens less
+
+    def _run(self, ids: list[list[int]], cache: Any, keep: int) -> list[list[int]]:
         with torch.inference_mode():
             out = self.model(
                 input_ids=torch.tensor(ids, device=self.device),
@@ -153,7 +191,7 @@ class PassBench:
 
 
 def measure(
-    models: dict[str, PreTrainedModel],
+    models: Mapping[str, Any],
     shapes: Sequence[PassShape],
     *,
     repeats: int = 20,
@@ -163,7 +201,8 @@ def measure(
     """Time every shape `repeats` times: all are warmed first, then rounds in shuffled order.
 
     Args:
-        models: the causal LM of each component ("draft", "target").
+        models: of each component ("draft", "target"): a causal LM, or a drafter that has a `bench`
+            for shapes and a seed.
         shapes: what to time.
         repeats: rounds; each times every shape once, in an order of its own.
         seed: of the tokens and the orders.
@@ -179,7 +218,7 @@ def measure(
     if repeats < 1:
         raise RecordError(f"repeats must be >= 1, not {repeats}")
     benches = {
-        name: PassBench(model, [s for s in shapes if s.model == name], seed)
+        name: _bench(model, [s for s in shapes if s.model == name], seed)
         for name, model in models.items()
     }
     for shape in shapes:
@@ -193,8 +232,13 @@ def measure(
             for i in rng.permutation(len(shapes)):
                 samples.append((shapes[i], repeat, benches[shapes[i].model].sample(shapes[i])))
             watch.look()
-            on_round(_watched(_table(samples, models), watch))
-    return _watched(_table(samples, models), watch)
+            on_round(_watched(_table(samples, benches), watch))
+    return _watched(_table(samples, benches), watch)
+
+
+def _bench(model: Any, shapes: Sequence[PassShape], seed: int) -> PassBench:
+    own = getattr(model, "bench", None)
+    return own(shapes, seed) if own else PassBench(model, shapes, seed)
 
 
 def _watched(table: pa.Table, watch: Watch) -> pa.Table:
@@ -217,11 +261,9 @@ def control(table: pa.Table) -> tuple[PassShape, float, float] | None:
     return PassShape(*(row[name] for name in names)), first_s, again_s
 
 
-def _table(
-    samples: list[tuple[PassShape, int, float]], models: dict[str, PreTrainedModel]
-) -> pa.Table:
-    dtypes = {name: str(m.dtype).removeprefix("torch.") for name, m in models.items()}
-    devices = {name: device_name(m) for name, m in models.items()}
+def _table(samples: list[tuple[PassShape, int, float]], benches: dict[str, PassBench]) -> pa.Table:
+    dtypes = {name: str(bench.dtype).removeprefix("torch.") for name, bench in benches.items()}
+    devices = {name: name_of(bench.device) for name, bench in benches.items()}
     rows = [
         {
             "component": shape.component,

@@ -86,7 +86,7 @@ class Feature:
             seen = (slot > texts.pads[:, None, None]) & (slot <= slot[:, None])
             seen = seen | (slot == slot[:, None])  # a pad, or a first token, sees itself alone
             positions = (texts.text_positions - 1).clamp_min(0)
-            self._pass(texts.tokens, before, positions, seen, cache)
+            self.step(texts.tokens, before, positions, seen, cache)
         for group in parts:
             yield self._group(texts, before, cache, group, length, choose)
             cache.cut(width)
@@ -115,7 +115,7 @@ class Feature:
         logits, tokens = [], []
         for depth in range(1, length + 1):
             mask = torch.cat([mask, itself], -1)
-            features = self._pass(token, features, position + depth - 1, mask, cache)
+            features = self.step(token, features, position + depth - 1, mask, cache)
             rows = self.net.logits(features[group.alive], self.output)[:, : self.vocab_size]
             chosen = choose(sequence, start, depth, rows)
             token = token.masked_scatter(group.alive, chosen)
@@ -123,10 +123,18 @@ class Feature:
             tokens.append(chosen)
         return DraftLogits(sequence, start, torch.stack(logits, 1), torch.stack(tokens, 1))
 
-    def _pass(
+    def step(
         self, tokens: Tensor, features: Tensor, positions: Tensor, mask: Tensor, cache: Buffer
     ) -> Tensor:
-        """Features (B, n, H) behind pairs of features and tokens, which the cache takes up."""
+        """One pass: the features (B, n, H) behind pairs of features and tokens, which it caches.
+
+        Args:
+            tokens: (B, n).
+            features: (B, n, H) of the slot before each token.
+            positions: (B, n).
+            mask: (B, n, slots so far + n), True where a pair may attend.
+            cache: takes the pairs up.
+        """
         bias = torch.zeros(mask.shape, dtype=features.dtype, device=mask.device)
         bias.masked_fill_(~mask, torch.finfo(features.dtype).min)
         place = Place(self.net.rotary(features, positions), bias[:, None], cache)

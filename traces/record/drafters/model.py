@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
-from traces.attach.drafter import Attachable, Attachment, Means, check_coupling, header_of
+from traces.attach.drafter import Attachable, Attachment, Means, Timed, check_coupling, header_of
 from traces.columns import Columns
 from traces.errors import DrafterError, RecordError
 from traces.record.drafters.target import check_target, given_outputs, own_dtype
 from traces.record.header import device_name, library_versions, model_info
-from traces.record.pair import Pair, load_pair
+from traces.record.latency import PassBench
+from traces.record.pair import Alone, Pair, load_model, load_pair
 from traces.record.plan import Plan
 from traces.record.recorder import check_lengths
 from traces.record.shard import record_shard
@@ -62,6 +64,11 @@ class ModelDrafter(Attachable):
             coupling=recording.manifest.coupling,  # pyright: ignore[reportArgumentType]
         )
         return _Following(recording, self, pair, plan)
+
+    def timed(self, target: Alone, dtype: str) -> Timed:
+        """See `Attachable`; each pass is over one token."""
+        model = load_model(self.path, "", str(target.target.device), dtype).eval()
+        return Timed(partial(PassBench, model), 1)
 
 
 class _Following(Attachment):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from traces.attach.drafter import Attachable, Attachment, Means, check_coupling, header_of
+from traces.attach.drafter import Attachable, Attachment, Means, Timed, check_coupling, header_of
 from traces.columns import Columns
 from traces.errors import DrafterError, RecordError
 from traces.record.drafters import feature, parallel
@@ -19,6 +20,7 @@ from traces.record.drafters.coupling import COLUMNS, Coupled
 from traces.record.drafters.layers import Layers
 from traces.record.drafters.target import check_target, given_outputs, own_dtype
 from traces.record.drafters.texts import Texts, make_texts
+from traces.record.drafters.timing import ChainBench, ParallelBench
 from traces.record.forward import Forward
 from traces.record.header import device_name, library_versions, model_info
 from traces.record.pair import Alone, load_target
@@ -96,6 +98,11 @@ class ParallelDrafter(Network):
         found = target.target, target.tokenizer, device, dtype
         return parallel.load(self.path, *found, self.mode or None)
 
+    def timed(self, target: Alone, dtype: str) -> Timed:
+        """See `Attachable`; up to K + 1 tokens are kept, before K - 1 masks."""
+        network = self.load(target, dtype)
+        return Timed(partial(ParallelBench, network, self.length), 2 * self.length)
+
 
 @dataclass(frozen=True)
 class FeatureDrafter(Network):
@@ -118,6 +125,10 @@ class FeatureDrafter(Network):
     def load(self, target: Alone, dtype: str) -> feature.Feature:
         """See `Network`."""
         return feature.load(self.path, target.target, str(target.target.device), dtype)
+
+    def timed(self, target: Alone, dtype: str) -> Timed:
+        """See `Attachable`; up to K + 1 tokens are encoded anew."""
+        return Timed(partial(ChainBench, self.load(target, dtype)), self.length + 1)
 
 
 class _Drafting(Attachment):
