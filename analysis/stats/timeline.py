@@ -46,7 +46,7 @@ def lanes(steps: Steps, seconds: dict[str, np.ndarray], charge: Charge) -> Lanes
     before = np.append(0.0, np.cumsum(taken))
     begin_s = before[:-1] - np.repeat(before[steps.offsets[:-1]], steps.counts)
     if isinstance(steps, ConcurrentSteps):
-        alone_s, meanwhile_s = drafting(steps, charge)
+        alone_s, meanwhile_s = drafting(steps, charge, charge.context(steps))
         draft_s = alone_s + meanwhile_s
         verify_begin_s = begin_s + alone_s
     else:

@@ -53,6 +53,11 @@ class Drafting:
         paid_once = bool(self.once_s.any())
         self.before_s = self.sum_s - np.append(self.once_s, 0.0) if paid_once else self.sum_s
 
+    @property
+    def by_unread(self) -> bool:
+        """Whether it matters how many known tokens the draft model has not read yet."""
+        return self.paid not in ("token", "none")
+
     def seconds(
         self, context: np.ndarray, tokens: np.ndarray, unread: np.ndarray | int = 1
     ) -> np.ndarray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import cached_property
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -87,12 +88,12 @@ class Layout(ABC):
     def sequence(self, read: Read, index: int) -> SequenceDrafts:
         """What drafts of one sequence see, as Python values; `read` is this layout's."""
 
-    @property
+    @cached_property
     def paid(self) -> Paid:
         """How drafts are paid."""
         return self.trace.manifest.drafter.paid(self.trace.manifest)
 
-    @property
+    @cached_property
     def deepest(self) -> int | None:
         """Γ where one pass yields a whole draft: no more tokens can be asked for; else None."""
         return self.trace.max_draft if self.paid == "draft" else None

@@ -88,21 +88,26 @@ class Charge:
     def of_steps(self, policy: Sequential, steps: Steps) -> dict[str, np.ndarray]:
         """The parts and the baseline of each step, in seconds; a first step pays the prefill."""
         context, extra = self.context(steps), extra_passes(policy, self._layout)
-        unread = 1 if extra else steps.unread
+        unread = steps.unread if self.drafting.by_unread and not extra else 1
         draft_s = self.drafting.seconds(context, steps.asked, unread)
         draft_s = draft_s + self.drafting.once_s[context]
         if extra:
             draft_s = draft_s + self.drafting.block(steps.proposed + 1, context)
         return {
-            **self.common(steps),
+            **self.common(steps, context),
             "draft_s": draft_s,
             "verify_s": self.verify(steps.proposed + 1, context),
             "policy_s": policy.calls(steps.drafted) * self.call_s(policy),
         }
 
-    def common(self, steps: Steps) -> dict[str, np.ndarray]:
-        """What steps of any kind take: prefill, overhead, and the baseline."""
-        sequence, context = steps.sequence, self.context(steps)
+    def common(self, steps: Steps, context: np.ndarray) -> dict[str, np.ndarray]:
+        """What steps of any kind take: prefill, overhead, and the baseline.
+
+        Args:
+            steps: on the charge's trace.
+            context: known tokens before each one, see `context`.
+        """
+        sequence = steps.sequence
         passes = np.bincount(sequence, steps.draft_passes, len(self.n_prompt))
         opening = steps.number == 1
         return {

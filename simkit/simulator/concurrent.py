@@ -92,10 +92,10 @@ def seconds(policy: Concurrent, steps: ConcurrentSteps, charge: Charge) -> dict[
     assert isinstance(policy, PEARL)
     context = charge.context(steps)
     verify_s = charge.verify(steps.waiting + 1, context)
-    alone_s, meanwhile_s = drafting(steps, charge)
+    alone_s, meanwhile_s = drafting(steps, charge, context)
     if policy.overlaps and not policy.colocated:
         meanwhile_s = np.maximum(meanwhile_s - verify_s, 0.0)
-    parts = charge.common(steps)
+    parts = charge.common(steps, context)
     if policy.overlaps:
         parts["overhead_s"] = parts["overhead_s"] + charge.communication_s
     return {
@@ -106,14 +106,21 @@ def seconds(policy: Concurrent, steps: ConcurrentSteps, charge: Charge) -> dict[
     }
 
 
-def drafting(steps: ConcurrentSteps, charge: Charge) -> tuple[np.ndarray, np.ndarray]:
+def drafting(
+    steps: ConcurrentSteps, charge: Charge, context: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Seconds that the draft works alone, and meanwhile, in each step.
 
     What a step pays the draft once goes with the first of its passes: with those alone where there
     are any, else with those meanwhile.
+
+    Args:
+        steps: on the charge's trace.
+        charge: the seconds of passes.
+        context: known tokens before each step, see `Charge.context`.
     """
-    context, price = charge.context(steps), charge.drafting
-    alone_new, meanwhile_new = unread(steps)
+    price = charge.drafting
+    alone_new, meanwhile_new = unread(steps) if price.by_unread else (1, 1)
     alone_s = price.seconds(context, steps.alone, alone_new)
     meanwhile_s = price.seconds(context + steps.waiting, steps.meanwhile, meanwhile_new)
     once_s = price.once_s[context]
