@@ -328,6 +328,11 @@ def attached(folder: Path) -> list[str]:
 
 def _drafter_folder(folder: Path, name: str) -> Path:
     names = attached(folder)
+    if "(" in str(name):
+        raise TraceError(
+            f"{name}: name one drafter here, as it was attached; several in one decoder (route,"
+            " best_of) are for replay"
+        )
     if not isinstance(name, str) or name not in names:
         name = str(name)
         known = suggest(name, names) if names else "none is: attach one with simkit attach"

@@ -46,7 +46,9 @@ def replay(
         typer.Option(
             metavar="NAME",
             help="A drafter that was attached to the trace; give it again to compare several. own"
-            " is the one it was recorded with, and the default.",
+            " is the one it was recorded with, and the default. Several in one decoder:"
+            " 'route(suffix, own, least=3)' or 'best_of(suffix, own)'; the last of them follows"
+            " the policies.",
             show_default=False,
         ),
     ] = None,
@@ -54,14 +56,11 @@ def replay(
 ) -> None:
     """Replay stopping policies on a trace."""
     import simkit
-    import traces
-    from simkit.simulator.by_drafter import drafted_by
 
-    there, given = traces.load(trace), list(dict.fromkeys(drafter or []))
-    if len(given) == 1:
-        there = drafted_by(there, given[0])
-    chosen = {name: policy for name in given} if len(given) > 1 else policy
-    result = simkit.replay(there, chosen, cost, by=by.value, first_token=first_token.value)
+    settings = cost, by.value, first_token.value
+    result = simkit.replay(trace, {name: policy for name in drafter or ["own"]}, *settings)
+    if len(result.results) == 1:
+        (result,) = result.results.values()
     _print(result, format)
     for note in result.notes:
         typer.echo(f"note: {note}", err=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, overload
 
+from simkit.drafters.route import is_choice
+from simkit.drafters.route import parse as parse_choice
 from simkit.errors import ReplayError
-from simkit.policies import parse
+from simkit.policies import Policy, parse
 from simkit.simulator.arguments import (
     AnyCost,
     AnyPolicy,
@@ -19,6 +21,7 @@ from simkit.simulator.arguments import (
 )
 from simkit.simulator.by_drafter import ByDrafter, drafted_by
 from simkit.simulator.result import BY, Comparison, Result
+from simkit.simulator.routed import routed
 from simkit.simulator.run import run
 
 __all__ = ["ByDrafter", "Comparison", "ReplayError", "Result", "replay"]
@@ -69,7 +72,9 @@ def replay(
         policies: one or more; each an object, a spec such as "svip(h=0.4)", or a function
             (depth, row) -> stop, where row has the draft's statistics. Equal ones count once;
             functions of one name are numbered, "rule", "rule (2)", …. Or those of each drafter, by
-            the drafters' names; "own" is the one that the trace was recorded with.
+            the drafters' names; "own" is the one that the trace was recorded with, and
+            "route(suffix, own, least=3)" or "best_of(suffix, own)" are several in one decoder, of
+            which the last follows the policies (`simkit.drafters.route`).
         cost: seconds of the parts of a step; an object, a spec or a file's name. Without it the
             trace's own timing samples count; a trace without them gives no times.
         by: what one row of the result stands for.
@@ -90,13 +95,29 @@ def replay(
     if isinstance(policies, Mapping):
         if not policies:
             raise ReplayError("there is no drafter to replay")
-        settings = cost, by, first_token, confidence, seed
         found: dict[str, Result] = {}
         for name, given in policies.items():
-            found[str(name)] = replay(drafted_by(trace, str(name)), listed(given), *settings)
+            several = parse_choice(str(name)) if is_choice(str(name)) else None
+            if several is None:
+                settings = cost, by, first_token, confidence, seed
+                found[str(name)] = replay(drafted_by(trace, str(name)), listed(given), *settings)
+                continue
+            there = [drafted_by(trace, drafter) for drafter in several.drafters]
+            runs = routed(several, there, _chosen(given), cost, first_token)
+            found[str(several)] = Result(runs[-1].layout, list(runs), by, confidence, seed)
         return ByDrafter(found, confidence, seed)
-    chosen = distinct(policy_of(given, parse) for given in listed(policies))
+    where = setting(trace, cost, first_token)
+    runs = [run(policy, *where) for policy in _chosen(policies)]
+    return Result(where.layout, runs, by, confidence, seed)
+
+
+def _chosen(given: Policies) -> list[Policy]:
+    """The policies of what was given, each once.
+
+    Raises:
+        ReplayError: there is none.
+    """
+    chosen = distinct(policy_of(one, parse) for one in listed(given))
     if not chosen:
         raise ReplayError("there is no policy to replay")
-    where = setting(trace, cost, first_token)
-    return Result(where.layout, [run(policy, *where) for policy in chosen], by, confidence, seed)
+    return chosen

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from simkit.drafters.route import is_choice, parse
 from simkit.errors import ReplayError
 from simkit.policies import Policy
 from simkit.simulator.arguments import AnyTrace
 from simkit.simulator.display import html, noted, rich
 from simkit.simulator.result import Comparison, Result, compared
+from simkit.simulator.run import Run
 from traces.trace import OWN, Trace, load
 
 if TYPE_CHECKING:
@@ -91,18 +93,20 @@ class ByDrafter:
         Raises:
             ReplayError: one of them was not replayed, or there are no times.
         """
-        first, second = self._run(a), self._run(b)
-        names = f"{a[0]}: {first.policy}", f"{b[0]}: {second.policy}"
+        (one, first), (other, second) = self._run(a), self._run(b)
+        names = f"{one}: {first.policy}", f"{other}: {second.policy}"
         return compared(names, first, second, self._confidence, self._seed)
 
-    def _run(self, given: tuple[str, str | Policy]) -> Any:
+    def _run(self, given: tuple[str, str | Policy]) -> tuple[str, Run]:
+        """The name of a drafter, and the run of a policy."""
         if not isinstance(given, tuple) or len(given) != 2:
             raise ReplayError(f"compare (drafter, policy) with (drafter, policy), not {given!r}")
-        drafter, policy = given
+        name, policy = given
+        drafter = str(parse(name)) if is_choice(name) else name
         if drafter not in self.results:
             raise ReplayError(f"{drafter} was not replayed; there is {', '.join(self.results)}")
         try:
-            return self.results[drafter].find(policy)
+            return drafter, self.results[drafter].find(policy)
         except ReplayError as error:
             raise ReplayError(f"{drafter}: {error}") from None
 

@@ -2,11 +2,60 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from simkit.drafters.layout import Layout
+from simkit.drafters.layout import Layout, SequenceDrafts
 from simkit.policies import Outcome, Sequential
+from simkit.policies.base import State
 from simkit.simulator.steps import Steps, extra_passes, sequential
+
+
+class DraftCounts(NamedTuple):
+    """One draft and what came of it, see `simkit.simulator.steps.Steps`."""
+
+    drafted: int
+    proposed: int
+    accepted: int
+    asked: int
+
+    def outcome(self, start: int, n_output: int) -> Outcome:
+        """What a policy is told of the step from `start` of an output of so many tokens."""
+        ended = start + self.accepted > n_output
+        return Outcome(self.drafted, self.proposed, self.accepted, ended)
+
+
+def draft(
+    policy: Sequential,
+    state: State,
+    rows: SequenceDrafts,
+    start: int,
+    left: int,
+    deepest: int | None,
+) -> tuple[DraftCounts, State]:
+    """What a policy makes of the draft from one position, and its state then.
+
+    Args:
+        policy: any policy.
+        state: after its step before.
+        rows: of the sequence.
+        start: i.
+        left: the most tokens that the budget leaves, T_max - i.
+        deepest: see `Layout`.
+    """
+    ahead = rows.ahead[start - 1]
+    longest = policy.limit(state, ahead if policy.needs_future else -1)
+    room = max(0, min(longest, policy.max_draft, left))
+    drafted = 0
+    for row in rows.draft(start, room):
+        drafted += 1
+        stop, state = policy.trips(state, drafted, row)
+        if stop:
+            break
+    proposed = max(0, min(drafted, policy.proposed(state, drafted)))
+    asked = drafted if deepest is None else min(room, deepest)
+    return DraftCounts(drafted, proposed, min(proposed, ahead), asked if drafted else 0), state
 
 
 def walk(policy: Sequential, layout: Layout, first: int) -> Steps:
@@ -25,8 +74,7 @@ def walk(policy: Sequential, layout: Layout, first: int) -> Steps:
     read = layout.columns(policy.columns(layout.trace.sampler))
     max_new_tokens = layout.trace.max_new_tokens
     anew = policy.carried == "sequence"
-    most = layout.deepest or max_new_tokens
-    counts: list[tuple[int, int, int, int]] = []
+    counts: list[DraftCounts] = []
     ends = [0]
     state = policy.begin(0)
     for index, n_output in enumerate(layout.n_output.tolist()):
@@ -35,21 +83,10 @@ def walk(policy: Sequential, layout: Layout, first: int) -> Steps:
             state = policy.begin(index)
         i = first
         while i <= n_output:
-            ahead = rows.ahead[i - 1]
-            longest = policy.limit(state, ahead if policy.needs_future else -1)
-            room = max(0, min(longest, policy.max_draft, max_new_tokens - i))
-            drafted = 0
-            for row in rows.draft(i, room):
-                drafted += 1
-                stop, state = policy.trips(state, drafted, row)
-                if stop:
-                    break
-            proposed = max(0, min(drafted, policy.proposed(state, drafted)))
-            accepted = min(proposed, ahead)
-            counts.append((drafted, proposed, accepted, min(room, most) if drafted else 0))
-            outcome = Outcome(drafted, proposed, accepted, i + accepted > n_output)
-            state = policy.update(state, outcome)
-            i += accepted + 1
+            made, state = draft(policy, state, rows, i, max_new_tokens - i, layout.deepest)
+            counts.append(made)
+            state = policy.update(state, made.outcome(i, n_output))
+            i += made.accepted + 1
         ends.append(len(counts))
     columns = np.array(counts, np.int32).reshape(-1, 4).T
     return sequential(np.array(ends), columns, layout, first, extra=extra_passes(policy, layout))

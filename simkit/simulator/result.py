@@ -121,7 +121,7 @@ class Result:
             if run.charge
         ]
         costs = {id(run.charge): run.charge for run in self.runs if run.charge}
-        return [
+        found = [
             *(line for charge in costs.values() for line in charge.remarks),
             *(f"the cost has no time for calls of the head {head}: it is free" for head in heads),
             *said(rules_of(self.runs)),
@@ -133,9 +133,11 @@ class Result:
                 if run.is_loss
             ),
             *idle(_drafting(run) for run in self.runs if run.seconds is not None),
+            *(line for run in self.runs for line in run.remarks()),
             *self._few(),
             *self._untimed(),
         ]
+        return list(dict.fromkeys(found))
 
     def records(self) -> list[dict[str, Any]]:
         """The rows as plain dictionaries, None where a value is missing."""

@@ -67,6 +67,10 @@ class Run:
         """What a decision was charged, and how that is known; None if nothing was."""
         return self.charge.rule_time(self.bound) if self.charge else None
 
+    def remarks(self) -> list[str]:
+        """What a reader should know of this run alone, one line each."""
+        return []
+
     @property
     def is_loss(self) -> bool:
         """Whether it is slower than the target alone, and would not be without its own time."""
@@ -208,7 +212,12 @@ def advised(policy: Policy, deepest: int) -> Iterator[None]:
     try:
         yield
     except DepthError as error:
-        raise DepthError(f"{policy}: {error}{_remedy(policy, deepest)}") from None
+        raise advice(policy, deepest, error) from None
+
+
+def advice(policy: Policy, deepest: int, error: DepthError) -> DepthError:
+    """The complaint with the policy's name, and what to write in its place; see `advised`."""
+    return DepthError(f"{policy}: {error}{_remedy(policy, deepest)}")
 
 
 def _remedy(policy: Policy, deepest: int) -> str:
