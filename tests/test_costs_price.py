@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from replay_traces import SEQUENTIAL, build
+from test_lattice import spelled_out
 
 import simkit
 import traces
@@ -22,12 +24,12 @@ from simkit.simulator.charge import PARTS, Charge
 from simkit.simulator.run import Replayable, run
 from simkit.simulator.steps import extra_passes
 from traces import schema
-from traces.drafters.passes import passes_of
+from traces.drafters.passes import FORMS, opened, passes_of
 from traces.memory import from_drafts
 from traces.synthetic import iid
 
 CASES = settings(max_examples=25, deadline=None)
-PAID = ("token", "draft", "none")
+PAID = ("token", "draft", "chain", "block", "none")
 DEPTH, T_MAX = 4, 9
 
 
@@ -54,6 +56,7 @@ COSTS = st.builds(
     overhead_s=st.sampled_from([0.0, 0.25]),
     policy_s=st.sampled_from([0.0, 0.0625]),
     communication_s=st.sampled_from([0.0, 0.5]),
+    parallel=st.sampled_from(FORMS),
 )
 SPECS = (
     *(f"fixed({n})" for n in range(DEPTH + 1)),
@@ -99,8 +102,9 @@ def asked_of(policy: Policy, drafted: int, room: int) -> int:
     return drafted
 
 
-def works(policy, layout, steps, first):
+def works(policy, layout, steps, first, form):
     """What each step did, in plain Python: one draft after another, tokens read one by one."""
+    paid = opened(layout.paid, form, DEPTH)
     extra = extra_passes(policy, layout)
     before, read = -1, 0
     for k, (s, start) in enumerate(zip(steps.sequence.tolist(), steps.start.tolist(), strict=True)):
@@ -109,9 +113,9 @@ def works(policy, layout, steps, first):
         known = int(layout.n_prompt[s]) + start - 1
         drafted = int(steps.drafted[k])
         asked = drafted
-        if layout.paid == "draft":
+        if layout.paid in ("draft", "block"):
             asked = asked_of(policy, drafted, layout.trace.max_new_tokens - start)
-        passes = passes_of(layout.paid, np.array(asked), 1 if extra else start - read)
+        passes = passes_of(paid, np.array(asked), 1 if extra else start - read)
         tokens, behind = passes.tokens.tolist(), passes.behind.tolist()
         if extra:
             tokens, behind = [*tokens, int(steps.proposed[k]) + 1], [*behind, 0]
@@ -134,7 +138,7 @@ def test_a_replay_adds_up_the_prices_of_its_steps(trace, cost, first, spec):
     layout = layout_of(trace)
     charge, policy = Charge(cost.times(trace), layout, first), policies.parse(spec)
     steps = plain.walk(policy, layout, first)
-    expected = [cost.price(work) for work in works(policy, layout, steps, first)]
+    expected = [cost.price(work) for work in works(policy, layout, steps, first, cost.parallel)]
     found = charge.of_steps(policy, steps)
     for part in ("draft_s", "verify_s", "policy_s", "overhead_s"):
         one_by_one = [float(getattr(price, part)) for price in expected]
@@ -190,7 +194,8 @@ def test_pearl_pays_the_prices_of_its_steps(trace, cost, first, spec):
         known, waiting = int(layout.n_prompt[s]) + start - 1, int(steps.waiting[k])
         tokens, behind, beside = [], [], []
         for made, at, later in ((steps.alone[k], 0, False), (steps.meanwhile[k], waiting, True)):
-            passes = passes_of(layout.paid, np.array(int(made)), max(1, start + at - read))
+            paid = opened(layout.paid, cost.parallel, DEPTH)
+            passes = passes_of(paid, np.array(int(made)), max(1, start + at - read))
             tokens += passes.tokens.tolist()
             behind += (at + passes.behind).tolist()
             beside += [later and not policy.colocated and policy.overlaps] * passes.tokens.size
@@ -305,6 +310,65 @@ def test_k_tokens_of_one_pass():
     passes = [1 + 0.5 * 2 + 1.25, 1 + 0.5 * 4 + 11 / 8, 1 + 0.5 * 1 + 14 / 8]
     assert steps["draft_s"].to_list() == pytest.approx(passes)
     assert steps["draft_passes"].to_list() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "passes, form, expected",
+    [
+        # room for 2K tokens behind what was read: 10, 13 - 2 and 14 known ones
+        ("draft", "padded", [1 + 2 + 1.25, 1 + 2 + 11 / 8, 1 + 1 + 14 / 8]),
+        # the last known token and K masks, behind all that are known
+        ("draft", "last", [1 + 1.5 + 1.25, 1 + 1.5 + 13 / 8, 1 + 1 + 14 / 8]),
+        # the kept tokens anew, 1, 3 and 1 of them; then a pass over one token behind each
+        ("chain", "kept", [1.5 + 1.25 + 1.5 + 11 / 8, 2.5 + 11 / 8 + 1.5 + 14 / 8, 1.5 + 14 / 8]),
+        # the kept tokens and as many masks as the longest draft has, 2, whatever was asked for
+        ("block", "last", [2.5 + 1.25, 3.5 + 11 / 8, 2.5 + 14 / 8]),
+    ],
+)
+def test_other_first_passes_in_numbers(passes, form, expected):
+    """The steps of the test before, with other passes."""
+    drafts = {
+        "sequence": np.zeros(12, int),
+        "start": np.repeat(np.arange(1, 7), 2),
+        "depth": np.tile([1, 2], 6),
+        "accepted": np.array([1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], bool),
+    }
+    lengths = {"n_output": [6], "n_prompt": [10]}
+    trace = from_drafts(lengths, drafts, max_draft=2, max_new_tokens=6, draft_passes=passes)
+    seconds = {"draft_s": 1.0, "draft_per_token_s": 0.5, "draft_per_kv_token_s": 0.125}
+    cost = Linear(**seconds, target_s=2.0, parallel=form)
+    steps = simkit.replay(trace, "fixed(2)", cost, by="step").frame
+    assert steps["start"].to_list() == [1, 4, 5]
+    assert steps["draft_s"].to_list() == pytest.approx(expected)
+    assert steps["draft_passes"].to_list() == ([2, 2, 1] if passes == "chain" else [1, 1, 1])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("passes", ["draft", "block"])
+@pytest.mark.parametrize("spec", SEQUENTIAL)
+def test_a_rule_chooses_how_many_tokens_of_one_pass_are_verified(spec, passes, form):
+    """Drafting costs one pass whatever the rule makes of its tokens, of those it was asked for."""
+    rng = np.random.default_rng(5)
+    lengths = [[(int(n), 2) for n in rng.integers(1, 4, 20)] for _ in range(3)]
+    path = build(lengths, t_max=20, max_draft=40, values=lambda n: rng.random(n).astype("f4"))
+    trace = spelled_out(path, draft_passes=passes)
+    cost = Blocks(draft_s=1.0, draft_per_token_s=0.25, target_s=4.0, parallel=form)
+    layout = layout_of(trace)
+    charge = Charge(cost, layout, 1)
+    policy = policies.parse(spec).bind(Replayable(layout, charge, 1))
+    steps = plain.walk(policy, layout, 1)
+    drafts = steps.drafted > 0
+    assert (steps.draft_passes == drafts + extra_passes(policy, layout)).all()
+    most = np.minimum(trace.max_draft, path.max_new_tokens - steps.start)
+    if policy.looks:  # it sees the tokens when the pass is over
+        longest = getattr(policy, "n_max", policy.max_draft)
+        assert (steps.asked == np.where(drafts, np.minimum(most, longest), 0)).all()
+    paid = opened(passes, form, trace.max_draft)
+    unread = 1 if extra_passes(policy, layout) else steps.unread
+    tokens = np.where(drafts, paid.tokens(steps.asked, unread), 0)
+    expected = np.where(drafts, cost.draft_block(np.maximum(tokens, 1), 0), 0.0)
+    if not extra_passes(policy, layout):
+        np.testing.assert_allclose(charge.of_steps(policy, steps)["draft_s"], expected)
 
 
 def test_proposals_from_tokens_alone_are_free_of_passes():

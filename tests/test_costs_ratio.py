@@ -98,7 +98,14 @@ def test_without_both_strategies_pearl_still_costs_what_plain_speculation_does()
 
 
 @pytest.mark.parametrize(
-    ("kind", "passes"), [("token", lambda n: n), ("draft", lambda n: n > 0), ("none", lambda n: 0)]
+    ("kind", "passes"),
+    [
+        ("token", lambda n: n),
+        ("chain", lambda n: n),
+        ("draft", lambda n: n > 0),
+        ("block", lambda n: n > 0),
+        ("none", lambda n: 0),
+    ],
 )
 def test_tokens_and_passes_are_two_numbers(kind, passes):
     trace = lattice(kind)
@@ -117,7 +124,7 @@ def test_tokens_and_passes_are_two_numbers(kind, passes):
         assert record["draft_passes"] == steps.draft_passes.sum()
 
 
-@pytest.mark.parametrize("kind", ["token", "draft", "none"])
+@pytest.mark.parametrize("kind", ["token", "draft", "chain", "block", "none"])
 def test_prophet_knows_the_passes(kind):
     trace = lattice(kind)
     rules = [f"fixed({n})" for n in range(5)] + ["oracle(max_draft=4)"]
@@ -133,7 +140,9 @@ def test_a_drafter_says_how_many_passes_a_draft_takes(tmp_path):
     assert trace.hash != lattice().hash
     traces.writer.save(trace, tmp_path / "t")
     assert traces.load(tmp_path / "t").manifest.draft_passes == "draft"
-    with pytest.raises(TraceError, match="draft_passes must be one of token, draft, none"):
+    with pytest.raises(
+        TraceError, match="draft_passes must be one of token, draft, chain, block, none"
+    ):
         replace(trace.manifest, draft_passes="level")
     with pytest.raises(TraceError, match="draft_passes must be token where drafts share"):
         replace(traces.load("reference").manifest, draft_passes="draft")

@@ -33,7 +33,7 @@ HEADS = ("acceptance_head", "specdecpp", *START_HEADS)
 NAMES = ("draft_token", *DRAFT_STATISTICS)
 
 
-def spelled_out(trace: Trace) -> Trace:
+def spelled_out(trace: Trace, **more) -> Trace:
     """A trace of rows as a lattice: the draft from each start, with features and scores."""
     layout = PathLayout(trace)
     places = []  # (row, index into path rows with branch rows behind them) of each draft token
@@ -71,6 +71,7 @@ def spelled_out(trace: Trace) -> Trace:
         max_new_tokens=trace.max_new_tokens,
         eos_token_ids=trace.eos_token_ids,
         sampler=trace.sampler,
+        **more,
     )
     for head in HEADS:
         found = scores.load(trace, head)

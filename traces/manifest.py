@@ -98,8 +98,8 @@ class Manifest:
         coupling: of draft and output, `Coupling`: "draft" where the output is made of the draft's
             tokens and their corrections, "target" where the target's own draws make it; left out of
             the text and the hash if it is the first.
-        draft_passes: of the draft model: one a "token", one a "draft" however long, or "none"; left
-            out of the text and the hash if it is the first.
+        draft_passes: of the draft model, `traces.drafters.passes.Passes`: one a "token", one a
+            "draft" however long, …; left out of the text and the hash if it is the first.
         target: the model whose distribution is p; None where no model was run.
         draft: the model whose distribution is q.
         tokenizer_sha256: of the tokenizer's file.

@@ -10,7 +10,7 @@ import numpy as np
 
 from simkit.costs.price import StepSeconds, StepWork, price_of
 from simkit.errors import CostError
-from traces.drafters.passes import Paid, passes_of
+from traces.drafters.passes import Form, Paid, opened, passes_of
 from traces.trace import Trace
 
 Model = Literal["draft", "target"]
@@ -37,7 +37,12 @@ class Times(ABC):
     Context lengths count the known tokens before a pass: prompt, output and draft so far. Passes
     are those over `batch` sequences at once, of which each has so many tokens and so much context:
     all of them wait for the pass. `of_batch` gives the times of another number of sequences.
+
+    Attributes:
+        parallel: what a pass holds that yields a whole draft, see `traces.drafters.passes.Form`.
     """
+
+    parallel: Form = "kept"
 
     @property
     def batch(self) -> int:
@@ -181,7 +186,7 @@ class Times(ABC):
             Shape S, float64.
         """
         known, k, new = np.broadcast_arrays(context, tokens, unread)
-        passes = passes_of(paid, k, new)
+        passes = passes_of(opened(paid, self.parallel), k, new)
         work = StepWork(known, 1, passes.tokens, known[..., None] + passes.behind)
         return self.price(work._replace(from_model=paid != "none")).draft_s
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeGuard
 
 from simkit.errors import CostError
+from traces.drafters.passes import FORMS, Form
 
 _LARGEST = 10**300  # of whole numbers: a float holds no more
 
@@ -23,9 +24,11 @@ class Constants:
         head_s: per call of a learned head, whichever.
         resample_s: drawing anew after a rejection.
         communication_s: per step in which draft and target run at the same time.
+        parallel: what the one pass of a parallel drafter holds: "kept", "padded" or "last", see
+            `traces.drafters.passes.Form`.
 
     Raises:
-        CostError: a time is negative or not finite.
+        CostError: a time is negative or not finite, or there is no such form.
     """
 
     overhead_s: float = 0.0
@@ -34,9 +37,11 @@ class Constants:
     head_s: float = 0.0
     resample_s: float = 0.0
     communication_s: float = 0.0
+    parallel: Form = "kept"
 
     def __post_init__(self) -> None:
         check_seconds(self)
+        check_form(self)
 
     def overhead(self) -> float:
         """See `Times`."""
@@ -77,6 +82,17 @@ def check_seconds(cost: Any) -> None:
             continue
         if not (is_number(value) and value >= 0):
             raise CostError(f"{cost.name}: {field.name} must be a number >= 0, not {value!r}")
+
+
+def check_form(cost: Any) -> None:
+    """Refuse an unknown form of the pass that yields a whole draft.
+
+    Raises:
+        CostError: as said.
+    """
+    if cost.parallel not in FORMS:
+        known = ", ".join(FORMS)
+        raise CostError(f"{cost.name}: parallel must be one of {known}, not {cost.parallel!r}")
 
 
 def check_batch(cost: str, batch: Any) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from simkit.costs.base import Times
 from simkit.errors import CostError
-from traces.drafters.passes import Paid
+from traces.drafters.passes import Opening, Paid, opened
 
 LONGEST_S = 1e9  # of one pass; sums of them stay finite
 CELLS = 2**25  # of a table of passes; above that each step is asked for
@@ -21,7 +21,7 @@ class Drafting:
     rule that reads them makes of them: it chooses how many of them are verified.
 
     Attributes:
-        paid: how drafts are paid.
+        paid: how drafts are paid; with the opening that the cost's form of a pass gives.
         once_s: (C,) what a step pays the draft once, at each context; without a model, for its
             proposal.
         sum_s: (C + 1,) passes over one token at all contexts below c, summed; zeros unless each
@@ -30,15 +30,16 @@ class Drafting:
 
     Args:
         times: of the trace.
-        paid: see above.
+        paid: of the layout.
         contexts: (C,) 0, 1, … to the longest one.
+        max_draft: Γ.
 
     Raises:
         CostError: a time is negative or not finite.
     """
 
-    def __init__(self, times: Times, paid: Paid, contexts: np.ndarray) -> None:
-        self.paid: Paid = paid
+    def __init__(self, times: Times, paid: Paid, contexts: np.ndarray, max_draft: int) -> None:
+        self.paid: Paid = opened(paid, times.parallel, max_draft)
         self._times = times
         self._contexts = contexts
         self.once_s = np.zeros(len(contexts))
@@ -48,7 +49,7 @@ class Drafting:
         else:
             each_s = checked("draft", times.draft(contexts))
             self.once_s = checked("draft", times.draft_step(contexts))
-        if paid == "token":
+        if paid == "token" or (self.opening and self.opening.each):
             self.sum_s = summed(each_s)
         paid_once = bool(self.once_s.any())
         self.before_s = self.sum_s - np.append(self.once_s, 0.0) if paid_once else self.sum_s
@@ -57,6 +58,11 @@ class Drafting:
     def by_unread(self) -> bool:
         """Whether it matters how many known tokens the draft model has not read yet."""
         return self.paid not in ("token", "none")
+
+    @property
+    def opening(self) -> Opening | None:
+        """Of a draft, where it reads what was emitted since the last one."""
+        return self.paid if isinstance(self.paid, Opening) else None
 
     def seconds(
         self, context: np.ndarray, tokens: np.ndarray, unread: np.ndarray | int = 1
@@ -73,9 +79,13 @@ class Drafting:
             passes = self.paid(k, new)
             each_s = self.block(np.maximum(passes.tokens, 1), known[..., None] + passes.behind)
             return np.where(passes.tokens > 0, each_s, 0.0).sum(-1)
-        if self.paid != "draft":
+        if not (opening := self.opening):
             return self.sum_s[context + tokens] - self.sum_s[context]
-        block_s = self.block(np.maximum(tokens - 1 + unread, 1), context + 1 - unread)
+        read = np.maximum(opening.tokens(tokens, unread), 1)
+        block_s = self.block(read, context - opening.back * (unread - 1))
+        if opening.each:
+            first = np.minimum(context + 1, len(self._contexts))
+            block_s = block_s + self.sum_s[context + tokens] - self.sum_s[first]
         return np.where(tokens > 0, block_s, 0.0)
 
     def block(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:

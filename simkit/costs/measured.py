@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 
 from simkit.costs import fit
 from simkit.costs.base import GIVEN, IN_DECODERS, ByPasses, CostModel, Model, RuleTime, Times
-from simkit.costs.constants import check_seconds
+from simkit.costs.constants import check_form, check_seconds
 from simkit.costs.grid import Grid, Mixed, Seconds
 from simkit.costs.registry import register
 from simkit.errors import CostError
 from traces import parquet
 from traces.conditions import CONTROL, DRAW, Conditions, conditions
+from traces.drafters.passes import Form
 from traces.schema import LATENCY, LIVE
 from traces.trace import Trace
 
@@ -44,12 +45,15 @@ class Measured(CostModel):
             (`simkit.costs.fit.samples`); None takes the trace's own.
         policy_s: one decision of every rule that was not timed; None lets the simulator time such
             a rule by itself (`simkit.simulator.rule_time`).
+        parallel: what the one pass of a parallel drafter holds: "kept", "padded" or "last", see
+            `traces.drafters.passes.Form`.
         communication_s: between draft and target, in each step in which they run at the same time,
             in place of what was timed. Where both decode in turn on one machine there is nothing
             to time, and it is nothing unless it is given.
 
     Raises:
-        CostError: `policy_s` or `communication_s` is negative or not finite.
+        CostError: `policy_s` or `communication_s` is negative or not finite, or there is no such
+            form.
     """
 
     engine: str | None = None
@@ -57,6 +61,7 @@ class Measured(CostModel):
     file: str | None = None
     policy_s: float | None = None
     communication_s: float | None = None
+    parallel: Form = "kept"
 
     name = "measured"
     what = "medians of timing samples: the trace's, or measured(file=SAMPLES.parquet)"
@@ -64,6 +69,7 @@ class Measured(CostModel):
 
     def __post_init__(self) -> None:
         check_seconds(self)
+        check_form(self)
 
     def times(self, trace: Trace) -> Times:
         """See `CostModel`."""
@@ -76,8 +82,8 @@ class Measured(CostModel):
         except CostError as error:
             where = self.file or (trace.path and trace.path / "latency.parquet")
             raise CostError(f"{where or 'timing samples'}: {error}") from None
-        if not sealed:
-            found = replace(found, unsealed=self.file)
+        unsealed = None if sealed else self.file
+        found = replace(found, unsealed=unsealed, parallel=self.parallel)
         if self.communication_s is None:
             return found
         given = {**found.constants, "communication": self.communication_s}
@@ -216,6 +222,7 @@ class _MeasuredTimes(ByPasses):
     samples: pa.Table | None = None
     engine: str | None = None
     sequences: int = 1
+    parallel: Form = "kept"
     unsealed: str | None = None  # the file of samples, where nothing tells if it was altered
 
     @property
@@ -250,7 +257,8 @@ class _MeasuredTimes(ByPasses):
         below = times_of(self.samples, self.engine, low, self.policy_s)
         if low == high:
             constants = {**self.constants, **below.constants}
-            return replace(below, constants=constants, unsealed=self.unsealed)
+            mine = {"unsealed": self.unsealed, "parallel": self.parallel}
+            return replace(below, constants=constants, **mine)
         above = times_of(self.samples, self.engine, high, self.policy_s)
         return self._between(below, above, batch)
 
@@ -311,7 +319,8 @@ class _MeasuredTimes(ByPasses):
             constants = self.constants | drawn.constants
             constants["communication"] = self.communication()
             passes, prefills = {**self.passes, **drawn.passes}, {**self.prefills, **drawn.prefills}
-            found.append(replace(drawn, passes=passes, prefills=prefills, constants=constants))
+            grids = {"passes": passes, "prefills": prefills, "constants": constants}
+            found.append(replace(drawn, **grids, parallel=self.parallel))
         return found
 
     def remarks(self) -> list[str]:

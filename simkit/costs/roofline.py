@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from simkit.costs.base import ByPasses, CostModel, Model, Times
-from simkit.costs.constants import Constants, check_batch, check_seconds, is_number
+from simkit.costs.constants import Constants, check_batch, check_form, check_seconds, is_number
 from simkit.costs.registry import register
 from simkit.costs.shapes import BYTES, DEVICES, MODELS, ModelShape
 from simkit.errors import CostError
@@ -63,6 +63,7 @@ class Roofline(Constants, CostModel):
 
     def __post_init__(self) -> None:
         check_seconds(self)
+        check_form(self)
         for key in ("bandwidth_bytes_per_s", "rate_flops_per_s"):
             value = getattr(self, key)
             if value is None and self.device is None:

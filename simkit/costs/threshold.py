@@ -6,7 +6,7 @@ import numpy as np
 
 from simkit.costs.base import Times
 from simkit.errors import CostError
-from traces.drafters.passes import Paid
+from traces.drafters.passes import Opening, Paid, opened
 
 
 def rejection_threshold(
@@ -33,7 +33,9 @@ def rejection_threshold(
         CostError: a time is negative or not finite, or T_r is nothing.
     """
     known, before = np.asarray(context)[..., None], np.arange(k_max)
-    tokens = np.full(k_max, k_max) if paid == "draft" else before + 1
+    paid = opened(paid, times.parallel)
+    at_once = isinstance(paid, Opening) and not paid.each
+    tokens = np.full(k_max, k_max) if at_once else before + 1
     draft_s = times.drafts(known, tokens, paid)
     verify_s = np.asarray(times.verify(before + 2, known), np.float64)
     rejected_s = times.resample() + verify_s

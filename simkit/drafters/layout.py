@@ -96,7 +96,7 @@ class Layout(ABC):
     @cached_property
     def deepest(self) -> int | None:
         """Γ where one pass yields a whole draft: no more tokens can be asked for; else None."""
-        return self.trace.max_draft if self.paid == "draft" else None
+        return self.trace.max_draft if self.paid in ("draft", "block") else None
 
     def passes(self, tokens: np.ndarray) -> np.ndarray:
         """How many passes of the draft model drafts of so many tokens take, each."""

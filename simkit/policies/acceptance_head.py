@@ -111,11 +111,12 @@ class AcceptanceHead(NumericPolicy):
         """See `Policy`."""
         if self.h != "cost":
             return self
-        times = setting.costs(self.name).times
-        layout = setting.layout
+        charge, layout = setting.costs(self.name), setting.layout
         context = round(float(np.mean(layout.n_prompt + layout.n_output / 2)))
         longest = min(self.max_draft, layout.trace.max_new_tokens)
-        h = rejection_threshold(times, context, longest, layout.paid)
+        if layout.deepest:  # what the one pass is asked for
+            longest = min(longest, layout.deepest)
+        h = rejection_threshold(charge.times, context, longest, charge.drafting.paid)
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return _Fitted(**given, thresholds=tuple(np.where(h > 0, h, -1.0).tolist()))
 

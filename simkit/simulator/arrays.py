@@ -9,6 +9,7 @@ import numpy as np
 
 from simkit.drafters.layout import Layout, Read
 from simkit.simulator.kernels import compiled
+from traces.drafters.passes import Opening
 
 
 class LayoutArrays(NamedTuple):
@@ -47,8 +48,9 @@ class Prices(NamedTuple):
         draft: (C + 1,) draft passes over one token at all contexts below c, summed.
         before: (C + 1,) the same less what a step at context c pays the draft whatever its length.
         verify: (C, K) verification of an empty draft, of one token, …, at context c.
-        blocks: (C, N) a draft's one pass over 0, 1, … tokens at context c; None where each token
-            has a pass, or none has.
+        opening: what a draft's first pass holds, where that depends on what was emitted since the
+            last one.
+        blocks: (C, N) such a pass over 0, 1, … tokens at context c.
         extra: (C, K) the draft's own pass over the verified batch.
     """
 
@@ -56,6 +58,7 @@ class Prices(NamedTuple):
     draft: np.ndarray
     before: np.ndarray
     verify: np.ndarray
+    opening: Opening | None = None
     blocks: np.ndarray | None = None
     extra: np.ndarray | None = None
 

@@ -42,7 +42,7 @@ class Charge:
         self.n_prompt = layout.n_prompt
         longest = int(self.n_prompt.max(initial=0)) + layout.trace.max_new_tokens
         self.contexts = np.arange(longest + 1)
-        self.drafting = Drafting(times, layout.paid, self.contexts)
+        self.drafting = Drafting(times, layout.paid, self.contexts, layout.trace.max_draft)
         self.decode_sum = summed(checked("decoding", times.decode(self.contexts)))
         self.prefill = {
             "draft": np.zeros(len(self.n_prompt)),
@@ -134,7 +134,7 @@ class Charge:
         n = self._layout.n_output
         known = n * (self.n_prompt + (n - 1) / 2)
         context = np.array([round(known.sum() / max(1, n.sum()))])
-        found = float(self.times.cost_ratio(context, self._layout.paid)[0])
+        found = float(self.times.cost_ratio(context, self.drafting.paid)[0])
         if np.isinf(found):
             raise CostError("drafting takes no time under this cost: there is no ratio c")
         return found
@@ -148,10 +148,10 @@ class Charge:
     def remarks(self) -> list[str]:
         """What a reader of numbers that rest on these times must know, one line each."""
         found = self.times.remarks()
-        if self._layout.paid == "draft" and not self.times.knows_blocks:
+        if self.drafting.opening and not self.times.knows_blocks:
             found.append(
-                "no draft pass over several tokens was timed: one that yields a whole draft is"
-                " charged as one over a single token"
+                "no draft pass over several tokens was timed: one that yields a whole draft, or"
+                " encodes kept tokens anew, is charged as one over a single token"
             )
         if self._layout.paid == "none" and not self.times.proposal():
             found.append("the cost has no time for proposals that take no pass: they are free")

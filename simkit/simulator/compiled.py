@@ -206,7 +206,11 @@ def _find_draft(prices: Any, blocks: Any, context: Any, steps: Any, k: Any, unre
         once_s = prices.draft[_U(context)] - prices.before[_U(context)]
         if steps[0, k] == 0:
             return once_s
-        return once_s + blocks[_U(context + 1 - unread), _U(steps[3, k] - 1 + unread)]
+        form = prices.opening
+        tokens = form.draft * np.int64(steps[3, k]) + form.unread * unread + form.more
+        behind = context - form.back * (unread - 1)
+        later_s = prices.draft[_U(context + steps[0, k])] - prices.draft[_U(context + 1)]
+        return once_s + blocks[_U(behind), _U(tokens)] + later_s
 
     return by_draft
 

@@ -358,11 +358,14 @@ def _prices(policy: NumericPolicy, layout: Layout, charge: Charge | None) -> Any
     if table is None:
         return None
     drafting, longest = charge.drafting, layout.trace.max_new_tokens
-    blocks = drafting.blocks(longest + layout.deepest) if layout.deepest else None
-    if layout.deepest and blocks is None:
-        return None
+    opening, blocks = drafting.opening, None
+    if opening:
+        blocks = drafting.blocks(opening.tokens(layout.deepest or 0, longest))
+        if blocks is None:
+            return None
     extra = None
     if extra_passes(policy, layout):
         tokens = np.arange(min(policy.max_draft, longest - 1) + 1) + 1
         extra = drafting.block(tokens, charge.contexts[:, None])
-    return Prices(layout.n_prompt, drafting.sum_s, drafting.before_s, table, blocks, extra)
+    sums = drafting.sum_s, drafting.before_s
+    return Prices(layout.n_prompt, *sums, table, opening, blocks, extra)

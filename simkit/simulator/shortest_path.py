@@ -9,6 +9,7 @@ import numpy as np
 from simkit.drafters.layout import Layout
 from simkit.simulator.charge import Charge
 from simkit.simulator.kernels import compiled, compiled_part
+from traces.drafters.passes import Opening
 
 
 def shortest(layout: Layout, charge: Charge, first: int, max_draft: int) -> np.ndarray:
@@ -29,8 +30,8 @@ def shortest(layout: Layout, charge: Charge, first: int, max_draft: int) -> np.n
 
     Returns:
         (R,) int32, draft tokens of a step from each on-path row; of equal times the fewest. Where
-        one pass yields a draft, its time hangs on the draft before: then of the starts that the
-        path reaches, and 0 at others.
+        a draft reads what was emitted since the last one, its time hangs on that one: then of the
+        starts that the path reaches, and 0 at others.
     """
     lengths = np.zeros(len(layout.ahead), np.int32)
     each_s = charge.drafting.once_s + charge.times.overhead()
@@ -39,10 +40,14 @@ def shortest(layout: Layout, charge: Charge, first: int, max_draft: int) -> np.n
         longest = min(longest, layout.deepest)
     for low, high, base, verify_s, blocks_s in _tables(layout, charge, longest):
         draft_s = charge.drafting.sum_s if blocks_s is None else blocks_s
-        (_plan if blocks_s is None else _plan_blocks)(
+        given = (
             layout.offsets, layout.ahead, layout.n_prompt, draft_s, verify_s, base,
             charge.prefill["draft"], each_s, first, longest, low, high, lengths,
         )  # fmt: skip
+        if blocks_s is None:
+            _plan(*given)
+        else:
+            _plan_blocks(*given, charge.drafting.opening, charge.drafting.sum_s)
     return lengths
 
 
@@ -51,18 +56,20 @@ def _tables(
 ) -> Iterator[tuple[int, int, int, np.ndarray, np.ndarray | None]]:
     """Sequences from one to before another, and tables of passes of which row 0 is a context.
 
-    The tables are verifications of 1, 2, … tokens and, where a draft is one pass, those over 0, 1,
-    … tokens. All sequences have the same; where they would be too large, each has its own.
+    The tables are verifications of 1, 2, … tokens and, where a draft's first pass reads what was
+    emitted since the last one, those over 0, 1, … tokens. All sequences have the same; where they
+    would be too large, each has its own.
     """
     n, price = len(layout.n_output), charge.drafting
-    most = longest + layout.trace.max_new_tokens
+    opening = price.opening
+    most = opening.tokens(longest, layout.trace.max_new_tokens) if opening else 0
     verify_s = charge.verify_table(longest)
     own = callable(layout.paid)  # drafts are priced with the verification then
     if own and verify_s is not None:
         tokens = np.arange(longest + 1)
         verify_s = verify_s[:, : longest + 1] + price.seconds(charge.contexts[:, None], tokens)
-    blocks_s = price.blocks(most) if layout.deepest else None
-    if verify_s is not None and (blocks_s is not None or not layout.deepest):
+    blocks_s = price.blocks(most) if opening else None
+    if verify_s is not None and (blocks_s is not None or not opening):
         yield 0, n, 0, verify_s, blocks_s
         return
     for s in range(n):
@@ -70,8 +77,9 @@ def _tables(
         base, n_output = int(layout.n_prompt[s]), int(layout.n_output[s])
         contexts = base + np.arange(n_output)[:, None]
         tokens = np.arange(min(longest, int(layout.ahead[rows].max())) + 1) + 1
-        if layout.deepest:
-            blocks_s = price.block(np.maximum(np.arange(n_output + len(tokens)), 1), contexts)
+        if opening:
+            most = opening.tokens(len(tokens) - 1, n_output)
+            blocks_s = price.block(np.maximum(np.arange(most + 1), 1), contexts)
         verify_s = charge.verify(tokens, contexts)
         if own:
             verify_s = verify_s + price.seconds(contexts, tokens - 1)
@@ -133,13 +141,16 @@ def _plan_blocks(
     low: int,
     high: int,
     lengths: np.ndarray,
+    form: Opening,
+    sums: np.ndarray,
 ) -> None:
-    """`_plan` where one pass yields a draft, and reads what was emitted since the last draft.
+    """`_plan` where the first pass of a draft reads what was emitted since the last draft.
 
     So the time to the end from position p hangs on the position k of the last draft too. `then_s[k,
     n]` is that behind a draft of n tokens at k: the least over the position p of the next draft,
     before which steps are empty, and over its length. The first draft of a sequence reads as if one
-    had been drafted one position before the first.
+    had been drafted one position before the first. `sums` are passes over single tokens, summed,
+    where each further token of a draft has one; else zeros.
     """
     for s in range(low, high):
         rows = ahead[offsets[s] : offsets[s + 1]]
@@ -155,21 +166,23 @@ def _plan_blocks(
                 once_s = each_s[context + p]
                 left_s += verify[from_s + p, 0] + once_s
                 drafted_s, _ = _best_block(
-                    p, p - k, rows, blocks, verify, from_s, once_s, longest, then_s
-                )
+                    p, p - k, rows, blocks, verify, from_s, once_s, longest, then_s,
+                    form, sums, context,
+                )  # fmt: skip
                 left_s = min(left_s, drafted_s)
                 if p - k - 1 <= longest:
                     then_s[k, p - k - 1] = left_s
         best_s, at, length = _next(
-            begin - 1, begin, rows, blocks, verify, from_s, each_s, context, longest, then_s
-        )
+            begin - 1, begin, rows, blocks, verify, from_s, each_s, context, longest, then_s,
+            form, sums,
+        )  # fmt: skip
         if best_s + prefill_s[s] >= undrafted_s:
             continue
         while length > 0:
             lengths[offsets[s] + at] = length
             k, p = at, at + length + 1
             _, at, length = _next(
-                k, p, rows, blocks, verify, from_s, each_s, context, longest, then_s
+                k, p, rows, blocks, verify, from_s, each_s, context, longest, then_s, form, sums
             )
 
 
@@ -184,11 +197,16 @@ def _best_block(
     once_s: float,
     longest: int,
     then_s: np.ndarray,
+    form: Opening,
+    sums: np.ndarray,
+    context: int,
 ) -> tuple[float, int]:
     """Seconds to the end if p drafts, and the best length; infinite if nothing is accepted."""
     best_s, best = np.inf, 0
     for length in range(1, min(rows[p], longest) + 1):
-        draft_s = blocks[from_s + p + 1 - unread, length - 1 + unread]
+        tokens = form.draft * length + form.unread * unread + form.more
+        draft_s = blocks[from_s + p - form.back * (unread - 1), tokens]
+        draft_s += sums[context + p + length] - sums[context + p + 1]
         total_s = draft_s + verify[from_s + p, length] + once_s + then_s[p, length]
         if total_s < best_s:
             best_s, best = total_s, length
@@ -207,6 +225,8 @@ def _next(
     context: int,
     longest: int,
     then_s: np.ndarray,
+    form: Opening,
+    sums: np.ndarray,
 ) -> tuple[float, int, int]:
     """Seconds from `start` to the end behind a draft at k, and the next draft's place and length.
 
@@ -217,7 +237,7 @@ def _next(
         once_s = each_s[context + p]
         left_s += verify[from_s + p, 0] + once_s
         total_s, length = _best_block(
-            p, p - k, rows, blocks, verify, from_s, once_s, longest, then_s
+            p, p - k, rows, blocks, verify, from_s, once_s, longest, then_s, form, sums, context
         )
         if total_s < left_s:
             left_s, at, drafts = total_s, p, length

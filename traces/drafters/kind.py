@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from traces.arrays import read_only
-from traces.drafters.passes import DraftPasses, Paid, Passes, passes_of
+from traces.drafters.passes import DraftPasses, Paid, Passes, opened, passes_of
 from traces.errors import TraceError
 from traces.registry import Registry
 
@@ -128,7 +128,8 @@ class DrafterKind(ABC):
             tokens: in each draft, any shape.
             unread: see `traces.drafters.passes.passes_of`.
         """
-        return passes_of(cast(Passes, manifest.draft_passes), tokens, unread)
+        word = cast(Passes, manifest.draft_passes)
+        return passes_of(opened(word, max_draft=manifest.max_draft), tokens, unread)
 
     def paid(self, manifest: Manifest) -> Paid:
         """How drafts are paid: the manifest's word, or this kind's own `draft_passes`."""

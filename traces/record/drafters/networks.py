@@ -119,8 +119,8 @@ class FeatureDrafter(Network):
 
     @property
     def draft_passes(self) -> str:
-        """One a token."""
-        return "token"
+        """One a token, of which the first encodes the kept tokens anew."""
+        return "chain"
 
     def load(self, target: Alone, dtype: str) -> feature.Feature:
         """See `Network`."""
