@@ -2,6 +2,7 @@
 
 import filecmp
 import json
+import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from traces import load
 from traces.attach import registry, run
 from traces.attach.drafter import Means
 from traces.errors import DrafterError, TraceError
+from traces.outputs import hold_folder
 from traces.samples import with_own
 from traces.schema import LATENCY
 
@@ -145,8 +147,12 @@ def test_a_run_that_was_stopped_goes_on(root, tmp_path, monkeypatch):
             run.attach(load(folders[1]), drafter, means=means, on_shard=stop)
         with pytest.raises(TraceError, match="is incomplete .* attach it again with --resume"):
             load(folders[1], drafter.name)
-        with pytest.raises(DrafterError, match="is attached already"):
+        with pytest.raises(DrafterError, match="is attached already in part: give --resume"):
             run.attach(load(folders[1]), drafter, means=means)
+        held = hold_folder(folders[1] / "drafters" / drafter.name)
+        with pytest.raises(DrafterError, match="another run attaches a drafter"):
+            run.attach(load(folders[1]), drafter, means=means)
+        os.close(held or 0)
         run.attach(load(folders[1]), drafter, means=means, resume=True)
         for file in sorted((folders[0] / "drafters").rglob("*/*/*.parquet")):
             again = folders[1] / file.relative_to(folders[0])
@@ -249,6 +255,12 @@ def test_it_is_named_where_traces_are(root, tmp_path, capsys):
     assert simkit(["sweep", folder, "--policy", "fixed(1:3)", *given]) == 0
     assert simkit(["tune", folder, "--policy", "fixed(1:3)", *given]) == 0
     capsys.readouterr()
+    assert simkit(["validate", folder]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("OK: ") and "found" in said.partition("; and what is attached: ")[2]
+    assert simkit(["replay", folder, "--policy", "svip(h=0.5)", *given]) == 2
+    said = "svip(h=0.5) reads the column draft_entropy of drafts, which those of ngram(least=1)"
+    assert f"{said} have not: take a policy that reads no column" in capsys.readouterr().err
     assert simkit(["replay", folder, "--policy", "fixed(3)"]) == 2
     assert "name a drafter that was attached to it" in capsys.readouterr().err
     assert simkit(["replay", folder, "--policy", "fixed(3)", "--drafter", "fond"]) == 2

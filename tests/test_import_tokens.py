@@ -7,6 +7,7 @@ import pytest
 from test_import import run, written
 
 import traces
+from analysis.claims import check, claims
 from benchmarks.prompt_lookup import predicted
 from simkit.importers import tokens
 from traces.attach.tokens import PromptLookup
@@ -63,9 +64,15 @@ def test_a_drafter_is_attached_and_replayed(tmp_path, capsys):
     assert run(capsys, "validate", out)[0] == 0
     status, text, _ = run(capsys, "info", out)
     assert status == 0 and "records.jsonl (sha256" in text and "aligned" not in text
+    assert not any(word in text for word in ("greedy", "Γ", "drop")), "that is not known of a log"
     status, _, err = run(capsys, "replay", out, "--policy", "fixed(2)")
     assert status == 2 and "name a drafter" in err
     assert run(capsys, "attach", out, "--drafter", "prompt_lookup(length=4)")[0] == 0
+    assert check(traces.load(out, "prompt_lookup")).note() == (
+        f"Trace {out.name}, drafter prompt_lookup, no times: none of {len(claims())} claims can be"
+        " tested; 39 of them: needs a draft model: these drafts are those of"
+        " prompt_lookup(length=4), which runs none."
+    )
     arguments = ["--drafter", "prompt_lookup", "--policy", "fixed(4)", "--format", "json"]
     cost = ["--cost", "linear(draft_s=0, target_s=1)"]
     status, text, _ = run(capsys, "replay", out, *arguments, *cost)

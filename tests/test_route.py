@@ -316,7 +316,10 @@ def _asked(times, trace, mine, i, tokens, context):
         ("best_of(suffix, own, least=2)", "best_of has no argument 'least'"),
         ("route(suffix, own, policy='fixd(2)')", "unknown policy 'fixd' (did you mean fixed?)"),
         ("route(suffix, own, policy='pearl(2)')", "several drafters take turns"),
-        ("route(suffix, own, policy='svip(h=1)')", "column draft_entropy was not recorded"),
+        (
+            "route(suffix, own, policy='svip(h=1)')",
+            "svip(h=1) reads the column draft_entropy of drafts, which those of suffix() have not",
+        ),
     ],
 )
 def test_bad_input(drafter, why, capsys):

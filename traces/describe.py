@@ -71,10 +71,13 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "imported from", _source(facts["source"])
     if facts["device"] is not None:
         yield "recorded on", f"{facts['device']}, {facts['dtype']}"
-    yield "sampler", f"{_sampler(facts['sampler'])}, seed {facts['seed']}"
+    tokens_alone = facts["kind"] == "target" and facts["source"] is not None
+    if not tokens_alone:  # how these were drawn is not known
+        yield "sampler", f"{_sampler(facts['sampler'])}, seed {facts['seed']}"
     if facts["coupling"] == "target" and facts["sampler"]["temperature"]:
         yield "coupling", "the target's own draws make the outputs, whatever the draft"
-    yield "limits", f"Γ = {facts['max_draft']}, T_max = {facts['max_new_tokens']} tokens"
+    deepest = "" if facts["kind"] == "target" else f"Γ = {facts['max_draft']}, "
+    yield "limits", f"{deepest}T_max = {facts['max_new_tokens']} tokens"
     tasks = facts["sequences_by_task"]
     names = ", ".join(f"{task or 'no task'} {n:,}" for task, n in tasks.items())
     yield "sequences", f"{facts['sequences']:,} ({names})" if tasks else "0"
@@ -145,7 +148,7 @@ def _uses(trace: Trace) -> list[str]:
     manifest, files = trace.manifest, trace.manifest.files
     uses = []
     uses.append(manifest.drafter.uses(manifest))
-    if manifest.sampler.greedy:
+    if manifest.sampler.greedy and manifest.kind != "target":
         uses.append("rules that drop drafted tokens (greedy)")
     if manifest.branch_target:
         uses.append("the target's view of branches")

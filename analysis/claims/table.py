@@ -132,6 +132,8 @@ class Findings:
         if any(one.placebo is not None for one in self.of):
             said += f". Of those that hold, {alike} hold on coin flips too"
         founds = [part.found for one in self.of for part in one.parts]
+        if not tested:
+            return f"Trace {self.trace}, {self.cost}: {self._untested()}"
         weak = {e.n_prompts for e in founds if e.lo is not None and e.n_prompts < FOR_INTERVAL}
         note = (
             f"Trace {self.trace}, {self.cost}: {len(self.of)} claims; {theorems} true or false by"
@@ -141,6 +143,15 @@ class Findings:
         )
         note += f" {self.intervals}" if self.intervals else ""
         return " ".join([note, *self.remarks, *_narrow(weak)])
+
+    def _untested(self) -> str:
+        """Why no claim was tested: what most of them lack."""
+        reasons = Counter(one.why for one in self.of if one.verdict is Verdict.UNTESTED)
+        said = f"none of {len(self.of)} claims can be tested"
+        if not reasons:
+            return f"{said}."
+        why, n = reasons.most_common(1)[0]
+        return f"{said}; {n} of them: {why}."
 
     def records(self) -> list[dict[str, Any]]:
         """One plain dictionary a claim, its statistics in a list."""
@@ -238,8 +249,15 @@ def check(
     times = str(cost) if cost is not None else "times measured with it"
     said = times if at.timed else "no times"
     said += "" if first == "draft" else ", first token from the prefill"
-    name = one.path.name if one.path else "in memory"
-    return Findings(tuple(found), name, said, _remarks(at), _held(at))
+    return Findings(tuple(found), _name(one), said, _remarks(at), _held(at))
+
+
+def _name(trace: Trace) -> str:
+    """A trace's name, for people; that of a drafter's drafts begins with its recording's."""
+    name = trace.path.name if trace.path else "in memory"
+    if trace.recording is None or trace.recording.path is None:
+        return name
+    return f"{trace.recording.path.name}, drafter {name}"
 
 
 def _null(

@@ -30,4 +30,6 @@ def validate(
         f"{noun} row": whole.rows(table),
     }
     found = ", ".join(f"{n:,} {name}{'' if n == 1 else 's'}" for name, n in counts.items())
+    if whole.drafters:
+        found += f"; and what is attached: {', '.join(whole.drafters)}"
     typer.echo(f"OK: {found}")

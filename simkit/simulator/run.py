@@ -17,6 +17,7 @@ from simkit.policies import Concurrent, NumericPolicy, Policy, Sequential, Setti
 from simkit.simulator import plain
 from simkit.simulator.charge import PARTS, Charge, add_up
 from simkit.simulator.steps import Steps, Sums, extra_passes
+from traces.errors import TraceError
 
 COUNTS = ("steps", "drafted", "draft_passes", "proposed", "accepted")
 Seconds = dict[str, np.ndarray]
@@ -173,14 +174,34 @@ def rules_of(runs: Iterable[Run]) -> list[tuple[Policy, RuleTime]]:
 def check_lag(policy: Policy, layout: Layout) -> None:
     """Refuse a policy that reads a token's score before a decoder could know it.
 
+    And one that reads what the drafts do not have.
+
     Raises:
         PolicyError: as said.
-        TraceError: there are no scores of its head.
+        TraceError: there are no scores of its head, or a column of the drafts is not there.
     """
+    _check_columns(policy, layout)
     if policy.head is not None and not policy.lag and layout.lag(policy.head):
         raise PolicyError(
             f"{policy}: the head {policy.head} judges a token from the state that has consumed it,"
             " a token late: give lag=1"
+        )
+
+
+def _check_columns(policy: Policy, layout: Layout) -> None:
+    """Refuse a policy that reads a column of drafts which theirs lack."""
+    if not layout.by_start:
+        return
+    trace = layout.trace
+    for name in policy.columns(trace.sampler):
+        if name.startswith("score:") or trace.has("lattice", name):
+            continue
+        there = [have for have in trace.manifest.lattice_columns if have != "draft_token"]
+        known = f"{', '.join(there)} alone, or no column" if there else "no column"
+        raise TraceError(
+            f"{policy} reads the column {name} of drafts, which those of"
+            f" {trace.manifest.spec or 'this trace'} have not: take a policy that reads {known},"
+            " as fixed(5)"
         )
 
 

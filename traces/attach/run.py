@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -11,6 +12,8 @@ from typing import Any, NamedTuple
 from traces.attach.drafter import Attachable, Means, check_outputs
 from traces.columns import Columns
 from traces.errors import DrafterError
+from traces.manifest import read_manifest
+from traces.outputs import hold_folder
 from traces.trace import DRAFTERS, OWN, Trace
 from traces.writer import TraceWriter, add_file
 
@@ -99,11 +102,25 @@ def _folder(recording: Trace, name: str, resume: bool) -> Path:
     if not _NAME.fullmatch(name):
         raise DrafterError(f"{name!r} cannot be a drafter's name: use letters, digits, . _ - +")
     if name in recording.drafters and not resume:
-        raise DrafterError(
-            f"{recording.path}: a drafter {name} is attached already: give --name, or --resume if"
-            " its run was stopped"
-        )
+        raise DrafterError(f"{recording.path}: {_there(recording.path / DRAFTERS / name)}")
     return recording.path / DRAFTERS / name
+
+
+def _there(folder: Path) -> str:
+    """What to say of a drafter of the wanted name, which is in its folder."""
+    name = folder.name
+    if read_manifest(folder).complete:
+        return f"a drafter {name} is attached already: give --name"
+    try:
+        handle = hold_folder(folder)
+    except BlockingIOError:
+        return f"another run attaches a drafter {name} at this moment: give --name"
+    if handle is not None:
+        os.close(handle)
+    return (
+        f"a drafter {name} is attached already in part: give --resume to go on where its run was"
+        " stopped, or --name"
+    )
 
 
 def _tables(found: Mapping[str, Columns]) -> dict[str, Any]:

@@ -1,0 +1,194 @@
+"""Steps of a decoder with several drafters: who drafts in each, and what all were asked for.
+
+Each drafter has a policy, and a policy sees the steps in which its drafter drafted and no others,
+as it would in a decoder that keeps one beside the other. It is asked in plain Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from simkit.drafters.layout import DepthError, Layout
+from simkit.drafters.route import Routing
+from simkit.errors import PolicyError
+from simkit.policies import Policy, Prophet, Sequential, Setting
+from simkit.policies.base import State
+from simkit.simulator import plain
+from simkit.simulator.charge import Charge
+from simkit.simulator.run import COUNTS, advice, check_lag
+from simkit.simulator.steps import Steps, extra_passes, sequential
+
+
+class RoutedArm(NamedTuple):
+    """One of the drafters.
+
+    Attributes:
+        name: in the trace.
+        policy: that it follows, as it was given.
+        bound: the same, as it was fitted to the setting.
+        setting: its trace, and what its steps take.
+    """
+
+    name: str
+    policy: Policy
+    bound: Sequential
+    setting: Setting
+
+    @property
+    def layout(self) -> Layout:
+        """What its drafts see."""
+        return self.setting.layout
+
+    @property
+    def charge(self) -> Charge:
+        """What its drafts take; there are times."""
+        assert self.setting.charge is not None
+        return self.setting.charge
+
+
+@dataclass(frozen=True, eq=False)
+class RoutedSteps(Steps):
+    """Steps of several drafters; counts of tokens are those of the drafter that drafted.
+
+    Attributes:
+        by: (N,) which one did, its index.
+        worked: (N, K) tokens that each drafter was asked for, in vain or not; -1: it was not asked.
+    """
+
+    by: np.ndarray = field(kw_only=True)
+    worked: np.ndarray = field(kw_only=True)
+
+
+def armed(name: str, policy: Policy, setting: Setting) -> RoutedArm:
+    """A drafter that follows a policy.
+
+    Raises:
+        PolicyError: the policy does not draft and verify in turn, plans the steps of one drafter
+            alone, or lacks what it must be fitted to.
+    """
+    if not isinstance(policy, Sequential):
+        raise PolicyError(f"{policy} drafts while the target verifies: several drafters take turns")
+    if isinstance(policy, Prophet):
+        raise PolicyError(f"{policy} plans the steps of one drafter: for several there is oracle()")
+    check_lag(policy, setting.layout)
+    return RoutedArm(name, policy, cast(Sequential, policy.bind(setting)), setting)
+
+
+def walk(choice: Routing, arms: Sequence[RoutedArm]) -> RoutedSteps:
+    """Every step; see `simkit.simulator.routed.run`."""
+    layouts = [arm.layout for arm in arms]
+    chosen = choice.by_row(layouts)
+    walker = _Walker(arms, chosen)
+    made: list[plain.DraftCounts] = []
+    by: list[int] = []
+    ends = [0]
+    for index in range(len(layouts[-1].n_output)):
+        for which, step in walker.sequence(index):
+            by.append(which)
+            made.append(step)
+        ends.append(len(made))
+    columns = np.array(made, np.int32).reshape(-1, 4).T
+    first, drafter = arms[-1].setting.first, np.array(by, np.int64)
+    steps = sequential(np.array(ends), columns, layouts[-1], first)
+    tried = [chosen is not None and arm is not arms[-1] for arm in arms]
+    asked = [_worked(arm, k, steps, drafter, columns[3], tried[k]) for k, arm in enumerate(arms)]
+    worked = np.stack(asked, axis=1)
+    passes = sum(passes_of(arm, k, worked, drafter) for k, arm in enumerate(arms))
+    known = {name: getattr(steps, name) for name in ("offsets", "first", *COUNTS[1:], "emitted")}
+    known |= {"draft_passes": np.asarray(passes), "asked": columns[3]}
+    return RoutedSteps(**known, by=drafter, worked=worked)
+
+
+class _Walker:
+    """The drafters' policies with their states, sequence after sequence.
+
+    Args:
+        arms: the drafters.
+        chosen: which of them drafts from each position; None takes that with the most accepted.
+    """
+
+    def __init__(self, arms: Sequence[RoutedArm], chosen: np.ndarray | None) -> None:
+        self._arms = arms
+        self._chosen = chosen
+        self._read = [a.layout.columns(a.bound.columns(a.layout.trace.sampler)) for a in arms]
+        self._states: list[State] = [arm.bound.begin(0) for arm in arms]
+
+    def sequence(self, index: int) -> list[tuple[int, plain.DraftCounts]]:
+        """The steps of one sequence, and which drafter made each."""
+        arms, layout = self._arms, self._arms[-1].layout
+        self._rows = [
+            arm.layout.sequence(read, index) for arm, read in zip(arms, self._read, strict=True)
+        ]
+        for k, arm in enumerate(arms):
+            if arm.bound.carried == "sequence":
+                self._states[k] = arm.bound.begin(index)
+        origin, n_output = int(layout.offsets[index]), int(layout.n_output[index])
+        i = arms[-1].setting.first
+        found = []
+        while i <= n_output:
+            if self._chosen is None:
+                which, made, state = self._best(i)
+            else:
+                which = int(self._chosen[origin + i - 1])
+                made, state = self._draft(which, i, self._states[which])
+            self._states[which] = arms[which].bound.update(state, made.outcome(i, n_output))
+            found.append((which, made))
+            i += made.accepted + 1
+        return found
+
+    def _best(self, start: int) -> tuple[int, plain.DraftCounts, State]:
+        """The draft of which the most is accepted; the others leave no trace in their states."""
+        found = [
+            (k, *self._draft(k, start, _copy(self._states[k]))) for k in range(len(self._arms))
+        ]
+        return max(found, key=lambda one: one[1].accepted)
+
+    def _draft(self, which: int, start: int, state: State) -> tuple[plain.DraftCounts, State]:
+        arm = self._arms[which]
+        trace, deepest = arm.layout.trace, arm.layout.deepest
+        left, rows = trace.max_new_tokens - start, self._rows[which]
+        try:
+            return plain.draft(arm.bound, state, rows, start, left, deepest)
+        except DepthError as error:
+            raise advice(arm.policy, trace.max_draft, error) from None
+
+
+def _worked(
+    arm: RoutedArm, k: int, steps: Steps, by: np.ndarray, asked: np.ndarray, tried: bool
+) -> np.ndarray:
+    """Tokens that drafter k was asked for in each step; -1 if it was not asked.
+
+    A route looks at whole proposals: that of the one who drafts too, unless it is the last.
+
+    Args:
+        arm: drafter k.
+        k: its index.
+        steps: with what was drafted.
+        by: who drafted.
+        asked: tokens that the one who did was asked for by its policy.
+        tried: whether a route asks it, before others or in vain.
+    """
+    if not tried:
+        return np.where(by == k, asked, -1)
+    layout = arm.layout
+    row = layout.offsets[steps.sequence] + steps.start - 1
+    proposed = np.diff(layout.branch)[row]  # whole: a drafter that is tried ends its drafts itself
+    if layout.deepest is not None:
+        left = layout.trace.max_new_tokens - steps.start
+        proposed = np.where(proposed > 0, np.minimum(left, layout.deepest), 0)
+    return np.where(by >= k, proposed, -1)
+
+
+def passes_of(arm: RoutedArm, k: int, worked: np.ndarray, by: np.ndarray) -> np.ndarray:
+    """Passes of drafter k in each step, (N,)."""
+    passes = arm.layout.passes(np.maximum(worked[:, k], 0))
+    return passes + np.where(by == k, extra_passes(arm.bound, arm.layout), 0)
+
+
+def _copy(state: State) -> State:
+    """A state whose arrays are not those of another."""
+    return tuple(part.copy() if isinstance(part, np.ndarray) else part for part in state)
