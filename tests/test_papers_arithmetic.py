@@ -228,11 +228,29 @@ def test_best_lengths_of_pacer_are_those_of_table_6():
     assert plain.draft / plain.target == pacer.BEST_LENGTHS["DeepSeek-Coder 1.3B/33B"]
 
 
-@pytest.mark.parametrize("table", pacer.TABLE_1, ids=lambda table: table.of)
-def test_pacer_table_1_speedups_follow_from_its_speeds(table):
-    """Within rounding: off by 0.4% at most."""
-    for row in table.rows.values():
-        assert off(row.tokens_per_s / table["Vanilla"].tokens_per_s, row.speedup) < 0.005
+SMALL, LARGE = "DeepSeek 1.3B/33B", "DeepSeek 6.7B/33B"
+SLIPS = {  # of rows that are printed wrong: Lookahead's and REST's are each other's on CNN/DM
+    *((f"MBPP, {pair}", "REST") for pair in (SMALL, LARGE)),
+    *((f"CNN/DM, {SMALL}", name) for name in ("Lookahead", "REST")),
+}
+
+
+@pytest.mark.parametrize(
+    "table", pacer.TABLE_1 + pacer.TABLE_4, ids=lambda table: f"{table.source}, {table.of}"
+)
+def test_pacer_tables_1_and_4_speedups_follow_from_their_speeds(table):
+    """Within rounding, off by 0.45% at most; but for the slips that the module names."""
+    for name, row in table.rows.items():
+        far = off(row.tokens_per_s / table["Vanilla"].tokens_per_s, row.speedup)
+        assert (far < 0.005) == ((table.of, name) not in SLIPS), name
+
+
+def test_swapped_speedups_of_pacer_table_1_are_each_others():
+    """CNN/DM, DeepSeek 1.3B/33B: 18.21 and 18.50 tokens/s against 17.11, printed 1.08 and 1.06."""
+    (table,) = (one for one in pacer.TABLE_1 if one.of == f"CNN/DM, {SMALL}")
+    alone = table["Vanilla"].tokens_per_s
+    for name, other in (("Lookahead", "REST"), ("REST", "Lookahead")):
+        assert off(table[name].tokens_per_s / alone, table[other].speedup) < 0.005
 
 
 def test_pacer_table_15_shares():

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis import outside
+from analysis import lookups, outside, speeds
 from analysis.figures.base import FIGURES, FigureError
 from analysis.figures.measures import (
     APART,
@@ -98,7 +98,7 @@ def tables(
         raise FigureError("the trace is empty")
     at, found, gone = of(study, cost), [], []
     _ = at.charge  # without times there are no tables
-    for make in _TABLES:
+    for make in (*_TABLES, *((_hybrids,) if lookups.names(at) else ())):
         try:
             one = make(at)
             if FIGURES[one.name].draft_model:
@@ -156,10 +156,35 @@ def _chosen(at: Replays) -> str:
 
 def _policies(at: Replays) -> FilledTable:
     found = {**_vanilla(at), **_speculative(at), **_assist(at)}
-    found |= _tuned(at, [("PACER", "PACER")])
+    looked = {name: lookups.alone(at, name) for name in lookups.names(at)}
+    found |= {**looked, **_tuned(at, [("PACER", "PACER")])}
     body = _long(at, found, {"tokens/s": tokens_per_s, "speedup": speedup})
     note = f"Assist: the heuristic with its defaults. {_chosen(at)}"
+    if looked:
+        note += f" In the place of Lookahead and REST: {', '.join(looked)}, all that they propose."
     return FilledTable("policies_by_task", "PACER Table 1", *body, note)
+
+
+def _hybrids(at: Replays) -> FilledTable:
+    """A lookup stands in for Ouroboros: it has n-grams and a draft model work together."""
+    first = lookups.first_of(at)
+    models = {"Speculative": at.tuned_fixed().spec, "PACER": at.tuned(FAMILIES["PACER"]).spec}
+    found = {**_vanilla(at), first: lookups.alone(at, first)}
+    said, hybrids = [], {}
+    for name, spec in models.items():
+        one = lookups.before(at, first, spec)
+        found[f"{first}, then {name}"] = hybrids[name] = one.replayed
+        said.append(f"{name}: {spec}, least={' or '.join(map(str, one.least))}")
+    measures = {"tokens/s": tokens_per_s, "speedup": speedup, "τ": accepted}
+    low, high = pacer.on_ngrams()
+    gain = cell(speeds.speed(hybrids["PACER"], hybrids["Speculative"]))
+    loops = " The outputs loop, which lookups repeat best." if apart(at) else ""
+    note = (
+        f"In the place of Ouroboros: `route({first}, own, least=…)`. {'; '.join(said)}: the setting"
+        f" that most folds chose for the model alone, `least` on other prompts. PACER is {gain}"
+        f" times as fast as Speculative behind it; on Ouroboros, {low:.2f}–{high:.2f}.{loops}"
+    )
+    return FilledTable("policies_by_task", "PACER Table 4", *_long(at, found, measures), note)
 
 
 def _benchmarks(at: Replays) -> FilledTable:

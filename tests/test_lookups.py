@@ -1,0 +1,58 @@
+"""Lookups of a recording in the papers' tables: alone, and before its own draft model."""
+
+import numpy as np
+import pytest
+
+import simkit
+from analysis import lookups
+from analysis.figures import tables
+from analysis.replays import of
+from analysis.study import MissingError, Study
+from traces.synthetic import iid
+
+
+@pytest.fixture(scope="module")
+def at():
+    return of(Study("reference"), None)
+
+
+def test_alone_is_the_replay_of_all_that_it_proposes(at):
+    assert lookups.names(at) == ["ngram", "prompt_lookup", "suffix"]
+    found = lookups.alone(at, "suffix")
+    row = simkit.replay("reference", {"suffix": "fixed(64, max_draft=64)"}).records()[0]
+    assert found.total_s.sum() == pytest.approx(row["total_s"])
+    assert found.counts["accepted"].sum() == row["accepted"]
+
+
+def test_before_a_model_least_is_chosen_on_other_prompts(at):
+    """Each prompt's time is a mixture of those that the values of `least` give it."""
+    found = lookups.before(at, "suffix", "fixed(4)")
+    assert set(found.least) <= set(lookups.LEASTS)
+    each = {
+        least: simkit.replay("reference", {f"route(suffix, own, least={least})": "fixed(4)"})
+        for least in found.least
+    }
+    total_s = np.array([next(iter(r.results.values())).runs[0].total_s for r in each.values()])
+    assert (found.replayed.total_s <= total_s.max(0) * (1 + 1e-12)).all()
+    assert (found.replayed.total_s >= total_s.min(0) * (1 - 1e-12)).all()
+    emitted = at.replay("fixed(4)").counts["emitted"]
+    np.testing.assert_allclose(found.replayed.counts["emitted"], emitted)
+
+
+def test_tables_1_and_4_hold_them(at):
+    one, four = tables._policies(at), tables._hybrids(at)
+    assert {"ngram", "prompt_lookup", "suffix"} <= {row[1] for row in one.rows}
+    assert "In the place of Lookahead and REST: ngram, prompt_lookup, suffix" in one.note
+    assert four.source == "PACER Table 4" and all(len(r) == len(four.heads) for r in four.rows)
+    methods = ["Vanilla", "suffix", "suffix, then Speculative", "suffix, then PACER"]
+    assert [row[1] for row in four.rows] == methods * 5
+    assert "on Ouroboros, 1.04–1.07" in four.note and "The outputs loop" in four.note
+
+
+def test_without_any_there_is_no_table_of_hybrids():
+    trace = iid(6, 20, 0.7, max_draft=8, seed=1)
+    cost = "linear(draft_s=1, target_s=6)"
+    found, gone = tables.tables(trace, cost)
+    assert "PACER Table 4" not in {one.source for one in found} and "hybrids" not in str(gone)
+    with pytest.raises(MissingError, match="no drafter from tokens alone is attached"):
+        lookups.first_of(of(Study(trace), cost))
