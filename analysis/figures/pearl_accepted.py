@@ -57,9 +57,10 @@ def pearl_accepted(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn
         ax,
         "Accepted tokens between two rejections",
         f"n: prompts; {window_words(at)}; {cost_name(study, cost)}; bars: 95% over prompts.",
-        f"PEARL Table 7, DeepSeek 1.3B/33B: MAT {printed.pearl_accepted}; plain speculation"
-        f" {printed.plain_accepted} accepted a step at γ = {printed.best_length}. A run between"
-        " rejections is never shorter than what a step accepts of it.",
+        "PEARL Table 7, DeepSeek 1.3B/33B: mean accepted tokens (MAT)"
+        f" {printed.pearl_accepted}; plain speculation {printed.plain_accepted} accepted a step at"
+        f" γ = {printed.best_length}. A run between rejections is never shorter than what a step"
+        " accepts of it.",
         *list(dict.fromkeys(said))[:2],
     )
     return Drawn("pearl_accepted", frame(rows), ax, tuple(said))
