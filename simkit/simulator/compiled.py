@@ -75,7 +75,8 @@ def total(
     _check(loop(policy.params, path, read, flags, first, prices, low, counts, seconds), layout)
     assert not callable(layout.paid)
     counts[2] = counted(layout.paid, counts[1], counts[2])
-    counts[2] += extra_passes(policy, layout) * counts[0]
+    if extra := extra_passes(policy, layout):
+        counts[2] += extra * counts[0]
     return Sums(*counts, *seconds)
 
 

@@ -86,6 +86,8 @@ class Steps:
 
 def extra_passes(policy: Sequential, layout: Layout) -> int:
     """The policy's, see there; none where proposals come from no draft model."""
+    if not policy.extra_passes:  # asked in each part of a sweep, so the usual answer comes first
+        return 0
     return policy.extra_passes if layout.passes(np.ones(1, np.int64))[0] else 0
 
 
