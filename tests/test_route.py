@@ -18,6 +18,7 @@ from simkit.drafters.route import BestOf, Route, parse
 from simkit.errors import ReplayError
 from simkit.policies import Outcome
 from simkit.simulator.routed import routed
+from traces.drafters.passes import opened
 from traces.memory import from_drafts
 from traces.trace import Trace
 
@@ -391,3 +392,44 @@ def test_a_spec_is_read_back(text):
     )
     with pytest.raises(ReplayError, match="policy must be a spec in quotes"):
         BestOf(("a", "b"), policy=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("passes", ["draft", "chain", "block"])
+@settings(max_examples=15, deadline=None)
+@given(data=st.data(), first=st.sampled_from([1, 2]), least=st.sampled_from([1, 2, 99]))
+def test_a_drafter_that_reads_in_its_pass_reads_what_others_kept(passes, data, first, least):
+    """Its unread tokens are those since its own last draft, whoever drafted in between."""
+    trace = data.draw(tiny_traces())
+    there = [data.draw(lookups(trace)), data.draw(lookups(trace, passes))]
+    given_first = ("draft", "prefill")[first - 1]
+    choice, cost = parse(f"route(b, own, least={least})"), WithProposals()
+    (run,) = routed(choice, there, [policies.parse("fixed(2)")], cost, given_first)
+    steps, seconds = run.steps()
+    times, layout = cost.times(trace), layout_of(there[1])
+    paid = opened(layout.paid, max_draft=layout.trace.max_draft)
+    begun: dict[int, int] = {}
+    for n, (s, i, who, drafted) in enumerate(
+        zip(
+            *(x.tolist() for x in (steps.sequence, steps.start, steps.by, steps.drafted)),
+            strict=True,
+        )
+    ):
+        context, spent = int(layout.n_prompt[s]) + i - 1, PROPOSAL_S
+        if who == 1:
+            unread = i - begun.get(s, first - 1)
+            asked = (
+                drafted
+                if passes == "chain"
+                else min(2, trace.max_new_tokens - i, layout.trace.max_draft)
+            )
+            if drafted:
+                spent += times.drafts(context, np.array(asked), paid, unread).item()
+                begun[s] = i
+            else:
+                spent += times.price(StepWork(context)).draft_s
+        assert seconds["draft_s"][n] == pytest.approx(spent)
+    if least == 99:
+        alone = toolkit.replay(there[1], "fixed(2)", cost, first_token=given_first).runs[0]
+        assert counts(steps) == counts(alone.steps()[0])
+        tries = run.counts["steps"] * PROPOSAL_S
+        np.testing.assert_allclose(run.seconds["draft_s"], alone.seconds["draft_s"] + tries)
