@@ -7,7 +7,7 @@ holds: Lookahead, REST, Ouroboros.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -54,7 +54,9 @@ def alone(at: Replays, name: str) -> Replayed:
     """
     there = drafted_by(at.trace, name)
     one = Replays(there, at.cost, at.study.first_token)
-    return one.replay(str(Fixed(there.max_draft, max_draft=there.max_draft)))
+    found = one.run(str(Fixed(there.max_draft, max_draft=there.max_draft)))
+    seconds, timing = found.seconds or {}, lambda: found.spread
+    return Replayed(found.policy, found.counts, seconds, timing=timing, runs=(found,))
 
 
 def before(at: Replays, name: str, spec: str) -> Hybrid:
@@ -88,8 +90,10 @@ def before(at: Replays, name: str, spec: str) -> Hybrid:
         first.policy,
         picked([runs[k].counts for k in order]),
         picked([runs[k].seconds or {} for k in order]),
+        shares=tuple(shares),
+        timing=lambda: first.spread,
+        runs=tuple(runs[k] for k in order),
     )
-    found = replace(found, timing=lambda: first.spread)
     return Hybrid(found, tuple(LEASTS[k] for k in order))
 
 

@@ -14,8 +14,7 @@ from analysis.replays import Replayed, Replays
 from analysis.stats.accepted_runs import runs_of_prompts
 from analysis.stats.loops import Outside
 from analysis.study import MissingError
-from simkit.policies import Policy
-from simkit.simulator.run import run
+from simkit.simulator.run import Run, run
 from simkit.simulator.steps import Steps
 from simkit.sweeps.folds import mean_of
 
@@ -49,8 +48,9 @@ def counts(at: Replays, one: Replayed) -> dict[str, np.ndarray]:
         MissingError: see `stretches`.
     """
     left = stretches(at)
-    policies, shares = one.choices or (one.policy,), one.shares or (np.ones(_prompts(at)),)
-    found = [_sums(at, policy, left) for policy in policies]
+    shares = one.shares or (np.ones(_prompts(at)),)
+    runs = one.runs or (run(policy, *at.where) for policy in one.choices or (one.policy,))
+    found = [_sums(at, each, left) for each in runs]
     return {name: mean_of([sums[name] for sums in found], shares) for name in found[0]}
 
 
@@ -77,9 +77,9 @@ def accepted_runs(at: Replays, spec: str) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def _sums(at: Replays, policy: Policy, left: Outside) -> dict[str, np.ndarray]:
+def _sums(at: Replays, each: Run, left: Outside) -> dict[str, np.ndarray]:
     sums = {name: np.zeros(_prompts(at)) for name in ("steps", "proposed", "accepted")}
-    for piece, _ in run(policy, *at.where).pieces():
+    for piece, _ in each.pieces():
         room = _room(at, piece, left)
         most = {"steps": 1, "proposed": piece.proposed, "accepted": piece.accepted}
         for name, here in most.items():

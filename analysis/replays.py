@@ -62,6 +62,8 @@ class Replayed:
         shares: of a family, in which share of the deals each prompt has each choice, (S,) each.
         timing: gives by what the seconds change under other samples of the times, None where that
             is not known; of a family, those of the first of `choices`.
+        runs: where the drafts are not those of the trace's own drafter, what was replayed, as
+            `shares` has it; else it can be replayed anew.
     """
 
     policy: Policy
@@ -70,6 +72,7 @@ class Replayed:
     choices: tuple[Policy, ...] = ()
     shares: tuple[np.ndarray, ...] = ()
     timing: Callable[[], Spread | None] = lambda: None
+    runs: tuple[Run, ...] = ()
 
     @property
     def spec(self) -> str:

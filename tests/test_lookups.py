@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import simkit
-from analysis import lookups
-from analysis.figures import tables
+from analysis import lookups, outside
+from analysis.figures import policies_by_task, tables
 from analysis.replays import of
 from analysis.study import MissingError, Study
 from traces.synthetic import iid
@@ -46,7 +46,7 @@ def test_tables_1_and_4_hold_them(at):
     assert four.source == "PACER Table 4" and all(len(r) == len(four.heads) for r in four.rows)
     methods = ["Vanilla", "suffix", "suffix, then Speculative", "suffix, then PACER"]
     assert [row[1] for row in four.rows] == methods * 5
-    assert "on Ouroboros, 1.04–1.07" in four.note and "The outputs loop" in four.note
+    assert "on Ouroboros, 1.04–1.07" in four.note
 
 
 def test_without_any_there_is_no_table_of_hybrids():
@@ -56,3 +56,22 @@ def test_without_any_there_is_no_table_of_hybrids():
     assert "PACER Table 4" not in {one.source for one in found} and "hybrids" not in str(gone)
     with pytest.raises(MissingError, match="no drafter from tokens alone is attached"):
         lookups.first_of(of(Study(trace), cost))
+
+
+def test_tau_outside_of_loops_is_that_of_its_own_steps(at):
+    """Of the lookup's steps, not of the draft model's; and the figure has both."""
+    one = lookups.alone(at, "suffix")
+    left, (run,) = outside.stretches(at), one.runs
+    steps, _ = run.steps()
+    room = left.room(at.trace.position_offsets[steps.sequence] + steps.start - 1)
+    counts = outside.counts(at, one)
+    assert counts["accepted"].sum() == np.minimum(steps.accepted, room).sum()
+    assert counts["steps"].sum() == (room > 0).sum()
+    frame = policies_by_task(at.study).frame.filter(task="all")
+    rows = {row["policy"]: row for row in frame.to_dicts()}
+    assert rows["suffix"]["speedup"] == pytest.approx(
+        one.seconds["baseline_s"].sum() / one.total_s.sum()
+    )
+    want = counts["accepted"].sum() / counts["steps"].sum()
+    assert rows["suffix"]["accepted_per_step_outside"] == pytest.approx(want)
+    assert rows["suffix, then PACER"]["speedup"] > rows["suffix"]["speedup"]

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis import outside
+from analysis import lookups, outside
 from analysis.figures.arms import below, tasks_on
-from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.base import (
+    MARKERS,
+    Drawn,
+    caption,
+    cells,
+    figure,
+    frame,
+    look,
+    missing,
+    points,
+)
 from analysis.figures.measures import PER_STEP_APART as APART
 from analysis.figures.measures import tau
-from analysis.replays import FAMILIES, groups, of
+from analysis.replays import FAMILIES, Replayed, Replays, groups, of
 from analysis.shown import chosen, cost_name, tuned
 from analysis.speeds import speedup
 from analysis.study import Study
@@ -19,11 +31,13 @@ from simkit.simulator.arguments import AnyCost
 SHOWN = ("fixed", "heuristic", "SVIP", "AdaEDL", "SpecDec++", "acceptance head", "PACER")
 
 
-@figure("SVIP Tables 1 and 5; PACER Tables 1 and 2; acceptance head Table 1")
+@figure("SVIP Tables 1, 5; PACER Tables 1, 2, 4, Fig. 3; acceptance head Table 1")
 def policies_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """Speedup over the target alone of the papers' policies, by task.
 
-    τ is in the frame: of all steps, and of those outside of verbatim loops of the output.
+    Where a drafter from tokens alone is attached, also its own, and that of the model under PACER's
+    policy behind it. τ is in the frame: of all steps, and of those outside of verbatim loops of the
+    output.
 
     Args:
         study: of a trace of any kind.
@@ -32,12 +46,14 @@ def policies_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
     """
     trace = study.trace
     found, gone = tuned(study, {name: FAMILIES[name] for name in SHOWN}, cost)
-    masks, free = groups(trace), outside.if_any(of(study, cost), found)
+    at = of(study, cost)
+    found |= _looked_up(at, found)
+    masks, free = groups(trace), outside.if_any(at, found)
     rows, said = [], []
     for k, (name, one) in enumerate(found.items()):
         some_speeds = [speedup(one, m) for m in masks.values()]
-        at = np.arange(len(masks)) + (k - (len(found) - 1) / 2) * 0.11
-        points(ax, at, some_speeds, label=name, **{**look(k), "linestyle": ""})
+        x = np.arange(len(masks)) + (k - (len(found) - 1) / 2) * 0.8 / max(7, len(found))
+        points(ax, x, some_speeds, label=name, **{**look(k), **_marks(k), "linestyle": ""})
         said += missing(some_speeds, masks)
         for (task, some), e in zip(masks.items(), some_speeds, strict=True):
             rate = float(one.counts["emitted"][some].sum() / one.total_s[some].sum())
@@ -57,3 +73,17 @@ def policies_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
         *gone,
     )
     return Drawn("policies_by_task", frame(rows), ax, tuple(said + gone))
+
+
+def _looked_up(at: Replays, found: Mapping[str, Replayed]) -> dict[str, Replayed]:
+    """A lookup alone, and before the model under PACER's policy; none where none is attached."""
+    if not lookups.names(at) or "PACER" not in found:
+        return {}
+    name = lookups.first_of(at)
+    both = lookups.before(at, name, found["PACER"].spec)
+    return {name: lookups.alone(at, name), f"{name}, then PACER": both.replayed}
+
+
+def _marks(k: int) -> dict[str, str]:
+    """Beyond the looks that there are, others of the same colours."""
+    return {"marker": "<>1234"[k - len(MARKERS)]} if k >= len(MARKERS) else {}

@@ -178,13 +178,13 @@ def _hybrids(at: Replays) -> FilledTable:
     measures = {"tokens/s": tokens_per_s, "speedup": speedup, "τ": accepted}
     low, high = pacer.on_ngrams()
     gain = cell(speeds.speed(hybrids["PACER"], hybrids["Speculative"]))
-    loops = " The outputs loop, which lookups repeat best." if apart(at) else ""
     note = (
         f"In the place of Ouroboros: `route({first}, own, least=…)`. {'; '.join(said)}: the setting"
         f" that most folds chose for the model alone, `least` on other prompts. PACER is {gain}"
-        f" times as fast as Speculative behind it; on Ouroboros, {low:.2f}–{high:.2f}.{loops}"
+        f" times as fast as Speculative behind it; on Ouroboros, {low:.2f}–{high:.2f}."
     )
-    return FilledTable("policies_by_task", "PACER Table 4", *_long(at, found, measures), note)
+    body = _long(at, found, with_apart(at, measures))
+    return FilledTable("policies_by_task", "PACER Table 4", *body, note)
 
 
 def _benchmarks(at: Replays) -> FilledTable:
