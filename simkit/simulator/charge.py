@@ -131,13 +131,16 @@ class Charge:
         Raises:
             CostError: drafting takes no time.
         """
+        if np.isinf(self._ratio):
+            raise CostError("drafting takes no time under this cost: there is no ratio c")
+        return self._ratio
+
+    @cached_property
+    def _ratio(self) -> float:
         n = self._layout.n_output
         known = n * (self.n_prompt + (n - 1) / 2)
         context = np.array([round(known.sum() / max(1, n.sum()))])
-        found = float(self.times.cost_ratio(context, self.drafting.paid)[0])
-        if np.isinf(found):
-            raise CostError("drafting takes no time under this cost: there is no ratio c")
-        return found
+        return float(self.times.cost_ratio(context, self.drafting.paid)[0])
 
     @cached_property
     def drawn_anew(self) -> list[Charge]:
