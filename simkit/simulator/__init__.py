@@ -95,20 +95,32 @@ def replay(
     if isinstance(policies, Mapping):
         if not policies:
             raise ReplayError("there is no drafter to replay")
-        found: dict[str, Result] = {}
-        for name, given in policies.items():
-            several = parse_choice(str(name)) if is_choice(str(name)) else None
-            if several is None:
-                settings = cost, by, first_token, confidence, seed
-                found[str(name)] = replay(drafted_by(trace, str(name)), listed(given), *settings)
-                continue
-            there = [drafted_by(trace, drafter) for drafter in several.drafters]
-            runs = routed(several, there, _chosen(given), cost, first_token)
-            found[str(several)] = Result(runs[-1].layout, list(runs), by, confidence, seed)
+        settings = cost, by, first_token, confidence, seed
+        found = dict(_of(trace, str(name), given, *settings) for name, given in policies.items())
         return ByDrafter(found, confidence, seed)
     where = setting(trace, cost, first_token)
     runs = [run(policy, *where) for policy in _chosen(policies)]
     return Result(where.layout, runs, by, confidence, seed)
+
+
+def _of(
+    trace: AnyTrace,
+    drafter: str,
+    given: Policies,
+    cost: AnyCost | None,
+    by: By,
+    first_token: FirstToken,
+    confidence: float,
+    seed: int,
+) -> tuple[str, Result]:
+    """The name of a drafter, or of several in one decoder, and its replay."""
+    if not is_choice(drafter):
+        settings = cost, by, first_token, confidence, seed
+        return drafter, replay(drafted_by(trace, drafter), listed(given), *settings)
+    several = parse_choice(drafter)
+    there = [drafted_by(trace, name) for name in several.drafters]
+    runs = routed(several, there, _chosen(given), cost, first_token)
+    return str(several), Result(runs[-1].layout, list(runs), by, confidence, seed)
 
 
 def _chosen(given: Policies) -> list[Policy]:
