@@ -63,3 +63,15 @@ def test_race_is_steady_when_weights_move_in_the_last_bits():
     nudged = weights * (1 + 1e-12 * torch.randn(weights.shape).double())
     same = draws.race(weights, key, draws.DRAFT) == draws.race(nudged, key, draws.DRAFT)
     assert bool(same.all())
+
+
+def test_the_host_s_uniforms_are_those_of_other_devices():
+    """The compiled loop gives what torch's own operations give, bit by bit."""
+    key = torch.randint(-(2**63), 2**63 - 1, (37,), generator=torch.Generator().manual_seed(1))
+    for vocab_size in (1, 7, 4096):
+        for stream in (draws.DRAFT, draws.CORRECTION):
+            found = draws.uniforms(key, stream, vocab_size)
+            plain = draws._uniform(key[:, None], stream, torch.arange(vocab_size))
+            assert torch.equal(found, plain)
+    assert draws.uniforms(key[0], draws.DRAFT, 5).shape == (5,)
+    assert draws.uniforms(key.view(37, 1), draws.DRAFT, 5).shape == (37, 1, 5)

@@ -11,8 +11,11 @@ Keys are int64 tensors (torch has no unsigned arithmetic; sums and products wrap
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from traces.record.draws_kernel import fill
 
 DRAFT, CORRECTION, ACCEPT, MIXING = 1, 2, 3, 4  # the streams
 
@@ -40,7 +43,13 @@ def by_start(key: Tensor, start: Tensor) -> Tensor:
 def uniforms(key: Tensor, stream: int, vocab_size: int) -> Tensor:
     """One uniform in (0, 1) for each token of a race, float64, shape (*key.shape, vocab_size)."""
     ids = torch.arange(vocab_size, device=key.device)
-    return _uniform(key[..., None], stream, ids)
+    if key.device.type != "cpu":
+        return _uniform(key[..., None], stream, ids)
+    out = torch.empty(*key.shape, vocab_size, dtype=torch.float64)
+    words = _mix(ids + (stream << 40))
+    flat = [t.contiguous().numpy().view(np.uint64).reshape(-1) for t in (key, words)]
+    fill(*flat, out.numpy().reshape(-1, vocab_size))
+    return out
 
 
 def uniform(key: Tensor, stream: int = ACCEPT) -> Tensor:

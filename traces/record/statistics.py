@@ -41,6 +41,13 @@ class LogitRows:
         self.given, self.kernel = logits, kernel
         self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
 
+    def of(self, which: Tensor) -> LogitRows:
+        """Some of the rows, (N,) bool; probabilities are worked out of all, once."""
+        rows = LogitRows(self.given[which], self.temperature, self.top_k, self.top_p, self.kernel)
+        shared = ("best", "log_prob", "prob", *(["processed"] if self.temperature else []))
+        vars(rows).update({name: getattr(self, name)[which] for name in shared})
+        return rows
+
     @cached_property
     def logits(self) -> Tensor:
         """The logits (N, V) in float32, or in float64 if they are."""

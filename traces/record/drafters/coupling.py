@@ -13,9 +13,9 @@ from torch import Tensor
 from traces.record import draws
 from traces.record.drafters.texts import Texts
 from traces.record.statistics import (
+    LogitRows,
     draft_rows,
     draft_statistics,
-    draft_token,
     outcome_given,
     target_rows,
     target_statistics,
@@ -23,6 +23,7 @@ from traces.record.statistics import (
 from traces.sampler import Sampler
 from traces.schema import DRAFT_STATISTICS, TARGET_STATISTICS
 
+_MOST_VALUES = 2**20  # of logits that are reduced at once: more no cache holds, fewer cost calls
 _NO_LOGIT = -1e30  # of a token that a drafter cannot propose; its log-probability stays finite
 
 
@@ -79,14 +80,14 @@ class Coupled:
         logits = logits.clamp_min(_NO_LOGIT)
         q = draft_rows(logits, self.sampler)
         own_key = draws.by_start(self.key, start)
-        token = draft_token(q, own_key)
         position = start + depth - 1
         known = self.fine & (position <= self.n_output[sequence])
+        token = self._drawn(q, ~known, own_key)
         accepted = torch.zeros_like(known)
         unknown = torch.full((len(token),), torch.nan, device=token.device)
         columns: dict[str, Tensor] = dict.fromkeys(TARGET_STATISTICS, unknown)
         if bool(known.any()):
-            q_known = draft_rows(logits[known], self.sampler)
+            q_known = q.of(known)
             where = sequence[known], position[known] - 1
             p = target_rows(self.p_logits[where], self.sampler)
             drawn = outcome_given(p, q_known, self.output[where], self.key[known], own_key[known])
@@ -104,10 +105,23 @@ class Coupled:
         self.key = draws.next_key(self.key, token)
         return token
 
+    def _drawn(self, q: LogitRows, free: Tensor, key: Tensor) -> Tensor:
+        """The tokens (S,) of rows that no output holds against; 0 at others, unless certain."""
+        if q.temperature == 0:
+            return q.best
+        token = torch.zeros_like(q.best)
+        if bool(free.any()):
+            drawn = draws.race(q.processed[free], key[free], draws.DRAFT)
+            token = token.masked_scatter(free, drawn)
+        return token
+
     def follow(self, sequence: Tensor, start: Tensor, logits: Tensor) -> None:
         """Drafts whose deeper rows do not depend on their tokens: all depths of (S, K, V)."""
-        for depth in range(1, logits.shape[1] + 1):
-            self.choose(sequence, start, depth, logits[:, depth - 1])
+        some = max(1, _MOST_VALUES // logits.shape[-1])
+        for first in range(0, len(start), some):
+            part = slice(first, first + some)
+            for depth in range(1, logits.shape[1] + 1):
+                self.choose(sequence[part], start[part], depth, logits[part, depth - 1])
 
 
 COLUMNS = ("draft_token", *DRAFT_STATISTICS, *TARGET_STATISTICS)

@@ -1,0 +1,144 @@
+"""What attaching a parallel drafter costs: `python -m benchmarks.attach_speed`.
+
+The reference target follows outputs of the bundled traces, a batch of texts at a time: once alone
+(one pass, nothing reduced), once as `simkit attach` runs it, with drafts of K tokens from every
+start and all statistics of their rows, in the bytes of a file. Beside it stand the drafter's passes
+by themselves. The drafter has random weights and the shape of the reference draft model. The arms
+take turns in one process, on one thread; times are those of the processor, printed as medians, and
+as ratios to the target alone. Last stand the multiplications and additions that the passes' shapes
+ask for: attaching cannot take less than them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+import traces
+from traces import files
+from traces.attach.drafter import Attachment, Means
+from traces.record.drafters.networks import ParallelDrafter
+from traces.record.drafters.target import given_outputs
+from traces.record.drafters.texts import Texts, make_texts
+from traces.record.forward import Forward
+from traces.record.pair import Alone, load_target, quiet
+from traces.trace import Trace
+
+MODELS = Path(__file__).parent.parent / "traces" / "reference" / "models"
+RECORDINGS = ("reference", "reference-sampled")
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
+    parser.add_argument("--length", type=int, default=16, help="K, tokens of a draft")
+    parser.add_argument("--batches", type=int, default=2, help="of texts, of each trace")
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    quiet()
+    target = load_target(str(MODELS / "target"), "cpu")
+    print("| outputs | tokens | target alone, s | attached | drafter's passes | statistics |")
+    print("|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        drafter = ParallelDrafter(make_drafter(Path(folder)), given.length)
+        for name in RECORDINGS:
+            print(line(name, target, drafter, given.batches, given.rounds), flush=True)
+    print(f"\noperations of the passes, to those of the target's: {arithmetic(given.length):.2f}")
+
+
+def make_drafter(folder: Path) -> str:
+    """A parallel drafter of the reference draft model's shape, with random weights; its folder."""
+    torch.manual_seed(0)
+    config = LlamaConfig.from_pretrained(MODELS / "draft")
+    LlamaForCausalLM(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(MODELS / "draft").save_pretrained(folder)
+    settings = {"kind": "parallel", "mask_token_id": 0, "block": 16, "mode": "independent"}
+    (folder / "drafter.json").write_text(json.dumps(settings))
+    return str(folder)
+
+
+def line(name: str, target: Alone, drafter: ParallelDrafter, n_batches: int, rounds: int) -> str:
+    """The table's line of one bundled trace."""
+    recording = followed(name)
+    opened = drafter.open(recording, Means(str(MODELS / "target"), "cpu"))
+    network = drafter.load(target, "float32")
+    size, n = opened.header.batch_size, opened.header.n_shards
+    batches = [round(k * n / n_batches) for k in range(n_batches)]
+    tokens, seconds = 0, dict.fromkeys(("target", "attached", "drafts"), 0.0)
+    for index in batches:
+        prompts, outputs = given_outputs(recording, index * size, size)
+        tokens += sum(map(len, outputs))
+        texts = make_texts([prompt.tokens for prompt in prompts], outputs)
+        arms: dict[str, Callable[[], Any]] = {
+            "target": lambda texts=texts: follow(target, texts),
+            "attached": lambda index=index: attach(opened, index),
+            "drafts": lambda texts=texts: list(network.draft(texts, drafter.length)),
+        }
+        for arm, taken in in_turns(arms, rounds).items():
+            seconds[arm] += taken
+    alone_s, attached_s, drafts_s = seconds.values()
+    shares = attached_s, drafts_s, attached_s - drafts_s - alone_s
+    cells = [name, f"{tokens:,}", f"{alone_s:.2f}", *(f"{s / alone_s:.2f}×" for s in shares)]
+    return f"| {' | '.join(cells)} |"
+
+
+def followed(name: str) -> Trace:
+    """A bundled trace, taken for one of the second coupling: for its time that is the same."""
+    there = traces.load(name)
+    return Trace(replace(there.manifest, coupling="target"), there._source, there.path)
+
+
+def follow(target: Alone, texts: Texts) -> None:
+    """The target's one pass over known texts."""
+    forward = Forward(target.target, target.vocab_size, texts.tokens.shape[1])
+    forward.pass_(texts.tokens, texts.text_positions, texts.mask)
+
+
+def attach(opened: Attachment, index: int) -> None:
+    """One shard, down to the bytes of its file."""
+    for columns in opened.shard(index).values():
+        files.encode(pa.table(dict(columns)))  # pyright: ignore[reportArgumentType]
+
+
+def in_turns(arms: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Median CPU seconds of each arm, behind a round that is not counted."""
+    samples: dict[str, list[float]] = {name: [] for name in arms}
+    for round_ in range(rounds + 1):
+        for name, run in arms.items():
+            begun = time.process_time()
+            run()
+            if round_:
+                samples[name].append(time.process_time() - begun)
+    return {name: statistics.median(taken) for name, taken in samples.items()}
+
+
+def arithmetic(length: int) -> float:
+    """Operations of target and drafter over a token of an output, to those of the target alone.
+
+    Of their matrices; attention comes on top. The drafter reads a token, and then K rows a start.
+    """
+    shapes = [LlamaConfig.from_pretrained(MODELS / name) for name in ("target", "draft")]
+    target, draft = (_weights(shape) for shape in shapes)
+    return 1 + (1 + length) * draft / target
+
+
+def _weights(shape: Any) -> int:
+    width, inner = shape.hidden_size, shape.intermediate_size
+    layer = 4 * width**2 + 3 * width * inner
+    return shape.num_hidden_layers * layer + width * shape.vocab_size
+
+
+if __name__ == "__main__":
+    main()
