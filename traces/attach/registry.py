@@ -15,6 +15,7 @@ BUILT_IN = {
     "suffix": "traces.attach.tokens.suffix:Suffix",
     "model": "traces.record.drafters.model:ModelDrafter",
     "parallel": "traces.record.drafters.networks:ParallelDrafter",
+    "block": "traces.record.drafters.networks:BlockNetwork",
     "feature": "traces.record.drafters.networks:FeatureDrafter",
 }
 """Where the project's own are; none is imported before it is asked for, some need torch."""

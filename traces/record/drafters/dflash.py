@@ -63,11 +63,12 @@ class BlockDrafter:
         )
 
     @torch.inference_mode()
-    def draft(self, texts: Texts) -> Iterator[DraftLogits]:
+    def draft(self, texts: Texts, length: int | None = None) -> Iterator[DraftLogits]:
         """What it proposes at every start of a batch, in groups of starts of one text.
 
         Args:
             texts: with the target's states of `layers`; on the model's device.
+            length: tokens of a draft, all of the block's unless given; the block stays as it is.
 
         Raises:
             RecordError: the states are missing or of another width.
@@ -83,9 +84,8 @@ class BlockDrafter:
             for row in range(len(texts.tokens)):
                 slot, start = (t[row][group.alive[row]] for t in (group.slot, group.start))
                 if len(start):
-                    yield DraftLogits(
-                        torch.full_like(start, row), start, self._starts(texts, row, slot)
-                    )
+                    logits = self._starts(texts, row, slot)[:, :length]
+                    yield DraftLogits(torch.full_like(start, row), start, logits)
 
     def _starts(self, texts: Texts, row: int, slot: Tensor) -> Tensor:
         """Logits (S, K, V) behind the tokens at these slots (S,) of one text."""

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from traces.attach.drafter import Attachable, Attachment, Means, Timed, check_coupling, header_of
 from traces.columns import Columns
 from traces.errors import DrafterError, RecordError
-from traces.record.drafters import feature, parallel
+from traces.record.drafters import dflash, feature, parallel
 from traces.record.drafters.coupling import COLUMNS, Coupled
 from traces.record.drafters.layers import Layers
 from traces.record.drafters.target import check_target, given_outputs, own_dtype
@@ -131,6 +131,39 @@ class FeatureDrafter(Network):
         return Timed(partial(ChainBench, self.load(target, dtype)), self.length + 1)
 
 
+@dataclass(frozen=True)
+class BlockNetwork(Network):
+    """A block drafter through transformers' own classes: DFlash.
+
+    Attributes:
+        path: of the assistant's folder, whose config says how long a draft is.
+    """
+
+    name = "block"
+    path: str
+    length: ClassVar[int] = 0  # as long as its block
+
+    def __post_init__(self) -> None:
+        """Nothing is given that could be wrong."""
+
+    @property
+    def draft_passes(self) -> str:
+        """One, always over the whole block."""
+        return "block"
+
+    def load(self, target: Alone, dtype: str) -> dflash.BlockDrafter:
+        """See `Network`."""
+        return dflash.load(self.path, target.target, str(target.target.device), dtype)
+
+    def timed(self, target: Alone, dtype: str) -> Timed:
+        """See `Attachable`: not yet.
+
+        Raises:
+            DrafterError: always.
+        """
+        raise DrafterError("block: the passes of a block drafter are not timed: give a cost")
+
+
 class _Drafting(Attachment):
     """See `Attachment`. The target reads each text once, in one pass."""
 
@@ -138,14 +171,15 @@ class _Drafting(Attachment):
         self, recording: Trace, drafter: Network, target: Alone, network: Any, sampler: Sampler
     ) -> None:
         self._recording, self._target, self._network = recording, target, network
-        self._sampler, self._length = sampler, drafter.length
+        self._sampler = sampler
+        self._length = drafter.length or network.block
         model = target.target
         self.header = header_of(
             recording,
             drafter,
             kind="lattice",
             draft_passes=drafter.draft_passes,
-            max_draft=drafter.length,
+            max_draft=self._length,
             lattice_columns=COLUMNS,
             target=model_info(model),
             draft=network.describe(),
