@@ -6,11 +6,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 WORK := .work
 
 .PHONY: demo test lint unit browser minimal stories install notebooks reference timings heads \
-  heads-greedy heads-sampled heads-prompts ablation-heads answers clean
+  heads-greedy heads-sampled heads-prompts ablation-heads answers drafters arms clean
 
 # $(call first,N): the first N prompts of each task.
 first = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < $(1)) print}' traces/reference/prompts.jsonl
-PAIR := --target traces/reference/models/target --draft traces/reference/models/draft
+TARGET := --target traces/reference/models/target
+PAIR := $(TARGET) --draft traces/reference/models/draft
 POLICIES := --policy 'autoregressive' --policy 'fixed(3)' --policy 'fixed(5)' --policy 'svip(h=0.8)' \
   --policy 'heuristic(initial=5)' --policy 'confidence(threshold=0.4)' --policy 'oracle'
 
@@ -89,8 +90,9 @@ notebooks: $(VENV)/.installed-dev
 	$(BIN)/jupyter nbconvert --log-level WARN --to notebook --inplace --execute $(STRIPPED) \
 	  notebooks/$(ONLY).ipynb
 
-# The bundled traces, made again: 32 prompts a task, greedy and at temperature 1. Scores and timings
-# come after: `make reference heads timings`.
+# The bundled traces, made again: 32 prompts a task, greedy and at temperature 1, and the target
+# alone at temperature 1, 16 a task; drafters are attached. Scores and timings come after:
+# `make reference heads timings`.
 reference: $(VENV)/.installed
 	mkdir -p $(WORK)
 	$(call first,32) > $(WORK)/reference.jsonl
@@ -99,11 +101,30 @@ reference: $(VENV)/.installed
 	  --out traces/data/reference
 	$(BIN)/simkit record $(PAIR) --prompts $(WORK)/reference.jsonl --batch-size 16 --temperature 1 \
 	  --out traces/data/reference-sampled
-	for trace in reference reference-sampled; do \
+	$(call first,16) > $(WORK)/reference-target.jsonl
+	rm -rf traces/data/reference-target
+	$(BIN)/simkit record $(TARGET) --prompts $(WORK)/reference-target.jsonl --batch-size 16 --temperature 1 \
+	  --out traces/data/reference-target
+	for trace in reference reference-sampled reference-target; do \
 	  for spec in "prompt_lookup()" "ngram(least=2, most=4)" "suffix()"; do \
 	    $(BIN)/simkit attach traces/data/$$trace --drafter "$$spec" || exit 1; \
 	  done; \
 	done
+	$(BIN)/simkit attach traces/data/reference-target $(TARGET) --name draft --max-draft 8 \
+	  --drafter 'model("traces/reference/models/draft")'
+	$(call attached_to,reference,draft_prob_raw)
+	$(call attached_to,reference-target,draft_prob)
+
+# $(call attached_to,TRACE,COLUMN): the networks, with what the figures and most rules read of them.
+define attached_to
+	for net in pard2 pard; do \
+	  $(BIN)/simkit attach traces/data/$(1) $(TARGET) --name $$net --columns $(STATISTICS),$(2) \
+	    --drafter "parallel(\"traces/reference/models/$$net\", length=8)" || exit 1; \
+	done
+	$(BIN)/simkit attach traces/data/$(1) $(TARGET) --name eagle --columns $(STATISTICS),$(2) \
+	  --drafter 'feature("traces/reference/models/eagle", length=6)'
+endef
+STATISTICS := draft_token,draft_entropy,cross_entropy,overlap
 
 # Their timings, taken in running decoders, heads included. They mean something only on a machine
 # that does nothing else.
@@ -180,3 +201,17 @@ answers: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m traces.reference.made_texts -o $(ANSWERS)/made
 	$(BIN)/python -m traces.reference.answers $(ANSWERS)/greedy $(ANSWERS)/sampled-* \
 	  --made $(ANSWERS)/made -o $(ANSWERS)/states.npz
+
+# Its drafters, which come with the package: PARD, PARD-2 and an EAGLE chain; 15 CPU minutes each.
+# ARMS are those of PARD-2's ablations, of which only what is accepted of their drafts is kept.
+TRAIN := OMP_NUM_THREADS=1 $(BIN)/python -m traces.reference
+MODELS := traces/reference/models
+
+drafters: $(VENV)/.installed-dev
+	$(TRAIN).parallel --loss pard --features none --block 16 --steps 1500 -o $(MODELS)/pard
+	$(TRAIN).parallel --loss cat --features four --block 16 --steps 1500 -o $(MODELS)/pard2
+	$(TRAIN).feature -o $(MODELS)/eagle
+
+arms: $(VENV)/.installed-dev
+	$(TRAIN).arms train
+	$(TRAIN).arms measure

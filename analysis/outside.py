@@ -47,10 +47,9 @@ def counts(at: Replays, one: Replayed) -> dict[str, np.ndarray]:
     Raises:
         MissingError: see `stretches`.
     """
-    left = stretches(at)
     shares = one.shares or (np.ones(_prompts(at)),)
     runs = one.runs or (run(policy, *at.where) for policy in one.choices or (one.policy,))
-    found = [_sums(at, each, left) for each in runs]
+    found = [_sums(at, each) for each in runs]
     return {name: mean_of([sums[name] for sums in found], shares) for name in found[0]}
 
 
@@ -69,27 +68,30 @@ def accepted_runs(at: Replays, spec: str) -> np.ndarray:
     Raises:
         MissingError: see `stretches`.
     """
-    left = stretches(at)
     parts = [
-        runs_of_prompts(steps, (room := _room(at, steps, left)) > 0, steps.accepted.clip(max=room))
+        runs_of_prompts(steps, (left := room(at, steps)) > 0, steps.accepted.clip(max=left))
         for steps, _ in at.run(spec).pieces()
     ]
     return np.concatenate(parts)
 
 
-def _sums(at: Replays, each: Run, left: Outside) -> dict[str, np.ndarray]:
+def room(at: Replays, steps: Steps) -> np.ndarray:
+    """Tokens from each step's start to the stretch's end, (N,) int64; none in a loop.
+
+    Raises:
+        MissingError: see `stretches`.
+    """
+    return stretches(at).room(at.trace.position_offsets[steps.sequence] + steps.start - 1)
+
+
+def _sums(at: Replays, each: Run) -> dict[str, np.ndarray]:
     sums = {name: np.zeros(_prompts(at)) for name in ("steps", "proposed", "accepted")}
     for piece, _ in each.pieces():
-        room = _room(at, piece, left)
+        left = room(at, piece)
         most = {"steps": 1, "proposed": piece.proposed, "accepted": piece.accepted}
         for name, here in most.items():
-            sums[name] += np.bincount(piece.sequence, np.minimum(here, room), _prompts(at))
+            sums[name] += np.bincount(piece.sequence, np.minimum(here, left), _prompts(at))
     return sums
-
-
-def _room(at: Replays, steps: Steps, left: Outside) -> np.ndarray:
-    """Tokens from each step's start to the stretch's end, (N,) int64; none in a loop."""
-    return left.room(at.trace.position_offsets[steps.sequence] + steps.start - 1)
 
 
 def _prompts(at: Replays) -> int:

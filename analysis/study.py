@@ -148,7 +148,8 @@ def loops_of(trace: Trace) -> Loops:
     Raises:
         MissingError: outputs are not known token by token.
     """
-    if not trace.manifest.drafter.known_outputs:
+    recording = trace.recording or trace  # an attached drafter has the outputs of its recording
+    if not recording.manifest.drafter.known_outputs:
         raise MissingError("outputs are not known token by token, so loops cannot be found")
     tokens = trace.sequences["output_tokens"].combine_chunks().flatten().to_numpy()
     return split(tokens, trace.position_offsets)

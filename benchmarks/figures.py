@@ -4,7 +4,7 @@ Draws every figure from a bundled trace and saves it, as `simkit figures` does, 
 claims, and prints the seconds on the clock, those of the processor, and the peak memory of each
 (on Linux; elsewhere the process's so far). With `--rows N` the trace is a made-up one of so many
 positions, under a linear cost; it has no heads, so that figures and policies of theirs are left
-out. `--gallery DIR` writes small pictures of both bundled traces, those of docs/gallery.md, and
+out. `--gallery DIR` writes small pictures of the bundled traces, those of docs/gallery.md, and
 docs/tables.md beside the folder.
 """
 
@@ -32,6 +32,9 @@ TARGET_S, LIMIT_GB = 60.0, 2.0
 LENGTH = 256
 CLEAR = Path("/proc/self/clear_refs")
 COST = "linear(draft_s=0.001, target_s=0.006, target_per_token_s=0.0001, overhead_s=0.0002)"
+# As the bundled pair was timed: for the passes of drafters that were not, all alike.
+PASSES = "linear(draft_s=0.0009, target_s=0.0098, target_per_token_s=0.00046)"
+UNTIMED = ("drafters_by_task", "parallel_stop")
 SAMPLED = (  # whose papers sample
     "entropy_acceptance",
     "entropy_length",
@@ -40,6 +43,7 @@ SAMPLED = (  # whose papers sample
     "position_decay",
     "draft_lengths",
 )
+ALONE = ("drafters_by_depth", "drafters_by_task", "drafters_entropy", "drafters_confidence")
 
 
 TABLES = """    from analysis.figures.tables import tables
@@ -112,10 +116,12 @@ def gallery(folder: Path) -> None:
     for trace, names, end in (
         ("reference", tuple(FIGURES), ""),
         ("reference-sampled", SAMPLED, "-sampled"),
+        ("reference-target", ALONE, "-sampled"),
     ):
         study = Study(trace)
         for name in names:
-            picture(FIGURES[name].draw(study), folder / f"{name}{end}.png")
+            cost = PASSES if name in UNTIMED else None
+            picture(FIGURES[name].under(study, cost), folder / f"{name}{end}.png")
     write_atomic(folder.parent / "tables.md", in_form().encode())
 
 

@@ -1,6 +1,6 @@
 """The law of accepted tokens: replays against an ordinary speculative sampler.
 
-    python -m benchmarks.law
+    python -m benchmarks.law [--coupling target]
 
 The sampler below draws from torch's own random numbers, emits bonus tokens from p directly and
 knows neither keyed draws nor traces. Each prompt is recorded many times under different draws, and
@@ -173,7 +173,7 @@ def main() -> int:
     wrong = 0
     start = time.perf_counter()
     print(f"{options.n_prompts} prompts, {options.repeats} runs each and side, T = 1, ", end="")
-    print(f"T_max {options.max_new_tokens}, first_token draft")
+    print(f"T_max {options.max_new_tokens}, first_token draft, coupling {options.coupling}")
     print("| policy | replay at | steps replayed | sampled | accepted per step | p |")
     print("|---|---|---|---|---|---|")
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
@@ -229,7 +229,8 @@ def _sampled(options: argparse.Namespace, k: int) -> list[list[Counts]]:
 def _replayed(options: argparse.Namespace, sampler: Sampler, k: int) -> list[list[Counts]]:
     pair, prompts, some = _setup(options)
     deepest = max(policy.max_draft for policy in some)
-    plan = Plan(sampler, k, options.max_new_tokens, deepest, pair.eos_token_ids, batch_size=32)
+    how = {"batch_size": 32, "coupling": options.coupling}
+    plan = Plan(sampler, k, options.max_new_tokens, deepest, pair.eos_token_ids, **how)
     return [runs[0] for runs in replay_counts(pair, [prompts[k]], options.repeats, plan, *some)]
 
 
@@ -242,6 +243,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=24)
     parser.add_argument("--max-new-tokens", type=int, default=64)
     parser.add_argument("--policy", action="append", default=[])
+    parser.add_argument("--coupling", choices=("draft", "target"), default="draft")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=2)
     return parser.parse_args()

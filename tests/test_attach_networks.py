@@ -182,3 +182,35 @@ def test_half_precision(root, dtype):
         assert attach(root, "greedy", name, "--dtype", dtype, "--name", f"{name}-{dtype}") == 0
         found = load(root / "greedy", f"{name}-{dtype}")
         assert found.manifest.dtype == dtype and np.isfinite(found.lattice("draft_entropy")).all()
+
+
+def test_columns_are_chosen(root, capsys):
+    """Those that are kept are the same to the bit; a rule that reads another one says so."""
+    attach(root, "greedy", "independent", "--resume")
+    assert attach(root, "greedy", "independent", "--name", "few", "--columns", "overlap") == 0
+    whole, few = load(root / "greedy", "independent"), load(root / "greedy", "few")
+    assert few.manifest.lattice_columns == ("overlap",)
+    for name in ("overlap", "accepted"):
+        assert np.array_equal(whole.lattice(name), few.lattice(name), equal_nan=name == "overlap")
+    assert simkit(["validate", root / "greedy"]) == 0
+    capsys.readouterr()
+    given = [root / "greedy", "--drafter", "few"]
+    assert simkit(["replay", *given, "--policy", "fixed(3)"]) == 0
+    assert simkit(["replay", *given, "--policy", "svip(h=0.9)"]) == 2
+    assert "draft_entropy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "drafter, columns, why",
+    [
+        ("independent", "overlaps", "there is no 'overlaps' (did you mean overlap?)"),
+        ("suffix", "overlap", "suffix writes the columns that it has: leave out --columns"),
+    ],
+)
+def test_columns_that_cannot_be_chosen(root, capsys, drafter, columns, why):
+    if drafter == "suffix":
+        code = simkit(["attach", root / "greedy", "--drafter", "suffix()", "--columns", columns])
+    else:
+        code = attach(root, "greedy", drafter, "--name", "none", "--columns", columns)
+    said = capsys.readouterr().err
+    assert code == 2 and why in said and said.count("\n") == 1

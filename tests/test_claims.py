@@ -250,7 +250,8 @@ TESTED = {  # at least so many, with a cost and without
 REASONS = (
     r"one prompt|prompts do not differ|too few prompts|no rows|not defined on these rows"
     r"|no scores of|scores of \w+ are not by row|needs times|give one with --sampled"
-    r"|the trace is sampled|a trace holds one drafter|the trace is a lattice|fewer than 16 tokens"
+    r"|the trace is sampled|drafters that were trained apart|no drafter from tokens alone"
+    r"|the trace is a lattice|fewer than 16 tokens"
     r"|column \w+ is not in this trace|drafts of up to \d tokens only|needs drafts of 1[06] tokens"
     r"|lets windows go to"
 )
@@ -297,7 +298,7 @@ def test_why_it_cannot_be_tested():
 def test_few_prompts_are_said():
     found = check(scored(0.7, 4), COST, claims=[CLAIMS["lengths_vary"]])
     assert found.of[0].why == "only 4 prompts, too few for a verdict"
-    assert found.note().endswith("Only 4 prompts: intervals may be too narrow.")
+    assert found.note().endswith("1 of them: only 4 prompts, too few for a verdict.")
 
 
 @pytest.mark.parametrize(

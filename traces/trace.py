@@ -246,11 +246,14 @@ class Trace:
         """Raw timing samples (`schema.LATENCY`), or None where none were taken.
 
         A drafter that was attached may have some of its own; those of the target, of rules and of
-        heads are then the recording's, and without any of those there are no times.
+        heads are then the recording's, and without any of those there are no times. One that runs
+        passes has none until these were timed: the recording's draft model is another one.
         """
         own = self.own_latency()
         if self.recording is None or (own and "target" in own["component"].to_pylist()):
             return own
+        if own is None and self.manifest.draft_passes != "none":
+            return None
         known = self.recording.latency()
         return known and with_own(known, own)
 

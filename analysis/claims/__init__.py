@@ -5,7 +5,7 @@ and where, what it prints, and as its docstring the exact statistic. `verdict.py
 that turns an estimate and a prediction into a verdict.
 """
 
-from analysis.claims import acceptance_head, pacer, pard2, pearl, svip
+from analysis.claims import acceptance_head, pacer, pard2, pard2_training, pearl, svip
 from analysis.claims.claim import PAPERS, Claim, Part, claim, claims
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.table import Findings, check
@@ -26,6 +26,7 @@ __all__ = [
     "claims",
     "pacer",
     "pard2",
+    "pard2_training",
     "pearl",
     "svip",
 ]

@@ -10,6 +10,7 @@ from analysis.replays import Replays
 from analysis.stats import Estimate, depth, drafts
 from analysis.stats.loops import Outside, outside
 from analysis.study import FirstToken, MissingError, Study
+from analysis.trained import Trained
 from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
@@ -49,6 +50,18 @@ class Evidence(Replays):
         if len(found.rows) and found.rows.all():
             raise Untestable("all of the outputs lie in loops")
         return found.outside or outside(found.rows, layout.offsets)
+
+    @cached_property
+    def trained(self) -> Trained:
+        """Drafters that were trained to differ in one setting.
+
+        Raises:
+            Untestable: none were measured on this trace.
+        """
+        try:
+            return Trained(self.study)
+        except MissingError as error:
+            raise Untestable(str(error)) from None
 
     def by_depth(self, draft_length: int, deepest: int) -> dict[str, np.ndarray]:
         """Drafts at risk, then rejected, at each depth, (S, 2 D), outside of loops and with them.

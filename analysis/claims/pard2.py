@@ -1,4 +1,4 @@
-"""PARD-2's claims that one drafter can test; the others compare two trained drafters."""
+"""PARD-2's claims that one drafter can test; `pard2_training` compares trained drafters."""
 
 from __future__ import annotations
 
@@ -129,14 +129,3 @@ def weights_beat_decay(at: Evidence) -> list[Part]:
         Part(f"γ = {decay}", clusters.ratio(sums[:, 0], sums[:, k + 1]), BELOW_1)
         for k, decay in enumerate(DECAYS)
     ]
-
-
-@claim(
-    "PARD-2",
-    "section 4.3, Table 5",
-    "Training a parallel drafter with these weights makes τ longer.",
-    f"{paper.TABLE_5['without CAT'].tau} to {paper.TABLE_5['with CAT'].tau} accepted tokens a step",
-)
-def weights_help_training(at: Evidence) -> list[Part]:
-    """Accepted tokens a step of a drafter trained with the weights ÷ of one without."""
-    raise Untestable("a trace holds one drafter; this compares two that were trained apart")

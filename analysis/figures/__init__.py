@@ -12,6 +12,10 @@ from analysis.figures.batch_speedup import batch_speedup
 from analysis.figures.best_policy_map import best_policy_map
 from analysis.figures.confidence_acceptance import confidence_acceptance
 from analysis.figures.draft_lengths import draft_lengths
+from analysis.figures.drafters_by_depth import drafters_by_depth
+from analysis.figures.drafters_by_task import drafters_by_task
+from analysis.figures.drafters_confidence import drafters_confidence
+from analysis.figures.drafters_entropy import drafters_entropy
 from analysis.figures.dynamic_policies import dynamic_policies
 from analysis.figures.entropy_acceptance import entropy_acceptance
 from analysis.figures.entropy_bound import entropy_bound
@@ -32,6 +36,8 @@ from analysis.figures.pacer_components import pacer_components
 from analysis.figures.pacer_criteria import pacer_criteria
 from analysis.figures.pacer_growth import pacer_growth
 from analysis.figures.pacer_threshold import pacer_threshold
+from analysis.figures.parallel_stop import parallel_stop
+from analysis.figures.parallel_training import parallel_training
 from analysis.figures.pearl_accepted import pearl_accepted
 from analysis.figures.pearl_runs import pearl_runs
 from analysis.figures.pearl_strategies import pearl_strategies
@@ -56,6 +62,10 @@ __all__ = [
     "reliability",
     "confidence_acceptance",
     "draft_lengths",
+    "drafters_by_depth",
+    "drafters_by_task",
+    "drafters_confidence",
+    "drafters_entropy",
     "dynamic_policies",
     "entropy_acceptance",
     "entropy_bound",
@@ -77,6 +87,8 @@ __all__ = [
     "pacer_criteria",
     "pacer_growth",
     "pacer_threshold",
+    "parallel_stop",
+    "parallel_training",
     "pearl_accepted",
     "pearl_runs",
     "pearl_strategies",

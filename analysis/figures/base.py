@@ -134,6 +134,7 @@ class FigureEntry(NamedTuple):
         source: what it reproduces, or "new".
         what: its docstring's first line.
         draft_model: whether it needs one of its own, see `Study.need_draft_model`.
+        drafters: whether it compares drafters, attached to a recording or trained for it.
     """
 
     name: str
@@ -141,6 +142,7 @@ class FigureEntry(NamedTuple):
     source: str
     what: str
     draft_model: bool = False
+    drafters: bool = False
 
     def under(self, trace: AnyTrace | Study, cost: AnyCost | None) -> Drawn:
         """Draw it under a cost, if it takes one.
@@ -164,7 +166,7 @@ FIGURES: Registry[FigureEntry] = Registry("figure", FigureError, "simkit.figures
 
 
 def figure(
-    source: str, *needs: str, draft_model: bool = False
+    source: str, *needs: str, draft_model: bool = False, drafters: bool = False
 ) -> Callable[[Callable[..., Drawn]], Callable[..., Drawn]]:
     """Make a function a figure (decorator).
 
@@ -173,6 +175,7 @@ def figure(
         needs: columns of `positions` without which there is nothing to draw.
         draft_model: whether it means a draft model of its own, see `Study.need_draft_model`; of
             another program's data it is then refused with that reason.
+        drafters: whether it compares drafters; a recording that has one alone is refused.
     """
 
     def made(draw: Callable[..., Drawn]) -> Callable[..., Drawn]:
@@ -202,7 +205,7 @@ def figure(
 
         name = draw.__name__
         what = (draw.__doc__ or "").split("\n")[0].rstrip(".")
-        FIGURES.add(name, FigureEntry(name, drawn, source, what, draft_model), draw)
+        FIGURES.add(name, FigureEntry(name, drawn, source, what, draft_model, drafters), draw)
         return drawn
 
     return made

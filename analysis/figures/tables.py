@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
 from analysis import lookups, outside, speeds
+from analysis.figures import pard2_tables
 from analysis.figures.base import FIGURES, FigureError
+from analysis.figures.filled_table import Cells, FilledTable
 from analysis.figures.measures import (
     APART,
     Measure,
@@ -49,32 +50,6 @@ from analysis.stats import accepted_runs, clusters
 from analysis.study import Study, study_of
 from simkit.simulator.arguments import AnyCost, AnyTrace
 from traces.errors import UserError
-
-Cells = Sequence[str]
-
-
-class FilledTable(NamedTuple):
-    """A table.
-
-    Attributes:
-        name: of the figure of the same numbers.
-        source: the paper's tables.
-        heads: of its columns.
-        rows: as many cells each.
-        note: what is compared, and the settings.
-    """
-
-    name: str
-    source: str
-    heads: Cells
-    rows: Sequence[Cells]
-    note: str
-
-    def markdown(self) -> str:
-        """A heading, the table and its note."""
-        lines = [self.heads, ["---"] * len(self.heads), *self.rows]
-        body = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-        return f"### {self.source}\n\n{body}\n\n{self.note}\n"
 
 
 def tables(
@@ -382,4 +357,5 @@ _TABLES: tuple[Callable[[Replays], FilledTable], ...] = (
     _window,
     _mean_accepted,
     _runs,
+    *pard2_tables.TABLES,
 )

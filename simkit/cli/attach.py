@@ -30,6 +30,10 @@ def attach(
     draft_temperature: Annotated[
         float | None, typer.Option(help="Of the draft alone; 0 proposes its likeliest token.")
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Statistics to keep of a network's drafts, with commas. Default: all."),
+    ] = None,
     device: Device = "auto",
     dtype: TracesDtype = None,
     revision: Revision = None,
@@ -43,7 +47,8 @@ def attach(
 
     chosen = registry.parse(drafter)
     there = traces.load(trace)
-    means = Means(target, device, dtype, revision, max_draft, draft_temperature)
+    kept = None if columns is None else tuple(name.strip() for name in columns.split(","))
+    means = Means(target, device, dtype, revision, max_draft, draft_temperature, kept)
     console = Console(stderr=True)
     start = time.perf_counter()
     if chosen.runs_models:

@@ -232,6 +232,12 @@ class Result:
         trace = self._layout.trace
         if trace.recording is None or any(run.seconds is not None for run in self.runs):
             return []
+        if trace.recording.latency() is not None:
+            name = trace.path.name if trace.path else "NAME"
+            return [
+                f"there are no times of its passes: take them (simkit latency --drafter {name}"
+                " --out TRACE), or give --cost"
+            ]
         return [
             "there are no times: the recording has none of its target (simkit latency, or calibrate"
             " with a draft model), so give --cost"

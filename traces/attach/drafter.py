@@ -29,6 +29,8 @@ class Means:
         revision: of the target on the hub.
         max_draft: Γ, the deepest draft, where the drafter does not set it.
         draft_temperature: of the draft; None means as the recording says.
+        columns: the statistics of its rows that are kept, for drafters that let one choose; None
+            means all.
     """
 
     target: str | None = None
@@ -37,6 +39,7 @@ class Means:
     revision: str | None = None
     max_draft: int = 40
     draft_temperature: float | None = None
+    columns: tuple[str, ...] | None = None
 
 
 class Timed(NamedTuple):
@@ -57,10 +60,12 @@ class Attachable(ABC):
     Attributes:
         name: of specs.
         runs_models: whether it needs torch and transformers.
+        chooses_columns: whether it heeds `Means.columns`.
     """
 
     name: ClassVar[str]
     runs_models: ClassVar[bool] = False
+    chooses_columns: ClassVar[bool] = False
 
     @abstractmethod
     def open(self, recording: Trace, means: Means) -> Attachment:

@@ -67,7 +67,10 @@ def attach(
     name = drafter.name if name is None else name
     folder = _folder(recording, name, resume)
     check_outputs(recording)
-    opened = drafter.open(recording, means or Means())
+    means = means or Means()
+    if means.columns is not None and not drafter.chooses_columns:
+        raise DrafterError(f"{drafter.name} writes the columns that it has: leave out --columns")
+    opened = drafter.open(recording, means)
     with TraceWriter(folder, opened.header, resume=resume) as writer:
         try:
             if writer.complete:

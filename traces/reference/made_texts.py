@@ -1,6 +1,6 @@
 """Texts that the reference target makes up: training data where prompts are few.
 
-``python -m traces.reference.made_texts -o .work/answers/made [--batches 16]``
+``python -m traces.reference.made_texts -o .work/answers/made [--batches 12]``
 
 A text begins as one of the prompts to train on, cut short at random; the target goes on at
 temperature 1 for a random stretch, which makes a new prompt of it, and then answers, greedily or
@@ -123,7 +123,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--batches", type=int, default=16, help=f"files of {BATCH} texts")
+    parser.add_argument("--batches", type=int, default=12, help=f"files of {BATCH} texts")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)

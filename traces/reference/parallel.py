@@ -229,7 +229,7 @@ def acceptance(table: Tensor) -> dict[str, object]:
 
 def train(
     settings: Settings,
-    texts: tuple[Answers, Answers],
+    texts: tuple[Answers, Answers | None],
     out: Path,
     say: Callable[[str], None],
     stop_at: int | None = None,
@@ -238,7 +238,7 @@ def train(
 
     Args:
         settings: of the arm.
-        texts: to train on, and held out.
+        texts: to train on, and held out to measure on, if that is asked for.
         out: where the checkpoint lies.
         say: told of the progress.
         stop_at: end after this step, as a command does that is killed there.
@@ -264,7 +264,8 @@ def train(
         if step % CHECKPOINT_STEPS == 0 or step == settings.steps:
             say(f"step {step}, loss {sum(losses[-25:]) / len(losses[-25:]):.4f}")
             save_checkpoint(path, asdict(settings), drafter, optimiser, step)
-        if step % (4 * CHECKPOINT_STEPS) == 0 or step == settings.steps:
+        told = step % (4 * CHECKPOINT_STEPS) == 0 or step == settings.steps
+        if told and texts[1] is not None:
             say(json.dumps(measure(settings, drafter, texts[1], output)))
     return drafter
 
@@ -316,6 +317,7 @@ def parse() -> tuple[Settings, argparse.Namespace]:
     for name in ("block", "seed", "steps", "batch"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Settings, name))
     parser.add_argument("--rate", type=float, default=Settings.rate, help="peak learning rate")
+    parser.add_argument("--unmeasured", action="store_true", help="leave the held-out texts alone")
     args = parser.parse_args()
     name, _, decay = args.loss.partition("=")
     if args.loss not in ("pard", "cat") and not (name == "decay" and 0 < float(decay or 0) <= 1):
@@ -328,10 +330,12 @@ def main() -> None:
     settings, args = parse()
     torch.set_flush_denormal(True)  # products of many confidences, on which processors are slow
     args.out.mkdir(parents=True, exist_ok=True)
-    texts = answers.load(args.answers)
+    texts, held = answers.load(args.answers)
+    if args.unmeasured:
+        held = None
     began = time.process_time()
     try:
-        drafter = train(settings, texts, args.out, lambda line: print(line, flush=True))
+        drafter = train(settings, (texts, held), args.out, lambda line: print(line, flush=True))
     except ValueError as problem:
         sys.exit(f"error: {problem}")
     seconds = round(time.process_time() - began)
@@ -340,18 +344,19 @@ def main() -> None:
     for weight in drafter.parameters():
         weight.data = weight.data.half().float()  # what the folder holds is what is measured
     record: dict[str, object] = asdict(settings) | {
-        "texts": len(texts[0].tokens),
-        "answer_tokens": int((texts[0].n_text - texts[0].n_prompt).sum()),
-        "held_out": measure(settings, drafter, texts[1], output, stride=2),
+        "texts": len(texts.tokens),
+        "answer_tokens": int((texts.n_text - texts.n_prompt).sum()),
         "cpu_seconds": seconds,
         **versions("cpu"),
     }
-    if drafter.projection is not None:
-        alone = replace(settings, features="none")
-        record["held_out_independent"] = measure(alone, drafter, texts[1], output, stride=2)
+    if held is not None:
+        record["held_out"] = measure(settings, drafter, held, output, stride=2)
+        if drafter.projection is not None:
+            alone = replace(settings, features="none")
+            record["held_out_independent"] = measure(alone, drafter, held, output, stride=2)
+        print(json.dumps(record["held_out"]))
     export(settings, drafter, record, args.out)
     (args.out / "checkpoint.pt").unlink(missing_ok=True)
-    print(json.dumps(record["held_out"]))
 
 
 if __name__ == "__main__":

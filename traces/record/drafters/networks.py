@@ -24,6 +24,7 @@ from traces.record.drafters.timing import ChainBench, ParallelBench
 from traces.record.forward import Forward
 from traces.record.header import device_name, library_versions, model_info
 from traces.record.pair import Alone, load_target
+from traces.registry import suggest
 from traces.sampler import Sampler
 from traces.trace import Trace
 
@@ -39,6 +40,7 @@ class Network(Attachable):
     path: str
     length: int
     runs_models = True
+    chooses_columns = True
 
     @property
     @abstractmethod
@@ -66,10 +68,11 @@ class Network(Attachable):
             check_coupling(recording, self)
         if means.target is None:
             raise DrafterError(f"{self.name} needs the target that was recorded: give --target")
+        columns = _asked(means.columns)
         dtype = own_dtype(recording, means)
         target = load_target(means.target, means.device, dtype, means.revision)
         check_target(recording, target.target)
-        return _Drafting(recording, self, target, self.load(target, dtype), sampler)
+        return _Drafting(recording, self, target, self.load(target, dtype), sampler, columns)
 
 
 @dataclass(frozen=True)
@@ -168,7 +171,13 @@ class _Drafting(Attachment):
     """See `Attachment`. The target reads each text once, in one pass."""
 
     def __init__(
-        self, recording: Trace, drafter: Network, target: Alone, network: Any, sampler: Sampler
+        self,
+        recording: Trace,
+        drafter: Network,
+        target: Alone,
+        network: Any,
+        sampler: Sampler,
+        columns: tuple[str, ...],
     ) -> None:
         self._recording, self._target, self._network = recording, target, network
         self._sampler = sampler
@@ -180,7 +189,7 @@ class _Drafting(Attachment):
             kind="lattice",
             draft_passes=drafter.draft_passes,
             max_draft=self._length,
-            lattice_columns=COLUMNS,
+            lattice_columns=columns,
             target=model_info(model),
             draft=network.describe(),
             vocab_size=network.vocab_size,
@@ -218,7 +227,7 @@ class _Drafting(Attachment):
         else:
             for drafts in self._network.draft(texts, self._length):
                 coupled.follow(drafts.sequence, drafts.start, drafts.logits)
-        return {"lattice": _columns(coupled.rows, first)}
+        return {"lattice": _columns(coupled.rows, first, header.lattice_columns)}
 
     def _read(self, texts: Texts) -> tuple[Tensor, Texts]:
         """The target's logits behind every slot (B, W, V), and the texts with its states."""
@@ -232,9 +241,24 @@ class _Drafting(Attachment):
             return logits, replace(texts, states=layers.joined())
 
 
-def _columns(rows: list[dict[str, Tensor]], first_sequence: int) -> dict[str, np.ndarray]:
+def _asked(columns: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The columns to keep, in the order in which they are written.
+
+    Raises:
+        DrafterError: one of them is not known.
+    """
+    for name in columns or ():
+        if name not in COLUMNS:
+            raise DrafterError(f"--columns: there is no {name!r} ({suggest(name, COLUMNS)})")
+    return tuple(name for name in COLUMNS if columns is None or name in columns)
+
+
+def _columns(
+    rows: list[dict[str, Tensor]], first_sequence: int, kept: tuple[str, ...]
+) -> dict[str, np.ndarray]:
     """Rows in the order of their keys."""
-    joined = {name: torch.cat([row[name] for row in rows]).cpu().numpy() for name in rows[0]}
+    names = [name for name in rows[0] if name in kept or name not in COLUMNS]
+    joined = {name: torch.cat([row[name] for row in rows]).cpu().numpy() for name in names}
     order = np.lexsort([joined[key] for key in ("depth", "start", "sequence")])
     joined["sequence"] = joined["sequence"] + first_sequence
     ids = ("sequence", "start", "depth", "draft_token")

@@ -1,0 +1,65 @@
+"""Which drafter for which task."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis import outside
+from analysis.drafters import side_by_side
+from analysis.figures.arms import below, tasks_on
+from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.measures import PER_STEP_APART as APART
+from analysis.figures.measures import tau
+from analysis.replays import groups
+from analysis.shown import chosen, cost_name
+from analysis.speeds import speedup
+from analysis.study import Study
+from simkit.simulator.arguments import AnyCost
+
+BOUND = "prophet"
+
+
+@figure("PARD-2 Tables 1 and 2; PACER Table 4", drafters=True)
+def drafters_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+    """Speedup over the target alone of each drafter with its best fixed length, by task.
+
+    The length is tuned on other prompts. The frame has the bound of each drafter (`prophet`), and τ
+    of all steps and of those outside of verbatim loops.
+
+    Args:
+        study: of a recording that drafters were attached to.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`; of each drafter.
+    """
+    found = side_by_side(study, cost, timed=True)
+    first = next(iter(found.replays.values())).study  # a target alone has no steps to price
+    masks = groups(study.trace)
+    rows, said = [], []
+    n = len(found.replays)
+    for k, (name, at) in enumerate(found.replays.items()):
+        one, bound = at.tuned_fixed(), at.replay(BOUND)
+        speeds = [speedup(one, some) for some in masks.values()]
+        where = np.arange(len(masks)) + (k - (n - 1) / 2) * 0.8 / n
+        points(ax, where, speeds, label=name, **{**look(k), "linestyle": ""})
+        said += missing(speeds, masks)
+        free = outside.if_any(at, {name: one})
+        for (task, some), e in zip(masks.items(), speeds, strict=True):
+            row = {"drafter": name, "spec": at.trace.manifest.spec, "task": task}
+            row |= {"setting": one.spec} | cells(e, "speedup")
+            row |= cells(speedup(bound, some), "bound")
+            row |= cells(tau(one.counts, some), "accepted_per_step")
+            rows.append(row | (cells(tau(free[name], some), APART) if free else {}))
+    tasks_on(ax, [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()])
+    ax.axhline(1, color="black", linewidth=0.8)
+    ax.set(ylabel="speedup over the target alone")
+    below(ax, 4)
+    caption(
+        ax,
+        "Drafters by task",
+        f"Each with its best fixed length; n: prompts, {chosen(study.trace, by_task=True)};"
+        f" bars: 95% over prompts; {cost_name(first, cost)}.",
+        *list(dict.fromkeys(said))[:2],
+        *found.gone,
+    )
+    return Drawn("drafters_by_task", frame(rows), ax, tuple(said + found.gone))

@@ -1,0 +1,91 @@
+"""What it costs to verify too few, or too many, tokens of a draft that one pass yields."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.drafters import side_by_side
+from analysis.figures.arms import below
+from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.replays import Replays
+from analysis.shown import cost_name
+from analysis.stats import clusters
+from analysis.study import MissingError, Study
+from simkit.policies import parse
+from simkit.simulator.arguments import AnyCost
+from simkit.simulator.run import run
+
+DEEPEST = 16
+
+
+@figure("new", drafters=True)
+def parallel_stop(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+    """Time lost against the prophet by verifying k tokens of a parallel draft: late, and early.
+
+    Late is what verifying tokens behind the first rejected one took; early is the rest: steps that
+    longer verification would have saved. The draft's pass is paid whatever is verified.
+
+    Args:
+        study: of a parallel drafter, or of a recording that some were attached to.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`.
+    """
+    found = _parallel(study, cost)
+    first = next(iter(found.values())).study
+    rows, said, k = [], [], 0
+    for name, at in found.items():
+        best_s = at.replay("prophet").total_s
+        lengths = np.arange(1, min(DEEPEST, at.trace.max_draft) + 1)
+        mine = [_lost(at, int(length), best_s) for length in lengths]
+        lost = {"late": [late for late, _ in mine], "early": [early for _, early in mine]}
+        lost["both"] = [late + early for late, early in mine]
+        for series, values in lost.items():
+            estimates = [clusters.ratio(value, best_s) for value in values]
+            how = look(k)
+            points(ax, lengths + 0.06 * (k % 3 - 1), estimates, label=f"{name}: {series}", **how)
+            said += missing(estimates, [f"{name}, {length}" for length in lengths])
+            rows += [
+                {"drafter": name, "k": int(j), "series": series} | cells(e, "lost")
+                for j, e in zip(lengths, estimates, strict=True)
+            ]
+            k += 1
+    ax.set(xlabel="tokens verified of each draft, k", ylabel="time lost ÷ prophet's time")
+    ax.set_ylim(0)
+    below(ax)
+    caption(
+        ax,
+        "Stopping a parallel draft early against late",
+        "Late: verifying tokens behind the first rejected one; early: the rest, steps that"
+        f" verifying more would have saved. {cost_name(first, cost)}; {study.trace.n_sequences}"
+        " prompts; bars: 95% over prompts.",
+        *list(dict.fromkeys(said))[:2],
+    )
+    return Drawn("parallel_stop", frame(rows), ax, tuple(said))
+
+
+def _parallel(study: Study, cost: AnyCost | None) -> dict[str, Replays]:
+    """Drafters that yield a whole draft in a pass."""
+    if study.trace.manifest.draft_passes == "draft":
+        at = Replays(study, cost)
+        return {study.trace.manifest.spec or "draft": at}
+    found = side_by_side(study, cost, timed=True)
+    some = {n: at for n, at in found.replays.items() if at.trace.manifest.draft_passes == "draft"}
+    if not some:
+        why = "; ".join(found.gone) or "none of its drafters yields a whole draft in a pass"
+        raise MissingError(why.rstrip("."))
+    return some
+
+
+def _lost(at: Replays, length: int, best_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds lost late and early by fixed(length), (S,) each."""
+    late = np.zeros(len(best_s))
+    charge = at.charge
+    for steps, seconds in run(parse(f"fixed({length})"), *at.where).pieces():
+        assert seconds is not None
+        context = charge.context(steps)
+        needed = np.minimum(steps.accepted + 1, steps.proposed)
+        wasted = charge.verify(steps.proposed + 1, context) - charge.verify(needed + 1, context)
+        late += np.bincount(steps.sequence, wasted, len(late))
+    total = at.replay(f"fixed({length})").total_s
+    return late, total - best_s - late

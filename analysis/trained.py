@@ -1,0 +1,185 @@
+"""Parallel drafters that were trained to differ in one setting, on the trace that they belong to.
+
+What is known of each is how many of its tokens are accepted from every start of a greedy trace
+(`traces.reference.arms`), from which the steps of every fixed length follow. Numbers are means over
+the seeds of training, and their intervals are over prompts and seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from analysis.stats import Estimate, clusters, drafts
+from analysis.stats.drafts import Drafts
+from analysis.study import MissingError, Study
+from traces.reference import arms
+from traces.reference.arms import MeasuredArm, ParallelArm
+
+DEPENDENT, INDEPENDENT = "dependent", "independent"
+
+
+class Trained:
+    """The drafters that were trained for a trace's target, and measured on this trace.
+
+    Args:
+        study: of the trace.
+
+    Raises:
+        MissingError: none were measured on it.
+    """
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        found = _read()
+        if found is None or found[0] != study.trace.hash:
+            raise MissingError(
+                "compares drafters that were trained apart, and none were measured on this trace"
+            )
+        self._measured = found[1]
+
+    @cached_property
+    def arms(self) -> list[tuple[ParallelArm, str]]:
+        """What there is, with its mode."""
+        return list(dict.fromkeys((one.arm, one.mode) for one in self._measured))
+
+    def seeds(self, arm: ParallelArm, mode: str) -> list[int]:
+        """Of the trainings of an arm."""
+        return [one.seed for one in self._of(arm, mode)]
+
+    def tau(
+        self,
+        arm: ParallelArm,
+        mode: str,
+        length: int,
+        apart: bool = False,
+        some: np.ndarray | None = None,
+    ) -> Estimate:
+        """Accepted tokens a step of `fixed(length)`.
+
+        Args:
+            arm: which.
+            mode: "dependent" or "independent".
+            length: K of inference, at most that of training.
+            apart: outside of verbatim loops of the output only.
+            some: (S,) bool, prompts that count; None means all.
+
+        Raises:
+            MissingError: it was not trained.
+        """
+        return _over_seeds([self.sums(arm, mode, length, apart)], some)
+
+    def gain(
+        self,
+        one: tuple[ParallelArm, str, int],
+        other: tuple[ParallelArm, str, int],
+        apart: bool = False,
+        some: np.ndarray | None = None,
+    ) -> Estimate:
+        """τ of one arm ÷ that of another, paired over prompts and over seeds.
+
+        Args:
+            one: arm, mode and length.
+            other: the same.
+            apart: see `tau`.
+            some: see `tau`.
+
+        Raises:
+            MissingError: one of them was not trained.
+        """
+        return _over_seeds([self.sums(*one, apart), self.sums(*other, apart)], some)
+
+    def sums(self, arm: ParallelArm, mode: str, length: int, apart: bool = False) -> np.ndarray:
+        """Accepted tokens and steps of `fixed(length)`, (seeds, S, 2); see `tau`.
+
+        Raises:
+            MissingError: it was not trained, or nothing lies outside of loops.
+        """
+        taken = [self.drafts(one, length, apart) for one in self._of(arm, mode)]
+        return np.stack([_accepted_and_steps(found) for found in taken])
+
+    def drafts(self, one: MeasuredArm, length: int, apart: bool = False) -> Drafts:
+        """Those of the steps of `fixed(length)`; see `tau`."""
+        if length > one.arm.block:
+            raise MissingError(f"{one.arm.name} drafts {one.arm.block} tokens, not {length}")
+        trace = self.study.trace
+        if not apart:
+            ends = trace.position_offsets, trace.max_new_tokens, length
+            return drafts.fixed_steps(one.accepted, *ends)
+        left = self.study.loops.outside
+        if left is None:
+            raise MissingError("nothing lies outside of loops, or everything")
+        ends = left.offsets, trace.max_new_tokens, length
+        return left.by_prompt(drafts.fixed_steps(left.cut(one.accepted), *ends))
+
+    def of(self, arm: ParallelArm, mode: str) -> list[MeasuredArm]:
+        """One for each seed.
+
+        Raises:
+            MissingError: it was not trained.
+        """
+        return self._of(arm, mode)
+
+    def _of(self, arm: ParallelArm, mode: str) -> list[MeasuredArm]:
+        found = [one for one in self._measured if (one.arm, one.mode) == (arm, mode)]
+        if not found:
+            raise MissingError(f"no drafter was trained as {arm.name} and run {mode}")
+        return found
+
+
+def _read() -> tuple[str, list[MeasuredArm]] | None:
+    return arms.measured(arms.ARMS) if arms.ARMS.exists() else None
+
+
+def _accepted_and_steps(found: Drafts) -> np.ndarray:
+    """(S, 2) of each prompt."""
+    offsets = found.offsets
+    steps = np.diff(offsets)
+    total = np.concatenate([[0], np.cumsum(found.accepted, dtype=np.int64)])
+    return np.stack([total[offsets[1:]] - total[offsets[:-1]], steps], 1)
+
+
+def _over_seeds(sums: Sequence[np.ndarray], some: np.ndarray | None) -> Estimate:
+    """Accepted ÷ steps of the first ÷ that of the second, if there is one.
+
+    Args:
+        sums: (seeds, S, 2) each; with two, as many seeds, paired.
+        some: (S,) bool, prompts that count.
+    """
+    kept = [part if some is None else part[:, some] for part in sums]
+    n_seeds = min(len(part) for part in kept)
+    kept = [part[:n_seeds] for part in kept]
+
+    def statistic(s: np.ndarray) -> np.ndarray:
+        rates = s[..., 0::2] / s[..., 1::2]
+        return rates[..., :1] / rates[..., 1:] if len(sums) > 1 else rates
+
+    each = np.concatenate(kept, -1)  # (seeds, S, 2 or 4)
+    factors = seed_factors(each.sum(1), statistic)
+    return clusters.bootstrap(each.sum(0), statistic, positive=True, factors=[factors])[0]
+
+
+def seed_factors(
+    sums: np.ndarray, statistic: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray | None:
+    """By what a statistic changes with other seeds: that of every resample of the seeds.
+
+    n seeds have n^n resamples, whose spread is sqrt((n - 1) / n) of what it stands for; so each
+    logarithm is stretched by that.
+
+    Args:
+        sums: of each seed, (n, m).
+        statistic: from (..., m) sums to (..., 1), > 0.
+    """
+    n = len(sums)
+    if n < 2:
+        return None
+    drawn = np.array([sums[list(chosen)].sum(0) for chosen in product(range(n), repeat=n)])
+    with np.errstate(all="ignore"):
+        change = np.log(statistic(drawn)[:, 0] / statistic(sums.sum(0))[0])
+    if not np.isfinite(change).all():
+        return None
+    return np.exp(change * np.sqrt(n / (n - 1)))
