@@ -24,6 +24,7 @@ from traces.trace import Trace
 
 HINDSIGHT = {"oracle": "oracle", "prophet": "prophet"}
 _SPEC = re.compile(r"^\w+\([^()]*\): ")  # before a reason: the one setting that was tried first
+_COLUMN = re.compile(r"^.* reads the column (\w+) of drafts, which .*$")  # a spec, and advice
 
 
 def replays(
@@ -78,7 +79,8 @@ def without(why: Mapping[str, str]) -> list[str]:
     """A line for each reason why something is missing, with the labels that it holds for."""
     labels: dict[str, list[str]] = {}
     for label, reason in why.items():
-        labels.setdefault(_SPEC.sub("", reason), []).append(label)
+        reason = _COLUMN.sub(r"the drafts have no column \1", _SPEC.sub("", reason))
+        labels.setdefault(reason, []).append(label)
     return [f"Without {'; '.join(names)}: {reason}" for reason, names in labels.items()]
 
 

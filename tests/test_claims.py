@@ -298,7 +298,7 @@ def test_why_it_cannot_be_tested():
 def test_few_prompts_are_said():
     found = check(scored(0.7, 4), COST, claims=[CLAIMS["lengths_vary"]])
     assert found.of[0].why == "only 4 prompts, too few for a verdict"
-    assert found.note().endswith("1 of them: only 4 prompts, too few for a verdict.")
+    assert found.note().endswith("Only 4 prompts: intervals may be too narrow.")
 
 
 @pytest.mark.parametrize(

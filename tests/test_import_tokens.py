@@ -70,7 +70,7 @@ def test_a_drafter_is_attached_and_replayed(tmp_path, capsys):
     assert run(capsys, "attach", out, "--drafter", "prompt_lookup(length=4)")[0] == 0
     assert check(traces.load(out, "prompt_lookup")).note() == (
         f"Trace {out.name}, drafter prompt_lookup, no times: none of {len(claims())} claims can be"
-        " tested; 39 of them: needs a draft model: these drafts are those of"
+        " tested; 40 of them: needs a draft model: these drafts are those of"
         " prompt_lookup(length=4), which runs none."
     )
     arguments = ["--drafter", "prompt_lookup", "--policy", "fixed(4)", "--format", "json"]

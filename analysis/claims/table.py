@@ -132,15 +132,19 @@ class Findings:
         if any(one.placebo is not None for one in self.of):
             said += f". Of those that hold, {alike} hold on coin flips too"
         founds = [part.found for one in self.of for part in one.parts]
-        if not tested:
-            return f"Trace {self.trace}, {self.cost}: {self._untested()}"
         weak = {e.n_prompts for e in founds if e.lo is not None and e.n_prompts < FOR_INTERVAL}
-        note = (
-            f"Trace {self.trace}, {self.cost}: {len(self.of)} claims; {theorems} true or false by"
-            f" construction, {count[Verdict.UNTESTED]} cannot be tested, {tested} tested: {said}."
-            " Each verdict is for its claim alone, at 95%: about one in twenty may be wrong by"
-            " chance. Intervals are over prompts."
-        )
+        note = f"Trace {self.trace}, {self.cost}: "
+        if not tested:
+            note += self._untested()
+            if not founds:
+                return note
+        else:
+            note += (
+                f"{len(self.of)} claims; {theorems} true or false by construction,"
+                f" {count[Verdict.UNTESTED]} cannot be tested, {tested} tested: {said}."
+                " Each verdict is for its claim alone, at 95%: about one in twenty may be wrong by"
+                " chance. Intervals are over prompts."
+            )
         note += f" {self.intervals}" if self.intervals else ""
         return " ".join([note, *self.remarks, *_narrow(weak)])
 
