@@ -52,7 +52,8 @@ def side_by_side(study: Study, cost: AnyCost | None = None, timed: bool = False)
     if recording.path is None or not recording.drafters:
         raise MissingError(f"the trace {ALONE}")
     names = ([] if recording.manifest.kind == "target" else [OWN]) + recording.drafters
-    found, gone = {}, []
+    found: dict[str, Replays] = {}
+    why: dict[str, list[str]] = {}
     for name in names:
         try:
             some = recording if name == OWN else load(recording.path, name)
@@ -60,11 +61,12 @@ def side_by_side(study: Study, cost: AnyCost | None = None, timed: bool = False)
             if timed:
                 _ = at.charge
         except UserError as error:  # half attached, or without times
-            gone.append(f"{name}: {str(error).rstrip('.')}.")
+            why.setdefault(str(error).rstrip("."), []).append(name)
             continue
         found[name] = at
+    gone = [f"{', '.join(some)}: {reason}." for reason, some in why.items()]
     if not found:
-        raise MissingError("; ".join(gone).rstrip("."))
+        raise MissingError("; ".join(line.rstrip(".") for line in gone))
     return DrafterGroup(found, gone)
 
 
