@@ -12,7 +12,7 @@ from traces.record.drafters import feature as recorded
 from traces.record.drafters.texts import make_texts
 from traces.reference import feature
 from traces.reference.answers import Answers
-from traces.reference.tokenizer import MODELS
+from traces.reference.pair import MODELS
 
 N_PROMPT, N_TEXT = 4, 15
 SETTINGS = feature.Settings(seed=3, steps=4, batch=2)

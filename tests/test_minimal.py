@@ -1,11 +1,14 @@
 """The small install works: replaying needs no torch. Runs in an environment that has none."""
 
 import json
+import pkgutil
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
 
+import analysis
 import simkit
 import traces
 from simkit.cli import main
@@ -30,6 +33,20 @@ def test_replay_by_the_api():
     result = simkit.replay(traces.load("reference"), ["fixed(3)", "oracle"], by="task")
     assert len(result.frame) == 8
     assert "torch" not in sys.modules
+
+
+@without_torch
+def test_analysis_needs_no_model():
+    for module in pkgutil.walk_packages(analysis.__path__, "analysis."):
+        import_module(module.name)
+    assert not {"torch", "tokenizers", "transformers"} & sys.modules.keys()
+
+
+@without_torch
+def test_a_figure_of_trained_drafters_by_the_command(tmp_path):
+    with pytest.raises(SystemExit, match="0"):
+        main(["figures", "reference", "--only", "parallel_training", "--out", str(tmp_path)])
+    assert any(tmp_path.glob("parallel_training*"))
 
 
 @without_torch

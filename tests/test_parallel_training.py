@@ -15,7 +15,7 @@ from traces.record.drafters.texts import make_texts
 from traces.reference import answers, made_texts, parallel, parallel_rows, prompts
 from traces.reference.answers import Answers
 from traces.reference.net import Llama, Shape
-from traces.reference.tokenizer import MODELS, PAD_ID
+from traces.reference.pair import MODELS, PAD_ID
 
 N_PROMPT, N_TEXT = 4, 15
 

@@ -16,8 +16,9 @@ from tokenizers import Tokenizer
 
 from traces.outputs import write_atomic
 from traces.reference import corpus
+from traces.reference.pair import MODELS
 from traces.reference.sources import TASKS
-from traces.reference.tokenizer import MODELS, encode
+from traces.reference.tokenizer import encode
 
 MADE_UP = "math"  # the task whose documents a seeded generator writes
 

@@ -51,7 +51,7 @@ from traces.record.recorder import record
 from traces.reference import evaluate, train, windows
 from traces.reference.export import export
 from traces.reference.net import Llama, Shape, save_weights
-from traces.reference.tokenizer import MODELS
+from traces.reference.pair import MODELS
 from traces.sampler import Sampler
 
 WORK = Path(".work/reference-large")

@@ -25,8 +25,8 @@ from transformers import PreTrainedModel
 import traces
 from traces.outputs import write_atomic
 from traces.record.drafters.layers import Layers
+from traces.reference.pair import MODELS, PAD_ID
 from traces.reference.prompts import prompt_ids
-from traces.reference.tokenizer import MODELS, PAD_ID
 
 LAYERS = (-1, -8, -16, -24)  # the first is what the output matrix reads; as in PARD-2's code
 

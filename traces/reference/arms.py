@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from traces.outputs import write_atomic
-from traces.reference.tokenizer import MODELS
+from traces.reference.pair import MODELS
 from traces.trace import Trace, load
 
 if TYPE_CHECKING:

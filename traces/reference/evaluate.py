@@ -18,8 +18,8 @@ from traces.outputs import write_atomic
 from traces.reference import windows
 from traces.reference.export import config
 from traces.reference.net import Llama, load_weights
+from traces.reference.pair import EOS_ID, MODELS, PAD_ID
 from traces.reference.sources import TASKS
-from traces.reference.tokenizer import EOS_ID, MODELS, PAD_ID
 
 PROMPTS = Path(__file__).parent / "prompts.jsonl"
 NEW_TOKENS = 256

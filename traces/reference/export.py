@@ -14,7 +14,7 @@ from typing import Any
 
 from traces.outputs import write_atomic
 from traces.reference.net import NORM_EPS, ROPE_THETA, SHAPES, Shape
-from traces.reference.tokenizer import CONTEXT, EOS_ID, MODELS, PAD_ID, VOCAB_SIZE
+from traces.reference.pair import CONTEXT, EOS_ID, MODELS, PAD_ID, VOCAB_SIZE
 
 
 def config(shape: Shape) -> dict[str, Any]:

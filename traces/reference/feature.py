@@ -36,8 +36,8 @@ from traces.reference.answers import Answers
 from traces.reference.checkpoints import load_checkpoint, save_checkpoint
 from traces.reference.export import config
 from traces.reference.net import SHAPES
+from traces.reference.pair import MODELS
 from traces.reference.parallel import acceptance
-from traces.reference.tokenizer import MODELS
 from traces.reference.train import make_optimiser, rate, versions
 
 CE_WEIGHT = 0.1  # of the cross-entropy beside Smooth-L1

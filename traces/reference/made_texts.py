@@ -25,9 +25,9 @@ from transformers import PreTrainedModel
 
 from traces.outputs import write_atomic
 from traces.record.forward import Forward, causal_mask, left_padded
+from traces.reference.pair import EOS_ID, MODELS, PAD_ID
 from traces.reference.prompts import PROMPTS, prompt_ids
 from traces.reference.sources import TASKS
-from traces.reference.tokenizer import EOS_ID, MODELS, PAD_ID
 
 LENGTH = 256  # tokens of a text
 BATCH = 128  # texts of a file

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from traces.outputs import write_atomic
-from traces.reference.tokenizer import CONTEXT, VOCAB_SIZE
+from traces.reference.pair import CONTEXT, VOCAB_SIZE
 
 ROPE_THETA = 10_000.0
 NORM_EPS = 1e-5

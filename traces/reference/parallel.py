@@ -34,6 +34,7 @@ from traces.reference.answers import LAYERS, Answers
 from traces.reference.checkpoints import load_checkpoint, save_checkpoint
 from traces.reference.export import config
 from traces.reference.net import Llama, load_weights
+from traces.reference.pair import EOS_ID, MODELS, PAD_ID
 from traces.reference.parallel_rows import (
     Rows,
     WeightedLoss,
@@ -42,7 +43,6 @@ from traces.reference.parallel_rows import (
     make_rows,
     reached,
 )
-from traces.reference.tokenizer import EOS_ID, MODELS, PAD_ID
 from traces.reference.train import make_optimiser, rate, versions
 
 FEATURES = {"none": 0, "one": 1, "four": 4}  # layers of `LAYERS` that are read

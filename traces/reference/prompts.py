@@ -19,8 +19,8 @@ from tokenizers import Tokenizer
 
 from traces.outputs import write_atomic
 from traces.reference import corpus
+from traces.reference.pair import MODELS
 from traces.reference.sources import TASKS
-from traces.reference.tokenizer import MODELS
 
 PER_TASK = 96
 MIN_TOKENS, MAX_TOKENS = 40, 200

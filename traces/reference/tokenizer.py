@@ -18,14 +18,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from traces.outputs import write_atomic, write_together
 from traces.reference import corpus
+from traces.reference.pair import CONTEXT, EOS, EOS_ID, MODELS, PAD, VOCAB_SIZE
 from traces.reference.sources import TASKS
-
-VOCAB_SIZE = 4096
-CONTEXT = 1024
-EOS = "<|endoftext|>"
-PAD = "<|pad|>"
-EOS_ID, PAD_ID = 0, 1
-MODELS = Path(__file__).parent / "models"
 
 
 def _training_text(documents: list[corpus.Document], chars: int = 9_000_000) -> Iterator[str]:
