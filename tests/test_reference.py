@@ -159,7 +159,7 @@ def test_html_becomes_lines_without_navigation():
 def test_learning_rate_warms_up_and_ends_low():
     pytest.importorskip("torch")
     pytest.importorskip("tokenizers")
-    from traces.reference.train import rate
+    from traces.training.optimiser import rate
 
     assert rate(0, 1000, 1.0) == pytest.approx(1 / 101)
     assert rate(101, 1000, 1.0) == pytest.approx(1.0)

@@ -33,12 +33,12 @@ from traces.record.drafters.eagle import Eagle1, Place
 from traces.record.drafters.texts import make_texts
 from traces.reference import answers
 from traces.reference.answers import Answers
-from traces.reference.checkpoints import load_checkpoint, save_checkpoint
 from traces.reference.export import config
 from traces.reference.net import SHAPES
 from traces.reference.pair import MODELS
 from traces.reference.parallel import acceptance
-from traces.reference.train import make_optimiser, rate, versions
+from traces.training.checkpoints import load_checkpoint, save_checkpoint
+from traces.training.optimiser import make_optimiser, rate, versions
 
 CE_WEIGHT = 0.1  # of the cross-entropy beside Smooth-L1
 NOISE = 0.2  # the noise is uniform in ± NOISE / 2 x NOISE_LENGTH / tokens, as in EAGLE's code

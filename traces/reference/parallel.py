@@ -31,7 +31,6 @@ from torch.nn import functional as F
 from traces.outputs import write_atomic
 from traces.reference import answers
 from traces.reference.answers import LAYERS, Answers
-from traces.reference.checkpoints import load_checkpoint, save_checkpoint
 from traces.reference.export import config
 from traces.reference.net import Llama, load_weights
 from traces.reference.pair import EOS_ID, MODELS, PAD_ID
@@ -43,7 +42,8 @@ from traces.reference.parallel_rows import (
     make_rows,
     reached,
 )
-from traces.reference.train import make_optimiser, rate, versions
+from traces.training.checkpoints import load_checkpoint, save_checkpoint
+from traces.training.optimiser import make_optimiser, rate, versions
 
 FEATURES = {"none": 0, "one": 1, "four": 4}  # layers of `LAYERS` that are read
 FEATURE_SCALE = 0.02

@@ -14,26 +14,24 @@ import argparse
 import io
 import json
 import math
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from traces.outputs import write_atomic
 from traces.reference import evaluate
 from traces.reference.net import SHAPES, Llama, load_weights, save_weights
 from traces.reference.windows import MIX, Windows
+from traces.training.optimiser import make_optimiser, rate, versions
 
-WARMUP_STEPS = 200
 CALIBRATION = (30, 90)  # steps between which the step time is measured
 CHECKPOINT_STEPS = 500
 PEAK_RATE = {"target": 2.5e-3, "draft": 6e-3}  # at the width of SHAPES; it goes with 1 / width
-WEIGHT_DECAY = 0.1
 OVERLAP_WEIGHT = 3.0  # of 1 - overlap, beside the KL divergence, in the draft's loss
 Loss = Callable[[Llama, Tensor], Tensor]
 
@@ -54,27 +52,6 @@ class TrainingRun:
     def dtype(self) -> torch.dtype:
         """Compute type: bfloat16 on a GPU, float32 on a CPU. Weights stay float32."""
         return torch.bfloat16 if self.device.startswith("cuda") else torch.float32
-
-
-def rate(step: int, total: int | None, peak: float) -> float:
-    """Learning rate: linear warm-up, then a cosine down to 1 % of the peak at ``total`` steps."""
-    warmup = min(WARMUP_STEPS, total // 10 + 1) if total else WARMUP_STEPS
-    if step < warmup or total is None:
-        return peak * (step + 1) / warmup
-    done = (step - warmup) / max(1, total - warmup)
-    return peak * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
-
-
-def make_optimiser(net: nn.Module, peak: float) -> torch.optim.AdamW:
-    """AdamW; norms are not decayed."""
-    matrices = [p for p in net.parameters() if p.dim() == 2]
-    vectors = [p for p in net.parameters() if p.dim() < 2]
-    groups = [
-        {"params": matrices, "weight_decay": WEIGHT_DECAY},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    fused = next(net.parameters()).is_cuda
-    return torch.optim.AdamW(groups, lr=peak, betas=(0.9, 0.95), fused=fused)
 
 
 def next_token_loss(run: TrainingRun) -> Loss:
@@ -233,16 +210,6 @@ def save_checkpoint(
         data,
     )
     write_atomic(path, data.getvalue())
-
-
-def versions(device: str) -> dict[str, str]:
-    """Library versions and the device's name."""
-    name = torch.cuda.get_device_name() if device.startswith("cuda") else platform.processor()
-    return {
-        "device": name or platform.machine(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
 
 
 def parse() -> argparse.Namespace:

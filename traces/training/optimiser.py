@@ -1,0 +1,43 @@
+"""AdamW, the course of its rate, and what is said of the machine that trained."""
+
+from __future__ import annotations
+
+import math
+import platform
+
+import torch
+from torch import nn
+
+WARMUP_STEPS = 200
+WEIGHT_DECAY = 0.1
+
+
+def rate(step: int, total: int | None, peak: float) -> float:
+    """Learning rate: linear warm-up, then a cosine down to 1 % of the peak at ``total`` steps."""
+    warmup = min(WARMUP_STEPS, total // 10 + 1) if total else WARMUP_STEPS
+    if step < warmup or total is None:
+        return peak * (step + 1) / warmup
+    done = (step - warmup) / max(1, total - warmup)
+    return peak * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
+
+
+def make_optimiser(net: nn.Module, peak: float) -> torch.optim.AdamW:
+    """AdamW; norms are not decayed."""
+    matrices = [p for p in net.parameters() if p.dim() == 2]
+    vectors = [p for p in net.parameters() if p.dim() < 2]
+    groups = [
+        {"params": matrices, "weight_decay": WEIGHT_DECAY},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    fused = next(net.parameters()).is_cuda
+    return torch.optim.AdamW(groups, lr=peak, betas=(0.9, 0.95), fused=fused)
+
+
+def versions(device: str) -> dict[str, str]:
+    """Library versions and the device's name."""
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else platform.processor()
+    return {
+        "device": name or platform.machine(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
