@@ -6,7 +6,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 WORK := .work
 
 .PHONY: demo test lint unit browser minimal stories install notebooks reference timings heads \
-  heads-greedy heads-sampled heads-prompts ablation-heads answers drafters arms clean
+  heads-greedy heads-sampled heads-prompts ablation-heads answers drafters arms \
+  smollm2 smollm2-answers clean
 
 # $(call first,N): the first N prompts of each task.
 first = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < $(1)) print}' traces/reference/prompts.jsonl
@@ -215,3 +216,11 @@ drafters: $(VENV)/.installed-dev
 arms: $(VENV)/.installed-dev
 	$(TRAIN).arms train
 	$(TRAIN).arms measure
+
+# A real model, SmolLM2-135M-Instruct, in the user's cache (docs/smollm2.md), and its own answers to
+# prompts that are not recorded, on which its drafters are trained.
+smollm2: $(VENV)/.installed-dev
+	$(BIN)/python -m traces.smollm2.fetch
+
+smollm2-answers: smollm2
+	$(BIN)/python -m traces.smollm2.answers -o $(WORK)/smollm2/answers

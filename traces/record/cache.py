@@ -75,3 +75,9 @@ class Buffer(Cache):
         """Forget all tokens from `length` on."""
         for buffer in self.buffers:
             buffer.length = length
+
+    def keep(self, rows: Tensor) -> None:
+        """Forget all sequences but `rows` (indices); their order is the new one."""
+        for buffer in self.buffers:
+            assert buffer.keys is not None and buffer.values is not None
+            buffer.keys, buffer.values = buffer.keys[rows], buffer.values[rows]
