@@ -117,7 +117,7 @@ figures.parallel_training(study)
 
 # %% [markdown]
 # **What it shows.** Weights by the target's confidence help: τ is 1.06 [1.03, 1.10] times that of equal weights, and
-# 1.10 [1.07, 1.13] times that of PARD's loss, the paper's sign and size (1.05 and 1.03). Fixed decays
+# 1.10 [1.07, 1.13] times that of PARD's loss: the paper's sign (1.05 and 1.03), the second more than printed. Fixed decays
 # help as well: 0.6 is as good as 0.8 here, where the paper has it behind no decay at all; CAT is ahead
 # of 0.8 by 3% [1%, 5%] and not distinguishable from 0.6. Training plain PARD for drafts of 16 makes its drafts
 # of 8 worse (0.97 [0.96, 0.99]), as printed. Features of the target do not help (0.99 [0.96, 1.02]; the paper
