@@ -8,7 +8,8 @@ from trace_files import hashes, record, trace
 
 from simkit.cli import main
 from simkit.cli.apart import check_apart
-from traces import schema
+from traces import load, schema
+from traces.attach import registry, run
 from traces.errors import UserError
 from traces.files import encode
 from traces.outputs import write_atomic
@@ -29,6 +30,13 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "bench.jsonl").write_text("{}\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def attached(folder):
+    """The same, with a drafter."""
+    run.attach(load("t"), registry.parse("ngram(least=1)"))
+    return folder
 
 
 PAIR = ("--target", "model", "--draft", "model")
@@ -80,6 +88,47 @@ def test_commands(folder, command, option, file, capsys):
     if option is not None:
         assert f"{option} {file}" in err
     assert hashes(folder) == before
+
+
+DRAFTED = (
+    ["sweep", "--policy", "fixed(1)", "-o"],
+    ["figures", "--out"],
+    ["claims", "-o"],
+    ["report", "-o"],
+    ["train", "pacer", "-o"],
+    ["calibrate", *PAIR, "-o"],
+    ["fidelity", *PAIR, "-o"],
+)
+LISTED = ("sequences.parquet", "positions/00000.parquet", "drafters/ngram/lattice/00000.parquet")
+
+
+@pytest.mark.parametrize("place", LISTED)
+@pytest.mark.parametrize("command", DRAFTED, ids=lambda command: command[0])
+def test_a_drafter_is_named(attached, command, place, capsys):
+    """What is read is the recording too, whose outputs a drafter follows."""
+    place = place.rpartition("/")[0] or "." if command[0] in ("figures", "fidelity") else place
+    first, *rest = command[:2] if command[0] == "train" else command[:1]
+    before = hashes(attached)
+    for trace_, given in (("t", ["--drafter", "ngram"]), ("t/drafters/ngram", [])):
+        with pytest.raises(SystemExit, match="2"):
+            main([first, *rest, trace_, *given, *command[1 + len(rest) :], f"t/{place}"])
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1 and err.startswith("simkit: ")
+        if command[0] in ("sweep", "claims", "report"):
+            assert f"t/{place}: is " in err and "which is read: name another" in err
+        assert hashes(attached) == before
+
+
+def test_times_beside_their_own_trace(folder, capsys):
+    """The trace that the samples are put into is no place for the cost that follows from them."""
+    before = hashes(folder)
+    given = ["--target", "model", "--draft", "model", "--out", "t", "--cost-out"]
+    for place in ("t/manifest.json", "t/scores/x.json"):
+        (folder / "t/scores").mkdir(exist_ok=True)
+        with pytest.raises(SystemExit, match="2"):
+            main(["latency", *given, place])
+        assert "which is read: name another" in capsys.readouterr().err
+        assert hashes(folder) == before
 
 
 def test_a_log_is_not_judged_into_itself(folder, capsys):

@@ -18,7 +18,8 @@ def check_apart(
     Args:
         outputs: options, each with a file to be written; None is none.
         inputs: what the command reads: files; folders of models and traces, with all that is in
-            them; names of bundled traces; costs, of which only files count. None is nothing.
+            them; names of bundled traces; costs, of which only files count. None is nothing. An
+            attached drafter's folder stands for its recording, whose outputs are read too.
 
     Raises:
         UserError: as said, or an output would be one more file of a trace that is read; the message
@@ -44,6 +45,7 @@ def _paths(given: Path) -> Iterator[Path]:
 
     for path in dict.fromkeys((given, DATA / given)):
         try:
+            path = _whole(path)
             if path.exists():
                 yield path
                 yield from path.rglob("*") if path.is_dir() else ()
@@ -51,6 +53,16 @@ def _paths(given: Path) -> Iterator[Path]:
                 yield path.with_suffix(".json")  # the sidecar of a head
         except (OSError, ValueError):  # a spec, which is no path
             continue
+
+
+def _whole(path: Path) -> Path:
+    """The recording's folder in the place of that of a drafter which is attached to it."""
+    from traces.trace import DRAFTERS
+
+    real = Path(os.path.realpath(path))
+    recording = real.parent.parent
+    inside = real.parent.name == DRAFTERS and (recording / "manifest.json").is_file()
+    return recording if inside else path
 
 
 def _identity(path: Path) -> tuple:

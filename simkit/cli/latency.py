@@ -72,7 +72,7 @@ def latency(
     _check_cost_out(cost_out)
     _check_models(drafter, draft, out, kind, fit or cost_out is not None)
     written = [("--out", out if kind == "file" else None), ("--cost-out", cost_out)]
-    check_apart(written, [name for name in (target, draft) if name])
+    check_apart(written, [target, draft, out if kind == "trace" else None])
     if seed < 0:
         raise RecordError(f"seed must be >= 0, not {seed}")
     max_draft = _max_draft(out, max_draft)

@@ -39,10 +39,10 @@ def sweep(
     """Replay every setting of policies on a trace."""
     import simkit
 
-    trace = drafted(trace, drafter)
     if out is not None:
         check_option("--out", out)
         check_apart([("--out", out)], [trace, cost])
+    trace = drafted(trace, drafter)
     with settings_bar("settings") as progress:
         result = simkit.sweep(
             trace,
