@@ -63,8 +63,7 @@ class Forward:
         Returns:
             logits (B, n or keep, vocab_size).
         """
-        bias = torch.zeros(mask.shape, dtype=self.model.dtype, device=mask.device)
-        bias.masked_fill_(~mask, torch.finfo(self.model.dtype).min)
+        bias = as_bias(mask, self.model.dtype)
         tokens = tokens.to(self.device)
         with torch.inference_mode(), _capture(self):
             given = (
@@ -120,6 +119,12 @@ def check_excess(forward: Forward, name: str) -> None:
             f"the {name} puts {forward.excess:.2g} of its probability on ids beyond the common "
             f"vocabulary of {forward.vocab_size}: the two models do not share a vocabulary"
         )
+
+
+def as_bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """What attention adds to its scores for a mask that is True where a row may attend."""
+    bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+    return bias.masked_fill_(~mask, torch.finfo(dtype).min)
 
 
 def left_padded(prompts: list[list[int]]) -> tuple[Tensor, Tensor]:

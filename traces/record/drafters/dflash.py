@@ -73,13 +73,7 @@ class BlockDrafter:
         Raises:
             RecordError: the states are missing or of another width.
         """
-        wanted = len(self.layers) * self.embedded.embedding_dim
-        if texts.states is None:
-            raise RecordError("this drafter reads the target's hidden states, and there are none")
-        if texts.states.shape[-1] != wanted:
-            raise RecordError(
-                f"the target's states are {texts.states.shape[-1]} wide, the drafter reads {wanted}"
-            )
+        texts.read_states(len(self.layers) * self.embedded.embedding_dim)
         for group in groups(texts, self.block + 1, self.vocab_size):
             for row in range(len(texts.tokens)):
                 slot, start = (t[row][group.alive[row]] for t in (group.slot, group.start))

@@ -27,6 +27,7 @@ from traces.record.drafters.eagle import Eagle1, Eagle3, Place
 from traces.record.drafters.layers import resolve
 from traces.record.drafters.texts import DraftLogits, StartGroup, Texts, groups
 from traces.record.folder import check_folder
+from traces.record.forward import as_bias
 from traces.record.header import folder_id, model_shape
 from traces.record.pair import DTYPES, embedding, weights_hash
 
@@ -82,11 +83,8 @@ class Feature:
             width = texts.tokens.shape[1]
             widest = max((part.start.shape[1] for part in parts), default=0)
             cache = Buffer(1, width + widest * length)
-            slot = torch.arange(width, device=texts.tokens.device)
-            seen = (slot > texts.pads[:, None, None]) & (slot <= slot[:, None])
-            seen = seen | (slot == slot[:, None])  # a pad, or a first token, sees itself alone
             positions = (texts.text_positions - 1).clamp_min(0)
-            self.step(texts.tokens, before, positions, seen, cache)
+            self.step(texts.tokens, before, positions, texts.pair_mask, cache)
         for group in parts:
             yield self._group(texts, before, cache, group, length, choose)
             cache.cut(width)
@@ -135,25 +133,14 @@ class Feature:
             mask: (B, n, slots so far + n), True where a pair may attend.
             cache: takes the pairs up.
         """
-        bias = torch.zeros(mask.shape, dtype=features.dtype, device=mask.device)
-        bias.masked_fill_(~mask, torch.finfo(features.dtype).min)
-        place = Place(self.net.rotary(features, positions), bias[:, None], cache)
+        bias = as_bias(mask, features.dtype)[:, None]
+        place = Place(self.net.rotary(features, positions), bias, cache)
         return self.net(nn.functional.embedding(tokens, self.embedded), features, place)
 
     def _before(self, texts: Texts) -> Tensor:
         """The features (B, W, H) of the slot before each; none (zeros) for a text's first token."""
-        if texts.states is None:
-            raise RecordError("this drafter reads the target's hidden states, and there are none")
-        wanted = len(self.layers) * self.output.shape[1]
-        if texts.states.shape[-1] != wanted:
-            raise RecordError(
-                f"the target's states are {texts.states.shape[-1]} wide, the drafter reads {wanted}"
-            )
-        features = self.net.fused(texts.states.to(self.embedded))
-        features = nn.functional.pad(features[:, :-1], (0, 0, 1, 0))
-        slot = torch.arange(features.shape[1], device=features.device)
-        known = (slot > texts.pads[:, None])[:, :, None]
-        return features.masked_fill(~known, 0)
+        states = texts.read_states(len(self.layers) * self.output.shape[1])
+        return texts.one_later(self.net.fused(states.to(self.embedded)))
 
 
 def load(

@@ -1,4 +1,4 @@
-"""Parallel and feature drafters, attached to a recording's outputs."""
+"""Parallel and feature drafters, and a target's MTP layers, attached to a recording's outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from traces.attach.drafter import Attachable, Attachment, Means, Timed, check_coupling, header_of
 from traces.columns import Columns
 from traces.errors import DrafterError, RecordError
-from traces.record.drafters import dflash, feature, parallel
+from traces.record.drafters import dflash, feature, mtp, parallel
 from traces.record.drafters.coupling import COLUMNS, Coupled
 from traces.record.drafters.layers import Layers
 from traces.record.drafters.target import check_target, given_outputs, own_dtype
@@ -33,11 +33,9 @@ class Network(Attachable):
     """A drafter that is run over known texts, a group of starts at a time.
 
     Attributes:
-        path: its folder.
-        length: tokens of a draft, Γ.
+        length: tokens of a draft that are asked for.
     """
 
-    path: str
     length: int
     runs_models = True
     chooses_columns = True
@@ -54,6 +52,10 @@ class Network(Attachable):
         Raises:
             RecordError: the folder is none of its kind, or does not fit the target.
         """
+
+    def depth(self, network: Any) -> int:
+        """Tokens of its drafts, Γ."""
+        return self.length
 
     def __post_init__(self) -> None:
         if isinstance(self.length, bool) or not isinstance(self.length, int) or self.length < 1:
@@ -144,15 +146,16 @@ class BlockNetwork(Network):
 
     name = "block"
     path: str
-    length: ClassVar[int] = 0  # as long as its block
-
-    def __post_init__(self) -> None:
-        """Nothing is given that could be wrong."""
+    length: ClassVar[int] = 1  # nothing is asked for
 
     @property
     def draft_passes(self) -> str:
         """One, always over the whole block."""
         return "block"
+
+    def depth(self, network: dflash.BlockDrafter) -> int:
+        """As long as its block."""
+        return network.block
 
     def load(self, target: Alone, dtype: str) -> dflash.BlockDrafter:
         """See `Network`."""
@@ -165,6 +168,49 @@ class BlockNetwork(Network):
             DrafterError: always.
         """
         raise DrafterError("block: the passes of a block drafter are not timed: give a cost")
+
+
+@dataclass(frozen=True)
+class MtpLayers(Network):
+    """The target's own layers for multi-token prediction (MTP), each of them for one token more.
+
+    Attributes:
+        length: tokens of a draft, the first so many of its layers; 0 is all of them.
+    """
+
+    name = "mtp"
+    length: int = 0
+
+    def __post_init__(self) -> None:
+        if self.length != 0:
+            super().__post_init__()
+
+    @property
+    def draft_passes(self) -> str:
+        """One a token, of which the first takes up the kept tokens."""
+        return "chain"
+
+    def depth(self, network: mtp.Mtp) -> int:
+        """As many as are asked for, or as it has layers."""
+        return self.length or network.n_layers
+
+    def load(self, target: Alone, dtype: str) -> mtp.Mtp:
+        """See `Network`."""
+        network = mtp.load(target.target)
+        if self.length > network.n_layers:
+            raise DrafterError(
+                f"mtp: length {self.length} is too long: the target has {network.n_layers} MTP"
+                " layers, and each of them proposes one token"
+            )
+        return network
+
+    def timed(self, target: Alone, dtype: str) -> Timed:
+        """See `Attachable`: not yet.
+
+        Raises:
+            DrafterError: always.
+        """
+        raise DrafterError("mtp: the passes of MTP layers are not timed: give a cost")
 
 
 class _Drafting(Attachment):
@@ -181,7 +227,7 @@ class _Drafting(Attachment):
     ) -> None:
         self._recording, self._target, self._network = recording, target, network
         self._sampler = sampler
-        self._length = drafter.length or network.block
+        self._length = drafter.depth(network)
         model = target.target
         self.header = header_of(
             recording,
@@ -221,7 +267,7 @@ class _Drafting(Attachment):
             header.max_new_tokens,
             header.eos_token_ids,
         )
-        if isinstance(self._network, feature.Feature):
+        if isinstance(self._network, feature.Feature | mtp.Mtp):
             for _ in self._network.draft(texts, self._length, coupled.choose):
                 pass
         else:

@@ -125,18 +125,8 @@ class Parallel:
         """What is added to each slot's embedding (B, W, H): t of the slot before it."""
         if self.projection is None:
             return None
-        if texts.states is None:
-            raise RecordError("this drafter reads the target's hidden states, and there are none")
-        if texts.states.shape[-1] != self.projection.shape[1]:
-            raise RecordError(
-                f"the target's states are {texts.states.shape[-1]} wide, "
-                f"the drafter reads {self.projection.shape[1]}"
-            )
-        states = texts.states.to(self.projection) * self.feature_scale
-        t = F.linear(states, self.projection)
-        t = F.pad(t[:, :-1], (0, 0, 1, 0))
-        slot = torch.arange(t.shape[1], device=t.device)
-        return t * (slot > texts.pads[:, None])[:, :, None]  # a text's first token has none
+        states = texts.read_states(self.projection.shape[1]).to(self.projection)
+        return texts.one_later(F.linear(states * self.feature_scale, self.projection))
 
 
 def load(

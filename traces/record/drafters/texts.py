@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from traces.errors import RecordError
 from traces.record.forward import causal_mask, left_padded
 
 _MOST_STARTS = 32  # of a sequence in one group
@@ -43,6 +44,36 @@ class Texts:
     def mask(self) -> Tensor:
         """What each slot sees in one pass over all of them, (B, 1, W, W)."""
         return causal_mask(self.pads, 0, self.tokens.shape[1])
+
+    @property
+    def pair_mask(self) -> Tensor:
+        """What each pair of a token and the state before it sees, (B, W, W).
+
+        A text's first token has no state before it: it is in no pair, and sees itself alone.
+        """
+        slot = torch.arange(self.tokens.shape[1], device=self.tokens.device)
+        seen = (slot > self.pads[:, None, None]) & (slot <= slot[:, None])
+        return seen | (slot == slot[:, None])
+
+    def read_states(self, width: int) -> Tensor:
+        """The target's states (B, W, `width`).
+
+        Raises:
+            RecordError: they are missing or of another width.
+        """
+        if self.states is None:
+            raise RecordError("this drafter reads the target's hidden states, and there are none")
+        if self.states.shape[-1] != width:
+            raise RecordError(
+                f"the target's states are {self.states.shape[-1]} wide, the drafter reads {width}"
+            )
+        return self.states
+
+    def one_later(self, features: Tensor) -> Tensor:
+        """Features (B, W, H) of the slot before each; none (zeros) for a text's first token."""
+        features = nn.functional.pad(features[:, :-1], (0, 0, 1, 0))
+        slot = torch.arange(features.shape[1], device=features.device)
+        return features.masked_fill(~(slot > self.pads[:, None])[:, :, None], 0)
 
 
 def make_texts(prompts: list[list[int]], outputs: list[list[int]], device: object = "cpu") -> Texts:
