@@ -31,6 +31,7 @@ from traces.attach.drafter import Means
 
 __all__ = ["pytestmark", "tiny_checkpoints"]  # both hold for this module, too
 T_MAX = 14
+FAMILIES = ("deepseek", "mellum")  # of three layers, and of one
 TRACES = {"greedy": ("float32", []), "sampled": ("float64", ["--temperature", 0.7])}
 
 
@@ -43,7 +44,7 @@ def root(tmp_path_factory):
     )
     rows = [{"prompt_tokens": [k % 12 + 1, 2, 3 * k % 12 + 1, 4][: k % 4 + 1]} for k in range(16)]
     (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    for family in MTP_LAYERS:
+    for family in FAMILIES:
         place = folder / family
         tokenizer.save_pretrained(write_target(place / "target", family))
         for name, (dtype, options) in TRACES.items():
@@ -61,7 +62,7 @@ def attach(folder, trace, *options, spec="mtp()", target="target"):
 
 
 @pytest.mark.parametrize("trace", TRACES)
-@pytest.mark.parametrize("family", MTP_LAYERS)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_it_replays_as_it_decodes(root, family, trace):
     target = load_target(root / family / "target", TRACES[trace][0])
     found = load(root / family / trace, "mtp")
@@ -72,7 +73,7 @@ def test_it_replays_as_it_decodes(root, family, trace):
     assert simkit(["validate", root / family / trace]) == 0
 
 
-@pytest.mark.parametrize("family", MTP_LAYERS)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_generate_takes_the_same_steps(root, family, monkeypatch):
     """Where each of transformers' steps begins, over whole texts: so equal accepted counts.
 

@@ -18,8 +18,12 @@ from traces.record.pair import load_model
 pytestmark = pytest.mark.skipif(
     not hasattr(modeling_layers, "MtpModel"), reason="an older transformers"
 )
+MODELS = {
+    family: tuple(getattr(transformers, name + kind, None) for kind in ("Config", "ForCausalLM"))
+    for family, name in (("deepseek", "DeepseekV3"), ("glm4", "Glm4Moe"), ("mellum", "Mellum"))
+}
 V, H, LAYERS = 13, 32, 2
-MTP_LAYERS = {"deepseek": 3, "mellum": 1}
+MTP_LAYERS = {"deepseek": 3, "glm4": 2, "mellum": 1}
 SIZES = {
     "vocab_size": V,
     "hidden_size": H,
@@ -47,6 +51,15 @@ OWN = {
         "qk_nope_head_dim": 4,
         "v_head_dim": 8,
     },
+    "glm4": {
+        "n_routed_experts": 4,
+        "n_shared_experts": 1,
+        "n_group": 1,
+        "topk_group": 1,
+        "first_k_dense_replace": LAYERS,
+        "head_dim": 8,
+        "use_qk_norm": True,
+    },
     "mellum": {
         "num_experts": 4,
         "head_dim": 8,
@@ -56,6 +69,7 @@ OWN = {
 }
 BESIDE = {  # names of the public checkpoints, of one layer
     "deepseek": ("enorm", "hnorm", "eh_proj", "shared_head.norm"),
+    "glm4": ("enorm", "hnorm", "eh_proj", "shared_head.norm"),
     "mellum": ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm"),
 }
 PROMPTS = [[3, 5, 7], [2], [9, 8, 7, 6, 5, 4], [1, 12]]
@@ -64,11 +78,11 @@ OUTPUTS = [[k % 12 + 1 for k in range(40)], [4, 4, 4], [1], [5, 6, 7]]
 
 @pytest.fixture(scope="module", autouse=True)
 def tiny_checkpoints():
-    """DeepSeek-V3's class knows its published checkpoint's MTP layer, 61, alone."""
+    """The classes know the MTP layers of published checkpoints alone: 61 of DeepSeek-V3."""
     with pytest.MonkeyPatch.context() as patch:
-        known = [rf"model\.layers\.{LAYERS + k}\." for k in range(MTP_LAYERS["deepseek"])]
-        kind = transformers.DeepseekV3ForCausalLM
-        patch.setattr(kind, "_keys_to_ignore_on_load_unexpected", known)
+        for family in ("deepseek", "glm4"):
+            known = [rf"model\.layers\.{LAYERS + k}\." for k in range(MTP_LAYERS[family])]
+            patch.setattr(MODELS[family][1], "_keys_to_ignore_on_load_unexpected", known)
         yield
 
 
@@ -79,10 +93,8 @@ def write_target(folder, family, seed=0):
     other parts beside them.
     """
     torch.manual_seed(seed)
-    config, model = {
-        "deepseek": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM),
-        "mellum": (transformers.MellumConfig, transformers.MellumForCausalLM),
-    }[family]
+    config, model = MODELS[family]
+    assert config is not None and model is not None
     more = MTP_LAYERS[family]
     sizes = SIZES | OWN[family]
     if family == "mellum":
