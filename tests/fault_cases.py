@@ -21,6 +21,8 @@ from simkit.heads import files as heads
 from simkit.heads import registry
 from simkit.live.log import Log, Row, read
 from traces import schema, scores
+from traces.attach import registry as drafters
+from traces.attach.run import attach
 from traces.errors import TraceError
 from traces.outputs import write_atomic, write_together
 from traces.reference.net import save_weights
@@ -75,6 +77,11 @@ def traced(folder: Path) -> None:
 
 def latency(folder: Path) -> None:
     add_file(folder / "t", "latency.parquet", samples(2))
+
+
+def attached(folder: Path) -> None:
+    """What `simkit attach --resume` does with the folder."""
+    attach(load(folder / "t"), drafters.parse("suffix(shared=true)"), resume=True)
 
 
 def score(folder: Path) -> None:
@@ -186,6 +193,27 @@ def of_latency(folder: Path) -> str:
     return {2: "old", 4: "new"}[rows]
 
 
+def of_attached(folder: Path) -> str:
+    """A drafter that can be read has all of its drafts and its times."""
+    assert validate(folder / "t") in ([], [unfinished(folder)])
+    try:
+        there = load(folder / "t", "suffix")
+    except TraceError as error:
+        assert any(words in str(error) for words in ("is attached", "incomplete"))
+        return NONE
+    assert there.own_latency().num_rows == there.n_sequences
+    return "new"
+
+
+def unfinished(folder: Path) -> str | None:
+    """What is said of a drafter whose run was stopped."""
+    try:
+        load(folder / "t", "suffix")
+    except TraceError as error:
+        return str(error)
+    return None
+
+
 def of_scores(folder: Path) -> str:
     assert validate(folder / "t") == []
     there = load(folder / "t")
@@ -266,6 +294,7 @@ WRITERS = {
     "recording": Writer(None, NONE, of_trace, r"t(/.*)?"),
     "saved": Writer(None, NONE, of_trace),
     "latency": Writer("traced", "old", of_latency),
+    "attached": Writer("traced", NONE, of_attached, r"t/drafters(/.*)?"),
     "score": Writer("traced", "old", of_scores),
     "together": Writer("earlier", "old", of_files),
     "alone": Writer(None, NONE, of_file),

@@ -14,6 +14,7 @@ import pytest
 import torch
 from handed import Handed, logits_of, output_of
 from pair_folders import model, pair, pair_folder, simkit
+from trace_files import edit
 
 import simkit as toolkit
 from benchmarks.recorded import replayed
@@ -25,6 +26,7 @@ from traces import load
 from traces.attach import registry, run
 from traces.attach.drafter import Means
 from traces.errors import DrafterError, TraceError
+from traces.manifest import read_manifest
 from traces.outputs import hold_folder
 from traces.samples import with_own
 from traces.schema import LATENCY
@@ -157,6 +159,36 @@ def test_a_run_that_was_stopped_goes_on(root, tmp_path, monkeypatch):
         for file in sorted((folders[0] / "drafters").rglob("*/*/*.parquet")):
             again = folders[1] / file.relative_to(folders[0])
             assert filecmp.cmp(file, again, shallow=False)
+
+
+def test_times_are_there_whenever_the_drafts_are(root, tmp_path, monkeypatch, capsys):
+    """A run may be stopped behind its last shard; one of before may have lost its times."""
+    for spec in ("ngram(least=1)", "suffix(shared=true)"):
+        drafter = registry.parse(spec)
+        folder = fresh(root, tmp_path / drafter.name)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(run.TraceWriter, "write_latency", interrupt)
+            run.attach(load(folder), drafter)
+        done = run.attach(load(folder), drafter, resume=True)
+        assert not done.was_there
+        assert load(folder, drafter.name).own_latency().num_rows == 16
+        assert run.attach(load(folder), drafter, resume=True) == done._replace(was_there=True)
+        edit(done.folder, files=without(read_manifest(done.folder).files, "latency.parquet"))
+        capsys.readouterr()
+        assert simkit(["attach", folder, "--drafter", spec, "--resume"]) == 0
+        said = " ".join(capsys.readouterr().err.split())
+        assert "note: it had no times: they were taken now" in said
+        assert f"{drafter.name} is attached to {folder} already, whole; name it with" in said
+        assert "starts" not in said
+        assert load(folder, drafter.name).own_latency().num_rows == 16
+
+
+def interrupt(*given):
+    raise KeyboardInterrupt
+
+
+def without(listed, name):
+    return {other: info for other, info in listed.items() if other != name}
 
 
 def test_the_recording_is_left_as_it_is(root, tmp_path):

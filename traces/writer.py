@@ -90,6 +90,11 @@ class TraceWriter:
         return self._manifest.complete
 
     @property
+    def has_latency(self) -> bool:
+        """Whether the trace has timing samples."""
+        return _LATENCY in self._manifest.files
+
+    @property
     def n_shards(self) -> int:
         """Shards that the whole recording has."""
         return self._manifest.n_shards

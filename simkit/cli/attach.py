@@ -61,8 +61,8 @@ def attach(
     seconds = time.perf_counter() - start
     for note in done.notes:
         console.print(f"note: {note}", soft_wrap=True)
-    console.print(
-        f"attached {done.name} to {there.path} ({there.n_positions:,} starts in {seconds:.1f} s);"
-        f" name it with --drafter {done.name}",
-        soft_wrap=True,
-    )
+    starts = f"({there.n_positions:,} starts in {seconds:.1f} s)"
+    said = f"attached {done.name} to {there.path} {starts}"
+    if done.was_there:
+        said = f"{done.name} is attached to {there.path} already, whole"
+    console.print(f"{said}; name it with --drafter {done.name}", soft_wrap=True)

@@ -120,7 +120,10 @@ class Attachment(ABC):
         """
 
     def times(self) -> pa.Table | None:
-        """Timing samples of the drafter that were taken on the way, `schema.LATENCY`; or None."""
+        """Timing samples of the drafter that need no more than it has, `schema.LATENCY`; or None.
+
+        Asked for once, behind the last shard, whichever of them this run has drafted.
+        """
         return None
 
     @property

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from traces.attach.drafter import Attachable, Means, check_outputs
+from traces.attach.drafter import Attachable, Attachment, Means, check_outputs
 from traces.columns import Columns
 from traces.errors import DrafterError
 from traces.manifest import read_manifest
@@ -28,11 +28,13 @@ class Done(NamedTuple):
         name: in the trace.
         folder: of its files.
         notes: what the user should know of the run, one line each.
+        was_there: whether it was attached already, whole, and no row was written.
     """
 
     name: str
     folder: Path
     notes: list[str]
+    was_there: bool = False
 
 
 def attach(
@@ -72,23 +74,36 @@ def attach(
         raise DrafterError(f"{drafter.name} writes the columns that it has: leave out --columns")
     opened = drafter.open(recording, means)
     with TraceWriter(folder, opened.header, resume=resume) as writer:
-        try:
-            if writer.complete:
-                return Done(name, folder, [])
-            for index in range(writer.n_shards):
-                if index not in writer.done:
-                    writer.write_shard(index, None, **_tables(opened.shard(index)))
-                on_shard(writer.shard_sequences(index).stop)
-            writer.finish()
-        except BaseException:
-            writer.discard_if_empty()
-            with suppress(OSError):
-                folder.parent.rmdir()  # it was made for this one
-            raise
-    times = opened.times()
-    if times is not None:
-        add_file(folder, "latency.parquet", times)
-    return Done(name, folder, opened.notes)
+        was_there = writer.complete
+        if not was_there:
+            _draft(writer, opened, on_shard)
+    notes = _late_times(folder, opened) if was_there else opened.notes
+    return Done(name, folder, notes, was_there)
+
+
+def _draft(writer: TraceWriter, opened: Attachment, on_shard: Callable[[int], None]) -> None:
+    """Write the shards that are left and the times; whoever reads the drafter finds both."""
+    try:
+        for index in range(writer.n_shards):
+            if index not in writer.done:
+                writer.write_shard(index, None, **_tables(opened.shard(index)))
+            on_shard(writer.shard_sequences(index).stop)
+        if not writer.has_latency and (times := opened.times()) is not None:
+            writer.write_latency(times)
+        writer.finish()
+    except BaseException:
+        writer.discard_if_empty()
+        with suppress(OSError):
+            writer.path.parent.rmdir()  # it was made for this one
+        raise
+
+
+def _late_times(folder: Path, opened: Attachment) -> list[str]:
+    """Give a whole drafter the times that it lacks; what to say of that."""
+    if "latency.parquet" in read_manifest(folder).files or (times := opened.times()) is None:
+        return []
+    add_file(folder, "latency.parquet", times)
+    return ["it had no times: they were taken now"]
 
 
 def _folder(recording: Trace, name: str, resume: bool) -> Path:

@@ -72,7 +72,7 @@ class _Proposing(Attachment):
         self._rule, self._recording = rule, recording
         self._memory = rule.memory()
         self._remembered = 0  # sequences that the memory holds
-        self._taken: list[tuple[int, float]] = []
+        self._taken: dict[int, tuple[int, float]] = {}  # by sequence: context and seconds
         text, eos = np.zeros(4, np.int32), np.array(recording.eos_token_ids, np.int32)
         rule.propose(text, 2, eos, 4, rule.memory())  # compiled before times are taken
         columns = ("draft_token", *(("draft_prob_raw",) if rule.has_score else ()))
@@ -98,10 +98,16 @@ class _Proposing(Attachment):
         return {"lattice": {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}}
 
     def times(self) -> pa.Table | None:
-        """See `Attachment`: seconds of a proposal, a mean over the starts of each output."""
+        """See `Attachment`: seconds of a proposal, a mean over the starts of each output.
+
+        Outputs whose drafts were written before this run are searched again.
+        """
+        for sequence in range(self.header.n_prompts):
+            if sequence not in self._taken:
+                self._propose(sequence)
         if not self._taken:
             return None
-        context, seconds = zip(*self._taken, strict=True)
+        context, seconds = zip(*(self._taken[k] for k in sorted(self._taken)), strict=True)
         n = len(seconds)
         facts = {"component": "proposal", "dtype": "int32", "device": _PROCESSOR, "engine": "eager"}
         columns: dict[str, Any] = {name: [value] * n for name, value in facts.items()}
@@ -136,7 +142,7 @@ class _Proposing(Attachment):
         begin = time.perf_counter()
         found = self._rule.propose(text, len(prompt), eos, self.header.max_new_tokens, self._memory)
         seconds = time.perf_counter() - begin
-        self._taken.append((len(prompt) + len(output) // 2, seconds / len(output)))
+        self._taken[sequence] = len(prompt) + len(output) // 2, seconds / len(output)
         return found
 
 
