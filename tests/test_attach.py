@@ -56,6 +56,7 @@ def record(root, name, *options, draft=None):
 
 def attach(root, trace, spec, *options):
     models = ["--target", root / "target", "--device", "cpu", "--max-draft", T_MAX]
+    models = models if spec.startswith("model") else []  # rules make no use of them
     return simkit(["attach", root / trace, "--drafter", spec, *models, *options])
 
 
@@ -138,7 +139,7 @@ def test_a_run_that_was_stopped_goes_on(root, tmp_path, monkeypatch):
     for spec in ("suffix(shared=true)", f'model("{root}/draft")'):
         drafter = registry.parse(spec)
         folders = [fresh(root, tmp_path / f"{drafter.name}{k}") for k in range(2)]
-        means = Means(str(root / "target"), "cpu", max_draft=T_MAX)
+        means = Means(str(root / "target"), "cpu", max_draft=T_MAX) if drafter.heeds else None
         run.attach(load(folders[0]), drafter, means=means)
 
         def stop(done):
@@ -211,14 +212,25 @@ def test_the_recording_is_left_as_it_is(root, tmp_path):
         ("model()", [], "model: path is not given"),
         ("ngram()", ["--name", "../ngram"], "cannot be a drafter's name"),
         ("ngram()", ["--name", "taken"], "a drafter taken is attached already: give --name"),
-        ('model("nowhere/at/all")', [], "nowhere/at/all"),
+        ('model("nowhere/at/all")', ["--target", "{target}"], "nowhere/at/all"),
+        ("suffix()", ["--target", "x"], "suffix makes no use of --target: leave it out"),
+        (
+            "ngram()",
+            ["--max-draft", 2, "--device", "cpu"],
+            "no use of --device, --max-draft: leave",
+        ),
+        ("ngram()", ["--draft-temperature", 0], "no use of --draft-temperature"),
+        ("ngram()", ["--dtype", "float64", "--revision", "x"], "no use of --dtype, --revision"),
+        ('parallel("x")', ["--max-draft", 4], "parallel makes no use of --max-draft: leave it out"),
+        ("ngram()", ["--drafter", "suffix"], "--drafter is given twice: attach takes one"),
     ],
 )
 def test_bad_input(root, tmp_path, capsys, spec, options, why):
     folder = fresh(root, tmp_path)
     run.attach(load(folder), registry.parse("prompt_lookup()"), "taken")
     before = sorted(file for file in folder.rglob("*"))
-    assert simkit(["attach", folder, "--drafter", spec, "--target", root / "target", *options]) == 2
+    options = [str(option).format(target=root / "target") for option in options]
+    assert simkit(["attach", folder, "--drafter", spec, *options]) == 2
     said = capsys.readouterr().err
     assert why in said and said.count("\n") == 1
     assert sorted(folder.rglob("*")) == before
@@ -297,6 +309,27 @@ def test_it_is_named_where_traces_are(root, tmp_path, capsys):
     assert "name a drafter that was attached to it" in capsys.readouterr().err
     assert simkit(["replay", folder, "--policy", "fixed(3)", "--drafter", "fond"]) == 2
     assert "did you mean found?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sweep", "--policy", "fixed(1:3)"],
+        ["tune", "--policy", "fixed(1:3)"],
+        ["figures", "--out", "x"],
+        ["claims"],
+        ["report", "-o", "x"],
+        ["train", "pacer", "-o", "x.safetensors"],
+        ["score", "--head", "x.safetensors"],
+        ["fidelity"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_one_drafter_where_one_is_taken(command, capsys):
+    """Which of two would be dropped nobody could know; replay takes both."""
+    assert simkit([*command, "reference", "--drafter", "suffix", "--drafter=ngram"]) == 2
+    said = capsys.readouterr().err
+    assert f"--drafter is given twice: {command[0]} takes one" in said and said.count("\n") == 1
 
 
 def test_drafters_are_compared_prompt_by_prompt(root, capsys):

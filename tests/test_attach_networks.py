@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 import simkit as toolkit
 from traces import load
+from traces.record.drafters import networks
 
 MASK, READ = 60, (-1, 2)  # of the parallel drafters
 DRAFTERS = {"independent": "parallel", "dependent": "parallel", "eagle1": "feature"}
@@ -149,6 +150,8 @@ def test_rows_and_prices_of_a_draft(root):
     "name, options, change, why",
     [
         ("independent", {"length": 0}, {}, "parallel: length must be a whole number >= 1, not 0"),
+        ("independent", {"length": T_MAX + 1}, {}, "length must be at most the trace's T_max = 14"),
+        ("independent", {"length": 10**11}, {}, f"T_max = 14 tokens, not {10**11}"),
         ("independent", {}, {"mask_token_id": 61}, "mask_token_id 61 is outside the vocabulary"),
         ("dependent", {}, {"target_layers": [-1, 12]}, "has no hidden layer 12"),
         ("dependent", {}, {"target_layers": [-1]}, "need 32 x 32"),
@@ -165,6 +168,45 @@ def test_bad_input(root, tmp_path, capsys, name, options, change, why):
     said = capsys.readouterr().err
     assert why in said and said.count("\n") == 1
     assert "bad" not in load(root / "greedy").drafters
+
+
+@pytest.mark.parametrize("name", ["independent", "eagle1", "eagle3"])
+def test_a_context_that_is_too_short(root, tmp_path, capsys, name):
+    """A text of up to 4 + 14 tokens: its last drafts reach T_max, and no row lies behind it."""
+    shutil.copytree(root / name, tmp_path / name)
+    for other in ("target", "greedy"):
+        (tmp_path / other).symlink_to(root / other)
+    file = tmp_path / name / "config.json"
+    lengths = load(root / "greedy").sequences.select(["n_prompt", "n_output"]).to_pydict()
+    pairs = list(zip(*lengths.values(), strict=True))
+    for length in (1, 3):
+        need = max(n + min(t + length - 1, T_MAX) for n, t in pairs)
+        for context, code in ((need - 1, 2), (need, 0)):
+            known = json.loads(file.read_text())
+            file.write_text(json.dumps(known | {"max_position_embeddings": context}))
+            given = "--name", f"{name}-{length}-{context}"
+            assert attach(tmp_path, "greedy", name, *given, length=length) == code
+            said = capsys.readouterr().err
+            assert code == 0 or f"reach {need} tokens, and its context holds {context}" in said
+
+
+def test_longer_drafts_than_it_was_trained_for(root, capsys):
+    """They are made, and it is said."""
+    for length, said in ((8, False), (9, True)):
+        assert attach(root, "greedy", "dependent", "--name", f"b{length}", length=length) == 0
+        note = "trained for drafts of 8 tokens (block in drafter.json), and drafts 9 here"
+        assert (note in capsys.readouterr().err) == said
+
+
+@pytest.mark.parametrize("spec", ['parallel("{}")', 'feature("{}")', 'block("{}")'])
+def test_the_drafter_is_looked_at_before_the_target(root, tmp_path, capsys, monkeypatch, spec):
+    monkeypatch.setattr(networks, "load_target", None)
+    (tmp_path / "none").mkdir()
+    given = ["--drafter", spec.format(tmp_path / "none").replace('")', '", length=3)')]
+    given = given if "block" not in spec else ["--drafter", spec.format(tmp_path / "none")]
+    assert simkit(["attach", root / "greedy", *given, "--target", root / "target"]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'none'}: not a " in said and said.count("\n") == 1
 
 
 def test_a_depth_beyond_the_drafts_is_refused(root, capsys):

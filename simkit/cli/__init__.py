@@ -16,7 +16,7 @@ from keyword import iskeyword
 from typing import Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from traces.errors import SimkitWarning, UserError
 
@@ -39,7 +39,19 @@ _HELP = {
     "report": "Write one page about a trace.",
     "import": "Import another program's acceptance data.",
 }
+_ONE = "drafter"  # an option of which most commands take one and replay takes several
 _MODELS_NEED = ("torch", "transformers", "tokenizers", "safetensors")
+
+
+class _Command(TyperCommand):
+    """A subcommand that says so where an option is given again of which it takes one."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        single = [option for option in given if not getattr(option, "multiple", False)]
+        if sum(option.name == _ONE for option in single) > 1:
+            raise UserError(f"--{_ONE} is given twice: {self.name} takes one")
+        return super().parse_args(ctx, args)
 
 
 class _Lazy(TyperGroup):
@@ -54,7 +66,7 @@ class _Lazy(TyperGroup):
         name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
         module = import_module(f"simkit.cli.{name}")
         single = typer.Typer(add_completion=False)
-        single.command(cmd_name, help=_HELP[cmd_name])(getattr(module, name))
+        single.command(cmd_name, cls=_Command, help=_HELP[cmd_name])(getattr(module, name))
         return typer.main.get_command(single)
 
     def format_commands(self, ctx: typer.Context, formatter) -> None:

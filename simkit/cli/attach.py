@@ -26,7 +26,7 @@ def attach(
         str | None,
         typer.Option(help="The recorded target, for drafters that need what it says."),
     ] = None,
-    max_draft: Annotated[int, typer.Option(help="Deepest draft of a model, Γ.")] = 40,
+    max_draft: Annotated[int, typer.Option(help="Γ, deepest draft, of model(…) alone.")] = 40,
     draft_temperature: Annotated[
         float | None, typer.Option(help="Of the draft alone; 0 proposes its likeliest token.")
     ] = None,

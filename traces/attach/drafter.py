@@ -42,6 +42,10 @@ class Means:
     columns: tuple[str, ...] | None = None
 
 
+NETWORK = ("target", "device", "dtype", "revision", "draft_temperature")
+"""What all networks heed of these."""
+
+
 class Timed(NamedTuple):
     """A drafter whose passes can be timed by themselves, see `traces.record.latency.measure`.
 
@@ -60,12 +64,12 @@ class Attachable(ABC):
     Attributes:
         name: of specs.
         runs_models: whether it needs torch and transformers.
-        chooses_columns: whether it heeds `Means.columns`.
+        heeds: names of the fields of `Means` that it makes use of; others are refused.
     """
 
     name: ClassVar[str]
     runs_models: ClassVar[bool] = False
-    chooses_columns: ClassVar[bool] = False
+    heeds: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def open(self, recording: Trace, means: Means) -> Attachment:
@@ -145,6 +149,23 @@ def header_of(recording: Trace, drafter: Attachable, **facts: Any) -> Manifest:
     own |= {"target_columns": (), "lattice_columns": (), "draft_ends": False, "files": {}}
     header = {"coupling": "target", "attached_to": recording.hash, "spec": str(drafter)}
     return replace(known, **{**own, **header, **facts}, complete=False)
+
+
+def check_means(drafter: Attachable, means: Means) -> None:
+    """Refuse what a drafter would make no use of.
+
+    Raises:
+        DrafterError: as said; the message names the command's options.
+    """
+    left = [
+        f"--{field.name.replace('_', '-')}"
+        for field in fields(means)
+        if field.name not in drafter.heeds and getattr(means, field.name) != field.default
+    ]
+    if "--columns" in left:
+        raise DrafterError(f"{drafter.name} writes the columns that it has: leave out --columns")
+    if left:
+        raise DrafterError(f"{drafter.name} makes no use of {', '.join(left)}: leave it out")
 
 
 def check_outputs(recording: Trace) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from traces.attach.drafter import Attachable, Attachment, Means, check_outputs
+from traces.attach.drafter import Attachable, Attachment, Means, check_means, check_outputs
 from traces.columns import Columns
 from traces.errors import DrafterError
 from traces.manifest import read_manifest
@@ -70,8 +70,7 @@ def attach(
     folder = _folder(recording, name, resume)
     check_outputs(recording)
     means = means or Means()
-    if means.columns is not None and not drafter.chooses_columns:
-        raise DrafterError(f"{drafter.name} writes the columns that it has: leave out --columns")
+    check_means(drafter, means)
     opened = drafter.open(recording, means)
     with TraceWriter(folder, opened.header, resume=resume) as writer:
         was_there = writer.complete

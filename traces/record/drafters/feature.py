@@ -156,8 +156,7 @@ def load(
     folder = Path(folder)
     if dtype not in DTYPES:
         raise RecordError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)}")
-    check_folder(folder)
-    values, config = _config(folder)
+    values, config = settings_of(folder)
     found: dict[str, Tensor] = {}
     for file in sorted(folder.glob("*.safetensors")):
         found |= files.tensors(file, ())
@@ -206,7 +205,13 @@ def _net(
     return Eagle3(config, len(layers) * target.config.hidden_size, n_ids), layers
 
 
-def _config(folder: Path) -> tuple[dict[str, Any], LlamaConfig]:
+def settings_of(folder: Path) -> tuple[dict[str, Any], LlamaConfig]:
+    """A checkpoint's config, as it is written and as it is read.
+
+    Raises:
+        RecordError: the folder is no model's, or one of another family.
+    """
+    check_folder(folder)
     file = folder / "config.json"
     values = reading.parse_json(
         reading.read_text(file, _MOST_BYTES, RecordError), file, RecordError

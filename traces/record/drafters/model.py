@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from traces.attach.drafter import Attachable, Attachment, Means, Timed, check_coupling, header_of
+from traces.attach.drafter import (
+    NETWORK,
+    Attachable,
+    Attachment,
+    Means,
+    Timed,
+    check_coupling,
+    header_of,
+)
 from traces.columns import Columns
 from traces.errors import DrafterError, RecordError
 from traces.record.drafters.target import check_target, given_outputs, own_dtype
@@ -36,6 +44,7 @@ class ModelDrafter(Attachable):
 
     name = "model"
     runs_models = True
+    heeds = (*NETWORK, "max_draft")
     path: str
     hidden: bool = False
     branch_target: bool = False

@@ -6,21 +6,32 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from traces.attach.drafter import Attachable, Attachment, Means, Timed, check_coupling, header_of
+from traces.attach.drafter import (
+    NETWORK,
+    Attachable,
+    Attachment,
+    Means,
+    Timed,
+    check_coupling,
+    header_of,
+)
 from traces.columns import Columns
 from traces.errors import DrafterError, RecordError
+from traces.manifest import Manifest
 from traces.record.drafters import dflash, feature, mtp, parallel
 from traces.record.drafters.coupling import COLUMNS, Coupled
 from traces.record.drafters.layers import Layers
 from traces.record.drafters.target import check_target, given_outputs, own_dtype
 from traces.record.drafters.texts import Texts, make_texts
 from traces.record.drafters.timing import ChainBench, ParallelBench
+from traces.record.folder import check_folder
 from traces.record.forward import Forward
 from traces.record.header import device_name, library_versions, model_info
 from traces.record.pair import Alone, load_target
@@ -38,7 +49,7 @@ class Network(Attachable):
 
     length: int
     runs_models = True
-    chooses_columns = True
+    heeds = (*NETWORK, "columns")
 
     @property
     @abstractmethod
@@ -51,6 +62,14 @@ class Network(Attachable):
 
         Raises:
             RecordError: the folder is none of its kind, or does not fit the target.
+        """
+
+    @abstractmethod
+    def check_folder(self) -> None:
+        """Refuse a folder that is none of its kind, before the target is loaded, which takes long.
+
+        Raises:
+            RecordError: as said.
         """
 
     def depth(self, network: Any) -> int:
@@ -71,6 +90,12 @@ class Network(Attachable):
         if means.target is None:
             raise DrafterError(f"{self.name} needs the target that was recorded: give --target")
         columns = _asked(means.columns)
+        if self.length > recording.max_new_tokens:
+            raise DrafterError(
+                f"{self.name}: length must be at most the trace's T_max ="
+                f" {recording.max_new_tokens} tokens, not {self.length}"
+            )
+        self.check_folder()
         dtype = own_dtype(recording, means)
         target = load_target(means.target, means.device, dtype, means.revision)
         check_target(recording, target.target)
@@ -96,6 +121,10 @@ class ParallelDrafter(Network):
     def draft_passes(self) -> str:
         """One, whatever its length."""
         return "draft"
+
+    def check_folder(self) -> None:
+        """See `Network`."""
+        parallel.settings_of(Path(self.path))
 
     def load(self, target: Alone, dtype: str) -> parallel.Parallel:
         """See `Network`."""
@@ -127,6 +156,10 @@ class FeatureDrafter(Network):
         """One a token, of which the first encodes the kept tokens anew."""
         return "chain"
 
+    def check_folder(self) -> None:
+        """See `Network`."""
+        feature.settings_of(Path(self.path))
+
     def load(self, target: Alone, dtype: str) -> feature.Feature:
         """See `Network`."""
         return feature.load(self.path, target.target, str(target.target.device), dtype)
@@ -156,6 +189,11 @@ class BlockNetwork(Network):
     def depth(self, network: dflash.BlockDrafter) -> int:
         """As long as its block."""
         return network.block
+
+    def check_folder(self) -> None:
+        """See `Network`."""
+        if Path(self.path).is_dir():  # else it may be a hub id
+            check_folder(Path(self.path))
 
     def load(self, target: Alone, dtype: str) -> dflash.BlockDrafter:
         """See `Network`."""
@@ -193,6 +231,9 @@ class MtpLayers(Network):
     def depth(self, network: mtp.Mtp) -> int:
         """As many as are asked for, or as it has layers."""
         return self.length or network.n_layers
+
+    def check_folder(self) -> None:
+        """See `Network`: it has none of its own."""
 
     def load(self, target: Alone, dtype: str) -> mtp.Mtp:
         """See `Network`."""
@@ -245,6 +286,18 @@ class _Drafting(Attachment):
             sampler=sampler,
             statistics="plain",
         )
+        _check_context(recording, drafter, self.header)
+
+    @property
+    def notes(self) -> list[str]:
+        """See `Attachment`."""
+        trained = self._network.block if isinstance(self._network, parallel.Parallel) else None
+        if trained is None or self._length <= trained:
+            return []
+        return [
+            f"it was trained for drafts of {trained} tokens (block in drafter.json), and drafts"
+            f" {self._length} here"
+        ]
 
     def shard(self, index: int) -> Mapping[str, Columns]:
         """See `Attachment`."""
@@ -285,6 +338,25 @@ class _Drafting(Attachment):
         with Layers(model, self._network.layers) as layers:
             logits = forward.pass_(*given)
             return logits, replace(texts, states=layers.joined())
+
+
+def _check_context(recording: Trace, drafter: Network, header: Manifest) -> None:
+    """Refuse a network whose context ends before what it drafts behind the recording's texts.
+
+    Drafts end where T_max ends them, however many tokens were asked for.
+
+    Raises:
+        DrafterError: as said.
+    """
+    info, depth = header.draft, header.max_draft
+    context = info.shape.get("max_position_embeddings") if info else None
+    n_prompt, n_output = (recording.sequences[n].to_numpy() for n in ("n_prompt", "n_output"))
+    reached = n_prompt + np.minimum(n_output + depth - 1, header.max_new_tokens)
+    if context is not None and (longest := int(reached.max(initial=0))) > context:
+        raise DrafterError(
+            f"{drafter}: drafts of {depth} tokens behind these texts reach {longest} tokens, and"
+            f" its context holds {context} (max_position_embeddings in its config)"
+        )
 
 
 def _asked(columns: tuple[str, ...] | None) -> tuple[str, ...]:

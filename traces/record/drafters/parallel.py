@@ -151,14 +151,12 @@ def load(
         RecordError: the folder is no parallel drafter, or does not fit the target.
     """
     folder = Path(folder)
-    public = None if (folder / files.SETTINGS).exists() else _public(folder)
-    settings = public or files.settings(folder, "parallel")
+    settings, block = settings_of(folder)
     mode = mode or settings.word("mode", MODES)
     if mode not in MODES:
         raise RecordError(f"{folder}: unknown mode {mode!r}: use one of {', '.join(MODES)}")
     if dtype not in DTYPES:
         raise RecordError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)}")
-    block = None if public else settings.whole("block", 1)
     check_tokenizers(tokenizer, load_tokenizer(str(folder)))
     model = load_model(str(folder), "", device, dtype).eval()
     n_rows = embedding(model).num_embeddings
@@ -170,6 +168,19 @@ def load(
     vocab_size = min(n_rows, embedding(target).num_embeddings)
     plain = Parallel(model, mask_token_id, block, vocab_size)
     return plain if mode == "independent" else _dependent(plain, settings, target)
+
+
+def settings_of(folder: Path) -> tuple[files.DrafterSettings, int | None]:
+    """What a folder says of its drafter, and of the tokens of a draft that it was trained for.
+
+    Raises:
+        RecordError: it is no parallel drafter's.
+    """
+    public = None if (folder / files.SETTINGS).exists() else _public(folder)
+    if public is not None:
+        return public, None
+    settings = files.settings(folder, "parallel")
+    return settings, settings.whole("block", 1)
 
 
 def _public(folder: Path) -> files.DrafterSettings | None:
