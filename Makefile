@@ -7,7 +7,7 @@ WORK := .work
 
 .PHONY: demo test lint unit browser minimal stories install notebooks reference timings heads \
   heads-greedy heads-sampled heads-prompts ablation-heads answers drafters arms \
-  smollm2 smollm2-answers clean
+  smollm2 smollm2-answers smollm2-draft clean
 
 # $(call first,N): the first N prompts of each task.
 first = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < $(1)) print}' traces/reference/prompts.jsonl
@@ -224,3 +224,7 @@ smollm2: $(VENV)/.installed-dev
 
 smollm2-answers: smollm2
 	$(BIN)/python -m traces.smollm2.answers -o $(WORK)/smollm2/answers
+	$(BIN)/python -m traces.smollm2.teacher $(WORK)/smollm2/answers
+
+smollm2-draft: $(VENV)/.installed-dev
+	$(BIN)/python -m traces.smollm2.draft --answers $(WORK)/smollm2/answers -o $(WORK)/smollm2/draft

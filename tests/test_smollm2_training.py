@@ -1,0 +1,184 @@
+"""Training the real model's drafters, and what it takes its data from, on small models."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from traces.reference.pair import EOS_ID, MODELS
+from traces.smollm2 import answers, draft, prompts, teacher
+from traces.training.likelihood import LogLikelihood
+
+VOCAB = 300
+
+
+def test_prompts_are_those_of_both_sets():
+    rows = prompts.load()
+    assert len({row["id"] for row in rows}) == len(rows) == 644
+    tasks = {row["task"] for row in rows}
+    assert len(tasks) == 14 and "humaneval" in tasks
+    assert {row["licence"] for row in rows} == {"Apache-2.0", "MIT"}
+    kept, rest = prompts.recorded(rows), prompts.to_train_on(rows)
+    assert len(kept) + len(rest) == len(rows)
+    assert sum(row["task"] == "humaneval" for row in kept) == 40
+    assert sum(row["task"] == "rag" for row in kept) == 20
+    assert {row["task"] for row in rest} == {
+        *("translation", "summarization", "qa", "math_reasoning", "rag", "humaneval")
+    }
+
+
+def test_a_second_turn_follows_the_models_answer(tmp_path):
+    two = '{"question_id": 81, "category": "writing", "turns": ["A", "B"]}\n'
+    (tmp_path / "spec.jsonl").write_text(two)
+    (tmp_path / "human.jsonl").write_text('{"turns": ["def f():"]}\n')
+    lines = prompts.chats(tmp_path / "spec.jsonl", tmp_path / "human.jsonl", {"writing-081-1": "x"})
+    assert [line["id"] for line in lines] == ["writing-081-1", "writing-081-2", "humaneval-000"]
+    assert [turn["content"] for turn in lines[1]["messages"]] == ["A", "x", "B"]
+    assert lines[1]["messages"][1]["role"] == "assistant"
+
+
+@pytest.fixture(scope="module")
+def target():
+    return AutoModelForCausalLM.from_pretrained(MODELS / "target", dtype=torch.float32).eval()
+
+
+def test_texts_go_on_as_generate_has_it(target):
+    begun = [[5, 90, 17], [200, 201, 202, 203, 204, 205, 206], [40, 41]]
+    generator = torch.Generator().manual_seed(0)
+    new, states = answers.go_on(target, begun, np.zeros(3, bool), generator, 20, EOS_ID)
+    for row, prompt in enumerate(begun):
+        wanted = target.generate(torch.tensor([prompt]), max_new_tokens=20, do_sample=False)
+        assert prompt + new[row] == wanted[0].tolist()
+        with torch.inference_mode():
+            seen = target.base_model(wanted[:, :-1]).last_hidden_state[0]
+        n = wanted.shape[1] - 1
+        torch.testing.assert_close(states[row, :n].float(), seen, atol=2e-2, rtol=2e-3)
+        assert not states[row, n:].any()
+
+
+def test_those_that_have_ended_are_dropped(target):
+    """Sampled texts of a batch that shrinks are those that each would be with the same draws."""
+    begun = [[n + 5, n + 9] for n in range(12)]
+    wanted = target.generate(torch.tensor([begun[3]]), max_new_tokens=30, do_sample=False)
+    end = int(wanted[0, 8])  # taken for the end, it ends texts at different lengths
+    generator = torch.Generator().manual_seed(0)
+    new, _ = answers.go_on(target, begun, np.zeros(12, bool), generator, 30, end)
+    assert len({len(some) for some in new}) > 1
+    for prompt, some in zip(begun, new, strict=True):
+        alone, _ = answers.go_on(target, [prompt], np.zeros(1, bool), generator, 30, end)
+        assert alone[0] == some and end not in some[:-1]
+
+
+def test_draws_have_the_models_law():
+    logits = torch.log(torch.tensor([0.5, 0.3, 0.15, 0.05])).expand(20_000, 4)
+    drawn = answers.draw(logits, torch.Generator().manual_seed(0))
+    share = torch.bincount(drawn, minlength=4) / len(drawn)
+    torch.testing.assert_close(share, torch.tensor([0.5, 0.3, 0.15, 0.05]), atol=0.015, rtol=0)
+
+
+def test_log_likelihood_and_its_gradient():
+    torch.manual_seed(0)
+    states = torch.randn(300, 16).bfloat16().float().requires_grad_()
+    matrix = (0.2 * torch.randn(VOCAB, 16)).bfloat16().float().requires_grad_()
+    ids, weight = torch.randint(VOCAB, (300, 5)), torch.randn(300, 5)
+    found = LogLikelihood.apply(states, matrix, ids)
+    (found * weight).sum().backward()
+    got = states.grad.clone(), matrix.grad.clone()
+    states.grad = matrix.grad = None
+    wanted = F.linear(states, matrix).log_softmax(-1).gather(-1, ids)
+    (wanted * weight).sum().backward()
+    torch.testing.assert_close(found, wanted, atol=0.02, rtol=0)  # logits in bfloat16
+    for grad, plain in zip(got, (states.grad, matrix.grad), strict=True):
+        assert (grad - plain).norm() < 0.01 * plain.norm()
+
+
+def test_the_loss_is_least_at_p_and_lumps_what_is_not_kept():
+    p = torch.tensor([[0.5, 0.3, 0.1]])
+    at_p = draft.row_losses(p.log(), p)
+    torch.testing.assert_close(at_p, torch.zeros(1), atol=1e-6, rtol=0)
+    q = torch.tensor([[0.4, 0.3, 0.2]])
+    wanted = 0.5 * np.log(0.5 / 0.4) + 0.1 * np.log(0.1 / 0.2) + draft.OVERLAP_WEIGHT * 0.1
+    torch.testing.assert_close(draft.row_losses(q.log(), p), torch.tensor([wanted]).float())
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 160, "intermediate_size": 64, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}
+    config = LlamaConfig(vocab_size=VOCAB, max_position_embeddings=64, **sizes, **heads)
+    net = LlamaForCausalLM(config).eval()
+    net.get_input_embeddings().weight.data.mul_(8)  # logits of ± 2: something to learn
+    return net
+
+
+@pytest.fixture
+def folder(tmp_path, model) -> Path:
+    """Two files of answers and the likeliest tokens behind them."""
+    rng = np.random.default_rng(0)
+    matrix = model.get_output_embeddings().weight.detach()
+    for number in range(2):
+        n_text = rng.integers(8, 20, 30).astype(np.int32)
+        tokens = rng.integers(VOCAB, size=n_text.sum()).astype(np.uint16)
+        states = [
+            model.base_model(torch.from_numpy(part.astype(np.int64))[None])
+            .last_hidden_state[0]
+            .detach()
+            for part in np.split(tokens, n_text.cumsum()[:-1])
+        ]
+        arrays = {"tokens": tokens, "n_prompt": np.full(30, 4, np.int32), "n_text": n_text}
+        arrays["states"] = torch.cat(states).half().numpy()
+        file = tmp_path / f"{number:03d}.npz"
+        np.savez(file, **arrays)
+        ids, probs = teacher.likeliest(torch.from_numpy(arrays["states"]), matrix)
+        np.savez(teacher.top_of(file), ids=ids, probs=probs)
+    return tmp_path
+
+
+def test_the_likeliest_tokens_are_those_of_the_model(folder, model):
+    texts = teacher.Texts(folder)
+    assert len(texts.held) == 3 and len(texts.train) == 57
+    text = texts.text(texts.held[1])
+    with torch.inference_mode():
+        p = model(text.tokens[None]).logits[0].softmax(-1)
+    best = p.topk(teacher.KEPT)
+    torch.testing.assert_close(text.probs, best.values, atol=1e-3, rtol=1e-2)
+    assert (text.ids[:, 0] == best.indices[:, 0]).float().mean() > 0.9  # states are float16
+    lengths = [len(some.tokens) for some in texts.alike(np.random.default_rng(0), 12)]
+    assert lengths == sorted(lengths)
+
+
+def test_training_lowers_the_loss_and_goes_on_in_the_same_bytes(
+    folder, model, tmp_path, monkeypatch
+):
+    texts = teacher.Texts(folder)
+    settings = draft.DraftSettings(steps=24, batch=6, rate=5e-3)
+    lines: list[str] = []
+    whole, measured = draft.train(settings, model, texts, tmp_path / "a", lines.append)
+    assert lines and measured[-1]["step"] == 24
+    some = texts.alike(np.random.default_rng(1), 12)
+    before = draft.mean_loss(draft.make_net(model, settings.seed), some)
+    assert float(draft.mean_loss(whole, some).detach()) < 0.9 * float(before.detach())
+
+    monkeypatch.setattr(draft, "CHECKPOINT_STEPS", 8)
+    draft.train(settings, model, texts, tmp_path / "b", lines.append, stop_at=16)
+    again, _ = draft.train(settings, model, texts, tmp_path / "b", lines.append)
+    for name, weight in whole.state_dict().items():
+        assert torch.equal(weight, again.state_dict()[name]), name
+    with pytest.raises(ValueError, match="another arm"):
+        draft.train(draft.DraftSettings(steps=9), model, texts, tmp_path / "b", lines.append)
+
+
+def test_the_folder_is_read_as_any_draft_model(folder, model, tmp_path):
+    files = tmp_path / "model"
+    files.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        (files / name).write_text("{}")
+    net = draft.make_net(model, 0)
+    draft.export(net, {"steps": 0}, files, tmp_path / "out")
+    read = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
+    tokens = torch.arange(10)[None]
+    torch.testing.assert_close(read(tokens).logits, net(tokens).logits, atol=2e-2, rtol=1e-2)

@@ -1,0 +1,253 @@
+"""Distils an autoregressive draft model for SmolLM2-135M-Instruct from the model's own answers.
+
+``python -m traces.smollm2.draft -o .work/smollm2/draft [--steps 4000]``
+
+A Llama of its tokenizer. Its embeddings, which are its output matrix too, begin as the principal
+components of the model's. The loss is KL(p || q) over the ``teacher.KEPT`` likeliest tokens and all
+others together, plus ``OVERLAP_WEIGHT`` (1 - overlap) of the same parts; a token of the prompt
+counts ``PROMPT_WEIGHT``. A command that was stopped goes on from its checkpoint and ends in the
+same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from traces.outputs import write_atomic
+from traces.smollm2.fetch import default_folder
+from traces.smollm2.teacher import Text, Texts
+from traces.training.checkpoints import load_checkpoint, save_checkpoint
+from traces.training.likelihood import LogLikelihood
+from traces.training.optimiser import make_optimiser, rate, versions
+
+HIDDEN, LAYERS, HEADS, FFN = 128, 4, 4, 384
+OVERLAP_WEIGHT = 1.0  # of 1 - overlap, beside the KL divergence
+PROMPT_WEIGHT = 0.2  # of a row before the answer
+CHECKPOINT_STEPS = 100
+MEASURE_STEPS = 500
+HELD_OUT = 64  # texts that are measured
+
+
+@dataclass(frozen=True)
+class DraftSettings:
+    """What the draft is trained with; ``batch`` is in texts, ``rate`` AdamW's at its peak."""
+
+    seed: int = 0
+    steps: int = 4000
+    batch: int = 12
+    rate: float = 2e-3
+
+
+def config_of(model: Any) -> Any:
+    """The draft's configuration: small, and of the model's tokens."""
+    from transformers import LlamaConfig
+
+    given = model.config.to_dict()
+    kept = ("vocab_size", "max_position_embeddings", "rms_norm_eps", "rope_parameters")
+    tokens = ("bos_token_id", "eos_token_id", "pad_token_id")
+    return LlamaConfig(
+        hidden_size=HIDDEN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=HEADS,
+        intermediate_size=FFN,
+        tie_word_embeddings=True,
+        **{name: given[name] for name in kept + tokens},
+    )
+
+
+def make_net(model: Any, seed: int) -> Any:
+    """The draft before training; embeddings are the model's in their ``HIDDEN`` main directions."""
+    from transformers import LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    net: Any = LlamaForCausalLM(config_of(model))
+    matrix = model.get_input_embeddings().weight.detach().float()
+    _, basis = torch.linalg.eigh(matrix.T @ matrix)
+    main = matrix @ basis[:, -HIDDEN:]
+    net.get_input_embeddings().weight.data.copy_(0.02 * main / main.std())
+    return net
+
+
+def rows_of(texts: list[Text]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Tokens (B, L) padded behind, and of each row with a next token: its place, p and weight.
+
+    Returns:
+        tokens (B, L); places in the flat (B L) (n,); ids and probs (n, KEPT); weights (n,), which
+        sum to 1.
+    """
+    tokens = pad_sequence([text.tokens for text in texts], batch_first=True)
+    places, weights = [], []
+    for n, text in enumerate(texts):
+        row = torch.arange(len(text.tokens) - 1)
+        places.append(n * tokens.shape[1] + row)
+        weights.append(torch.where(row < text.n_prompt - 1, PROMPT_WEIGHT, 1.0))
+    weight = torch.cat(weights)
+    return (
+        tokens,
+        torch.cat(places),
+        torch.cat([text.ids[:-1] for text in texts]),
+        torch.cat([text.probs[:-1] for text in texts]),
+        weight / weight.sum(),
+    )
+
+
+def row_losses(log_q: Tensor, p: Tensor) -> Tensor:
+    """Loss (n,) of log q (n, KEPT) against p (n, KEPT) of the same tokens, and of all others."""
+    q = log_q.exp()
+    p_rest = (1 - p.sum(-1)).clamp_min(0)
+    q_rest = (1 - q.sum(-1)).clamp_min(1e-6)
+    divergence = (p * (p.clamp_min(1e-8).log() - log_q)).sum(-1)
+    divergence = divergence + p_rest * (p_rest.clamp_min(1e-8).log() - q_rest.log())
+    distance = 0.5 * ((p - q).abs().sum(-1) + (p_rest - q_rest).abs())
+    return divergence + OVERLAP_WEIGHT * distance
+
+
+def mean_loss(net: Any, texts: list[Text]) -> Tensor:
+    """Mean loss of some texts' rows, weighted."""
+    tokens, places, ids, p, weight = rows_of(texts)
+    with torch.autocast("cpu", torch.bfloat16):
+        states = net.model(input_ids=tokens, use_cache=False).last_hidden_state
+    states = states.flatten(0, 1)[places].float()
+    log_q: Any = LogLikelihood.apply(states, net.get_output_embeddings().weight, ids)
+    return (row_losses(log_q, p) * weight).sum()
+
+
+def update(settings: DraftSettings, net: Any, optimiser: Any, texts: Texts, step: int) -> float:
+    """One optimiser step on texts that are a function of (seed, step); returns the loss."""
+    some = texts.alike(np.random.default_rng((settings.seed, step)), settings.batch)
+    loss = mean_loss(net, some)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    for group in optimiser.param_groups:
+        group["lr"] = rate(step, settings.steps, settings.rate)
+    optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+    return float(loss.detach())
+
+
+@torch.inference_mode()
+def measure(net: Any, matrix: Tensor, texts: Texts) -> dict[str, float]:
+    """Overlap β and share of equal likeliest tokens over answers that are held out."""
+    overlap, equal, n_rows = 0.0, 0, 0
+    for place in texts.held[:HELD_OUT]:
+        text = texts.text(place)
+        answer = slice(text.n_prompt - 1, len(text.tokens) - 1)
+        p = F.linear(text.states[answer].to(matrix.dtype), matrix).float().softmax(-1)
+        q = net(input_ids=text.tokens[None]).logits[0, answer].float().softmax(-1)
+        overlap += float(torch.minimum(p, q).sum())
+        equal += int((p.argmax(-1) == q.argmax(-1)).sum())
+        n_rows += len(p)
+    return {"overlap": round(overlap / n_rows, 4), "same_top_token": round(equal / n_rows, 4)}
+
+
+def train(
+    settings: DraftSettings,
+    model: Any,
+    texts: Texts,
+    out: Path,
+    say: Callable[[str], None],
+    stop_at: int | None = None,
+) -> tuple[Any, list[dict[str, float]]]:
+    """Train from the checkpoint in ``out``, if there is one.
+
+    Returns:
+        The draft, and what was measured as it went.
+
+    Raises:
+        ValueError: the checkpoint is of other settings.
+    """
+    net = make_net(model, settings.seed)
+    matrix = model.get_output_embeddings().weight.detach()
+    optimiser = make_optimiser(net, settings.rate)
+    path, course = out / "checkpoint.pt", out / "course.json"
+    said: dict[str, object] = {**asdict(settings), "files": len(texts.files)}
+    step = load_checkpoint(path, said, net, optimiser)
+    measured = json.loads(course.read_text()) if step and course.exists() else []
+    measured = [row for row in measured if row["step"] <= step]
+    losses, began = [], time.perf_counter()
+    while step < min(settings.steps, stop_at or settings.steps):
+        losses.append(update(settings, net, optimiser, texts, step))
+        step += 1
+        if step % CHECKPOINT_STEPS and step != settings.steps:
+            continue
+        seconds = (time.perf_counter() - began) / len(losses)
+        line = f"step {step}, loss {sum(losses[-100:]) / len(losses[-100:]):.4f}, {seconds:.2f} s"
+        if step % MEASURE_STEPS == 0 or step == settings.steps:
+            measured.append({"step": step, **measure(net, matrix, texts)})
+            write_atomic(course, json.dumps(measured).encode())
+            line += f", held out {measured[-1]}"
+        save_checkpoint(path, said, net, optimiser, step)
+        say(line)
+    return net, measured
+
+
+def export(net: Any, record: dict[str, object], model: Path, out: Path) -> None:
+    """Write the folder of a draft model, weights in float16, with the model's tokenizer."""
+    state = {name: value.detach().half().contiguous() for name, value in net.state_dict().items()}
+    state.pop("lm_head.weight", None)  # the embeddings
+    shape = net.config.to_dict() | {"dtype": "float16", "architectures": ["LlamaForCausalLM"]}
+    shape.pop("transformers_version", None)
+    write_atomic(out / "config.json", (json.dumps(shape, indent=1) + "\n").encode())
+    write_atomic(out / "training.json", (json.dumps(record, indent=1) + "\n").encode())
+    write_atomic(out / "model.safetensors", save(state, metadata={"format": "pt"}))
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(model / name, out / name)
+
+
+def main() -> None:
+    """Train, write the folder."""
+    from transformers import LlamaForCausalLM
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--answers", type=Path, default=Path(".work/smollm2/answers"))
+    parser.add_argument("--model", type=Path, default=default_folder(), metavar="DIR")
+    for name, value in asdict(DraftSettings()).items():
+        parser.add_argument(f"--{name}", type=type(value), default=value)
+    args = parser.parse_args()
+    settings = DraftSettings(**{name: getattr(args, name) for name in asdict(DraftSettings())})
+    torch.set_flush_denormal(True)
+    args.out.mkdir(parents=True, exist_ok=True)
+    model: Any = LlamaForCausalLM.from_pretrained(args.model, dtype=torch.bfloat16).eval()
+    texts = Texts(args.answers)
+    began = time.process_time()
+    try:
+        net, measured = train(
+            settings, model, texts, args.out, lambda line: print(line, flush=True)
+        )
+    except ValueError as problem:
+        sys.exit(f"error: {problem}")
+    record: dict[str, object] = {
+        **asdict(settings),
+        "parameters": sum(weight.numel() for weight in net.parameters()),
+        "texts": len(texts.train),
+        "tokens": texts.n_tokens,
+        "cpu_seconds": round(time.process_time() - began),
+        **versions("cpu"),
+        "held_out": measured,
+    }
+    export(net, record, args.model, args.out)
+    (args.out / "checkpoint.pt").unlink(missing_ok=True)
+    print(json.dumps(measured[-1:]))
+
+
+if __name__ == "__main__":
+    main()
