@@ -22,7 +22,7 @@ from simkit.heads import registry
 from simkit.live.log import Log, Row, read
 from traces import schema, scores
 from traces.attach import registry as drafters
-from traces.attach.run import attach
+from traces.attach.run import attach, detach
 from traces.errors import TraceError
 from traces.outputs import write_atomic, write_together
 from traces.reference.net import save_weights
@@ -82,6 +82,25 @@ def latency(folder: Path) -> None:
 def attached(folder: Path) -> None:
     """What `simkit attach --resume` does with the folder."""
     attach(load(folder / "t"), drafters.parse("suffix(shared=true)"), resume=True)
+
+
+def with_drafters(folder: Path) -> None:
+    traced(folder)
+    attached(folder)
+    attach(load(folder / "t"), drafters.parse("ngram(least=1)"))
+
+
+def detached(folder: Path) -> None:
+    """What `simkit detach` does with the folder."""
+    detach(load(folder / "t"), "suffix")
+
+
+def of_detached(folder: Path) -> str:
+    """A drafter is there, whole, or it is not; the recording and another are as they were."""
+    assert validate(folder / "t") == []
+    there = load(folder / "t").drafters
+    assert "ngram" in there
+    return "old" if "suffix" in there else "new"
 
 
 def score(folder: Path) -> None:
@@ -295,6 +314,7 @@ WRITERS = {
     "saved": Writer(None, NONE, of_trace),
     "latency": Writer("traced", "old", of_latency),
     "attached": Writer("traced", NONE, of_attached, r"t/drafters(/.*)?"),
+    "detached": Writer("with_drafters", "old", of_detached),
     "score": Writer("traced", "old", of_scores),
     "together": Writer("earlier", "old", of_files),
     "alone": Writer(None, NONE, of_file),

@@ -3,6 +3,7 @@
 import filecmp
 import json
 import os
+import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -14,14 +15,14 @@ import pytest
 import torch
 from handed import Handed, logits_of, output_of
 from pair_folders import model, pair, pair_folder, simkit
-from trace_files import edit
+from trace_files import edit, hashes
 
 import simkit as toolkit
 from benchmarks.recorded import replayed
 from simkit import policies
 from simkit.costs.measured import times_of
 from simkit.costs.price import StepWork
-from simkit.errors import ReplayError
+from simkit.errors import PolicyError, ReplayError
 from traces import load
 from traces.attach import registry, run
 from traces.attach.drafter import Means
@@ -211,6 +212,7 @@ def test_the_recording_is_left_as_it_is(root, tmp_path):
         ("ngram(length=0)", [], "ngram: length must be a whole number >= 1, not 0"),
         ("model()", [], "model: path is not given"),
         ("ngram()", ["--name", "../ngram"], "cannot be a drafter's name"),
+        ("ngram()", ["--name", "4gram"], "cannot be a drafter's name: begin with a letter"),
         ("ngram()", ["--name", "taken"], "a drafter taken is attached already: give --name"),
         ('model("nowhere/at/all")', ["--target", "{target}"], "nowhere/at/all"),
         ("suffix()", ["--target", "x"], "suffix makes no use of --target: leave it out"),
@@ -275,6 +277,31 @@ def test_an_altered_recording_is_told(root, tmp_path):
         load(other, "ngram")
 
 
+def test_detached(root, tmp_path, capsys):
+    """It is gone, and so is what a killed run of it left; all else is as it was."""
+    folder = fresh(root, tmp_path)
+    before = hashes(folder)
+    run.attach(load(folder), registry.parse("ngram(least=1)"))
+    both = hashes(folder)
+    run.attach(load(folder), registry.parse("suffix()"))
+    shutil.copytree(folder / "drafters/suffix", folder / "drafters/.suffix.tmp")
+    assert load(folder).drafters == ["ngram", "suffix"]
+    assert simkit(["detach", folder, "sufix"]) == 2
+    assert "no drafter 'sufix' is attached (did you mean suffix?)" in capsys.readouterr().err
+    held = hold_folder(folder / "drafters/suffix")
+    assert simkit(["detach", folder, "suffix"]) == 2
+    assert "another process is writing to it" in capsys.readouterr().err
+    os.close(held or 0)
+    assert simkit(["detach", folder, "suffix"]) == 0
+    assert hashes(folder) == both and load(folder).drafters == ["ngram"]
+    assert simkit(["detach", folder, "ngram"]) == 0
+    assert hashes(folder) == before and not (folder / "drafters").exists()
+    assert simkit(["detach", folder, "ngram"]) == 2
+    capsys.readouterr()
+    assert simkit(["detach", "reference", "suffix"]) == 2
+    assert "comes with the package, which is not written to" in capsys.readouterr().err
+
+
 def test_rows_that_were_altered_are_refused(root, tmp_path):
     folder = fresh(root, tmp_path)
     done = run.attach(load(folder), registry.parse("ngram(least=1)"))
@@ -293,7 +320,9 @@ def test_it_is_named_where_traces_are(root, tmp_path, capsys):
     attach(root, "greedy", "ngram(least=1)", "--name", "found")
     folder = root / "greedy"
     assert simkit(["info", folder]) == 0
-    assert "found: ngram(least=1)" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert "found: ngram(least=1) (lattice, Γ = 5, 1 columns, times, " in said
+    assert re.search(r"size .*, drafters [\d.]+ kB\)", said)
     given = ["--drafter", "found", "--cost", "linear(draft_s=1, target_s=4)"]
     assert simkit(["replay", folder, "--policy", "fixed(3)", *given]) == 0
     assert simkit(["sweep", folder, "--policy", "fixed(1:3)", *given]) == 0
@@ -306,7 +335,7 @@ def test_it_is_named_where_traces_are(root, tmp_path, capsys):
     said = "svip(h=0.5) reads the column draft_entropy of drafts, which those of ngram(least=1)"
     assert f"{said} have not: take a policy that reads no column" in capsys.readouterr().err
     assert simkit(["replay", folder, "--policy", "fixed(3)"]) == 2
-    assert "name a drafter that was attached to it" in capsys.readouterr().err
+    assert "name a drafter that was attached to it with --drafter" in capsys.readouterr().err
     assert simkit(["replay", folder, "--policy", "fixed(3)", "--drafter", "fond"]) == 2
     assert "did you mean found?" in capsys.readouterr().err
 
@@ -342,6 +371,12 @@ def test_drafters_are_compared_prompt_by_prompt(root, capsys):
     assert found.frame["drafter"].to_list() == ["c-ngr", "c-ngr", "c-suf"]
     alone = toolkit.replay(load(root / "greedy", "c-suf"), "fixed(3)", cost)
     assert found.records()[2] == {"drafter": "c-suf", **alone.records()[0]}
+    assert found["c-suf"] is found.results["c-suf"] and list(found) == ["c-ngr", "c-suf"]
+    assert len(found) == 2
+    with pytest.raises(ReplayError, match="ngram was not replayed; there is c-ngr, c-suf"):
+        found["ngram"]
+    with pytest.raises(ReplayError, match="choices of drafters do not nest"):
+        toolkit.replay(root / "greedy", {"best_of(route(c-ngr, c-suf), own)": "fixed(1)"})
     one = found.compare(("c-suf", "fixed(3)"), ("c-ngr", "fixed(3)"))
     other = found.compare(("c-ngr", "fixed(3)"), ("c-suf", "fixed(3)"))
     totals = {r["drafter"]: r["total_s"] for r in found.records() if r["policy"] == "fixed(3)"}
@@ -397,3 +432,11 @@ def test_what_live_decoders_cannot_repeat_is_refused(root, tmp_path, capsys):
     both = toolkit.replay(root / "sampled", {"live": "fixed(2)"})
     with pytest.raises(ReplayError, match="compare \\(drafter, policy\\) with"):
         both.compare("fixed(2)", "fixed(2)")
+
+
+def test_a_function_of_the_wrong_arguments(root):
+    """It is told before a replay, where the function is named."""
+    for function in (lambda depth: True, lambda depth, row, more: True, lambda: True):
+        with pytest.raises(PolicyError, match="rule: .* takes two arguments, \\(depth, row\\)"):
+            policies.from_function(function, name="rule")
+    policies.from_function(lambda depth, row=None, *more: True)

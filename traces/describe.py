@@ -95,26 +95,49 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     ]
     if entropies:
         yield "entropy", f"{', '.join(entropies)} nats (medians)"
-    if facts["bytes"]:
-        total = sum(facts["bytes"].values())
-        parts = ", ".join(f"{name} {_size(size)}" for name, size in facts["bytes"].items())
+    sizes = {**facts["bytes"]}
+    if attached := sum(drafter.get("bytes", 0) for drafter in facts["drafters"].values()):
+        sizes["drafters"] = attached
+    if sizes:
+        total = sum(sizes.values())
+        parts = ", ".join(f"{name} {_size(size)}" for name, size in sizes.items())
         yield "size", f"{_size(total)} ({parts})"
     for i, use in enumerate(facts["uses"]):
         yield "good for" if i == 0 else "", use
     for i, (name, what) in enumerate(facts["drafters"].items()):
-        yield "drafters" if i == 0 else "", f"{name}: {what}"
+        yield "drafters" if i == 0 else "", f"{name}: {_drafter(what)}"
 
 
-def _drafters(trace: Trace) -> dict[str, str]:
-    """The drafters that were attached: their specs, or what is wrong with them, by name."""
-    found = {}
+def _drafters(trace: Trace) -> dict[str, dict[str, Any]]:
+    """The drafters that were attached, or what is wrong with them (`error`), by name."""
+    found: dict[str, dict[str, Any]] = {}
     for name in trace.drafters:
         assert trace.path is not None  # there are none in memory
         try:
-            found[name] = load(trace.path, name).manifest.spec
+            drafter = load(trace.path, name)
         except TraceError as error:
-            found[name] = str(error)
+            found[name] = {"error": str(error)}
+            continue
+        manifest = drafter.manifest
+        found[name] = {
+            "spec": manifest.spec,
+            "kind": manifest.kind,
+            "max_draft": manifest.max_draft,
+            "columns": list(manifest.lattice_columns),
+            "times": "latency.parquet" in manifest.files,
+            "bytes": sum(info.bytes for info in manifest.files.values()),
+        }
     return found
+
+
+def _drafter(facts: dict[str, Any]) -> str:
+    """A drafter that was attached, for people."""
+    if "error" in facts:
+        return facts["error"]
+    columns = f", {len(facts['columns'])} columns" if facts["kind"] == "lattice" else ""
+    times = "times" if facts["times"] else "no times of its own"
+    words = f"{facts['kind']}, Γ = {facts['max_draft']}{columns}, {times}"
+    return f"{facts['spec']} ({words}, {_size(facts['bytes'])})"
 
 
 def _nouns(kind: str) -> dict[str, str]:

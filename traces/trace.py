@@ -326,7 +326,8 @@ def find(path_or_name: str | Path, drafter: str | None = None) -> tuple[Path, Ma
 
 def attached(folder: Path) -> list[str]:
     """Names of the drafters that were attached to the recording in a folder."""
-    return sorted(file.parent.name for file in folder.glob(f"{DRAFTERS}/*/{MANIFEST}"))
+    found = (file.parent.name for file in folder.glob(f"{DRAFTERS}/*/{MANIFEST}"))
+    return sorted(name for name in found if not name.startswith("."))  # those are being removed
 
 
 def _drafter_folder(folder: Path, name: str) -> Path:

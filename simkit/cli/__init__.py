@@ -23,6 +23,7 @@ from traces.errors import SimkitWarning, UserError
 _HELP = {
     "record": "Run a draft/target pair on prompts and write a trace.",
     "attach": "Attach a drafter to a trace.",
+    "detach": "Remove a drafter that was attached to a trace.",
     "latency": "Time the passes of a pair, for a measured cost.",
     "calibrate": "Time passes, rules and heads in running decoders, for a measured cost.",
     "info": "Say what is in a trace.",

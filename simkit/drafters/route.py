@@ -169,6 +169,8 @@ def parse(text: str) -> Routing:
     Raises:
         ReplayError: the spec cannot be read, or an argument is wrong.
     """
+    if any(f"{name}(" in text.partition("(")[2] for name in CHOICES):
+        raise ReplayError(f"{text.strip()}: choices of drafters do not nest: name drafters in one")
     try:
         spec = specs.parse(text, ReplayError)
     except ReplayError as error:

@@ -6,6 +6,7 @@ import re
 from collections import namedtuple
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any
 
 from simkit.errors import PolicyError
@@ -62,6 +63,14 @@ class FunctionPolicy(Sequential):
                 raise PolicyError(f"{self.label}: {column!r} cannot be a column's name")
         if len(set(self.reads)) < len(self.reads):
             raise PolicyError(f"{self.label}: a column is named twice")
+        try:
+            signature(self.function).bind(1, ())
+        except TypeError:
+            raise PolicyError(
+                f"{self.label}: a function that stops drafts takes two arguments, (depth, row)"
+            ) from None
+        except ValueError:  # a builtin that does not say
+            pass
         object.__setattr__(self, "_row", namedtuple("Row", self.reads)._make)
 
     def columns(self, sampler: Sampler) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,25 @@ class ByDrafter:
     def __init__(self, results: Mapping[str, Result], confidence: float, seed: int) -> None:
         self.results = dict(results)
         self._confidence, self._seed = confidence, seed
+
+    def __getitem__(self, drafter: str) -> Result:
+        """The result of one drafter, by its name.
+
+        Raises:
+            ReplayError: it was not replayed.
+        """
+        name = str(parse(drafter)) if is_choice(drafter) else drafter
+        if name not in self.results:
+            raise ReplayError(f"{name} was not replayed; there is {', '.join(self.results)}")
+        return self.results[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The drafters' names, in order."""
+        return iter(self.results)
+
+    def __len__(self) -> int:
+        """How many drafters there are."""
+        return len(self.results)
 
     @cached_property
     def frame(self) -> pl.DataFrame:

@@ -1,9 +1,10 @@
-"""Run a drafter over the outputs of a recording and write what it drafts."""
+"""Run a drafter over the outputs of a recording and write what it drafts; take it away again."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,8 @@ from traces.attach.drafter import Attachable, Attachment, Means, check_means, ch
 from traces.columns import Columns
 from traces.errors import DrafterError
 from traces.manifest import read_manifest
-from traces.outputs import hold_folder
+from traces.outputs import hold_folder, passing_name, sync_folder, write_error
+from traces.registry import suggest
 from traces.trace import DRAFTERS, OWN, Trace
 from traces.writer import TraceWriter, add_file
 
@@ -80,6 +82,51 @@ def attach(
     return Done(name, folder, notes, was_there)
 
 
+def detach(recording: Trace, name: str) -> Path:
+    """Remove a drafter that was attached, whole or in part; all else stays as it is.
+
+    It is gone at once: a process that is killed leaves what no reader finds, and what the next one
+    that detaches a drafter of that name clears away.
+
+    Args:
+        recording: the trace, in a folder.
+        name: of the drafter in the trace.
+
+    Returns:
+        where it was.
+
+    Raises:
+        UserError: there is none, another process writes to it, or the system refuses.
+    """
+    if recording.path is None or recording.recording is not None:
+        raise DrafterError(f"{recording!r} has no attached drafters: give the recording's folder")
+    folder = recording.path / DRAFTERS / name
+    passing = passing_name(folder)
+    there = name in recording.drafters
+    if not there and not (_NAME.fullmatch(name) and passing.exists()):
+        known = suggest(name, recording.drafters) if recording.drafters else "none is"
+        raise DrafterError(f"{recording.path}: no drafter {name!r} is attached ({known})")
+    try:
+        handle = hold_folder(folder) if there else None
+    except BlockingIOError:
+        raise DrafterError(f"{folder}: another process is writing to it") from None
+    try:
+        if passing.exists():  # a run that was killed has left it
+            shutil.rmtree(passing)
+        if there:
+            os.rename(folder, passing)
+            sync_folder(folder.parent)
+            shutil.rmtree(passing)
+        with suppress(OSError):
+            folder.parent.rmdir()  # it was the last one
+    except OSError as error:
+        raise write_error(folder, error) from None
+    finally:
+        if handle is not None:
+            os.close(handle)
+    return folder
+
+
 def _draft(writer: TraceWriter, opened: Attachment, on_shard: Callable[[int], None]) -> None:
     """Write the shards that are left and the times; whoever reads the drafter finds both."""
     try:
@@ -117,7 +164,10 @@ def _folder(recording: Trace, name: str, resume: bool) -> Path:
             f"{OWN} is the word for the drafter of the recording: give another --name"
         )
     if not _NAME.fullmatch(name):
-        raise DrafterError(f"{name!r} cannot be a drafter's name: use letters, digits, . _ - +")
+        raise DrafterError(
+            f"{name!r} cannot be a drafter's name: begin with a letter, and use at most 64 letters,"
+            " digits, . _ - +"
+        )
     if name in recording.drafters and not resume:
         raise DrafterError(f"{recording.path}: {_there(recording.path / DRAFTERS / name)}")
     return recording.path / DRAFTERS / name

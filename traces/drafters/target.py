@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from traces.manifest import Manifest
     from traces.trace import Trace
 
-_NONE = "the trace has no draft of its own: name a drafter that was attached to it (simkit attach)"
+_NONE = (
+    "the trace has no draft of its own: name a drafter that was attached to it with --drafter"
+    " (simkit info lists them, simkit attach adds one)"
+)
 
 
 @register

@@ -1,0 +1,21 @@
+"""`simkit detach`: remove a drafter that was attached to a trace."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def detach(
+    trace: Annotated[str, typer.Argument(help="A trace's folder.")],
+    name: Annotated[str, typer.Argument(help="Of the drafter, as simkit info lists it.")],
+) -> None:
+    """Remove a drafter that was attached to a trace, with its times."""
+    from simkit.cli.places import folder_to_write
+    from traces.attach.run import detach as run
+    from traces.trace import load
+
+    there = load(trace)
+    folder_to_write(there, trace)
+    typer.echo(f"removed {run(there, name)}", err=True)
