@@ -321,7 +321,7 @@ def test_it_is_named_where_traces_are(root, tmp_path, capsys):
     folder = root / "greedy"
     assert simkit(["info", folder]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "found: ngram(least=1) (lattice, Γ = 5, 1 columns, times, " in said
+    assert "found: ngram(least=1) (lattice, Γ = 5, 1 column, times, " in said
     assert re.search(r"size .*, drafters [\d.]+ kB\)", said)
     given = ["--drafter", "found", "--cost", "linear(draft_s=1, target_s=4)"]
     assert simkit(["replay", folder, "--policy", "fixed(3)", *given]) == 0
@@ -440,3 +440,11 @@ def test_a_function_of_the_wrong_arguments(root):
         with pytest.raises(PolicyError, match="rule: .* takes two arguments, \\(depth, row\\)"):
             policies.from_function(function, name="rule")
     policies.from_function(lambda depth, row=None, *more: True)
+
+
+def test_a_drafter_of_a_bundled_trace_has_a_path(capsys):
+    """As one in a folder has."""
+    assert load("reference/drafters/suffix").hash == load("reference", "suffix").hash
+    assert simkit(["info", "reference/drafters/suffix"]) == 0
+    assert simkit(["info", "reference/drafters/sufix"]) == 2
+    assert "reference/drafters/sufix" in capsys.readouterr().err

@@ -134,7 +134,8 @@ def _drafter(facts: dict[str, Any]) -> str:
     """A drafter that was attached, for people."""
     if "error" in facts:
         return facts["error"]
-    columns = f", {len(facts['columns'])} columns" if facts["kind"] == "lattice" else ""
+    number = len(facts["columns"])
+    columns = f", {number} column{'s' * (number != 1)}" if facts["kind"] == "lattice" else ""
     times = "times" if facts["times"] else "no times of its own"
     words = f"{facts['kind']}, Γ = {facts['max_draft']}{columns}, {times}"
     return f"{facts['spec']} ({words}, {_size(facts['bytes'])})"

@@ -357,8 +357,9 @@ def _folder(path_or_name: str | Path) -> Path:
         return folder
     names = bundled()
     name = str(path_or_name)
-    if name in names:
-        return DATA / name
+    inside = len(folder.parts) == 3 and folder.parts[0] in names and folder.parts[1] == DRAFTERS
+    if name in names or (inside and (DATA / folder / MANIFEST).exists()):
+        return DATA / folder
     if folder.exists() or len(folder.parts) != 1:
         return folder  # read_manifest says what is wrong with it
     close = difflib.get_close_matches(name, names, n=1)
