@@ -17,13 +17,13 @@ VOCAB = 300
 
 def test_prompts_are_those_of_both_sets():
     rows = prompts.load()
-    assert len({row["id"] for row in rows}) == len(rows) == 644
+    assert len({row["id"] for row in rows}) == len(rows) == 724
     tasks = {row["task"] for row in rows}
     assert len(tasks) == 14 and "humaneval" in tasks
     assert {row["licence"] for row in rows} == {"Apache-2.0", "MIT"}
     kept, rest = prompts.recorded(rows), prompts.to_train_on(rows)
     assert len(kept) + len(rest) == len(rows)
-    assert sum(row["task"] == "humaneval" for row in kept) == 40
+    assert len(kept) == 300 and sum(row["task"] == "humaneval" for row in kept) == 40
     assert sum(row["task"] == "rag" for row in kept) == 20
     assert {row["task"] for row in rest} == {
         *("translation", "summarization", "qa", "math_reasoning", "rag", "humaneval")
