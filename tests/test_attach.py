@@ -442,9 +442,11 @@ def test_a_function_of_the_wrong_arguments(root):
     policies.from_function(lambda depth, row=None, *more: True)
 
 
-def test_a_drafter_of_a_bundled_trace_has_a_path(capsys):
-    """As one in a folder has."""
+def test_a_drafter_of_a_bundled_trace_has_a_path(capsys, monkeypatch):
+    """As one in a folder has, also seen from inside of it."""
     assert load("reference/drafters/suffix").hash == load("reference", "suffix").hash
     assert simkit(["info", "reference/drafters/suffix"]) == 0
     assert simkit(["info", "reference/drafters/sufix"]) == 2
     assert "reference/drafters/sufix" in capsys.readouterr().err
+    monkeypatch.chdir(load("reference/drafters/suffix").path)
+    assert load(".").hash == load("reference", "suffix").hash

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from abc import abstractmethod
 from contextlib import suppress
 from functools import cached_property
@@ -293,7 +294,7 @@ def load(path_or_name: str | Path, drafter: str | None = None) -> Trace:
 def _open(folder: Path, manifest: Manifest) -> Trace:
     if manifest.attached_to is None:
         return Trace(manifest, FolderSource(folder, manifest), folder)
-    recording = _open(*find(folder.parent.parent))
+    recording = _open(*find(Path(os.path.abspath(folder)).parent.parent))
     return Trace(manifest, AttachedSource(folder, manifest, recording), folder, recording)
 
 
