@@ -15,7 +15,8 @@ from analysis.study import MissingError, Study
 from simkit.costs.base import IN_DECODERS
 from simkit.simulator.arguments import AnyCost
 from simkit.simulator.charge import Charge
-from simkit.simulator.rule_time import known_rule, said
+from simkit.simulator.fitted import known_rule
+from simkit.simulator.rule_time import said
 from simkit.statistics.enough import FOR_INTERVAL
 from simkit.sweeps.grid import settings
 from traces.conditions import conditions

@@ -149,3 +149,22 @@ def test_outputs_that_were_not_imported_say_why_they_ended():
     trace = from_outputs({"output_tokens": [[1, 2], [1, 9]]}, max_new_tokens=2, eos_token_ids=[9])
     assert trace.sequences["finish_reason"].to_pylist() == ["length", "eos"]
     assert trace.column("target", "position").tolist() == [1, 2, 1, 2]
+
+
+def test_figures_that_would_show_nothing_are_skipped(tmp_path, capsys):
+    """No rule from tokens has a distribution, and without times a proposal would be free."""
+    file, out = written(tmp_path, records(12)), tmp_path / "chats"
+    assert run(capsys, "import", "tokens", file, "--out", out, "--eos", EOS)[0] == 0
+    for spec in ("ngram(2, 1, 3)", "prompt_lookup(length=4)"):
+        assert run(capsys, "attach", out, "--drafter", spec)[0] == 0
+    only = ["--only", "drafters_entropy", "--only", "drafters_by_depth"]
+    status, text, err = run(capsys, "figures", out, "--out", tmp_path / "f", *only)
+    assert (status, err) == (0, "") and "1 of 2 figures" in text
+    said = " ".join(text.split())
+    assert (
+        "drafters_entropy: skipped: no drafter has a distribution to look at: no draft_ent" in said
+    )
+    assert not (tmp_path / "f" / "drafters_entropy.svg").exists()
+    given = ["figures", out, "--drafter", "ngram", "--out", tmp_path / "g"]
+    status, _, err = run(capsys, *given, "--only", "runtime_breakdown")
+    assert status == 2 and "the cost has no time for a proposal" in err and err.count("\n") == 1

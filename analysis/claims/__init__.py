@@ -1,11 +1,19 @@
 """The papers' empirical claims, each tested on a trace.
 
-A file a paper. A claim is a function of `Evidence`, registered with `@claim`: what the paper says
-and where, what it prints, and as its docstring the exact statistic. `verdict.py` holds the one rule
-that turns an estimate and a prediction into a verdict.
+A file a paper, or two. A claim is a function of `Evidence`, registered with `@claim`: what the
+paper says and where, what it prints, and as its docstring the exact statistic. `verdict.py` holds
+the one rule that turns an estimate and a prediction into a verdict.
 """
 
-from analysis.claims import acceptance_head, pacer, pard2, pard2_training, pearl, svip
+from analysis.claims import (
+    acceptance_head,
+    pacer,
+    pacer_settings,
+    pard2,
+    pard2_training,
+    pearl,
+    svip,
+)
 from analysis.claims.claim import PAPERS, Claim, Part, claim, claims
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.table import Findings, check
@@ -25,6 +33,7 @@ __all__ = [
     "claim",
     "claims",
     "pacer",
+    "pacer_settings",
     "pard2",
     "pard2_training",
     "pearl",

@@ -55,6 +55,9 @@ def drafters_entropy(study: Study, ax: Axes, bins: int = 12) -> Drawn:
         study: of a recording that drafters were attached to.
         ax: to draw on; None makes one.
         bins: of H(q), as many rows in each.
+
+    Raises:
+        MissingError: no drafter has a q, as where all are rules from tokens.
     """
     found = side_by_side(study)
     rows, said, k = [], [], 0
@@ -85,6 +88,8 @@ def drafters_entropy(study: Study, ax: Axes, bins: int = 12) -> Drawn:
             row = {"drafter": name, "series": series, "rows": len(some.overlap)}
             rows.append(row | cells(e))
         k += 1
+    if not rows:
+        raise MissingError(f"no drafter has a distribution to look at: {'; '.join(without)}")
     gone = found.gone + [f"{', '.join(names)}: {why}." for why, names in without.items()]
     ax.set(xlabel="draft's entropy H(q), nats", ylabel="overlap β", ylim=(0, 1.02))
     below(ax)

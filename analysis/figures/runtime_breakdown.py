@@ -15,7 +15,7 @@ from analysis.papers.pacer import DEEPSEEK, TABLE_15
 from analysis.replays import of
 from analysis.shown import replays, without
 from analysis.stats import Estimate, clusters
-from analysis.study import Study
+from analysis.study import MissingError, Study
 from simkit.simulator.arguments import AnyCost
 from simkit.simulator.charge import PARTS
 
@@ -36,9 +36,16 @@ def runtime_breakdown(study: Study, ax: Axes, cost: AnyCost = DEEPSEEK) -> Drawn
         study: of a trace of any kind.
         ax: to draw on; None makes one.
         cost: see `simkit.replay`; the default is the paper's pair, whose head was timed.
+
+    Raises:
+        MissingError: drafts take no pass of a model, and the cost has no time for them.
     """
-    trace = study.trace
-    length = of(study, cost).best_length
+    trace, times = study.trace, of(study, cost)
+    if not times.charge.times_drafts:
+        raise MissingError(
+            "its drafts come from no draft model, and the cost has no time for a proposal"
+        )
+    length = times.best_length
     arms = {f"fixed({length})": f"fixed({length})", **DEFAULTS, "oracle": "oracle"}
     runs, why = replays(study, arms, cost)
     gone = without(why)

@@ -17,7 +17,8 @@ from analysis.study import FirstToken
 from simkit import costs
 from simkit.policies import Policy
 from simkit.simulator.arguments import AnyCost, AnyTrace
-from simkit.simulator.rule_time import known_rule, said
+from simkit.simulator.fitted import known_rule
+from simkit.simulator.rule_time import said
 from simkit.statistics.enough import FOR_INTERVAL
 from traces.errors import UserError
 from traces.trace import Trace

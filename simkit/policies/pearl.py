@@ -32,6 +32,9 @@ class PEARL(Concurrent):
     Drafting ends at the budget and after a drafted EOS. Where nothing is drafted meanwhile, the
     target's pass checks x₂…x_γ, and gives a bonus token behind them.
 
+    What is drafted meanwhile goes on with the chain that began the draft. Where one pass yields a
+    whole draft nothing goes on: it is a pass of its own, from the start behind the pending tokens.
+
     Tripping token: none. Score: none. State: the pending draft, per sequence. Feedback: which
     strategy comes next.
     Source: PEARL (Liu et al. 2025) sections 3.2-3.4 and appendix B, whose step 6 settles the
@@ -94,15 +97,21 @@ class PEARL(Concurrent):
         return self.pre_verify or self.post_verify
 
     def remark(self, setting: Setting) -> str:
-        """What keeps the window from round(c), if the trace does; else empty.
+        """What keeps the window from round(c), if the trace does; what drafts in one pass take.
 
         Args:
             setting: with a cost.
         """
-        most = widest(setting)
-        if self.window is not None or most >= min(self.max_draft, round(c := self._ratio(setting))):
-            return ""
-        return f"{self}: window {most}, as {too_wide(c, setting)}"
+        most, said = widest(setting), []
+        if self.window is None and most < min(self.max_draft, round(c := self._ratio(setting))):
+            said.append(f"window {most}, as {too_wide(c, setting)}")
+        if setting.layout.deepest and self.overlaps:
+            said.append(
+                "a draft behind tokens that wait for their verification is taken to be the one"
+                " behind them verified: the states of a target, if the drafter reads them, would"
+                " not be there yet"
+            )
+        return f"{self}: {'; '.join(said)}" if said else ""
 
     def _ratio(self, setting: Setting) -> float:
         try:
@@ -121,9 +130,12 @@ def widest(setting: Setting) -> int:
     """The widest window that the trace can replay, whatever is rejected.
 
     A draft that runs on over two steps is one chain of 2γ tokens, so that γ is at most Γ // 2. No
-    draft goes beyond the budget: where Γ reaches as far, γ may be Γ.
+    draft goes beyond the budget: where Γ reaches as far, γ may be Γ. So it may where one pass
+    yields a whole draft: what is drafted meanwhile is then a draft of its own.
     """
     deepest, budget = setting.layout.trace.max_draft, setting.layout.trace.max_new_tokens
+    if setting.layout.deepest:
+        return deepest
     return deepest if deepest >= budget - 1 else max(1, deepest // 2)
 
 

@@ -156,9 +156,14 @@ class Charge:
                 "no draft pass over several tokens was timed: one that yields a whole draft, or"
                 " encodes kept tokens anew, is charged as one over a single token"
             )
-        if self._layout.paid == "none" and not self.times.proposal():
+        if not self.times_drafts:
             found.append("the cost has no time for proposals that take no pass: they are free")
         return found
+
+    @property
+    def times_drafts(self) -> bool:
+        """Whether the cost has a time for drafts as they are made; else they are free."""
+        return self._layout.paid != "none" or self.times.proposal() > 0
 
     @property
     def communication_s(self) -> float:

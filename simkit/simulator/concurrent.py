@@ -5,7 +5,9 @@ wait behind it, and so checks those k; if the draft runs meanwhile it checks the
 too, and all accepted, the others of the new ones wait for the next step. Pre-verify is k = 0,
 post-verify is k = γ - 1 (the last emitted token is then x₁ of the pending x₁…x_γ). A draft that
 runs on is the same chain of recorded rows that a draft of any other policy would see, so the steps
-follow from where the path's acceptances and the chains end.
+follow from where the path's acceptances and the chains end. Where one pass yields a whole draft,
+what is drafted meanwhile is another pass, which reads the waiting tokens: the draft from the start
+behind them, if they are accepted; else it is thrown away unseen.
 """
 
 from __future__ import annotations
@@ -178,13 +180,15 @@ def _walk(
 ) -> tuple[int, int, int]:
     """Fill in the steps of the sequences from `low` on.
 
-    A draft that runs on over steps is the draft from the row where it began.
+    A draft that runs on over steps is the draft from the row where it began, `origin`; where drafts
+    are made anew, that of the pending tokens is.
 
     Returns:
         (-1, 0, 0), or the sequence, start and depth not recorded.
     """
     window, pre_verify, post_verify = rule
     offsets, ahead, tail = path.offsets, path.ahead, path.tail
+    anew = path.by_start and path.deepest is not None
     count = 0
     for n in range(len(ends) - 1):
         s = low + n
@@ -194,6 +198,7 @@ def _walk(
         pending = 0  # the last emitted token and the tokens that wait behind it, if any was drafted
         while row < end:
             position = row - offsets[s] + 1
+            left = path.max_new_tokens - position
             if pending == 0:
                 origin = row
             m = origin + ahead[origin]
@@ -203,17 +208,32 @@ def _walk(
             else:
                 behind = tail[m] if m < end else 0
                 chain = m - row + (1 + max(behind, -1 - behind) if m < end else 0)
-            room = min(chain, path.max_new_tokens - position)
             alone = window if pending == 0 and not pre_verify else 0
             waiting = alone if pending == 0 else pending - 1
             meanwhile = window if post_verify or (pre_verify and pending == 0) else 0
-            if behind < 0 and waiting + meanwhile > room:
+            if behind < 0 and min(waiting + (0 if anew else meanwhile), left) > chain:
+                if path.by_start:
+                    return s, int(origin - offsets[s]) + 1, int(-behind)
                 return s, position, chain + 1
+            room = min(chain, left)
             alone, waiting = min(alone, room), min(waiting, room)
-            meanwhile = min(meanwhile, room - waiting)
+            begin = row + waiting
+            if anew:
+                ended = behind >= 0 and waiting == chain
+                meanwhile = 0 if ended else min(meanwhile, left - waiting)
+                if begin <= m and begin < end:  # the waiting tokens are accepted
+                    recorded = max(tail[begin], -1 - tail[begin])
+                    if tail[begin] < 0 and meanwhile > recorded:
+                        return s, int(begin - offsets[s]) + 1, int(recorded) + 1
+                    meanwhile = min(meanwhile, recorded)
+                    m = begin + ahead[begin]
+            else:
+                meanwhile = min(meanwhile, room - waiting)
             checked = waiting + (1 if meanwhile > 0 else 0)
             accepted = min(checked, m - row)
             whole = meanwhile > 0 and accepted == checked
+            if whole and anew:
+                origin = begin
             emitted = accepted if whole else min(accepted + 1, end - row)
             pending = meanwhile if whole else 0
             counts[0, count] = alone + meanwhile

@@ -19,7 +19,8 @@ from simkit.policies import Policy, Prophet, Sequential, Setting
 from simkit.policies.base import State
 from simkit.simulator import plain
 from simkit.simulator.charge import Charge
-from simkit.simulator.run import COUNTS, advice, check_lag
+from simkit.simulator.fitted import advice, fitted
+from simkit.simulator.run import COUNTS
 from simkit.simulator.steps import Steps, extra_passes, sequential
 
 
@@ -74,8 +75,7 @@ def armed(name: str, policy: Policy, setting: Setting) -> RoutedArm:
         raise PolicyError(f"{policy} drafts while the target verifies: several drafters take turns")
     if isinstance(policy, Prophet):
         raise PolicyError(f"{policy} plans the steps of one drafter: for several there is oracle()")
-    check_lag(policy, setting.layout)
-    return RoutedArm(name, policy, cast(Sequential, policy.bind(setting)), setting)
+    return RoutedArm(name, policy, cast(Sequential, fitted(policy, setting)), setting)
 
 
 def walk(choice: Routing, arms: Sequence[RoutedArm]) -> RoutedSteps:

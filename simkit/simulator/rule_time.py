@@ -22,7 +22,7 @@ from simkit import policies
 from simkit.costs import Times
 from simkit.costs.base import RuleTime
 from simkit.drafters.layout import Layout
-from simkit.policies import FunctionPolicy, Outcome, Policy, Sequential, Setting
+from simkit.policies import FunctionPolicy, Outcome, Policy, Sequential
 from simkit.policies.base import Row, State
 from simkit.policies.function import FUNCTION
 from simkit.simulator import plain
@@ -111,19 +111,6 @@ def time_rule(policy: Sequential, times: Times, layout: Layout) -> RuleTime:
     if like:
         return RuleTime(seconds, f"{how}, what it reads as timed for {like}")
     return RuleTime(seconds, f"{how}, of the rule alone" if needed else how)
-
-
-def known_rule(policy: Policy, setting: Setting) -> RuleTime | None:
-    """What a decision of a policy that is not bound yet takes; None for one that makes none.
-
-    Raises:
-        UserError: it lacks what it must be fitted to, or as a replay does.
-    """
-    charge = setting.charge
-    if charge is None or not (isinstance(policy, Sequential) and policy.looks):
-        return None
-    known = charge.times.rule_time(policy.timed_as)
-    return known or charge.rule_time(policy.bind(setting))
 
 
 def said(rules: Iterable[tuple[Policy, RuleTime]]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simkit.costs.base import RuleTime
-from simkit.drafters.layout import DepthError, Layout, Span, spans
-from simkit.errors import PolicyError, ReplayError
-from simkit.policies import Concurrent, NumericPolicy, Policy, Sequential, Setting, shortened
+from simkit.drafters.layout import Layout, Span, spans
+from simkit.errors import ReplayError
+from simkit.policies import Concurrent, NumericPolicy, Policy, Sequential, Setting
 from simkit.simulator import plain
 from simkit.simulator.charge import PARTS, Charge, add_up
+from simkit.simulator.fitted import advised, fitted
 from simkit.simulator.steps import Steps, Sums, extra_passes
-from traces.errors import TraceError
 
 COUNTS = ("steps", "drafted", "draft_passes", "proposed", "accepted")
 Seconds = dict[str, np.ndarray]
@@ -171,40 +170,6 @@ def rules_of(runs: Iterable[Run]) -> list[tuple[Policy, RuleTime]]:
     return [(policy, taken) for policy, taken in found if taken]
 
 
-def check_lag(policy: Policy, layout: Layout) -> None:
-    """Refuse a policy that reads a token's score before a decoder could know it.
-
-    And one that reads what the drafts do not have.
-
-    Raises:
-        PolicyError: as said.
-        TraceError: there are no scores of its head, or a column of the drafts is not there.
-    """
-    _check_columns(policy, layout)
-    if policy.head is not None and not policy.lag and layout.lag(policy.head):
-        raise PolicyError(
-            f"{policy}: the head {policy.head} judges a token from the state that has consumed it,"
-            " a token late: give lag=1"
-        )
-
-
-def _check_columns(policy: Policy, layout: Layout) -> None:
-    """Refuse a policy that reads a column of drafts which theirs lack."""
-    if not layout.by_start:
-        return
-    trace = layout.trace
-    for name in policy.columns(trace.sampler):
-        if name.startswith("score:") or trace.has("lattice", name):
-            continue
-        there = [have for have in trace.manifest.lattice_columns if have != "draft_token"]
-        known = f"{', '.join(there)} alone, or no column" if there else "no column"
-        raise TraceError(
-            f"{policy} reads the column {name} of drafts, which those of"
-            f" {trace.manifest.spec or 'this trace'} have not: take a policy that reads {known},"
-            " as fixed(5)"
-        )
-
-
 def run(policy: Policy, layout: Layout, charge: Charge | None, first: int) -> Run:
     """Replay a policy.
 
@@ -213,42 +178,12 @@ def run(policy: Policy, layout: Layout, charge: Charge | None, first: int) -> Ru
             must be fitted to.
     """
     setting = Replayable(layout, charge, first)
-    check_lag(policy, layout)
-    bound = policy.bind(setting)
+    bound = fitted(policy, setting)
     compact = not isinstance(bound, Concurrent)  # of others every step is made to be summed
     cuts = [None] if compact else spans(layout.offsets, PIECE)
     with advised(policy, layout.trace.max_draft):
         parts = [total(bound, *setting, span) for span in cuts]
     return gather(policy, bound, setting, parts)
-
-
-@contextmanager
-def advised(policy: Policy, deepest: int) -> Iterator[None]:
-    """Say which policy drafted deeper than was recorded, and what to write in its place.
-
-    Args:
-        policy: that is replayed within, as it was given.
-        deepest: Γ.
-    """
-    try:
-        yield
-    except DepthError as error:
-        raise advice(policy, deepest, error) from None
-
-
-def advice(policy: Policy, deepest: int, error: DepthError) -> DepthError:
-    """The complaint with the policy's name, and what to write in its place; see `advised`."""
-    return DepthError(f"{policy}: {error}{_remedy(policy, deepest)}")
-
-
-def _remedy(policy: Policy, deepest: int) -> str:
-    """How to write a policy that drafts no deeper; nothing where its `max_draft` does not do it."""
-    other = shortened(policy, deepest) if isinstance(policy, Sequential) else None
-    if other is None or other is policy:
-        return ""
-    # A function goes by its label, whatever its bound.
-    same = str(other) == str(policy)
-    return f"; give it max_draft={deepest}" if same else f"; write {other}"
 
 
 def gather(

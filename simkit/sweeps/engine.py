@@ -19,7 +19,8 @@ from simkit.drafters.layout import Span, spans
 from simkit.errors import ReplayError
 from simkit.policies import Concurrent, NumericPolicy, Policy, Setting
 from simkit.simulator import compiled
-from simkit.simulator.run import Run, Seconds, advised, check_lag, divides, gather, total
+from simkit.simulator.fitted import advised, fitted
+from simkit.simulator.run import Run, Seconds, divides, gather, total
 from simkit.simulator.steps import Sums
 from traces.errors import UserError
 
@@ -109,8 +110,7 @@ def _batches(policies: Iterable[Policy], setting: Setting) -> Iterator[_Batch]:
     batch = _Batch([], [], cuts)
     for policy in policies:
         with _named(policy):
-            check_lag(policy, setting.layout)
-            bound = policy.bind(setting)
+            bound = fitted(policy, setting)
             split = divides(bound, setting)
             if (kind := _kind(bound, setting)) not in known:
                 total(bound, *setting, (0, 0))
