@@ -15,7 +15,7 @@ from traces.reference.answers import Answers
 from traces.reference.pair import MODELS
 
 N_PROMPT, N_TEXT = 4, 15
-SETTINGS = feature.Settings(seed=3, steps=4, batch=2)
+SETTINGS = feature.FeatureSettings(seed=3, steps=4, batch=2)
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ def test_every_rule_replays_as_it_is(trace, spec):
     where = setting(trace, COST, "draft")
     found = plain.walk(fitted(policy, where), where.layout, 1)
     same = plain.walk(within.bind(where), where.layout, 1)
-    assert found.drafted.max() == 8 and found.accepted.max() == 8
+    assert found.drafted.max() <= 8 and found.asked.max() <= 8
     for name in ("offsets", *COUNTS[1:], "asked"):
         np.testing.assert_array_equal(getattr(found, name), getattr(same, name), name)
 

@@ -58,7 +58,7 @@ def plain_row(drafter, tokens, states, k, e):
 @pytest.mark.parametrize("loss", ["pard", "cat", "decay=0.8"])
 @pytest.mark.parametrize("features", parallel.FEATURES)
 def test_loss_of_a_text_is_the_sum_of_its_rows_worked_out_singly(loss, features):
-    settings = parallel.Settings(loss=loss, features=features, rho=0.0, block=5)
+    settings = parallel.ParallelSettings(loss=loss, features=features, rho=0.0, block=5)
     drafter = tiny_drafter(parallel.FEATURES[features])
     one = parallel.text(tiny_answers(), 0, output_matrix())
     seen = parallel.features(settings, one)
@@ -144,7 +144,7 @@ def test_confidences_multiply_along_the_draft():
 
 
 def test_a_step_lowers_the_loss():
-    settings = parallel.Settings(features="four", rho=0.0, block=4, steps=1, batch=3)
+    settings = parallel.ParallelSettings(features="four", rho=0.0, block=4, steps=1, batch=3)
     drafter, some, output = tiny_drafter(4), tiny_answers(), output_matrix()
     optimiser = parallel.make_optimiser(drafter, 1e-3)
 
@@ -167,7 +167,7 @@ def test_a_step_lowers_the_loss():
 
 @pytest.fixture(scope="module")
 def settings():
-    return parallel.Settings(features="four", rho=0.5, block=4, steps=4, batch=2, seed=3)
+    return parallel.ParallelSettings(features="four", rho=0.5, block=4, steps=4, batch=2, seed=3)
 
 
 def test_a_stopped_training_ends_in_the_same_bytes(tmp_path, monkeypatch, settings):
@@ -236,7 +236,7 @@ def test_held_out_prompts_are_no_bundled_ones():
 
 @pytest.mark.parametrize("greedy", [True, False])
 def test_acceptance_along_an_answer_by_plain_passes(greedy):
-    settings, drafter = parallel.Settings(block=3), tiny_drafter()
+    settings, drafter = parallel.ParallelSettings(block=3), tiny_drafter()
     one = parallel.text(tiny_answers(), 0, output_matrix())
     with torch.no_grad():
         found = parallel.accepted(settings, drafter, one, greedy, stride=2)

@@ -13,7 +13,7 @@ from simkit.live.batch import BatchDecoder, Outputs
 from simkit.live.block_scorer import BlockScorer
 from simkit.live.decoder import DecoderSettings
 from simkit.live.log import BASELINE, Log, Row
-from simkit.live.timed import Timed, TimedDecoder
+from simkit.live.timed import TimedDecoder, TimedOutput
 from simkit.policies import Sequential
 from traces.record.header import device_name, library_versions
 from traces.record.latency import no_collection
@@ -72,7 +72,7 @@ class _One:
     decoder: TimedDecoder
 
     def run(self, job: Job) -> tuple[Outputs, list[Row]]:
-        timed: Timed = self.decoder.decode(job.prompts[0], job.sequence)
+        timed: TimedOutput = self.decoder.decode(job.prompts[0], job.sequence)
         return Outputs([timed.steps], [timed.output]), timed.rows
 
 

@@ -30,7 +30,7 @@ from traces.record.statistics_triton import draft_statistics
 from traces.schema import DRAFT_STATISTICS
 
 
-class Timed(NamedTuple):
+class TimedOutput(NamedTuple):
     """One sequence.
 
     Attributes:
@@ -90,7 +90,7 @@ class TimedDecoder:
         self.clock = clock_of(self.target.device)
         self.state = policy.begin(0) if policy else ()
 
-    def decode(self, prompt: list[int], sequence: int) -> Timed:
+    def decode(self, prompt: list[int], sequence: int) -> TimedOutput:
         """Decode one prompt.
 
         Args:
@@ -110,7 +110,7 @@ class TimedDecoder:
         steps: list[Step] = []
         while not self.ended:
             self._step(steps) if self.policy else self._plain_step()
-        return Timed(steps, self.tokens[self.n_prompt :], self.spans.rows())
+        return TimedOutput(steps, self.tokens[self.n_prompt :], self.spans.rows())
 
     @property
     def position(self) -> int:

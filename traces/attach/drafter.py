@@ -46,7 +46,7 @@ NETWORK = ("target", "device", "dtype", "revision", "draft_temperature")
 """What all networks heed of these."""
 
 
-class Timed(NamedTuple):
+class Timeable(NamedTuple):
     """A drafter whose passes can be timed by themselves, see `traces.record.latency.measure`.
 
     Attributes:
@@ -79,7 +79,7 @@ class Attachable(ABC):
             UserError: it cannot be run on them, and why.
         """
 
-    def timed(self, target: Any, dtype: str) -> Timed:
+    def timed(self, target: Any, dtype: str) -> Timeable:
         """Make its passes ready to be timed.
 
         Args:

@@ -186,7 +186,7 @@ def drafted(
     from safetensors.torch import load_file
 
     from traces.reference.net import SHAPES, Llama
-    from traces.reference.parallel import FEATURES, Drafter, Settings, features, text
+    from traces.reference.parallel import FEATURES, Drafter, ParallelSettings, features, text
 
     read = arm.features if mode == "dependent" else "none"
     drafter = Drafter(Llama(SHAPES["draft"]), FEATURES[read], output.shape[1]).eval()
@@ -195,7 +195,7 @@ def drafted(
         file = place / "projection.safetensors"
         state["projection.weight"] = load_file(file)["projection"].float()
     drafter.load_state_dict(state)
-    settings = Settings(arm.loss, read, block=arm.block)
+    settings = ParallelSettings(arm.loss, read, block=arm.block)
     found = []
     with torch.inference_mode():
         for row in range(len(texts.tokens)):

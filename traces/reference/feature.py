@@ -48,7 +48,7 @@ MEASURED_DEPTH = 8
 
 
 @dataclass(frozen=True)
-class Settings:
+class FeatureSettings:
     """What a drafter is trained with; ``batch`` is in texts, ``rate`` AdamW's at its peak."""
 
     seed: int = 0
@@ -105,7 +105,7 @@ def features(net: Eagle1, matrix: Tensor, tokens: Tensor, seen: Tensor) -> Tenso
 
 
 def update(
-    settings: Settings,
+    settings: FeatureSettings,
     net: Eagle1,
     optimiser: torch.optim.Optimizer,
     train: Answers,
@@ -161,7 +161,7 @@ def export(net: Eagle1, record: dict[str, object], out: Path) -> None:
 
 
 def train(
-    settings: Settings,
+    settings: FeatureSettings,
     some: Answers,
     matrix: Tensor,
     out: Path,
@@ -196,10 +196,10 @@ def main() -> None:
     )
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--answers", type=Path, default=Path(".work/answers/states.npz"))
-    for name, value in asdict(Settings()).items():
+    for name, value in asdict(FeatureSettings()).items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     args = parser.parse_args()
-    settings = Settings(**{name: getattr(args, name) for name in asdict(Settings())})
+    settings = FeatureSettings(**{name: getattr(args, name) for name in asdict(FeatureSettings())})
     torch.set_flush_denormal(True)
     args.out.mkdir(parents=True, exist_ok=True)
     some, held = answers.load(args.answers)

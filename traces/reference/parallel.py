@@ -53,7 +53,7 @@ _GREEDY = 0.98  # share of an answer that its argmaxes explain; the states are f
 
 
 @dataclass(frozen=True)
-class Settings:
+class ParallelSettings:
     """What an arm is; ``batch`` is in texts, ``rate`` AdamW's at its peak."""
 
     loss: str = "cat"
@@ -124,14 +124,14 @@ def text(some: Answers, row: int, output: Tensor) -> Text:
     return Text(tokens, n_prompt, states, log_p)
 
 
-def features(settings: Settings, one: Text) -> Tensor | None:
+def features(settings: ParallelSettings, one: Text) -> Tensor | None:
     """What the drafter reads of the target's states."""
     n_layers = FEATURES[settings.features]
     return one.states[:, : n_layers * one.states.shape[1] // len(LAYERS)] if n_layers else None
 
 
 def text_loss(
-    settings: Settings, drafter: Drafter, one: Text, generator: torch.Generator
+    settings: ParallelSettings, drafter: Drafter, one: Text, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Sum of the weighted losses of one text's rows, and of the weights."""
     kept = conditional_drop(one.n_prompt, len(one.tokens), settings.block, generator)
@@ -149,7 +149,7 @@ def text_loss(
 
 
 def update(
-    settings: Settings,
+    settings: ParallelSettings,
     drafter: Drafter,
     optimiser: torch.optim.Optimizer,
     train: Answers,
@@ -178,7 +178,11 @@ def update(
 
 @torch.inference_mode()
 def measure(
-    settings: Settings, drafter: Drafter, held: Answers, output: Tensor, stride: int = MEASURED
+    settings: ParallelSettings,
+    drafter: Drafter,
+    held: Answers,
+    output: Tensor,
+    stride: int = MEASURED,
 ) -> dict[str, object]:
     """Acceptance at each depth along held-out answers, marginal: P(a >= j).
 
@@ -197,7 +201,9 @@ def measure(
     return {name: acceptance(torch.cat(tables)) for name, tables in parts.items() if tables}
 
 
-def accepted(settings: Settings, drafter: Drafter, one: Text, greedy: bool, stride: int) -> Tensor:
+def accepted(
+    settings: ParallelSettings, drafter: Drafter, one: Text, greedy: bool, stride: int
+) -> Tensor:
     """Chance (starts, block) that each token of the drafts along one answer is accepted.
 
     It is given that those before it are, and 0 behind the answer's end.
@@ -228,7 +234,7 @@ def acceptance(table: Tensor) -> dict[str, object]:
 
 
 def train(
-    settings: Settings,
+    settings: ParallelSettings,
     texts: tuple[Answers, Answers | None],
     out: Path,
     say: Callable[[str], None],
@@ -270,7 +276,9 @@ def train(
     return drafter
 
 
-def export(settings: Settings, drafter: Drafter, record: dict[str, object], out: Path) -> None:
+def export(
+    settings: ParallelSettings, drafter: Drafter, record: dict[str, object], out: Path
+) -> None:
     """Write the folder that ``traces.record.drafters.parallel`` reads, weights in float16."""
     from safetensors.torch import save
 
@@ -304,7 +312,7 @@ def export(settings: Settings, drafter: Drafter, record: dict[str, object], out:
     write_atomic(out / "model.safetensors", halves(drafter.net.state_dict()))
 
 
-def parse() -> tuple[Settings, argparse.Namespace]:
+def parse() -> tuple[ParallelSettings, argparse.Namespace]:
     """Command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -315,14 +323,16 @@ def parse() -> tuple[Settings, argparse.Namespace]:
     parser.add_argument("--features", choices=FEATURES, default="none", help="target layers read")
     parser.add_argument("--rho", type=float, default=0.1, help="share of texts without features")
     for name in ("block", "seed", "steps", "batch"):
-        parser.add_argument(f"--{name}", type=int, default=getattr(Settings, name))
-    parser.add_argument("--rate", type=float, default=Settings.rate, help="peak learning rate")
+        parser.add_argument(f"--{name}", type=int, default=getattr(ParallelSettings, name))
+    parser.add_argument(
+        "--rate", type=float, default=ParallelSettings.rate, help="peak learning rate"
+    )
     parser.add_argument("--unmeasured", action="store_true", help="leave the held-out texts alone")
     args = parser.parse_args()
     name, _, decay = args.loss.partition("=")
     if args.loss not in ("pard", "cat") and not (name == "decay" and 0 < float(decay or 0) <= 1):
         parser.error(f"unknown loss {args.loss!r}")
-    return Settings(**{k: getattr(args, k) for k in asdict(Settings())}), args
+    return ParallelSettings(**{k: getattr(args, k) for k in asdict(ParallelSettings())}), args
 
 
 def main() -> None:

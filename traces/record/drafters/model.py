@@ -11,7 +11,7 @@ from traces.attach.drafter import (
     Attachable,
     Attachment,
     Means,
-    Timed,
+    Timeable,
     check_coupling,
     header_of,
 )
@@ -74,10 +74,10 @@ class ModelDrafter(Attachable):
         )
         return _Following(recording, self, pair, plan)
 
-    def timed(self, target: Alone, dtype: str) -> Timed:
+    def timed(self, target: Alone, dtype: str) -> Timeable:
         """See `Attachable`; each pass is over one token."""
         model = load_model(self.path, "", str(target.target.device), dtype).eval()
-        return Timed(partial(PassBench, model), 1)
+        return Timeable(partial(PassBench, model), 1)
 
 
 class _Following(Attachment):

@@ -18,7 +18,7 @@ from traces.attach.drafter import (
     Attachable,
     Attachment,
     Means,
-    Timed,
+    Timeable,
     check_coupling,
     header_of,
 )
@@ -132,10 +132,10 @@ class ParallelDrafter(Network):
         found = target.target, target.tokenizer, device, dtype
         return parallel.load(self.path, *found, self.mode or None)
 
-    def timed(self, target: Alone, dtype: str) -> Timed:
+    def timed(self, target: Alone, dtype: str) -> Timeable:
         """See `Attachable`; up to K + 1 tokens are kept, before K - 1 masks."""
         network = self.load(target, dtype)
-        return Timed(partial(ParallelBench, network, self.length), 2 * self.length)
+        return Timeable(partial(ParallelBench, network, self.length), 2 * self.length)
 
 
 @dataclass(frozen=True)
@@ -164,9 +164,9 @@ class FeatureDrafter(Network):
         """See `Network`."""
         return feature.load(self.path, target.target, str(target.target.device), dtype)
 
-    def timed(self, target: Alone, dtype: str) -> Timed:
+    def timed(self, target: Alone, dtype: str) -> Timeable:
         """See `Attachable`; up to K + 1 tokens are encoded anew."""
-        return Timed(partial(ChainBench, self.load(target, dtype)), self.length + 1)
+        return Timeable(partial(ChainBench, self.load(target, dtype)), self.length + 1)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class BlockNetwork(Network):
         """See `Network`."""
         return dflash.load(self.path, target.target, str(target.target.device), dtype)
 
-    def timed(self, target: Alone, dtype: str) -> Timed:
+    def timed(self, target: Alone, dtype: str) -> Timeable:
         """See `Attachable`: not yet.
 
         Raises:
@@ -245,7 +245,7 @@ class MtpLayers(Network):
             )
         return network
 
-    def timed(self, target: Alone, dtype: str) -> Timed:
+    def timed(self, target: Alone, dtype: str) -> Timeable:
         """See `Attachable`: not yet.
 
         Raises:
