@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from test_claims import CLAIMS, FAILS, HOLDS, UNTESTED
 
+from analysis.claims.beside import together
+from analysis.claims.verdict import Verdict
 from simkit.cli import main
 from traces.synthetic import iid
 from traces.writer import save
@@ -86,6 +88,8 @@ def test_command_formats(folder, tmp_path, capsys):
         (["reference", "--cost", "free"], "free"),
         (["reference", "--sampled", "nowhere"], "nowhere"),
         (["reference", "--sampled", "reference"], "reference: is the trace itself"),
+        (["reference", "--beside", "nowhere"], "nowhere"),
+        (["reference", "--beside", "reference"], "reference: two of the traces have this name"),
         (["reference", "--format", "xml"], "'--format': 'xml' is not one of"),
         (["reference", "-o", "/proc/claims.md"], "/proc/claims.md"),
         (["reference", "-o", "/nowhere/claims.md"], "no such folder"),
@@ -97,3 +101,38 @@ def test_command_refuses(arguments, said, capsys):
     assert error.value.code == 2
     line = capsys.readouterr().err
     assert said in line and line.count("\n") == 1
+
+
+def test_two_traces_side_by_side(folder, tmp_path, capsys):
+    """Each trace says what it says alone; the last column says what both say together."""
+    other = tmp_path / "another"
+    save(iid(14, 40, 0.9, max_draft=40, seed=4), other)
+    cost = ["--cost", "linear(draft_s=1, target_s=6)"]
+    alone = []
+    for path in (folder, str(other)):
+        run(path, *cost, "--format", "json")
+        alone.append({one["claim"]: one for one in json.loads(capsys.readouterr().out)})
+    run(folder, "--beside", str(other), *cost, "--format", "json")
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["claim"] for row in rows] == list(CLAIMS)
+    for row in rows:
+        assert row["traces"] == {"trace": alone[0][row["claim"]], "another": alone[1][row["claim"]]}
+        verdicts = [Verdict(one["verdict"]) for one in row["traces"].values()]
+        assert row["together"] == together(verdicts)
+    for kind, end in {"table": "over prompts.\n", "csv": "\n", "markdown": "|\n"}.items():
+        out = tmp_path / kind
+        run(folder, "--beside", str(other), *cost, "--format", kind, "-o", str(out))
+        text = out.read_text()
+        assert text.endswith(end) and "another" in text and "together" in text
+
+
+def test_what_verdicts_say_together():
+    holds, fails, open_ = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN
+    untested, example, theorem = Verdict.UNTESTED, Verdict.NO_EXAMPLE, Verdict.THEOREM
+    assert together([holds, holds]) == "holds on all"
+    assert together([fails, fails]) == together([fails, example]) == "holds on none"
+    assert together([holds, fails]) == together([holds, example, untested]) == "differs"
+    assert together([holds, open_]) == together([open_, fails]) == "undecided"
+    assert together([untested, untested]) == "undecided"
+    assert together([holds, untested]) == "tested on some"
+    assert together([theorem, theorem]) == ""

@@ -2,7 +2,8 @@
 
 A file a paper, or two. A claim is a function of `Evidence`, registered with `@claim`: what the
 paper says and where, what it prints, and as its docstring the exact statistic. `verdict.py` holds
-the one rule that turns an estimate and a prediction into a verdict.
+the one rule that turns an estimate and a prediction into a verdict, `beside.py` what several traces
+say together.
 """
 
 from analysis.claims import (
@@ -14,6 +15,7 @@ from analysis.claims import (
     pearl,
     svip,
 )
+from analysis.claims.beside import Beside, beside
 from analysis.claims.claim import PAPERS, Claim, Part, claim, claims
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.table import Findings, check
@@ -21,6 +23,7 @@ from analysis.claims.verdict import Allowed, Verdict
 
 __all__ = [
     "PAPERS",
+    "Beside",
     "Claim",
     "Evidence",
     "Findings",
@@ -29,6 +32,7 @@ __all__ = [
     "Untestable",
     "Verdict",
     "acceptance_head",
+    "beside",
     "check",
     "claim",
     "claims",

@@ -253,10 +253,10 @@ def check(
     times = str(cost) if cost is not None else "times measured with it"
     said = times if at.timed else "no times"
     said += "" if first == "draft" else ", first token from the prefill"
-    return Findings(tuple(found), _name(one), said, _remarks(at), _held(at))
+    return Findings(tuple(found), name_of(one), said, _remarks(at), _held(at))
 
 
-def _name(trace: Trace) -> str:
+def name_of(trace: Trace) -> str:
     """A trace's name, for people; that of a drafter's drafts begins with its recording's."""
     name = trace.path.name if trace.path else "in memory"
     if trace.recording is None or trace.recording.path is None:

@@ -17,7 +17,7 @@ from simkit.cli.progress import settings_bar
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from analysis.claims import Findings
+    from analysis.claims import Beside, Findings
 
 WIDE = 200  # of a table where no terminal says how wide it is
 
@@ -45,23 +45,40 @@ def claims(
             show_default=False,
         ),
     ] = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TRACE",
+            help="Test the claims on this trace too and show both, side by side; may be given"
+            " again. --drafter and --sampled are of the first trace.",
+            show_default=False,
+        ),
+    ] = None,
     format: Annotated[ClaimsFormat, typer.Option(help="How to print.")] = ClaimsFormat.table,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write there instead.")
     ] = None,
 ) -> None:
     """Test the papers' claims on a trace."""
+    from analysis.claims import beside as side_by_side
     from analysis.claims import check
+    from analysis.claims.beside import check_names
+    from analysis.claims.table import name_of
     from analysis.study import Study
     from traces.outputs import write_atomic
 
     if out is not None:
         check_option("--out", out)
-        check_apart([("--out", out)], [trace, cost, sampled])
-    study = Study(drafted(trace, drafter), first_token.value)
-    with settings_bar("claims") as progress:
-        found = check(study, cost, sampled, progress=progress)
-    tell_times(study, cost)
+        check_apart([("--out", out)], [trace, cost, sampled, *(beside or [])])
+    studies = [Study(drafted(trace, drafter), first_token.value)]
+    studies += [Study(drafted(other, None), first_token.value) for other in beside or []]
+    check_names([name_of(study.trace) for study in studies])
+    of = []
+    for study in studies:
+        with settings_bar("claims") as progress:
+            of.append(check(study, cost, None if of else sampled, progress=progress))
+        tell_times(study, cost)
+    found = side_by_side(of) if beside else of[0]
     if out is not None:
         write_atomic(out, _text(found, format).encode())
     elif format is ClaimsFormat.table:
@@ -75,7 +92,7 @@ def claims(
         sys.stdout.write(_text(found, format))
 
 
-def _text(found: Findings, format: ClaimsFormat) -> str:
+def _text(found: Findings | Beside, format: ClaimsFormat) -> str:
     if format is ClaimsFormat.json:
         import json
 
@@ -92,18 +109,23 @@ def _text(found: Findings, format: ClaimsFormat) -> str:
     return "\n".join(line.rstrip() for line in text.get().splitlines()) + "\n"
 
 
-def _table(found: Findings) -> Table:
+def _table(found: Findings | Beside) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
+    from analysis.claims import Findings
     from analysis.claims.table import HEADS
 
+    alone = isinstance(found, Findings)
+    heads = HEADS if alone else found.heads
+    shares = (4, 6, 4, 4, 6, 4, 3) if alone else (4, 6, 4, *[8] * len(found.of), 3)
+    rows = [one.row() for one in found.of] if alone else found.rows()
     table = Table(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, expand=True, padding=(0, 1, 1, 0)
     )
-    for head, share in zip(HEADS, (4, 6, 4, 4, 6, 4, 3), strict=True):
+    for head, share in zip(heads, shares, strict=True):
         table.add_column(head, ratio=share, overflow="fold")
-    for one in found.of:
-        table.add_row(*(Text(cell) for cell in one.row()))
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
     return table
