@@ -26,7 +26,7 @@ def prompts(file: Path, tokenizer: Any) -> list[tuple[str, str, str | None, list
             text = row["prompt"]
             tokens = tokenizer.encode(text)
         id_, task = row.get("id"), row.get("task")
-        words = str(number if id_ is None else id_), "default" if not task else str(task)
+        words = str(number if id_ is None else id_), "default" if task in (None, "") else str(task)
         found.append((*words, text, tokens))
     return found
 
