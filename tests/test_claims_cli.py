@@ -133,6 +133,6 @@ def test_what_verdicts_say_together():
     assert together([fails, fails]) == together([fails, example]) == "holds on none"
     assert together([holds, fails]) == together([holds, example, untested]) == "differs"
     assert together([holds, open_]) == together([open_, fails]) == "undecided"
-    assert together([untested, untested]) == "undecided"
+    assert together([untested, untested]) == "tested on none"
     assert together([holds, untested]) == "tested on some"
     assert together([theorem, theorem]) == ""

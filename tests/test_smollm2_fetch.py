@@ -182,6 +182,9 @@ def test_a_file_that_has_changed_is_named(wheel, tmp_path, monkeypatch):
     (out / "config.json").write_text("{}")
     with pytest.raises(UserError, match=r"config\.json: is not what was saved there"):
         fetch.is_whole(out)
+    (out / fetch.SOURCE).write_text("[]")
+    with pytest.raises(UserError, match=r"source\.json: is not what was saved there"):
+        fetch.is_whole(out)
 
 
 def test_something_else_in_its_place(tmp_path, monkeypatch):

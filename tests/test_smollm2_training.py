@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
+from traces.errors import UserError
 from traces.reference.pair import EOS_ID, MODELS
 from traces.smollm2 import answers, draft, prompts, teacher
 from traces.training.likelihood import LogLikelihood
@@ -182,3 +183,15 @@ def test_the_folder_is_read_as_any_draft_model(folder, model, tmp_path):
     read = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
     tokens = torch.arange(10)[None]
     torch.testing.assert_close(read(tokens).logits, net(tokens).logits, atol=2e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("module", [answers, teacher, draft])
+def test_what_is_not_there_is_one_line(module, tmp_path, monkeypatch):
+    given = ["x", "--model", str(tmp_path / "none")]
+    given += [] if module is teacher else ["-o", str(tmp_path / "out")]
+    monkeypatch.setattr("sys.argv", given)
+    with pytest.raises(SystemExit, match="error: .*none: SmolLM2 is not there: make smollm2"):
+        module.main()
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(UserError, match="no answers in it"):
+        teacher.Texts(tmp_path)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 BOTH, NEITHER = "holds on all", "holds on none"
-DIFFER, OPEN, SOME = "differs", "undecided", "tested on some"
-TOGETHER = (BOTH, NEITHER, DIFFER, OPEN, SOME)
+DIFFER, OPEN, SOME, UNTESTED = "differs", "undecided", "tested on some", "tested on none"
+TOGETHER = (BOTH, NEITHER, DIFFER, OPEN, SOME, UNTESTED)
 _REFUTED = {Verdict.FAILS, Verdict.NO_EXAMPLE}
 
 
@@ -146,7 +146,7 @@ def together(verdicts: Sequence[Verdict]) -> str:
     if Verdict.HOLDS in found and found & _REFUTED:
         return DIFFER
     if Verdict.UNTESTED in found:
-        return SOME if len(found) > 1 else OPEN
+        return SOME if len(found) > 1 else UNTESTED
     if found == {Verdict.HOLDS}:
         return BOTH
     return NEITHER if found <= _REFUTED else OPEN

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -26,15 +27,17 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from traces.errors import UserError
 from traces.outputs import write_atomic
 from traces.record.forward import Forward, causal_mask, left_padded
 from traces.smollm2 import prompts
-from traces.smollm2.fetch import default_folder
+from traces.smollm2.fetch import default_folder, load_model
 
 SIZE = 96  # texts of a file
 MOST_PROMPT, MOST_QUESTION, MOST_ANSWER = 960, 128, 320  # tokens
 LEAST_WORDS, MOST_WORDS = 2, 12  # of a prompt that a question begins with
 SQUEEZE = 0.7  # share of a batch still alive at which the rest is dropped
+TYPES = ("bfloat16", "float32")
 START, END = "<|im_start|>", "<|im_end|>"
 
 
@@ -151,7 +154,7 @@ def draw(logits: Tensor, generator: torch.Generator) -> Tensor:
 
 def main() -> None:
     """Command line: make the files that are not there yet."""
-    from transformers import AutoTokenizer, LlamaForCausalLM
+    from transformers import AutoTokenizer
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -160,17 +163,22 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=default_folder(), metavar="DIR")
     parser.add_argument("--files", type=int, default=60, help=f"of {SIZE} texts")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--dtype", default="bfloat16", help="what the model computes in")
+    parser.add_argument(
+        "--dtype", default="bfloat16", choices=TYPES, help="what the model computes in"
+    )
     args = parser.parse_args()
+    try:
+        target = load_model(args.model, args.dtype)
+    except UserError as error:
+        sys.exit(f"error: {error}")
     args.out.mkdir(parents=True, exist_ok=True)
-    loaded: Any = LlamaForCausalLM.from_pretrained(args.model, dtype=getattr(torch, args.dtype))
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     for number in range(args.files):
         file = args.out / f"{number:03d}.npz"
         if file.exists():
             continue
         began = time.process_time()
-        arrays = texts(loaded.eval(), tokenizer, args.seed, number)
+        arrays = texts(target, tokenizer, args.seed, number)
         data = io.BytesIO()
         np.savez(data, **arrays)  # type: ignore[arg-type]
         write_atomic(file, data.getvalue())

@@ -28,8 +28,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
+from traces.errors import UserError
 from traces.outputs import write_atomic
-from traces.smollm2.fetch import default_folder
+from traces.smollm2.fetch import default_folder, load_model
 from traces.smollm2.teacher import Text, Texts
 from traces.training.checkpoints import load_checkpoint, save_checkpoint
 from traces.training.likelihood import LogLikelihood
@@ -212,8 +213,6 @@ def export(net: Any, record: dict[str, object], model: Path, out: Path) -> None:
 
 def main() -> None:
     """Train, write the folder."""
-    from transformers import LlamaForCausalLM
-
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -225,15 +224,14 @@ def main() -> None:
     args = parser.parse_args()
     settings = DraftSettings(**{name: getattr(args, name) for name in asdict(DraftSettings())})
     torch.set_flush_denormal(True)
-    args.out.mkdir(parents=True, exist_ok=True)
-    model: Any = LlamaForCausalLM.from_pretrained(args.model, dtype=torch.bfloat16).eval()
-    texts = Texts(args.answers)
     began = time.process_time()
     try:
+        model, texts = load_model(args.model, "bfloat16"), Texts(args.answers)
+        args.out.mkdir(parents=True, exist_ok=True)
         net, measured = train(
             settings, model, texts, args.out, lambda line: print(line, flush=True)
         )
-    except ValueError as problem:
+    except (UserError, ValueError) as problem:
         sys.exit(f"error: {problem}")
     record: dict[str, object] = {
         **asdict(settings),

@@ -61,7 +61,11 @@ def is_whole(folder: Path) -> bool:
     listed = folder / SOURCE
     if not listed.is_file():
         return False
-    for name, sha256 in json.loads(listed.read_text())["files"].items():
+    try:
+        files = dict(json.loads(listed.read_text())["files"])
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{listed}: is not what was saved there: remove {folder}") from None
+    for name, sha256 in files.items():
         if not (folder / name).is_file() or digest(folder / name) != sha256:
             raise UserError(f"{folder / name}: is not what was saved there: remove {folder}")
     return True
@@ -78,7 +82,8 @@ def download(folder: Path) -> Path:
     done = subprocess.run([*command, "-q", "-d", folder, wanted], capture_output=True, text=True)
     found = sorted(folder.glob("*.whl"))
     if done.returncode or not found:
-        said = [line for line in done.stderr.splitlines() if "ERROR" in line] or ["no wheel came"]
+        lines = done.stderr.splitlines() or ["no wheel came"]
+        said = [line for line in lines if "ERROR" in line] or lines
         raise UserError(
             f"{wanted}: cannot be fetched: {said[-1]} (a file fetched elsewhere: --wheel FILE)"
         )
@@ -163,6 +168,21 @@ def make(folder: Path, wheel: Path | None = None) -> None:
             "files": {file.name: digest(file) for file in saved},
         }
         (passing / SOURCE).write_text(json.dumps(record, indent=1) + "\n")
+
+
+def load_model(folder: Path, dtype: str) -> Any:
+    """The model in eval mode, computing in float32 or bfloat16.
+
+    Raises:
+        UserError: nothing was saved in the folder, or it has changed.
+    """
+    import torch
+    from transformers import LlamaForCausalLM
+
+    if not is_whole(folder):
+        raise UserError(f"{folder}: SmolLM2 is not there: make smollm2 fetches it")
+    loaded: Any = LlamaForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+    return loaded.eval()
 
 
 def main() -> None:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import argparse
 import io
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from traces.errors import UserError
 from traces.outputs import write_atomic
-from traces.smollm2.fetch import default_folder
+from traces.smollm2.answers import TYPES
+from traces.smollm2.fetch import default_folder, load_model
 
 KEPT = 64
 HELD_EVERY = 24  # every so many texts one is held out
@@ -49,11 +51,18 @@ class Texts:
     """All texts of a folder whose likeliest tokens are known, those held out apart."""
 
     def __init__(self, folder: Path) -> None:
+        """Read them.
+
+        Raises:
+            UserError: there are none.
+        """
         self.files = [
             _arrays(file)
             for file in sorted(folder.glob("[0-9][0-9][0-9].npz"))
             if top_of(file).exists()
         ]
+        if not self.files:
+            raise UserError(f"{folder}: no answers in it whose likeliest tokens are known")
         places = [
             (number, row)
             for number, file in enumerate(self.files)
@@ -122,17 +131,18 @@ def likeliest(states: Tensor, matrix: Tensor) -> tuple[np.ndarray, np.ndarray]:
 
 def main() -> None:
     """Command line: the files that are not there yet."""
-    from transformers import LlamaForCausalLM
-
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("answers", nargs="?", type=Path, default=Path(".work/smollm2/answers"))
     parser.add_argument("--model", type=Path, default=default_folder(), metavar="DIR")
-    parser.add_argument("--dtype", default="bfloat16", help="what is computed in")
+    parser.add_argument("--dtype", default="bfloat16", choices=TYPES, help="what is computed in")
     args = parser.parse_args()
-    loaded: Any = LlamaForCausalLM.from_pretrained(args.model, dtype=getattr(torch, args.dtype))
-    matrix = loaded.get_output_embeddings().weight.detach()
+    try:
+        model = load_model(args.model, args.dtype)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    matrix = model.get_output_embeddings().weight.detach()
     for file in sorted(args.answers.glob("[0-9][0-9][0-9].npz")):
         if top_of(file).exists():
             continue
