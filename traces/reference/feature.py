@@ -38,6 +38,7 @@ from traces.reference.net import SHAPES
 from traces.reference.pair import MODELS
 from traces.reference.parallel import acceptance
 from traces.training.checkpoints import load_checkpoint, save_checkpoint
+from traces.training.denormal import tiny_as_zero
 from traces.training.optimiser import make_optimiser, rate, versions
 
 CE_WEIGHT = 0.1  # of the cross-entropy beside Smooth-L1
@@ -187,6 +188,7 @@ def train(
     return net
 
 
+@tiny_as_zero()
 def main() -> None:
     """Train, write the folder, measure what was written."""
     from transformers import LlamaForCausalLM
@@ -200,7 +202,6 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=type(value), default=value)
     args = parser.parse_args()
     settings = FeatureSettings(**{name: getattr(args, name) for name in asdict(FeatureSettings())})
-    torch.set_flush_denormal(True)
     args.out.mkdir(parents=True, exist_ok=True)
     some, held = answers.load(args.answers)
     loaded: Any = LlamaForCausalLM.from_pretrained(MODELS / "target", dtype=torch.float32)

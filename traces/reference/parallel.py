@@ -43,6 +43,7 @@ from traces.reference.parallel_rows import (
     reached,
 )
 from traces.training.checkpoints import load_checkpoint, save_checkpoint
+from traces.training.denormal import tiny_as_zero
 from traces.training.optimiser import make_optimiser, rate, versions
 
 FEATURES = {"none": 0, "one": 1, "four": 4}  # layers of `LAYERS` that are read
@@ -335,10 +336,10 @@ def parse() -> tuple[ParallelSettings, argparse.Namespace]:
     return ParallelSettings(**{k: getattr(args, k) for k in asdict(ParallelSettings())}), args
 
 
+@tiny_as_zero()
 def main() -> None:
     """Train one arm, write its folder, measure what was written."""
     settings, args = parse()
-    torch.set_flush_denormal(True)  # products of many confidences, on which processors are slow
     args.out.mkdir(parents=True, exist_ok=True)
     texts, held = answers.load(args.answers)
     if args.unmeasured:

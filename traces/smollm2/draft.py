@@ -33,6 +33,7 @@ from traces.outputs import write_atomic
 from traces.smollm2.fetch import default_folder, load_model
 from traces.smollm2.teacher import Text, Texts
 from traces.training.checkpoints import load_checkpoint, save_checkpoint
+from traces.training.denormal import tiny_as_zero
 from traces.training.likelihood import LogLikelihood
 from traces.training.optimiser import make_optimiser, rate, versions
 
@@ -211,6 +212,7 @@ def export(net: Any, record: dict[str, object], model: Path, out: Path) -> None:
         shutil.copy(model / name, out / name)
 
 
+@tiny_as_zero()
 def main() -> None:
     """Train, write the folder."""
     parser = argparse.ArgumentParser(
@@ -223,7 +225,6 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=type(value), default=value)
     args = parser.parse_args()
     settings = DraftSettings(**{name: getattr(args, name) for name in asdict(DraftSettings())})
-    torch.set_flush_denormal(True)
     began = time.process_time()
     try:
         model, texts = load_model(args.model, "bfloat16"), Texts(args.answers)
