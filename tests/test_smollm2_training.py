@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from traces.errors import UserError
 from traces.reference.pair import EOS_ID, MODELS
 from traces.smollm2 import answers, draft, prompts, teacher
-from traces.training.likelihood import LogLikelihood
+from traces.training.likelihood import Vocabulary, log_likelihood
 
 VOCAB = 300
 
@@ -80,20 +80,50 @@ def test_draws_have_the_models_law():
     torch.testing.assert_close(share, torch.tensor([0.5, 0.3, 0.15, 0.05]), atol=0.015, rtol=0)
 
 
-def test_log_likelihood_and_its_gradient():
+def likelihoods(n_always, n_drawn, seed=0):
+    """The plain log-likelihood and the one of a part of the vocabulary, with their gradients."""
     torch.manual_seed(0)
     states = torch.randn(300, 16).bfloat16().float().requires_grad_()
     matrix = (0.2 * torch.randn(VOCAB, 16)).bfloat16().float().requires_grad_()
-    ids, weight = torch.randint(VOCAB, (300, 5)), torch.randn(300, 5)
-    found = LogLikelihood.apply(states, matrix, ids)
-    (found * weight).sum().backward()
-    got = states.grad.clone(), matrix.grad.clone()
-    states.grad = matrix.grad = None
+    ids = torch.rand(300, VOCAB).topk(5).indices
+    weight = torch.randn(300, 5)
+    counts = np.random.default_rng(0).integers(9, size=VOCAB)
+    drawn = Vocabulary.of(counts, n_always, n_drawn).draw(np.random.default_rng(seed))
+    found = log_likelihood(states, matrix, ids, drawn)
     wanted = F.linear(states, matrix).log_softmax(-1).gather(-1, ids)
-    (wanted * weight).sum().backward()
+    grads = []
+    for values in (found, wanted):
+        (values * weight).sum().backward()
+        grads.append((states.grad.clone(), matrix.grad.clone()))
+        states.grad = matrix.grad = None
+    return found.detach(), wanted.detach(), grads
+
+
+@pytest.mark.parametrize("n_always, n_drawn", [(VOCAB, 0), (100, VOCAB - 100), (0, VOCAB)])
+def test_log_likelihood_and_its_gradient_with_all_tokens(n_always, n_drawn):
+    found, wanted, grads = likelihoods(n_always, n_drawn)
     torch.testing.assert_close(found, wanted, atol=0.02, rtol=0)  # logits in bfloat16
-    for grad, plain in zip(got, (states.grad, matrix.grad), strict=True):
+    for grad, plain in zip(*grads, strict=True):
         assert (grad - plain).norm() < 0.01 * plain.norm()
+
+
+def test_the_normaliser_is_right_in_the_mean_over_draws():
+    ratios = []
+    for seed in range(200):
+        found, wanted, _ = likelihoods(60, 40, seed)
+        ratios.append((wanted - found)[:, 0].exp())  # estimated normaliser over the true one
+    of_rows = torch.stack(ratios)
+    error = of_rows.std(0) / len(ratios) ** 0.5
+    assert ((of_rows.mean(0) - 1).abs() < 5 * error + 0.01).all() and of_rows.std(0).mean() > 0.02
+
+
+def test_the_commonest_tokens_are_always_in():
+    counts = np.array([5, 0, 9, 1, 9])
+    parts = Vocabulary.of(counts, 3, 1)
+    assert parts.always.tolist() == [2, 4, 0] and parts.others.tolist() == [3, 1]
+    tokens, weights = parts.draw(np.random.default_rng(0))
+    assert len(tokens) == 4 and weights.tolist() == [0, 0, 0, pytest.approx(np.log(2))]
+    assert Vocabulary.of(counts, 9, 3).draw(np.random.default_rng(0))[0].tolist() == [2, 4, 0, 3, 1]
 
 
 def test_the_loss_is_least_at_p_and_lumps_what_is_not_kept():
@@ -161,8 +191,9 @@ def test_training_lowers_the_loss_and_goes_on_in_the_same_bytes(
     whole, measured = draft.train(settings, model, texts, tmp_path / "a", lines.append)
     assert lines and measured[-1]["step"] == 24
     some = texts.alike(np.random.default_rng(1), 12)
-    before = draft.mean_loss(draft.make_net(model, settings.seed), some)
-    assert float(draft.mean_loss(whole, some).detach()) < 0.9 * float(before.detach())
+    all_tokens = torch.arange(VOCAB), torch.zeros(VOCAB)
+    before = draft.mean_loss(draft.make_net(model, settings.seed), some, all_tokens)
+    assert float(draft.mean_loss(whole, some, all_tokens).detach()) < 0.9 * float(before.detach())
 
     monkeypatch.setattr(draft, "CHECKPOINT_STEPS", 8)
     draft.train(settings, model, texts, tmp_path / "b", lines.append, stop_at=16)

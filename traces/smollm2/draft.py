@@ -5,7 +5,8 @@
 A Llama of its tokenizer. Its embeddings, which are its output matrix too, begin as the principal
 components of the model's. The loss is KL(p || q) over the ``teacher.KEPT`` likeliest tokens and all
 others together, plus ``OVERLAP_WEIGHT`` (1 - overlap) of the same parts; a token of the prompt
-counts ``PROMPT_WEIGHT``. A command that was stopped goes on from its checkpoint and ends in the
+counts ``PROMPT_WEIGHT``. The sum over all others takes the ``ALWAYS`` commonest tokens and, at each
+step, ``DRAWN`` of the rest. A command that was stopped goes on from its checkpoint and ends in the
 same bytes.
 """
 
@@ -34,12 +35,13 @@ from traces.smollm2.fetch import default_folder, load_model
 from traces.smollm2.teacher import Text, Texts
 from traces.training.checkpoints import load_checkpoint, save_checkpoint
 from traces.training.denormal import tiny_as_zero
-from traces.training.likelihood import LogLikelihood
+from traces.training.likelihood import Vocabulary, log_likelihood
 from traces.training.optimiser import make_optimiser, rate, versions
 
 HIDDEN, LAYERS, HEADS, FFN = 128, 4, 4, 384
 OVERLAP_WEIGHT = 1.0  # of 1 - overlap, beside the KL divergence
 PROMPT_WEIGHT = 0.2  # of a row before the answer
+ALWAYS, DRAWN = 4096, 2048  # tokens in the normaliser's sum
 CHECKPOINT_STEPS = 100
 MEASURE_STEPS = 500
 HELD_OUT = 64  # texts that are measured
@@ -120,24 +122,22 @@ def row_losses(log_q: Tensor, p: Tensor) -> Tensor:
     return divergence + OVERLAP_WEIGHT * distance
 
 
-def mean_loss(net: Any, texts: list[Text]) -> Tensor:
-    """Mean loss of some texts' rows, weighted."""
+def mean_loss(net: Any, texts: list[Text], drawn: tuple[Tensor, Tensor]) -> Tensor:
+    """Mean loss of some texts' rows, weighted; ``drawn``: the vocabulary's part for it."""
     tokens, places, ids, p, weight = rows_of(texts)
     with torch.autocast("cpu", torch.bfloat16):
         states = net.model(input_ids=tokens, use_cache=False).last_hidden_state
     states = states.flatten(0, 1)[places].float()
-    log_q: Any = LogLikelihood.apply(states, net.get_output_embeddings().weight, ids)
+    log_q = log_likelihood(states, net.get_output_embeddings().weight, ids, drawn)
     return (row_losses(log_q, p) * weight).sum()
 
 
-def update(settings: DraftSettings, net: Any, optimiser: Any, texts: Texts, step: int) -> float:
-    """One optimiser step on texts that are a function of (seed, step); returns the loss."""
-    some = texts.alike(np.random.default_rng((settings.seed, step)), settings.batch)
-    loss = mean_loss(net, some)
+def update(net: Any, optimiser: Any, loss: Tensor, rate_now: float) -> float:
+    """One optimiser step; returns the loss."""
     loss.backward()
     torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
     for group in optimiser.param_groups:
-        group["lr"] = rate(step, settings.steps, settings.rate)
+        group["lr"] = rate_now
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
     return float(loss.detach())
@@ -177,6 +177,7 @@ def train(
     net = make_net(model, settings.seed)
     matrix = model.get_output_embeddings().weight.detach()
     optimiser = make_optimiser(net, settings.rate)
+    vocabulary = Vocabulary.of(texts.counts(len(matrix)), ALWAYS, DRAWN)
     path, course = out / "checkpoint.pt", out / "course.json"
     said: dict[str, object] = {**asdict(settings), "files": len(texts.files)}
     step = load_checkpoint(path, said, net, optimiser)
@@ -184,7 +185,9 @@ def train(
     measured = [row for row in measured if row["step"] <= step]
     losses, began = [], time.perf_counter()
     while step < min(settings.steps, stop_at or settings.steps):
-        losses.append(update(settings, net, optimiser, texts, step))
+        rng = np.random.default_rng((settings.seed, step))
+        loss = mean_loss(net, texts.alike(rng, settings.batch), vocabulary.draw(rng))
+        losses.append(update(net, optimiser, loss, rate(step, settings.steps, settings.rate)))
         step += 1
         if step % CHECKPOINT_STEPS and step != settings.steps:
             continue

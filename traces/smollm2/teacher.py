@@ -75,6 +75,10 @@ class Texts:
         )
         self.n_tokens = sum(self._length(place) for place in self.train)
 
+    def counts(self, n_vocab: int) -> np.ndarray:
+        """How often each token is in the texts, those held out too: int64 (n_vocab,)."""
+        return sum(np.bincount(file["tokens"], minlength=n_vocab) for file in self.files)
+
     def _length(self, place: tuple[int, int]) -> int:
         number, row = place
         return int(self.files[number]["n_text"][row])

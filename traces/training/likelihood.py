@@ -1,48 +1,67 @@
-"""Log-probabilities of a few tokens of a large vocabulary, without keeping its logits."""
+"""Log-probabilities of a few tokens of a large vocabulary, its normaliser from a part of it."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from math import inf, log
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-_ROWS = 128  # of logits at once: 25 MB of 49,152 tokens, which the heap keeps
 
+@dataclass(frozen=True)
+class Vocabulary:
+    """Tokens in two parts: those always in the normaliser's sum, and those of which some are drawn.
 
-class LogLikelihood(torch.autograd.Function):
-    """log q (n, K) of tokens ids (n, K) where q is the softmax of states (n, H) by matrix (V, H).
-
-    Products are in bfloat16, sums in float32. Logits are made for ``_ROWS`` rows at a time, twice:
-    for the value and for the gradient, which is that of each logit, g - sum(g) q.
+    Attributes:
+        always: int64 (A,).
+        others: int64 (V - A,).
+        n_drawn: how many of the others, at most.
     """
 
-    @staticmethod
-    def forward(ctx: Any, states: Tensor, matrix: Tensor, ids: Tensor) -> Tensor:
-        """See the class."""
-        states16, matrix16 = states.bfloat16(), matrix.bfloat16()
-        found, normal = [], []
-        for rows, some in zip(states16.split(_ROWS), ids.split(_ROWS), strict=True):
-            logits = F.linear(rows, matrix16).float()
-            normal.append(logits.logsumexp(-1, keepdim=True))
-            found.append(logits.gather(-1, some) - normal[-1])
-        ctx.save_for_backward(states16, matrix16, ids, torch.cat(normal))
-        return torch.cat(found)
+    always: Tensor
+    others: Tensor
+    n_drawn: int
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        """Gradients of states and matrix."""
-        states16, matrix16, ids, normal = ctx.saved_tensors
-        of_states = torch.empty(states16.shape)
-        of_matrix = torch.zeros(matrix16.shape)
-        for rows in torch.arange(len(ids)).split(_ROWS):
-            part = slice(int(rows[0]), int(rows[-1]) + 1)
-            grad = grads[0][part].float()
-            logits = F.linear(states16[part], matrix16).float()
-            logits.sub_(normal[part]).exp_().mul_(-grad.sum(-1, keepdim=True))
-            logits.scatter_add_(-1, ids[part], grad)
-            of_logits = logits.bfloat16()
-            of_states[part] = (of_logits @ matrix16).float()
-            of_matrix += of_logits.T @ states16[part]
-        return of_states, of_matrix, None
+    @classmethod
+    def of(cls, counts: np.ndarray, n_always: int, n_drawn: int) -> Vocabulary:
+        """The ``n_always`` tokens that are counted (V,) most often are always in."""
+        order = torch.from_numpy(np.argsort(-counts, kind="stable"))
+        others = order[n_always:]
+        return cls(order[:n_always], others, min(n_drawn, len(others)))
+
+    def draw(self, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """Tokens int64 (L,) and the log of how many tokens each stands for, float32 (L,)."""
+        drawn = self.others[rng.choice(len(self.others), self.n_drawn, replace=False)]
+        each = log(len(self.others) / self.n_drawn) if self.n_drawn else 0.0
+        weights = torch.cat([torch.zeros(len(self.always)), torch.full((len(drawn),), each)])
+        return torch.cat([self.always, drawn]), weights
+
+
+def log_likelihood(
+    states: Tensor, matrix: Tensor, ids: Tensor, drawn: tuple[Tensor, Tensor]
+) -> Tensor:
+    """The log of q (n, K) of tokens ids, where q is the softmax of states (n, H) by matrix (V, H).
+
+    A row's own tokens count as they are; for all others those of ``drawn`` stand, so that the
+    normaliser is right in the mean over draws, and exact where all tokens are drawn. Products are
+    in bfloat16, sums in float32.
+
+    Args:
+        states: what the output matrix reads.
+        matrix: the output matrix.
+        ids: distinct in each row.
+        drawn: of ``Vocabulary.draw``.
+    """
+    tokens, weights = drawn
+    states16 = states.bfloat16()
+    own = torch.bmm(F.embedding(ids, matrix).bfloat16(), states16[:, :, None])[:, :, 0].float()
+    tokens = torch.cat([tokens, tokens[:1]])  # one more column, for own tokens not drawn: e^-∞
+    weights = torch.cat([weights, torch.full((1,), -inf)])
+    others = F.linear(states16, F.embedding(tokens, matrix).bfloat16()).float() + weights
+    column = torch.full((len(matrix),), len(tokens) - 1)
+    column[tokens[:-1]] = torch.arange(len(tokens) - 1)
+    others.scatter_(-1, column[ids], -inf)
+    return own - torch.logaddexp(own.logsumexp(-1), others.logsumexp(-1))[:, None]
