@@ -95,9 +95,14 @@ def check_verdicts(rows: FileRows, manifest: Manifest) -> Iterator[str]:
     yield from rows.problems(accepted & ~equal, f"accepted, but {tokens}")
     if manifest.sampler.greedy:
         yield from rows.problems(~accepted & equal, f"rejected, but {tokens}")
+    if "accept_prob" not in rows.columns:
+        return
     chance = rows["accept_prob"]
-    impossible = np.where(accepted, chance <= 0, chance >= 1)
+    certain = np.inf if manifest.bits else 1  # rounded, what was nearly certain is certain
+    impossible = np.where(accepted, chance <= 0, chance >= certain)
     yield from rows.problems(impossible, "accepted is {accepted}, accept_prob is {accept_prob}")
+    if manifest.bits or not {"target_prob", "draft_prob"} <= rows.columns.keys():
+        return
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.minimum(1, rows["target_prob"] / rows["draft_prob"])
         if not len(rows) or np.abs(chance - ratio).max() <= 0.9 * _ROUNDING:
@@ -127,7 +132,8 @@ def check_values(rows: FileRows, manifest: Manifest) -> Iterator[str]:
             continue
         highest = np.inf if name.endswith("entropy") else 1 + _ROUNDING
         if name in ("draft_entropy", "target_entropy") and size is not None:
-            highest = np.log(size) * (1 + _ROUNDING) + _ROUNDING
+            coarse = 2.0**-manifest.bits if manifest.bits else 0  # of a number that was rounded up
+            highest = np.log(size) * (1 + _ROUNDING + coarse) + _ROUNDING
         if _within(rows[name], 0, highest):
             continue
         fine = np.isfinite(rows[name]) & (rows[name] >= 0) & (rows[name] <= highest)

@@ -35,6 +35,7 @@ def describe(trace: Trace) -> dict[str, Any]:
         "draft": None if manifest.draft is None else asdict(manifest.draft),
         "source": None if manifest.source is None else asdict(manifest.source),
         "vocab_size": manifest.vocab_size,
+        "bits": manifest.bits,
         "dtype": manifest.dtype,
         "device": manifest.device,
         "libraries": dict(manifest.libraries),
@@ -100,8 +101,10 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         sizes["drafters"] = attached
     if sizes:
         total = sum(sizes.values())
-        parts = ", ".join(f"{name} {_size(size)}" for name, size in sizes.items())
-        yield "size", f"{_size(total)} ({parts})"
+        parts = ", ".join(f"{name} {size_in_words(size)}" for name, size in sizes.items())
+        yield "size", f"{size_in_words(total)} ({parts})"
+    if facts["bits"]:
+        yield "rounded", f"statistics to {facts['bits']} significant bits"
     for i, use in enumerate(facts["uses"]):
         yield "good for" if i == 0 else "", use
     for i, (name, what) in enumerate(facts["drafters"].items()):
@@ -138,7 +141,7 @@ def _drafter(facts: dict[str, Any]) -> str:
     columns = f", {number} column{'s' * (number != 1)}" if facts["kind"] == "lattice" else ""
     times = "times" if facts["times"] else "no times of its own"
     words = f"{facts['kind']}, Γ = {facts['max_draft']}{columns}, {times}"
-    return f"{facts['spec']} ({words}, {_size(facts['bytes'])})"
+    return f"{facts['spec']} ({words}, {size_in_words(facts['bytes'])})"
 
 
 def _nouns(kind: str) -> dict[str, str]:
@@ -221,7 +224,8 @@ def _sampler(sampler: dict[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _size(n_bytes: int) -> str:
+def size_in_words(n_bytes: int) -> str:
+    """A size for people: 1.2 MB."""
     for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if n_bytes >= scale:
             return f"{n_bytes / scale:.1f} {unit}"

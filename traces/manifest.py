@@ -29,6 +29,8 @@ SIGNATURE = "manifest_sha256"  # of all other fields
 Statistics = Literal["plain", "kernel"]  # torch's own sums, or the Triton kernel's
 Coupling = Literal["draft", "target"]  # what an output is drawn with: see docs/drafters.md
 _WORDS = {"draft_passes": Passes, "statistics": Statistics, "coupling": Coupling}
+FLOAT_BITS = 24  # significant bits of a float32
+FEWEST_BITS = 4
 _MOST_BYTES = 64 * reading.MEBIBYTE  # of its text: some 300,000 files
 
 
@@ -119,6 +121,10 @@ class Manifest:
             left out of the text and the hash then, which are those of traces before mixing.
         statistics: what reduced the logits of recorded models, `Statistics`; left out of the text
             and the hash if it is the first.
+        path_columns: the statistics that positions and branches have, some of `schema.STATISTICS`,
+            where not all of them were kept; else empty and left out of the text and the hash.
+        bits: significant bits to which statistics were rounded, see `traces.thin`; 0, which is left
+            out of the text and the hash, where they are as they were computed.
         lattice_columns: what a lattice has beyond its key and `accepted`, some of
             `schema.LATTICE_COLUMNS`; left out of the text and the hash of a trace of rows.
         target_columns: what a recording of the target alone has beyond its key and its tokens,
@@ -159,6 +165,8 @@ class Manifest:
     hidden: bool = False
     mix: float = 0.0
     statistics: str = "plain"
+    path_columns: tuple[str, ...] = ()
+    bits: int = 0
     lattice_columns: tuple[str, ...] = ()
     draft_ends: bool = False
     target_columns: tuple[str, ...] = ()
@@ -177,6 +185,10 @@ class Manifest:
             if (given := getattr(self, name)) not in get_args(known):
                 words = ", ".join(get_args(known))
                 raise TraceError(f"{name} must be one of {words}, not {given}")
+        if self.bits and not FEWEST_BITS <= self.bits < FLOAT_BITS:
+            raise TraceError(
+                f"bits must be from {FEWEST_BITS} to {FLOAT_BITS - 1}, not {self.bits}"
+            )
         if not 0 <= self.mix <= 1:
             raise TraceError(f"mix must be from 0 to 1, not {self.mix}")
         kind = self.drafter
@@ -337,7 +349,7 @@ def _content(manifest: Manifest) -> dict[str, Any]:
     for name, known in _WORDS.items():
         if data[name] == get_args(known)[0]:
             del data[name]
-    for name in ("attached_to", "spec", "draft_ends"):
+    for name in ("attached_to", "spec", "draft_ends", "path_columns", "bits"):
         if not data[name]:
             data.pop(name)
     for kind in drafters.BUILT_IN:

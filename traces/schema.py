@@ -141,6 +141,16 @@ LIVE = _fields(
 )
 
 
+STATISTICS = (*DRAFT_STATISTICS, *TARGET_STATISTICS, "target_token_prob_raw")
+"""All numbers of a row that are no token, key or verdict."""
+
+
+def with_few(table: pa.Schema, statistics: Sequence[str]) -> pa.Schema:
+    """A table with these of its statistics alone."""
+    left_out = set(STATISTICS) - set(statistics)
+    return pa.schema([field for field in table if field.name not in left_out])
+
+
 def with_state(table: str, width: int) -> pa.Schema:
     """A table of `WITH_STATE`, whole: `state` is the draft's final-norm state, `width` numbers.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -83,6 +83,11 @@ class TraceWriter:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    @property
+    def manifest(self) -> Manifest:
+        """What is listed by now."""
+        return self._manifest
 
     @property
     def complete(self) -> bool:
@@ -264,23 +269,45 @@ def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
     header = replace(trace.manifest, batch_size=batch_size)
     latency = trace.latency()
     _check_can_be_saved(trace)
-    numbers = trace.sequences["sequence"].to_numpy()
-    offsets = {table: trace.offsets(table) for table in header.tables}
     with whole_folder(Path(path)) as place, TraceWriter(place, header, is_held=True) as writer:
-        for index in range(writer.n_shards):
-            sequences = writer.shard_sequences(index)
-            rows = slice(*trace.position_offsets[[sequences.start, sequences.stop]])
-            tables = {}
-            for table, columns in header.tables.items():
-                mine = slice(*offsets[table][[rows.start, rows.stop]])
-                tables[table] = {name: trace.column(table, name)[mine] for name in columns.names}
-            for columns in tables.values():
-                columns["sequence"] = np.searchsorted(numbers, columns["sequence"])
-            part = trace.sequences.slice(sequences.start, len(sequences)).to_pydict()
-            writer.write_shard(index, part | {"sequence": list(sequences)}, **tables)
+        copy_rows(trace, header, writer)
         if latency is not None:
             writer.write_latency(latency)
         writer.finish()
+
+
+def copy_rows(
+    trace: Trace,
+    header: Manifest,
+    writer: TraceWriter,
+    keep: Callable[[np.ndarray, str], np.ndarray] = lambda values, name: values,
+) -> None:
+    """Write all shards of a trace anew, with the columns of another header.
+
+    Args:
+        trace: whose rows they are; a drafter that was attached has no sequences of its own.
+        header: of the writer.
+        writer: open, without shards.
+        keep: what is written of a column's values, given its name.
+    """
+    numbers = trace.sequences["sequence"].to_numpy()
+    offsets = {table: trace.offsets(table) for table in header.tables}
+    for index in range(writer.n_shards):
+        sequences = writer.shard_sequences(index)
+        rows = slice(*trace.position_offsets[[sequences.start, sequences.stop]])
+        tables = {}
+        for table, columns in header.tables.items():
+            mine = slice(*offsets[table][[rows.start, rows.stop]])
+            tables[table] = {
+                name: keep(trace.column(table, name)[mine], name) for name in columns.names
+            }
+        for columns in tables.values():
+            columns["sequence"] = np.searchsorted(numbers, columns["sequence"])
+        part = None
+        if header.attached_to is None:
+            part = trace.sequences.slice(sequences.start, len(sequences)).to_pydict()
+            part |= {"sequence": list(sequences)}
+        writer.write_shard(index, part, **tables)
 
 
 def add_file(path: str | Path, name: str, table: pa.Table) -> None:

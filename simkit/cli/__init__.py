@@ -27,6 +27,7 @@ _HELP = {
     "latency": "Time the passes of a pair, for a measured cost.",
     "calibrate": "Time passes, rules and heads in running decoders, for a measured cost.",
     "info": "Say what is in a trace.",
+    "thin": "Write a smaller copy of a trace.",
     "validate": "Check a trace: hashes, keys, ranges.",
     "replay": "Replay stopping policies on a trace.",
     "sweep": "Replay every setting of policies on a trace.",

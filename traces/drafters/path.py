@@ -29,12 +29,17 @@ class OnPath(DrafterKind):
     name = "path"
     stored = "rows"
     layout = "simkit.drafters.path:PathLayout"
+    own = ("path_columns",)
     noun = ("branch", "branches")
 
     def tables(self, manifest: Manifest) -> dict[str, pa.Schema]:
         """See `DrafterKind`."""
         branches = schema.BRANCHES_WITH_TARGET if manifest.branch_target else schema.BRANCHES
-        return {"positions": schema.POSITIONS, "branches": branches}
+        tables = {"positions": schema.POSITIONS, "branches": branches}
+        if not manifest.path_columns:
+            return tables
+        few = manifest.path_columns
+        return {name: schema.with_few(table, few) for name, table in tables.items()}
 
     def widest(self) -> dict[str, pa.Schema]:
         """See `DrafterKind`."""
@@ -44,6 +49,9 @@ class OnPath(DrafterKind):
         """See `DrafterKind`: every token is a pass."""
         if manifest.draft_passes != "token":
             raise TraceError("draft_passes must be token where drafts share the rows of a path")
+        for name in manifest.path_columns:
+            if name not in schema.STATISTICS:
+                raise TraceError(f"path_columns names {name!r}, which is no statistic")
 
     def check_shard(self, shard: Shard) -> Iterator[str]:
         """See `DrafterKind`."""
@@ -81,4 +89,6 @@ class OnPath(DrafterKind):
 
     def uses(self, manifest: Manifest) -> str:
         """See `DrafterKind`."""
-        return f"any policy; up to {manifest.max_draft - 1} tokens past a rejection"
+        few = ", ".join(manifest.path_columns)
+        which = f"policies that read {few}" if few else "any policy"
+        return f"{which}; up to {manifest.max_draft - 1} tokens past a rejection"

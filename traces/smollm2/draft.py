@@ -41,7 +41,7 @@ from traces.training.optimiser import make_optimiser, rate, versions
 HIDDEN, LAYERS, HEADS, FFN = 128, 4, 4, 384
 OVERLAP_WEIGHT = 1.0  # of 1 - overlap, beside the KL divergence
 PROMPT_WEIGHT = 0.2  # of a row before the answer
-ALWAYS, DRAWN = 4096, 2048  # tokens in the normaliser's sum
+ALWAYS, DRAWN = 2048, 1024  # tokens in the normaliser's sum
 CHECKPOINT_STEPS = 100
 MEASURE_STEPS = 500
 HELD_OUT = 64  # texts that are measured

@@ -77,7 +77,8 @@ class Texts:
 
     def counts(self, n_vocab: int) -> np.ndarray:
         """How often each token is in the texts, those held out too: int64 (n_vocab,)."""
-        return sum(np.bincount(file["tokens"], minlength=n_vocab) for file in self.files)
+        tokens = np.concatenate([file["tokens"] for file in self.files])
+        return np.bincount(tokens, minlength=n_vocab)
 
     def _length(self, place: tuple[int, int]) -> int:
         number, row = place

@@ -1,0 +1,47 @@
+"""`simkit thin`: a smaller copy of a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def thin(
+    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the copy.")],
+    columns: Annotated[
+        str | None, typer.Option(help="Statistics to keep, with commas. Default: all.")
+    ] = None,
+    bits: Annotated[
+        int, typer.Option(help="Significant bits of each, 4 to 23. Default: as they are.")
+    ] = 0,
+    drafters: Annotated[
+        str | None,
+        typer.Option(help="Attached drafters that come along, with commas. Default: all."),
+    ] = None,
+) -> None:
+    """Write a smaller copy of a trace, with fewer statistics or rounded ones, to pass on."""
+    from simkit.cli.apart import check_apart
+    from traces.describe import size_in_words
+    from traces.thin import thin as run
+    from traces.trace import load
+
+    check_apart([("--out", out)], [trace])
+    there = load(trace)
+    copy = run(there, out, _names(columns) or (), bits, _names(drafters))
+    sizes = (size_in_words(_bytes(folder)) for folder in (copy, there.path or copy))
+    typer.echo("{}: {} of {}".format(copy, *sizes), err=True)
+
+
+def _bytes(folder: Path) -> int:
+    """Of all files in a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _names(given: str | None) -> tuple[str, ...] | None:
+    """A list with commas."""
+    if given is None:
+        return None
+    return tuple(name for name in map(str.strip, given.split(",")) if name)

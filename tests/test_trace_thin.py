@@ -1,0 +1,118 @@
+"""A smaller copy of a trace: what it keeps, what it says of itself, what is refused."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+import simkit
+import traces
+from simkit.cli import main
+from traces import schema
+from traces.describe import describe, in_words
+from traces.errors import TraceError
+from traces.thin import rounded, thin
+from traces.validate import validate
+
+FEW = ("draft_prob_raw", "draft_entropy", "overlap")
+floats = arrays.arrays(np.float32, st.integers(1, 40), elements=st.floats(0, 1e4, width=32))
+
+
+@given(floats, st.integers(4, 23))
+def test_rounding_keeps_the_order_and_is_near(values, bits):
+    found = rounded(values, bits)
+    normal = values >= np.finfo(np.float32).tiny
+    assert (np.abs(found - values)[normal] <= values[normal] * 2.0**-bits).all()
+    order = np.argsort(values, kind="stable")
+    assert (np.diff(found[order]) >= 0).all()
+    assert np.array_equal(rounded(found, bits), found)
+    assert (found[values <= 1] <= 1).all()
+
+
+def test_rounding_is_to_the_nearest_and_leaves_what_is_no_number():
+    """1.5 and 1.25 have two and three bits; 1 + 2^-4 lies between two numbers of four bits."""
+    values = np.array([1.0, 1.5, 1.25, 1 + 2**-4, 1 + 3 * 2**-4, np.nan, np.inf, 0], np.float32)
+    found = rounded(values, 4)
+    assert found[:5].tolist() == [1, 1.5, 1.25, 1.0, 1.25]
+    assert np.isnan(found[5]) and np.isinf(found[6]) and found[7] == 0
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The bundled recording of the target, thinned."""
+    place = tmp_path_factory.mktemp("thin") / "t"
+    return thin(traces.load("reference-target"), place, FEW, 8, ["draft", "eagle", "suffix"])
+
+
+@pytest.mark.parametrize("drafter", ["draft", "eagle", "suffix"])
+def test_tokens_and_verdicts_are_those_of_the_whole(small, drafter):
+    whole, few = traces.load("reference-target", drafter), traces.load(small, drafter)
+    assert few.sequences.equals(whole.sequences)
+    for table in few.manifest.tables:
+        assert few.rows(table) == whole.rows(table)
+        for name in few.manifest.tables[table].names:
+            kept, was = few.column(table, name), whole.column(table, name)
+            if name in schema.STATISTICS:
+                np.testing.assert_allclose(kept, was, rtol=2.0**-8)
+            else:
+                assert np.array_equal(kept, was)
+    assert [str(p) for p in validate(small)] == []
+
+
+def test_counts_of_rules_without_a_threshold_are_equal(small):
+    whole, few = (traces.load(name, "draft") for name in ("reference-target", small))
+    for rule in ("fixed(4)", "oracle"):
+        one, other = (simkit.replay(trace, [rule]).steps(rule) for trace in (whole, few))
+        assert one.equals(other)
+
+
+def test_a_column_that_was_left_out_is_refused_by_name(small):
+    few = traces.load(small, "draft")
+    assert few.manifest.path_columns == tuple(n for n in schema.STATISTICS if n in FEW)
+    with pytest.raises(TraceError, match="column draft_top10_mass was not recorded"):
+        few.positions("draft_top10_mass")
+
+
+def test_it_says_what_it_is(small):
+    facts = describe(traces.load(small))
+    assert facts["bits"] == 8
+    assert ("rounded", "statistics to 8 significant bits") in list(in_words(facts))
+    words = dict(in_words(describe(traces.load(small, "draft"))))
+    assert words["good for"].startswith("policies that read draft_prob_raw")
+    assert describe(traces.load("reference"))["bits"] == 0
+
+
+def test_it_is_smaller_and_that_is_said(tmp_path, capsys):
+    given = "--bits 6 --columns draft_entropy --drafters eagle".split()
+    with pytest.raises(SystemExit) as stopped:
+        main(["thin", "reference-target", "-o", str(tmp_path / "t"), *given])
+    assert stopped.value.code == 0
+    assert " kB of " in capsys.readouterr().err
+    assert traces.load(tmp_path / "t").drafters == ["eagle"]
+
+
+@pytest.mark.parametrize(
+    "options, why",
+    [
+        (["--columns", "mood"], "no statistic is called 'mood'"),
+        (["--bits", "3"], "bits must be from 4 to 23, not 3"),
+        (["--bits", "24"], "bits must be from 4 to 23, not 24"),
+        (["--drafters", "eagel"], "no drafter 'eagel' .*eagle"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, capsys, options, why):
+    with pytest.raises(SystemExit) as stopped:
+        main(["thin", "reference-target", "-o", str(tmp_path / "t"), *options])
+    assert stopped.value.code == 2
+    assert re.search(why, capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_is_taken_is_refused(tmp_path, small):
+    with pytest.raises(TraceError, match="something is there|not empty|exists"):
+        thin(traces.load("reference-target"), small)
+    with pytest.raises(TraceError, match="no recording in a folder"):
+        thin(traces.load("reference-target", "eagle"), tmp_path / "t")

@@ -1,0 +1,117 @@
+"""A smaller copy of a trace, to be passed on: fewer statistics, rounded, chosen drafters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from traces import schema
+from traces.errors import TraceError
+from traces.manifest import FLOAT_BITS, Manifest
+from traces.outputs import whole_folder
+from traces.registry import suggest
+from traces.trace import DRAFTERS, Trace, load
+from traces.writer import TraceWriter, copy_rows
+
+BATCH_SIZE = 64  # sequences of a shard: long columns are smaller
+
+
+def thin(
+    trace: Trace,
+    path: str | Path,
+    columns: Sequence[str] = (),
+    bits: int = 0,
+    drafters: Sequence[str] | None = None,
+) -> Path:
+    """Write a smaller copy of a recording, with its times and its attached drafters.
+
+    Tokens and verdicts are those of the whole. Statistics are rounded to the nearest number of
+    ``bits`` significant bits, an error of at most one part in 2^bits, which keeps their order: a
+    rule that compares one with a threshold stops elsewhere only where the two are that close.
+    Scores of heads and states are left behind.
+
+    Args:
+        trace: a recording in a folder.
+        path: of the copy; nothing is there.
+        columns: the statistics to keep, of the recording and of its drafters; empty: all.
+        bits: 0 keeps them as they are.
+        drafters: names of those that come along; None: all.
+
+    Returns:
+        where the copy is.
+
+    Raises:
+        TraceError: the trace is a drafter of another or not in a folder, a column or drafter is
+            unknown, bits are out of range, or the folder cannot be written (nothing is left then).
+    """
+    if trace.path is None or trace.recording is not None:
+        raise TraceError(f"{trace!r} is no recording in a folder: name the recording's")
+    for name in columns:
+        if name not in schema.STATISTICS:
+            raise TraceError(
+                f"no statistic is called {name!r} ({suggest(name, schema.STATISTICS)})"
+            )
+    chosen = trace.drafters if drafters is None else list(dict.fromkeys(drafters))
+    for name in chosen:
+        if name not in trace.drafters:
+            raise TraceError(f"{trace.path}: no drafter {name!r} ({suggest(name, trace.drafters)})")
+    place = Path(path)
+    with whole_folder(place) as passing:
+        whole = _copy(trace, _header(trace, columns, bits), passing, is_held=True)
+        for name in chosen:
+            drafter = load(trace.path, name)
+            header = replace(_header(drafter, columns, bits), attached_to=whole.content_hash())
+            _copy(drafter, header, passing / DRAFTERS / name)
+    return place
+
+
+def _header(trace: Trace, columns: Sequence[str], bits: int) -> Manifest:
+    """The copy's: what was kept is said in it."""
+    manifest = replace(
+        trace.manifest, batch_size=BATCH_SIZE, bits=bits, hidden=False, mix=0.0, files={}
+    )
+    if not columns:
+        return manifest
+    kept = {
+        "path": {"path_columns": _of(columns, manifest.path_columns or schema.STATISTICS)},
+        "lattice": {
+            "lattice_columns": _of(
+                (*columns, "draft_token", "target_token"), manifest.lattice_columns
+            )
+        },
+        "target": {"target_columns": _of(columns, manifest.target_columns)},
+    }
+    return replace(manifest, **kept.get(manifest.kind, {}))
+
+
+def _of(columns: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in there if name in columns)
+
+
+def _copy(trace: Trace, header: Manifest, folder: Path, is_held: bool = False) -> Manifest:
+    """Write one folder; the manifest that it has then."""
+    with TraceWriter(folder, header, is_held=is_held) as writer:
+        copy_rows(trace, header, writer, partial(_kept, bits=header.bits))
+        if (latency := trace.own_latency()) is not None:
+            writer.write_latency(latency)
+        writer.finish()
+        return writer.manifest
+
+
+def _kept(values: np.ndarray, name: str, bits: int) -> np.ndarray:
+    return rounded(values, bits) if bits and name in schema.STATISTICS else values
+
+
+def rounded(values: np.ndarray, bits: int) -> np.ndarray:
+    """Float32 numbers rounded to the nearest of ``bits`` significant bits; NaN stays NaN."""
+    drop = FLOAT_BITS - bits
+    words = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    even = (words >> np.uint64(drop)) & np.uint64(1)  # ties go to the even neighbour
+    words += np.uint64((1 << (drop - 1)) - 1) + even
+    words &= np.uint64(~((1 << drop) - 1) & (2**64 - 1))
+    found = words.astype(np.uint32).view(np.float32)
+    return np.where(np.isfinite(values), found, values)
