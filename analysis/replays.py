@@ -150,7 +150,7 @@ class Replays:
             MissingError: Γ is less than its length, or there are no scores of its head.
             UserError: see `simkit.replay`.
         """
-        (policy,) = self._within(spec)
+        (policy,) = self.within(spec)
         return run(policy, *self.where)
 
     def replay(self, spec: str) -> Replayed:
@@ -296,7 +296,7 @@ class Replays:
         if spec not in self._scores:
             _ = self.charge
             self.study.make_room()
-            policies = self._within(spec)
+            policies = self.within(spec)
             deals = folds(self.trace)
             seconds = [
                 [one.total_s.sum()] if deals is None else deals.outside(one.total_s)
@@ -305,8 +305,13 @@ class Replays:
             self._scores[spec] = policies, np.array(seconds)
         return self._scores[spec]
 
-    def _within(self, spec: str) -> list[Policy]:
-        """The settings, none of them drafting deeper than Γ, which the trace could not answer."""
+    def within(self, spec: str) -> list[Policy]:
+        """The settings, none of them drafting deeper than Γ, which the trace could not answer.
+
+        Raises:
+            MissingError: see `run`.
+            PolicyError: the spec cannot be read.
+        """
         deepest, found = self.trace.max_draft, settings(spec)
         for name in sorted({n for policy in found for n in policy.columns(self.trace.sampler)}):
             head = name.removeprefix("score:")

@@ -380,7 +380,6 @@ def _line(part: Part) -> str:
     name = f"{part.what}: " if part.what else ""
     if found.value is None:
         return f"{name}– ({found.note})"
-    ends = "" if found.lo is None else f" [{found.lo:.3f}, {found.hi:.3f}]"
     where = against_print(found, part.printed)
     beside = f", {where} the paper's" if where in ("below", "above") else ""
-    return f"{name}{found.value:.3f}{ends}{beside}"
+    return f"{name}{found.text()}{beside}"

@@ -58,10 +58,7 @@ def estimate(found: Estimate, form: str = ".3f", look: str = "") -> Cell:
     """A value with its interval; marked if it has none."""
     if found.value is None:
         return MISSING
-    ends = f" {ALONE}"
-    if found.lo is not None and found.hi is not None:
-        ends = f" [{found.lo:{form}}, {found.hi:{form}}]"
-    return Cell(f"{found.value:{form}}{ends}", found.value, f"number {look}".strip())
+    return Cell(found.text(form, f" {ALONE}"), found.value, f"number {look}".strip())
 
 
 def lacking(found: Iterable[tuple[str, Estimate]]) -> tuple[str, ...]:

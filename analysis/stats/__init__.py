@@ -3,7 +3,8 @@
 One topic a module: `entropy` (bounds), `correlation`, `binned` (curves), `drafts` and `depth`
 (acceptance by depth), `iid`, `optimal` (draft lengths), `acceptance_length`, `reliability`,
 `ranking`, `compare` (policies), `waste` (overhead, regret), `accepted_runs` (PEARL's MAT),
-`timeline` (when each model works), and `clusters`, the bootstrap over prompts that all of them use.
+`timeline` (when each model works), `two_samples` (of prompts, against each other), and `clusters`,
+the bootstrap over prompts that all of them use.
 Nothing here plots, and nothing returns NaN: what is not defined is None, with a note why.
 """
 
@@ -22,6 +23,7 @@ from analysis.stats import (
     ranking,
     reliability,
     timeline,
+    two_samples,
     waste,
 )
 from analysis.stats.checks import StatsError
@@ -44,5 +46,6 @@ __all__ = [
     "ranking",
     "reliability",
     "timeline",
+    "two_samples",
     "waste",
 ]

@@ -40,6 +40,20 @@ class Estimate:
     n_prompts: int
     note: str = ""
 
+    def text(self, form: str = ".3f", alone: str = "", missing: str = "–") -> str:
+        """Value and interval for people.
+
+        Args:
+            form: of the numbers.
+            alone: what follows a value that has no interval.
+            missing: what stands for a value that is not defined.
+        """
+        if self.value is None:
+            return missing
+        if self.lo is None or self.hi is None:
+            return f"{self.value:{form}}{alone}"
+        return f"{self.value:{form}} [{self.lo:{form}}, {self.hi:{form}}]"
+
 
 Statistic = Callable[[np.ndarray], np.ndarray]
 
@@ -89,7 +103,7 @@ def bootstrap(
         found = statistic(total)
         prompts = np.full(len(found), n) if bearing is None else np.minimum(bearing, n)
         if n < 2:
-            return tuple(_lone(value, n) for value in found)
+            return tuple(lone(value, n) for value in found)
         without = statistic(total - sums)
         if studentised:
             drawn, pivots = _drawn_and_pivots(sums, statistic, found, seed, resamples)
@@ -97,7 +111,7 @@ def bootstrap(
             parts = [statistic(part) for part in resampled(sums, seed, resamples)]
             drawn, pivots = np.concatenate(parts), None
     return tuple(
-        _interval(
+        interval(
             found[i],
             drawn[:, i],
             without[:, i],
@@ -262,28 +276,35 @@ def of_prompts(offsets: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.
     return np.repeat(wanted, lengths), kept
 
 
-def _lone(value: float, n: int) -> Estimate:
-    if n == 0:
-        return Estimate(None, None, None, 0, "no rows")
-    known = float(value) if np.isfinite(value) else None
-    return Estimate(known, None, None, n, few(n))
-
-
-def _interval(
+def interval(
     value: float,
     drawn: np.ndarray,
     without: np.ndarray,
     n: int,
     confidence: float,
-    positive: bool,
-    pivots: np.ndarray | None,
-    factors: np.ndarray | None,
+    positive: bool = False,
+    pivots: np.ndarray | None = None,
+    factors: np.ndarray | None = None,
+    freedom: int | None = None,
 ) -> Estimate:
+    """One value with its interval, or why it has none; see `bootstrap`.
+
+    Args:
+        value: on all prompts; NaN where it is not defined.
+        drawn: (B,), on each resample.
+        without: (n,), without each prompt in turn.
+        n: prompts that bear on it.
+        confidence: of the interval.
+        positive: see `bootstrap`.
+        pivots: see `simkit.statistics.interval.ends`.
+        factors: (D,), see `bootstrap`.
+        freedom: degrees of freedom of its spread; None means n - 1.
+    """
     if not np.isfinite(value):
         return Estimate(None, None, None, n, "not defined on these rows")
     value = float(value)
     if n < 2:
-        return _lone(value, n)
+        return lone(value, n)
     if not np.isfinite(drawn).all() or not np.isfinite(without).all():
         return Estimate(value, None, None, n, "too few prompts bear on it: no interval")
     scale = max(abs(value), float(np.abs(without).max()))
@@ -291,5 +312,16 @@ def _interval(
         if factors is None:
             return Estimate(value, None, None, n, ALIKE)
         return Estimate(value, *shared_ends(value, factors, confidence), n, few(n))
-    lo, hi = ends(value, drawn, without, confidence, n, positive, pivots=pivots, factors=factors)
+    bearing = n if freedom is None else freedom + 1
+    lo, hi = ends(
+        value, drawn, without, confidence, bearing, positive, pivots=pivots, factors=factors
+    )
     return Estimate(value, lo, hi, n, few(n))
+
+
+def lone(value: float, n: int) -> Estimate:
+    """A value without an interval, over one prompt or none."""
+    if n == 0:
+        return Estimate(None, None, None, 0, "no rows")
+    known = float(value) if np.isfinite(value) else None
+    return Estimate(known, None, None, n, few(n))

@@ -38,10 +38,11 @@ _HELP = {
     "fidelity": "Hold a trace's predictions against live runs.",
     "figures": "Draw the papers' figures from a trace.",
     "claims": "Test the papers' claims on a trace.",
+    "compare": "Hold traces or drafters against each other.",
     "report": "Write one page about a trace.",
     "import": "Import another program's acceptance data.",
 }
-_ONE = "drafter"  # an option of which most commands take one and replay takes several
+_ONE = "drafter"  # an option of which most commands take one; replay and compare take several
 _MODELS_NEED = ("torch", "transformers", "tokenizers", "safetensors")
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from simkit.cli.apart import check_apart
-from simkit.cli.options import Cost, Drafter, First, FirstToken
+from simkit.cli.options import Cost, Drafter, First, FirstToken, PageFormat
 from simkit.cli.places import check_option, drafted, tell_times
 from simkit.cli.progress import settings_bar
 
@@ -20,15 +19,6 @@ if TYPE_CHECKING:
     from analysis.claims import Beside, Findings
 
 WIDE = 200  # of a table where no terminal says how wide it is
-
-
-class ClaimsFormat(StrEnum):
-    """How to print."""
-
-    table = "table"
-    json = "json"
-    csv = "csv"
-    markdown = "markdown"
 
 
 def claims(
@@ -54,7 +44,7 @@ def claims(
             show_default=False,
         ),
     ] = None,
-    format: Annotated[ClaimsFormat, typer.Option(help="How to print.")] = ClaimsFormat.table,
+    format: Annotated[PageFormat, typer.Option(help="How to print.")] = PageFormat.table,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write there instead.")
     ] = None,
@@ -81,7 +71,7 @@ def claims(
     found = side_by_side(of) if beside else of[0]
     if out is not None:
         write_atomic(out, _text(found, format).encode())
-    elif format is ClaimsFormat.table:
+    elif format is PageFormat.table:
         from rich.console import Console
 
         console = Console()
@@ -92,14 +82,14 @@ def claims(
         sys.stdout.write(_text(found, format))
 
 
-def _text(found: Findings | Beside, format: ClaimsFormat) -> str:
-    if format is ClaimsFormat.json:
+def _text(found: Findings | Beside, format: PageFormat) -> str:
+    if format is PageFormat.json:
         import json
 
         return json.dumps(found.records(), indent=1, ensure_ascii=False) + "\n"
-    if format is ClaimsFormat.csv:
+    if format is PageFormat.csv:
         return found.frame.write_csv()
-    if format is ClaimsFormat.markdown:
+    if format is PageFormat.markdown:
         return found.markdown()
     from rich.console import Console
 

@@ -33,6 +33,15 @@ class Format(StrEnum):
     csv = "csv"
 
 
+class PageFormat(StrEnum):
+    """How to print what is for a page of text, too."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+    markdown = "markdown"
+
+
 class By(StrEnum):
     """What a row stands for."""
 

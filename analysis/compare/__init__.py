@@ -1,0 +1,157 @@
+"""Two traces, or two drafters of one, held against each other.
+
+`sides` says what they are and whether their prompts can be paired, `measures` has the statistics of
+acceptance, `seconds`, `ranks` and `best` the policies: how fast, in which order, with which
+settings. `result` is what comes out. Every number has an interval over prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from analysis.compare.best import Best, best
+from analysis.compare.measures import Measured, measured
+from analysis.compare.ranks import Ranked, Ranking, ranking
+from analysis.compare.result import Compared, Pair
+from analysis.compare.seconds import DEFAULTS, Replayer, on_both
+from analysis.compare.sides import Prompts, Side, prompts_of, sides
+from analysis.replays import FAMILIES
+from analysis.shown import without
+from analysis.study import FirstToken, MissingError
+from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence
+from simkit.statistics.enough import few
+from simkit.sweeps.engine import Progress
+from simkit.sweeps.grid import settings
+
+__all__ = ["Best", "Compared", "Measured", "Pair", "Ranked", "Ranking", "compare"]
+
+
+def compare(
+    *traces: AnyTrace,
+    drafters: Iterable[str] = (),
+    policies: Iterable[str] = (),
+    cost: AnyCost | None = None,
+    tune: bool = False,
+    first_token: FirstToken = "draft",
+    confidence: float = 0.95,
+    progress: Progress | None = None,
+) -> Compared:
+    """Hold traces, or the drafters of one, against each other: the first against each other one.
+
+    Args:
+        traces: of any kind; or their folders, or bundled traces' names.
+        drafters: names of drafters that are compared on each trace; "own" is the one that it was
+            recorded with, and the default.
+        policies: specs. None means every policy that a drafter can follow, with its default
+            arguments; a spec with ranges is tuned.
+        cost: the same for all, see `simkit.replay`. None means each trace's own times; where one
+            of two has none, passes of the target are counted on both.
+        tune: also tune each policy, on the grids of `analysis.replays.FAMILIES`.
+        first_token: see `simkit.replay`.
+        confidence: of the intervals.
+        progress: called with how many pairs of traces are done, and of how many.
+
+    Raises:
+        ReplayError: there is one trace and one drafter only.
+        UserError: a trace, a drafter, the cost or a spec cannot be read, or no policy can be
+            replayed on both of two traces.
+    """
+    check_confidence(confidence)
+    single, families = _specs(list(policies), tune)
+    found = sides(traces, list(drafters), cost, first_token)
+    timed = [Replayer(side) for side in found]
+    counting = [Replayer(side.counting()) for side in found]
+    pairs = []
+    for k in range(1, len(found)):
+        both_timed = found[0].at.timed and found[k].at.timed
+        some = timed if both_timed else counting
+        pairs.append(_pair((some[0], some[k]), both_timed, single, families, confidence))
+        if progress is not None:
+            progress(k, len(found) - 1)
+    return Compared(tuple((side.name, tuple(side.facts())) for side in found), tuple(pairs))
+
+
+def _specs(policies: list[str], tune: bool) -> tuple[list[str], list[str]]:
+    """Single policies, and families to be tuned.
+
+    Raises:
+        PolicyError: one cannot be read.
+    """
+    grids = {spec.split("(")[0]: spec for spec in FAMILIES.values()}
+    read = [(spec, settings(spec)) for spec in policies or DEFAULTS]
+    single = [str(one[0]) for _, one in read if len(one) == 1]
+    families = [spec for spec, some in read if len(some) > 1]
+    if tune:
+        families += [
+            grids[one[0].name] for _, one in read if len(one) == 1 and one[0].name in grids
+        ]
+    return list(dict.fromkeys(single)), list(dict.fromkeys(families))
+
+
+def _pair(
+    replayers: tuple[Replayer, Replayer],
+    timed: bool,
+    single: list[str],
+    families: list[str],
+    confidence: float,
+) -> Pair:
+    first, second = (replayer.side for replayer in replayers)
+    prompts = prompts_of(first, second)
+    measures, missing = measured(first, second, prompts, confidence)
+    grids = [FAMILIES["fixed"], *families] if timed else []  # without times, nothing to tune for
+    grids = [spec for spec in dict.fromkeys(grids) if len(settings(spec)) > 1]
+    why: dict[str, dict[str, str]] = {}
+    rankings = []
+    for specs, what in ((single, Replayer.single), (families if timed else [], Replayer.tuned)):
+        every = ((spec, on_both(replayers, prompts, spec, what, why)) for spec in specs)
+        both = {spec: seconds for spec, seconds in every if seconds is not None}
+        if both:
+            rankings.append(ranking(both, prompts, what is Replayer.tuned, confidence))
+    lacking = [
+        f"{name}: {line[0].lower()}{line[1:]}"
+        for name, some in why.items()
+        for line in without(some)
+    ]
+    notes = (*_notes(first, second, timed, prompts, missing), *lacking)
+    if not rankings:
+        untimed = [] if timed else ["tuning needs times: give a cost"]
+        raise MissingError("no policy can be replayed on both: " + "; ".join(lacking or untimed))
+    bests = []
+    for spec in grids:
+        both_grids = on_both(replayers, prompts, spec, Replayer.grid, why)
+        if both_grids is not None:
+            bests.append(best(both_grids, prompts, spec, confidence))
+    of = tuple(measures), tuple(rankings), tuple(bests)
+    return Pair((first.name, second.name), prompts.said, *of, notes, confidence)
+
+
+def _notes(
+    first: Side,
+    second: Side,
+    timed: bool,
+    prompts: Prompts,
+    missing: dict[tuple[str, str], list[str]],
+) -> tuple[str, ...]:
+    """What a reader of the numbers should know, one line each."""
+    said = [f"{where}: no {'; '.join(names)}: {why}" for (where, why), names in missing.items()]
+    if not timed:
+        said.append(
+            f"no times with {' and '.join(_untimed(first, second))}: passes of the target are"
+            " counted in their place and drafting is free, so long drafts win, and nothing is"
+            " tuned; --cost gives times"
+        )
+    if first.trace.max_draft != second.trace.max_draft:
+        depths = " and ".join(f"{s.trace.max_draft} on {s.name}" for s in (first, second))
+        said.append(f"no draft is longer than Γ: {depths}")
+    remarks: dict[str, list[str]] = {}
+    for side in (first, second):
+        for line in side.at.charge.remarks if timed else []:
+            remarks.setdefault(line, []).append(side.name)
+    said += [line if len(names) == 2 else f"{names[0]}: {line}" for line, names in remarks.items()]
+    fewest = min(map(len, prompts.each))
+    return tuple(dict.fromkeys([*said, *([few(fewest)] if few(fewest) else [])]))
+
+
+def _untimed(*both: Side) -> list[str]:
+    """Names of those that have no times of their own."""
+    return [side.name for side in both if side.trace.latency() is None]

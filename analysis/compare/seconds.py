@@ -1,0 +1,148 @@
+"""Seconds of policies on two sides: of single settings, and of families tuned on other prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from analysis.compare.sides import Prompts, Side
+from analysis.replays import FAMILIES, FOLDS, SEED
+from simkit.policies import Policy, shortened
+from simkit.simulator.run import Spread
+from simkit.sweeps.engine import replays
+from simkit.sweeps.folds import dealt, mean_of
+from simkit.sweeps.grid import settings
+from traces.errors import UserError
+
+T = TypeVar("T")
+
+DEFAULTS = tuple(spec.split("(")[0] for spec in FAMILIES.values())
+"""Each family's policy, with its default arguments."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seconds:
+    """Seconds of one policy on one side's prompts.
+
+    Attributes:
+        setting: what was replayed; of a family, the fastest on all prompts.
+        total_s: (S,).
+        baseline_s: (S,) of the target alone.
+        spread: by what they change under other samples of the times; None: not known.
+    """
+
+    setting: str
+    total_s: np.ndarray
+    baseline_s: np.ndarray
+    spread: Spread | None
+
+    @property
+    def sums(self) -> np.ndarray:
+        """Baseline and total, (S, 2)."""
+        return np.stack([self.baseline_s, self.total_s], 1)
+
+    @property
+    def factors(self) -> np.ndarray | None:
+        """By what its speedup changes under other samples of the times, (D,)."""
+        return None if self.spread is None else self.spread.baseline / self.spread.total
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Every setting of a family on one side's prompts.
+
+    Attributes:
+        policies: as they were given, which is how the two sides' are told apart.
+        run: as they were replayed: none drafts deeper than Γ.
+        total_s: (K, S).
+    """
+
+    policies: list[str]
+    run: list[Policy]
+    total_s: np.ndarray
+
+    def of(self, names: list[str]) -> Grid:
+        """Those of these names."""
+        rows = [self.policies.index(name) for name in names]
+        return Grid(names, [self.run[k] for k in rows], self.total_s[rows])
+
+
+class Replayer:
+    """Replays of one side, each made once."""
+
+    def __init__(self, side: Side) -> None:
+        self.side = side
+        self._grids: dict[str, Grid] = {}
+
+    def single(self, spec: str, rows: np.ndarray, strata: np.ndarray | None = None) -> Seconds:
+        """One policy on some prompts; raises as `Replays.run` does."""
+        one = self.side.at.replay(spec)
+        total_s, baseline_s = one.total_s[rows], one.seconds["baseline_s"][rows]
+        return Seconds(one.spec, total_s, baseline_s, one.timing())
+
+    def grid(self, spec: str, rows: np.ndarray, strata: np.ndarray | None = None) -> Grid:
+        """Every setting of a family on some prompts; raises as `Replays.run` does."""
+        if spec not in self._grids:
+            at = self.side.at
+            _ = at.charge, at.within(spec)
+            deepest = at.trace.max_draft
+            both = [(str(one), shortened(one, deepest)) for one in settings(spec)]
+            kept = {name: one for name, one in both if one is not None}
+            found = [run.total_s for run in replays([*kept.values()], at.where)]
+            self._grids[spec] = Grid([*kept], [*kept.values()], np.array(found))
+        found = self._grids[spec]
+        return Grid(found.policies, found.run, found.total_s[:, rows])
+
+    def tuned(self, spec: str, rows: np.ndarray, strata: np.ndarray) -> Seconds:
+        """A family, each prompt with what is fastest on other prompts; raises as `grid` does."""
+        grid = self.grid(spec, rows)
+        best = int(grid.total_s.sum(1).argmin())
+        held_s = judged(grid.total_s, grid.total_s, strata)
+        one = self.single(str(grid.run[best]), rows)
+        return Seconds(grid.policies[best], held_s, one.baseline_s, one.spread)
+
+
+def judged(chosen_on: np.ndarray, on: np.ndarray, strata: np.ndarray) -> np.ndarray:
+    """Seconds of each prompt with the setting that is fastest on other prompts, (S,).
+
+    Prompts are dealt into folds as `simkit.tune` deals them, and each has the mean over the deals;
+    fewer prompts than folds have what is fastest on all of them.
+
+    Args:
+        chosen_on: (K, S) seconds of each setting by which it is chosen.
+        on: (K, S) of the same prompts, by which it is judged.
+        strata: (S,) tasks.
+    """
+    if len(strata) < FOLDS:
+        return on[int(chosen_on.sum(1).argmin())]
+    deals = dealt(strata, FOLDS, SEED)
+    shares = deals.shares(np.stack([deals.outside(one) for one in chosen_on]).argmin(0))
+    return mean_of([on[k] for k in shares], [*shares.values()])
+
+
+def on_both(
+    replayers: tuple[Replayer, Replayer],
+    prompts: Prompts,
+    spec: str,
+    what: Callable[[Replayer, str, np.ndarray, np.ndarray], T],
+    why: dict[str, dict[str, str]],
+) -> tuple[T, T] | None:
+    """What a spec gives on both sides; None if one of them cannot replay it.
+
+    Args:
+        replayers: of the sides.
+        prompts: on which they are compared.
+        spec: of a policy or a family.
+        what: called with the side's replayer, the spec, the side's prompts and their strata.
+        why: takes the reason, by the side's name and by spec.
+    """
+    made = []
+    for replayer, rows, strata in zip(replayers, prompts.each, prompts.strata, strict=True):
+        try:
+            made.append(what(replayer, spec, rows, strata))
+        except UserError as error:
+            why.setdefault(replayer.side.name, {})[spec] = str(error)
+    return (made[0], made[1]) if len(made) == 2 else None

@@ -1,0 +1,124 @@
+"""`simkit compare`: traces, or the drafters of one, held against each other."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simkit.cli.apart import check_apart
+from simkit.cli.options import Cost, First, FirstToken, PageFormat
+from simkit.cli.places import check_option
+from simkit.cli.progress import settings_bar
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from analysis.compare import Compared
+
+WIDE = 200  # of a table where no terminal says how wide it is
+
+
+def compare(
+    trace: Annotated[
+        list[str],
+        typer.Argument(help="Traces' folders, or bundled traces' names: each against the first."),
+    ],
+    drafter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A drafter that was attached to each trace; give it again to compare several. own"
+            " is the one that it was recorded with, and the default.",
+            show_default=False,
+        ),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Give it again for more; one with ranges is tuned. Default: every policy that a"
+            " drafter can follow.",
+            show_default=False,
+        ),
+    ] = None,
+    cost: Cost = None,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Tune each policy on each trace as well.")
+    ] = False,
+    first_token: First = FirstToken.draft,
+    confidence: Annotated[float, typer.Option(help="Of the intervals over prompts.")] = 0.95,
+    format: Annotated[PageFormat, typer.Option(help="How to print.")] = PageFormat.table,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write there instead.")
+    ] = None,
+) -> None:
+    """Hold traces, or the drafters of one, against each other."""
+    from analysis.compare import compare as held_against
+    from traces.outputs import write_atomic
+
+    if out is not None:
+        check_option("--out", out)
+        check_apart([("--out", out)], [*trace, cost])
+    with settings_bar("compared") as progress:
+        found = held_against(
+            *trace,
+            drafters=drafter or [],
+            policies=policy or [],
+            cost=cost,
+            tune=tune,
+            first_token=first_token.value,
+            confidence=confidence,
+            progress=progress,
+        )
+    if out is not None:
+        write_atomic(out, _text(found, format).encode())
+    elif format is PageFormat.table and sys.stdout.isatty():
+        from rich.console import Console
+
+        _print(found, Console())
+    else:
+        sys.stdout.write(_text(found, format))
+
+
+def _text(found: Compared, format: PageFormat) -> str:
+    if format is PageFormat.json:
+        import json
+
+        return json.dumps(found.records(), indent=1, ensure_ascii=False) + "\n"
+    if format is PageFormat.csv:
+        return found.frame.write_csv()
+    if format is PageFormat.markdown:
+        return found.markdown()
+    from rich.console import Console
+
+    console = Console(width=WIDE, color_system=None)
+    with console.capture() as text:
+        _print(found, console)
+    return "\n".join(line.rstrip() for line in text.get().splitlines()) + "\n"
+
+
+def _print(found: Compared, console: Console) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    def say(line: str) -> None:
+        console.print(line, markup=False, highlight=False)
+
+    for title, some, notes in found.sections():
+        if title:
+            say(f"{title}\n")
+        for one in some:
+            table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+            for head in one.heads:
+                table.add_column(Text(head), overflow="fold")
+            for row in one.rows:
+                table.add_row(*map(Text, row))
+            say(one.title)
+            console.print(table)
+            say(f"{one.note}\n" if one.note else "")
+        for note in notes:
+            say(f"note: {note}")

@@ -1,0 +1,293 @@
+"""Traces held against each other: pairing, mirror images, a trace against itself, bad input."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import kendalltau
+
+import simkit
+import traces
+from analysis.compare import compare
+from analysis.compare.ranks import kendall
+from analysis.compare.seconds import judged
+from analysis.study import Study
+from simkit.cli import main
+from simkit.costs import Linear
+from traces.memory import from_arrays
+from traces.subset import select
+from traces.synthetic import iid, mixed
+from traces.writer import save
+
+COST = Linear(draft_s=1, target_s=6, target_per_token_s=0.2)
+SPEC = "linear(draft_s=1, target_s=6)"
+POLICIES = ["fixed(2)", "fixed(6)", "svip(h=0.8)", "confidence(threshold=0.4)", "fixed(0:6)"]
+
+
+def ends(found):
+    return found.value, found.lo, found.hi
+
+
+def only(found):
+    (pair,) = found.pairs
+    return pair
+
+
+def rising(prompts=14, first=0, tasks=("a", "b"), seed=0):
+    """Prompts told by their texts, each with a share of accepted tokens of its own."""
+    whole = mixed(prompts, 40, 0.7, 0.15, max_draft=12, seed=seed)
+    names = range(first, first + prompts)
+    sequences = {
+        "n_output": whole.sequences["n_output"].to_numpy(),
+        "prompt_text": [f"prompt {k}" for k in names],
+        "task": [tasks[k % len(tasks)] for k in names],
+    }
+    columns = {
+        table: {
+            name: whole.column(table, name)
+            for name in schema.names
+            if name not in ("sequence", "position") or table == "branches"
+        }
+        for table, schema in whole.manifest.tables.items()
+    }
+    limits = {"max_draft": 12, "max_new_tokens": 40}
+    return from_arrays(sequences, columns["positions"], columns["branches"], **limits)
+
+
+@pytest.mark.parametrize("tune", [False, True])
+def test_a_trace_against_itself(tune):
+    trace = rising()
+    found = only(compare(trace, trace, policies=POLICIES[:4], cost=COST, tune=tune))
+    assert found.pairing == "paired over 14 prompts that are the same (by text)"
+    assert all(one.difference.value == 0 for one in found.measures)
+    assert len(found.rankings) == 1 + tune
+    for some in found.rankings:
+        assert ends(some.tau) == (1, 1, 1)
+        assert all(one.alike and one.same == 1 for one in some.orders)
+        for row in some.rows:
+            assert row.ratio.value == 1 and row.ratio.lo is None
+            assert ends(row.first) == ends(row.second) and row.ranks[0] == row.ranks[1]
+    for one in found.bests:
+        assert [lost.value for lost in one.lost] == [0, 0] and one.choices[0] == one.choices[1]
+    assert not any("ordered differently" in table.title.lower() for table in found.tables())
+
+
+@pytest.mark.parametrize("shift", [0, 14, 12, 5])
+def test_the_other_way_round_is_the_mirror_image(shift):
+    """All prompts the same, none, two of 14 (too few to pair), nine of them."""
+    first, second = rising(seed=1), rising(first=shift, seed=2)
+    way = only(compare(first, second, policies=POLICIES, cost=COST))
+    back = only(compare(second, first, policies=POLICIES, cost=COST))
+    assert ("not paired" in way.pairing) == (shift > 7) == ("not paired" in back.pairing)
+    for one, other in zip(way.measures, back.measures, strict=True):
+        assert (one.name, one.first, one.second) == (other.name, other.second, other.first)
+        if one.difference.lo is not None:
+            value, lo, hi = ends(other.difference)
+            assert ends(one.difference) == pytest.approx((-value, -hi, -lo), abs=1e-9)
+    for one, other in zip(way.rankings, back.rankings, strict=True):
+        assert ends(one.tau) == ends(other.tau)
+        rows = {row.name: row for row in other.rows}
+        for row in one.rows:
+            mirror = rows[row.name]
+            value, lo, hi = ends(mirror.ratio)
+            # quantiles lie between resamples, and BCa's acceleration is that of the ratio
+            assert ends(row.ratio) == pytest.approx((1 / value, 1 / hi, 1 / lo), rel=1e-2)
+            assert row.ranks == mirror.ranks[::-1] and row.first == mirror.second
+        orders = {frozenset(o[:2]): (o.faster[::-1], o.same) for o in other.orders}
+        assert orders == {frozenset(o[:2]): (o.faster, o.same) for o in one.orders}
+    for one, other in zip(way.bests, back.bests, strict=True):
+        assert one.choices == other.choices[::-1] and one.lost == other.lost[::-1]
+
+
+def test_halves_of_a_recording_are_not_paired():
+    whole = traces.load("reference")
+    halves = [select(whole, range(k, 128, 2)) for k in (0, 1)]
+    found = only(compare(*halves, policies=["fixed(4)"], cost=COST))
+    assert found.pairing.startswith("not paired: no prompts are the same (by text)")
+    (row,) = found.rankings[0].rows
+    for half, one in zip(halves, (row.first, row.second), strict=True):
+        want = simkit.replay(half, "fixed(4)", COST).records()[0]
+        assert ends(one) == pytest.approx((want["speedup"], want["speedup_lo"], want["speedup_hi"]))
+
+
+def test_pairs_are_compared_on_what_both_have_in_any_order():
+    whole = traces.load("reference")
+    some = select(whole, range(0, 40))
+    found = only(compare(whole, some, policies=["fixed(4)"], cost=COST))
+    assert found.pairing.endswith(
+        "40 prompts that are the same (by text); left out: 88 of reference"
+    )
+    assert all(one.difference.value == 0 for one in found.measures)
+    back = only(compare(some, whole, policies=["fixed(4)"], cost=COST))
+    assert [one.first for one in back.measures] == [one.first for one in found.measures]
+
+
+def test_statistics_are_those_of_the_trace():
+    """Against sums over rows, written out; of a path, and of a drafter with drafts by start."""
+    found = only(compare("reference", "reference/drafters/ngram", policies=["fixed(5)"]))
+    mine = {one.name: one for one in found.measures}
+    trace, ngram = traces.load("reference"), traces.load("reference", "ngram")
+    column = trace.positions
+    assert mine["overlap β"].first.value == pytest.approx(column("overlap").mean(dtype=float))
+    assert mine["overlap β"].second.value is None
+    share = mine["accepted, each position"]
+    assert share.first.value == pytest.approx(column("accepted").mean())
+    begins = ngram.offsets("lattice")
+    firsts = ngram.lattice("accepted")[begins[:-1][np.diff(begins) > 0]]
+    assert share.second.value == pytest.approx(firsts.mean())
+    for side, drafter in (("first", trace), ("second", ngram)):
+        (row,) = simkit.replay(drafter, "fixed(5)").records()
+        tokens = getattr(mine["tokens a step, fixed(5)"], side)
+        assert tokens.value == pytest.approx(row["tokens_per_step"])
+        accepted = getattr(mine["accepted of drafted, fixed(5)"], side)
+        assert accepted.value == pytest.approx(row["accepted"] / row["drafted"])
+    loops = mine["positions in loops"]
+    assert loops.first.value == pytest.approx(Study(trace).loops.share)
+    assert mine["target entropy, nats"].difference.value == 0  # of the same outputs
+    assert any("no overlap β; draft entropy, nats: its drafts have" in line for line in found.notes)
+
+
+def test_tuned_policies_are_those_of_simkit_tune():
+    one, other = rising(seed=1), rising(seed=2)
+    family = "svip(h=0.2:2.0:0.1, max_draft=12)"
+    found = only(compare(one, other, policies=[family], cost=COST))
+    ((row,),) = (some.rows for some in found.rankings)
+    for trace, mine, setting in ((one, row.first, 0), (other, row.second, 1)):
+        want = simkit.tune(trace, family, COST).choices[1]
+        assert row.settings[setting] == want.chosen
+        assert mine.value == pytest.approx(want.speedup)
+        # statistics' intervals end at the farthest resample, which those of replays need not
+        assert (mine.lo, mine.hi) == pytest.approx((want.speedup_lo, want.speedup_hi), rel=2e-3)
+
+
+def test_what_is_lost_with_the_other_s_best():
+    """One side takes twice as long with any setting but its own best; all prompts are alike."""
+    seconds = np.array([[1.0], [2.0], [3.0]]) * np.ones((1, 10))
+    strata = np.array(["a"] * 10)
+    assert judged(seconds, seconds, strata) == pytest.approx(np.ones(10))
+    assert judged(seconds[::-1], seconds, strata) == pytest.approx(3 * np.ones(10))
+    apart = seconds.copy()
+    apart[0, 3] = 100  # a prompt has no say in what it is judged by
+    assert judged(apart, apart, strata)[3] == pytest.approx(100)
+
+
+@given(st.data())
+def test_kendall_s_tau_is_scipy_s(data):
+    n = data.draw(st.integers(2, 8))
+    sides = [np.array(data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n)))] * 1
+    sides += [np.array(data.draw(st.lists(st.integers(0, 4), min_size=n, max_size=n)))]
+    i, j = np.triu_indices(n, 1)
+    mine = kendall(*(np.sign(side[i] - side[j]) for side in sides))
+    want = kendalltau(*sides).statistic
+    assert (np.isnan(mine) and np.isnan(want)) or mine == pytest.approx(want)
+
+
+def test_orders_are_as_sure_as_prompts_make_them():
+    """Two policies that each are faster on half of the prompts: their order is a coin flip."""
+    trace = rising(prompts=40)
+    found = only(compare(trace, rising(prompts=40, first=40, seed=5), cost=COST))
+    for one in found.rankings[0].orders:
+        assert one.same is not None and 0 <= one.same <= 1
+    rows = found.rankings[0].rows
+    assert [row.ranks[0].value for row in rows] == sorted(row.ranks[0].value for row in rows)
+    assert all(row.ranks[0].lo <= row.ranks[0].value <= row.ranks[0].hi for row in rows)
+
+
+def test_without_times_passes_of_the_target_are_counted():
+    one, other = rising(seed=1), rising(seed=2)
+    found = only(compare(one, other, policies=["fixed(3)", "fixed(0:6)"]))
+    assert len(found.rankings) == 1 and not found.bests  # nothing is tuned
+    assert "no times with in memory and in memory (2): passes of the target" in str(found.notes)
+    (row,) = found.rankings[0].rows
+    (want,) = simkit.replay(one, "fixed(3)", "linear(draft_s=0, target_s=1)").records()
+    assert row.first.value == pytest.approx(want["speedup"])
+    assert row.first.value == pytest.approx((14 * 41) / (14 + want["steps"]))  # with the prompts'
+
+
+def test_single_prompts_have_no_intervals():
+    found = only(compare(rising(1), rising(1, seed=2), policies=POLICIES, cost=COST))
+    assert "one prompt: no interval" in found.notes
+    for row in found.rankings[0].rows:
+        assert row.ratio.lo is None and row.ranks[0].lo is None
+    assert found.rankings[0].tau.lo is None and found.rankings[0].orders[0].same is None
+    assert found.bests[0].choices[0].often is None
+    assert all(table.rows for table in found.tables())
+
+
+def test_several_drafters_are_compared_with_the_first():
+    found = compare("reference", drafters=["own", "suffix", "ngram"], policies=["fixed(3)"])
+    assert [pair.names for pair in found.pairs] == [
+        ("reference/own", "reference/suffix"),
+        ("reference/own", "reference/ngram"),
+    ]
+    (row,) = found.pairs[0].rankings[0].rows
+    both = simkit.replay("reference", {"own": "fixed(3)", "suffix": "fixed(3)"})
+    want = both.compare(("suffix", "fixed(3)"), ("own", "fixed(3)"))
+    wanted = want.speedup, want.speedup_lo, want.speedup_hi  # the target alone is the same
+    assert ends(row.ratio) == pytest.approx(wanted, rel=0.01)
+    frame = found.frame
+    assert set(frame["second"]) == {"reference/suffix", "reference/ngram"}
+    text = repr(found) + found._repr_html_()
+    assert "suffix" in text and "nan" not in text.lower().replace("finance", "")
+
+
+def test_shown_in_every_form(tmp_path, capsys):
+    folders = [tmp_path / name for name in ("one", "two")]
+    for k, folder in enumerate(folders):
+        save(iid(12, 40, 0.6 + 0.2 * k, max_draft=12, seed=k), folder)
+    words = ["compare", *map(str, folders), "--cost", SPEC, "--policy", "fixed(2)"]
+    words += ["--policy", "svip(h=0.8)"]
+    texts = {}
+    for form in ("table", "json", "csv", "markdown"):
+        run(*words, "--format", form)
+        texts[form] = capsys.readouterr().out
+        out = tmp_path / f"page.{form}"
+        run(*words, "--format", form, "-o", str(out))
+        assert capsys.readouterr().out == "" and out.read_text() == texts[form]
+    found = json.loads(texts["json"])
+    assert [side["name"] for side in found["sides"]] == ["one", "two"]
+    (pair,) = found["pairs"]
+    assert pair["first"] == "one" and pair["rankings"][0]["orders"][0]["same"] is not None
+    assert pair["statistics"][0]["difference"]["value"] is not None and "form" not in str(pair)
+    assert "two against one: paired over 12" in texts["table"] and "▲ higher" in texts["table"]
+    assert texts["csv"].startswith("first,second,part,name,") and "lost with" in texts["csv"]
+    assert "| statistic | one | two | difference |" in texts["markdown"]
+
+
+def run(*arguments, status=0):
+    with pytest.raises(SystemExit) as done:
+        main([*arguments])
+    assert done.value.code == status
+
+
+REFUSED = {
+    "one trace": (["reference"], "there is one trace only: give another"),
+    "one drafter": (["reference", "--drafter", "suffix"], "there is one trace only"),
+    "no such trace": (["reference", "nowhere"], "nowhere: no such folder and no bundled trace"),
+    "no such drafter": (["reference", "--drafter", "own", "--drafter", "sufix"], "'sufix'"),
+    "no such policy": (["reference", "reference-sampled", "--policy", "fixd(3)"], "'fixd'"),
+    "no such cost": (["reference", "reference-sampled", "--cost", "free"], "free"),
+    "nothing takes time": (
+        ["reference", "reference-sampled", "--cost", "linear(draft_s=0, target_s=0)"],
+        "reference: under this cost nothing takes time",
+    ),
+    "a target alone": (["reference", "reference-target"], "attach"),
+    "no policy on both": (
+        ["reference", "reference-sampled", "--policy", "llamacpp"],
+        "no policy can be replayed on both: reference-sampled: without llamacpp",
+    ),
+    "confidence": (["reference", "reference-sampled", "--confidence", "2"], "between 0 and 1"),
+    "output": (["reference", "reference-sampled", "-o", "/nowhere/x"], "no such folder"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_one_line(case, capsys):
+    words, said = REFUSED[case]
+    run("compare", *words, status=2)
+    shown = capsys.readouterr()
+    assert said in shown.err and shown.err.count("\n") == 1 and not shown.out
