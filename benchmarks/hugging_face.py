@@ -1,9 +1,10 @@
 """Hugging Face assisted generation against replays: the same passes, prompt by prompt.
 
-    python -m benchmarks.hugging_face
+    python -m benchmarks.hugging_face [--rule "fixed(5)"]
 
-Greedy, float32, batch size 1, on the reference pair. Passes are counted by hooks on both models:
-the target's are a replay's steps, the draft's are its `drafted`. Exit status 1 if a prompt differs.
+Greedy, float32, batch size 1, on the reference pair or any other. Passes are counted by hooks on
+both models: the target's are a replay's steps, the draft's are its `drafted`. Exit status 1 if a
+prompt differs.
 
 Prompts run in order, on one draft model. An adaptive threshold starts anew with each of them: since
 `AssistedCandidateGenerator` copies the draft's generation config, nothing of it is carried over.
@@ -140,15 +141,17 @@ def main() -> int:
     pair = load_pair(options.target, options.draft, options.device)
     prompts = read_prompts(options.prompts, pair.tokenizer, pair.vocab_size)
     prompts = prompts[:: max(1, len(prompts) // options.n_prompts)][: options.n_prompts]
-    n = options.max_new_tokens
-    plan = Plan(max_new_tokens=n, max_draft=n, eos_token_ids=pair.eos_token_ids)
+    n, rules = options.max_new_tokens, {name: RULES[name] for name in options.rule or RULES}
+    grows = any(rule.schedule != "constant" for rule in rules.values())
+    most = n if grows else max(rule.num_assistant_tokens for rule in rules.values())
+    plan = Plan(max_new_tokens=n, max_draft=most, eos_token_ids=pair.eos_token_ids)
     trace = record(pair, prompts, plan)
     print(f"{len(prompts)} prompts, T_max {n}, greedy float32, transformers", end=" ")
     print(transformers.__version__)
     print("| policy | target passes | steps | draft passes | drafted | prompts equal | s |")
     print("|---|---|---|---|---|---|---|")
     wrong = 0
-    for spec, rule in RULES.items():
+    for spec, rule in rules.items():
         start = time.perf_counter()
         theirs = generated(pair, prompts, rule, n, pair.eos_token_ids)
         seconds = time.perf_counter() - start
@@ -180,6 +183,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--prompts", default=f"{REFERENCE}/prompts.jsonl")
     parser.add_argument("--n-prompts", type=int, default=32)
     parser.add_argument("--max-new-tokens", type=int, default=256)
+    parser.add_argument("--rule", action="append", choices=RULES, help="default: every one")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     return parser.parse_args()

@@ -1,5 +1,8 @@
 """The recorder against straightforward decoding of tiny models: one token at a time, no cache."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +10,13 @@ from models import CONFIGS, EOS, tiny_pair, tiny_prompts
 
 from traces import RecordError, Sampler, schema
 from traces.record import draws
-from traces.record.pair import check_tokenizers
+from traces.record.pair import (
+    check_tokenizers,
+    load_pair,
+    load_tokenizer,
+    tokenizer_hash,
+    weights_hash,
+)
 from traces.record.plan import Plan
 from traces.record.recorder import check_lengths
 from traces.record.shard import record_shard
@@ -19,6 +28,7 @@ from traces.record.statistics import (
     target_rows,
     target_statistics,
 )
+from traces.reference.pair import MODELS
 
 SAMPLERS = {
     "greedy": Sampler(),
@@ -224,3 +234,19 @@ def test_tokenizers_that_differ_are_refused():
         check_tokenizers(FakeTokenizer(letters), FakeTokenizer(swapped))
     with pytest.raises(RecordError, match="tokenizers differ"):
         check_tokenizers(FakeTokenizer(letters), FakeTokenizer({"a": 0}))
+
+
+def test_a_draft_may_name_its_tokenizer_by_its_hash(tmp_path):
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(MODELS / "draft" / name, tmp_path / name)
+    target = str(MODELS / "target")
+    known = tokenizer_hash(load_tokenizer(target))
+    config = json.loads((tmp_path / "config.json").read_text())
+    for named, why in ((None, "draft|cannot be loaded"), ("0" * 64, "tokenizers differ: its conf")):
+        (tmp_path / "config.json").write_text(json.dumps(config | {"tokenizer_sha256": named}))
+        with pytest.raises(RecordError, match=why):
+            load_pair(target, str(tmp_path), "cpu")
+    (tmp_path / "config.json").write_text(json.dumps(config | {"tokenizer_sha256": known}))
+    pair, whole = (load_pair(target, d, "cpu") for d in (str(tmp_path), str(MODELS / "draft")))
+    assert pair.vocab_size == whole.vocab_size
+    assert weights_hash(pair.draft) == weights_hash(whole.draft)

@@ -9,11 +9,19 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from traces.errors import UserError
+from traces.record.folder import named_tokenizer
+from traces.record.pair import load_tokenizer, tokenizer_hash
 from traces.reference.pair import EOS_ID, MODELS
 from traces.smollm2 import answers, draft, prompts, teacher
 from traces.training.likelihood import Vocabulary, log_likelihood
 
 VOCAB = 300
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch):
+    """A draft narrower than the small model."""
+    monkeypatch.setattr(draft, "HIDDEN", 48)
 
 
 def test_prompts_are_those_of_both_sets():
@@ -126,6 +134,23 @@ def test_the_commonest_tokens_are_always_in():
     assert Vocabulary.of(counts, 9, 3).draw(np.random.default_rng(0))[0].tolist() == [2, 4, 0, 3, 1]
 
 
+def test_main_directions_keep_what_is_there(monkeypatch):
+    """States of rank 6 lose nothing in 6 directions, but a constant; in fewer, the least."""
+    torch.manual_seed(0)
+    matrix = torch.randn(VOCAB, 20) + 3
+    states = torch.randn(500, 6) @ torch.randn(6, 20)
+    errors = []
+    for kept in (6, 3, 1):
+        monkeypatch.setattr(draft, "HIDDEN", kept)
+        read, out = draft.main_directions(matrix, states)
+        found, whole = states @ read.T @ out.T @ matrix.T, states @ matrix.T
+        sizes = (states @ read.T).square().mean(0)
+        torch.testing.assert_close(sizes, torch.ones(kept), atol=1e-2, rtol=0)
+        wrong = found - whole
+        errors.append(float((wrong - wrong.mean(1, keepdim=True)).square().mean().sqrt()))
+    assert errors[0] < 1e-2 and errors[0] < errors[1] < errors[2]
+
+
 def test_the_loss_is_least_at_p_and_lumps_what_is_not_kept():
     p = torch.tensor([[0.5, 0.3, 0.1]])
     at_p = draft.row_losses(p.log(), p)
@@ -192,8 +217,14 @@ def test_training_lowers_the_loss_and_goes_on_in_the_same_bytes(
     assert lines and measured[-1]["step"] == 24
     some = texts.alike(np.random.default_rng(1), 12)
     all_tokens = torch.arange(VOCAB), torch.zeros(VOCAB)
-    before = draft.mean_loss(draft.make_net(model, settings.seed), some, all_tokens)
-    assert float(draft.mean_loss(whole, some, all_tokens).detach()) < 0.9 * float(before.detach())
+    matrix = model.get_output_embeddings().weight.detach()
+    directions = draft.main_directions(matrix, texts.some_states(999))
+    first = draft.make_net(model, directions, settings.seed)
+    before, after = (
+        float(draft.mean_losses(net, some, all_tokens, directions.read)[0].detach())
+        for net in (first, whole)
+    )
+    assert after < 0.9 * before
 
     monkeypatch.setattr(draft, "CHECKPOINT_STEPS", 8)
     draft.train(settings, model, texts, tmp_path / "b", lines.append, stop_at=16)
@@ -205,12 +236,12 @@ def test_training_lowers_the_loss_and_goes_on_in_the_same_bytes(
 
 
 def test_the_folder_is_read_as_any_draft_model(folder, model, tmp_path):
-    files = tmp_path / "model"
-    files.mkdir()
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        (files / name).write_text("{}")
-    net = draft.make_net(model, 0)
-    draft.export(net, {"steps": 0}, files, tmp_path / "out")
+    states = torch.randn(300, 160)
+    directions = draft.main_directions(model.get_output_embeddings().weight.detach(), states)
+    net = draft.make_net(model, directions, 0)
+    draft.export(net, {"steps": 0}, MODELS / "target", tmp_path / "out")
+    known = load_tokenizer(str(MODELS / "target"))
+    assert named_tokenizer(tmp_path / "out") == tokenizer_hash(known)
     read = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
     tokens = torch.arange(10)[None]
     torch.testing.assert_close(read(tokens).logits, net(tokens).logits, atol=2e-2, rtol=1e-2)

@@ -44,6 +44,21 @@ def check_folder(folder: Path) -> None:
         )
 
 
+def named_tokenizer(folder: Path) -> str | None:
+    """The hash by which a folder without a tokenizer says whose tokens its model knows, if it does.
+
+    A draft that is handed on need not bring a copy of its target's tokenizer, which is larger than
+    some drafts: its config has the `tokenizer_sha256` of `pair.tokenizer_hash`.
+
+    Raises:
+        RecordError: the config cannot be read.
+    """
+    if not (folder / "config.json").exists() or any(folder.glob("*token*")):
+        return None
+    known = _config(folder).get("tokenizer_sha256")
+    return known if isinstance(known, str) else None
+
+
 def _config(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     text = reading.read_text(file, _MOST_TEXT_BYTES, RecordError)

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
 
 from traces.errors import RecordError
-from traces.record.folder import check_folder
+from traces.record.folder import check_folder, named_tokenizer
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 DTYPES["float16"] = torch.float16
@@ -120,7 +120,8 @@ def load_pair(
     """
     _check_dtype(dtype)
     first, _, second = (revision or "").partition(",")
-    tokenizers = load_tokenizer(target, first), load_tokenizer(draft, second)
+    tokenizer = load_tokenizer(target, first)
+    tokenizers = tokenizer, _tokenizer_of(draft, second, tokenizer)
     check_tokenizers(*tokenizers)  # before the weights, which take longer
     models = load_model(target, first, device, dtype), load_model(draft, second, device, dtype)
     return make_pair(*models, *tokenizers)
@@ -150,6 +151,23 @@ def load_tokenizer(name: str, revision: str = "") -> Any:
         RecordError: it cannot be loaded.
     """
     return _load(AutoTokenizer, name, revision)
+
+
+def _tokenizer_of(draft: str, revision: str, target: Any) -> Any:
+    """The draft's tokenizer: its own, or the target's where its folder names it by its hash.
+
+    Raises:
+        RecordError: it cannot be loaded, or the one that is named is another one.
+    """
+    known = named_tokenizer(Path(draft))
+    if known is None:
+        return load_tokenizer(draft, revision)
+    if known != tokenizer_hash(target):
+        raise RecordError(
+            f"{draft}: the tokenizers differ: its config names one with the hash {known[:16]}, the"
+            f" target's has {tokenizer_hash(target)[:16]}"
+        )
+    return target
 
 
 def load_model(

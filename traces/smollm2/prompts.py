@@ -6,8 +6,9 @@ SPEC_BENCH HUMANEVAL -o FILE`` writes it from the two published files. The secon
 is a chat too: what the model answered to the first turn, greedily, stands between the two
 questions; ``--answers`` names the recording (of this file's first turns) that has it.
 
-Recorded are all chats of MT-Bench (eight categories of 20), 20 of each other category and 40 of
-HumanEval: ``recorded``. Drafters are trained on answers to the rest, see ``answers``.
+``python -m traces.smollm2.prompts --recorded -o FILE`` writes those of them that are recorded, from
+``prompts.jsonl``: all chats of MT-Bench (eight categories of 20), 20 of each other category and 40
+of HumanEval. Drafters are trained on answers to the rest, see ``answers``.
 """
 
 from __future__ import annotations
@@ -94,13 +95,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("spec_bench", type=Path)
-    parser.add_argument("humaneval", type=Path)
+    parser.add_argument("spec_bench", type=Path, nargs="?")
+    parser.add_argument("humaneval", type=Path, nargs="?")
+    parser.add_argument("--recorded", action="store_true")
     parser.add_argument("--answers", type=Path, metavar="TRACE", help="has the first turns")
     parser.add_argument("-o", "--out", type=Path, default=PROMPTS, metavar="FILE")
     args = parser.parse_args()
-    answers = answered(args.answers) if args.answers else {}
-    lines = chats(args.spec_bench, args.humaneval, answers)
+    if args.recorded == (args.humaneval is not None):
+        parser.error("give SPEC_BENCH and HUMANEVAL, or --recorded")
+    if args.recorded and args.out == PROMPTS:
+        parser.error("--recorded needs -o")
+    if args.recorded:
+        lines = recorded(load())
+    else:
+        answers = answered(args.answers) if args.answers else {}
+        lines = chats(args.spec_bench, args.humaneval, answers)
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     write_atomic(args.out, text.encode())
     print(f"{args.out}: {len(lines)} prompts, {len(recorded(lines))} of them to be recorded")

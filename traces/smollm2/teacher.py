@@ -84,6 +84,11 @@ class Texts:
         number, row = place
         return int(self.files[number]["n_text"][row])
 
+    def some_states(self, n_states: int) -> Tensor:
+        """So many states of the first files, or all there are: float16 (n, H)."""
+        found = np.concatenate([file["states"][:n_states] for file in self.files[:4]])
+        return torch.from_numpy(found[:n_states])
+
     def text(self, place: tuple[int, int]) -> Text:
         """One text by its place (file, row)."""
         number, row = place
