@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from test_claims import CLAIMS, FAILS, HOLDS, UNTESTED
 
-from analysis.claims.beside import together
+from analysis.claims import beside, check
+from analysis.claims.beside import MANY, together
 from analysis.claims.verdict import Verdict
+from analysis.study import Study
 from simkit.cli import main
 from traces.synthetic import iid
 from traces.writer import save
@@ -124,6 +126,21 @@ def test_two_traces_side_by_side(folder, tmp_path, capsys):
         run(folder, "--beside", str(other), *cost, "--format", kind, "-o", str(out))
         text = out.read_text()
         assert text.endswith(end) and "another" in text and "together" in text
+
+
+def test_the_table_of_several_traces_begins_with_what_differs(folder):
+    """Reasons are said once, by number; rows are in the order of what all say together."""
+    studies = [Study(folder), Study(iid(14, 40, 0.3, max_draft=40, seed=5))]
+    found = beside([check(study, "linear(draft_s=1, target_s=6)") for study in studies])
+    rows = found.rows()
+    order = list(dict.fromkeys(row[2] for row in rows))
+    assert order == [words for words in (*MANY, "by construction") if words in order]
+    assert len(rows) == len(CLAIMS) and len(order) > 3
+    reasons = [one.why for some in found.of for one in some.of if one.why]
+    for why in set(reasons):
+        assert found.note().count(f"({found.reasons[why]}) {why}.") == 1
+        assert not any(why in cell for row in rows for cell in row)
+    assert any(cell.startswith("holds°: ") for row in rows for cell in row[3:])
 
 
 def test_what_verdicts_say_together():

@@ -9,12 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
+from test_conditions import timed, trace_of
 
 import simkit
 import traces
-from analysis.compare import compare
+from analysis.compare import compare, measures
 from analysis.compare.ranks import kendall
 from analysis.compare.seconds import judged
+from analysis.compare.sides import Prompts, Side
+from analysis.replays import Replays
+from analysis.stats.two_samples import Pairing
 from analysis.study import Study
 from simkit.cli import main
 from simkit.costs import Linear
@@ -291,3 +295,38 @@ def test_bad_input_is_one_line(case, capsys):
     run("compare", *words, status=2)
     shown = capsys.readouterr()
     assert said in shown.err and shown.err.count("\n") == 1 and not shown.out
+
+
+def test_differences_of_traces_hold_the_truth(monkeypatch):
+    """Acceptance of 0.75 and 0.6, prompts that differ: 18 of one trace, 24 of the other.
+
+    The 150 draws' own standard error is 1.8 of a hundred.
+    """
+    some = [one for one in measures.MEASURES if one.name == "accepted, each position"]
+    monkeypatch.setattr(measures, "MEASURES", some)
+
+    def draw(seed):
+        made = [
+            Side(str(k), Replays(mixed(n, 48, mean, 0.12, max_draft=4, seed=2 * seed + k)))
+            for k, (n, mean) in enumerate([(18, 0.75), (24, 0.6)])
+        ]
+        rows = [np.arange(side.trace.n_sequences) for side in made]
+        prompts = Prompts(*rows, Pairing(False, (seed, seed + 1)), (rows[0], rows[1]), "")
+        ((one,), missing) = measures.measured(*made, prompts, 0.95)
+        assert not missing
+        return one.difference.lo <= 0.6 - 0.75 <= one.difference.hi
+
+    assert 0.89 <= np.mean([draw(seed) for seed in range(150)]) <= 0.995
+
+
+def test_spread_of_the_times_is_in_the_ratio():
+    """One machine timed with little noise, one with ten times as much; prompts are alike."""
+    quiet, loud = (trace_of(timed(20, noise)) for noise in (0.02, 0.2))
+    same = only(compare(loud, loud, policies=["fixed(2)", "fixed(4)"]))
+    for row in same.rankings[0].rows:
+        assert ends(row.ratio) == pytest.approx((1, 1, 1))
+    assert ends(same.rankings[0].tau) == (1, 1, 1)
+    found = only(compare(quiet, loud, policies=["fixed(2)"]))
+    (row,) = found.rankings[0].rows
+    alone = row.second.hi / row.second.lo
+    assert alone * 0.9 < row.ratio.hi / row.ratio.lo < alone * 1.2

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from analysis.claims.claim import Part
 from analysis.claims.table import ALIKE, Finding, Findings
-from analysis.claims.verdict import Verdict
+from analysis.claims.verdict import Verdict, against_print
 from simkit.simulator.display import grid
 from traces.errors import UserError
 
@@ -18,7 +20,17 @@ if TYPE_CHECKING:
 
 BOTH, NEITHER = "holds on all", "holds on none"
 DIFFER, OPEN, SOME, UNTESTED = "differs", "undecided", "tested on some", "tested on none"
-TOGETHER = (BOTH, NEITHER, DIFFER, OPEN, SOME, UNTESTED)
+MANY = {  # of claims, in a sentence; in the order of the table
+    DIFFER: "hold on some and not on others",
+    BOTH: "hold on all",
+    NEITHER: "hold on none",
+    OPEN: "are undecided",
+    SOME: "can be tested on some traces only",
+    UNTESTED: "can be tested on none",
+}
+SHOWN = 2  # parts of a claim
+ALSO = "°"  # a claim that holds, and on coin flips too
+SIDES = {"below": "↓", "above": "↑"}  # of the paper's values
 _REFUTED = {Verdict.FAILS, Verdict.NO_EXAMPLE}
 
 
@@ -45,28 +57,58 @@ class Beside:
     @property
     def heads(self) -> tuple[str, ...]:
         """Of the columns of `rows`."""
-        return ("paper", "claim", "statistic", *self.names, "together")
+        return ("claim", "paper", "together", *self.names)
+
+    @cached_property
+    def together(self) -> list[str]:
+        """What all traces say together, claim by claim."""
+        return [together([one.verdict for one in found]) for found in self.claims]
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Cells under `heads`, a row for each claim; each trace's verdict, values, coin flips."""
+        """Cells under `heads`, a row for each claim: those that differ first, theorems last."""
+        order = {words: k for k, words in enumerate(MANY)}
+        said = list(zip(self.together, self.claims, strict=True))
+        said.sort(key=lambda one: order.get(one[0], len(order)))
         return [
             (
-                f"{found[0].claim.paper}, {found[0].claim.place}",
                 found[0].claim.says,
-                found[0].claim.name,
-                *(_cell(one) for one in found),
-                together([one.verdict for one in found]),
+                f"{found[0].claim.paper}, {found[0].claim.place} ({found[0].claim.name})",
+                words or str(Verdict.THEOREM),
+                *(self._cell(one) for one in found),
             )
-            for found in self.claims
+            for words, found in said
         ]
 
+    @cached_property
+    def reasons(self) -> dict[str, int]:
+        """Why claims cannot be tested, or what they follow from, by the number that cells give."""
+        every = (one.why for found in self.claims for one in found if one.why)
+        return {why: k for k, why in enumerate(dict.fromkeys(every), 1)}
+
     def note(self) -> str:
-        """How many claims came out how, together; then what each trace's findings note."""
-        count = Counter(row[-1] for row in self.rows())
-        said = ", ".join(f"{count[words]} {words}" for words in TOGETHER if count[words])
+        """How many claims came out how; what marks mean; then what each trace's findings note."""
+        count = Counter(self.together)
+        said = ", ".join(f"{count[words]} {many}" for words, many in MANY.items() if count[words])
         theorems = count[""]
-        said += f", {theorems} by construction" if theorems else ""
-        return "\n".join([f"{len(self.claims)} claims: {said}.", *(one.note() for one in self.of)])
+        said += f", {theorems} are true or false by construction" if theorems else ""
+        marks = (
+            f"A cell has the verdict, the values that it rests on with their intervals, and"
+            f" {SIDES['below']} or {SIDES['above']} where these lie below or above what the paper"
+            f" prints. {ALSO}: {ALIKE}, for it holds on coin flips too."
+        )
+        reasons = [f"({k}) {why}." for why, k in self.reasons.items()]
+        notes = [one.note() for one in self.of]
+        return "\n".join([f"{len(self.claims)} claims: {said}. {marks}", *reasons, *notes])
+
+    def _cell(self, found: Finding) -> str:
+        """Verdict, values, and the number of the reason."""
+        said = f"{found.verdict}{ALSO if found.without_structure else ''}"
+        if found.why:
+            said += f" ({self.reasons[found.why]})"
+        parts = [part for part in found.deciding() if part.expected]
+        shown = [_values(part) for part in parts[:SHOWN]]
+        shown += [f"{len(parts) - SHOWN} more"] if len(parts) > SHOWN else []
+        return f"{said}: {'; '.join(shown)}" if shown else said
 
     def records(self) -> list[dict[str, Any]]:
         """One plain dictionary a claim: what is said of it together, and by trace."""
@@ -76,10 +118,10 @@ class Beside:
                 "paper": found[0].claim.paper,
                 "place": found[0].claim.place,
                 "says": found[0].claim.says,
-                "together": together([one.verdict for one in found]),
+                "together": words,
                 "traces": {name: one.record() for name, one in zip(self.names, found, strict=True)},
             }
-            for found in self.claims
+            for words, found in zip(self.together, self.claims, strict=True)
         ]
 
     @property
@@ -152,11 +194,7 @@ def together(verdicts: Sequence[Verdict]) -> str:
     return NEITHER if found <= _REFUTED else OPEN
 
 
-def _cell(found: Finding) -> str:
-    """Verdict, values, and the verdict on coin flips."""
-    said = f"{found.verdict}: {found.why}" if found.why else str(found.verdict)
-    said += f"; {ALIKE}" if found.without_structure else ""
-    said += f" — {found.ours()}" if found.parts else ""
-    if found.placebo is not None and not found.without_structure:
-        said += f" (coin flips: {found.placebo})"
-    return said
+def _values(part: Part) -> str:
+    """Of one statistic: what it is of, its value and interval, and where the paper's lie."""
+    mark = SIDES.get(against_print(part.found, part.printed), "")
+    return f"{part.what} {part.found.text()}{mark}".strip()

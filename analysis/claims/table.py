@@ -88,11 +88,15 @@ class Finding:
 
     def ours(self) -> str:
         """The parts in a line, those that decide first."""
-        rank = {str(verdict): k for k, verdict in enumerate(DECISIVE)}
-        parts = sorted(self.parts, key=lambda p: rank.get(_plain(p)["verdict"], len(rank)))
+        parts = self.deciding()
         shown = [_line(part) for part in parts[:SHOWN]]
         more = len(parts) - SHOWN
         return "; ".join([*shown, *([f"{more} more"] if more > 0 else [])])
+
+    def deciding(self) -> list[Part]:
+        """The parts, those that decide the verdict first."""
+        rank = {str(verdict): k for k, verdict in enumerate(DECISIVE)}
+        return sorted(self.parts, key=lambda p: rank.get(_plain(p)["verdict"], len(rank)))
 
     def row(self) -> tuple[str, ...]:
         """The cells under `HEADS`."""

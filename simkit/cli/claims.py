@@ -109,7 +109,7 @@ def _table(found: Findings | Beside) -> Table:
 
     alone = isinstance(found, Findings)
     heads = HEADS if alone else found.heads
-    shares = (4, 6, 4, 4, 6, 4, 3) if alone else (4, 6, 4, *[8] * len(found.of), 3)
+    shares = (4, 6, 4, 4, 6, 4, 3) if alone else (5, 4, 2, *[5] * len(found.of))
     rows = [one.row() for one in found.of] if alone else found.rows()
     table = Table(
         box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, expand=True, padding=(0, 1, 1, 0)
