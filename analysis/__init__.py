@@ -1,7 +1,7 @@
 """Statistics, tables and figures over traces and replays. No torch here.
 
-`claims`, `figures` and `stats` are read when they are first asked for; only `figures` needs
-matplotlib.
+`claims`, `compare`, `figures` and `stats` are read when they are first asked for; only `figures`
+needs matplotlib.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from analysis.gap import Gap, gap
 from analysis.study import Study
 
 if TYPE_CHECKING:
-    from analysis import claims, figures, stats
+    from analysis import claims, compare, figures, stats
 
-_MODULES = ("claims", "figures", "stats")
+_MODULES = ("claims", "compare", "figures", "stats")
 
-__all__ = ["Gap", "Study", "claims", "figures", "gap", "stats"]
+__all__ = ["Gap", "Study", "claims", "compare", "figures", "gap", "stats"]
 
 
 def __getattr__(name: str) -> ModuleType:

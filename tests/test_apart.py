@@ -52,6 +52,7 @@ PAIR = ("--target", "model", "--draft", "model")
         (["report", "t", "-o", "t/manifest.json"], "--out", "t/manifest.json"),
         (["report", "t", "-o", "cost.json", "--cost", "cost.json"], "--out", "cost.json"),
         (["claims", "t", "-o", "t/positions/00000.parquet"], "--out", "t/positions/00000.parquet"),
+        (["compare", "x", "t", "-o", "t/manifest.json"], "--out", "t/manifest.json"),
         (
             ["sweep", "t", "--policy", "fixed(1)", "-o", "t/sequences.parquet"],
             "--out",
@@ -94,6 +95,7 @@ DRAFTED = (
     ["sweep", "--policy", "fixed(1)", "-o"],
     ["figures", "--out"],
     ["claims", "-o"],
+    ["compare", "-o"],
     ["report", "-o"],
     ["train", "pacer", "-o"],
     ["calibrate", *PAIR, "-o"],
@@ -114,7 +116,7 @@ def test_a_drafter_is_named(attached, command, place, capsys):
             main([first, *rest, trace_, *given, *command[1 + len(rest) :], f"t/{place}"])
         err = capsys.readouterr().err
         assert err.count("\n") == 1 and err.startswith("simkit: ")
-        if command[0] in ("sweep", "claims", "report"):
+        if command[0] in ("sweep", "claims", "compare", "report"):
             assert f"t/{place}: is " in err and "which is read: name another" in err
         assert hashes(attached) == before
 

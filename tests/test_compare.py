@@ -22,6 +22,7 @@ from analysis.stats.two_samples import Pairing
 from analysis.study import Study
 from simkit.cli import main
 from simkit.costs import Linear
+from traces.errors import UserError
 from traces.memory import from_arrays
 from traces.subset import select
 from traces.synthetic import iid, mixed
@@ -210,6 +211,27 @@ def test_without_times_passes_of_the_target_are_counted():
     (want,) = simkit.replay(one, "fixed(3)", "linear(draft_s=0, target_s=1)").records()
     assert row.first.value == pytest.approx(want["speedup"])
     assert row.first.value == pytest.approx((14 * 41) / (14 + want["steps"]))  # with the prompts'
+
+
+def test_a_drafter_with_times_is_not_counted_because_another_has_none():
+    """pard2 has no times: it is compared by passes, suffix by seconds; svip needs entropies."""
+    found = compare("reference", drafters=["own", "suffix", "pard2"], policies=["svip", "fixed(2)"])
+    timed, counted = found.pairs
+    assert timed.bests and not counted.bests
+    assert [len(pair.rankings[0].rows) for pair in found.pairs] == [1, 2]
+    said = "reference/suffix: without svip(h=0.4): the drafts have no column draft_entropy"
+    assert said in timed.skipped and not counted.skipped
+    alone = compare("reference", drafters=["own", "suffix", "pard2"], policies=["svip"])
+    assert not alone.pairs[0].rankings and alone.pairs[1].rankings
+
+
+def test_a_column_that_must_be_there_is_refused(tmp_path):
+    folder = tmp_path / "trace"
+    save(iid(12, 40, 0.7, max_draft=12, seed=1), folder)
+    file = next(folder.glob("positions/*.parquet"))
+    file.write_bytes(file.read_bytes()[:-8])
+    with pytest.raises(UserError, match=file.name):
+        compare(str(folder), "reference", cost=SPEC)
 
 
 def test_single_prompts_have_no_intervals():

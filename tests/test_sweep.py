@@ -255,7 +255,7 @@ def test_bad_input_is_one_line(folder, arguments, message, capsys):
     assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["sweep", "claims", "report"])
+@pytest.mark.parametrize("name", ["sweep", "claims", "compare", "report"])
 @pytest.mark.parametrize(
     ("out", "words"),
     [

@@ -7,7 +7,8 @@ settings. `result` is what comes out. Every number has an interval over prompts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import count
 
 from analysis.compare.best import Best, best
 from analysis.compare.measures import Measured, measured
@@ -22,6 +23,8 @@ from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence
 from simkit.statistics.enough import few
 from simkit.sweeps.engine import Progress
 from simkit.sweeps.grid import settings
+
+NO_POLICY = "no policy can be replayed on both"
 
 __all__ = ["Best", "Compared", "Measured", "Pair", "Ranked", "Ranking", "compare"]
 
@@ -49,7 +52,7 @@ def compare(
         tune: also tune each policy, on the grids of `analysis.replays.FAMILIES`.
         first_token: see `simkit.replay`.
         confidence: of the intervals.
-        progress: called with how many pairs of traces are done, and of how many.
+        progress: called with how many policies are done, and of how many.
 
     Raises:
         ReplayError: there is one trace and one drafter only.
@@ -57,18 +60,31 @@ def compare(
             replayed on both of two traces.
     """
     check_confidence(confidence)
-    single, families = _specs(list(policies), tune)
+    specs = _specs(list(policies), tune)
     found = sides(traces, list(drafters), cost, first_token)
     timed = [Replayer(side) for side in found]
     counting = [Replayer(side.counting()) for side in found]
+    tick = _ticking(progress, (len(found) - 1) * (1 + sum(map(len, specs))))
     pairs = []
     for k in range(1, len(found)):
         both_timed = found[0].at.timed and found[k].at.timed
         some = timed if both_timed else counting
-        pairs.append(_pair((some[0], some[k]), both_timed, single, families, confidence))
-        if progress is not None:
-            progress(k, len(found) - 1)
+        pairs.append(_pair((some[0], some[k]), both_timed, specs, confidence, tick))
+    if not any(pair.rankings for pair in pairs):
+        raise MissingError(f"{NO_POLICY}: {'; '.join(pairs[0].skipped)}")
     return Compared(tuple((side.name, tuple(side.facts())) for side in found), tuple(pairs))
+
+
+def _ticking(progress: Progress | None, total: int) -> Callable[[], None]:
+    """What tells that one more policy is done."""
+    done = count(1)
+
+    def tick() -> None:
+        n = next(done)
+        if progress is not None:
+            progress(min(n, total), total)
+
+    return tick
 
 
 def _specs(policies: list[str], tune: bool) -> tuple[list[str], list[str]]:
@@ -91,38 +107,39 @@ def _specs(policies: list[str], tune: bool) -> tuple[list[str], list[str]]:
 def _pair(
     replayers: tuple[Replayer, Replayer],
     timed: bool,
-    single: list[str],
-    families: list[str],
+    specs: tuple[list[str], list[str]],
     confidence: float,
+    tick: Callable[[], None],
 ) -> Pair:
     first, second = (replayer.side for replayer in replayers)
     prompts = prompts_of(first, second)
     measures, missing = measured(first, second, prompts, confidence)
-    grids = [FAMILIES["fixed"], *families] if timed else []  # without times, nothing to tune for
-    grids = [spec for spec in dict.fromkeys(grids) if len(settings(spec)) > 1]
+    tick()
+    single, families = specs
+    families = families if timed else []  # without times there is nothing to tune for
     why: dict[str, dict[str, str]] = {}
     rankings = []
-    for specs, what in ((single, Replayer.single), (families if timed else [], Replayer.tuned)):
-        every = ((spec, on_both(replayers, prompts, spec, what, why)) for spec in specs)
-        both = {spec: seconds for spec, seconds in every if seconds is not None}
+    for some, what in ((single, Replayer.single), (families, Replayer.tuned)):
+        both = {}
+        for spec in some:
+            seconds = on_both(replayers, prompts, spec, what, why)
+            both |= {spec: seconds} if seconds is not None else {}
+            tick()
         if both:
             rankings.append(ranking(both, prompts, what is Replayer.tuned, confidence))
+    bests = []
+    for spec in dict.fromkeys([FAMILIES["fixed"], *families]) if timed else ():
+        if len(settings(spec)) > 1:
+            grids = on_both(replayers, prompts, spec, Replayer.grid, why)
+            bests += [best(grids, prompts, spec, confidence)] if grids is not None else []
     lacking = [
         f"{name}: {line[0].lower()}{line[1:]}"
         for name, some in why.items()
         for line in without(some)
     ]
-    notes = (*_notes(first, second, timed, prompts, missing), *lacking)
-    if not rankings:
-        untimed = [] if timed else ["tuning needs times: give a cost"]
-        raise MissingError("no policy can be replayed on both: " + "; ".join(lacking or untimed))
-    bests = []
-    for spec in grids:
-        both_grids = on_both(replayers, prompts, spec, Replayer.grid, why)
-        if both_grids is not None:
-            bests.append(best(both_grids, prompts, spec, confidence))
+    notes = _notes(first, second, timed, prompts, missing)
     of = tuple(measures), tuple(rankings), tuple(bests)
-    return Pair((first.name, second.name), prompts.said, *of, notes, confidence)
+    return Pair((first.name, second.name), prompts.said, *of, notes, tuple(lacking), confidence)
 
 
 def _notes(

@@ -76,6 +76,8 @@ def measured(
         if all(isinstance(one, str) for one in sums):
             continue
         found.append(_compared(measure, sums, prompts, confidence))
+    for side in (first, second):
+        side.at.study.make_room()
     return found, missing
 
 

@@ -51,6 +51,7 @@ class Pair:
         rankings: of policies with the arguments given, and of tuned ones; those that there are.
         bests: best settings of families, of fixed lengths first; none without times.
         notes: what a reader of the numbers should know, one line each.
+        skipped: why policies are left out, a line each.
         confidence: of the intervals.
     """
 
@@ -60,7 +61,8 @@ class Pair:
     rankings: tuple[Ranking, ...]
     bests: tuple[Best, ...]
     notes: tuple[str, ...]
-    confidence: float = 0.95
+    skipped: tuple[str, ...]
+    confidence: float
 
     def tables(self) -> list[Table]:
         """For people."""
@@ -80,6 +82,7 @@ class Pair:
             "rankings": [_plain(one) for one in self.rankings],
             "best": [_plain(one) for one in self.bests],
             "notes": list(self.notes),
+            "skipped": list(self.skipped),
         }
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -234,7 +237,11 @@ class Compared:
         yield "", [self.about()], ()
         for pair in self.pairs:
             one, other = pair.names
-            yield f"{other} against {one}: {pair.pairing}.", pair.tables(), pair.notes
+            yield (
+                f"{other} against {one}: {pair.pairing}.",
+                pair.tables(),
+                (*pair.notes, *pair.skipped),
+            )
 
     def markdown(self) -> str:
         """All tables."""

@@ -88,6 +88,7 @@ class Replayer:
         if spec not in self._grids:
             at = self.side.at
             _ = at.charge, at.within(spec)
+            at.study.make_room()
             deepest = at.trace.max_draft
             both = [(str(one), shortened(one, deepest)) for one in settings(spec)]
             kept = {name: one for name, one in both if one is not None}

@@ -18,6 +18,7 @@ from simkit.simulator.arguments import AnyCost, AnyTrace
 from simkit.simulator.by_drafter import drafted_by
 from traces.describe import describe, in_words
 from traces.trace import OWN, Trace, load
+from traces.validate import check_schemas
 
 LEAST_SHARED = 0.5  # of the smaller trace's prompts; with fewer, traces are not paired
 PASSES = "linear(draft_s=0, target_s=1)"  # a cost that counts passes of the target
@@ -112,6 +113,8 @@ def sides(
         )
     traces = [one if isinstance(one, Trace) else load(one) for one in given]
     labels = _labels(given, names)
+    for trace in traces:
+        check_schemas(trace)  # what a trace may lack is left out, what it must have is not
     studies = [Study(drafted_by(t, name), first_token) for t in traces for name in names]
     found = [Replays(study, cost) for study in studies]
     for label, at in zip(labels, found, strict=True):
