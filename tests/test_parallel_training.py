@@ -12,10 +12,12 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from traces.record.drafters import parallel as recorded
 from traces.record.drafters.texts import make_texts
-from traces.reference import answers, made_texts, parallel, parallel_rows, prompts
+from traces.reference import answers, made_texts, parallel, prompts
 from traces.reference.answers import Answers
 from traces.reference.net import Llama, Shape
 from traces.reference.pair import MODELS, PAD_ID
+from traces.training import parallel_rows
+from traces.training.acceptance import acceptance
 
 N_PROMPT, N_TEXT = 4, 15
 
@@ -221,7 +223,7 @@ def plain_row_of_any(drafter, one, k, e):
 
 def test_acceptance_by_depth_by_hand():
     table = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.5, 1.0, 1.0], [0.0, 1.0, 1.0]])
-    assert parallel.acceptance(table) == {
+    assert acceptance(table) == {
         "by_depth": [0.625, 0.375, 0.125],
         "accepted_per_step": 1.125,
     }

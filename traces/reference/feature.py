@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import LlamaConfig
@@ -36,10 +35,11 @@ from traces.reference.answers import Answers
 from traces.reference.export import config
 from traces.reference.net import SHAPES
 from traces.reference.pair import MODELS
-from traces.reference.parallel import acceptance
-from traces.training.checkpoints import load_checkpoint, save_checkpoint
+from traces.training.acceptance import acceptance
+from traces.training.course import Training, clear
 from traces.training.denormal import tiny_as_zero
-from traces.training.optimiser import make_optimiser, rate, versions
+from traces.training.folder import as_json, halves
+from traces.training.optimiser import make_optimiser, rate, take_step, versions
 
 CE_WEIGHT = 0.1  # of the cross-entropy beside Smooth-L1
 NOISE = 0.2  # the noise is uniform in ± NOISE / 2 x NOISE_LENGTH / tokens, as in EAGLE's code
@@ -125,11 +125,7 @@ def update(
         loss = text_loss(net, matrix, tokens, states, n_prompt, noise) / settings.batch
         loss.backward()
         total += float(loss.detach())
-    torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
-    for group in optimiser.param_groups:
-        group["lr"] = rate(step, settings.steps, settings.rate)
-    optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
+    take_step(net, optimiser, rate(step, settings.steps, settings.rate), clip=0.5)
     return total
 
 
@@ -155,10 +151,9 @@ def measure(folder: Path, target: Any, held: Answers, most: int | None = None) -
 
 def export(net: Eagle1, record: dict[str, object], out: Path) -> None:
     """Write the folder that ``traces.record.drafters.feature`` reads, weights in float16."""
-    state = {name: value.detach().half().contiguous() for name, value in net.state_dict().items()}
-    write_atomic(out / "config.json", (json.dumps(chain_config(), indent=1) + "\n").encode())
-    write_atomic(out / "training.json", (json.dumps(record, indent=1) + "\n").encode())
-    write_atomic(out / "model.safetensors", save(state, metadata={"format": "pt"}))
+    write_atomic(out / "config.json", as_json(chain_config()))
+    write_atomic(out / "training.json", as_json(record))
+    write_atomic(out / "model.safetensors", halves(net.state_dict()))
 
 
 def train(
@@ -176,15 +171,16 @@ def train(
     """
     net = make_net(settings.seed)
     optimiser = make_optimiser(net, settings.rate)
-    path = out / "checkpoint.pt"
-    step = load_checkpoint(path, asdict(settings), net, optimiser)
-    losses = []
-    while step < min(settings.steps, stop_at or settings.steps):
-        losses.append(update(settings, net, optimiser, some, matrix, step))
-        step += 1
-        if step % CHECKPOINT_STEPS == 0 or step == settings.steps:
-            say(f"step {step}, loss {sum(losses[-25:]) / len(losses[-25:]):.4f}")
-            save_checkpoint(path, asdict(settings), net, optimiser, step)
+    training = Training(
+        out,
+        asdict(settings),
+        net,
+        optimiser,
+        lambda step: update(settings, net, optimiser, some, matrix, step),
+        say,
+        CHECKPOINT_STEPS,
+    )
+    training.run(stop_at)
     return net
 
 
@@ -216,7 +212,7 @@ def main() -> None:
     export(net, record, args.out)
     record["held_out"] = measure(args.out, loaded.eval(), held)
     export(net, record, args.out)
-    (args.out / "checkpoint.pt").unlink(missing_ok=True)
+    clear(args.out)
     print(json.dumps(record["held_out"]))
 
 

@@ -18,7 +18,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,12 @@ from traces.reference.answers import LAYERS, Answers
 from traces.reference.export import config
 from traces.reference.net import Llama, load_weights
 from traces.reference.pair import EOS_ID, MODELS, PAD_ID
-from traces.reference.parallel_rows import (
+from traces.training.acceptance import acceptance
+from traces.training.course import Training, clear
+from traces.training.denormal import tiny_as_zero
+from traces.training.folder import as_json, halves, round_to_halves
+from traces.training.optimiser import make_optimiser, rate, take_step, versions
+from traces.training.parallel_rows import (
     Rows,
     WeightedLoss,
     conditional_drop,
@@ -42,9 +47,6 @@ from traces.reference.parallel_rows import (
     make_rows,
     reached,
 )
-from traces.training.checkpoints import load_checkpoint, save_checkpoint
-from traces.training.denormal import tiny_as_zero
-from traces.training.optimiser import make_optimiser, rate, versions
 
 FEATURES = {"none": 0, "one": 1, "four": 4}  # layers of `LAYERS` that are read
 FEATURE_SCALE = 0.02
@@ -169,11 +171,7 @@ def update(
     for parameter in drafter.parameters():
         if parameter.grad is not None:
             parameter.grad /= weight
-    torch.nn.utils.clip_grad_norm_(drafter.parameters(), 1.0)
-    for group in optimiser.param_groups:
-        group["lr"] = rate(step, settings.steps, settings.rate)
-    optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
+    take_step(drafter, optimiser, rate(step, settings.steps, settings.rate), clip=1.0)
     return total / float(weight)
 
 
@@ -225,15 +223,6 @@ def accepted(
     return table[:, torch.arange(one.n_prompt - 1, len(one.tokens) - 1, stride)].T
 
 
-def acceptance(table: Tensor) -> dict[str, object]:
-    """Marginal acceptance at each depth and the tokens accepted a step, of (starts, block)."""
-    marginal = table.cumprod(-1).mean(0)
-    return {
-        "by_depth": [round(float(a), 4) for a in marginal],
-        "accepted_per_step": round(float(marginal.sum()), 4),
-    }
-
-
 def train(
     settings: ParallelSettings,
     texts: tuple[Answers, Answers | None],
@@ -262,18 +251,19 @@ def train(
         output.shape[1],
     )
     optimiser = make_optimiser(drafter, settings.rate)
-    path = out / "checkpoint.pt"
-    step = load_checkpoint(path, asdict(settings), drafter, optimiser)
-    losses = []
-    while step < min(settings.steps, stop_at or settings.steps):
-        losses.append(update(settings, drafter, optimiser, texts[0], output, step))
-        step += 1
-        if step % CHECKPOINT_STEPS == 0 or step == settings.steps:
-            say(f"step {step}, loss {sum(losses[-25:]) / len(losses[-25:]):.4f}")
-            save_checkpoint(path, asdict(settings), drafter, optimiser, step)
-        told = step % (4 * CHECKPOINT_STEPS) == 0 or step == settings.steps
-        if told and texts[1] is not None:
-            say(json.dumps(measure(settings, drafter, texts[1], output)))
+    held = texts[1]
+    training = Training(
+        out,
+        asdict(settings),
+        drafter,
+        optimiser,
+        lambda step: update(settings, drafter, optimiser, texts[0], output, step),
+        say,
+        CHECKPOINT_STEPS,
+        None if held is None else lambda: measure(settings, drafter, held, output),
+        4 * CHECKPOINT_STEPS,
+    )
+    training.run(stop_at)
     return drafter
 
 
@@ -281,15 +271,6 @@ def export(
     settings: ParallelSettings, drafter: Drafter, record: dict[str, object], out: Path
 ) -> None:
     """Write the folder that ``traces.record.drafters.parallel`` reads, weights in float16."""
-    from safetensors.torch import save
-
-    def halves(state: dict[str, Tensor]) -> bytes:
-        state = {k: v.detach().half().contiguous() for k, v in state.items()}
-        return save(state, metadata={"format": "pt"})
-
-    def text(value: Mapping[str, object]) -> bytes:
-        return (json.dumps(value, indent=1) + "\n").encode()
-
     settings_file: dict[str, object] = {
         "kind": "parallel",
         "mask_token_id": PAD_ID,
@@ -304,10 +285,10 @@ def export(
         write_atomic(out / "projection.safetensors", projection)
     shape = config(drafter.net.shape) | {"dtype": "float16"}
     ids: dict[str, object] = {"eos_token_id": EOS_ID, "pad_token_id": PAD_ID, "do_sample": False}
-    write_atomic(out / "config.json", text(shape))
-    write_atomic(out / "generation_config.json", text(ids))
-    write_atomic(out / "drafter.json", text(settings_file))
-    write_atomic(out / "training.json", text(record))
+    write_atomic(out / "config.json", as_json(shape))
+    write_atomic(out / "generation_config.json", as_json(ids))
+    write_atomic(out / "drafter.json", as_json(settings_file))
+    write_atomic(out / "training.json", as_json(record))
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copyfile(MODELS / "draft" / name, out / name)
     write_atomic(out / "model.safetensors", halves(drafter.net.state_dict()))
@@ -352,8 +333,7 @@ def main() -> None:
     seconds = round(time.process_time() - began)
     target = load_weights("target", MODELS / "target" / "model.safetensors")
     output = target.model.embed_tokens.weight.detach()
-    for weight in drafter.parameters():
-        weight.data = weight.data.half().float()  # what the folder holds is what is measured
+    round_to_halves(drafter)  # what the folder holds is what is measured
     record: dict[str, object] = asdict(settings) | {
         "texts": len(texts.tokens),
         "answer_tokens": int((texts.n_text - texts.n_prompt).sum()),
@@ -367,7 +347,7 @@ def main() -> None:
             record["held_out_independent"] = measure(alone, drafter, held, output, stride=2)
         print(json.dumps(record["held_out"]))
     export(settings, drafter, record, args.out)
-    (args.out / "checkpoint.pt").unlink(missing_ok=True)
+    clear(args.out)
 
 
 if __name__ == "__main__":

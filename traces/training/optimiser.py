@@ -41,3 +41,14 @@ def versions(device: str) -> dict[str, str]:
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
+
+
+def take_step(
+    net: nn.Module, optimiser: torch.optim.Optimizer, new_rate: float, clip: float
+) -> None:
+    """One step by the gradients that are there, cut to a norm of ``clip``; they are dropped."""
+    torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
+    for group in optimiser.param_groups:
+        group["lr"] = new_rate
+    optimiser.step()
+    optimiser.zero_grad(set_to_none=True)

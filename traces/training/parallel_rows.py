@@ -39,6 +39,10 @@ class Rows:
         """Where the row stands; its prediction stands one behind."""
         return self.depth + self.start
 
+    def to(self, device: str) -> Rows:
+        """The same on a device."""
+        return Rows(self.depth.to(device), self.start.to(device), self.learns.to(device))
+
     def mask(self) -> Tensor:
         """Bool (N, N): whether a row (first) sees a row (second)."""
         k, e = self.depth[:, None], self.start[:, None]
