@@ -9,6 +9,9 @@ import torch
 from pair_folders import simkit
 from safetensors.torch import save_file
 from test_attach import SAMPLED, T_MAX, check
+from test_borrowed_drafter import projection as borrowed_projection
+from test_borrowed_drafter import write as write_borrowed
+from test_borrowed_drafter import written_ids, written_out
 from test_feature_drafter import LAYERS, H, V, make_target, next_features, norm, tensors, write
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -21,7 +24,7 @@ from traces.record.drafters import networks
 
 MASK, READ = 60, (-1, 2)  # of the parallel drafters
 DRAFTERS = {"independent": "parallel", "dependent": "parallel", "eagle1": "feature"}
-DRAFTERS["eagle3"] = "feature"
+DRAFTERS |= {"eagle3": "feature", "few": "feature", "borrowed": "parallel"}
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +41,10 @@ def root(tmp_path_factory):
         settings |= {"target_layers": list(READ), "feature_scale": 0.3}
         (folder / name / "drafter.json").write_text(json.dumps(settings))
     save_file({"projection": projection()}, folder / "dependent" / "projection.safetensors")
-    for kind in ("eagle1", "eagle3"):
+    for kind in ("eagle1", "eagle3", "few"):
         (folder / kind).mkdir()
         write(folder / kind, kind)
+    write_borrowed(folder / "borrowed")
     rows = [{"prompt_tokens": [k + 1, 7, (3 * k) % 39 + 1, 5][: k % 4 + 1]} for k in range(16)]
     (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
     for name, options in (("greedy", []), ("sampled", SAMPLED)):
@@ -80,18 +84,21 @@ def states_of(target, known, layers):
 
 def parallel_rows(name, target):
     """One plain pass over the known tokens and the masks up to the one that is asked for."""
-    model = drafting(name).to(target.dtype).eval()
-    weight = projection().to(target.dtype)
+    model = (written_out(target) if name == "borrowed" else drafting(name)).to(target.dtype).eval()
+    weight = (borrowed_projection() if name == "borrowed" else projection()).to(target.dtype)
+    ids = written_ids() if name == "borrowed" else torch.arange(V)
 
     def propose(known, tokens):
-        ids = torch.tensor([known + [MASK] * len(tokens)])
-        embedded = model.get_input_embeddings()(ids).detach().clone()
-        if name == "dependent" and len(known) > 1:
+        mask = V if name == "borrowed" else MASK
+        text = torch.tensor([known + [mask] * len(tokens)])
+        embedded = model.get_input_embeddings()(text).detach().clone()
+        if name != "independent" and len(known) > 1:
             t = F.linear(states_of(target, known, READ) * 0.3, weight)
-            for n in range(1, ids.shape[1]):
+            for n in range(1, text.shape[1]):
                 embedded[0, n] += t[min(n, len(known) - 1) - 1]
         with torch.inference_mode():
-            return model(inputs_embeds=embedded).logits[:, -1]
+            logits = model(inputs_embeds=embedded).logits[:, -1]
+        return torch.full((1, V), -1e30, dtype=logits.dtype).index_copy(1, ids, logits[:, ids])
 
     return propose
 
@@ -111,11 +118,13 @@ def feature_rows(kind, target):
         for token in [*tokens, None]:
             last = next_features(w, kind, table[torch.tensor(text)], features)[-1]
             features, text = torch.cat([features, last[None]]), [*text, token]
+        logits = torch.full((1, V), -1e30, dtype=target.dtype)
         if kind == "eagle3":
-            logits = torch.full((1, V), -1e30, dtype=target.dtype)
             logits[0, w["t2d"]] = w["lm_head.weight"] @ norm(last, w["norm.weight"])
             return logits
-        return (target.lm_head.weight.detach() @ last)[None]
+        kept = w.get("t2d", torch.ones(V, dtype=torch.bool))
+        logits[0, kept] = target.lm_head.weight.detach()[kept] @ last
+        return logits
 
     return propose
 

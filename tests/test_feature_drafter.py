@@ -1,7 +1,8 @@
 """Feature drafters: EAGLE chains in groups of starts against one start at a time, by hand.
 
 Names and shapes of the tensors are those of the public checkpoints yuhuili/EAGLE-llama2-chat-7B
-(EAGLE-1, 2) and yuhuili/EAGLE3-LLaMA3.1-Instruct-8B (EAGLE-3), at a tiny width.
+(EAGLE-1, 2) and yuhuili/EAGLE3-LLaMA3.1-Instruct-8B (EAGLE-3), at a tiny width; "few" is EAGLE-2
+with EAGLE-3's tables of a reduced vocabulary and the target's embeddings.
 """
 
 import json
@@ -61,10 +62,11 @@ def tensors(kind):
         shapes |= {"midlayer.input_layernorm.weight": (H,), "midlayer.hidden_norm.weight": (H,)}
         shapes |= {"norm.weight": (H,), "fc.weight": (H, 3 * H), "lm_head.weight": (DRAFT_V, H)}
     else:
-        shapes |= {"fc.weight": (H, 2 * H), "embed_tokens.weight": (V, H)}
+        shapes |= {"fc.weight": (H, 2 * H)}
+        shapes |= {} if kind == "few" else {"embed_tokens.weight": (V, H)}
         shapes |= {"fc.bias": (H,)} if kind == "eagle1" else {}
     found = {name: 0.15 * torch.randn(shape, generator=g) for name, shape in shapes.items()}
-    if kind == "eagle3":
+    if kind in ("eagle3", "few"):
         ids = torch.randperm(V, generator=g)[:DRAFT_V].sort().values
         found["d2t"] = ids - torch.arange(DRAFT_V)
         found["t2d"] = torch.zeros(V, dtype=torch.bool).index_fill(0, ids, True)
@@ -142,6 +144,7 @@ def plain(w, kind, target, known, length, dtype):
             logits[w["t2d"]] = w["lm_head.weight"] @ norm(last, w["norm.weight"])
         else:
             logits = target.lm_head.weight.detach() @ last
+            logits = logits.masked_fill(~w.get("t2d", torch.ones(V).bool()), -torch.inf)
         rows.append(logits)
         tokens = [*tokens, int(logits.argmax())]
         features = torch.cat([features, last[None]])
@@ -157,7 +160,7 @@ def with_states(target, layers):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-10)], ids=str)
-@pytest.mark.parametrize("kind", ["eagle1", "eagle2", "eagle3"])
+@pytest.mark.parametrize("kind", ["eagle1", "eagle2", "eagle3", "few"])
 def test_chains_in_groups_say_what_one_start_at_a_time_says(tmp_path, kind, dtype, tolerance):
     target = make_target(getattr(torch, dtype))
     drafter = feature.load(write(tmp_path, kind), target, dtype=dtype)
@@ -197,11 +200,12 @@ def test_a_draft_goes_on_with_the_tokens_that_are_chosen(tmp_path):
     assert not torch.allclose(first.logits[:, 1], greedy.logits[:, 1])
 
 
-def test_a_reduced_vocabulary_leaves_no_chance_to_other_ids(tmp_path):
+@pytest.mark.parametrize("kind", ["eagle3", "few"])
+def test_a_reduced_vocabulary_leaves_no_chance_to_other_ids(tmp_path, kind):
     target = make_target(torch.float32)
-    drafter = feature.load(write(tmp_path, "eagle3"), target)
+    drafter = feature.load(write(tmp_path, kind), target)
     (drafts, *_) = drafter.draft(with_states(target, drafter.layers), 2)
-    kept = tensors("eagle3")["t2d"]
+    kept = tensors(kind)["t2d"]
     assert bool(drafts.logits.softmax(-1)[..., ~kept].eq(0).all())
     assert bool(kept[drafts.tokens].all())
 
@@ -214,6 +218,9 @@ def test_layers_and_facts(tmp_path):
     assert (info.architecture, info.vocab_size) == ("EAGLE-3", DRAFT_V)
     floats = [t for t in tensors("eagle3").values() if t.is_floating_point()]
     assert info.n_parameters == sum(t.numel() for t in floats)
+    info = feature.load(write(tmp_path, "few"), target).describe()
+    assert (info.architecture, info.vocab_size) == ("EAGLE-1", DRAFT_V)
+    write(tmp_path, "eagle3")
     ids = {"eagle_aux_hidden_state_layer_ids": [1, 4, 6]}
     drafter = feature.load(write(tmp_path, "eagle3", eagle_config=ids), target)
     assert drafter.layers == (1, 4, 6)
@@ -262,14 +269,15 @@ def test_other_targets_and_ids_are_told_in_one_line(tmp_path):
         feature.load(write(tmp_path, "eagle1", vocab_size=60), target)
     with pytest.raises(RecordError, match="'qwen3': only llama is read"):
         feature.load(write(tmp_path, "eagle1", model_type="qwen3"), target)
-    write(tmp_path, "eagle3")
-    found = load_file(tmp_path / "model.safetensors")
-    save_file(found | {"d2t": found["d2t"] + V}, tmp_path / "model.safetensors")
-    with pytest.raises(RecordError, match="outside the vocabulary of 61"):
-        feature.load(tmp_path, target)
-    save_file(found | {"t2d": ~found["t2d"]}, tmp_path / "model.safetensors")
-    with pytest.raises(RecordError, match="d2t and t2d do not name the same ids"):
-        feature.load(tmp_path, target)
+    for kind in ("eagle3", "few"):
+        write(tmp_path, kind)
+        found = load_file(tmp_path / "model.safetensors")
+        save_file(found | {"d2t": found["d2t"] + V}, tmp_path / "model.safetensors")
+        with pytest.raises(RecordError, match="outside the vocabulary of 61"):
+            feature.load(tmp_path, target)
+        save_file(found | {"t2d": ~found["t2d"]}, tmp_path / "model.safetensors")
+        with pytest.raises(RecordError, match="d2t and t2d do not name the same ids"):
+            feature.load(tmp_path, target)
     drafter = feature.load(write(tmp_path, "eagle1"), target)
     with pytest.raises(RecordError, match="96 wide, the drafter reads 32"):
         list(drafter.draft(with_states(target, (1, 2, 3)), 2))

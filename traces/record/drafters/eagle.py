@@ -2,9 +2,10 @@
 
 EAGLE-1 and 2 (arXiv 2401.15077, 2406.16858): f' = Layer(FC[e(x); f]), where f is the target's last
 state behind the token before x; the decoder layer has no norm in front; the target's output matrix
-reads f'. EAGLE-3 (arXiv 2503.01840): three of the target's layers are fused by FC once; the layer
-attends with [norm e(x); norm f], adds to f, and an output matrix of its own, over a reduced
-vocabulary, reads norm(f').
+reads f', or those of its rows that a reduced vocabulary names, as in FR-Spec (arXiv 2502.14856).
+EAGLE-3 (arXiv 2503.01840): three of the target's layers are fused by FC once; the layer attends
+with [norm e(x); norm f], adds to f, and an output matrix of its own, over a reduced vocabulary,
+reads norm(f').
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig
+from transformers.cache_utils import Cache
 from transformers.models.llama.modeling_llama import (
     LlamaAttention,
     LlamaDecoderLayer,
@@ -23,7 +25,7 @@ from transformers.models.llama.modeling_llama import (
     LlamaRotaryEmbedding,
 )
 
-from traces.record.cache import Buffer
+from traces.record.drafters.vocabulary import add_tables, ids_of, spread
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Place:
 
     rotary: tuple[Tensor, Tensor]
     bias: Tensor
-    cache: Buffer | None = None
+    cache: Cache | None = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -45,12 +47,24 @@ class Place:
 
 
 class Eagle1(nn.Module):
-    """EAGLE-1 and 2. Shapes: B texts, n rows, H the target's width, V ids."""
+    """EAGLE-1 and 2. Shapes: B texts, n rows, H the target's width, V ids.
+
+    Args:
+        config: of the one layer.
+        bias: of ``fc``.
+        n_ids: of a reduced vocabulary; 0 is the target's own.
+    """
 
     name = "EAGLE-1"
+    d2t: Tensor
+    t2d: Tensor
 
-    def __init__(self, config: LlamaConfig, bias: bool) -> None:
+    def __init__(self, config: LlamaConfig, bias: bool, n_ids: int = 0) -> None:
         super().__init__()
+        self.n_ids = n_ids
+        self._rows: Tensor | None = None  # of the output matrix, taken out once
+        if n_ids:
+            add_tables(self, n_ids, config.vocab_size)
         layer: Any = LlamaDecoderLayer(config, 0)
         layer.input_layernorm = nn.Identity()
         self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=bias)
@@ -67,8 +81,12 @@ class Eagle1(nn.Module):
         return self.layers[0](x, **place.options)
 
     def logits(self, features: Tensor, output: Tensor) -> Tensor:
-        """Logits (B, n, V) by the target's output matrix (V, H)."""
-        return features @ output.T
+        """Logits (B, n, V) by the target's output matrix (V, H), which is the same in all calls."""
+        if not self.n_ids:
+            return features @ output.T
+        if self._rows is None:
+            self._rows = output[ids_of(self.d2t)]
+        return spread(features @ self._rows.T, self.d2t, len(output))
 
 
 class Midlayer(nn.Module):
@@ -95,7 +113,7 @@ class Midlayer(nn.Module):
 
 
 class Eagle3(nn.Module):
-    """EAGLE-3; ``d2t`` (D,) is what to add to an id of the reduced vocabulary, ``t2d`` its mask."""
+    """EAGLE-3: an output matrix of its own, over a reduced vocabulary."""
 
     name = "EAGLE-3"
     d2t: Tensor
@@ -109,8 +127,7 @@ class Eagle3(nn.Module):
         self.norm = LlamaRMSNorm(width, config.rms_norm_eps)
         self.lm_head = nn.Linear(width, n_ids, bias=False)
         self.rotary = LlamaRotaryEmbedding(config)
-        self.register_buffer("d2t", torch.zeros(n_ids, dtype=torch.long))
-        self.register_buffer("t2d", torch.zeros(config.vocab_size, dtype=torch.bool))
+        add_tables(self, n_ids, config.vocab_size)
 
     def fused(self, states: Tensor) -> Tensor:
         """Features (B, n, H) of the target's layers (B, n, layers x H of the target)."""
@@ -122,7 +139,4 @@ class Eagle3(nn.Module):
 
     def logits(self, features: Tensor, output: Tensor) -> Tensor:
         """Logits (B, n, V); ids that the reduced vocabulary lacks have -inf. V is ``output``'s."""
-        few = self.lm_head(self.norm(features))
-        ids = torch.arange(len(self.d2t), device=few.device) + self.d2t
-        every = few.new_full((*few.shape[:-1], len(output)), -torch.inf)
-        return every.index_copy(-1, ids, few)
+        return spread(self.lm_head(self.norm(features)), self.d2t, len(output))

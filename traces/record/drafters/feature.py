@@ -4,7 +4,8 @@ A draft that starts behind n known tokens begins with the pairs (f_t, x_{t+1}), 
 target's features and the tokens behind them; from the last one come the features that propose token
 n + 1. Deeper rows take the drafter's own features and its own tokens, so the drafts of two starts
 share nothing but the known pairs. A folder is a public EAGLE-1, 2 or 3 checkpoint (`config.json`
-and safetensors); what it lacks of embeddings and output matrix is the target's.
+and safetensors); what it lacks of embeddings and output matrix is the target's. One of EAGLE-1's
+form may have a reduced vocabulary, too: its logits are those rows of the target's output matrix.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, PreTrainedModel
 
-from traces import reading
 from traces.errors import RecordError
 from traces.manifest import ModelInfo
 from traces.record.cache import Buffer
@@ -26,13 +26,12 @@ from traces.record.drafters import files
 from traces.record.drafters.eagle import Eagle1, Eagle3, Place
 from traces.record.drafters.layers import resolve
 from traces.record.drafters.texts import DraftLogits, StartGroup, Texts, groups
-from traces.record.folder import check_folder
+from traces.record.drafters.vocabulary import check_tables
 from traces.record.forward import as_bias
 from traces.record.header import folder_id, model_shape
 from traces.record.pair import DTYPES, embedding, weights_hash
 
 Choose = Callable[[Tensor, Tensor, int, Tensor], Tensor]
-_MOST_BYTES = 16 * reading.MEBIBYTE
 _OLD_NAMES = ("layers.0.self_attn.rotary_emb.inv_freq", "midlayer.self_attn.rotary_emb.inv_freq")
 
 
@@ -156,7 +155,7 @@ def load(
     folder = Path(folder)
     if dtype not in DTYPES:
         raise RecordError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)}")
-    values, config = settings_of(folder)
+    values, config = files.llama_config(folder)
     found: dict[str, Tensor] = {}
     for file in sorted(folder.glob("*.safetensors")):
         found |= files.tensors(file, ())
@@ -166,17 +165,17 @@ def load(
     output: Any = target.get_output_embeddings()
     _check_target(folder, config, target, embedded)
     net, layers = _net(folder, values, config, target, found)
-    _fill(folder, net, found)
+    files.fill(folder, net, found, "EAGLE")
+    if "d2t" in found:
+        check_tables(folder, net.d2t, net.t2d, len(output.weight))
     net = net.to(DTYPES[dtype]).to(device).eval()
-    if isinstance(net, Eagle3):
-        _check_ids(folder, net, len(output.weight))
     place = {"device": device, "dtype": DTYPES[dtype]}
     info = ModelInfo(
         id=folder_id(str(folder)),
         revision=None,
         weights_sha256=weights_hash(net),
         dtype=dtype,
-        vocab_size=net.lm_head.out_features if isinstance(net, Eagle3) else len(embedded),
+        vocab_size=len(found.get("d2t", embedded)),
         n_parameters=sum(p.numel() for p in net.parameters()),
         architecture=net.name,
         shape=model_shape(config),
@@ -196,34 +195,13 @@ def _net(
     """An empty network for these tensors, and the target's layers that it reads."""
     n_layers = target.config.num_hidden_layers
     if not any(name.startswith("midlayer.") for name in found):
-        return Eagle1(config, "fc.bias" in found), (n_layers,)
+        return Eagle1(config, "fc.bias" in found, len(found.get("d2t", ()))), (n_layers,)
     layers = resolve(_fused(folder, values, n_layers), n_layers, f"{folder}: the target")
     n_ids = len(found.get("d2t", found.get("lm_head.weight", torch.zeros(1))))
     if "d2t" not in found:  # the whole vocabulary
         found["d2t"] = torch.zeros(n_ids, dtype=torch.long)
         found["t2d"] = torch.ones(config.vocab_size, dtype=torch.bool)
     return Eagle3(config, len(layers) * target.config.hidden_size, n_ids), layers
-
-
-def settings_of(folder: Path) -> tuple[dict[str, Any], LlamaConfig]:
-    """A checkpoint's config, as it is written and as it is read.
-
-    Raises:
-        RecordError: the folder is no model's, or one of another family.
-    """
-    check_folder(folder)
-    file = folder / "config.json"
-    values = reading.parse_json(
-        reading.read_text(file, _MOST_BYTES, RecordError), file, RecordError
-    )
-    if values.get("model_type", "llama") != "llama":
-        raise RecordError(f"{file}: model_type {values['model_type']!r}: only llama is read")
-    try:
-        config = LlamaConfig.from_dict(values | {"attn_implementation": "sdpa"})
-    except Exception as e:  # a library's checks raise what they like
-        raise RecordError(f"{file}: {str(e).strip().splitlines()[0]}") from None
-    config._attn_implementation = "sdpa"
-    return values, config
 
 
 def _fused(folder: Path, values: dict[str, Any], n_layers: int) -> list[int]:
@@ -248,29 +226,3 @@ def _check_target(
         raise RecordError(
             f"{folder}: made for {config.vocab_size} token ids, the target has {rows}"
         )
-
-
-def _fill(folder: Path, net: nn.Module, found: dict[str, Tensor]) -> None:
-    """Load the tensors; all must be there, and no others."""
-    wanted = net.state_dict()
-    for what, names in (
-        ("is missing", wanted.keys() - found.keys()),
-        ("has no place in it", found.keys() - wanted.keys()),
-        (
-            "is of another shape than its config says",
-            {n for n in wanted.keys() & found.keys() if wanted[n].shape != found[n].shape},
-        ),
-    ):
-        if names:
-            shown = ", ".join(sorted(names)[:3])
-            raise RecordError(f"{folder}: the weights are no EAGLE drafter's: {shown} {what}")
-    net.load_state_dict(found)
-
-
-def _check_ids(folder: Path, net: Eagle3, n_rows: int) -> None:
-    """Refuse a reduced vocabulary that names an id twice, or one that the target lacks."""
-    ids = torch.arange(len(net.d2t), device=net.d2t.device) + net.d2t
-    if bool((ids < 0).any()) or bool((ids >= n_rows).any()) or len(ids.unique()) < len(ids):
-        raise RecordError(f"{folder}: d2t names ids twice or outside the vocabulary of {n_rows}")
-    if not torch.equal(net.t2d.nonzero()[:, 0], ids.sort().values):
-        raise RecordError(f"{folder}: d2t and t2d do not name the same ids")

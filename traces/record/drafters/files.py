@@ -1,4 +1,4 @@
-"""Read a drafter's folder: `drafter.json`, and tensors beside the model's own weights."""
+"""Read a drafter's folder: `config.json`, `drafter.json`, and its tensors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import LlamaConfig
 
 from traces import reading
 from traces.errors import RecordError
+from traces.record.folder import check_folder
 
 SETTINGS = "drafter.json"
 _MOST_BYTES = reading.MEBIBYTE
+_MOST_CONFIG_BYTES = 16 * reading.MEBIBYTE
 
 
 @dataclass(frozen=True)
@@ -99,3 +102,51 @@ def tensors(file: Path, names: Collection[str]) -> dict[str, Tensor]:
     if missing:
         raise RecordError(f"{file}: {', '.join(missing[:3])} is missing")
     return found
+
+
+def llama_config(folder: Path) -> tuple[dict[str, Any], LlamaConfig]:
+    """The config of a checkpoint of the Llama family, as it is written and as it is read.
+
+    Raises:
+        RecordError: the folder is no model's, or one of another family.
+    """
+    check_folder(folder)
+    file = folder / "config.json"
+    values = reading.parse_json(
+        reading.read_text(file, _MOST_CONFIG_BYTES, RecordError), file, RecordError
+    )
+    if values.get("model_type", "llama") != "llama":
+        raise RecordError(f"{file}: model_type {values['model_type']!r}: only llama is read")
+    try:
+        config = LlamaConfig.from_dict(values | {"attn_implementation": "sdpa"})
+    except Exception as e:  # a library's checks raise what they like
+        raise RecordError(f"{file}: {str(e).strip().splitlines()[0]}") from None
+    config._attn_implementation = "sdpa"
+    return values, config
+
+
+def fill(folder: Path, net: nn.Module, found: dict[str, Tensor], whose: str) -> None:
+    """Load a network's tensors; all must be there, and no others.
+
+    Args:
+        folder: named in the error.
+        net: takes them up.
+        found: tensors by name.
+        whose: what kind of drafter it is, in the error.
+
+    Raises:
+        RecordError: they are not the network's.
+    """
+    wanted = net.state_dict()
+    for what, names in (
+        ("is missing", wanted.keys() - found.keys()),
+        ("has no place in it", found.keys() - wanted.keys()),
+        (
+            "is of another shape than its config says",
+            {n for n in wanted.keys() & found.keys() if wanted[n].shape != found[n].shape},
+        ),
+    ):
+        if names:
+            shown = ", ".join(sorted(names)[:3])
+            raise RecordError(f"{folder}: the weights are no {whose} drafter's: {shown} {what}")
+    net.load_state_dict(found)

@@ -25,7 +25,7 @@ from traces.attach.drafter import (
 from traces.columns import Columns
 from traces.errors import DrafterError, RecordError
 from traces.manifest import Manifest
-from traces.record.drafters import dflash, feature, mtp, parallel
+from traces.record.drafters import dflash, feature, files, mtp, parallel
 from traces.record.drafters.coupling import COLUMNS, Coupled
 from traces.record.drafters.layers import Layers
 from traces.record.drafters.target import check_target, given_outputs, own_dtype
@@ -158,7 +158,7 @@ class FeatureDrafter(Network):
 
     def check_folder(self) -> None:
         """See `Network`."""
-        feature.settings_of(Path(self.path))
+        files.llama_config(Path(self.path))
 
     def load(self, target: Alone, dtype: str) -> feature.Feature:
         """See `Network`."""

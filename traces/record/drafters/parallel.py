@@ -7,8 +7,8 @@ the target behind the token before) is added to a token's embedding; a mask has 
 known token. Sources: PARD (arXiv 2504.18583), PARD-2 (arXiv 2605.08632, sections 3.3 and 3.4).
 
 A drafter is a model's folder with `drafter.json` and, in the dependent mode, the linear map as
-`projection` in `projection.safetensors`; or a checkpoint as PARD publishes them, whose config has
-a `pard_token`.
+`projection` in `projection.safetensors`; one without a matrix of tokens, which borrows the target's
+(see `borrowed`); or a checkpoint as PARD publishes them, whose config has a `pard_token`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from transformers import PreTrainedModel
 from traces import reading
 from traces.errors import RecordError
 from traces.manifest import ModelInfo
-from traces.record.drafters import files
+from traces.record.drafters import borrowed, files
 from traces.record.drafters.layers import resolve
 from traces.record.drafters.texts import DraftLogits, StartGroup, Texts, groups
 from traces.record.forward import Forward, check_excess
@@ -157,8 +157,11 @@ def load(
         raise RecordError(f"{folder}: unknown mode {mode!r}: use one of {', '.join(MODES)}")
     if dtype not in DTYPES:
         raise RecordError(f"unknown dtype {dtype!r}: use one of {', '.join(DTYPES)}")
-    check_tokenizers(tokenizer, load_tokenizer(str(folder)))
-    model = load_model(str(folder), "", device, dtype).eval()
+    if "embeddings" in settings.values and settings.word("embeddings", ("target",)):
+        model: PreTrainedModel = borrowed.load(folder, target, device, dtype)
+    else:
+        check_tokenizers(tokenizer, load_tokenizer(str(folder)))
+        model = load_model(str(folder), "", device, dtype).eval()
     n_rows = embedding(model).num_embeddings
     mask_token_id = settings.whole("mask_token_id", 0)
     if mask_token_id >= n_rows:
