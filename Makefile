@@ -7,7 +7,7 @@ WORK := .work
 
 .PHONY: demo test lint unit browser minimal stories install notebooks reference timings heads \
   heads-greedy heads-sampled heads-prompts ablation-heads answers drafters arms \
-  smollm2 smollm2-answers smollm2-draft clean
+  smollm2 smollm2-answers smollm2-draft smollm2-feature smollm2-parallel clean
 
 # $(call first,N): the first N prompts of each task.
 first = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < $(1)) print}' traces/reference/prompts.jsonl
@@ -228,3 +228,9 @@ smollm2-answers: smollm2
 
 smollm2-draft: $(VENV)/.installed-dev
 	$(BIN)/python -m traces.smollm2.draft --answers $(WORK)/smollm2/answers -o $(WORK)/smollm2/draft
+
+smollm2-feature: $(VENV)/.installed-dev
+	$(BIN)/python -m traces.smollm2.feature --answers $(WORK)/smollm2/answers -o $(WORK)/smollm2/feature
+
+smollm2-parallel: $(VENV)/.installed-dev
+	$(BIN)/python -m traces.smollm2.parallel --answers $(WORK)/smollm2/answers -o $(WORK)/smollm2/parallel

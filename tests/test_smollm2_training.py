@@ -1,12 +1,11 @@
 """Training the real model's drafters, and what it takes its data from, on small models."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from smollm2_tiny import VOCAB, tiny_model, write_answers
 from torch.nn import functional as F
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM
 
 from traces.errors import UserError
 from traces.record.folder import named_tokenizer
@@ -14,8 +13,6 @@ from traces.record.pair import load_tokenizer, tokenizer_hash
 from traces.reference.pair import EOS_ID, MODELS
 from traces.smollm2 import answers, draft, prompts, teacher
 from traces.training.likelihood import Vocabulary, log_likelihood
-
-VOCAB = 300
 
 
 @pytest.fixture(autouse=True)
@@ -162,36 +159,12 @@ def test_the_loss_is_least_at_p_and_lumps_what_is_not_kept():
 
 @pytest.fixture(scope="module")
 def model():
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 160, "intermediate_size": 64, "num_hidden_layers": 1}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}
-    config = LlamaConfig(vocab_size=VOCAB, max_position_embeddings=64, **sizes, **heads)
-    net = LlamaForCausalLM(config).eval()
-    net.get_input_embeddings().weight.data.mul_(8)  # logits of ± 2: something to learn
-    return net
+    return tiny_model()
 
 
 @pytest.fixture
-def folder(tmp_path, model) -> Path:
-    """Two files of answers and the likeliest tokens behind them."""
-    rng = np.random.default_rng(0)
-    matrix = model.get_output_embeddings().weight.detach()
-    for number in range(2):
-        n_text = rng.integers(8, 20, 30).astype(np.int32)
-        tokens = rng.integers(VOCAB, size=n_text.sum()).astype(np.uint16)
-        states = [
-            model.base_model(torch.from_numpy(part.astype(np.int64))[None])
-            .last_hidden_state[0]
-            .detach()
-            for part in np.split(tokens, n_text.cumsum()[:-1])
-        ]
-        arrays = {"tokens": tokens, "n_prompt": np.full(30, 4, np.int32), "n_text": n_text}
-        arrays["states"] = torch.cat(states).half().numpy()
-        file = tmp_path / f"{number:03d}.npz"
-        np.savez(file, **arrays)
-        ids, probs = teacher.likeliest(torch.from_numpy(arrays["states"]), matrix)
-        np.savez(teacher.top_of(file), ids=ids, probs=probs)
-    return tmp_path
+def folder(tmp_path, model):
+    return write_answers(tmp_path, model)
 
 
 def test_the_likeliest_tokens_are_those_of_the_model(folder, model):

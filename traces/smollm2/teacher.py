@@ -26,6 +26,7 @@ from traces.smollm2.fetch import default_folder, load_model
 KEPT = 64
 HELD_EVERY = 24  # every so many texts one is held out
 _ROWS = 512  # at once
+Place = tuple[int, int]  # of a text: file and row
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,17 @@ class Text:
     ids: Tensor
     probs: Tensor
     states: Tensor
+
+    def cut(self, most: int) -> Text:
+        """With the last tokens of its prompt, at most so many."""
+        first = max(0, self.n_prompt - most)
+        parts = (self.ids[first:], self.probs[first:], self.states[first:])
+        return Text(self.tokens[first:], self.n_prompt - first, *parts)
+
+    def to(self, device: str) -> Text:
+        """The same on a device."""
+        parts = (self.ids.to(device), self.probs.to(device), self.states.to(device))
+        return Text(self.tokens.to(device), self.n_prompt, *parts)
 
 
 class Texts:
@@ -80,7 +92,7 @@ class Texts:
         tokens = np.concatenate([file["tokens"] for file in self.files])
         return np.bincount(tokens, minlength=n_vocab)
 
-    def _length(self, place: tuple[int, int]) -> int:
+    def _length(self, place: Place) -> int:
         number, row = place
         return int(self.files[number]["n_text"][row])
 
@@ -89,7 +101,7 @@ class Texts:
         found = np.concatenate([file["states"][:n_states] for file in self.files[:4]])
         return torch.from_numpy(found[:n_states])
 
-    def text(self, place: tuple[int, int]) -> Text:
+    def text(self, place: Place) -> Text:
         """One text by its place (file, row)."""
         number, row = place
         file = self.files[number]
