@@ -159,7 +159,7 @@ def _notes(
         )
     if first.trace.max_draft != second.trace.max_draft:
         depths = " and ".join(f"{s.trace.max_draft} on {s.name}" for s in (first, second))
-        said.append(f"no draft is longer than Γ: {depths}")
+        said.append(f"no draft is longer than the lesser Γ: {depths}")
     remarks: dict[str, list[str]] = {}
     for side in (first, second):
         for line in side.at.charge.remarks if timed else []:

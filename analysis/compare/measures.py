@@ -19,8 +19,8 @@ from traces.trace import Trace
 
 DEPTHS = (1, 2, 4, 8)
 LENGTH = 5  # of `fixed`, whose tokens a step are block efficiency
-Sums = Callable[[Replays], np.ndarray]
-"""(S, 2) of each prompt: what is summed, and what it is divided by."""
+Sums = Callable[[Replays, int], np.ndarray]
+"""(S, 2) of each prompt: what is summed, and what it is divided by; drafts end at the given Γ."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,9 @@ def measured(
     found: list[Measured] = []
     missing: dict[tuple[str, str], list[str]] = {}
     pairs = list(zip((first, second), prompts.each, strict=True))
+    deepest = min(first.trace.max_draft, second.trace.max_draft)
     for measure in MEASURES:
-        sums = [_sums(measure, side, rows) for side, rows in pairs]
+        sums = [_sums(measure, side, rows, deepest) for side, rows in pairs]
         for side, one in zip((first, second), sums, strict=True):
             if isinstance(one, str):
                 missing.setdefault((side.name, one), []).append(measure.name)
@@ -81,10 +82,10 @@ def measured(
     return found, missing
 
 
-def _sums(measure: Measure, side: Side, rows: np.ndarray) -> np.ndarray | str:
+def _sums(measure: Measure, side: Side, rows: np.ndarray, deepest: int) -> np.ndarray | str:
     """Of the prompts that count, (S, 2); or why there are none."""
     try:
-        found = measure.sums(side.at)[rows]
+        found = measure.sums(side.at, deepest)[rows]
     except UserError as error:
         return str(error)
     return found if found[:, 1].any() else "nothing to count"
@@ -117,7 +118,7 @@ def _mean(column: str) -> Sums:
     On a path these are all of its rows; where each start has a draft of its own, its first row.
     """
 
-    def sums(at: Replays) -> np.ndarray:
+    def sums(at: Replays, deepest: int) -> np.ndarray:
         trace, table = _source(at.trace, column)
         values = trace.column(table, column)
         if table in ("positions", "target"):
@@ -153,56 +154,56 @@ def _ones(rows: slice) -> np.ndarray:
 def _at_depth(level: int) -> Sums:
     """Accepted of those that were verified there, of the steps of `fixed`, as deep as Γ allows."""
 
-    def sums(at: Replays) -> np.ndarray:
-        deepest = min(at.trace.max_draft, max(DEPTHS))
+    def sums(at: Replays, deepest: int) -> np.ndarray:
         if level > deepest:
-            raise MissingError(f"drafts end at Γ = {at.trace.max_draft}")
-        at_risk, rejected = depth.table(drafts(at, deepest), deepest)
+            raise MissingError(f"drafts end at Γ = {deepest}")
+        length = min(deepest, max(DEPTHS))
+        at_risk, rejected = depth.table(drafts(at, length), length)
         there = at_risk[:, level - 1]
         return np.stack([there - rejected[:, level - 1], there], 1).astype(np.float64)
 
     return sums
 
 
-def _length(at: Replays) -> int:
-    return min(LENGTH, at.trace.max_draft)
+def _fixed(deepest: int) -> str:
+    return f"fixed({min(LENGTH, deepest)})"
 
 
-def _accepted_of_drafted(at: Replays) -> np.ndarray:
-    counts = at.replay(f"fixed({_length(at)})").counts
+def _accepted_of_drafted(at: Replays, deepest: int) -> np.ndarray:
+    counts = at.replay(_fixed(deepest)).counts
     return np.stack([counts["accepted"], counts["drafted"]], 1).astype(np.float64)
 
 
-def _tokens_a_step(at: Replays) -> np.ndarray:
-    counts = at.replay(f"fixed({_length(at)})").counts
+def _tokens_a_step(at: Replays, deepest: int) -> np.ndarray:
+    counts = at.replay(_fixed(deepest)).counts
     return np.stack([counts["tokens"], counts["steps"]], 1).astype(np.float64)
 
 
-def _tokens_a_step_outside(at: Replays) -> np.ndarray:
+def _tokens_a_step_outside(at: Replays, deepest: int) -> np.ndarray:
     """Outside of verbatim loops; over all steps where there are no loops."""
     if not at.study.loops.rows.any():
-        return _tokens_a_step(at)
-    counts = outside.counts(at, at.replay(f"fixed({_length(at)})"))
+        return _tokens_a_step(at, deepest)
+    counts = outside.counts(at, at.replay(_fixed(deepest)))
     return np.stack([counts["accepted"] + counts["steps"], counts["steps"]], 1)
 
 
-def _accepted_run(at: Replays) -> np.ndarray:
-    return at.accepted_runs(f"fixed({_length(at)})")
+def _accepted_run(at: Replays, deepest: int) -> np.ndarray:
+    return at.accepted_runs(_fixed(deepest))
 
 
-def _in_loops(at: Replays) -> np.ndarray:
+def _in_loops(at: Replays, deepest: int) -> np.ndarray:
     rows = at.study.loops.rows
     return clusters.by_prompt(at.trace.position_offsets, lambda r: [rows[r], _ones(r)])
 
 
-def _ended(at: Replays) -> np.ndarray:
+def _ended(at: Replays, deepest: int) -> np.ndarray:
     reasons = np.array(at.trace.sequences["finish_reason"].to_pylist(), str)
     if np.any(reasons == "unknown"):
         raise MissingError("it is not known how outputs ended")
     return np.stack([reasons == "eos", np.ones(len(reasons))], 1).astype(np.float64)
 
 
-def _output(at: Replays) -> np.ndarray:
+def _output(at: Replays, deepest: int) -> np.ndarray:
     n_output = np.diff(at.trace.position_offsets)
     return np.stack([n_output, np.ones(len(n_output))], 1).astype(np.float64)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from analysis.compare.sides import Prompts, Side
 from analysis.replays import FAMILIES, FOLDS, SEED
-from simkit.policies import Policy, shortened
+from simkit.policies import Policy, parse, shortened
 from simkit.simulator.run import Spread
 from simkit.sweeps.engine import replays
 from simkit.sweeps.folds import dealt, mean_of
@@ -56,7 +56,7 @@ class Grid:
 
     Attributes:
         policies: as they were given, which is how the two sides' are told apart.
-        run: as they were replayed: none drafts deeper than Γ.
+        run: as they were replayed: none drafts deeper than the lesser Γ of both sides.
         total_s: (K, S).
     """
 
@@ -70,39 +70,54 @@ class Grid:
         return Grid(names, [self.run[k] for k in rows], self.total_s[rows])
 
 
+class On(NamedTuple):
+    """On what a side is replayed, to be compared with the other.
+
+    Attributes:
+        rows: (S,) its prompts.
+        strata: (S,) by which folds of them are dealt.
+        deepest: the lesser Γ of the two sides, so that policies are the same on both.
+    """
+
+    rows: np.ndarray
+    strata: np.ndarray
+    deepest: int
+
+
 class Replayer:
     """Replays of one side, each made once."""
 
     def __init__(self, side: Side) -> None:
         self.side = side
-        self._grids: dict[str, Grid] = {}
+        self._grids: dict[tuple[str, int], Grid] = {}
 
-    def single(self, spec: str, rows: np.ndarray, strata: np.ndarray | None = None) -> Seconds:
-        """One policy on some prompts; raises as `Replays.run` does."""
-        one = self.side.at.replay(spec)
-        total_s, baseline_s = one.total_s[rows], one.seconds["baseline_s"][rows]
+    def single(self, spec: str, on: On) -> Seconds:
+        """One policy; raises as `Replays.run` does."""
+        policy = shortened(parse(spec), on.deepest)
+        one = self.side.at.replay(spec if policy is None else str(policy))
+        total_s, baseline_s = one.total_s[on.rows], one.seconds["baseline_s"][on.rows]
         return Seconds(one.spec, total_s, baseline_s, one.timing())
 
-    def grid(self, spec: str, rows: np.ndarray, strata: np.ndarray | None = None) -> Grid:
-        """Every setting of a family on some prompts; raises as `Replays.run` does."""
-        if spec not in self._grids:
+    def grid(self, spec: str, on: On) -> Grid:
+        """Every setting of a family; raises as `Replays.run` does."""
+        key = spec, on.deepest
+        if key not in self._grids:
             at = self.side.at
             _ = at.charge, at.within(spec)
             at.study.make_room()
-            deepest = at.trace.max_draft
-            both = [(str(one), shortened(one, deepest)) for one in settings(spec)]
+            both = [(str(one), shortened(one, on.deepest)) for one in settings(spec)]
             kept = {name: one for name, one in both if one is not None}
             found = [run.total_s for run in replays([*kept.values()], at.where)]
-            self._grids[spec] = Grid([*kept], [*kept.values()], np.array(found))
-        found = self._grids[spec]
-        return Grid(found.policies, found.run, found.total_s[:, rows])
+            self._grids[key] = Grid([*kept], [*kept.values()], np.array(found))
+        found = self._grids[key]
+        return Grid(found.policies, found.run, found.total_s[:, on.rows])
 
-    def tuned(self, spec: str, rows: np.ndarray, strata: np.ndarray) -> Seconds:
+    def tuned(self, spec: str, on: On) -> Seconds:
         """A family, each prompt with what is fastest on other prompts; raises as `grid` does."""
-        grid = self.grid(spec, rows)
+        grid = self.grid(spec, on)
         best = int(grid.total_s.sum(1).argmin())
-        held_s = judged(grid.total_s, grid.total_s, strata)
-        one = self.single(str(grid.run[best]), rows)
+        held_s = judged(grid.total_s, grid.total_s, on.strata)
+        one = self.single(str(grid.run[best]), on)
         return Seconds(grid.policies[best], held_s, one.baseline_s, one.spread)
 
 
@@ -128,7 +143,7 @@ def on_both(
     replayers: tuple[Replayer, Replayer],
     prompts: Prompts,
     spec: str,
-    what: Callable[[Replayer, str, np.ndarray, np.ndarray], T],
+    what: Callable[[Replayer, str, On], T],
     why: dict[str, dict[str, str]],
 ) -> tuple[T, T] | None:
     """What a spec gives on both sides; None if one of them cannot replay it.
@@ -137,13 +152,14 @@ def on_both(
         replayers: of the sides.
         prompts: on which they are compared.
         spec: of a policy or a family.
-        what: called with the side's replayer, the spec, the side's prompts and their strata.
+        what: called with the side's replayer, the spec and what it is replayed on.
         why: takes the reason, by the side's name and by spec.
     """
+    deepest = min(replayer.side.trace.max_draft for replayer in replayers)
     made = []
     for replayer, rows, strata in zip(replayers, prompts.each, prompts.strata, strict=True):
         try:
-            made.append(what(replayer, spec, rows, strata))
+            made.append(what(replayer, spec, On(rows, strata, deepest)))
         except UserError as error:
             why.setdefault(replayer.side.name, {})[spec] = str(error)
     return (made[0], made[1]) if len(made) == 2 else None
