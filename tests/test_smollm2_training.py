@@ -186,8 +186,8 @@ def test_training_lowers_the_loss_and_goes_on_in_the_same_bytes(
     texts = teacher.Texts(folder)
     settings = draft.DraftSettings(steps=24, batch=6, rate=5e-3)
     lines: list[str] = []
-    whole, measured = draft.train(settings, model, texts, tmp_path / "a", lines.append)
-    assert lines and measured[-1]["step"] == 24
+    whole, said = draft.train(settings, "cpu", model, texts, tmp_path / "a", lines.append)
+    assert lines and said["held_out"][-1]["step"] == 24
     some = texts.alike(np.random.default_rng(1), 12)
     all_tokens = torch.arange(VOCAB), torch.zeros(VOCAB)
     matrix = model.get_output_embeddings().weight.detach()
@@ -200,21 +200,21 @@ def test_training_lowers_the_loss_and_goes_on_in_the_same_bytes(
     assert after < 0.9 * before
 
     monkeypatch.setattr(draft, "CHECKPOINT_STEPS", 8)
-    draft.train(settings, model, texts, tmp_path / "b", lines.append, stop_at=16)
-    again, _ = draft.train(settings, model, texts, tmp_path / "b", lines.append)
+    draft.train(settings, "cpu", model, texts, tmp_path / "b", lines.append, stop_at=16)
+    again, _ = draft.train(settings, "cpu", model, texts, tmp_path / "b", lines.append)
     for name, weight in whole.state_dict().items():
         assert torch.equal(weight, again.state_dict()[name]), name
     with pytest.raises(ValueError, match="another arm"):
-        draft.train(draft.DraftSettings(steps=9), model, texts, tmp_path / "b", lines.append)
+        draft.train(draft.DraftSettings(steps=9), "cpu", model, texts, tmp_path / "b", lines.append)
 
 
 def test_the_folder_is_read_as_any_draft_model(folder, model, tmp_path):
     states = torch.randn(300, 160)
     directions = draft.main_directions(model.get_output_embeddings().weight.detach(), states)
     net = draft.make_net(model, directions, 0)
-    draft.export(net, {"steps": 0}, MODELS / "target", tmp_path / "out")
-    known = load_tokenizer(str(MODELS / "target"))
-    assert named_tokenizer(tmp_path / "out") == tokenizer_hash(known)
+    known = tokenizer_hash(load_tokenizer(str(MODELS / "target")))
+    draft.export(net, {"steps": 0}, known, tmp_path / "out")
+    assert named_tokenizer(tmp_path / "out") == known
     read = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
     tokens = torch.arange(10)[None]
     torch.testing.assert_close(read(tokens).logits, net(tokens).logits, atol=2e-2, rtol=1e-2)

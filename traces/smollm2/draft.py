@@ -1,6 +1,6 @@
 """Distils an autoregressive draft model for SmolLM2-135M-Instruct from the model's own answers.
 
-``python -m traces.smollm2.draft -o .work/smollm2/draft [--steps 4000]``
+``python -m traces.smollm2.draft -o .work/smollm2/draft [--steps 6000]``
 
 A Llama of its tokenizer. Its embeddings, which are its output matrix too, begin as the ``HIDDEN``
 directions of the model's that carry most of its logits (``main_directions``). The loss is
@@ -13,33 +13,29 @@ that was stopped goes on from its checkpoint and ends in the same bytes.
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from traces.errors import UserError
 from traces.outputs import write_atomic
 from traces.record.pair import load_tokenizer, tokenizer_hash
-from traces.smollm2.fetch import default_folder, load_model
+from traces.smollm2 import command
 from traces.smollm2.teacher import Text, Texts
-from traces.training.checkpoints import load_checkpoint, save_checkpoint
+from traces.training.course import Training
 from traces.training.denormal import tiny_as_zero
+from traces.training.folder import as_json, halves
 from traces.training.likelihood import Vocabulary, log_likelihood
-from traces.training.optimiser import make_optimiser, rate, versions
+from traces.training.optimiser import make_optimiser, rate
 
-HIDDEN, LAYERS, HEADS, FFN = 192, 3, 6, 512
+HIDDEN, LAYERS, HEADS, FFN = 144, 4, 6, 448
 OVERLAP_WEIGHT = 1.0  # of 1 - overlap, beside the KL divergence
 PROMPT_WEIGHT = 0.2  # of a row before the answer
 ALWAYS, DRAWN = 2048, 1024  # tokens in the normaliser's sum
@@ -54,7 +50,7 @@ class DraftSettings:
     """What the draft is trained with; ``batch`` is in texts, ``rate`` AdamW's at its peak."""
 
     seed: int = 0
-    steps: int = 2400
+    steps: int = 6000
     batch: int = 8
     rate: float = 2e-3
 
@@ -131,7 +127,7 @@ def rows_of(texts: list[Text]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     tokens = pad_sequence([text.tokens for text in texts], batch_first=True)
     places, weights = [], []
     for n, text in enumerate(texts):
-        row = torch.arange(len(text.tokens) - 1)
+        row = torch.arange(len(text.tokens) - 1, device=tokens.device)
         places.append(n * tokens.shape[1] + row)
         weights.append(torch.where(row < text.n_prompt - 1, PROMPT_WEIGHT, 1.0))
     weight = torch.cat(weights)
@@ -167,7 +163,7 @@ def mean_losses(
         read: of ``Directions``.
     """
     tokens, places, ids, p, weight = rows_of(texts)
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(tokens.device.type, torch.bfloat16):
         states = net.model(input_ids=tokens, use_cache=False).last_hidden_state
     states = states.flatten(0, 1)[places].float()
     log_q = log_likelihood(states, net.get_output_embeddings().weight, ids, drawn)
@@ -187,11 +183,11 @@ def update(net: Any, optimiser: Any, loss: Tensor, rate_now: float) -> None:
 
 
 @torch.inference_mode()
-def measure(net: Any, matrix: Tensor, texts: Texts) -> dict[str, float]:
+def measure(net: Any, matrix: Tensor, texts: Texts) -> dict[str, object]:
     """Overlap β and share of equal likeliest tokens over answers that are held out."""
     overlap, equal, n_rows = 0.0, 0, 0
     for place in texts.held[:HELD_OUT]:
-        text = texts.text(place)
+        text = texts.text(place).to(str(matrix.device))
         answer = slice(text.n_prompt - 1, len(text.tokens) - 1)
         p = F.linear(text.states[answer].to(matrix.dtype), matrix).float().softmax(-1)
         q = net(input_ids=text.tokens[None]).logits[0, answer].float().softmax(-1)
@@ -203,98 +199,75 @@ def measure(net: Any, matrix: Tensor, texts: Texts) -> dict[str, float]:
 
 def train(
     settings: DraftSettings,
+    device: str,
     model: Any,
     texts: Texts,
     out: Path,
     say: Callable[[str], None],
     stop_at: int | None = None,
-) -> tuple[Any, list[dict[str, float]]]:
+) -> tuple[Any, dict[str, object]]:
     """Train from the checkpoint in ``out``, if there is one.
 
     Returns:
-        The draft, and what was measured as it went.
+        The draft, and what is to be said of it.
 
     Raises:
         ValueError: the checkpoint is of other settings.
     """
     matrix = model.get_output_embeddings().weight.detach()
     directions = main_directions(matrix, texts.some_states(STATES))
-    net = make_net(model, directions, settings.seed)
+    net = make_net(model, directions, settings.seed).to(device)
+    matrix, read = matrix.to(device), directions.read.to(device)
     optimiser = make_optimiser(net, settings.rate)
     vocabulary = Vocabulary.of(texts.counts(len(matrix)), ALWAYS, DRAWN)
-    path, course = out / "checkpoint.pt", out / "course.json"
-    said: dict[str, object] = {**asdict(settings), "files": len(texts.files)}
-    step = load_checkpoint(path, said, net, optimiser)
-    measured = json.loads(course.read_text()) if step and course.exists() else []
-    measured = [row for row in measured if row["step"] <= step]
-    losses, began = [], time.perf_counter()
-    while step < min(settings.steps, stop_at or settings.steps):
+
+    def step_of(step: int) -> float:
         rng = np.random.default_rng((settings.seed, step))
-        some = texts.alike(rng, settings.batch)
-        loss, apart = mean_losses(net, some, vocabulary.draw(rng), directions.read)
+        some = [text.to(device) for text in texts.alike(rng, settings.batch)]
+        tokens, weights = vocabulary.draw(rng)
+        loss, apart = mean_losses(net, some, (tokens.to(device), weights.to(device)), read)
         whole = loss + (1 - step / settings.steps) * apart
         update(net, optimiser, whole, rate(step, settings.steps, settings.rate))
-        losses.append(float(loss.detach()))
-        step += 1
-        if step % CHECKPOINT_STEPS and step != settings.steps:
-            continue
-        seconds = (time.perf_counter() - began) / len(losses)
-        line = f"step {step}, loss {sum(losses[-100:]) / len(losses[-100:]):.4f}, {seconds:.2f} s"
-        if step % MEASURE_STEPS == 0 or step == settings.steps:
-            measured.append({"step": step, **measure(net, matrix, texts)})
-            write_atomic(course, json.dumps(measured).encode())
-            line += f", held out {measured[-1]}"
-        save_checkpoint(path, said, net, optimiser, step)
-        say(line)
-    return net, measured
+        return float(loss.detach())
+
+    training = Training(
+        out,
+        {**asdict(settings), "files": len(texts.files)},
+        net,
+        optimiser,
+        step_of,
+        say,
+        CHECKPOINT_STEPS,
+        lambda: measure(net, matrix, texts),
+        MEASURE_STEPS,
+    )
+    training.run(stop_at)
+    record = {"held_out": training.measured}
+    return net, command.record(settings, net, texts, device) | record
 
 
-def export(net: Any, record: dict[str, object], model: Path, out: Path) -> None:
+def export(net: Any, record: dict[str, object], tokenizer_sha256: str, out: Path) -> None:
     """Write the folder of a draft model, weights in float16; it names the model's tokenizer."""
-    state = {name: value.detach().half().contiguous() for name, value in net.state_dict().items()}
+    state = net.state_dict()
     state.pop("lm_head.weight", None)  # the embeddings
     shape = net.config.to_dict() | {"dtype": "float16", "architectures": ["LlamaForCausalLM"]}
     shape.pop("transformers_version", None)
-    shape["tokenizer_sha256"] = tokenizer_hash(load_tokenizer(str(model)))
-    write_atomic(out / "config.json", (json.dumps(shape, indent=1) + "\n").encode())
-    write_atomic(out / "training.json", (json.dumps(record, indent=1) + "\n").encode())
-    write_atomic(out / "model.safetensors", save(state, metadata={"format": "pt"}))
+    shape["tokenizer_sha256"] = tokenizer_sha256
+    write_atomic(out / "config.json", as_json(shape))
+    write_atomic(out / "training.json", as_json(record))
+    write_atomic(out / "model.safetensors", halves(state))
 
 
 @tiny_as_zero()
 def main() -> None:
     """Train, write the folder."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--answers", type=Path, default=Path(".work/smollm2/answers"))
-    parser.add_argument("--model", type=Path, default=default_folder(), metavar="DIR")
-    for name, value in asdict(DraftSettings()).items():
-        parser.add_argument(f"--{name}", type=type(value), default=value)
-    args = parser.parse_args()
-    settings = DraftSettings(**{name: getattr(args, name) for name in asdict(DraftSettings())})
-    began = time.process_time()
-    try:
-        model, texts = load_model(args.model, "bfloat16"), Texts(args.answers)
-        args.out.mkdir(parents=True, exist_ok=True)
-        net, measured = train(
-            settings, model, texts, args.out, lambda line: print(line, flush=True)
-        )
-    except (UserError, ValueError) as problem:
-        sys.exit(f"error: {problem}")
-    record: dict[str, object] = {
-        **asdict(settings),
-        "parameters": sum(weight.numel() for weight in net.parameters()),
-        "texts": len(texts.train),
-        "tokens": texts.n_tokens,
-        "cpu_seconds": round(time.process_time() - began),
-        **versions("cpu"),
-        "held_out": measured,
-    }
-    export(net, record, args.model, args.out)
-    (args.out / "checkpoint.pt").unlink(missing_ok=True)
-    print(json.dumps(measured[-1:]))
+    settings, given = command.arguments(__doc__ or "", DraftSettings())
+
+    def write(net: Any, model: Any, record: dict[str, object]) -> None:
+        known = tokenizer_hash(load_tokenizer(str(given.model)))
+        export(net, record, known, given.out)
+
+    command.run(given, partial(train, settings, given.device), write)
 
 
 if __name__ == "__main__":

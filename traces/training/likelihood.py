@@ -59,9 +59,9 @@ def log_likelihood(
     states16 = states.bfloat16()
     own = torch.bmm(F.embedding(ids, matrix).bfloat16(), states16[:, :, None])[:, :, 0].float()
     tokens = torch.cat([tokens, tokens[:1]])  # one more column, for own tokens not drawn: e^-∞
-    weights = torch.cat([weights, torch.full((1,), -inf)])
+    weights = torch.cat([weights, weights.new_full((1,), -inf)])
     others = F.linear(states16, F.embedding(tokens, matrix).bfloat16()).float() + weights
-    column = torch.full((len(matrix),), len(tokens) - 1)
-    column[tokens[:-1]] = torch.arange(len(tokens) - 1)
+    column = tokens.new_full((len(matrix),), len(tokens) - 1)
+    column[tokens[:-1]] = torch.arange(len(tokens) - 1, device=tokens.device)
     others.scatter_(-1, column[ids], -inf)
     return own - torch.logaddexp(own.logsumexp(-1), others.logsumexp(-1))[:, None]
