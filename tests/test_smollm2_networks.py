@@ -19,6 +19,7 @@ from traces.record.drafters import feature as recorded_feature
 from traces.record.drafters import parallel as recorded_parallel
 from traces.record.drafters.texts import make_texts
 from traces.smollm2 import feature, parallel, teacher
+from traces.smollm2.directions import main_directions, metric
 from traces.smollm2.held_out import DEPTH, held_out
 from traces.smollm2.vocabulary import commonest
 from traces.training.folder import round_to_halves
@@ -65,6 +66,30 @@ def test_sparse_cross_entropy_and_its_gradients():
         assert (grad - plain).norm() < 0.01 * plain.norm()
     fixed = SparseCrossEntropy.apply(states, matrix.detach(), ids, weights)
     torch.testing.assert_close(torch.autograd.grad(3 * fixed, states)[0], got[0])
+
+
+def test_directions_keep_the_logits(model, texts):
+    """All of them keep logits whole; so many of them lose the least, in the square."""
+    torch.manual_seed(0)
+    matrix, states = matrix_of(model), texts.some_states(500).float()
+    logits = states @ matrix.T
+    logits = logits - logits.mean(-1, keepdim=True)
+
+    def lost(read, out):
+        kept = states @ read.T @ (matrix @ out).T
+        return float((kept - kept.mean(-1, keepdim=True) - logits).square().mean())
+
+    assert lost(*main_directions(matrix, states, 160)) < 1e-4 * float(logits.square().mean())
+    few = main_directions(matrix, states, 40)
+    _, axes = torch.linalg.eigh(states.T @ states)
+    assert lost(*few) < lost(axes[:, -40:].T, axes[:, -40:])
+    least = torch.linalg.svdvals(logits)[40:].square().sum() / logits.numel()  # Eckart and Young
+    assert lost(*few) == pytest.approx(float(least), rel=0.01)
+    said = states @ few.read.T
+    torch.testing.assert_close(said.square().mean(0), torch.ones(40), rtol=1e-2, atol=0)
+    gap = (states[:9] - states[9:18]) @ metric(matrix)
+    wanted = (logits[:9] - logits[9:18]).square().mean(-1)
+    torch.testing.assert_close(gap.square().sum(-1), wanted, rtol=1e-2, atol=0)
 
 
 def test_the_reduced_vocabulary_is_that_of_the_answers(texts):
@@ -139,7 +164,9 @@ def test_what_the_chain_is_trained_on_is_what_it_drafts(model, texts, tmp_path):
     (drafts,) = drafter.draft(given, DEPTH, own)
     matrix = matrix_of(model)
     with torch.no_grad():
-        found = feature.proposals(net, feature.Matrices(matrix, matrix[words.ids]), text)
+        found = feature.proposals(
+            net, feature.Matrices(matrix, matrix[words.ids], torch.eye(160)), text
+        )
     check_drafts(found, drafts.logits[..., words.ids])
 
 
@@ -156,7 +183,8 @@ def check_drafts(found, wanted):
 @pytest.mark.parametrize("blind", [False, True])
 def test_what_the_parallel_drafter_is_trained_on_is_what_it_drafts(model, texts, tmp_path, blind):
     words = commonest(texts, 200, VOCAB)
-    drafter = parallel.make_drafter(model, PARALLEL, words)
+    directions = main_directions(matrix_of(model), texts.some_states(500), 64)
+    drafter = parallel.make_drafter(model, PARALLEL, words, directions)
     torch.manual_seed(1)
     for weight in (drafter.projection.weight, drafter.net.model.embed_tokens.mask):
         torch.nn.init.normal_(weight, std=0.3)

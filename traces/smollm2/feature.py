@@ -1,14 +1,15 @@
 """Distils a feature chain (EAGLE-1's network) for SmolLM2-135M-Instruct from its own answers.
 
-``python -m traces.smollm2.feature -o .work/smollm2/feature [--steps 3000]``
+``python -m traces.smollm2.feature -o .work/smollm2/feature [--steps 2000]``
 
 From the model's last states behind t tokens and token t + 1 the chain says the state behind t + 1
 tokens. It writes a reduced vocabulary: the rows of the model's output matrix of the tokens that
 the answers have most often. Embeddings and output matrix are the model's. The loss is the
 cross-entropy against the model's probabilities of that vocabulary, and ``distance`` x Smooth-L1 on
-the states (EAGLE, arXiv 2401.15077, with the weights exchanged), of ``depths`` tokens of the chain
-on its own states (EAGLE-3's training-time test, arXiv 2503.01840). A command that was stopped goes
-on from its checkpoint and ends in the same bytes.
+the states (EAGLE, arXiv 2401.15077, with the weights exchanged), as the logits see them: in the
+states themselves a few directions of no consequence are by far the largest. It is that of
+``depths`` tokens of the chain on its own states (EAGLE-3's training-time test, arXiv 2503.01840).
+A command that was stopped goes on from its checkpoint and ends in the same bytes.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from traces.outputs import write_atomic
 from traces.record.drafters.eagle import Eagle1, Place
 from traces.record.drafters.vocabulary import tables
 from traces.smollm2 import command
+from traces.smollm2.directions import metric
 from traces.smollm2.held_out import DEPTH, held_out
 from traces.smollm2.teacher import Text, Texts
 from traces.smollm2.vocabulary import ReducedVocabulary, commonest
@@ -51,11 +53,11 @@ class FeatureSettings:
     """
 
     seed: int = 0
-    steps: int = 3000
+    steps: int = 2000
     batch: int = 4
     rate: float = 1e-3
     ids: int = 8192
-    ffn: int = 768
+    ffn: int = 384
     depths: int = 2
     prompt: int = 128
     distance: float = 0.5
@@ -66,6 +68,7 @@ class Matrices(NamedTuple):
 
     every: Tensor  # (V, H)
     few: Tensor  # (D, H), the rows of the reduced vocabulary
+    metric: Tensor  # (H, H), of the states, see `directions`
 
 
 def chain_config(model: Any, ffn: int) -> dict[str, object]:
@@ -138,7 +141,8 @@ def text_loss(
     for depth, (rows, said) in enumerate(parts):
         behind, weight = rows + 1, DEPTH_WEIGHT**depth
         loss: Any = SparseCrossEntropy.apply(said, known.few, places[behind], probs[behind])
-        gaps = F.smooth_l1_loss(said, states[behind], reduction="sum") / states.shape[1]
+        seen = said @ known.metric, states[behind] @ known.metric
+        gaps = F.smooth_l1_loss(*seen, reduction="sum")
         total = total + weight * (loss + settings.distance * gaps)
         count += weight * len(rows)
     return total, count
@@ -200,7 +204,8 @@ def train(
     covered = words.covered(texts, texts.held)
     net = make_net(model, settings, words).to(device)
     words = words.to(device)
-    known = Matrices(matrix, matrix[words.ids])
+    few = matrix[words.ids]
+    known = Matrices(matrix, few, metric(few))
     optimiser = make_optimiser(net, settings.rate)
     training = Training(
         out,

@@ -1,13 +1,14 @@
 """Distils a parallel drafter (PARD-2) for SmolLM2-135M-Instruct from its own answers.
 
-``python -m traces.smollm2.parallel -o .work/smollm2/parallel [--steps 3000]``
+``python -m traces.smollm2.parallel -o .work/smollm2/parallel [--steps 2000]``
 
 A Llama that borrows the model's embeddings and output matrix (``traces.record.drafters.borrowed``),
 writes a reduced vocabulary, the tokens that the answers have most often, and reads the model's last
 states. Rows of masks beside a text's own, which are dropped by depth (COD), weights by the model's
 confidences (CAT) and the loss 0.1 CE + KL(p || q) are PARD-2's (arXiv 2605.08632): see
-``traces.training.parallel_rows``. A text is read without states with chance ``rho``. A command that
-was stopped goes on from its checkpoint and ends in the same bytes.
+``traces.training.parallel_rows``. In the beginning the distance to the model's state counts too, in
+the directions that the maps begin with. A text is read without states with chance ``rho``. A
+command that was stopped goes on from its checkpoint and ends in the same bytes.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from traces.record.drafters import borrowed
 from traces.record.drafters.parallel import PROJECTION
 from traces.record.drafters.vocabulary import tables
 from traces.smollm2 import command
+from traces.smollm2.directions import STATES, Directions, main_directions
 from traces.smollm2.held_out import DEPTH, held_out
 from traces.smollm2.teacher import Text, Texts
 from traces.smollm2.vocabulary import ReducedVocabulary, commonest
@@ -48,7 +50,7 @@ from traces.training.sparse_loss import SparseCrossEntropy
 
 HEAD_DIM = 64
 FEATURE_SCALE = 0.5  # the model's last states are about 2
-FIRST_LOGITS = 0.2  # scale of the output map before training, so that no token is likely
+FIRST_NORM = 0.3  # of the final states' scale: as large as the model's they would be sure of noise
 CHECKPOINT_STEPS, MEASURE_STEPS = 50, 250
 
 
@@ -61,13 +63,13 @@ class ParallelSettings:
     """
 
     seed: int = 0
-    steps: int = 3000
+    steps: int = 2000
     batch: int = 4
-    rate: float = 1e-3
+    rate: float = 2e-3
     ids: int = 8192
     hidden: int = 256
-    layers: int = 4
-    ffn: int = 704
+    layers: int = 2
+    ffn: int = 512
     block: int = 8
     rho: float = 0.1
     prompt: int = 128
@@ -125,18 +127,19 @@ class Drafter(nn.Module):
         return out.last_hidden_state[0][rows.learns].float()
 
 
-def make_drafter(model: Any, settings: ParallelSettings, words: ReducedVocabulary) -> Drafter:
-    """The drafter before training; both maps are the main directions of the model's matrix."""
+def make_drafter(
+    model: Any, settings: ParallelSettings, words: ReducedVocabulary, directions: Directions
+) -> Drafter:
+    """The drafter before training; both maps are those directions of the model's matrix."""
     torch.manual_seed(settings.seed)
-    matrix = model.get_output_embeddings().weight.detach().float()
+    matrix = model.get_output_embeddings().weight.detach()
     sizes = LlamaConfig.from_dict(config_of(model, settings))
     sizes._attn_implementation = "sdpa"
     net: Any = borrowed.make(sizes, matrix.shape[1], len(words.ids))
     net.lm_head.load_state_dict(tables(words.ids, len(words.place)), strict=False)
-    _, basis = torch.linalg.eigh(matrix.T @ matrix)
-    main = basis[:, -settings.hidden :]
-    net.model.embed_tokens.map.weight.data.copy_(main.T)
-    net.lm_head.map.weight.data.copy_(FIRST_LOGITS * main)
+    net.model.embed_tokens.map.weight.data.copy_(directions.out.T)
+    net.lm_head.map.weight.data.copy_(directions.out)
+    net.model.norm.weight.data.fill_(FIRST_NORM)
     return Drafter(net, matrix.shape[1])
 
 
@@ -174,6 +177,7 @@ def update(
     texts: Texts,
     words: ReducedVocabulary,
     matrix: Tensor,
+    read: Tensor,
     step: int,
 ) -> float:
     """One optimiser step on texts that are a function of (seed, step); returns the loss."""
@@ -193,7 +197,9 @@ def update(
         states = drafter.states(embedded, None if blind else text.states.float(), rows)
         places, weights, weight = counted(words, text, rows)
         loss: Any = SparseCrossEntropy.apply(states, output, places, weights)
-        loss.backward()
+        wanted = text.states[rows.position[rows.learns]].float() @ read.T
+        apart = ((states - wanted).square().mean(-1) * weight).sum()
+        (loss + (1 - step / settings.steps) * apart).backward()
         total, count = total + float(loss.detach()), count + float(weight.sum())
     whole.backward(output.grad)
     for parameter in drafter.parameters():
@@ -239,8 +245,10 @@ def train(
     matrix = model.get_output_embeddings().weight.detach().to(device)
     words = commonest(texts, settings.ids, len(matrix))
     covered = words.covered(texts, texts.held)
-    drafter = make_drafter(model, settings, words).to(device)
-    words = words.to(device)
+    some = texts.some_states(STATES)
+    directions = main_directions(matrix.cpu()[words.ids], some, settings.hidden)
+    drafter = make_drafter(model, settings, words, directions).to(device)
+    words, read = words.to(device), directions.read.to(device)
     optimiser = make_optimiser(drafter, settings.rate)
 
     def measure(blind: bool = False) -> dict[str, object]:
@@ -254,7 +262,7 @@ def train(
         {**asdict(settings), "files": len(texts.files)},
         drafter,
         optimiser,
-        lambda step: update(settings, drafter, optimiser, texts, words, matrix, step),
+        lambda step: update(settings, drafter, optimiser, texts, words, matrix, read, step),
         say,
         CHECKPOINT_STEPS,
         measure,
