@@ -133,9 +133,9 @@ class Pair:
             rows.append([one.name, *cells, difference, _way(one)])
         note = (
             f"Difference: {self.names[1]} less {self.names[0]}. Intervals are over prompts,"
-            f" {self._level}, each for its row alone; † has none."
+            f" {self._level}, each for its row alone; † has none. ≈: not distinguishable from 0."
         )
-        heads = ["statistic", *self.names, "difference", "reads as"]
+        heads = ["statistic", *self.names, "difference", ""]
         return Table("Acceptance", heads, rows, note)
 
     def _ranking(self, found: Ranking) -> Table:
@@ -318,4 +318,4 @@ def _way(one: Measured) -> str:
         return ""
     if found.lo > 0 or found.hi < 0:
         return "▲ higher" if found.value > 0 else "▼ lower"
-    return "≈ not distinguishable"
+    return "≈"
