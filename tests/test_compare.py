@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
+from stats_traces import parts_of
 from test_conditions import timed, trace_of
 
 import simkit
@@ -302,6 +304,32 @@ def test_what_tells_prompts():
         word = {"prompt_text": "text", "prompt_tokens": "tokens", "id": "task and id"}[kind]
         assert f"(by {word})" in said and said.endswith("left out: 1 of x, 2 of " + names[1])
     assert not told(made("x", [1, 2, 3]), made("y", [1, 2, 3]))[0]  # nothing tells them
+
+
+DEGENERATE = {
+    "two prompts": [{"n_sequences": 2}, {"n_sequences": 3}],
+    "nothing is accepted, or all": [{"accept_prob": 1.0}, {"accept_prob": 0.0}],
+    "drafts of one token": [{"max_draft": 1}, {}],
+    "outputs of one token": [{"n_output": 1}, {"n_output": 1}],
+    "outputs that end": [{"eos_prob": 0.2}, {"eos_prob": 0.1}],
+}
+
+
+@pytest.mark.parametrize("case", DEGENERATE)
+def test_nothing_is_nan(case):
+    """What is not defined is None, a dash for people."""
+    usual = {"n_sequences": 6, "n_output": 20, "accept_prob": 0.6, "max_draft": 4}
+    given = [iid(**usual | some, seed=k) for k, some in enumerate(DEGENERATE[case])]
+    found = compare(*given, cost=COST, tune=True)
+    assert not [value for value in parts_of(found.records()) if np.isnan(value)]
+    assert "nan" not in found.markdown().lower()
+    floats = found.frame.select(pl.selectors.float())
+    assert not any(floats[name].is_nan().any() for name in floats.columns)
+
+
+def test_no_prompts():
+    with pytest.raises(UserError, match="has no prompts to be compared on"):
+        compare(iid(0, 9, 0.7, max_draft=4, seed=1), rising(), cost=COST)
 
 
 def test_several_drafters_are_compared_with_the_first():

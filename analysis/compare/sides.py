@@ -113,8 +113,10 @@ def sides(
         )
     traces = [one if isinstance(one, Trace) else load(one) for one in given]
     labels = _labels(given, names)
-    for trace in traces:
+    for label, trace in zip(labels[:: len(names)], traces, strict=True):
         check_schemas(trace)  # what a trace may lack is left out, what it must have is not
+        if not trace.n_sequences:
+            raise ReplayError(f"{label}: has no prompts to be compared on")
     studies = [Study(drafted_by(t, name), first_token) for t in traces for name in names]
     found = [Replays(study, cost) for study in studies]
     for label, at in zip(labels, found, strict=True):
