@@ -57,7 +57,7 @@ class FeatureSettings:
     batch: int = 4
     rate: float = 1e-3
     ids: int = 8192
-    ffn: int = 384
+    ffn: int = 768
     depths: int = 2
     prompt: int = 128
     distance: float = 0.5

@@ -67,9 +67,9 @@ class ParallelSettings:
     batch: int = 4
     rate: float = 2e-3
     ids: int = 8192
-    hidden: int = 256
+    hidden: int = 384
     layers: int = 2
-    ffn: int = 512
+    ffn: int = 768
     block: int = 8
     rho: float = 0.1
     prompt: int = 128
