@@ -4,9 +4,14 @@ First `simkit replay reference --policy 'fixed(3)'` as a process of its own, whe
 is kept, beside a process that imports the same modules of other packages and does nothing: the
 difference is what simkit itself adds. The two take turns; the least of several runs counts. Both
 find byte code of all modules, as an installed package does.
-Then what the first look at a trace's content adds to a replay of it, on a made-up trace that is
-written to disk: in seconds, and as a share of a replay that includes reading its columns. A look is
-at each value of each column. What their sums and decoding take, the least of it, is given too.
+
+Then what the first look at a trace's content adds to a replay of it: CPU seconds of a replay that
+looks, less those of the next one, which remembers. Whether that is much depends on what is called a
+replay, so the share is given of all three: the command as a user runs it, a process of its own;
+`simkit.replay` from Python, with its reading of the columns; and the loop alone, over columns that
+lie in memory. The traces are the bundled one and a made-up one that is written to disk. What the
+sums of the files and the decoding of all columns take is given beside it: no look at each value
+costs less, but that a replay reads some of the columns anyway.
 """
 
 from __future__ import annotations
@@ -14,11 +19,16 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+from simkit.costs import Linear
 
 REPLAY = "from simkit.cli import main; main(['replay', 'reference', '--policy', 'fixed(3)'])"
 MODULES = f"""
@@ -30,6 +40,7 @@ except SystemExit:
 own = ("simkit", "traces", "analysis", "__main__")
 print("modules", *(m for m in sys.modules if m.partition(".")[0] not in own))
 """
+COST = Linear(draft_s=0.002, target_s=0.03)
 TARGET_S, TARGET_SHARE = 0.3, 0.05
 
 
@@ -37,12 +48,12 @@ def main() -> None:
     """Print all figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--positions", type=int, default=2_000_000, help="0: the command alone")
+    parser.add_argument("--positions", type=int, default=300_000, help="0: the command alone")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         command_s(Path(folder), given.repeats)
         if given.positions:
-            check_s(Path(folder), given.positions)
+            look_s(Path(folder), given.positions, given.repeats)
 
 
 def command_s(folder: Path, repeats: int) -> None:
@@ -75,48 +86,81 @@ def command_s(folder: Path, repeats: int) -> None:
     print(f"{'above them':28}{more[0]:8.2f}{more[1]:8.2f}   target ≤ {TARGET_S:g}")
 
 
-def check_s(folder: Path, positions: int) -> None:
+def look_s(folder: Path, positions: int, repeats: int) -> None:
     """Print what the first look at a trace adds to a replay of it."""
-    import simkit
-    from traces import content, load, synthetic
+    from traces import synthetic
     from traces.writer import save
 
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # where nothing is remembered
     length = 1000
-    trace = synthetic.iid(max(1, positions // length), length, 0.8, max_draft=40, seed=0)
-    save(trace, folder / "trace")
-    cost = "linear(draft_s=0.002, target_s=0.03)"
-    simkit.replay(synthetic.iid(2, 9, 0.8, max_draft=8, seed=0), "svip", cost)  # compiles
-    looks: list[float] = []
-    check = content.check
+    made_up = synthetic.iid(max(1, positions // length), length, 0.8, max_draft=40, seed=0)
+    save(made_up, folder / "trace")
+    time.sleep(3)  # a file that was written this moment is not remembered
+    print(f"\nfirst look, least of {repeats}, CPU seconds{'':7}{'adds':>8}{'to':>8}{'share':>8}")
+    for trace in ("reference", str(folder / "trace")):
+        print_looks(folder, trace, repeats)
 
-    def timed(*arguments) -> None:
+
+def print_looks(folder: Path, trace: str, repeats: int) -> None:
+    """Print the lines of one trace."""
+    import simkit
+    from traces import load
+
+    def command() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        code = REPLAY.replace("'reference'", repr(trace)).replace("fixed(3)", "svip")
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    def in_python() -> float:
         started = time.process_time()
-        check(*arguments)
-        looks.append(time.process_time() - started)
+        simkit.replay(load(trace), "svip", COST).records()
+        return time.process_time() - started
 
-    content.check = timed
-    try:
-        os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # where nothing is remembered
-        time.sleep(3)  # a file that was written this moment is not remembered
-        for what in ("first", "second"):
-            started = time.process_time()
-            simkit.replay(load(folder / "trace"), "svip", cost).records()
-            whole_s, look_s = time.process_time() - started, sum(looks)
-            looks.clear()
-            share = look_s / (whole_s - look_s)
-            print(
-                f"{what} replay of {trace.n_positions:,} positions: {whole_s:.2f} s of CPU,", end=""
-            )
-            print(
-                f" {look_s:.2f} s of them to look at its content: {share:.1%} of the rest", end=""
-            )
-            print(f" (target < {TARGET_SHARE:.0%})" if what == "first" else "")
-        least_s = hash_and_decode_s(folder / "trace")
-        print(
-            f"the sums of its files and the decoding of its columns alone: {least_s:.2f} s of CPU"
-        )
-    finally:
-        content.check = check
+    print(f"{load(trace).n_positions:,} positions in {load(trace).n_sequences:,} outputs")
+    more_s, whole_s = first_and_second(command, folder, repeats)
+    print_share("simkit replay, a process", more_s, whole_s, f"   target < {TARGET_SHARE:.0%}")
+    more_s, whole_s = first_and_second(in_python, folder, repeats)
+    print_share("simkit.replay, from Python", more_s, whole_s)
+    print_share("the loop alone", more_s, loop_s(trace, repeats))
+    print(f"{'sums and decoding of all':36}{hash_and_decode_s(load(trace).path):10.3f}")
+
+
+def first_and_second(call: Callable[[], float], folder: Path, repeats: int) -> tuple[float, float]:
+    """The least of what a call takes more that remembers no trace, and of what the next takes."""
+    call()  # compiles
+    more, whole = [], []
+    for _ in range(repeats):
+        shutil.rmtree(folder / "cache" / "simkit" / "seen", ignore_errors=True)
+        first_s, second_s = call(), call()
+        more.append(first_s - second_s)
+        whole.append(second_s)
+    return statistics.median(more), min(whole)
+
+
+def print_share(what: str, more_s: float, whole_s: float, target: str = "") -> None:
+    """A line of the table."""
+    print(f"  {what:34}{more_s:10.3f}{whole_s:8.3f}{more_s / whole_s:8.1%}{target}")
+
+
+def loop_s(trace: str, repeats: int) -> float:
+    """CPU seconds of one replay over columns that were read and laid out."""
+    from simkit import policies
+    from simkit.drafters.path import PathLayout
+    from simkit.simulator.charge import Charge
+    from simkit.simulator.run import run
+    from traces import load
+
+    layout = PathLayout(load(trace))
+    policy, charge = policies.parse("svip"), Charge(COST, layout, 1)
+    run(policy, layout, charge, 1)
+    taken = []
+    for _ in range(repeats):
+        started = time.process_time()
+        run(policy, layout, charge, 1)
+        taken.append(time.process_time() - started)
+    return min(taken)
 
 
 def hash_and_decode_s(folder: Path) -> float:

@@ -15,6 +15,7 @@ from traces import files, schema, seen
 from traces.checks import FileRows
 from traces.drafters.kind import Shard
 from traces.errors import TraceError
+from traces.looked import Looked
 from traces.manifest import Manifest
 
 SEQUENCES = "sequences.parquet"
@@ -55,7 +56,7 @@ def _shards(table: str, manifest: Manifest) -> list[str]:
     return [f"{table}/{k:05d}.parquet" for k in range(manifest.n_shards)]
 
 
-def check(folder: Path, manifest: Manifest, outputs: pa.Table | None = None) -> None:
+def check(folder: Path, manifest: Manifest, outputs: pa.Table | None = None) -> Looked | None:
     """Refuse a trace whose recorded rows are not those that were written, or make no sense.
 
     Each trace is looked at once: as long as its files are left alone, that it was fine is
@@ -66,21 +67,25 @@ def check(folder: Path, manifest: Manifest, outputs: pa.Table | None = None) -> 
         manifest: of the folder.
         outputs: the sequences of the recording, checked, where a drafter was attached to it.
 
+    Returns:
+        What it has read; None if it was looked at before.
+
     Raises:
         TraceError: the first problem.
     """
     names = [name for table in manifest.tables for name in manifest.shard_files(table)]
     names = names if outputs is not None else [SEQUENCES, *names]
     if seen.is_known(folder, manifest, names):
-        return
+        return None
     before = seen.stamps(folder, names)
-    hashed: set[str] = set()
-    for problem in check_rows(folder, manifest, False, hashed, outputs):
+    looked = Looked(manifest)
+    for problem in check_rows(folder, manifest, False, looked, outputs):
         raise TraceError(problem)
     for name in names:
-        if name not in hashed:  # a kind of drafter need not look at all of its tables
+        if name not in looked.hashed:  # a kind of drafter need not look at all of its tables
             files.check_hash(folder, name, manifest.files[name])
     seen.remember(folder, manifest, names, before)
+    return looked
 
 
 def check_states(folder: Path, manifest: Manifest, table: str) -> None:
@@ -121,7 +126,7 @@ def check_rows(
     folder: Path,
     manifest: Manifest,
     states: bool = True,
-    hashed: set[str] | None = None,
+    looked: Looked | None = None,
     outputs: pa.Table | None = None,
 ) -> Iterator[str]:
     """A line for each row that is wrong.
@@ -130,14 +135,16 @@ def check_rows(
         folder: of the trace.
         manifest: whose files are there.
         states: look at the tables that hold states too.
-        hashed: take the hash of each file that is read, too, and add its name here; None: the
-            files were found to have the hashes that the manifest lists.
+        looked: take the hash of each file that is read, too, and note it and its columns here;
+            None: the files were found to have the hashes that the manifest lists.
         outputs: see `check`.
     """
     try:
         problems: list[str] = []
         if outputs is None:
-            sequences = _read(folder, SEQUENCES, manifest, schema.SEQUENCES, hashed)
+            sequences = _read(folder, SEQUENCES, manifest, schema.SEQUENCES, looked)
+            if looked is not None:
+                looked.sequences = sequences
             problems = list(_check_sequences(folder / SEQUENCES, sequences, manifest))
         else:
             sequences = outputs
@@ -147,7 +154,7 @@ def check_rows(
 
         def shard_problems(shard: int) -> list[str]:
             part = sequences.slice(shard * manifest.batch_size, manifest.batch_size)
-            rows = partial(_shard_rows, folder, manifest, shard, hashed)
+            rows = partial(_shard_rows, folder, manifest, shard, looked)
             width = partial(_state_width, folder, manifest)
             kind = manifest.drafter
             return list(kind.check_shard(Shard(folder, manifest, part, rows, width, states)))
@@ -209,13 +216,13 @@ def _last_tokens(table: pa.Table) -> list[int | None]:
 
 
 def _read(
-    folder: Path, name: str, manifest: Manifest, wanted: pa.Schema, hashed: set[str] | None
+    folder: Path, name: str, manifest: Manifest, wanted: pa.Schema, looked: Looked | None
 ) -> pa.Table:
     types = {field.name: field.type for field in wanted}
-    if hashed is None:
+    if looked is None:
         return files.read(folder, name, manifest.files[name], types)
     table = files.read_hashed(folder, name, manifest.files[name], types)
-    hashed.add(name)
+    looked.hashed.add(name)
     return table
 
 
@@ -227,13 +234,16 @@ def _shard_rows(
     folder: Path,
     manifest: Manifest,
     shard: int,
-    hashed: set[str] | None,
+    looked: Looked | None,
     table: str,
     wanted: pa.Schema,
 ) -> FileRows:
     name = f"{table}/{shard:05d}.parquet"
-    found = _read(folder, name, manifest, wanted, hashed)
-    return FileRows(folder / name, {f.name: _column(found[f.name], folder / name) for f in wanted})
+    file, found = folder / name, _read(folder, name, manifest, wanted, looked)
+    rows = FileRows(file, {field.name: _column(found[field.name], file) for field in wanted})
+    if looked is not None:
+        looked.keep(table, shard, rows.columns)
+    return rows
 
 
 def _column(column: pa.ChunkedArray, file: Path) -> np.ndarray:

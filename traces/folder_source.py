@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from traces import content, files, schema
 from traces.errors import TraceError
+from traces.looked import Looked
 from traces.manifest import MANIFEST, Manifest, read_manifest
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class FolderSource:
         self.tables = manifest.tables
         self.tables |= {name: schema.WITH_STATE[name] for name in manifest.with_state}
         self._fine: set[str] = set()
+        self._looked: Looked | None = None
         content.check_listed(folder, manifest)
         for name, info in manifest.files.items():
             files.check_size(folder, name, info)
@@ -38,11 +40,11 @@ class FolderSource:
             if what:
                 content.check_states(self.folder, self.manifest, what)
             else:
-                self._check()
+                self._looked = self._check()
             self._fine.add(what)
 
-    def _check(self) -> None:
-        content.check(self.folder, self.manifest)
+    def _check(self) -> Looked | None:
+        return content.check(self.folder, self.manifest)
 
     def columns(self, table: str) -> frozenset[str]:
         """See `traces.trace.Source`."""
@@ -62,6 +64,13 @@ class FolderSource:
         if column not in self.columns(table) or not names:
             raise TraceError(f"{self.folder / table}: column {column} was not recorded")
         self._look(table)
+        out = self._looked.take(table, column) if self._looked else None
+        if out is None:
+            out = self._from_files(table, column, names)
+        out.flags.writeable = False
+        return out
+
+    def _from_files(self, table: str, column: str, names: list[str]) -> np.ndarray:
         kind = self._type(table, column, names[0])
         out = files.empty(kind, self.rows(table))
         start = 0
@@ -70,7 +79,6 @@ class FolderSource:
             part = files.read(self.folder, name, info, {column: kind})
             files.fill(out[start : start + info.rows], part[column], self.folder / name)
             start += info.rows
-        out.flags.writeable = False
         return out
 
     def _type(self, table: str, column: str, name: str) -> pa.DataType:
@@ -83,6 +91,8 @@ class FolderSource:
         """See `traces.trace.Source`."""
         name = content.SEQUENCES
         self._look(name)
+        if self._looked is not None and self._looked.sequences is not None:
+            return self._looked.sequences
         types = {field.name: field.type for field in schema.SEQUENCES}
         return files.read(self.folder, name, self.manifest.files[name], types)
 
@@ -121,8 +131,8 @@ class AttachedSource(FolderSource):
         self.recording = recording
         super().__init__(folder, manifest)
 
-    def _check(self) -> None:
-        content.check(self.folder, self.manifest, self.recording.sequences)
+    def _check(self) -> Looked | None:
+        return content.check(self.folder, self.manifest, self.recording.sequences)
 
     def sequences(self) -> pa.Table:
         """See `traces.trace.Source`."""

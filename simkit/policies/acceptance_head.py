@@ -25,10 +25,16 @@ from traces.sampler import Sampler
 
 
 class AcceptanceHeadParams(NamedTuple):
-    """See `AcceptanceHead`; `most` is h(1), h(2), …, the last for all that follow (float64)."""
+    """See `AcceptanceHead`.
+
+    Attributes:
+        most: h(1), h(2), …, the last for all that follow (float64).
+        lag: 1, or None: then the compiled loop does not ask for it, token by token.
+        max_draft: see `Policy`.
+    """
 
     most: np.ndarray
-    lag: int
+    lag: int | None
     max_draft: int
 
 
@@ -40,12 +46,13 @@ def begin(params: Any, sequence: int) -> State:
 def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
     """Whether the predicted probability of a rejection exceeds h at the last token judged."""
     product = state[0] * row[0]
-    judged = depth - params.lag
-    if judged == 0:
+    if params.lag is None:
+        most = params.most[min(depth, len(params.most)) - 1]
+        return bool(1.0 - product > most), (product,)
+    if depth == 1:
         return False, (product,)
-    known = state[0] if params.lag else product
-    most = params.most[min(judged, len(params.most)) - 1]
-    return bool(1.0 - known > most), (product,)
+    most = params.most[min(depth - 1, len(params.most)) - 1]
+    return bool(1.0 - state[0] > most), (product,)
 
 
 def update(params: Any, state: State, outcome: Outcome) -> State:
@@ -55,7 +62,7 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
 
 def calls(params: Any, drafted: Any) -> Any:
     """One after each token, but for the first with a lag: nothing is judged there."""
-    return drafted - params.lag * (drafted > 0)
+    return drafted if params.lag is None else drafted - (drafted > 0)
 
 
 @register
@@ -125,7 +132,7 @@ class AcceptanceHead(NumericPolicy):
         """See `NumericPolicy`."""
         if isinstance(self.h, str):
             raise PolicyError(f"{self} needs times: give a cost")
-        return _params((self.h,), self.lag, self.max_draft)
+        return _params((self.h,), self)
 
     def columns(self, sampler: Sampler) -> tuple[str, ...]:
         """See `Policy`."""
@@ -140,10 +147,10 @@ class _Fitted(AcceptanceHead):
 
     @cached_property
     def params(self) -> AcceptanceHeadParams:
-        return _params(self.thresholds, self.lag, self.max_draft)
+        return _params(self.thresholds, self)
 
 
-def _params(thresholds: tuple[float, ...], lag: int, max_draft: int) -> AcceptanceHeadParams:
+def _params(thresholds: tuple[float, ...], policy: AcceptanceHead) -> AcceptanceHeadParams:
     most = np.array(thresholds, np.float64)
     most.flags.writeable = False
-    return AcceptanceHeadParams(most, lag, max_draft)
+    return AcceptanceHeadParams(most, policy.lag or None, policy.max_draft)

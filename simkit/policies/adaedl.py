@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -23,7 +22,12 @@ from traces.sampler import Sampler
 
 
 class AdaEDLParams(NamedTuple):
-    """See `AdaEDL`."""
+    """See `AdaEDL`.
+
+    Attributes:
+        drops: whether the token that trips the rule is not sent; None if it is: then the compiled
+            loop does not ask, token by token.
+    """
 
     scale: float
     threshold: float
@@ -33,7 +37,7 @@ class AdaEDLParams(NamedTuple):
     epsilon: float
     first_rate: float
     rests: bool
-    keep: bool
+    drops: bool | None
     min_draft: int
     max_draft: int
 
@@ -44,10 +48,13 @@ def begin(params: Any, sequence: int) -> State:
 
 
 def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
-    """The bound against the threshold of the moment; an entropy rounded below 0 counts as 0."""
-    low = 1.0 - math.sqrt(max(params.scale * row[0], 0.0)) < state[0]
+    """1 - sqrt(scale * H) against λ, as scale * H against (1 - λ)²: a root takes long."""
+    kept = 1.0 - state[0]
+    low = kept < 0.0 or params.scale * row[0] > kept * kept
     stop = low and depth > params.min_draft
-    return stop, (state[0], state[1], 1 if stop and not params.keep else 0)
+    if params.drops is None:
+        return stop, state
+    return stop, (state[0], state[1], 1 if stop else 0)
 
 
 def proposed(params: Any, state: State, drafted: int) -> int:
@@ -147,7 +154,7 @@ class AdaEDL(NumericPolicy):
             float(self.epsilon),
             float(self.first_rate),
             self.rests,
-            self.keep,
+            None if self.keep else True,
             self.min_draft,
             self.max_draft,
         )

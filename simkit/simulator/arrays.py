@@ -74,6 +74,7 @@ class LoopArrays:
         self.layout = weakref.proxy(layout)
         self.rows = np.flatnonzero(size)
         self.planes: dict[str, np.ndarray] = {}
+        self.found: dict[tuple[str, ...], Read] = {}
         self.path = LayoutArrays(
             read_only(layout.offsets),
             read_only(layout.ahead),
@@ -86,7 +87,12 @@ class LoopArrays:
         )
 
     def read(self, names: tuple[str, ...]) -> Read:
-        """What the layout reads, branches turned."""
+        """What the layout reads, branches turned; a sweep asks for the same again and again."""
+        if names not in self.found:
+            self.found[names] = self._read(names)
+        return self.found[names]
+
+    def _read(self, names: tuple[str, ...]) -> Read:
         path, branches, starts = self.layout.columns(names)
         by_row = names[: len(branches)]
         for name, column in zip(by_row, branches, strict=True):

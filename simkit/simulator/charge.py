@@ -228,14 +228,17 @@ def add_up(
     """The sums of each sequence over steps that were replayed one by one, and its seconds."""
     n = len(steps.counts)
     which = steps.sequence - steps.low
+    some = np.flatnonzero(steps.counts)
 
     def over(values: np.ndarray) -> np.ndarray:
-        return np.bincount(which, values, n)
+        out = np.zeros(n, np.int64)
+        out[some] = np.add.reduceat(values, steps.offsets[some], dtype=np.int64)
+        return out
 
     calls = policy.calls(steps.drafted) if isinstance(policy, Sequential) else steps.drafted
     counted = (steps.drafted, steps.draft_passes, steps.proposed, steps.accepted, calls)
-    counts = [over(x).astype(np.int64) for x in counted]
-    added = {name: over(values) for name, values in seconds.items()} if seconds else None
+    counts = [over(x) for x in counted]
+    added = {k: np.bincount(which, x, n) for k, x in seconds.items()} if seconds else None
     none = np.zeros(n)
     spent = [added[part] if added else none for part in ("draft_s", "verify_s")]
     sums = Sums(steps.counts, *counts, *spent)

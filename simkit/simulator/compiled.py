@@ -344,17 +344,19 @@ def _add_up(
         )
         if start > 0:
             return s, start, depth
-        counts[0, k] = count
-        calls = 0
-        drafts = 0
+        drafted = drafts = proposed = accepted = calls = np.int64(0)
         for j in range(count):
+            drafted += steps[0, j]
+            proposed += steps[1, j]
+            accepted += steps[2, j]
             calls += _calls(params, steps[0, j])
             if path.deepest is not None:
                 drafts += steps[0, j] > 0
-        counts[1, k] = steps[0, :count].sum()
+        counts[0, k] = count
+        counts[1, k] = drafted
         counts[2, k] = drafts
-        counts[3, k] = steps[1, :count].sum()
-        counts[4, k] = steps[2, :count].sum()
+        counts[3, k] = proposed
+        counts[4, k] = accepted
         counts[5, k] = calls
         if len(prices.n_prompt):
             context = prices.n_prompt[s] + first - 1
@@ -370,7 +372,8 @@ def _charge(prices: Prices, context: Any, steps: np.ndarray, count: int) -> tupl
     unread = 1
     for k in range(count):
         draft_s += _draft(prices, prices.blocks, context, steps, k, unread)
-        draft_s += _extra(prices.extra, context, steps[1, k])
+        if prices.extra is not None:
+            draft_s += _extra(prices.extra, context, steps[1, k])
         verify_s += prices.verify[_U(context), _U(steps[1, k])]
         emitted = steps[2, k] + 1
         context += emitted

@@ -78,8 +78,10 @@ def walk(
     if found[0] >= 0:
         raise layout.outrun(*found)
     drafted, proposed, accepted, emitted, alone = counts[:, : ends[-1]]
-    alone_passes = layout.passes(alone)
-    passes = alone_passes + layout.passes(drafted - alone)
+    alone_passes, passes = alone, drafted
+    if layout.paid != "token":
+        alone_passes = layout.passes(alone)
+        passes = alone_passes + layout.passes(drafted - alone)
     counts = (drafted, passes, proposed, accepted, emitted, drafted)
     return ConcurrentSteps(ends, *counts, first, alone, alone_passes, low=low)
 
