@@ -19,7 +19,7 @@ from traces.manifest import MANIFEST, read_manifest
 from traces.scores import RowScores, save
 from traces.trace import load
 from traces.validate import validate
-from traces.writer import add_file
+from traces.writer import TraceWriter, add_file
 
 POSITIONS = "positions/00001.parquet"
 
@@ -162,6 +162,7 @@ def looks(monkeypatch):
 
 def test_a_trace_is_looked_at_once(folder, cache, monkeypatch):
     settle(monkeypatch)
+    shutil.rmtree(cache)  # what the writer has noted
     calls = looks(monkeypatch)
     for _ in range(2):
         load(folder).positions("overlap")
@@ -176,22 +177,86 @@ def test_a_trace_is_looked_at_once(folder, cache, monkeypatch):
 @pytest.mark.parametrize("how", ["cut", "empty", "altered", "folder", "unwritable", "pipe"])
 def test_a_cache_that_cannot_be_believed(folder, cache, monkeypatch, how):
     settle(monkeypatch)
+    shutil.rmtree(cache)  # what the writer has noted
     calls = looks(monkeypatch)
     load(folder).positions("overlap")
-    (file,) = (cache / "simkit" / "seen").iterdir()
+    (file,), (note,) = ((cache / "simkit" / what).iterdir() for what in ("seen", "contents"))
+    damage(file, cache, how)
+    damage(note, cache, how)
+    load(folder).positions("overlap")
+    assert len(calls) == 2
+
+
+def damage(file, cache, how):
+    if how == "unwritable":
+        if cache.is_dir():
+            shutil.rmtree(cache)
+            cache.touch()
+        return
     text = file.read_text()
     file.unlink()
     if how == "folder":
         file.mkdir()
-    elif how == "unwritable":
-        shutil.rmtree(cache)
-        cache.touch()
     elif how == "pipe":
         file.symlink_to("/dev/full")
     else:
-        file.write_text({"cut": text[:-9], "empty": "", "altered": text.replace("1", "2")}[how])
+        file.write_text({"cut": text[:-9], "empty": "", "altered": text.translate(SHIFTED)}[how])
+
+
+SHIFTED = str.maketrans("1a", "2b")
+
+
+def test_of_a_content_that_is_known_the_sums_alone_are_taken(folder, cache, tmp_path, monkeypatch):
+    """As one is that this machine has written, or looked at in another folder."""
+    calls = looks(monkeypatch)
     load(folder).positions("overlap")
+    assert not calls and not (cache / "simkit" / "seen").exists()
+    shutil.rmtree(cache)
+    load(folder).positions("overlap")
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    load(copy).positions("overlap")
+    assert len(calls) == 1
+    data = bytearray((copy / POSITIONS).read_bytes())
+    data[len(data) // 2] ^= 1
+    (copy / POSITIONS).write_bytes(data)
+    with pytest.raises(TraceError, match="corrupt: its sha256 is not the manifest's"):
+        load(copy).positions("overlap")
+    rewrite(folder, POSITIONS, set_column("overlap", first(5)))
+    with pytest.raises(TraceError, match="overlap is 5"):
+        load(folder).positions("overlap")
     assert len(calls) == 2
+    monkeypatch.setattr(seen, "_checks", lambda: "another version")
+    shutil.rmtree(copy)
+    trace_files.record(copy, trace_files.trace(5, n=9))
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    calls = looks(monkeypatch)
+    load(copy).positions("overlap")
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "problem"),
+    [
+        (0, "finish_reason", "finish_reason is 'no reason'"),
+        (1, "overlap", "overlap is 5"),
+        (2, "depth", "depths of a branch must be"),
+    ],
+)
+def test_what_is_written_wrong_is_not_taken_for_fine(tmp_path, cache, table, column, problem):
+    source = trace_files.trace(5, n=9)
+    header = trace_files.replace(source.manifest, batch_size=3)
+    wrong = {"finish_reason": "no reason", "overlap": np.float32(5), "depth": np.int32(5)}[column]
+    with TraceWriter(tmp_path / "trace", header) as writer:
+        for shard in range(writer.n_shards):
+            tables = trace_files.columns(source, writer.shard_sequences(shard))
+            if shard == 1:
+                tables[table][column] = [wrong, *tables[table][column][1:]]
+            writer.write_shard(shard, *tables)
+        writer.finish()
+    assert not (cache / "simkit" / "contents").exists()
+    with pytest.raises(TraceError, match=problem):
+        load(tmp_path / "trace").positions("overlap")
 
 
 def test_a_file_changed_this_moment_is_not_remembered(folder, cache):

@@ -161,6 +161,12 @@ def _never_above(low: np.ndarray, high: np.ndarray) -> bool:
         return not len(low) or bool((low - high).max() <= 0.5 * _ROUNDING)
 
 
+def _counts_up(depth: np.ndarray, first: np.ndarray, start: np.ndarray) -> bool:
+    """Whether depths are 1 where a run starts, which `first` flags too, and then one more each."""
+    more = depth[1:] - depth[:-1] == 1
+    return bool((depth[start] == 1).all() and (more | first[1:]).all())
+
+
 def check_branches(branches: FileRows, positions: FileRows, manifest: Manifest) -> Iterator[str]:
     """The off-path rows, against the on-path rows of the same shard (whose keys hold)."""
     yield from check_values(branches, manifest)
@@ -171,7 +177,9 @@ def check_branches(branches: FileRows, positions: FileRows, manifest: Manifest) 
     first[1:] = (np.diff(sequence) != 0) | (np.diff(position) != 0)
     start = np.flatnonzero(first)
     lengths = np.diff(start, append=len(branches))
-    wrong = depth != count_up(lengths)
+    wrong = np.zeros(len(branches), bool)
+    if not _counts_up(depth, first, start):
+        wrong = depth != count_up(lengths)
     yield from branches.problems(wrong, "depths of a branch must be 1, 2, 3, …")
     stride = manifest.max_new_tokens + 1
     keys = sequence[start].astype(np.int64) * stride + position[start]
@@ -195,9 +203,9 @@ def check_lattice(
     first[1:] = (np.diff(rows["sequence"]) != 0) | (np.diff(rows["start"]) != 0)
     begins = np.flatnonzero(first)
     lengths = np.diff(begins, append=len(rows))
-    yield from rows.problems(
-        rows["depth"] != count_up(lengths), "depths of a draft must be 1, 2, 3, …"
-    )
+    if not _counts_up(rows["depth"], first, begins):
+        wrong = rows["depth"] != count_up(lengths)
+        yield from rows.problems(wrong, "depths of a draft must be 1, 2, 3, …")
     yield from rows.problems(rows["depth"] > manifest.max_draft, f"Γ is {manifest.max_draft}")
     index = np.minimum(np.searchsorted(sequence, rows["sequence"]), len(sequence) - 1)
     orphan = (sequence[index] != rows["sequence"]) | (rows["start"] < 1)

@@ -2,8 +2,13 @@
 
 A small file of the user's cache folder remembers a manifest and the stamps of the files that it
 lists (size, times of change, place on the disk). Files that were changed in any way have another
-stamp, and are looked at again. A cache that cannot be read, written or believed is no error: then
-the trace is looked at each time.
+stamp, and are looked at again.
+
+Another one remembers a content, by its hash: its rows made sense, wherever they lie. Of files that
+are listed under that hash the sums alone are taken, then. It is noted of what was looked at, and of
+what is looked at as it is written.
+
+A cache that cannot be read, written or believed is no error: then the trace is looked at each time.
 """
 
 from __future__ import annotations
@@ -61,11 +66,23 @@ def remember(folder: Path, manifest: Manifest, names: Sequence[str], before: Sta
         if before != stamps(folder, names) or time.time_ns() - newest < _SETTLED_NS:
             return
         text = json.dumps(_facts(folder, manifest, names, before))
-        file = _file(folder, names)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        passing = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-        passing.write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
-        os.replace(passing, file)
+        _write(_file(folder, names), f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
+
+
+def makes_sense(manifest: Manifest) -> bool:
+    """Whether the rows of this content, wherever it lies, were looked at and are fine."""
+    try:
+        digest = _digest(manifest)
+        return reading.read_text(_note(digest), _MOST_BYTES, TraceError) == digest
+    except (OSError, ValueError, RuntimeError, TraceError):
+        return False
+
+
+def note(manifest: Manifest) -> None:
+    """Note that the rows of this content are fine."""
+    with suppress(OSError, RuntimeError):
+        digest = _digest(manifest)
+        _write(_note(digest), digest)
 
 
 def _facts(folder: Path, manifest: Manifest, names: Sequence[str], found: Stamps) -> dict:
@@ -86,7 +103,26 @@ def _checks() -> str:
 
 
 def _file(folder: Path, names: Sequence[str]) -> Path:
+    what = json.dumps([str(folder.resolve()), sorted({name.split("/")[0] for name in names})])
+    return _cache_folder() / "seen" / hashlib.sha256(what.encode()).hexdigest()[:32]
+
+
+def _digest(manifest: Manifest) -> str:
+    return hashlib.sha256(f"{_checks()} {manifest.content_hash()}".encode()).hexdigest()
+
+
+def _note(digest: str) -> Path:
+    return _cache_folder() / "contents" / digest[:32]
+
+
+def _cache_folder() -> Path:
     home = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(home) if os.path.isabs(home) else Path.home() / ".cache"
-    what = json.dumps([str(folder.resolve()), sorted({name.split("/")[0] for name in names})])
-    return base / "simkit" / "seen" / hashlib.sha256(what.encode()).hexdigest()[:32]
+    return base / "simkit"
+
+
+def _write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    passing = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+    passing.write_text(text)
+    os.replace(passing, file)

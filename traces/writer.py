@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from traces import files, parquet, schema
+from traces import content, files, parquet, schema, seen
 from traces.columns import Columns, state_table, to_table
 from traces.errors import TraceError
 from traces.leftovers import PARTS, is_only_begun, remove_leftovers, settle
@@ -63,6 +63,7 @@ class TraceWriter:
     ) -> None:
         self.path = Path(path)
         self.done: set[int] = set()
+        self._fine: set[int] = set()  # shards whose rows were looked at as they were written
         header = replace(header, files={}, complete=False)
         header = Manifest.from_json(header.to_json())  # 0 is 0.0 from now on, as after a resume
         self._made = not self.path.exists()
@@ -157,6 +158,11 @@ class TraceWriter:
             if columns is not None:
                 encoded[name] = state_table(name, columns)
         self._check_shard(index, encoded)
+        first = self.shard_sequences(index).start
+        if sequences is not None and content.makes_sense(
+            self.path, manifest, first, encoded[PARTS], encoded
+        ):
+            self._fine.add(index)
         listed = dict(manifest.files)
         for name, table in encoded.items():
             file = f"{name}/{index:05d}.parquet"
@@ -197,6 +203,8 @@ class TraceWriter:
             listed["sequences.parquet"] = _write(self.path, "sequences.parquet", merged)
         self._save(replace(manifest, files=listed, complete=True))
         remove_leftovers(self.path, self._manifest)
+        if len(self._fine) == manifest.n_shards:
+            seen.note(self._manifest)
 
     def discard_if_empty(self) -> None:
         """Remove the folder if it holds no shard, so that a failed recording leaves nothing."""
