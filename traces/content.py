@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -174,19 +174,22 @@ def check_rows(
 
 
 def makes_sense(
-    folder: Path, manifest: Manifest, first: int, sequences: pa.Table, tables: dict[str, pa.Table]
+    folder: Path,
+    manifest: Manifest,
+    numbers: range,
+    sequences: pa.Table,
+    tables: Mapping[str, pa.Table],
 ) -> bool:
     """Whether `check` would find nothing in a shard that is about to be written.
 
     Args:
         folder: of the trace.
         manifest: its header.
-        first: number of the shard's first sequence.
+        numbers: of the shard's sequences.
         sequences: of the shard, `schema.SEQUENCES`.
         tables: its rows, of each of the kind's tables.
     """
-    end = first + len(sequences)
-    if any(_check_sequences(folder / SEQUENCES, sequences, manifest, range(first, end))):
+    if any(_check_sequences(folder / SEQUENCES, sequences, manifest, numbers)):
         return False
 
     def rows(table: str, wanted: pa.Schema) -> FileRows:

@@ -158,11 +158,6 @@ class TraceWriter:
             if columns is not None:
                 encoded[name] = state_table(name, columns)
         self._check_shard(index, encoded)
-        first = self.shard_sequences(index).start
-        if sequences is not None and content.makes_sense(
-            self.path, manifest, first, encoded[PARTS], encoded
-        ):
-            self._fine.add(index)
         listed = dict(manifest.files)
         for name, table in encoded.items():
             file = f"{name}/{index:05d}.parquet"
@@ -251,11 +246,11 @@ class TraceWriter:
         expected = self.shard_sequences(index)
         if tables[PARTS]["sequence"].to_pylist() != list(expected):
             raise ValueError(f"shard {index} must hold sequences {expected}")
-        if "positions" not in tables:
-            return
-        rows = tables["positions"].num_rows
-        if rows != sum(tables[PARTS]["n_output"].to_pylist()):
+        rows = tables["positions"].num_rows if "positions" in tables else None
+        if rows not in (None, sum(tables[PARTS]["n_output"].to_pylist())):
             raise ValueError(f"shard {index} has {rows} positions, n_output adds up to another")
+        if content.makes_sense(self.path, self._manifest, expected, tables[PARTS], tables):
+            self._fine.add(index)
 
     def _save(self, manifest: Manifest) -> None:
         _save_manifest(self.path, manifest)
