@@ -113,7 +113,8 @@ def test_only_what_is_asked_for_is_read(whole, monkeypatch):
 
 @pytest.mark.parametrize("columns", [1, 4, 99])
 def test_what_the_look_has_read_is_not_read_again(whole, monkeypatch, columns):
-    monkeypatch.setattr(seen, "is_known", lambda *_: False)
+    for known in ("is_known", "makes_sense"):
+        monkeypatch.setattr(seen, known, lambda *_: False)
     monkeypatch.setattr(looked, "MOST_BYTES", 0)
     judge, names = traces.load(whole), schema.POSITIONS.names
     expected = {name: judge.positions(name) for name in names}
