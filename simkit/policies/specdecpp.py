@@ -21,11 +21,15 @@ from traces.sampler import Sampler
 
 
 class SpecDecPPParams(NamedTuple):
-    """See `SpecDecPP`."""
+    """See `SpecDecPP`.
+
+    Attributes:
+        lag: 1, or None: then the compiled loop does not ask for it, token by token.
+    """
 
     threshold: float
     min_draft: int
-    lagging: bool
+    lag: int | None
     max_draft: int
 
 
@@ -35,9 +39,9 @@ def begin(params: Any, sequence: int) -> State:
 
 
 def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
-    """Whether a rejection is likelier than the threshold; `lagging` leaves this token out."""
+    """Whether a rejection is likelier than the threshold; a lag leaves this token out."""
     product = state[0] * row[0]
-    known = state[0] if params.lagging else product
+    known = product if params.lag is None else state[0]
     return depth >= params.min_draft and 1.0 - known > params.threshold, (product,)
 
 
@@ -48,7 +52,7 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
 
 def calls(params: Any, drafted: Any) -> Any:
     """One after each token, but for the first with a lag: nothing is judged there."""
-    return drafted - params.lagging * (drafted > 0)
+    return drafted if params.lag is None else drafted - (drafted > 0)
 
 
 @register
@@ -96,7 +100,9 @@ class SpecDecPP(NumericPolicy):
     @cached_property
     def params(self) -> SpecDecPPParams:
         """See `NumericPolicy`."""
-        return SpecDecPPParams(float(self.threshold), self.min_draft, self.lag == 1, self.max_draft)
+        return SpecDecPPParams(
+            float(self.threshold), self.min_draft, self.lag or None, self.max_draft
+        )
 
     def columns(self, sampler: Sampler) -> tuple[str, ...]:
         """See `Policy`."""
