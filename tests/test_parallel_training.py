@@ -16,7 +16,7 @@ from traces.reference import answers, made_texts, parallel, prompts
 from traces.reference.answers import Answers
 from traces.reference.net import Llama, Shape
 from traces.reference.pair import MODELS, PAD_ID
-from traces.training import parallel_rows
+from traces.training import parallel_rows, row_attention
 from traces.training.acceptance import acceptance
 
 N_PROMPT, N_TEXT = 4, 15
@@ -120,6 +120,24 @@ def test_rows_see_what_the_paper_says():
     learning = [name for name, learns in zip(names, rows.learns.tolist(), strict=True) if learns]
     assert all(N_PROMPT <= n + 1 < N_TEXT for _, n in learning)
     assert {n for k, n in learning if k == 0} == set(range(N_PROMPT - 1, N_TEXT - 1))
+
+
+def test_attention_of_rows_is_that_under_their_mask():
+    kept = parallel_rows.conditional_drop(N_PROMPT, N_TEXT, 5, torch.Generator().manual_seed(0))
+    rows = parallel_rows.make_rows(N_PROMPT, N_TEXT, kept)
+    torch.manual_seed(0)
+    fast, plain = [], []
+    for into in (fast, plain):
+        torch.manual_seed(0)
+        into += [torch.randn(1, 3, len(rows.depth), 8).requires_grad_() for _ in range(3)]
+    found, _ = row_attention.attend(None, *fast, None, scaling=0.3, rows=rows)
+    wanted = F.scaled_dot_product_attention(*plain, attn_mask=rows.mask(), scale=0.3)
+    torch.testing.assert_close(found.transpose(1, 2), wanted)
+    weight = torch.randn(wanted.shape)
+    (found.transpose(1, 2) * weight).sum().backward()
+    (wanted * weight).sum().backward()
+    for a, b in zip(fast, plain, strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-5)
 
 
 def test_conditional_drop_keeps_nested_shares():

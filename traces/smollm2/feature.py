@@ -30,7 +30,7 @@ from traces.outputs import write_atomic
 from traces.record.drafters.eagle import Eagle1, Place
 from traces.record.drafters.vocabulary import tables
 from traces.smollm2 import command
-from traces.smollm2.directions import metric
+from traces.smollm2.directions import metric, next_state, start_as_identity
 from traces.smollm2.held_out import DEPTH, held_out
 from traces.smollm2.teacher import Text, Texts
 from traces.smollm2.vocabulary import ReducedVocabulary, commonest
@@ -80,8 +80,13 @@ def chain_config(model: Any, ffn: int) -> dict[str, object]:
     return shape | more | {"tie_word_embeddings": False}
 
 
-def make_net(model: Any, settings: FeatureSettings, words: ReducedVocabulary) -> Eagle1:
-    """The chain before training; matrices begin at normal(0, 0.02)."""
+def make_net(
+    model: Any, settings: FeatureSettings, words: ReducedVocabulary, first: Tensor
+) -> Eagle1:
+    """The chain before training, which says the linear map ``first`` of `next_state` and no more.
+
+    The layer's own matrices begin at normal(0, 0.02), those that add to its input at 0.
+    """
     sizes = LlamaConfig.from_dict(chain_config(model, settings.ffn))
     sizes._attn_implementation = "sdpa"
     net = Eagle1(sizes, bias=False, n_ids=len(words.ids))
@@ -90,6 +95,8 @@ def make_net(model: Any, settings: FeatureSettings, words: ReducedVocabulary) ->
     for weight in net.parameters():
         if weight.dim() == 2:
             torch.nn.init.normal_(weight, std=0.02, generator=generator)
+    net.fc.weight.data.copy_(first)
+    start_as_identity(net.layers)
     return net
 
 
@@ -202,7 +209,7 @@ def train(
     matrix = model.get_output_embeddings().weight.detach().to(device)
     words = commonest(texts, settings.ids, len(matrix))
     covered = words.covered(texts, texts.held)
-    net = make_net(model, settings, words).to(device)
+    net = make_net(model, settings, words, next_state(texts, matrix.cpu())).to(device)
     words = words.to(device)
     few = matrix[words.ids]
     known = Matrices(matrix, few, metric(few))

@@ -30,10 +30,17 @@ from traces.record.drafters import borrowed
 from traces.record.drafters.parallel import PROJECTION
 from traces.record.drafters.vocabulary import tables
 from traces.smollm2 import command
-from traces.smollm2.directions import STATES, Directions, main_directions
+from traces.smollm2.directions import (
+    STATES,
+    Directions,
+    main_directions,
+    next_state,
+    start_as_identity,
+)
 from traces.smollm2.held_out import DEPTH, held_out
 from traces.smollm2.teacher import Text, Texts
 from traces.smollm2.vocabulary import ReducedVocabulary, commonest
+from traces.training import row_attention
 from traces.training.course import Training
 from traces.training.denormal import tiny_as_zero
 from traces.training.folder import as_json, halves
@@ -50,7 +57,6 @@ from traces.training.sparse_loss import SparseCrossEntropy
 
 HEAD_DIM = 64
 FEATURE_SCALE = 0.5  # the model's last states are about 2
-FIRST_NORM = 0.3  # of the final states' scale: as large as the model's they would be sure of noise
 CHECKPOINT_STEPS, MEASURE_STEPS = 50, 250
 
 
@@ -95,13 +101,12 @@ def config_of(model: Any, settings: ParallelSettings) -> dict[str, object]:
 
 
 class Drafter(nn.Module):
-    """The network, and the linear map of the model's states, which begins as 0."""
+    """The network, and the linear map of the model's states."""
 
     def __init__(self, net: LlamaForCausalLM, theirs: int) -> None:
         super().__init__()
         self.net: Any = net
         self.projection = nn.Linear(theirs, net.config.hidden_size, bias=False)
-        nn.init.zeros_(self.projection.weight)
 
     def states(self, embedded: Tensor, seen: Tensor | None, rows: Rows) -> Tensor:
         """Final states (rows that learn, H) over a text.
@@ -121,26 +126,37 @@ class Drafter(nn.Module):
             out = self.net.model(
                 inputs_embeds=x[None],
                 position_ids=rows.position[None],
-                attention_mask=rows.mask()[None, None],
+                attention_mask=rows.depth[None, None, None],  # not read: see `row_attention`
                 use_cache=False,
+                rows=rows,
             )
         return out.last_hidden_state[0][rows.learns].float()
 
 
 def make_drafter(
-    model: Any, settings: ParallelSettings, words: ReducedVocabulary, directions: Directions
+    model: Any,
+    settings: ParallelSettings,
+    words: ReducedVocabulary,
+    directions: Directions,
+    first: Tensor,
 ) -> Drafter:
-    """The drafter before training; both maps are those directions of the model's matrix."""
+    """The drafter before training, which says the linear map ``first`` of `next_state` and no more.
+
+    It does so in those directions; its layers add nothing yet.
+    """
     torch.manual_seed(settings.seed)
     matrix = model.get_output_embeddings().weight.detach()
     sizes = LlamaConfig.from_dict(config_of(model, settings))
-    sizes._attn_implementation = "sdpa"
+    sizes._attn_implementation = row_attention.NAME
     net: Any = borrowed.make(sizes, matrix.shape[1], len(words.ids))
     net.lm_head.load_state_dict(tables(words.ids, len(words.place)), strict=False)
-    net.model.embed_tokens.map.weight.data.copy_(directions.out.T)
+    drafter = Drafter(net, matrix.shape[1])
+    said = directions.read @ first  # (hidden, 2 H)
+    net.model.embed_tokens.map.weight.data.copy_(said[:, : matrix.shape[1]])
+    drafter.projection.weight.data.copy_(said[:, matrix.shape[1] :] / FEATURE_SCALE)
     net.lm_head.map.weight.data.copy_(directions.out)
-    net.model.norm.weight.data.fill_(FIRST_NORM)
-    return Drafter(net, matrix.shape[1])
+    start_as_identity(net.model.layers)
+    return drafter
 
 
 def confidence(text: Text) -> Tensor:
@@ -247,7 +263,8 @@ def train(
     covered = words.covered(texts, texts.held)
     some = texts.some_states(STATES)
     directions = main_directions(matrix.cpu()[words.ids], some, settings.hidden)
-    drafter = make_drafter(model, settings, words, directions).to(device)
+    first = next_state(texts, matrix.cpu())
+    drafter = make_drafter(model, settings, words, directions, first).to(device)
     words, read = words.to(device), directions.read.to(device)
     optimiser = make_optimiser(drafter, settings.rate)
 

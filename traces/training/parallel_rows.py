@@ -39,6 +39,24 @@ class Rows:
         """Where the row stands; its prediction stands one behind."""
         return self.depth + self.start
 
+    @property
+    def n_text(self) -> int:
+        """T, the text's own rows."""
+        return int((self.depth == 0).sum())
+
+    def own(self) -> tuple[Tensor, Tensor]:
+        """The masks of its own start that each mask may see.
+
+        Returns:
+            index of rows and whether they are there, both (N - T, greatest depth).
+        """
+        n, most = self.n_text, int(self.depth.max())
+        table = torch.full((most + 1, n), -1, device=self.depth.device)
+        table[self.depth, self.start] = torch.arange(len(self.depth), device=table.device)
+        index = table[1:, self.start[n:]].T
+        reach = torch.arange(1, most + 1, device=table.device) <= self.depth[n:, None]
+        return index.clamp_min(0), (index >= 0) & reach
+
     def to(self, device: str) -> Rows:
         """The same on a device."""
         return Rows(self.depth.to(device), self.start.to(device), self.learns.to(device))
