@@ -42,6 +42,11 @@ from traces.training.sparse_loss import SparseCrossEntropy
 
 DEPTH_WEIGHT = 0.8  # of a depth's loss, by that of the depth before; as in EAGLE-3's code
 CHECKPOINT_STEPS, MEASURE_STEPS = 50, 250
+_OF_THE_MODEL = (
+    *("vocab_size", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim"),
+    *("hidden_act", "attention_bias", "mlp_bias", "rms_norm_eps", "rope_parameters"),
+    *("max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id"),
+)
 
 
 @dataclass(frozen=True)
@@ -73,11 +78,16 @@ class Matrices(NamedTuple):
 
 def chain_config(model: Any, ffn: int) -> dict[str, object]:
     """``config.json``: one layer of the model, with a smaller feed-forward network."""
-    shape = model.config.to_dict() | {"num_hidden_layers": 1, "intermediate_size": ffn}
-    for name in ("transformers_version", "_name_or_path"):
-        shape.pop(name, None)
-    more = {"architectures": ["LlamaForCausalLMEagle"], "dtype": "float16"}
-    return shape | more | {"tie_word_embeddings": False}
+    given = model.config.to_dict()
+    return {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLMEagle"],
+        "dtype": "float16",
+        "num_hidden_layers": 1,
+        "intermediate_size": ffn,
+        "tie_word_embeddings": False,
+        **{name: given[name] for name in _OF_THE_MODEL},
+    }
 
 
 def make_net(
