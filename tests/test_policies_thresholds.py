@@ -359,6 +359,20 @@ def test_a_head_is_named_after_its_policy_unless_it_is_given(name):
     assert policies.parse("svip").head is None
 
 
+@given(
+    st.floats(0, 50, width=32),
+    st.floats(0, 10, width=32),
+    st.floats(-0.5, 1.5, width=32),
+)
+def test_adaedl_takes_no_root(scale, entropy, threshold):
+    """As the paper has it: 1 - sqrt(scale * H) < λ; but where the two are equal to rounding."""
+    policy = policies.AdaEDL(scale=scale)
+    stop, _ = policy.trips((threshold, 0.0, 0), 1, (entropy,))
+    bound = 1 - np.sqrt(scale * entropy)
+    if abs(bound - threshold) > 1e-12:
+        assert stop == (bound < threshold)
+
+
 def test_adaedl_as_public_code_reads_algorithm_1():
     """By hand: r starts at the target; four accepted of four leave λ; the tripping token goes."""
     policy = policies.parse(
