@@ -308,6 +308,32 @@ def test_what_is_not_there_is_one_line(module, tmp_path, monkeypatch):
     assert np.nextafter(0.0, 1.0) * 1.0 > 0  # a training leaves the processor as it was
 
 
+@pytest.mark.parametrize(
+    ("module", "given", "why"),
+    [
+        (parallel, "--device=cuda:99", "error: device 'cuda:99': "),
+        (feature, "--batch=90", "error: there are 57 texts to train on, less than 90"),
+        (parallel, "--hidden=100", "error: --hidden must be a multiple of 64, not 100"),
+        (feature, "--depths=0", "--depths must be a number of at least 1, not 0"),
+        (parallel, "--rho=nan", "--rho must be a number of at least 0, not nan"),
+    ],
+)
+def test_settings_that_cannot_be_are_one_line(
+    module, given, why, model, tmp_path, monkeypatch, capsys
+):
+    answers = tmp_path / "answers"
+    answers.mkdir()
+    write_answers(answers, model)
+    monkeypatch.setattr("traces.smollm2.command.load_model", lambda folder, dtype: model)
+    places = f"--answers={answers}", f"-o={tmp_path / 'out'}"
+    monkeypatch.setattr(sys, "argv", ["x", *places, "--ids=200", given])
+    with pytest.raises(SystemExit) as told:
+        module.main()
+    said = [told.value.code, *capsys.readouterr().err.splitlines()]
+    (line,) = (line for line in said if why in str(line))
+    assert "\n" not in line
+
+
 @TRAININGS
 def test_the_command(module, settings, model, tmp_path, monkeypatch, capsys):
     """From answers to a folder that holds nothing of a stopped training."""

@@ -182,12 +182,22 @@ def load_model(
         return _load(kind, name, revision, dtype=DTYPES[dtype], device_map="auto")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    place = device_named(device)
+    return _load(kind, name, revision, dtype=DTYPES[dtype]).to(place)
+
+
+def device_named(name: str) -> torch.device:
+    """A device that computes.
+
+    Raises:
+        RecordError: there is none of this name here.
+    """
     try:
-        place = torch.device(device)
+        place = torch.device(name)
         torch.zeros(1, device=place).item()  # the device "meta" computes nothing
     except (RuntimeError, AssertionError, NotImplementedError) as e:
-        raise RecordError(f"device {device!r}: {_first_line(e)}") from e
-    return _load(kind, name, revision, dtype=DTYPES[dtype]).to(place)
+        raise RecordError(f"device {name!r}: {_first_line(e)}") from e
+    return place
 
 
 def make_pair(

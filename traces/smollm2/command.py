@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from traces.errors import UserError
+from traces.record.pair import device_named
 from traces.smollm2.fetch import default_folder, load_model
 from traces.smollm2.teacher import Texts
 from traces.training.course import clear
@@ -37,6 +39,10 @@ def arguments(doc: str, usual: Settings) -> tuple[Settings, argparse.Namespace]:
     for name, value in known.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     given = parser.parse_args()
+    for name, value in known.items():
+        asked, least = getattr(given, name), int(isinstance(value, int) and name != "seed")
+        if not least <= asked < math.inf:
+            parser.error(f"--{name} must be a number of at least {least}, not {asked}")
     return type(usual)(**{name: getattr(given, name) for name in known}), given
 
 
@@ -55,6 +61,7 @@ def run(
     """
     began = time.process_time()
     try:
+        device_named(given.device)
         model, texts = load_model(given.model, "bfloat16"), Texts(given.answers)
         given.out.mkdir(parents=True, exist_ok=True)
         net, said = train(model, texts, given.out, lambda line: print(line, flush=True))

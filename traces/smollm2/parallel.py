@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from traces.errors import UserError
 from traces.outputs import write_atomic
 from traces.record.drafters import borrowed
 from traces.record.drafters.parallel import PROJECTION
@@ -82,7 +83,13 @@ class ParallelSettings:
 
 
 def config_of(model: Any, settings: ParallelSettings) -> dict[str, object]:
-    """``config.json``: a small Llama of the model's tokens and positions."""
+    """``config.json``: a small Llama of the model's tokens and positions.
+
+    Raises:
+        UserError: it is not as wide as its heads are.
+    """
+    if settings.hidden % HEAD_DIM:
+        raise UserError(f"--hidden must be a multiple of {HEAD_DIM}, not {settings.hidden}")
     given = model.config.to_dict()
     kept = ("vocab_size", "max_position_embeddings", "rms_norm_eps", "rope_parameters")
     tokens = ("bos_token_id", "eos_token_id", "pad_token_id")

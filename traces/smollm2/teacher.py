@@ -116,7 +116,13 @@ class Texts:
         )
 
     def alike(self, rng: np.random.Generator, n_texts: int) -> list[Text]:
-        """Texts to train on, of lengths that are next to each other."""
+        """Texts to train on, of lengths that are next to each other.
+
+        Raises:
+            UserError: there are not so many.
+        """
+        if n_texts > len(self.train):
+            raise UserError(f"there are {len(self.train)} texts to train on, less than {n_texts}")
         first = int(rng.integers(len(self.train) - n_texts + 1))
         return [self.text(place) for place in self.train[first : first + n_texts]]
 
