@@ -60,7 +60,7 @@ class FeatureSettings:
     seed: int = 0
     steps: int = 2000
     batch: int = 4
-    rate: float = 1e-3
+    rate: float = 3e-4
     ids: int = 8192
     ffn: int = 768
     depths: int = 2
@@ -223,7 +223,7 @@ def train(
     words = words.to(device)
     few = matrix[words.ids]
     known = Matrices(matrix, few, metric(few))
-    optimiser = make_optimiser(net, settings.rate)
+    optimiser = make_optimiser(net, settings.rate, [net.fc.weight])
     training = Training(
         out,
         {**asdict(settings), "files": len(texts.files)},

@@ -72,7 +72,7 @@ class ParallelSettings:
     seed: int = 0
     steps: int = 2000
     batch: int = 4
-    rate: float = 2e-3
+    rate: float = 1e-3
     ids: int = 8192
     hidden: int = 384
     layers: int = 2
@@ -273,7 +273,8 @@ def train(
     first = next_state(texts, matrix.cpu())
     drafter = make_drafter(model, settings, words, directions, first).to(device)
     words, read = words.to(device), directions.read.to(device)
-    optimiser = make_optimiser(drafter, settings.rate)
+    maps = drafter.net.model.embed_tokens.map.weight, drafter.net.lm_head.map.weight
+    optimiser = make_optimiser(drafter, settings.rate, [*maps, drafter.projection.weight])
 
     def measure(blind: bool = False) -> dict[str, object]:
         def propose(text: Text) -> Tensor:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import platform
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 WARMUP_STEPS = 200
 WEIGHT_DECAY = 0.1
+SLOW = 0.05
 
 
 def rate(step: int, total: int | None, peak: float) -> float:
@@ -21,14 +24,23 @@ def rate(step: int, total: int | None, peak: float) -> float:
     return peak * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
 
 
-def make_optimiser(net: nn.Module, peak: float) -> torch.optim.AdamW:
-    """AdamW; norms are not decayed."""
-    matrices = [p for p in net.parameters() if p.dim() == 2]
+def make_optimiser(net: nn.Module, peak: float, slow: Sequence[Tensor] = ()) -> torch.optim.AdamW:
+    """AdamW; norms are not decayed.
+
+    Args:
+        net: to train.
+        peak: the rate at its highest.
+        slow: matrices that have ``SLOW`` of it, those that begin as something good.
+    """
+    few = {id(weight) for weight in slow}
+    matrices = [p for p in net.parameters() if p.dim() == 2 and id(p) not in few]
     vectors = [p for p in net.parameters() if p.dim() < 2]
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": matrices, "weight_decay": WEIGHT_DECAY},
         {"params": vectors, "weight_decay": 0.0},
     ]
+    if slow:
+        groups.append({"params": list(slow), "weight_decay": 0.0, "share": SLOW})
     fused = next(net.parameters()).is_cuda
     return torch.optim.AdamW(groups, lr=peak, betas=(0.9, 0.95), fused=fused)
 
@@ -49,6 +61,6 @@ def take_step(
     """One step by the gradients that are there, cut to a norm of ``clip``; they are dropped."""
     torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
     for group in optimiser.param_groups:
-        group["lr"] = new_rate
+        group["lr"] = new_rate * group.get("share", 1.0)
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
