@@ -6,7 +6,8 @@ start and all statistics of their rows, in the bytes of a file. Beside it stand 
 by themselves. The drafter has random weights and the shape of the reference draft model. The arms
 take turns in one process, on one thread; times are those of the processor, printed as medians, and
 as ratios to the target alone. Last stand the multiplications and additions that the passes' shapes
-ask for: attaching cannot take less than them.
+ask for: attaching cannot take less than them. `--target`, `--recording` and `--drafter` name
+another target, a recording of it and a drafter for it.
 """
 
 from __future__ import annotations
@@ -45,17 +46,25 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=16, help="K, tokens of a draft")
     parser.add_argument("--batches", type=int, default=2, help="of texts, of each trace")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--target", default=str(MODELS / "target"), metavar="DIR")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--drafter", metavar="DIR", help="default: one of random weights")
+    parser.add_argument("--recording", nargs="*", default=RECORDINGS, metavar="TRACE")
     given = parser.parse_args()
     torch.set_num_threads(1)
     quiet()
-    target = load_target(str(MODELS / "target"), "cpu")
+    target = load_target(given.target, "cpu", given.dtype)
+    means = Means(given.target, "cpu", given.dtype)
     print("| outputs | tokens | target alone, s | attached | drafter's passes | statistics |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        drafter = ParallelDrafter(make_drafter(Path(folder)), given.length)
-        for name in RECORDINGS:
-            print(line(name, target, drafter, given.batches, given.rounds), flush=True)
-    print(f"\noperations of the passes, to those of the target's: {arithmetic(given.length):.2f}")
+        drafter = ParallelDrafter(given.drafter or make_drafter(Path(folder)), given.length)
+        for name in given.recording:
+            print(line(name, target, means, drafter, given.batches, given.rounds), flush=True)
+    if given.drafter is None:
+        print(
+            f"\noperations of the passes, to those of the target's: {arithmetic(given.length):.2f}"
+        )
 
 
 def make_drafter(folder: Path) -> str:
@@ -69,11 +78,13 @@ def make_drafter(folder: Path) -> str:
     return str(folder)
 
 
-def line(name: str, target: Alone, drafter: ParallelDrafter, n_batches: int, rounds: int) -> str:
-    """The table's line of one bundled trace."""
+def line(
+    name: str, target: Alone, means: Means, drafter: ParallelDrafter, n_batches: int, rounds: int
+) -> str:
+    """The table's line of one trace."""
     recording = followed(name)
-    opened = drafter.open(recording, Means(str(MODELS / "target"), "cpu"))
-    network = drafter.load(target, "float32")
+    opened = drafter.open(recording, means)
+    network = drafter.load(target, means.dtype or "float32")
     size, n = opened.header.batch_size, opened.header.n_shards
     batches = [round(k * n / n_batches) for k in range(n_batches)]
     tokens, seconds = 0, dict.fromkeys(("target", "attached", "drafts"), 0.0)
@@ -95,7 +106,7 @@ def line(name: str, target: Alone, drafter: ParallelDrafter, n_batches: int, rou
 
 
 def followed(name: str) -> Trace:
-    """A bundled trace, taken for one of the second coupling: for its time that is the same."""
+    """A trace, taken for one of the second coupling: for its time that is the same."""
     there = traces.load(name)
     return Trace(replace(there.manifest, coupling="target"), there._source, there.path)
 
