@@ -216,7 +216,7 @@ def _followed(
     """Of drafts of `block` tokens, how many are the text's own, up to the first that is not."""
     import torch
 
-    from traces.reference.parallel_rows import make_rows
+    from traces.training.parallel_rows import make_rows
 
     rows = make_rows(one.n_prompt, len(one.tokens), [starts] * (block - 1))
     states = drafter.states(one.tokens, seen, rows)
