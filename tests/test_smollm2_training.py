@@ -12,6 +12,7 @@ from traces.record.folder import named_tokenizer
 from traces.record.pair import load_tokenizer, tokenizer_hash
 from traces.reference.pair import EOS_ID, MODELS
 from traces.smollm2 import answers, draft, prompts, teacher
+from traces.smollm2.directions import main_directions
 from traces.training.likelihood import Vocabulary, log_likelihood
 
 
@@ -131,15 +132,14 @@ def test_the_commonest_tokens_are_always_in():
     assert Vocabulary.of(counts, 9, 3).draw(np.random.default_rng(0))[0].tolist() == [2, 4, 0, 3, 1]
 
 
-def test_main_directions_keep_what_is_there(monkeypatch):
+def test_main_directions_keep_what_is_there():
     """States of rank 6 lose nothing in 6 directions, but a constant; in fewer, the least."""
     torch.manual_seed(0)
     matrix = torch.randn(VOCAB, 20) + 3
     states = torch.randn(500, 6) @ torch.randn(6, 20)
     errors = []
     for kept in (6, 3, 1):
-        monkeypatch.setattr(draft, "HIDDEN", kept)
-        read, out = draft.main_directions(matrix, states)
+        read, out = main_directions(matrix, states, kept)
         found, whole = states @ read.T @ out.T @ matrix.T, states @ matrix.T
         sizes = (states @ read.T).square().mean(0)
         torch.testing.assert_close(sizes, torch.ones(kept), atol=1e-2, rtol=0)
@@ -191,7 +191,7 @@ def test_training_lowers_the_loss_and_goes_on_in_the_same_bytes(
     some = texts.alike(np.random.default_rng(1), 12)
     all_tokens = torch.arange(VOCAB), torch.zeros(VOCAB)
     matrix = model.get_output_embeddings().weight.detach()
-    directions = draft.main_directions(matrix, texts.some_states(999))
+    directions = main_directions(matrix, texts.some_states(999), draft.HIDDEN)
     first = draft.make_net(model, directions, settings.seed)
     before, after = (
         float(draft.mean_losses(net, some, all_tokens, directions.read)[0].detach())
@@ -210,7 +210,8 @@ def test_training_lowers_the_loss_and_goes_on_in_the_same_bytes(
 
 def test_the_folder_is_read_as_any_draft_model(folder, model, tmp_path):
     states = torch.randn(300, 160)
-    directions = draft.main_directions(model.get_output_embeddings().weight.detach(), states)
+    matrix = model.get_output_embeddings().weight.detach()
+    directions = main_directions(matrix, states, draft.HIDDEN)
     net = draft.make_net(model, directions, 0)
     known = tokenizer_hash(load_tokenizer(str(MODELS / "target")))
     draft.export(net, {"steps": 0}, known, tmp_path / "out")

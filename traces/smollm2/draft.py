@@ -3,7 +3,7 @@
 ``python -m traces.smollm2.draft -o .work/smollm2/draft [--steps 6000]``
 
 A Llama of its tokenizer. Its embeddings, which are its output matrix too, begin as the ``HIDDEN``
-directions of the model's that carry most of its logits (``main_directions``). The loss is
+directions of the model's that carry most of its logits (``directions``). The loss is
 KL(p || q) over the ``teacher.KEPT`` likeliest tokens and all others together, plus
 ``OVERLAP_WEIGHT`` (1 - overlap) of the same parts; a token of the prompt counts ``PROMPT_WEIGHT``.
 In the beginning the distance to the model's state in those directions counts too. The sum over all
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from torch.nn.utils.rnn import pad_sequence
 from traces.outputs import write_atomic
 from traces.record.pair import load_tokenizer, tokenizer_hash
 from traces.smollm2 import command
+from traces.smollm2.directions import Directions, main_directions
 from traces.smollm2.teacher import Text, Texts
 from traces.training.course import Training
 from traces.training.denormal import tiny_as_zero
@@ -71,39 +72,6 @@ def config_of(model: Any) -> Any:
         tie_word_embeddings=True,
         **{name: given[name] for name in kept + tokens},
     )
-
-
-class Directions(NamedTuple):
-    """What is kept of states: logits E h are nearly E out (read h).
-
-    Attributes:
-        read: (HIDDEN, H), of the model's states; what it reads has variance 1 in each direction.
-        out: (H, HIDDEN).
-    """
-
-    read: Tensor
-    out: Tensor
-
-
-def main_directions(matrix: Tensor, states: Tensor) -> Directions:
-    """The directions in which the logits of these states are nearest to whole, in the square.
-
-    A constant on all logits changes nothing and is left out. Of the model's 576 directions the 192
-    largest of the matrix alone would keep next to nothing of its distributions: states are not
-    round.
-
-    Args:
-        matrix: output matrix E (V, H).
-        states: what it reads, h (n, H).
-    """
-    matrix, states = matrix.float(), states.float()
-    centred = matrix - matrix.mean(0)
-    sizes, axes = torch.linalg.eigh(states.T @ states / len(states))
-    roots = sizes.clamp_min(1e-6).sqrt()
-    half, inverse = axes * roots @ axes.T, axes / roots @ axes.T
-    _, found = torch.linalg.eigh(half @ (centred.T @ centred) @ half)
-    main = found[:, -HIDDEN:]
-    return Directions((inverse @ main).T.contiguous(), half @ main)
 
 
 def make_net(model: Any, directions: Directions, seed: int) -> Any:
@@ -215,7 +183,7 @@ def train(
         ValueError: the checkpoint is of other settings.
     """
     matrix = model.get_output_embeddings().weight.detach()
-    directions = main_directions(matrix, texts.some_states(STATES))
+    directions = main_directions(matrix, texts.some_states(STATES), HIDDEN)
     net = make_net(model, directions, settings.seed).to(device)
     matrix, read = matrix.to(device), directions.read.to(device)
     optimiser = make_optimiser(net, settings.rate)
