@@ -238,14 +238,14 @@ def test_half_precision(root, dtype):
 def test_columns_are_chosen(root, capsys):
     """Those that are kept are the same to the bit; a rule that reads another one says so."""
     attach(root, "greedy", "independent", "--resume")
-    assert attach(root, "greedy", "independent", "--name", "few", "--columns", "overlap") == 0
-    whole, few = load(root / "greedy", "independent"), load(root / "greedy", "few")
+    assert attach(root, "greedy", "independent", "--name", "lean", "--columns", "overlap") == 0
+    whole, few = load(root / "greedy", "independent"), load(root / "greedy", "lean")
     assert few.manifest.lattice_columns == ("overlap",)
     for name in ("overlap", "accepted"):
         assert np.array_equal(whole.lattice(name), few.lattice(name), equal_nan=name == "overlap")
     assert simkit(["validate", root / "greedy"]) == 0
     capsys.readouterr()
-    given = [root / "greedy", "--drafter", "few"]
+    given = [root / "greedy", "--drafter", "lean"]
     assert simkit(["replay", *given, "--policy", "fixed(3)"]) == 0
     assert simkit(["replay", *given, "--policy", "svip(h=0.9)"]) == 2
     assert "draft_entropy" in capsys.readouterr().err
