@@ -1,6 +1,7 @@
 """A smaller copy of a trace: what it keeps, what it says of itself, what is refused."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -111,8 +112,22 @@ def test_bad_input_is_one_line(tmp_path, capsys, options, why):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_copy_is_thinned_again(small, tmp_path):
+    again = thin(traces.load(small), tmp_path / "a", ("overlap",), 6, ["draft"])
+    assert traces.load(again, "draft").manifest.path_columns == ("overlap",)
+    assert traces.load(again).manifest.bits == 6
+    assert traces.load(thin(traces.load(small), tmp_path / "c", (), 0, [])).manifest.bits == 8
+    with pytest.raises(TraceError, match="none of these statistics is there, only draft_prob_raw"):
+        thin(traces.load(small), tmp_path / "b", ("draft_top1_prob",), 0, ["draft"])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "c"]
+
+
 def test_a_place_that_is_taken_is_refused(tmp_path, small):
     with pytest.raises(TraceError, match="something is there|not empty|exists"):
         thin(traces.load("reference-target"), small)
+    inside = tmp_path / "whole"
+    shutil.copytree(small, inside)
+    with pytest.raises(TraceError, match="lies in the trace that is copied"):
+        thin(traces.load(inside), inside / "t")
     with pytest.raises(TraceError, match="no recording in a folder"):
         thin(traces.load("reference-target", "eagle"), tmp_path / "t")

@@ -45,8 +45,9 @@ def thin(
         where the copy is.
 
     Raises:
-        TraceError: the trace is a drafter of another or not in a folder, a column or drafter is
-            unknown, bits are out of range, or the folder cannot be written (nothing is left then).
+        TraceError: the trace is a drafter of another or not in a folder, or the copy would lie in
+            it; a column or drafter is unknown, or no column is there; bits are out of range; or the
+            folder cannot be written (nothing is left then).
     """
     if trace.path is None or trace.recording is not None:
         raise TraceError(f"{trace!r} is no recording in a folder: name the recording's")
@@ -60,6 +61,8 @@ def thin(
         if name not in trace.drafters:
             raise TraceError(f"{trace.path}: no drafter {name!r} ({suggest(name, trace.drafters)})")
     place = Path(path)
+    if place.resolve().is_relative_to(trace.path.resolve()):
+        raise TraceError(f"{place}: lies in the trace that is copied: name another folder")
     with whole_folder(place) as passing:
         whole = _copy(trace, _header(trace, columns, bits), passing, is_held=True)
         for name in chosen:
@@ -71,18 +74,19 @@ def thin(
 
 def _header(trace: Trace, columns: Sequence[str], bits: int) -> Manifest:
     """The copy's: what was kept is said in it."""
+    coarsest = min(filter(None, (bits, trace.manifest.bits)), default=0)
     manifest = replace(
-        trace.manifest, batch_size=BATCH_SIZE, bits=bits, hidden=False, mix=0.0, files={}
+        trace.manifest, batch_size=BATCH_SIZE, bits=coarsest, hidden=False, mix=0.0, files={}
     )
     if not columns:
         return manifest
+    there = manifest.path_columns or schema.STATISTICS
+    if manifest.kind == "path" and not set(columns) & set(there):
+        raise TraceError(f"none of these statistics is there, only {', '.join(there)}")
+    with_tokens = (*columns, "draft_token", "target_token")
     kept = {
-        "path": {"path_columns": _of(columns, manifest.path_columns or schema.STATISTICS)},
-        "lattice": {
-            "lattice_columns": _of(
-                (*columns, "draft_token", "target_token"), manifest.lattice_columns
-            )
-        },
+        "path": {"path_columns": _of(columns, there)},
+        "lattice": {"lattice_columns": _of(with_tokens, manifest.lattice_columns)},
         "target": {"target_columns": _of(columns, manifest.target_columns)},
     }
     return replace(manifest, **kept.get(manifest.kind, {}))
