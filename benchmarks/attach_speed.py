@@ -7,7 +7,7 @@ by themselves. The drafter has random weights and the shape of the reference dra
 take turns in one process, on one thread; times are those of the processor, printed as medians, and
 as ratios to the target alone. Last stand the multiplications and additions that the passes' shapes
 ask for: attaching cannot take less than them. `--target`, `--recording` and `--drafter` name
-another target, a recording of it and a drafter for it.
+another target, a recording of it and a drafter for it, which then runs without the target's states.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def main() -> None:
     print("| outputs | tokens | target alone, s | attached | drafter's passes | statistics |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        drafter = ParallelDrafter(given.drafter or make_drafter(Path(folder)), given.length)
+        path = given.drafter or make_drafter(Path(folder))
+        drafter = ParallelDrafter(path, given.length, "independent")
         for name in given.recording:
             print(line(name, target, means, drafter, given.batches, given.rounds), flush=True)
     if given.drafter is None:
