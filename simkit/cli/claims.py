@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,15 +11,15 @@ import typer
 
 from simkit.cli.apart import check_apart
 from simkit.cli.options import Cost, Drafter, First, FirstToken, PageFormat
+from simkit.cli.pages import WIDE, in_words
 from simkit.cli.places import check_option, drafted, tell_times
 from simkit.cli.progress import settings_bar
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from analysis.claims import Beside, Findings
-
-WIDE = 200  # of a table where no terminal says how wide it is
 
 
 def claims(
@@ -70,33 +71,20 @@ def claims(
         tell_times(study, cost)
     found = side_by_side(of) if beside else of[0]
     if out is not None:
-        write_atomic(out, _text(found, format).encode())
+        write_atomic(out, in_words(found, format, partial(_print, found)).encode())
     elif format is PageFormat.table:
         from rich.console import Console
 
         console = Console()
         if not console.is_terminal:
             console = Console(width=WIDE)
-        console.print(_table(found), found.note(), markup=False, highlight=False)
+        _print(found, console)
     else:
-        sys.stdout.write(_text(found, format))
+        sys.stdout.write(in_words(found, format, partial(_print, found)))
 
 
-def _text(found: Findings | Beside, format: PageFormat) -> str:
-    if format is PageFormat.json:
-        import json
-
-        return json.dumps(found.records(), indent=1, ensure_ascii=False) + "\n"
-    if format is PageFormat.csv:
-        return found.frame.write_csv()
-    if format is PageFormat.markdown:
-        return found.markdown()
-    from rich.console import Console
-
-    console = Console(width=WIDE, color_system=None)
-    with console.capture() as text:
-        console.print(_table(found), found.note(), markup=False, highlight=False)
-    return "\n".join(line.rstrip() for line in text.get().splitlines()) + "\n"
+def _print(found: Findings | Beside, console: Console) -> None:
+    console.print(_table(found), found.note(), markup=False, highlight=False)
 
 
 def _table(found: Findings | Beside) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from simkit.cli.apart import check_apart
 from simkit.cli.options import Cost, First, FirstToken, PageFormat
+from simkit.cli.pages import in_words
 from simkit.cli.places import check_option
 from simkit.cli.progress import settings_bar
 
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from analysis.compare import Compared
-
-WIDE = 200  # of a table where no terminal says how wide it is
 
 
 def compare(
@@ -74,30 +74,13 @@ def compare(
             progress=progress,
         )
     if out is not None:
-        write_atomic(out, _text(found, format).encode())
+        write_atomic(out, in_words(found, format, partial(_print, found)).encode())
     elif format is PageFormat.table and sys.stdout.isatty():
         from rich.console import Console
 
         _print(found, Console())
     else:
-        sys.stdout.write(_text(found, format))
-
-
-def _text(found: Compared, format: PageFormat) -> str:
-    if format is PageFormat.json:
-        import json
-
-        return json.dumps(found.records(), indent=1, ensure_ascii=False) + "\n"
-    if format is PageFormat.csv:
-        return found.frame.write_csv()
-    if format is PageFormat.markdown:
-        return found.markdown()
-    from rich.console import Console
-
-    console = Console(width=WIDE, color_system=None)
-    with console.capture() as text:
-        _print(found, console)
-    return "\n".join(line.rstrip() for line in text.get().splitlines()) + "\n"
+        sys.stdout.write(in_words(found, format, partial(_print, found)))
 
 
 def _print(found: Compared, console: Console) -> None:
