@@ -8,7 +8,8 @@ questions; ``--answers`` names the recording (of this file's first turns) that h
 
 ``python -m traces.smollm2.prompts --recorded -o FILE`` writes those of them that are recorded, from
 ``prompts.jsonl``: all chats of MT-Bench (eight categories of 20), 20 of each other category and 40
-of HumanEval. Drafters are trained on answers to the rest, see ``answers``.
+of HumanEval, the shortest first: those that run together are alike. Drafters are trained on answers
+to the rest, see ``answers``.
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ def recorded(prompts: list[dict]) -> list[dict]:
         if seen[prompt["task"]] <= N_RECORDED.get(prompt["task"], N_RECORDED_ELSE):
             some.append(prompt)
     return some
+
+
+def by_length(prompts: list[dict]) -> list[dict]:
+    """The shortest chats first."""
+    return sorted(prompts, key=lambda line: sum(len(m["content"]) for m in line["messages"]))
 
 
 def to_train_on(prompts: list[dict]) -> list[dict]:
@@ -106,7 +112,7 @@ def main() -> None:
     if args.recorded and args.out == PROMPTS:
         parser.error("--recorded needs -o")
     if args.recorded:
-        lines = recorded(load())
+        lines = by_length(recorded(load()))
     else:
         answers = answered(args.answers) if args.answers else {}
         lines = chats(args.spec_bench, args.humaneval, answers)
