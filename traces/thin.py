@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from traces import schema
+from traces.copying import copy_rows
 from traces.errors import TraceError
 from traces.manifest import FLOAT_BITS, Manifest
 from traces.outputs import whole_folder
 from traces.registry import suggest
 from traces.trace import DRAFTERS, Trace, load
-from traces.writer import TraceWriter, copy_rows
+from traces.writer import TraceWriter
 
 BATCH_SIZE = 64  # sequences of a shard: long columns are smaller
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from traces import content, files, parquet, schema, seen
 from traces.columns import Columns, state_table, to_table
+from traces.copying import check_can_be_saved, copy_rows
 from traces.errors import TraceError
 from traces.leftovers import PARTS, is_only_begun, remove_leftovers, settle
 from traces.manifest import MANIFEST, FileInfo, Manifest, difference, read_manifest
@@ -271,46 +271,12 @@ def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
     """
     header = replace(trace.manifest, batch_size=batch_size)
     latency = trace.latency()
-    _check_can_be_saved(trace)
+    check_can_be_saved(trace)
     with whole_folder(Path(path)) as place, TraceWriter(place, header, is_held=True) as writer:
         copy_rows(trace, header, writer)
         if latency is not None:
             writer.write_latency(latency)
         writer.finish()
-
-
-def copy_rows(
-    trace: Trace,
-    header: Manifest,
-    writer: TraceWriter,
-    keep: Callable[[np.ndarray, str], np.ndarray] = lambda values, name: values,
-) -> None:
-    """Write all shards of a trace anew, with the columns of another header.
-
-    Args:
-        trace: whose rows they are; a drafter that was attached has no sequences of its own.
-        header: of the writer.
-        writer: open, without shards.
-        keep: what is written of a column's values, given its name.
-    """
-    numbers = trace.sequences["sequence"].to_numpy()
-    offsets = {table: trace.offsets(table) for table in header.tables}
-    for index in range(writer.n_shards):
-        sequences = writer.shard_sequences(index)
-        rows = slice(*trace.position_offsets[[sequences.start, sequences.stop]])
-        tables = {}
-        for table, columns in header.tables.items():
-            mine = slice(*offsets[table][[rows.start, rows.stop]])
-            tables[table] = {
-                name: keep(trace.column(table, name)[mine], name) for name in columns.names
-            }
-        for columns in tables.values():
-            columns["sequence"] = np.searchsorted(numbers, columns["sequence"])
-        part = None
-        if header.attached_to is None:
-            part = trace.sequences.slice(sequences.start, len(sequences)).to_pydict()
-            part |= {"sequence": list(sequences)}
-        writer.write_shard(index, part, **tables)
 
 
 def add_file(path: str | Path, name: str, table: pa.Table) -> None:
@@ -347,21 +313,6 @@ def add_file(path: str | Path, name: str, table: pa.Table) -> None:
                 remove_empty(made)
             raise
         settle(folder, name, info)
-
-
-def _check_can_be_saved(trace: Trace) -> None:
-    for table, columns in trace.manifest.tables.items():
-        for name in columns.names:
-            if not trace.has(table, name):
-                raise TraceError(f"the trace cannot be written: {table} lack the column {name}")
-    if trace.manifest.with_state:
-        raise TraceError("the trace cannot be written from memory: it has hidden states")
-    numbers = trace.sequences["sequence"].to_numpy()
-    if not trace.sampler.greedy and not np.array_equal(numbers, np.arange(len(numbers))):
-        raise TraceError(
-            "the trace cannot be written: it is sampled, its draws are keyed by the sequences'"
-            " numbers, and those are not 0, 1, 2, … (greedy ones would be numbered anew)"
-        )
 
 
 def _lock_folder(folder: Path, make: bool, patience_s: float = 0.0) -> int | None:
