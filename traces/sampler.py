@@ -52,6 +52,11 @@ class Sampler:
         return self.temperature == 0
 
     @property
+    def raw(self) -> bool:
+        """Whether the target's tokens are drawn from its distribution as it is."""
+        return self.temperature == 1 and not self.top_k and self.top_p == 1
+
+    @property
     def q_temperature(self) -> float:
         """The temperature in force for the draft."""
         return self.temperature if self.draft_temperature is None else self.draft_temperature

@@ -40,9 +40,17 @@ def by_start(key: Tensor, start: Tensor) -> Tensor:
     return _mix(key ^ _mix(start.long() + (1 << 50)))
 
 
-def uniforms(key: Tensor, stream: int, vocab_size: int) -> Tensor:
-    """One uniform in (0, 1) for each token of a race, float64, shape (*key.shape, vocab_size)."""
-    ids = torch.arange(vocab_size, device=key.device)
+def uniforms(key: Tensor, stream: int, vocab_size: int, ids: Tensor | None = None) -> Tensor:
+    """One uniform in (0, 1) for each token of a race, float64, shape (*key.shape, vocab_size).
+
+    Args:
+        key: int64, any shape.
+        stream: DRAFT or CORRECTION.
+        vocab_size: tokens of the race.
+        ids: of these tokens (vocab_size,); None for 0, 1, ….
+    """
+    if ids is None:
+        ids = torch.arange(vocab_size, device=key.device)
     if key.device.type != "cpu":
         return _uniform(key[..., None], stream, ids)
     out = torch.empty(*key.shape, vocab_size, dtype=torch.float64)
@@ -57,15 +65,16 @@ def uniform(key: Tensor, stream: int = ACCEPT) -> Tensor:
     return _uniform(key, stream, torch.zeros((), dtype=torch.long, device=key.device))
 
 
-def race(weights: Tensor, key: Tensor, stream: int) -> Tensor:
-    """Sample ids by an exponential race: argmin E_k / w_k, which draws k with chance w_k / sum w.
+def race(weights: Tensor, key: Tensor, stream: int, ids: Tensor | None = None) -> Tensor:
+    """Sample columns by an exponential race: argmin E_k / w_k draws k with chance w_k / sum w.
 
     Args:
         weights: >= 0, not all zero, shape (*key.shape, V); they need not sum to one.
         key: int64.
         stream: DRAFT or CORRECTION.
+        ids: of the columns (V,), which say their uniforms; None if they are ids.
     """
-    return winner(weights, uniforms(key, stream, weights.shape[-1]))
+    return winner(weights, uniforms(key, stream, weights.shape[-1], ids))
 
 
 def winner(weights: Tensor, numbers: Tensor) -> Tensor:

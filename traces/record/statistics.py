@@ -16,7 +16,7 @@ from torch import Tensor
 
 from traces.record import draws
 from traces.sampler import Sampler
-from traces.schema import DRAFT_STATISTICS
+from traces.schema import DRAFT_STATISTICS, TARGET_STATISTICS
 
 
 class LogitRows:
@@ -57,6 +57,11 @@ class LogitRows:
     def best(self) -> Tensor:
         """The likeliest token (N,), the lowest id of several."""
         return self.given.argmax(-1)
+
+    @cached_property
+    def top_prob(self) -> Tensor:
+        """Raw probability of the likeliest token (N,)."""
+        return at(self.prob, self.best)
 
     @cached_property
     def log_prob(self) -> Tensor:
@@ -133,7 +138,12 @@ def target_token(p: LogitRows, key: Tensor) -> Tensor:
 
 
 def outcome_given(
-    p: LogitRows, q: LogitRows, output: Tensor, key: Tensor, own_key: Tensor | None = None
+    p: LogitRows,
+    q: LogitRows,
+    output: Tensor,
+    key: Tensor,
+    own_key: Tensor | None = None,
+    ids: Tensor | None = None,
 ) -> Verified:
     """What a draft of q comes to where the output's token is known to be drawn from p.
 
@@ -144,16 +154,19 @@ def outcome_given(
     Args:
         p: the target's rows.
         q: the draft's.
-        output: y (N,), drawn from p with the same keys, or independently of q.
+        output: y (N,), drawn from p with the same keys, or independently of q; -1 where it is not
+            among the rows' columns.
         key: (N,), of the tokens before.
         own_key: (N,), of a rejected token's draw; `key` unless the draft depends on its start.
+        ids: of the rows' columns (V,); None if they are ids.
     """
     if q.temperature == 0:  # a proposal that is certain
         return Verified(q.best, q.best == output, output)
-    p_y, q_y = p.processed_at(output), q.processed_at(output)
-    accepted = draws.uniform(key) * p_y < q_y
+    there = output.clamp_min(0)
+    accepted = draws.uniform(key) * p.processed_at(there) < q.processed_at(there)
+    accepted = accepted & (output >= 0)
     rest = residual(q.processed, p.processed)
-    other = draws.race(rest, key if own_key is None else own_key, draws.DRAFT)
+    other = draws.race(rest, key if own_key is None else own_key, draws.DRAFT, ids)
     return Verified(torch.where(accepted, output, other), accepted, output)
 
 
@@ -194,20 +207,25 @@ def draft_statistics(
     return {name: _column(columns[name](), name) for name in names}
 
 
-def target_statistics(p: LogitRows, q: LogitRows, token: Tensor) -> dict[str, Tensor]:
-    """The columns `traces.schema.TARGET_STATISTICS` of the rows' draft tokens, float32 (N,)."""
+def target_statistics(
+    p: LogitRows, q: LogitRows, token: Tensor, names: Iterable[str] = TARGET_STATISTICS
+) -> dict[str, Tensor]:
+    """Columns of `traces.schema.TARGET_STATISTICS` of the rows' draft tokens, float32 (N,).
+
+    Only those that are named are computed.
+    """
     p_token, q_token = p.processed_at(token), q.processed_at(token)
     columns = {
-        "accept_prob": (p_token.double() / q_token.double()).clamp_max(1),
-        "target_prob": p_token,
-        "target_prob_raw": at(p.prob, token),
-        "target_entropy": p.entropy,
-        "cross_entropy": -(q.prob * p.log_prob).sum(-1, dtype=torch.float64),
-        "overlap": torch.minimum(p.prob, q.prob).sum(-1, dtype=torch.float64),
-        "overlap_processed": _overlap_processed(p, q),
-        "target_top1_prob": at(p.prob, p.best),
+        "accept_prob": lambda: (p_token.double() / q_token.double()).clamp_max(1),
+        "target_prob": lambda: p_token,
+        "target_prob_raw": lambda: at(p.prob, token),
+        "target_entropy": lambda: p.entropy,
+        "cross_entropy": lambda: -(q.prob * p.log_prob).sum(-1, dtype=torch.float64),
+        "overlap": lambda: torch.minimum(p.prob, q.prob).sum(-1, dtype=torch.float64),
+        "overlap_processed": lambda: _overlap_processed(p, q),
+        "target_top1_prob": lambda: p.top_prob,
     }
-    return {name: _column(value, name) for name, value in columns.items()}
+    return {name: _column(columns[name](), name) for name in names}
 
 
 def _overlap_processed(p: LogitRows, q: LogitRows) -> Tensor:

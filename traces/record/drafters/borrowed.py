@@ -19,7 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from traces.errors import RecordError
 from traces.record.drafters import files
-from traces.record.drafters.vocabulary import add_tables, check_tables, ids_of, spread
+from traces.record.drafters.vocabulary import add_tables, check_tables, ids_of
 from traces.record.pair import DTYPES, embedding
 
 WEIGHTS = "model.safetensors"
@@ -72,8 +72,8 @@ class Head(nn.Module):
         self.weight = self.of_rows(matrix[ids_of(self.d2t)])
 
     def forward(self, states: Tensor) -> Tensor:
-        """Logits (…, V) of states (…, H); ids that the reduced vocabulary lacks have -inf."""
-        return spread(F.linear(states, self.weight), self.d2t, len(self.t2d))
+        """Logits (…, D) of states (…, H)."""
+        return F.linear(states, self.weight)
 
 
 def make(config: LlamaConfig, theirs: int, n_ids: int) -> LlamaForCausalLM:

@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 from traces.record import draws
+from traces.record.drafters.known import MOST_VALUES, Known
 from traces.record.drafters.texts import Texts
+from traces.record.drafters.vocabulary import named
 from traces.record.statistics import (
     LogitRows,
     draft_rows,
     draft_statistics,
     outcome_given,
-    target_rows,
     target_statistics,
 )
 from traces.sampler import Sampler
 from traces.schema import DRAFT_STATISTICS, TARGET_STATISTICS
 
-_MOST_VALUES = 2**20  # of logits that are reduced at once: more no cache holds, fewer cost calls
 _NO_LOGIT = -1e30  # of a token that a drafter cannot propose; its log-probability stays finite
 
 
@@ -32,12 +32,14 @@ class Coupled:
 
     Args:
         texts: prompts and outputs.
-        p_logits: the target's behind every slot (B, W, V).
+        p_logits: the target's behind the prompts' last tokens and the outputs' (B, 1 + T, V).
         sampler: of both.
         seed: of the keyed draws.
         first_sequence: number of the batch's first.
         max_new_tokens: T_max.
         eos_token_ids: they end a draft.
+        ids: of the drafter's columns of logits (D,); None if they are all ids.
+        kept: of `COLUMNS`, what is worked out.
     """
 
     def __init__(
@@ -49,16 +51,22 @@ class Coupled:
         first_sequence: int,
         max_new_tokens: int,
         eos_token_ids: tuple[int, ...],
+        ids: Tensor | None = None,
+        kept: tuple[str, ...] | None = None,
     ) -> None:
         self.sampler, self.longest = sampler, max_new_tokens
         device = p_logits.device
         self.n_output = texts.n_output.to(device)
-        self.output = texts.tokens[:, texts.start :].to(device)
-        self.p_logits = p_logits[:, texts.start - 1 : -1]  # column i - 1 is position i
+        output = texts.tokens[:, texts.start :].to(device)
+        self.ids = ids
+        kept = COLUMNS if kept is None else kept
+        self.of_draft = [name for name in DRAFT_STATISTICS if name in kept]
+        self.of_target = [name for name in TARGET_STATISTICS if name in kept]
+        self.known = Known(texts, p_logits, sampler, ids)
         self.eos = torch.tensor(eos_token_ids, device=device, dtype=torch.long)
-        numbers = torch.arange(first_sequence, first_sequence + len(self.output), device=device)
+        numbers = torch.arange(first_sequence, first_sequence + len(output), device=device)
         keys = [draws.first_key(seed, numbers)]
-        for token in self.output[:, :-1].unbind(1):
+        for token in output[:, :-1].unbind(1):
             keys.append(draws.next_key(keys[-1], token))
         self.keys = torch.stack(keys, 1)
         self.rows: list[dict[str, Tensor]] = []
@@ -70,7 +78,7 @@ class Coupled:
             sequence: (S,), counted from 0 in the batch.
             start: (S,).
             depth: 1, then 2, … of the same drafts.
-            logits: of the drafter (S, V).
+            logits: of the drafter (S, D).
         """
         if depth == 1:
             self.fine = torch.ones_like(sequence, dtype=torch.bool)
@@ -85,17 +93,18 @@ class Coupled:
         token = self._drawn(q, ~known, own_key)
         accepted = torch.zeros_like(known)
         unknown = torch.full((len(token),), torch.nan, device=token.device)
-        columns: dict[str, Tensor] = dict.fromkeys(TARGET_STATISTICS, unknown)
+        columns: dict[str, Tensor] = dict.fromkeys(self.of_target, unknown)
         if bool(known.any()):
             q_known = q.of(known)
-            where = sequence[known], position[known] - 1
-            p = target_rows(self.p_logits[where], self.sampler)
-            drawn = outcome_given(p, q_known, self.output[where], self.key[known], own_key[known])
+            where = sequence[known], position[known]
+            p, y = self.known.rows(*where), self.known.output[where[0], where[1] - 1]
+            drawn = outcome_given(p, q_known, y, self.key[known], own_key[known], self.ids)
             token = token.masked_scatter(known, drawn.draft_token.to(token.dtype))
             accepted[known] = drawn.accepted
-            for name, value in target_statistics(p, q_known, drawn.draft_token).items():
-                columns[name] = unknown.masked_scatter(known, value)
-        columns |= draft_statistics(q, token)
+            found = target_statistics(p, q_known, drawn.draft_token, self.of_target)
+            columns |= {name: unknown.masked_scatter(known, x) for name, x in found.items()}
+        columns |= draft_statistics(q, token, self.of_draft)
+        token = named(token, self.ids)
         keys = {"sequence": sequence, "start": start, "depth": torch.full_like(start, depth)}
         there = ~self.ended & (depth <= self.longest - start)
         row = {**keys, "accepted": accepted, "draft_token": token, **columns}
@@ -106,18 +115,18 @@ class Coupled:
         return token
 
     def _drawn(self, q: LogitRows, free: Tensor, key: Tensor) -> Tensor:
-        """The tokens (S,) of rows that no output holds against; 0 at others, unless certain."""
+        """The columns (S,) of rows that no output holds against; 0 at others, unless certain."""
         if q.temperature == 0:
             return q.best
         token = torch.zeros_like(q.best)
         if bool(free.any()):
-            drawn = draws.race(q.processed[free], key[free], draws.DRAFT)
+            drawn = draws.race(q.processed[free], key[free], draws.DRAFT, self.ids)
             token = token.masked_scatter(free, drawn)
         return token
 
     def follow(self, sequence: Tensor, start: Tensor, logits: Tensor) -> None:
-        """Drafts whose deeper rows do not depend on their tokens: all depths of (S, K, V)."""
-        some = max(1, _MOST_VALUES // logits.shape[-1])
+        """Drafts whose deeper rows do not depend on their tokens: all depths of (S, K, D)."""
+        some = max(1, MOST_VALUES // logits.shape[-1])
         for first in range(0, len(start), some):
             part = slice(first, first + some)
             for depth in range(1, logits.shape[1] + 1):

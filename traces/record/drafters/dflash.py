@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -43,6 +43,7 @@ class BlockDrafter:
     output: Any
     layers: tuple[int, ...]
     vocab_size: int
+    ids: ClassVar[None] = None
 
     @property
     def block(self) -> int:

@@ -25,7 +25,7 @@ from transformers.models.llama.modeling_llama import (
     LlamaRotaryEmbedding,
 )
 
-from traces.record.drafters.vocabulary import add_tables, ids_of, spread
+from traces.record.drafters.vocabulary import add_tables, ids_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Place:
 
 
 class Eagle1(nn.Module):
-    """EAGLE-1 and 2. Shapes: B texts, n rows, H the target's width, V ids.
+    """EAGLE-1 and 2. Shapes: B texts, n rows, H the target's width, V ids, D of them written.
 
     Args:
         config: of the one layer.
@@ -81,12 +81,12 @@ class Eagle1(nn.Module):
         return self.layers[0](x, **place.options)
 
     def logits(self, features: Tensor, output: Tensor) -> Tensor:
-        """Logits (B, n, V) by the target's output matrix (V, H), which is the same in all calls."""
+        """Logits (B, n, D) by the target's output matrix (V, H), which is the same in all calls."""
         if not self.n_ids:
             return features @ output.T
         if self._rows is None:
             self._rows = output[ids_of(self.d2t)]
-        return spread(features @ self._rows.T, self.d2t, len(output))
+        return features @ self._rows.T
 
 
 class Midlayer(nn.Module):
@@ -138,5 +138,5 @@ class Eagle3(nn.Module):
         return self.midlayer(embedded, features, place)
 
     def logits(self, features: Tensor, output: Tensor) -> Tensor:
-        """Logits (B, n, V); ids that the reduced vocabulary lacks have -inf. V is ``output``'s."""
-        return spread(self.lm_head(self.norm(features)), self.d2t, len(output))
+        """Logits (B, n, D); ``output``, the target's matrix, is not read."""
+        return self.lm_head(self.norm(features))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from traces.record.drafters import files
 from traces.record.drafters.eagle import Eagle1, Eagle3, Place
 from traces.record.drafters.layers import resolve
 from traces.record.drafters.texts import DraftLogits, StartGroup, Texts, groups
-from traces.record.drafters.vocabulary import check_tables
+from traces.record.drafters.vocabulary import check_tables, ids_of, named
 from traces.record.forward import as_bias
 from traces.record.header import folder_id, model_shape
 from traces.record.pair import DTYPES, embedding, weights_hash
@@ -35,9 +36,9 @@ Choose = Callable[[Tensor, Tensor, int, Tensor], Tensor]
 _OLD_NAMES = ("layers.0.self_attn.rotary_emb.inv_freq", "midlayer.self_attn.rotary_emb.inv_freq")
 
 
-def likeliest(sequence: Tensor, start: Tensor, depth: int, logits: Tensor) -> Tensor:
-    """Greedy drafts: the token (S,) of the highest logit (S, V)."""
-    return logits.argmax(-1)
+def likeliest(ids: Tensor | None) -> Choose:
+    """Greedy drafts: the token (S,) of the highest logit (S, D) of these ids (D,), see `named`."""
+    return lambda sequence, start, depth, logits: named(logits.argmax(-1), ids)
 
 
 @dataclass(frozen=True)
@@ -64,21 +65,33 @@ class Feature:
         """What a manifest says of it: of its own files, not of what it borrows of the target."""
         return self.info
 
-    def draft(self, texts: Texts, length: int, choose: Choose = likeliest) -> Iterator[DraftLogits]:
+    @cached_property
+    def ids(self) -> Tensor | None:
+        """What its columns of logits stand for (D,); None if for all ids of the target."""
+        if "d2t" not in dict(self.net.named_buffers()) or len(self.net.d2t) == self.vocab_size:
+            return None
+        return ids_of(self.net.d2t)
+
+    def draft(
+        self, texts: Texts, length: int, choose: Choose | None = None
+    ) -> Iterator[DraftLogits]:
         """What it proposes at every start of a batch, in groups of starts.
 
         Args:
             texts: with the target's states of `layers`; on the drafter's device.
             length: K >= 1 tokens a draft.
             choose: given the sequences (S,) counted from 0, the starts (S,), the depth from 1 and
-                the logits (S, V), says the token (S,) that each draft goes on with.
+                the logits (S, D), says the token (S,) that each draft goes on with, an id of the
+                target; else it is the likeliest.
 
         Raises:
             RecordError: the states are missing or of another width.
         """
+        choose = choose or likeliest(self.ids)
+        n_columns = self.vocab_size if self.ids is None else len(self.ids)
         with torch.inference_mode():
             before = self._before(texts)
-            parts = list(groups(texts, length, self.vocab_size))
+            parts = list(groups(texts, length, n_columns))
             width = texts.tokens.shape[1]
             widest = max((part.start.shape[1] for part in parts), default=0)
             cache = Buffer(1, width + widest * length)
@@ -167,7 +180,7 @@ def load(
     net, layers = _net(folder, values, config, target, found)
     files.fill(folder, net, found, "EAGLE")
     if "d2t" in found:
-        check_tables(folder, net.d2t, net.t2d, len(output.weight))
+        check_tables(folder, net.d2t, net.t2d, min(len(embedded), len(output.weight)))
     net = net.to(DTYPES[dtype]).to(device).eval()
     place = {"device": device, "dtype": DTYPES[dtype]}
     info = ModelInfo(

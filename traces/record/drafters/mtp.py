@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -51,6 +51,7 @@ class Mtp:
     layers: tuple[int, ...]
     vocab_size: int
     info: ModelInfo
+    ids: ClassVar[None] = None
 
     @property
     def n_layers(self) -> int:
@@ -61,7 +62,9 @@ class Mtp:
         """What a manifest says of them: of their own weights, not of what is the target's."""
         return self.info
 
-    def draft(self, texts: Texts, length: int, choose: Choose = likeliest) -> Iterator[DraftLogits]:
+    def draft(
+        self, texts: Texts, length: int, choose: Choose | None = None
+    ) -> Iterator[DraftLogits]:
         """What they propose at every start of a batch, in groups of starts.
 
         A text of one token has no pair: its draft begins with the token and a zero vector.
@@ -80,7 +83,7 @@ class Mtp:
         cache = Buffer(length, width + widest * (length - 1))
         known = self._known(texts, length, cache)
         for group in parts:
-            yield self._group(texts, known, cache, group, choose)
+            yield self._group(texts, known, cache, group, choose or likeliest(None))
             cache.cut(width)
 
     @torch.inference_mode()

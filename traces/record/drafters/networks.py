@@ -319,6 +319,8 @@ class _Drafting(Attachment):
             first,
             header.max_new_tokens,
             header.eos_token_ids,
+            self._network.ids,
+            header.lattice_columns,
         )
         if isinstance(self._network, feature.Feature | mtp.Mtp):
             for _ in self._network.draft(texts, self._length, coupled.choose):
@@ -329,10 +331,11 @@ class _Drafting(Attachment):
         return {"lattice": _columns(coupled.rows, first, header.lattice_columns)}
 
     def _read(self, texts: Texts) -> tuple[Tensor, Texts]:
-        """The target's logits behind every slot (B, W, V), and the texts with its states."""
-        model = self._target.target
-        forward = Forward(model, self._network.vocab_size, texts.tokens.shape[1])
-        given = texts.tokens, texts.text_positions, texts.mask
+        """The target's logits behind prompts and outputs (B, 1 + T, V); texts with its states."""
+        model, width = self._target.target, texts.tokens.shape[1]
+        forward = Forward(model, self._network.vocab_size, width)
+        kept = width - texts.start + 1
+        given = texts.tokens, texts.text_positions, texts.mask, kept
         if not self._network.layers:
             return forward.pass_(*given), texts
         with Layers(model, self._network.layers) as layers:

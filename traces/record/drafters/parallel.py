@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from traces.manifest import ModelInfo
 from traces.record.drafters import borrowed, files
 from traces.record.drafters.layers import resolve
 from traces.record.drafters.texts import DraftLogits, StartGroup, Texts, groups
+from traces.record.drafters.vocabulary import ids_of
 from traces.record.forward import Forward, check_excess
 from traces.record.header import model_info
 from traces.record.pair import DTYPES, check_tokenizers, embedding, load_model, load_tokenizer
@@ -61,6 +63,12 @@ class Parallel:
     feature_scale: float = 1.0
     projection: Tensor | None = None
 
+    @cached_property
+    def ids(self) -> Tensor | None:
+        """What its columns of logits stand for (D,); None if for all ids of the target."""
+        head = self.model.get_output_embeddings()
+        return ids_of(head.d2t) if isinstance(head, borrowed.Head) else None
+
     def describe(self) -> ModelInfo:
         """What a manifest says of it; the projection counts as a part of it."""
         info = model_info(self.model)
@@ -84,7 +92,8 @@ class Parallel:
         """
         features = self._features(texts)
         width = texts.tokens.shape[1]
-        parts = list(groups(texts, length, self.vocab_size))
+        n_columns = self.vocab_size if self.ids is None else len(self.ids)
+        parts = list(groups(texts, length, n_columns))
         widest = max((part.start.shape[1] for part in parts), default=0)
         forward = Forward(self.model, self.vocab_size, width + widest * length)
         forward.pass_(texts.tokens, texts.text_positions, texts.mask, 1, features)
@@ -93,7 +102,8 @@ class Parallel:
             forward.cache.cut(width)
             sequence, _ = group.alive.nonzero(as_tuple=True)
             check_excess(forward, "drafter")
-            yield DraftLogits(sequence, group.start[group.alive], logits[group.alive])
+            alive = logits.flatten(0, 1) if bool(group.alive.all()) else logits[group.alive]
+            yield DraftLogits(sequence, group.start[group.alive], alive)
 
     def _group(
         self,
@@ -103,7 +113,7 @@ class Parallel:
         group: StartGroup,
         length: int,
     ) -> Tensor:
-        """Logits (B, R, K, V): the last known token again and K - 1 masks, for each start."""
+        """Logits (B, R, K, D): the last known token again and K - 1 masks, for each start."""
         batch, size = group.start.shape
         depth = torch.arange(length, device=group.slot.device)
         last = texts.tokens.gather(1, group.slot)

@@ -93,7 +93,7 @@ class DraftLogits(NamedTuple):
 
     sequence: Tensor  # (S,), counted from 0 inside the batch
     start: Tensor  # (S,), 1-based output position of the draft's first token
-    logits: Tensor  # (S, K, V); at depth j of the token at position start + j - 1
+    logits: Tensor  # (S, K, D); at depth j of the token at position start + j - 1
     tokens: Tensor | None = None  # (S, K) that it went on with, where deeper rows depend on them
 
 
@@ -105,16 +105,16 @@ class StartGroup(NamedTuple):
     alive: Tensor  # whether the sequence has this start
 
 
-def groups(texts: Texts, rows: int, vocab_size: int) -> Iterator[StartGroup]:
+def groups(texts: Texts, rows: int, n_columns: int) -> Iterator[StartGroup]:
     """All starts of all texts, in order, a group that fits one pass at a time.
 
     Args:
         texts: of one batch.
         rows: that a start has in a pass.
-        vocab_size: of a row.
+        n_columns: logits of a row.
     """
     batch, longest = len(texts.tokens), int(texts.n_output.max())
-    fit = max(1, _MOST_LOGITS // (batch * rows * vocab_size))
+    fit = max(1, _MOST_LOGITS // (batch * rows * n_columns))
     size = min(_MOST_STARTS, fit)
     for first in range(1, longest + 1, size):
         start = torch.arange(first, min(first + size, longest + 1), device=texts.tokens.device)

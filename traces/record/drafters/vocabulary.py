@@ -1,7 +1,8 @@
 """A drafter's reduced vocabulary, in the form of EAGLE-3's checkpoints.
 
 ``d2t`` (D,) is what to add to an id of the reduced vocabulary, ``t2d`` (V,) says which ids of the
-target are in it. All others have probability 0.
+target are in it. All others have probability 0. Logits of such a drafter have D columns everywhere,
+and its ``ids`` name them.
 """
 
 from __future__ import annotations
@@ -32,10 +33,9 @@ def ids_of(d2t: Tensor) -> Tensor:
     return torch.arange(len(d2t), device=d2t.device) + d2t
 
 
-def spread(few: Tensor, d2t: Tensor, n_rows: int) -> Tensor:
-    """Logits (…, n_rows) of those of the reduced vocabulary (…, D); all others are -inf."""
-    every = few.new_full((*few.shape[:-1], n_rows), -torch.inf)
-    return every.index_copy(-1, ids_of(d2t), few)
+def named(columns: Tensor, ids: Tensor | None) -> Tensor:
+    """The target's ids of columns, any shape, of logits; they are the columns if ids is None."""
+    return columns if ids is None else ids[columns]
 
 
 def check_tables(folder: Path, d2t: Tensor, t2d: Tensor, n_rows: int) -> None:
