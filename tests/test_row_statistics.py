@@ -15,7 +15,7 @@ from transformers.generation.logits_process import (
 )
 
 from traces import schema
-from traces.record import draws
+from traces.record import draws, sums
 from traces.record.statistics import (
     LogitRows,
     draft_rows,
@@ -140,3 +140,27 @@ def test_bfloat16_logits_are_reduced_in_float32():
     logits = torch.randn(20, 5_000, generator=torch.Generator().manual_seed(2)).bfloat16()
     exact = LogitRows(logits.double(), 1.0).entropy
     torch.testing.assert_close(LogitRows(logits, 1.0).entropy, exact, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("size", [1, 9, 64, 320, 1000, 1024])
+def test_sums_and_the_largest_are_torch_s(size, dtype):
+    a = torch.randn(7, size, dtype=dtype, generator=torch.Generator().manual_seed(size)).exp()
+    b = a.flip(0).log()
+    a[:, ::3] = a[:, :1].clone()  # several are equal
+    exact = {"rtol": 1e-13, "atol": 1e-13}
+    products = (a * b).sum(-1, dtype=torch.float64)
+    torch.testing.assert_close(sums.of_products(a, b), products, **exact)
+    least = torch.minimum(a, b).sum(-1, dtype=torch.float64)
+    torch.testing.assert_close(sums.of_least(a, b), least, **exact)
+    assert torch.equal(sums.largest(a, 10), a.topk(min(10, size), -1).values)
+    assert torch.equal(
+        sums.of_products(a[:, ::2], b[:, ::2]),
+        sums.of_products(a[:, ::2].contiguous(), b[:, ::2].contiguous()),
+    )
+
+
+def test_the_lowest_of_several_likeliest_ids_is_taken():
+    logits = torch.tensor([[0.0, 2.0, 1.0, 2.0], [3.0, -torch.inf, 3.0, 0.0]])
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        assert LogitRows(logits.to(dtype), 0.0).best.tolist() == [1, 0]

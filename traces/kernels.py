@@ -31,7 +31,10 @@ _said: set[str] = set()  # so that each complaint is made once a process
 
 
 def compiled(
-    function: Callable, keep: bool = True, sources: tuple[Path, ...] | None = None
+    function: Callable,
+    keep: bool = True,
+    sources: tuple[Path, ...] | None = None,
+    any_order: bool = False,
 ) -> Callable:
     """Compile without the GIL (decorator); kept on disk if any folder can be written.
 
@@ -39,8 +42,9 @@ def compiled(
         function: what to compile.
         keep: False keeps nothing.
         sources: the folders with all code that it calls; None is the function's own.
+        any_order: let sums be added up in any order, many at once.
     """
-    out: Any = njit(nogil=True)(function)
+    out: Any = njit(nogil=True, fastmath={"reassoc"} if any_order else False)(function)
     folder = _folder(sources or (Path(function.__code__.co_filename).parent,)) if keep else None
     if folder is not None:
         before = numba.config.CACHE_DIR  # type: ignore[attr-defined]

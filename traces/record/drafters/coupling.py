@@ -85,7 +85,8 @@ class Coupled:
             self.ended = torch.zeros_like(self.fine)
             self.key = self.keys[sequence, start - 1]
         logits = logits if logits.dtype == torch.float64 else logits.float()
-        logits = logits.clamp_min(_NO_LOGIT)
+        if bool((logits.amin(-1) < _NO_LOGIT).any()):
+            logits = logits.clamp_min(_NO_LOGIT)
         q = draft_rows(logits, self.sampler)
         own_key = draws.by_start(self.key, start)
         position = start + depth - 1

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from traces.record.drafters.texts import Texts
-from traces.record.statistics import LogitRows, target_rows
+from traces.record.statistics import LogitRows, at, target_rows
 from traces.sampler import Sampler
 
 MOST_VALUES = 2**20  # of logits that are reduced at once: more no cache holds, fewer cost calls
@@ -53,7 +53,7 @@ class Known:
                 part = row, slice(first, min(first + some, n))
                 p = target_rows(self._logits[part], self._sampler)
                 self._best[part] = p.best
-                self._norm[part] = p.logits.logsumexp(-1)
+                self._norm[part] = at(p.logits, p.best).double() - at(p.log_prob, p.best).double()
                 self._entropy[part] = p.entropy
 
     def rows(self, sequence: Tensor, position: Tensor) -> LogitRows:

@@ -1,0 +1,72 @@
+"""Sums over a vocabulary, of values in the rows' precision, in float64; on the host compiled.
+
+There torch would write the products, and then all of them again as float64, to memory. And of the
+ten largest it looks for, only the blocks with the ten largest maxima can hold any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from traces.kernels import compiled
+
+_BLOCK = 32  # values
+
+
+def of_products(a: Tensor, b: Tensor) -> Tensor:
+    """sum_k a_k b_k of each row (N,), float64, of a and b (N, V)."""
+    if a.device.type != "cpu":
+        return (a * b).sum(-1, dtype=torch.float64)
+    return _summed(_products, a, b)
+
+
+def of_least(a: Tensor, b: Tensor) -> Tensor:
+    """sum_k min(a_k, b_k) of each row (N,), float64, of a and b (N, V)."""
+    if a.device.type != "cpu":
+        return torch.minimum(a, b).sum(-1, dtype=torch.float64)
+    return _summed(_least, a, b)
+
+
+def largest(values: Tensor, n: int) -> Tensor:
+    """The n largest of each row, or all, from the largest down (N, n), of values (N, V)."""
+    size = values.shape[-1]
+    if values.device.type != "cpu" or size % _BLOCK or size // _BLOCK < n:
+        return values.topk(min(n, size), -1).values
+    blocks = values.unflatten(-1, (-1, _BLOCK))
+    held = blocks.amax(-1).topk(n, -1).indices
+    some = blocks.gather(1, held[:, :, None].expand(-1, -1, _BLOCK))
+    return some.flatten(1).topk(n, -1).values
+
+
+def _summed(kernel: Callable, a: Tensor, b: Tensor) -> Tensor:
+    out = torch.empty(len(a), dtype=torch.float64)
+    kernel(*(x.detach().contiguous().numpy() for x in (a, b)), out.numpy())
+    return out
+
+
+_in_any_order = partial(compiled, any_order=True)
+
+
+@_in_any_order
+def _products(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+    """Write the sums (N,) of the products of a and b (N, V)."""
+    for n in range(len(a)):
+        total = 0.0
+        for k in range(a.shape[1]):
+            total += np.float64(a[n, k] * b[n, k])
+        out[n] = total
+
+
+@_in_any_order
+def _least(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+    """Write the sums (N,) of the lesser of a and b (N, V)."""
+    for n in range(len(a)):
+        total = 0.0
+        for k in range(a.shape[1]):
+            total += np.float64(min(a[n, k], b[n, k]))
+        out[n] = total
