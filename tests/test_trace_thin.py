@@ -131,3 +131,36 @@ def test_a_place_that_is_taken_is_refused(tmp_path, small):
         thin(traces.load(inside), inside / "t")
     with pytest.raises(TraceError, match="no recording in a folder"):
         thin(traces.load("reference-target", "eagle"), tmp_path / "t")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """The bundled recording of the target with an attached draft model, as one of the two."""
+    place = tmp_path_factory.mktemp("own") / "t"
+    return thin(traces.load("reference-target"), place, drafters=["suffix"], own="draft")
+
+
+def test_an_attached_draft_model_becomes_the_copy_s_own(pair):
+    whole, copy = traces.load("reference-target", "draft"), traces.load(pair)
+    assert copy.recording is None and copy.manifest.spec == "" and copy.drafters == ["suffix"]
+    assert copy.sequences.equals(whole.sequences)
+    for table in copy.manifest.tables:
+        for name in copy.manifest.tables[table].names:
+            np.testing.assert_array_equal(copy.column(table, name), whole.column(table, name))
+    assert copy.latency() == whole.latency()
+    assert not validate(pair)
+    specs = ["fixed(4)", "svip(h=0.5)"]
+    found, wanted = (simkit.replay(trace, specs).records() for trace in (copy, whole))
+    assert [row["n_steps"] for row in found] == [row["n_steps"] for row in wanted]
+    assert [row["speedup"] for row in found] == [row["speedup"] for row in wanted]
+    assert traces.load(pair, "suffix").manifest.attached_to == copy.content_hash()
+
+
+def test_only_a_draft_model_becomes_the_own_of_a_recording_without_one(pair, tmp_path):
+    with pytest.raises(TraceError, match="suffix: a lattice has no rows of a draft model"):
+        thin(traces.load("reference-target"), tmp_path / "a", own="suffix")
+    with pytest.raises(TraceError, match="no drafter 'draught' is attached"):
+        thin(traces.load("reference-target"), tmp_path / "b", own="draught")
+    with pytest.raises(SystemExit, match="2"):
+        main(["thin", str(pair), "-o", str(tmp_path / "c"), "--own", "suffix"])
+    assert not list(tmp_path.iterdir())

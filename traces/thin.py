@@ -27,6 +27,7 @@ def thin(
     columns: Sequence[str] = (),
     bits: int = 0,
     drafters: Sequence[str] | None = None,
+    own: str | None = None,
 ) -> Path:
     """Write a smaller copy of a recording, with its times and its attached drafters.
 
@@ -41,14 +42,17 @@ def thin(
         columns: the statistics to keep, of the recording and of its drafters; empty: all.
         bits: 0 keeps them as they are.
         drafters: names of those that come along; None: all.
+        own: name of a draft model that was attached to a recording of the target alone; the copy is
+            a recording of the two, whose own draft it is.
 
     Returns:
         where the copy is.
 
     Raises:
         TraceError: the trace is a drafter of another or not in a folder, or the copy would lie in
-            it; a column or drafter is unknown, or no column is there; bits are out of range; or the
-            folder cannot be written (nothing is left then).
+            it; a column or drafter is unknown, or no column is there; bits are out of range; the
+            own drafter is no draft model or the recording has one; or the folder cannot be written
+            (nothing is left then).
     """
     if trace.path is None or trace.recording is not None:
         raise TraceError(f"{trace!r} is no recording in a folder: name the recording's")
@@ -58,6 +62,8 @@ def thin(
                 f"no statistic is called {name!r} ({suggest(name, schema.STATISTICS)})"
             )
     chosen = trace.drafters if drafters is None else list(dict.fromkeys(drafters))
+    base = trace if own is None else _pair(trace, own)
+    chosen = [name for name in chosen if name != own]
     for name in chosen:
         if name not in trace.drafters:
             raise TraceError(f"{trace.path}: no drafter {name!r} ({suggest(name, trace.drafters)})")
@@ -65,12 +71,23 @@ def thin(
     if place.resolve().is_relative_to(trace.path.resolve()):
         raise TraceError(f"{place}: lies in the trace that is copied: name another folder")
     with whole_folder(place) as passing:
-        whole = _copy(trace, _header(trace, columns, bits), passing, is_held=True)
+        header = replace(_header(base, columns, bits), attached_to=None, spec="")
+        whole = _copy(base, header, passing, is_held=True)
         for name in chosen:
             drafter = load(trace.path, name)
             header = replace(_header(drafter, columns, bits), attached_to=whole.content_hash())
             _copy(drafter, header, passing / DRAFTERS / name)
     return place
+
+
+def _pair(trace: Trace, own: str) -> Trace:
+    """The drafter of this name, a draft model, of a recording that has none of its own."""
+    found = load(trace.path or "", own)
+    if found.manifest.kind != "path":
+        raise TraceError(f"{own}: a {found.manifest.kind} has no rows of a draft model")
+    if trace.manifest.kind != "target":
+        raise TraceError(f"{trace.path}: has a draft of its own already")
+    return found
 
 
 def _header(trace: Trace, columns: Sequence[str], bits: int) -> Manifest:
@@ -101,7 +118,8 @@ def _copy(trace: Trace, header: Manifest, folder: Path, is_held: bool = False) -
     """Write one folder; the manifest that it has then."""
     with TraceWriter(folder, header, is_held=is_held) as writer:
         copy_rows(trace, header, writer, partial(_kept, bits=header.bits))
-        if (latency := trace.own_latency()) is not None:
+        latency = trace.own_latency() if header.attached_to else trace.latency()
+        if latency is not None:
             writer.write_latency(latency)
         writer.finish()
         return writer.manifest

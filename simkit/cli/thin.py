@@ -21,6 +21,10 @@ def thin(
         str | None,
         typer.Option(help="Attached drafters that come along, with commas. Default: all."),
     ] = None,
+    own: Annotated[
+        str | None,
+        typer.Option(help="An attached draft model that becomes the copy's own."),
+    ] = None,
 ) -> None:
     """Write a smaller copy of a trace, with fewer statistics or rounded ones, to pass on."""
     from simkit.cli.apart import check_apart
@@ -30,7 +34,7 @@ def thin(
 
     check_apart([("--out", out)], [trace])
     there = load(trace)
-    copy = run(there, out, _names(columns) or (), bits, _names(drafters))
+    copy = run(there, out, _names(columns) or (), bits, _names(drafters), own)
     sizes = (size_in_words(_bytes(folder)) for folder in (copy, there.path or copy))
     typer.echo("{}: {} of {}".format(copy, *sizes), err=True)
 
