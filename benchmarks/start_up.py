@@ -12,7 +12,7 @@ is much depends on what is called a replay, so the share is given of all three: 
 user runs it, a process of its own; `simkit.replay` from Python, with its reading of the columns;
 and the loop alone, over columns that lie in memory. The traces are the bundled one and a made-up
 one that is written to disk. What the sums of the files and the decoding of all columns take is
-given beside it: no look at each value costs less, but that a replay reads some columns anyway.
+given beside it; a look decodes only what the replay reads, and what a rule ties to that.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def loop_s(trace: str, repeats: int) -> float:
 
 
 def hash_and_decode_s(folder: Path) -> float:
-    """CPU seconds to take each file's sha256 and to read all columns: no look costs less."""
+    """CPU seconds to take each file's sha256 and to read all columns."""
     from traces import files
     from traces.manifest import read_manifest
 

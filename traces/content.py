@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from traces import files, schema, seen
-from traces.checks import FileRows
+from traces import files, schema
 from traces.drafters.kind import Shard
 from traces.errors import TraceError
-from traces.looked import Looked
+from traces.kept import Kept
 from traces.manifest import Manifest
+from traces.rows import FileRows, Lazy
 
 SEQUENCES = "sequences.parquet"
 _MOST_TOKENS = 2**24  # of a prompt: no context is longer
@@ -56,56 +58,6 @@ def _shards(table: str, manifest: Manifest) -> list[str]:
     return [f"{table}/{k:05d}.parquet" for k in range(manifest.n_shards)]
 
 
-def check(folder: Path, manifest: Manifest, outputs: pa.Table | None = None) -> Looked | None:
-    """Refuse a trace whose recorded rows are not those that were written, or make no sense.
-
-    Each trace is looked at once: as long as its files are left alone, that it was fine is
-    remembered (`seen`). Its content is, too: of a copy the files' hashes alone are taken. Tables
-    with states are not looked at here, see `check_states`.
-
-    Args:
-        folder: of the trace, or of a drafter that was attached to one.
-        manifest: of the folder.
-        outputs: the sequences of the recording, checked, where a drafter was attached to it.
-
-    Returns:
-        What it has read; None if it was looked at before.
-
-    Raises:
-        TraceError: the first problem.
-    """
-    names = [name for table in manifest.tables for name in manifest.shard_files(table)]
-    names = names if outputs is not None else [SEQUENCES, *names]
-    if seen.is_known(folder, manifest, names):
-        return None
-    before, fine = seen.stamps(folder, names), seen.makes_sense(manifest)
-    looked = Looked(manifest)
-    for problem in () if fine else check_rows(folder, manifest, False, looked, outputs):
-        raise TraceError(problem)
-    for name in names:
-        if name not in looked.hashed:  # a kind of drafter need not look at all of its tables
-            files.check_hash(folder, name, manifest.files[name])
-    seen.remember(folder, manifest, names, before)
-    if not fine:
-        seen.note(manifest)
-    return looked
-
-
-def check_states(folder: Path, manifest: Manifest, table: str) -> None:
-    """Refuse a table with states whose bytes are not those that were written.
-
-    Raises:
-        TraceError: the first problem.
-    """
-    names = manifest.shard_files(table)
-    if seen.is_known(folder, manifest, names):
-        return
-    before = seen.stamps(folder, names)
-    for name in names:
-        files.check_hash(folder, name, manifest.files[name])
-    seen.remember(folder, manifest, names, before)
-
-
 def check_files(folder: Path, manifest: Manifest) -> Iterator[str]:
     """A line for each file that is not what the manifest lists, or not listed."""
     for name, info in sorted(manifest.files.items()):
@@ -125,43 +77,51 @@ def check_files(folder: Path, manifest: Manifest) -> Iterator[str]:
             yield f"{file}: not listed in the manifest"
 
 
+@dataclass
+class Part:
+    """Some of a trace's columns, which are looked at in one go.
+
+    Attributes:
+        asked: names of columns by their table.
+        states: those of the tables with states that are among them.
+        kept: takes what is decoded, and gives what was decoded before.
+        hashed: takes the names of files whose hash was taken as they were read; None: all of them
+            were found to have the hashes that the manifest lists.
+    """
+
+    asked: Mapping[str, Collection[str]]
+    states: Collection[str]
+    kept: Kept
+    hashed: set[str] | None
+
+
 def check_rows(
-    folder: Path,
-    manifest: Manifest,
-    states: bool = True,
-    looked: Looked | None = None,
-    outputs: pa.Table | None = None,
+    folder: Path, manifest: Manifest, outputs: pa.Table | None = None, part: Part | None = None
 ) -> Iterator[str]:
     """A line for each row that is wrong.
 
     Args:
-        folder: of the trace.
+        folder: of the trace, or of a drafter that was attached to one.
         manifest: whose files are there.
-        states: look at the tables that hold states too.
-        looked: take the hash of each file that is read, too, and note it and its columns here;
-            None: the files were found to have the hashes that the manifest lists.
-        outputs: see `check`.
+        outputs: the sequences, checked; None: they are read, and looked at too.
+        part: of the columns that are looked at; None is all of them, also those of tables with
+            states, in files that were found to have the hashes that the manifest lists.
     """
     try:
-        problems: list[str] = []
-        if outputs is None:
-            sequences = _read(folder, SEQUENCES, manifest, schema.SEQUENCES, looked)
-            if looked is not None:
-                looked.sequences = sequences
-            all_of_them = range(manifest.n_prompts)
-            problems = list(_check_sequences(folder / SEQUENCES, sequences, manifest, all_of_them))
-        else:
-            sequences = outputs
+        sequences = read_sequences(folder, manifest) if outputs is None else outputs
+        problems = [] if outputs is not None else list(check_sequences(folder, manifest, sequences))
         yield from problems
         if problems:
             return
 
         def shard_problems(shard: int) -> list[str]:
-            part = sequences.slice(shard * manifest.batch_size, manifest.batch_size)
-            rows = partial(_shard_rows, folder, manifest, shard, looked)
+            mine = sequences.slice(shard * manifest.batch_size, manifest.batch_size)
             width = partial(_state_width, folder, manifest)
-            kind = manifest.drafter
-            return list(kind.check_shard(Shard(folder, manifest, part, rows, width, states)))
+            states = manifest.with_state if part is None else part.states
+            with ExitStack() as stack:
+                rows = partial(_shard_rows, folder, manifest, shard, part, stack)
+                found = Shard(folder, manifest, mine, rows, width, states)
+                return list(manifest.drafter.check_shard(found))
 
         with ThreadPoolExecutor(_THREADS) as pool:
             try:
@@ -180,7 +140,7 @@ def makes_sense(
     sequences: pa.Table,
     tables: Mapping[str, pa.Table],
 ) -> bool:
-    """Whether `check` would find nothing in a shard that is about to be written.
+    """Whether `check_rows` would find nothing in a shard that is about to be written.
 
     Args:
         folder: of the trace.
@@ -189,23 +149,36 @@ def makes_sense(
         sequences: of the shard, `schema.SEQUENCES`.
         tables: its rows, of each of the kind's tables.
     """
-    if any(_check_sequences(folder / SEQUENCES, sequences, manifest, numbers)):
+    if any(check_sequences(folder, manifest, sequences, numbers)):
         return False
 
     def rows(table: str, wanted: pa.Schema) -> FileRows:
         found, file = tables[table], folder / table
         return FileRows(file, {field.name: _column(found[field.name], file) for field in wanted})
 
-    shard = Shard(folder, manifest, sequences, rows, lambda: 0, states=False)
+    shard = Shard(folder, manifest, sequences, rows, lambda: 0)
     try:
         return not any(manifest.drafter.check_shard(shard))
     except TraceError:
         return False
 
 
-def _check_sequences(
-    file: Path, table: pa.Table, manifest: Manifest, numbers: range
+def read_sequences(folder: Path, manifest: Manifest, is_hashed: bool = False) -> pa.Table:
+    """The sequences of a recording; where `is_hashed`, their bytes are held against the manifest.
+
+    Raises:
+        TraceError: the file is damaged, or is not the one that is listed.
+    """
+    types = {field.name: field.type for field in schema.SEQUENCES}
+    read = files.read_hashed if is_hashed else files.read
+    return read(folder, SEQUENCES, manifest.files[SEQUENCES], types)
+
+
+def check_sequences(
+    folder: Path, manifest: Manifest, table: pa.Table, numbers: range | None = None
 ) -> Iterator[str]:
+    """A line for each sequence that is wrong, of those with these numbers; None is all of them."""
+    file, numbers = folder / SEQUENCES, numbers or range(manifest.n_prompts)
     for field in schema.SEQUENCES:
         if not field.nullable and table[field.name].null_count:
             yield f"{file}: column {field.name}: a value is null"
@@ -251,17 +224,6 @@ def _last_tokens(table: pa.Table) -> list[int | None]:
     return tokens.values.take(last).to_pylist()
 
 
-def _read(
-    folder: Path, name: str, manifest: Manifest, wanted: pa.Schema, looked: Looked | None
-) -> pa.Table:
-    types = {field.name: field.type for field in wanted}
-    if looked is None:
-        return files.read(folder, name, manifest.files[name], types)
-    table = files.read_hashed(folder, name, manifest.files[name], types)
-    looked.hashed.add(name)
-    return table
-
-
 def _state_width(folder: Path, manifest: Manifest) -> int:
     return files.list_width(folder / f"{manifest.with_state[0]}/00000.parquet", "state")
 
@@ -270,16 +232,34 @@ def _shard_rows(
     folder: Path,
     manifest: Manifest,
     shard: int,
-    looked: Looked | None,
+    part: Part | None,
+    stack: ExitStack,
     table: str,
     wanted: pa.Schema,
 ) -> FileRows:
+    """Rows of a file that is opened once one of its columns is needed, until the stack closes."""
     name = f"{table}/{shard:05d}.parquet"
-    file, found = folder / name, _read(folder, name, manifest, wanted, looked)
-    rows = FileRows(file, {field.name: _column(found[field.name], file) for field in wanted})
-    if looked is not None:
-        looked.keep(table, shard, rows.columns)
-    return rows
+    types = {field.name: field.type for field in wanted}
+    is_hashed = part is not None and part.hashed is not None
+
+    @cache
+    def opened() -> files.ReadColumns:
+        file = files.opened(folder, name, manifest.files[name], types, is_hashed)
+        columns = stack.enter_context(file)
+        if part is not None and part.hashed is not None:
+            part.hashed.add(name)
+        return columns
+
+    def decoded(column: str) -> np.ndarray:
+        found = None if part is None else part.kept.find(table, shard, column)
+        if found is None:
+            found = _column(opened()([column])[column], folder / name)
+            if part is not None:
+                part.kept.keep(table, shard, column, found)
+        return found
+
+    asked = None if part is None else part.asked.get(table, ())
+    return FileRows(folder / name, Lazy(types, decoded), asked)
 
 
 def _column(column: pa.ChunkedArray, file: Path) -> np.ndarray:

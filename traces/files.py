@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -125,8 +128,8 @@ def read(
         TraceError: the file is missing, damaged, of another length than listed, or a column is
             missing, has another type or holes; the message names the file.
     """
-    check_size(folder, name, info)
-    return _decoded(folder, name, place(folder, name, info), info, types)
+    with opened(folder, name, info, types) as columns:
+        return columns(None if types is None else list(types), use_threads=True)
 
 
 def read_hashed(
@@ -137,34 +140,65 @@ def read_hashed(
     Raises:
         TraceError: see there.
     """
-    check_size(folder, name, info)
-    data = reading.read_bytes(place(folder, name, info), info.bytes, TraceError)
-    if hashlib.sha256(data).hexdigest() != info.sha256:
-        raise TraceError(f"{folder / name}: {_CHANGED}")
-    # The hash vouches for each byte: sums of pages say nothing more.
-    return _decoded(folder, name, pa.BufferReader(data), info, types, is_hashed=True)
+    with opened(folder, name, info, types, is_hashed=True) as columns:
+        return columns(None if types is None else list(types))
 
 
-def _decoded(
+class ReadColumns(Protocol):
+    """Decodes columns of an open file; None means all of them."""
+
+    @abstractmethod
+    def __call__(self, names: Sequence[str] | None, use_threads: bool = False) -> pa.Table:
+        """Raises TraceError where they are damaged; the message names the file."""
+
+
+@contextmanager
+def opened(
     folder: Path,
     name: str,
-    source: Path | pa.BufferReader,
     info: FileInfo,
-    types: Mapping[str, pa.DataType] | None,
+    types: Mapping[str, pa.DataType] | None = None,
     is_hashed: bool = False,
-) -> pa.Table:
-    with parquet.opened(folder / name, source, TraceError, checksums=not is_hashed) as file:
-        if file.metadata.num_rows != info.rows:
-            found = file.metadata.num_rows
-            raise TraceError(f"{folder / name}: {found} rows, the manifest says {info.rows}")
+) -> Iterator[ReadColumns]:
+    """A listed file, open, so that columns of it can be decoded when they are needed.
+
+    Args:
+        folder: see `read`.
+        name: see `read`.
+        info: see `read`.
+        types: columns that it must have, with their types.
+        is_hashed: hold its bytes against the manifest's hash first, and decode those.
+
+    Raises:
+        TraceError: see `read` and `check_hash`.
+    """
+    check_size(folder, name, info)
+    source: Path | pa.BufferReader = place(folder, name, info)
+    if is_hashed:
+        data = reading.read_bytes(source, info.bytes, TraceError)
+        if hashlib.sha256(data).hexdigest() != info.sha256:
+            raise TraceError(f"{folder / name}: {_CHANGED}")
+        source = pa.BufferReader(data)
+    # The hash vouches for each byte: sums of pages say nothing more.
+    with parquet.open_file(folder / name, source, TraceError, checksums=not is_hashed) as file:
+
+        def columns(names: Sequence[str] | None, use_threads: bool = False) -> pa.Table:
+            with parquet.complaints(folder / name, TraceError):
+                table = file.read(names, use_threads=use_threads)
+                table.validate(full=True)  # text is UTF-8, offsets ascend
+            check_rows(table.num_rows)
+            return table
+
+        def check_rows(found: int) -> None:
+            if found != info.rows:
+                raise TraceError(f"{folder / name}: {found} rows, the manifest says {info.rows}")
+
+        check_rows(file.metadata.num_rows)
         if types is not None:
-            check_columns(file.schema_arrow, types, folder / name)
-        columns = None if types is None else list(types)
-        table = file.read(columns, use_threads=not is_hashed)  # those are read side by side
-        table.validate(full=True)  # text is UTF-8, offsets ascend
-    if table.num_rows != info.rows:
-        raise TraceError(f"{folder / name}: {table.num_rows} rows, the manifest says {info.rows}")
-    return table
+            with parquet.complaints(folder / name, TraceError):
+                found = file.schema_arrow
+            check_columns(found, types, folder / name)
+        yield columns
 
 
 def check_schema(folder: Path, name: str, types: Mapping[str, pa.DataType]) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from traces import content, files, schema
 from traces.errors import TraceError
-from traces.looked import Looked
+from traces.looked import Look
 from traces.manifest import MANIFEST, Manifest, read_manifest
 
 if TYPE_CHECKING:
@@ -27,24 +27,13 @@ class FolderSource:
         self.manifest = manifest
         self.tables = manifest.tables
         self.tables |= {name: schema.WITH_STATE[name] for name in manifest.with_state}
-        self._fine: set[str] = set()
-        self._looked: Looked | None = None
+        self._look = self._new_look()
         content.check_listed(folder, manifest)
         for name, info in manifest.files.items():
             files.check_size(folder, name, info)
 
-    def _look(self, table: str) -> None:
-        """Look at what was recorded before any of it is read, once."""
-        what = table if table in self.manifest.with_state else ""
-        if what not in self._fine:
-            if what:
-                content.check_states(self.folder, self.manifest, what)
-            else:
-                self._looked = self._check()
-            self._fine.add(what)
-
-    def _check(self) -> Looked | None:
-        return content.check(self.folder, self.manifest)
+    def _new_look(self) -> Look:
+        return Look(self.folder, self.manifest)
 
     def columns(self, table: str) -> frozenset[str]:
         """See `traces.trace.Source`."""
@@ -63,8 +52,7 @@ class FolderSource:
         names = self.manifest.shard_files(table)
         if column not in self.columns(table) or not names:
             raise TraceError(f"{self.folder / table}: column {column} was not recorded")
-        self._look(table)
-        out = self._looked.take(table, column) if self._looked else None
+        out = self._look.column(table, column)
         if out is None:
             out = self._from_files(table, column, names)
         out.flags.writeable = False
@@ -89,12 +77,7 @@ class FolderSource:
 
     def sequences(self) -> pa.Table:
         """See `traces.trace.Source`."""
-        name = content.SEQUENCES
-        self._look(name)
-        if self._looked is not None and self._looked.sequences is not None:
-            return self._looked.sequences
-        types = {field.name: field.type for field in schema.SEQUENCES}
-        return files.read(self.folder, name, self.manifest.files[name], types)
+        return self._look.sequences()
 
     def extra(self, name: str) -> pa.Table | None:
         """See `traces.trace.Source`."""
@@ -131,10 +114,5 @@ class AttachedSource(FolderSource):
         self.recording = recording
         super().__init__(folder, manifest)
 
-    def _check(self) -> Looked | None:
-        return content.check(self.folder, self.manifest, self.recording.sequences)
-
-    def sequences(self) -> pa.Table:
-        """See `traces.trace.Source`."""
-        self._look("")
-        return self.recording.sequences
+    def _new_look(self) -> Look:
+        return Look(self.folder, self.manifest, lambda: self.recording.sequences)

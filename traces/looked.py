@@ -1,53 +1,154 @@
-"""What a look at a trace has read: it is handed on, so that nothing is decoded twice."""
+"""What is looked at of a trace before it is handed out: each column once, when it is asked for.
+
+The bytes of the files are held against the manifest's hashes, and the sequences and the keys of all
+rows against each other, before anything is read; so is what is no statistic in the first table of
+the kind (`first_columns`). A statistic is looked at when it is read, with those that a rule ties to
+it. What was found to be fine is remembered (`seen`), by the content's hash.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from threading import RLock
 
 import numpy as np
 import pyarrow as pa
 
+from traces import content, files, schema, seen
+from traces.errors import TraceError
+from traces.kept import Kept
 from traces.manifest import Manifest
+from traces.rows import KEYS
 
-MOST_BYTES = 2**27  # of columns that wait to be asked for
+Columns = Mapping[str, Collection[str]]
+"""Names of columns by their table."""
 
 
-class Looked:
-    """Columns that a look has decoded, until they are asked for, and files whose hash it took.
+def first_columns(tables: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
+    """What is looked at before anything is read of these tables.
 
-    Of a trace with more columns than fit, those that stand first in each table are kept: keys,
-    tokens and what was accepted, which every layout reads.
+    That is the keys, which say what a row is of, and in the first table what is no statistic:
+    tokens and verdicts, which every replay reads, and which are tied to the outputs.
+    """
+    main = next(iter(tables), None)
+    return {
+        table: [
+            name
+            for name in columns.names
+            if name in KEYS or (table == main and name not in schema.STATISTICS)
+        ]
+        for table, columns in tables.items()
+    }
 
-    Attributes:
-        hashed: names of files.
-        sequences: the table, where it was read.
+
+class Look:
+    """What was looked at of one folder's tables; its methods raise TraceError: the first problem.
 
     Args:
-        manifest: of the trace.
+        folder: of the trace, or of a drafter that was attached to one.
+        manifest: of the folder.
+        outputs: gives the sequences of the recording, checked, where a drafter was attached to it.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
-        self.hashed: set[str] = set()
-        self.sequences: pa.Table | None = None
-        self._n_shards = manifest.n_shards
-        self._kept: dict[tuple[str, str], dict[int, np.ndarray]] = {}
-        tables, left_bytes = manifest.tables.items(), MOST_BYTES
-        columns = [(k, name, field) for name, table in tables for k, field in enumerate(table)]
-        for _, table, field in sorted(columns, key=lambda column: column[0]):
-            left_bytes -= manifest.rows(table) * np.dtype(field.type.to_pandas_dtype()).itemsize
-            if left_bytes < 0:
-                break
-            self._kept[table, field.name] = {}
+    def __init__(
+        self, folder: Path, manifest: Manifest, outputs: Callable[[], pa.Table] | None = None
+    ) -> None:
+        self._folder = folder
+        self._manifest = manifest
+        self._outputs = outputs
+        self._sequences: pa.Table | None = None
+        self._kept = Kept(manifest.n_shards)
+        self._fine: set[seen.Column] = set()
+        self._begun: dict[str, tuple[list[str], seen.Stamps]] = {}
+        self._lock = RLock()  # for a trace that several threads read
 
-    def keep(self, table: str, shard: int, columns: Mapping[str, np.ndarray]) -> None:
-        """Keep a shard's columns, as far as there is room for them."""
-        for name, column in columns.items():
-            if (table, name) in self._kept:
-                self._kept[table, name][shard] = column
+    def sequences(self) -> pa.Table:
+        """The sequences, once they and the keys of all rows were looked at."""
+        with self._lock:
+            self._begin("")
+            return self._read_sequences()
 
-    def take(self, table: str, column: str) -> np.ndarray | None:
-        """All of a column, which is no longer kept then; None if it is not."""
-        parts = self._kept.pop((table, column), {})
-        if not parts or len(parts) < self._n_shards:
-            return None
-        return np.concatenate([parts[shard] for shard in range(self._n_shards)])
+    def column(self, table: str, column: str) -> np.ndarray | None:
+        """Look at a column; all of it if that has decoded it, None if it is yet to be read."""
+        with self._lock:
+            part = table if table in self._manifest.with_state else ""
+            self._begin(part)
+            if (table, column) not in self._fine:
+                self._see(part, {table: [column]})
+                self._note(part)
+            return self._kept.take(table, column)
+
+    @cached_property
+    def _content(self) -> str:
+        return seen.content(self._manifest)
+
+    def _begin(self, part: str) -> None:
+        """Look at the files, and at what is first, of one table with states or of all others."""
+        if part in self._begun:
+            return
+        if part:
+            self._begin("")
+        tables = {part: schema.WITH_STATE[part]} if part else self._manifest.tables
+        names = [name for table in tables for name in self._manifest.shard_files(table)]
+        if not part and self._outputs is None:
+            names = [content.SEQUENCES, *names]
+        is_known = seen.is_known(self._folder, self._manifest, names)
+        before = seen.stamps(self._folder, names)
+        self._fine |= seen.columns(self._content)
+        hashed: set[str] = set()
+        if part and not is_known:  # states are long: their bytes do not fit into memory at once
+            self._check_hashes(names, hashed)
+        first = first_columns(tables)
+        if not self._fine.issuperset(_pairs(first)):
+            if not part:
+                self._check_sequences(None if is_known else hashed)
+            self._see(part, first, None if part or is_known else hashed)
+        if not is_known:
+            self._check_hashes(names, hashed)  # a kind of drafter need not look at all its tables
+            seen.remember(self._folder, self._manifest, names, before)
+        self._begun[part] = names, before
+        self._note(part)
+
+    def _check_hashes(self, names: list[str], hashed: set[str]) -> None:
+        for name in names:
+            if name not in hashed:
+                files.check_hash(self._folder, name, self._manifest.files[name])
+                hashed.add(name)
+
+    def _check_sequences(self, hashed: set[str] | None) -> None:
+        table = self._read_sequences(is_hashed=hashed is not None)
+        if self._outputs is not None:
+            return
+        if hashed is not None:
+            hashed.add(content.SEQUENCES)
+        for problem in content.check_sequences(self._folder, self._manifest, table):
+            raise TraceError(problem)
+
+    def _read_sequences(self, is_hashed: bool = False) -> pa.Table:
+        if self._outputs is not None:
+            return self._outputs()
+        if self._sequences is None:
+            self._sequences = content.read_sequences(self._folder, self._manifest, is_hashed)
+        return self._sequences
+
+    def _see(self, part: str, asked: Columns, hashed: set[str] | None = None) -> None:
+        """Apply all rules that tie the columns that are asked for."""
+        columns = content.Part(asked, [part] if part else [], self._kept, hashed)
+        sequences = self._read_sequences()
+        for problem in content.check_rows(self._folder, self._manifest, sequences, columns):
+            raise TraceError(problem)
+        self._fine |= _pairs(asked)
+
+    def _note(self, part: str) -> None:
+        """Remember what is fine, of files that are still those whose hashes were taken."""
+        names, before = self._begun[part]
+        with suppress(OSError):
+            if seen.stamps(self._folder, names) == before:
+                seen.note(self._content, self._fine)
+
+
+def _pairs(columns: Columns) -> set[seen.Column]:
+    return {(table, name) for table, names in columns.items() for name in names}

@@ -29,8 +29,8 @@ def opened(
     error: type[UserError],
     checksums: bool = True,
     **options,
-):
-    """A Parquet file that fits into memory when it is read, as a `pq.ParquetFile`.
+) -> Iterator[pq.ParquetFile]:
+    """A Parquet file that fits into memory when it is read; what goes wrong meanwhile is its fault.
 
     Args:
         file: for the messages.
@@ -43,23 +43,37 @@ def opened(
         error: the file is damaged, no regular file, or its rows take far more memory than it has
             bytes.
     """
+    with complaints(file, error), open_file(file, source, error, checksums, **options) as found:
+        yield found
+
+
+def open_file(
+    file: Path,
+    source: Path | pa.BufferReader,
+    error: type[UserError],
+    checksums: bool = True,
+    **options,
+) -> pq.ParquetFile:
+    """`opened`, to be closed by the caller, who reads it within `complaints`."""
     if isinstance(source, Path):
         n_bytes = reading.check_file(source, float("inf"), error).st_size
     else:
         n_bytes = source.size()
-    with _complaints(file, error):
-        with pq.ParquetFile(source, page_checksum_verification=checksums, **options) as opened:
-            needed = _n_bytes(opened.metadata)
-            if needed > min(max(_EASY_BYTES, _MOST_RATIO * n_bytes), _MOST_BYTES):
-                raise error(
-                    f"{file}: {n_bytes} bytes that would take {needed / reading.MEBIBYTE:.0f} MiB"
-                    " of memory"
-                )
-            yield opened
+    with complaints(file, error):
+        found = pq.ParquetFile(source, page_checksum_verification=checksums, **options)
+        needed = _n_bytes(found.metadata)
+        if needed > min(max(_EASY_BYTES, _MOST_RATIO * n_bytes), _MOST_BYTES):
+            found.close()
+            raise error(
+                f"{file}: {n_bytes} bytes that would take {needed / reading.MEBIBYTE:.0f} MiB"
+                " of memory"
+            )
+    return found
 
 
 @contextmanager
-def _complaints(file: Path, error: type[UserError]) -> Iterator[None]:
+def complaints(file: Path, error: type[UserError]) -> Iterator[None]:
+    """Say what goes wrong within as a file's damage, in one line."""
     try:
         yield
     except UserError:
@@ -148,12 +162,15 @@ def check_columns(
     Raises:
         error: as said; the message names the file and the column.
     """
+    names = found.names
+    known = dict(zip(names, found.types, strict=True))
     for column, kind in types.items():
-        count = found.names.count(column)
+        if known.get(column) == kind and (len(known) == len(names) or names.count(column) == 1):
+            continue
+        count = names.count(column)
         if count != 1:
             raise error(f"{file}: column {column} is {'there twice' if count else 'missing'}")
-        if found.field(column).type != kind:
-            raise error(f"{file}: column {column} is {found.field(column).type}, not {kind}")
+        raise error(f"{file}: column {column} is {known[column]}, not {kind}")
 
 
 def _n_bytes(metadata: pq.FileMetaData) -> int:

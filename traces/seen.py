@@ -4,9 +4,9 @@ A small file of the user's cache folder remembers a manifest and the stamps of t
 lists (size, times of change, place on the disk). Files that were changed in any way have another
 stamp, and are looked at again.
 
-Another one remembers a content, by its hash: its rows made sense, wherever they lie. Of files that
-are listed under that hash the sums alone are taken, then. It is noted of what was looked at, and of
-what is looked at as it is written.
+Another one remembers, by a content's hash, which of its columns made sense, wherever they lie. Of
+files that are listed under that hash these are not looked at again, whatever is found of the files.
+It is noted of what was looked at, and of what is looked at as it is written.
 
 A cache that cannot be read, written or believed is no error: then the trace is looked at each time.
 """
@@ -17,10 +17,11 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from traces import reading
 from traces.errors import TraceError
@@ -31,17 +32,16 @@ _SETTLED_NS = 2 * 10**9  # a file changed this moment may change again within th
 _MOST_BYTES = 2**22
 
 Stamps = list[list[int]]
+Column = tuple[str, str]
+"""A table's name and a column's."""
 
 
 def is_known(folder: Path, manifest: Manifest, names: Sequence[str]) -> bool:
     """Whether these files of a trace were looked at, and nothing has changed since."""
     try:
-        kept = reading.read_text(_file(folder, names), _MOST_BYTES, TraceError)
-        digest, _, text = kept.partition("\n")
-        if hashlib.sha256(text.encode()).hexdigest() != digest:
-            return False
+        kept = _read(_file(folder, names))
         # Where a file was replaced, its stamp is another; where the manifest was, its text is.
-        return json.loads(text) == _facts(folder, manifest, names, stamps(folder, names))
+        return kept == _facts(folder, manifest, names, stamps(folder, names))
     except (OSError, ValueError, RuntimeError, TraceError):
         return False
 
@@ -65,27 +65,34 @@ def remember(folder: Path, manifest: Manifest, names: Sequence[str], before: Sta
     with suppress(OSError, RuntimeError):
         if before != stamps(folder, names) or time.time_ns() - newest < _SETTLED_NS:
             return
-        text = json.dumps(_facts(folder, manifest, names, before))
-        _write(_file(folder, names), f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
+        _write(_file(folder, names), _facts(folder, manifest, names, before))
 
 
-def makes_sense(manifest: Manifest) -> bool:
-    """Whether the rows of this content, wherever it lies, were looked at and are fine."""
+def content(manifest: Manifest) -> str:
+    """A digest of a trace's content, wherever it lies, and of the code that looks at it."""
+    return hashlib.sha256(f"{_checks()} {manifest.content_hash()}".encode()).hexdigest()
+
+
+def columns(digest: str) -> set[Column]:
+    """Which columns of this `content` were looked at and are fine."""
     try:
-        digest = _digest(manifest)
-        return reading.read_text(_note(digest), _MOST_BYTES, TraceError) == digest
-    except (OSError, ValueError, RuntimeError, TraceError):
-        return False
+        kept = _read(_note(digest))
+        if kept["content"] != digest:
+            return set()
+        return {(table, column) for table, column in kept["columns"]}
+    except (OSError, ValueError, RuntimeError, TypeError, KeyError, TraceError):
+        return set()
 
 
-def note(manifest: Manifest) -> None:
-    """Note that the rows of this content are fine."""
+def note(digest: str, fine: Iterable[Column]) -> None:
+    """Note that these columns of this `content` are fine."""
     with suppress(OSError, RuntimeError):
-        digest = _digest(manifest)
-        _write(_note(digest), digest)
+        known = columns(digest)
+        if not known.issuperset(fine):
+            _write(_note(digest), {"content": digest, "columns": sorted(known.union(fine))})
 
 
-def _facts(folder: Path, manifest: Manifest, names: Sequence[str], found: Stamps) -> dict:
+def _facts(folder: Path, manifest: Manifest, names: Sequence[str], found: Stamps) -> dict[str, Any]:
     return {
         "checks": _checks(),
         "manifest": hashlib.sha256(manifest.to_json().encode()).hexdigest(),
@@ -107,10 +114,6 @@ def _file(folder: Path, names: Sequence[str]) -> Path:
     return _cache_folder() / "seen" / hashlib.sha256(what.encode()).hexdigest()[:32]
 
 
-def _digest(manifest: Manifest) -> str:
-    return hashlib.sha256(f"{_checks()} {manifest.content_hash()}".encode()).hexdigest()
-
-
 def _note(digest: str) -> Path:
     return _cache_folder() / "contents" / digest[:32]
 
@@ -121,8 +124,17 @@ def _cache_folder() -> Path:
     return base / "simkit"
 
 
-def _write(file: Path, text: str) -> None:
+def _read(file: Path) -> Any:
+    """What `_write` has written; raises one of many errors if that is not there, whole."""
+    digest, _, text = reading.read_text(file, _MOST_BYTES, TraceError).partition("\n")
+    if hashlib.sha256(text.encode()).hexdigest() != digest:
+        raise TraceError(f"{file}: corrupt")
+    return json.loads(text)
+
+
+def _write(file: Path, facts: dict[str, Any]) -> None:
+    text = json.dumps(facts)
     file.parent.mkdir(parents=True, exist_ok=True)
     passing = file.with_name(f"{file.name}.{os.getpid()}.tmp")
-    passing.write_text(text)
+    passing.write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
     os.replace(passing, file)

@@ -199,7 +199,9 @@ class TraceWriter:
         self._save(replace(manifest, files=listed, complete=True))
         remove_leftovers(self.path, self._manifest)
         if len(self._fine) == manifest.n_shards:
-            seen.note(self._manifest)
+            tables = self._manifest.tables.items()
+            fine = [(table, name) for table, columns in tables for name in columns.names]
+            seen.note(seen.content(self._manifest), fine)
 
     def discard_if_empty(self) -> None:
         """Remove the folder if it holds no shard, so that a failed recording leaves nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, cast
@@ -17,8 +17,8 @@ from traces.errors import TraceError
 from traces.registry import Registry
 
 if TYPE_CHECKING:
-    from traces.checks import FileRows
     from traces.manifest import Manifest
+    from traces.rows import FileRows
     from traces.trace import Trace
 
 Ability = Literal["path", "select", "live", "scores"]
@@ -33,9 +33,9 @@ class Shard(NamedTuple):
         folder: of the trace.
         manifest: of the trace.
         sequences: the shard's, `schema.SEQUENCES`.
-        rows: reads one of the shard's tables, whose schema is given.
+        rows: one of the shard's tables, whose schema is given; columns are read when needed.
         state_width: numbers in each state of the trace, whatever its table and shard.
-        states: whether tables with states are to be looked at too.
+        states: tables with states that are to be looked at too.
     """
 
     folder: Path
@@ -43,7 +43,7 @@ class Shard(NamedTuple):
     sequences: pa.Table
     rows: Callable[[str, pa.Schema], FileRows]
     state_width: Callable[[], int]
-    states: bool = True
+    states: Collection[str] = ()
 
 
 class DrafterKind(ABC):
@@ -87,7 +87,12 @@ class DrafterKind(ABC):
 
     @abstractmethod
     def check_shard(self, shard: Shard) -> Iterator[str]:
-        """A line for each thing that is wrong with the rows of a shard."""
+        """A line for each thing that is wrong with the rows of a shard.
+
+        Not all of its columns need be asked for; a rule is applied where one that it ties is, see
+        `FileRows.has`. Before any other column, the keys of all tables are asked for, and with them
+        whatever is no statistic in the first of `tables`.
+        """
 
     @abstractmethod
     def n_positions(self, trace: Trace) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from traces import schema
-from traces.checks import check_lattice
+from traces.checks_lattice import check_lattice
 from traces.drafters.kind import DrafterKind, Shard, register, run_offsets
 from traces.errors import TraceError
 

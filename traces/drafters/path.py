@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from traces import schema
-from traces.checks import check_branches, check_hidden, check_keys, check_mixed, check_positions
+from traces.checks import check_branches, check_keys, check_positions
+from traces.checks_states import check_hidden, check_mixed
 from traces.drafters.kind import DrafterKind, Shard, register, run_offsets
 from traces.errors import TraceError
 
@@ -62,10 +63,9 @@ class OnPath(DrafterKind):
         yield from problems
         if problems:
             return
-        outputs = sequences["output_tokens"].combine_chunks().flatten().to_numpy()
-        yield from check_positions(positions, outputs, manifest)
+        yield from check_positions(positions, sequences, manifest)
         yield from check_branches(branches, positions, manifest)
-        for table in manifest.with_state if shard.states else ():
+        for table in shard.states:
             rows = shard.rows(table, schema.with_state(table, shard.state_width()))
             if table == "hidden":
                 n_prompt = sequences["n_prompt"].to_numpy()

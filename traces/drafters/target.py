@@ -64,8 +64,7 @@ class TargetAlone(DrafterKind):
         problems = list(check_keys(rows, key, n_output))
         yield from problems
         if not problems:
-            outputs = sequences["output_tokens"].combine_chunks().flatten().to_numpy()
-            yield from check_outputs(rows, outputs, shard.manifest)
+            yield from check_outputs(rows, sequences, shard.manifest)
             yield from check_values(rows, shard.manifest)
 
     def n_positions(self, trace: Trace) -> int:

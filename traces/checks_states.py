@@ -1,0 +1,83 @@
+"""What must hold of the rows of tables with states; see `checks`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from traces.arrays import count_up
+from traces.checks import UNORDERED, check_values, check_verdicts
+from traces.rows import FileRows
+
+if TYPE_CHECKING:
+    from traces.manifest import Manifest
+
+
+def check_hidden(
+    rows: FileRows,
+    positions: FileRows,
+    branches: FileRows,
+    sequence: np.ndarray,
+    n_prompt: np.ndarray,
+) -> Iterator[str]:
+    """States of the prompts' tokens but the last, of the on-path rows and of the branches."""
+    if rows.asks_for_keys():
+        expected = _expected(positions, branches, sequence, n_prompt)
+        order = np.lexsort([expected[key] for key in ("depth", "position", "sequence")])
+        if len(rows) != len(order):
+            yield f"{rows.file}: {len(rows)} rows, its shard has {len(order)} states"
+            return
+        wrong = np.zeros(len(rows), bool)
+        for key, column in expected.items():
+            wrong |= rows[key] != column[order]
+        yield from rows.problems(wrong, UNORDERED)
+    yield from _check_states(rows)
+
+
+def _expected(
+    positions: FileRows, branches: FileRows, sequence: np.ndarray, n_prompt: np.ndarray
+) -> dict[str, np.ndarray]:
+    """The keys of all states of a shard, in any order."""
+    inside = np.maximum(n_prompt - 1, 0)
+    prompts = {
+        "sequence": np.repeat(sequence, inside),
+        "position": count_up(inside) + 1 - np.repeat(n_prompt, inside),
+    }
+    path = [np.zeros(len(prompts["position"]) + len(positions), np.int32)]
+    return {
+        "sequence": np.concatenate([t["sequence"] for t in (prompts, positions, branches)]),
+        "position": np.concatenate([t["position"] for t in (prompts, positions, branches)]),
+        "depth": np.concatenate([*path, branches["depth"]]),
+    }
+
+
+def check_mixed(rows: FileRows, positions: FileRows, manifest: Manifest) -> Iterator[str]:
+    """Rows on mixed contexts, against the on-path rows of the same shard (whose keys hold)."""
+    wrong = np.zeros(len(rows), bool)
+    if rows.asks_for_keys():
+        if len(rows) != len(positions):
+            yield f"{rows.file}: {len(rows)} rows, its shard has {len(positions)} positions"
+            return
+        wrong |= rows["sequence"] != positions["sequence"]
+        wrong |= rows["position"] != positions["position"]
+        yield from rows.problems(wrong, UNORDERED)
+    if rows.has("from_draft", "token"):
+        other = ~rows["from_draft"] & (rows["token"] != positions["target_token"])
+        what = "token {token} is not the output's, and not from the draft"
+        yield from rows.problems(other & ~wrong, what)
+        other = rows["from_draft"] & (rows["token"] != positions["draft_token"])
+        what = "token {token} is not the draft's own behind the output"
+        yield from rows.problems(other & ~wrong, what)
+        eos = rows["from_draft"] & np.isin(rows["token"], manifest.eos_token_ids)
+        yield from rows.problems(eos, "an EOS token of the draft")
+    yield from check_values(rows, manifest)
+    yield from check_verdicts(rows, manifest)
+    yield from _check_states(rows)
+
+
+def _check_states(rows: FileRows) -> Iterator[str]:
+    if rows.has("state"):
+        finite = np.isfinite(rows["state"].sum(1, dtype=np.float32))
+        yield from rows.problems(~finite, "a state is not finite")
