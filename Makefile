@@ -7,7 +7,7 @@ WORK := .work
 
 .PHONY: demo test lint unit browser minimal stories install notebooks reference timings heads \
   heads-greedy heads-sampled heads-prompts ablation-heads answers drafters arms \
-  smollm2 smollm2-answers smollm2-draft smollm2-feature smollm2-parallel clean
+  smollm2 smollm2-answers smollm2-draft smollm2-feature smollm2-parallel smollm2-recordings clean
 
 # $(call first,N): the first N prompts of each task.
 first = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < $(1)) print}' traces/reference/prompts.jsonl
@@ -234,3 +234,24 @@ smollm2-feature: $(VENV)/.installed-dev
 
 smollm2-parallel: $(VENV)/.installed-dev
 	$(BIN)/python -m traces.smollm2.parallel --answers $(WORK)/smollm2/answers -o $(WORK)/smollm2/parallel
+
+# Recordings of it, greedy and at temperature 1, with its drafters. Hours of one core; what was stopped
+# goes on with --resume in the command that stopped.
+SMOLLM2 = $$($(BIN)/python -c "from traces.smollm2.fetch import default_folder as f; print(f())")
+RECORDED := $(WORK)/smollm2/recorded.jsonl
+ATTACH_SMOLLM2 = $(BIN)/simkit attach $(WORK)/smollm2
+
+smollm2-recordings: smollm2
+	$(BIN)/python -m traces.smollm2.prompts --recorded -o $(RECORDED)
+	for kind in greedy:0 sampled:1; do \
+	  $(BIN)/simkit record --target $(SMOLLM2) --prompts $(RECORDED) --max-new-tokens 512 --max-draft 16 \
+	    --batch-size 20 --temperature $${kind#*:} --out $(WORK)/smollm2/$${kind%:*} || exit 1; \
+	  for drafter in 'prompt_lookup(length=16)' suffix; do \
+	    $(ATTACH_SMOLLM2)/$${kind%:*} --drafter "$$drafter" || exit 1; \
+	  done; \
+	  set -- --target $(SMOLLM2) --columns draft_token,draft_prob_raw,draft_entropy,overlap; \
+	  $(ATTACH_SMOLLM2)/$${kind%:*} --drafter 'feature("$(WORK)/smollm2/feature")' "$$@" || exit 1; \
+	  $(ATTACH_SMOLLM2)/$${kind%:*} --drafter 'parallel("$(WORK)/smollm2/parallel", length=8)' "$$@" || exit 1; \
+	  $(ATTACH_SMOLLM2)/$${kind%:*} --drafter 'model("$(WORK)/smollm2/draft")' --name draft \
+	    --target $(SMOLLM2) --max-draft 16 || exit 1; \
+	done
