@@ -1,5 +1,6 @@
 """The keyed draws: pinned to splitmix64 in plain integers, and right in distribution."""
 
+import pytest
 import torch
 from scipy import stats
 
@@ -55,6 +56,25 @@ def test_race_samples_its_weights():
     assert counts[1] == 0
     expected = weights.numpy()[[0, 2, 3]] * len(key)
     assert stats.chisquare(counts[[0, 2, 3]], expected).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("size", [1, 5, 300, 5000])
+def test_the_host_s_winner_is_that_of_all_logarithms(size, dtype):
+    g = torch.Generator().manual_seed(size)
+    key = torch.randint(-(2**63), 2**63 - 1, (200,), generator=g)
+    weights = torch.randn(200, size, generator=g).mul(3).exp().to(dtype)
+    weights[:, ::3] *= torch.rand(200, 1, generator=g) < 0.5  # some have none there
+    weights[0] = 0
+    weights[1] = 1e-30
+    ids = torch.randperm(9 * size, generator=g)[:size]
+    for some in (None, ids):
+        plain = draws.winner(weights, draws.uniforms(key, draws.DRAFT, size, some))
+        assert torch.equal(draws.race(weights, key, draws.DRAFT, some), plain)
+    square = draws.race(weights.view(20, 10, size), key.view(20, 10), draws.CORRECTION)
+    assert torch.equal(square.flatten(), draws.race(weights, key, draws.CORRECTION))
+    one = draws.race(weights[2], key[2], draws.DRAFT)
+    assert one.shape == () and one == draws.race(weights, key, draws.DRAFT)[2]
 
 
 def test_race_is_steady_when_weights_move_in_the_last_bits():

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from traces.record.draws_kernel import fill
+from traces.record.draws_kernel import fill, win
 
 DRAFT, CORRECTION, ACCEPT, MIXING = 1, 2, 3, 4  # the streams
 
@@ -49,15 +49,21 @@ def uniforms(key: Tensor, stream: int, vocab_size: int, ids: Tensor | None = Non
         vocab_size: tokens of the race.
         ids: of these tokens (vocab_size,); None for 0, 1, ….
     """
-    if ids is None:
-        ids = torch.arange(vocab_size, device=key.device)
     if key.device.type != "cpu":
+        ids = torch.arange(vocab_size, device=key.device) if ids is None else ids
         return _uniform(key[..., None], stream, ids)
     out = torch.empty(*key.shape, vocab_size, dtype=torch.float64)
-    words = _mix(ids + (stream << 40))
-    flat = [t.contiguous().numpy().view(np.uint64).reshape(-1) for t in (key, words)]
-    fill(*flat, out.numpy().reshape(-1, vocab_size))
+    fill(*_flat(key, _words(stream, vocab_size, ids)), out.numpy().reshape(-1, vocab_size))
     return out
+
+
+def _words(stream: int, vocab_size: int, ids: Tensor | None) -> Tensor:
+    ids = torch.arange(vocab_size) if ids is None else ids
+    return _mix(ids + (stream << 40))
+
+
+def _flat(*words: Tensor) -> list[np.ndarray]:
+    return [word.contiguous().numpy().view(np.uint64).reshape(-1) for word in words]
 
 
 def uniform(key: Tensor, stream: int = ACCEPT) -> Tensor:
@@ -74,7 +80,12 @@ def race(weights: Tensor, key: Tensor, stream: int, ids: Tensor | None = None) -
         stream: DRAFT or CORRECTION.
         ids: of the columns (V,), which say their uniforms; None if they are ids.
     """
-    return winner(weights, uniforms(key, stream, weights.shape[-1], ids))
+    if key.device.type != "cpu":
+        return winner(weights, uniforms(key, stream, weights.shape[-1], ids))
+    out = torch.empty(key.shape, dtype=torch.long)
+    rows = weights.detach().expand(*key.shape, -1).reshape(-1, weights.shape[-1]).contiguous()
+    win(*_flat(key, _words(stream, weights.shape[-1], ids)), rows.numpy(), out.view(-1).numpy())
+    return out
 
 
 def winner(weights: Tensor, numbers: Tensor) -> Tensor:

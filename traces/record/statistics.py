@@ -43,6 +43,8 @@ class LogitRows:
 
     def of(self, which: Tensor) -> LogitRows:
         """Some of the rows, (N,) bool; probabilities are worked out of all, once."""
+        if bool(which.all()):
+            return self
         rows = LogitRows(self.given[which], self.temperature, self.top_k, self.top_p, self.kernel)
         shared = ("best", "log_prob", "prob", *(["processed"] if self.temperature else []))
         vars(rows).update({name: getattr(self, name)[which] for name in shared})
@@ -167,9 +169,11 @@ def outcome_given(
     there = output.clamp_min(0)
     accepted = draws.uniform(key) * p.processed_at(there) < q.processed_at(there)
     accepted = accepted & (output >= 0)
-    rest = residual(q.processed, p.processed)
-    other = draws.race(rest, key if own_key is None else own_key, draws.DRAFT, ids)
-    return Verified(torch.where(accepted, output, other), accepted, output)
+    rejected = ~accepted
+    rest = residual(q.processed[rejected], p.processed[rejected])
+    own_key = key if own_key is None else own_key
+    other = draws.race(rest, own_key[rejected], draws.DRAFT, ids)
+    return Verified(output.masked_scatter(rejected, other.to(output.dtype)), accepted, output)
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:

@@ -119,6 +119,8 @@ class Coupled:
         """The columns (S,) of rows that no output holds against; 0 at others, unless certain."""
         if q.temperature == 0:
             return q.best
+        if bool(free.all()):
+            return draws.race(q.processed, key, draws.DRAFT, self.ids)
         token = torch.zeros_like(q.best)
         if bool(free.any()):
             drawn = draws.race(q.processed[free], key[free], draws.DRAFT, self.ids)
