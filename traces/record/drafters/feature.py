@@ -68,9 +68,10 @@ class Feature:
     @cached_property
     def ids(self) -> Tensor | None:
         """What its columns of logits stand for (D,); None if for all ids of the target."""
-        if "d2t" not in dict(self.net.named_buffers()) or len(self.net.d2t) == self.vocab_size:
+        d2t = dict(self.net.named_buffers()).get("d2t")
+        if d2t is None or (len(d2t) == self.vocab_size and not bool(d2t.any())):
             return None
-        return ids_of(self.net.d2t)
+        return ids_of(d2t)
 
     def draft(
         self, texts: Texts, length: int, choose: Choose | None = None
