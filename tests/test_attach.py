@@ -76,10 +76,35 @@ def test_a_path_has_the_rows_of_a_recording(root):
             assert filecmp.cmp(root / "both" / name, root / "greedy/drafters/same" / name, False)
 
 
+@pytest.mark.parametrize("at_once", [3, 100])
+def test_many_tokens_at_once(root, at_once):
+    """The same drafts as token by token, and the same numbers but for rounding."""
+    if "hidden" not in load(root / "greedy").drafters:
+        assert (
+            attach(root, "greedy", f'model("{root}/draft", hidden=true)', "--name", "hidden") == 0
+        )
+    spec = f'model("{root}/draft", hidden=true, at_once={at_once})'
+    assert attach(root, "greedy", spec, "--name", f"by{at_once}") == 0
+    for table in ("positions", "branches", "hidden"):
+        for shard in range(3):
+            name = f"{table}/{shard:05d}.parquet"
+            one, many = (
+                pq.read_table(root / "greedy/drafters" / drafter / name)
+                for drafter in ("hidden", f"by{at_once}")
+            )
+            assert one.schema == many.schema
+            for column in one.column_names:
+                a, b = (np.array(t[column].to_pylist(), float) for t in (one, many))
+                exact = pa.types.is_integer(one[column].type) or pa.types.is_boolean(
+                    one[column].type
+                )
+                np.testing.assert_allclose(b, a, rtol=0, atol=0 if exact else 1e-3)
+
+
 @pytest.mark.parametrize("draft", ["draft", "other"])
 @pytest.mark.parametrize("trace", ["greedy", "sampled"])
 def test_a_path_replays_as_it_decodes(root, trace, draft):
-    assert attach(root, trace, f'model("{root / draft}")', "--name", draft) == 0
+    assert attach(root, trace, f'model("{root / draft}", at_once={T_MAX})', "--name", draft) == 0
     found = load(root / trace, draft)
     noise = {"draft": 0.1, "other": 0.2}[draft]
     dtype = torch.float64 if trace == "sampled" else torch.float32
@@ -224,6 +249,7 @@ def test_the_recording_is_left_as_it_is(root, tmp_path):
         ("ngram()", ["--draft-temperature", 0], "no use of --draft-temperature"),
         ("ngram()", ["--dtype", "float64", "--revision", "x"], "no use of --dtype, --revision"),
         ('parallel("x")', ["--max-draft", 4], "parallel makes no use of --max-draft: leave it out"),
+        ('model("{draft}", at_once=0)', ["--target", "{target}"], "at_once must be at least 1"),
         ("ngram()", ["--drafter", "suffix"], "--drafter is given twice: attach takes one"),
     ],
 )
@@ -232,6 +258,7 @@ def test_bad_input(root, tmp_path, capsys, spec, options, why):
     run.attach(load(folder), registry.parse("prompt_lookup()"), "taken")
     before = sorted(file for file in folder.rglob("*"))
     options = [str(option).format(target=root / "target") for option in options]
+    spec = spec.replace("{draft}", str(root / "draft"))
     assert simkit(["attach", folder, "--drafter", spec, *options]) == 2
     said = capsys.readouterr().err
     assert why in said and said.count("\n") == 1

@@ -76,8 +76,7 @@ def record_path(
     n_prompt = tokens.shape[1] - pads
     key = draws.first_key(plan.seed, torch.tensor(list(sequences), device=device))
     given = _Given(outputs, plan, device)
-    models = [target, *([draft] if draft else [])]
-    logits = [_prefill(model, tokens, pads) for model in models]
+    readers = [_Reader(model, tokens, pads) for model in (target, draft) if model]
     prompt_hidden = draft.hidden[:, :-1].half() if draft and plan.hidden else None
 
     rows: list[dict[str, Tensor]] = []
@@ -85,20 +84,22 @@ def record_path(
     n_output = torch.zeros_like(n_prompt)
     alive = torch.ones_like(n_prompt, dtype=torch.bool)
     for i in range(1, plan.max_new_tokens + 1):
-        p = target_rows(logits[0], plan.sampler, plan.kernel)
-        q = draft_rows(logits[1], plan.sampler, plan.kernel) if draft else None
+        p = target_rows(readers[0].logits, plan.sampler, plan.kernel)
+        q = draft_rows(readers[1].logits, plan.sampler, plan.kernel) if draft else None
         row, y = _position(p, q, key, plan, given.token(i, p, key, alive))
         rows.append(row)
         keys.append(key)
         if draft and plan.hidden:
-            hidden.append(draft.hidden[:, -1].half())
+            hidden.append(readers[1].hidden.half())
         n_output += alive
         on_token(int(alive.sum()))
         alive = given.alive(i, y, alive)
         if i == plan.max_new_tokens or not bool(alive.any()):
             break
         key = draws.next_key(key, y)
-        logits = [_advance(model, y, n_prompt + i - 1, pads) for model in models]
+        behind = given.behind(i, plan.at_once) if outputs else y[:, None]
+        for reader in readers:
+            reader.go_on(behind)
     return Path(
         columns={name: torch.stack([row[name] for row in rows], 1) for name in rows[0]},
         keys=torch.stack(keys, 1),
@@ -140,6 +141,15 @@ class _Given:
         if self._own_draws:
             self.strange += int((alive & (target_token(p, key) != token)).sum())
         return token
+
+    def behind(self, i: int, n: int) -> Tensor:
+        """The tokens of position i and of up to n - 1 more (B, 1 to n); none of the longest's last.
+
+        No model is fed an output's last token, behind which nothing is read.
+        """
+        assert self._tokens is not None
+        last = self._tokens.shape[1] - 1
+        return self._tokens[:, i - 1 : max(i, min(i - 1 + n, last))]
 
     def alive(self, i: int, token: Tensor, alive: Tensor) -> Tensor:
         """Which sequences go on behind these tokens of position i."""
@@ -193,14 +203,38 @@ def _alone(p: LogitRows, token: Tensor) -> tuple[dict[str, Tensor], Tensor]:
     return columns, token
 
 
-def _prefill(model: Forward, tokens: Tensor, pads: Tensor) -> Tensor:
-    n = tokens.shape[1]
-    positions = (torch.arange(n, device=pads.device) - pads[:, None]).clamp_min(0)
-    return model.pass_(tokens, positions, causal_mask(pads, 0, n), keep=1)[:, -1]
+class _Reader:
+    """What a model says at the positions of a batch's outputs, one after the other.
 
+    Args:
+        model: with an empty cache.
+        tokens: of the prompts, padded in front (B, P).
+        pads: in front of each (B,).
+    """
 
-def _advance(model: Forward, token: Tensor, position: Tensor, pads: Tensor) -> Tensor:
-    """Feed one token a sequence, which stands at 0-based text position `position` (B,)."""
-    start = model.cache.length
-    mask = causal_mask(pads, start, start + 1)
-    return model.pass_(token[:, None], position[:, None], mask)[:, -1]
+    def __init__(self, model: Forward, tokens: Tensor, pads: Tensor) -> None:
+        self._model, self._pads, self._place = model, pads, 0
+        n = tokens.shape[1]
+        positions = (torch.arange(n, device=pads.device) - pads[:, None]).clamp_min(0)
+        self._logits = model.pass_(tokens, positions, causal_mask(pads, 0, n), keep=1)
+
+    @property
+    def logits(self) -> Tensor:
+        """At the position that is read (B, V)."""
+        return self._logits[:, self._place]
+
+    @property
+    def hidden(self) -> Tensor:
+        """The states (B, H) from which they come, where the model keeps them."""
+        return self._model.hidden[:, self._place - self._logits.shape[1]]
+
+    def go_on(self, tokens: Tensor) -> None:
+        """Read the next position: behind `tokens` (B, n >= 1), which are fed if it is not known."""
+        self._place += 1
+        if self._place < self._logits.shape[1]:
+            return
+        start, n = self._model.cache.length, tokens.shape[1]
+        slots = torch.arange(start, start + n, device=self._pads.device)
+        mask = causal_mask(self._pads, start, start + n)
+        self._logits = self._model.pass_(tokens, slots - self._pads[:, None], mask)
+        self._place = 0

@@ -28,6 +28,7 @@ class Plan:
         mix: share of the draft's own tokens in the mixed contexts; 0 records none.
         kernel: reduce logits with the Triton kernel, which changes their last bits.
         coupling: of draft and output, see `traces.manifest.Manifest`.
+        at_once: tokens of an output in one pass, where the outputs are known.
 
     Raises:
         RecordError: a number is out of range.
@@ -44,9 +45,10 @@ class Plan:
     mix: float = 0.0
     kernel: bool = False
     coupling: Coupling = "draft"
+    at_once: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("max_new_tokens", "max_draft", "batch_size"):
+        for name in ("max_new_tokens", "max_draft", "batch_size", "at_once"):
             if getattr(self, name) < 1:
                 raise RecordError(f"{name} must be at least 1, not {getattr(self, name)}")
             if getattr(self, name) > _LARGEST:

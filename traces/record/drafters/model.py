@@ -33,13 +33,15 @@ _MOST_STRANGE = 0.02  # share of outputs' tokens that rounding may account for
 class ModelDrafter(Attachable):
     """An autoregressive draft model: a trace of rows and branches, as `simkit record` writes it.
 
-    Both models follow the outputs token by token, in the recording's own batches, so that greedily,
-    on the same device, the rows are those of a recording of the pair, to the last bit.
+    Both models follow the outputs in the recording's own batches: token by token, so that greedily,
+    on the same device, the rows are those of a recording of the pair, to the last bit; or many
+    tokens a pass, which is faster and rounds the last bits otherwise.
 
     Attributes:
         path: the model's folder or hub id.
         hidden: keep its states.
         branch_target: the target's view of branch rows too.
+        at_once: tokens of each output in one pass.
     """
 
     name = "model"
@@ -48,6 +50,7 @@ class ModelDrafter(Attachable):
     path: str
     hidden: bool = False
     branch_target: bool = False
+    at_once: int = 1
 
     def open(self, recording: Trace, means: Means) -> Attachment:
         """See `Attachable`."""
@@ -70,6 +73,7 @@ class ModelDrafter(Attachable):
             batch_size=recording.manifest.batch_size,
             branch_target=self.branch_target,
             hidden=self.hidden,
+            at_once=self.at_once,
             coupling=recording.manifest.coupling,  # pyright: ignore[reportArgumentType]
         )
         return _Following(recording, self, pair, plan)
