@@ -10,6 +10,7 @@ from models import CONFIGS, EOS, tiny_pair, tiny_prompts
 
 from traces import RecordError, Sampler, schema
 from traces.record import draws
+from traces.record.forward import Forward
 from traces.record.pair import (
     check_tokenizers,
     load_pair,
@@ -110,6 +111,25 @@ def test_rows_and_branches_equal_plain_decoding(sampler):
     shard = record_shard(pair, prompts, 0, plan)
     seen = check_against_plain_decoding(pair, plan, prompts, shard)
     assert seen["on"] > 50 and seen["off"] > 20
+
+
+def test_sequences_that_have_ended_leave_the_target_alone(monkeypatch):
+    """Its passes get narrower, and nothing that is written changes."""
+    plan = plan_of(SAMPLERS["t1"], max_new_tokens=40)
+    pair, prompts = tiny_pair(), tiny_prompts(8)
+    widths = {id(pair.target): [], id(pair.draft): []}
+    run = Forward.pass_
+
+    def counted(self, tokens, *given, **named):
+        widths[id(self.model)].append(len(tokens))
+        return run(self, tokens, *given, **named)
+
+    monkeypatch.setattr(Forward, "pass_", counted)
+    shard = record_shard(pair, prompts, 0, plan)
+    target = widths[id(pair.target)]
+    assert min(target) < len(prompts) and target == sorted(target, reverse=True)
+    assert set(widths[id(pair.draft)]) == {len(prompts)}  # its branches come afterwards
+    check_against_plain_decoding(pair, plan, prompts, shard)
 
 
 @pytest.mark.parametrize("family", CONFIGS)

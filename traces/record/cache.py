@@ -80,4 +80,5 @@ class Buffer(Cache):
         """Forget all sequences but `rows` (indices); their order is the new one."""
         for buffer in self.buffers:
             assert buffer.keys is not None and buffer.values is not None
-            buffer.keys, buffer.values = buffer.keys[rows], buffer.values[rows]
+            there = rows.to(buffer.keys.device)
+            buffer.keys, buffer.values = buffer.keys[there], buffer.values[there]

@@ -24,6 +24,8 @@ from traces.record.statistics import (
 )
 from traces.record.statistics_triton import pair_statistics
 
+_FEWER = 7 / 8  # of a batch's sequences: those that have ended are dropped when no more go on
+
 
 @dataclass(frozen=True)
 class Path:
@@ -76,7 +78,8 @@ def record_path(
     n_prompt = tokens.shape[1] - pads
     key = draws.first_key(plan.seed, torch.tensor(list(sequences), device=device))
     given = _Given(outputs, plan, device)
-    readers = [_Reader(model, tokens, pads) for model in (target, draft) if model]
+    readers = [_Reader(target, tokens, pads, whole=plan.branch_target or plan.mix > 0)]
+    readers += [_Reader(draft, tokens, pads, whole=True)] if draft else []
     prompt_hidden = draft.hidden[:, :-1].half() if draft and plan.hidden else None
 
     rows: list[dict[str, Tensor]] = []
@@ -99,7 +102,7 @@ def record_path(
         key = draws.next_key(key, y)
         behind = given.behind(i, plan.at_once) if outputs else y[:, None]
         for reader in readers:
-            reader.go_on(behind)
+            reader.go_on(behind, alive)
     return Path(
         columns={name: torch.stack([row[name] for row in rows], 1) for name in rows[0]},
         keys=torch.stack(keys, 1),
@@ -210,17 +213,19 @@ class _Reader:
         model: with an empty cache.
         tokens: of the prompts, padded in front (B, P).
         pads: in front of each (B,).
+        whole: the cache is read afterwards; else sequences that have ended leave it.
     """
 
-    def __init__(self, model: Forward, tokens: Tensor, pads: Tensor) -> None:
-        self._model, self._pads, self._place = model, pads, 0
+    def __init__(self, model: Forward, tokens: Tensor, pads: Tensor, whole: bool) -> None:
+        self._model, self._pads, self._whole, self._place = model, pads, whole, 0
+        self._rows = torch.arange(len(tokens), device=pads.device)  # those that are in the cache
         n = tokens.shape[1]
         positions = (torch.arange(n, device=pads.device) - pads[:, None]).clamp_min(0)
         self._logits = model.pass_(tokens, positions, causal_mask(pads, 0, n), keep=1)
 
     @property
     def logits(self) -> Tensor:
-        """At the position that is read (B, V)."""
+        """At the position that is read (B, V); zeros of a sequence that has left."""
         return self._logits[:, self._place]
 
     @property
@@ -228,13 +233,27 @@ class _Reader:
         """The states (B, H) from which they come, where the model keeps them."""
         return self._model.hidden[:, self._place - self._logits.shape[1]]
 
-    def go_on(self, tokens: Tensor) -> None:
-        """Read the next position: behind `tokens` (B, n >= 1), which are fed if it is not known."""
+    def go_on(self, tokens: Tensor, alive: Tensor) -> None:
+        """Read the next position.
+
+        Args:
+            tokens: from this position on (B, n >= 1); fed, all of them, where nothing is known.
+            alive: which sequences go on (B,).
+        """
         self._place += 1
         if self._place < self._logits.shape[1]:
             return
+        if not self._whole and int(alive.sum()) <= _FEWER * len(self._rows):
+            there = alive[self._rows]
+            self._rows = self._rows[there]
+            self._model.cache.keep(there.nonzero()[:, 0])
         start, n = self._model.cache.length, tokens.shape[1]
-        slots = torch.arange(start, start + n, device=self._pads.device)
-        mask = causal_mask(self._pads, start, start + n)
-        self._logits = self._model.pass_(tokens, slots - self._pads[:, None], mask)
-        self._place = 0
+        pads = self._pads[self._rows]
+        slots = torch.arange(start, start + n, device=pads.device)
+        mask = causal_mask(pads, start, start + n)
+        logits = self._model.pass_(tokens[self._rows], slots - pads[:, None], mask)
+        if len(self._rows) < len(tokens):
+            every = logits.new_zeros(len(tokens), *logits.shape[1:])
+            every[self._rows.to(every.device)] = logits
+            logits = every
+        self._logits, self._place = logits, 0
