@@ -250,7 +250,14 @@ def test_the_recording_is_left_as_it_is(root, tmp_path):
         ("ngram()", ["--dtype", "float64", "--revision", "x"], "no use of --dtype, --revision"),
         ('parallel("x")', ["--max-draft", 4], "parallel makes no use of --max-draft: leave it out"),
         ('model("{draft}", at_once=0)', ["--target", "{target}"], "at_once must be at least 1"),
-        ("ngram()", ["--drafter", "suffix"], "--drafter is given twice: attach takes one"),
+        ("ngram()", ["--drafter", "ngram"], "two drafters would be called ngram: give each a --"),
+        ("ngram()", ["--name", "a", "--name", "b"], "--drafter is given 1 times and --name 2"),
+        ("ngram()", ["--drafter", "suffix", "--device", "cpu"], "ngram and suffix make no use of"),
+        (
+            "ngram()",
+            ["--drafter", "prompt_lookup", "--name", "a", "--name", "taken"],
+            "a drafter t",
+        ),
     ],
 )
 def test_bad_input(root, tmp_path, capsys, spec, options, why):

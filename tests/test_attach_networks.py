@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerFast
 import simkit as toolkit
 from traces import load
 from traces.record.drafters import networks
+from traces.record.drafters.target import Reader
 
 MASK, READ = 60, (-1, 2)  # of the parallel drafters
 DRAFTERS = {"independent": "parallel", "dependent": "parallel", "eagle1": "feature"}
@@ -72,7 +73,8 @@ def projection():
 
 def attach(root, trace, name, *options, length=T_MAX):
     spec = f'{DRAFTERS[name]}("{root / name}", length={length})'
-    given = ["--target", root / "target", "--device", "cpu", "--name", name]
+    given = ["--target", root / "target", "--device", "cpu"]
+    given += [] if "--name" in options else ["--name", name]
     return simkit(["attach", root / trace, "--drafter", spec, *given, *options])
 
 
@@ -139,6 +141,31 @@ def test_it_replays_as_it_decodes(root, trace, name):
     least = 10 if make is parallel_rows else 1  # a chain of random weights guesses
     check(found, target, make(name, target), ("fixed(3)", "svip(h=0.9)"), True, least)
     assert simkit(["validate", root / trace]) == 0
+
+
+@pytest.mark.parametrize("trace", ["greedy", "sampled"])
+def test_several_in_one_run_share_the_target(root, tmp_path, monkeypatch, trace):
+    """The same rows as one by one; the target is loaded once and reads each text once."""
+    folder = tmp_path / trace
+    shutil.copytree(root / trace, folder, ignore=shutil.ignore_patterns("drafters"))
+    names = ("independent", "dependent", "eagle3", "few")
+    for name in names:
+        assert attach(root, trace, name, "--resume") == 0
+    loaded, read = [], []
+    load_target, run = networks.load_target, Reader._pass
+    monkeypatch.setattr(networks, "load_target", lambda *g: loaded.append(g) or load_target(*g))
+    monkeypatch.setattr(Reader, "_pass", lambda self, *g: read.append(g) or run(self, *g))
+    given = ["--target", root / "target", "--device", "cpu", "--drafter", "ngram(least=1)"]
+    for name in names:
+        given += ["--drafter", f'{DRAFTERS[name]}("{root / name}", length={T_MAX})']
+    for name in ("ngram", *names):
+        given += ["--name", name]
+    assert simkit(["attach", folder, *given]) == 0
+    assert len(loaded) == 1 and len(read) == 16
+    assert set(load(folder).drafters) == {"ngram", *names}
+    for name in names:
+        one, many = load(root / trace, name), load(folder, name)
+        assert one.hash == many.hash
 
 
 def test_rows_and_prices_of_a_draft(root):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -11,16 +11,30 @@ from rich.console import Console
 from simkit.cli.options import Device, Revision, TracesDtype
 from simkit.cli.progress import training_bar
 from simkit.cli.running import must_fit
+from traces.errors import DrafterError
+
+if TYPE_CHECKING:
+    from traces.attach.drafter import Attachable
 
 
 def attach(
     trace: Annotated[str, typer.Argument(help="A trace's folder.")],
     drafter: Annotated[
-        str,
-        typer.Option(help="A spec: 'prompt_lookup(length=10)', 'model(\"models/draft\")'."),
+        list[str],
+        typer.Option(
+            metavar="SPEC",
+            help="'prompt_lookup(length=10)', 'model(\"models/draft\")'. Give it again for several"
+            " in one run, in which networks share what the target says.",
+        ),
     ],
     name: Annotated[
-        str | None, typer.Option(help="Of the drafter in the trace. Default: that of its spec.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Of the drafter in the trace. Default: that of its spec. With several drafters"
+            " give one for each, in their order.",
+            show_default=False,
+        ),
     ] = None,
     target: Annotated[
         str | None,
@@ -43,26 +57,52 @@ def attach(
     import traces
     from traces.attach import registry
     from traces.attach.drafter import Means
-    from traces.attach.run import attach as run
+    from traces.attach.run import attach_all
 
-    chosen = registry.parse(drafter)
+    parsed = [registry.parse(spec) for spec in drafter]
+    chosen = dict(zip(_names(parsed, name or []), parsed, strict=True))
     there = traces.load(trace)
     kept = None if columns is None else tuple(name.strip() for name in columns.split(","))
     means = Means(target, device, dtype, revision, max_draft, draft_temperature, kept)
     console = Console(stderr=True)
     start = time.perf_counter()
-    if chosen.runs_models:
+    if any(one.runs_models for one in parsed):
         from traces.record.pair import quiet
 
         quiet()
     with training_bar(console) as bar, must_fit():
         task = bar.add_task("attaching", total=there.n_sequences)
-        done = run(there, chosen, name, means, resume, lambda n: bar.update(task, completed=n))
+        done = attach_all(there, chosen, means, resume, lambda n: bar.update(task, completed=n))
     seconds = time.perf_counter() - start
-    for note in done.notes:
-        console.print(f"note: {note}", soft_wrap=True)
-    starts = f"({there.n_positions:,} starts in {seconds:.1f} s)"
-    said = f"attached {done.name} to {there.path} {starts}"
-    if done.was_there:
-        said = f"{done.name} is attached to {there.path} already, whole"
-    console.print(f"{said}; name it with --drafter {done.name}", soft_wrap=True)
+    for one in done:
+        for note in one.notes:
+            console.print(f"note: {note}", soft_wrap=True)
+    new = [one.name for one in done if not one.was_there]
+    for one in done:
+        if one.was_there:
+            said = f"{one.name} is attached to {there.path} already, whole"
+            console.print(f"{said}; name it with --drafter {one.name}", soft_wrap=True)
+    if new:
+        starts = f"({there.n_positions:,} starts in {seconds:.1f} s)"
+        said = f"attached {', '.join(new)} to {there.path} {starts}"
+        named = " ".join(f"--drafter {name}" for name in new)
+        it = "it" if len(new) == 1 else "them"
+        console.print(f"{said}; name {it} with {named}", soft_wrap=True)
+
+
+def _names(drafters: list[Attachable], given: list[str]) -> list[str]:
+    """The drafters' names in the trace.
+
+    Raises:
+        DrafterError: there are too few or too many, or two are alike.
+    """
+    if given and len(given) != len(drafters):
+        raise DrafterError(
+            f"--drafter is given {len(drafters)} times and --name {len(given)} times: give both as"
+            " often, or no --name"
+        )
+    names = given or [drafter.name for drafter in drafters]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise DrafterError(f"two drafters would be called {twice[0]}: give each a --name")
+    return names

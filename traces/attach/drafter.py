@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -31,6 +31,8 @@ class Means:
         draft_temperature: of the draft; None means as the recording says.
         columns: the statistics of its rows that are kept, for drafters that let one choose; None
             means all.
+        beside: drafters of the same run that are open already, with which what was loaded may be
+            shared.
     """
 
     target: str | None = None
@@ -40,6 +42,7 @@ class Means:
     max_draft: int = 40
     draft_temperature: float | None = None
     columns: tuple[str, ...] | None = None
+    beside: tuple[Attachment, ...] = ()
 
 
 NETWORK = ("target", "device", "dtype", "revision", "draft_temperature")
@@ -151,21 +154,26 @@ def header_of(recording: Trace, drafter: Attachable, **facts: Any) -> Manifest:
     return replace(known, **{**own, **header, **facts}, complete=False)
 
 
-def check_means(drafter: Attachable, means: Means) -> None:
-    """Refuse what a drafter would make no use of.
+def check_means(drafters: Sequence[Attachable], means: Means) -> None:
+    """Refuse what none of the drafters would make use of.
 
     Raises:
         DrafterError: as said; the message names the command's options.
     """
+    heeds = {name for drafter in drafters for name in drafter.heeds}
     left = [
         f"--{field.name.replace('_', '-')}"
         for field in fields(means)
-        if field.name not in drafter.heeds and getattr(means, field.name) != field.default
+        if field.name not in heeds and getattr(means, field.name) != field.default
     ]
+    names = " and ".join(dict.fromkeys(drafter.name for drafter in drafters))
+    one = len(drafters) == 1
     if "--columns" in left:
-        raise DrafterError(f"{drafter.name} writes the columns that it has: leave out --columns")
+        verb = "writes the columns that it has" if one else "write the columns that they have"
+        raise DrafterError(f"{names} {verb}: leave out --columns")
     if left:
-        raise DrafterError(f"{drafter.name} makes no use of {', '.join(left)}: leave it out")
+        verb = "makes" if one else "make"
+        raise DrafterError(f"{names} {verb} no use of {', '.join(left)}: leave it out")
 
 
 def check_outputs(recording: Trace) -> None:

@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,18 +69,61 @@ def attach(
         UserError: the drafter does not fit the recording, one of that name is there, or the folder
             cannot be written.
     """
-    name = drafter.name if name is None else name
-    folder = _folder(recording, name, resume)
+    return attach_all(recording, {name or drafter.name: drafter}, means, resume, on_shard)[0]
+
+
+def attach_all(
+    recording: Trace,
+    drafters: Mapping[str, Attachable],
+    means: Means | None = None,
+    resume: bool = False,
+    on_shard: Callable[[int], None] = lambda n: None,
+) -> list[Done]:
+    """Attach drafters in one run, in which those that ask the target of the outputs share it.
+
+    Args:
+        recording: see `attach`.
+        drafters: by their names in the trace.
+        means: each of its settings is of those drafters that heed it.
+        resume: see `attach`.
+        on_shard: see `attach`.
+
+    Returns:
+        of each drafter, in their order.
+
+    Raises:
+        UserError: see `attach`; nothing is written then, or whole shards of some.
+    """
+    folders = [_folder(recording, name, resume) for name in drafters]
     check_outputs(recording)
     means = means or Means()
-    check_means(drafter, means)
-    opened = drafter.open(recording, means)
-    with TraceWriter(folder, opened.header, resume=resume) as writer:
-        was_there = writer.complete
-        if not was_there:
-            _draft(writer, opened, on_shard)
-    notes = _late_times(folder, opened) if was_there else opened.notes
-    return Done(name, folder, notes, was_there)
+    check_means(list(drafters.values()), means)
+    with ExitStack() as stack:
+        opened: list[Attachment] = []
+        for drafter in drafters.values():
+            own = _heeded(drafter, replace(means, beside=tuple(opened)))
+            opened.append(drafter.open(recording, own))
+        writers: list[TraceWriter] = []
+        try:
+            for folder, one in zip(folders, opened, strict=True):
+                writers.append(stack.enter_context(TraceWriter(folder, one.header, resume=resume)))
+            was_there = [writer.complete for writer in writers]
+            both = zip(writers, opened, strict=True)
+            _draft([(writer, one) for writer, one in both if not writer.complete], on_shard)
+        except BaseException:
+            for writer in writers:
+                _discard_if_empty(writer)
+            raise
+    return [
+        Done(name, folder, _late_times(folder, one) if there else one.notes, there)
+        for name, folder, one, there in zip(drafters, folders, opened, was_there, strict=True)
+    ]
+
+
+def _heeded(drafter: Attachable, means: Means) -> Means:
+    """The settings that a drafter makes use of, the others as they are by default."""
+    names = (*drafter.heeds, "beside")
+    return Means(**{name: getattr(means, name) for name in names})
 
 
 def detach(recording: Trace, name: str) -> Path:
@@ -127,21 +171,25 @@ def detach(recording: Trace, name: str) -> Path:
     return folder
 
 
-def _draft(writer: TraceWriter, opened: Attachment, on_shard: Callable[[int], None]) -> None:
-    """Write the shards that are left and the times; whoever reads the drafter finds both."""
-    try:
-        for index in range(writer.n_shards):
+def _draft(parts: list[tuple[TraceWriter, Attachment]], on_shard: Callable[[int], None]) -> None:
+    """Write the shards that are left and the times; whoever reads a drafter finds both."""
+    for index in range(parts[0][0].n_shards if parts else 0):
+        for writer, opened in parts:
             if index not in writer.done:
                 writer.write_shard(index, None, **_tables(opened.shard(index)))
-            on_shard(writer.shard_sequences(index).stop)
+        on_shard(parts[0][0].shard_sequences(index).stop)
+    for writer, opened in parts:
         if not writer.has_latency and (times := opened.times()) is not None:
             writer.write_latency(times)
         writer.finish()
-    except BaseException:
+
+
+def _discard_if_empty(writer: TraceWriter) -> None:
+    """Leave nothing of a drafter of which no shard is written."""
+    if not writer.complete:
         writer.discard_if_empty()
         with suppress(OSError):
             writer.path.parent.rmdir()  # it was made for this one
-        raise
 
 
 def _late_times(folder: Path, opened: Attachment) -> list[str]:

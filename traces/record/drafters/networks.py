@@ -27,12 +27,9 @@ from traces.errors import DrafterError, RecordError
 from traces.manifest import Manifest
 from traces.record.drafters import dflash, feature, files, mtp, parallel
 from traces.record.drafters.coupling import COLUMNS, Coupled
-from traces.record.drafters.layers import Layers
-from traces.record.drafters.target import check_target, given_outputs, own_dtype
-from traces.record.drafters.texts import Texts, make_texts
+from traces.record.drafters.target import Reader, check_target, own_dtype
 from traces.record.drafters.timing import ChainBench, ParallelBench
 from traces.record.folder import check_folder
-from traces.record.forward import Forward
 from traces.record.header import device_name, library_versions, model_info
 from traces.record.pair import Alone, load_target
 from traces.registry import suggest
@@ -97,9 +94,8 @@ class Network(Attachable):
             )
         self.check_folder()
         dtype = own_dtype(recording, means)
-        target = load_target(means.target, means.device, dtype, means.revision)
-        check_target(recording, target.target)
-        return _Drafting(recording, self, target, self.load(target, dtype), sampler, columns)
+        reader = _reader(recording, means, dtype)
+        return _Drafting(recording, self, reader, self.load(reader.target, dtype), sampler, columns)
 
 
 @dataclass(frozen=True)
@@ -254,6 +250,17 @@ class MtpLayers(Network):
         raise DrafterError("mtp: the passes of MTP layers are not timed: give a cost")
 
 
+def _reader(recording: Trace, means: Means, dtype: str) -> Reader:
+    """The target, loaded; that of another drafter of the same run if there is one."""
+    for other in means.beside:
+        if isinstance(other, _Drafting) and other.reader.serves(recording, means):
+            return other.reader
+    assert means.target is not None
+    target = load_target(means.target, means.device, dtype, means.revision)
+    check_target(recording, target.target)
+    return Reader(recording, target, means)
+
+
 class _Drafting(Attachment):
     """See `Attachment`. The target reads each text once, in one pass."""
 
@@ -261,15 +268,15 @@ class _Drafting(Attachment):
         self,
         recording: Trace,
         drafter: Network,
-        target: Alone,
+        reader: Reader,
         network: Any,
         sampler: Sampler,
         columns: tuple[str, ...],
     ) -> None:
-        self._recording, self._target, self._network = recording, target, network
-        self._sampler = sampler
+        self.reader, self._network, self._sampler = reader, network, sampler
         self._length = drafter.depth(network)
-        model = target.target
+        reader.want(network.layers)
+        model = reader.target.target
         self.header = header_of(
             recording,
             drafter,
@@ -303,17 +310,18 @@ class _Drafting(Attachment):
         """See `Attachment`."""
         header = self.header
         first = index * header.batch_size
-        prompts, outputs = given_outputs(self._recording, first, header.batch_size)
-        if max(max(tokens) for tokens in outputs) >= self._network.vocab_size:
+        texts, logits, states = self.reader.shard(index)
+        if bool((texts.tokens[:, texts.start :] >= self._network.vocab_size).any()):
             raise RecordError(
                 f"an output holds a token beyond the drafter's vocabulary of"
                 f" {self._network.vocab_size}"
             )
-        texts = make_texts([p.tokens for p in prompts], outputs, self._target.target.device)
-        p_logits, texts = self._read(texts)
+        if self._network.layers:
+            joined = torch.cat([states[layer] for layer in self._network.layers], -1)
+            texts = replace(texts, states=joined)
         coupled = Coupled(
             texts,
-            p_logits,
+            logits[..., : self._network.vocab_size],
             self._sampler,
             header.seed,
             first,
@@ -329,18 +337,6 @@ class _Drafting(Attachment):
             for drafts in self._network.draft(texts, self._length):
                 coupled.follow(drafts.sequence, drafts.start, drafts.logits)
         return {"lattice": _columns(coupled.rows, first, header.lattice_columns)}
-
-    def _read(self, texts: Texts) -> tuple[Tensor, Texts]:
-        """The target's logits behind prompts and outputs (B, 1 + T, V); texts with its states."""
-        model, width = self._target.target, texts.tokens.shape[1]
-        forward = Forward(model, self._network.vocab_size, width)
-        kept = width - texts.start + 1
-        given = texts.tokens, texts.text_positions, texts.mask, kept
-        if not self._network.layers:
-            return forward.pass_(*given), texts
-        with Layers(model, self._network.layers) as layers:
-            logits = forward.pass_(*given)
-            return logits, replace(texts, states=layers.joined())
 
 
 def _check_context(recording: Trace, drafter: Network, header: Manifest) -> None:

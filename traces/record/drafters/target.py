@@ -2,13 +2,102 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from traces.attach.drafter import Means
 from traces.errors import DrafterError
-from traces.record.pair import DTYPES, weights_hash
+from traces.record.drafters.layers import Layers
+from traces.record.drafters.texts import Texts, make_texts
+from traces.record.forward import Forward, causal_mask
+from traces.record.pair import DTYPES, Alone, weights_hash
 from traces.record.prompts import Prompt
 from traces.trace import Trace
+
+
+class Read(NamedTuple):
+    """What a target says of the texts of one shard."""
+
+    texts: Texts
+    logits: Tensor  # (B, 1 + T, V), behind the prompts' last token and all of the outputs
+    states: dict[int, Tensor]  # (B, W, H) of a layer; zeros in pads
+
+
+class Reader:
+    """A target that reads each text of a recording once, whoever drafts from it.
+
+    Drafters that are attached in one run share it. A text is read by itself, so that no pass has
+    pads.
+
+    Args:
+        recording: whose prompts and outputs they are.
+        target: that was recorded.
+        means: with which it was loaded.
+    """
+
+    def __init__(self, recording: Trace, target: Alone, means: Means) -> None:
+        self.target, self._recording, self._means = target, recording, means
+        self._layers: set[int] = set()
+        self._last: tuple[int, Read] | None = None
+
+    def serves(self, recording: Trace, means: Means) -> bool:
+        """Whether a drafter of this recording, run with these means, may share it."""
+        mine = self._means
+        names = ("target", "device", "dtype", "revision")
+        return recording is self._recording and all(
+            getattr(means, name) == getattr(mine, name) for name in names
+        )
+
+    def want(self, layers: Sequence[int]) -> None:
+        """Keep these layers' states from now on; see `Layers`."""
+        self._layers |= set(layers)
+        self._last = None
+
+    def shard(self, index: int) -> Read:
+        """The texts of a shard; those of the last one that was asked for are kept."""
+        if self._last is None or self._last[0] != index:
+            self._last = None  # before the next one is there: both are large
+            self._last = index, self._read(index)
+        return self._last[1]
+
+    def _read(self, index: int) -> Read:
+        size = self._recording.manifest.batch_size
+        prompts, outputs = given_outputs(self._recording, index * size, size)
+        model = self.target.target
+        texts = make_texts([p.tokens for p in prompts], outputs, model.device)
+        n_slots, first = texts.tokens.shape[1], texts.start - 1
+        logits, states = None, {}
+        for row, (pad, n) in enumerate(
+            zip(texts.pads.tolist(), texts.n_output.tolist(), strict=True)
+        ):
+            mine = slice(pad, texts.start + n)
+            said, seen = self._pass(texts.tokens[row, mine], n + 1)
+            if logits is None:
+                logits = said.new_zeros(len(outputs), n_slots - first, said.shape[-1])
+                whole = len(outputs), n_slots
+                states = {k: s.new_zeros(*whole, s.shape[-1]) for k, s in seen.items()}
+            logits[row, : n + 1] = said
+            for layer, state in seen.items():
+                states[layer][row, mine] = state
+        assert logits is not None  # no shard is empty
+        return Read(texts, logits, states)
+
+    def _pass(self, tokens: Tensor, kept: int) -> tuple[Tensor, dict[int, Tensor]]:
+        """One text's last `kept` rows of logits (kept, V), and states (n, H) of all of it."""
+        n = len(tokens)
+        forward = Forward(self.target.target, self.target.vocab_size, n)
+        slots = torch.arange(n, device=tokens.device)
+        mask = causal_mask(slots.new_zeros(1), 0, n)
+        given = tokens[None], slots[None], mask, kept
+        if not self._layers:
+            return forward.pass_(*given)[0], {}
+        with Layers(self.target.target, sorted(self._layers)) as layers:
+            logits = forward.pass_(*given)[0]
+        return logits, {layer: state[0] for layer, state in layers.states.items()}
 
 
 def own_dtype(recording: Trace, means: Means) -> str:
