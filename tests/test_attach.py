@@ -76,6 +76,15 @@ def test_a_path_has_the_rows_of_a_recording(root):
             assert filecmp.cmp(root / "both" / name, root / "greedy/drafters/same" / name, False)
 
 
+def test_an_own_draft_is_not_replaced(root, tmp_path, capsys):
+    """Of a recording of a pair no attached draft model becomes the own."""
+    record(root, "of_two", draft="draft")
+    assert attach(root, "of_two", f'model("{root}/other")', "--draft-temperature", 0) == 0
+    assert simkit(["thin", root / "of_two", "-o", tmp_path / "thin", "--own", "model"]) == 2
+    said = capsys.readouterr().err
+    assert "has a draft of its own already" in said and not (tmp_path / "thin").exists()
+
+
 @pytest.mark.parametrize("at_once", [3, 100])
 def test_many_tokens_at_once(root, at_once):
     """The same drafts as token by token, and the same numbers but for rounding."""

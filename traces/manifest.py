@@ -10,14 +10,14 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
 from traces import drafters, reading, schema, signature
+from traces.decoding import decode, in_json
 from traces.drafters.kind import DrafterKind
 from traces.drafters.passes import Passes
 from traces.errors import RecordError, TraceError
@@ -297,7 +297,7 @@ def _parse(text: str, where: str) -> tuple[Manifest, bool]:
     try:
         if isinstance(data.get("kind"), str):
             data["kind"] = drafters.stored_as(data["kind"])
-        found = _decode(Manifest, data, "")
+        found = decode(Manifest, data)
     except (TraceError, RecordError) as error:
         raise TraceError(f"{where}: {error}") from None
     if is_altered:
@@ -323,16 +323,12 @@ def _first_difference(name: str, old: Any, new: Any) -> str | None:
             if found:
                 return found
         return None
-    return None if old == new else f"{name} is {_word(old)} there, {_word(new)} here"
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return None if old == new else f"{name} is {in_json(old)} there, {in_json(new)} here"
 
 
 def _check_version(version: Any, where: str) -> None:
     if isinstance(version, bool) or not isinstance(version, int):
-        raise TraceError(f"{where}: schema_version must be a whole number, not {_word(version)}")
+        raise TraceError(f"{where}: schema_version must be a whole number, not {in_json(version)}")
     known = f"this simkit reads version {SCHEMA_VERSION}"
     if version > SCHEMA_VERSION:
         raise TraceError(f"{where}: schema version {version} is too new, {known}: update simkit")
@@ -367,46 +363,3 @@ def _sorted(data: dict[str, Any]) -> dict[str, Any]:
         if data[model] is not None:
             data[model]["shape"] = dict(sorted(data[model]["shape"].items()))
     return data
-
-
-def _decode(kind: Any, value: Any, name: str) -> Any:
-    """Turn parsed JSON into `kind`, a dataclass or a type that its fields use."""
-    origin, args = get_origin(kind), get_args(kind)
-    if origin is UnionType:
-        inner = next(arg for arg in args if arg is not NoneType)
-        return None if value is None else _decode(inner, value, name)
-    if is_dataclass(kind):
-        return _decode_fields(kind, value, name)
-    if origin is tuple and isinstance(value, list):
-        return tuple(_decode(args[0], item, f"{name}[{i}]") for i, item in enumerate(value))
-    if origin is Mapping and isinstance(value, dict):
-        return {key: _decode(args[1], item, f"{name}.{key}") for key, item in value.items()}
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if (
-        isinstance(kind, type)
-        and isinstance(value, kind)
-        and (kind is bool) == (isinstance(value, bool))
-    ):
-        return value
-    words = {int: "a whole number", str: "text", bool: "true or false", float: "a number"}
-    expected = words.get(kind, "a list" if origin is tuple else "an object")
-    raise TraceError(f"{name} must be {expected}, not {_word(value)[:60]}")
-
-
-def _decode_fields(kind: Any, value: Any, name: str) -> Any:
-    if not isinstance(value, dict):
-        raise TraceError(f"{name} must be an object, not {_word(value)[:60]}")
-    prefix = f"{name}." if name else ""
-    known = {item.name: item for item in fields(kind)}
-    for key in value:
-        if key not in known:
-            raise TraceError(f"unknown field {prefix}{key}")
-    types = get_type_hints(kind)
-    given = {}
-    for key, item in known.items():
-        if key in value:
-            given[key] = _decode(types[key], value[key], prefix + key)
-        elif item.default is MISSING and item.default_factory is MISSING:
-            raise TraceError(f"field {prefix}{key} is missing")
-    return kind(**given)
