@@ -125,6 +125,18 @@ def test_a_path_replays_as_it_decodes(root, trace, draft):
     check(found, target, propose)
 
 
+def test_outputs_that_go_on_behind_eos(root):
+    """--ignore-eos: to T_max, all of them, with a draft beside them; replays equal decoding."""
+    record(root, "long", "--ignore-eos", *SAMPLED, "--coupling", "target", draft="other")
+    found = load(root / "long")
+    assert set(found.sequences["n_output"].to_pylist()) == {T_MAX}
+    outputs = np.array(found.sequences["output_tokens"].to_pylist())
+    assert (outputs[:, :-1] == 0).any()  # EOS
+    target, drafting = model().double(), model(0.2).double()
+    check(found, target, lambda known, tokens: logits_of(drafting, known + tokens))
+    assert simkit(["validate", root / "long"]) == 0
+
+
 @pytest.mark.parametrize("spec", RULES)
 @pytest.mark.parametrize("trace", ["greedy", "sampled"])
 def test_a_rule_replays_as_it_decodes(root, trace, spec):

@@ -45,6 +45,9 @@ def record(
         ),
     ] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Longest output, T_max.")] = 256,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Outputs go on behind EOS, all to T_max.")
+    ] = False,
     max_draft: Annotated[int, typer.Option(help="Deepest draft to record, Γ.")] = 40,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     top_k: Annotated[int, typer.Option(help="0 keeps all tokens.")] = 0,
@@ -96,6 +99,7 @@ def record(
     pair, plan, rows = _prepare(
         (target, draft, device, dtype, revision),
         prompts,
+        ignore_eos,
         sampler=sampler,
         seed=seed,
         max_new_tokens=max_new_tokens,
@@ -129,7 +133,9 @@ def record(
     console.print(f"recorded {len(rows)} prompts to {out} ({speed})", soft_wrap=True)
 
 
-def _prepare(names: tuple, prompts: Path, kernel: bool | None, **settings: object):
+def _prepare(
+    names: tuple, prompts: Path, ignore_eos: bool, kernel: bool | None, **settings: object
+):
     """Check the cheap things before the models are loaded."""
     from dataclasses import replace
 
@@ -150,7 +156,8 @@ def _prepare(names: tuple, prompts: Path, kernel: bool | None, **settings: objec
 
     # The kernel reduces pairs of rows.
     use_kernel = not isinstance(pair, Alone) and chosen(pair, kernel)
-    plan = replace(plan, eos_token_ids=pair.eos_token_ids, kernel=use_kernel)
+    ends = () if ignore_eos else pair.eos_token_ids
+    plan = replace(plan, eos_token_ids=ends, kernel=use_kernel)
     return pair, plan, read_prompts(prompts, pair.tokenizer, pair.vocab_size)
 
 
