@@ -239,19 +239,18 @@ smollm2-parallel: $(VENV)/.installed-dev
 # goes on with --resume in the command that stopped.
 SMOLLM2 = $$($(BIN)/python -c "from traces.smollm2.fetch import default_folder as f; print(f())")
 RECORDED := $(WORK)/smollm2/recorded.jsonl
-ATTACH_SMOLLM2 = $(BIN)/simkit attach $(WORK)/smollm2
+RECORD_SMOLLM2 = $(BIN)/simkit record --target $(SMOLLM2) --draft $(WORK)/smollm2/draft --coupling target --max-draft 16
 
 smollm2-recordings: smollm2
 	$(BIN)/python -m traces.smollm2.prompts --recorded -o $(RECORDED)
 	for kind in greedy:0 sampled:1; do \
-	  $(BIN)/simkit record --target $(SMOLLM2) --prompts $(RECORDED) --max-new-tokens 512 --max-draft 16 \
-	    --batch-size 20 --temperature $${kind#*:} --out $(WORK)/smollm2/$${kind%:*} || exit 1; \
-	  for drafter in 'prompt_lookup(length=16)' suffix; do \
-	    $(ATTACH_SMOLLM2)/$${kind%:*} --drafter "$$drafter" || exit 1; \
-	  done; \
-	  set -- --target $(SMOLLM2) --columns draft_token,draft_prob_raw,draft_entropy,overlap; \
-	  $(ATTACH_SMOLLM2)/$${kind%:*} --drafter 'feature("$(WORK)/smollm2/feature")' "$$@" || exit 1; \
-	  $(ATTACH_SMOLLM2)/$${kind%:*} --drafter 'parallel("$(WORK)/smollm2/parallel", length=8)' "$$@" || exit 1; \
-	  $(ATTACH_SMOLLM2)/$${kind%:*} --drafter 'model("$(WORK)/smollm2/draft")' --name draft \
-	    --target $(SMOLLM2) --max-draft 16 || exit 1; \
+	  trace=$(WORK)/smollm2/$${kind%:*}; \
+	  $(RECORD_SMOLLM2) --prompts $(RECORDED) --max-new-tokens 512 --batch-size 20 --temperature $${kind#*:} \
+	    --out $$trace || exit 1; \
+	  $(BIN)/simkit attach $$trace --drafter 'prompt_lookup(length=16)' --drafter suffix || exit 1; \
+	  $(BIN)/simkit attach $$trace --target $(SMOLLM2) --columns draft_token,draft_prob_raw,draft_entropy,overlap \
+	    --drafter 'feature("$(WORK)/smollm2/feature")' --drafter 'parallel("$(WORK)/smollm2/parallel", length=8)' || exit 1; \
 	done
+	$(BIN)/python -m traces.smollm2.prompts --long -o $(WORK)/smollm2/long.jsonl
+	$(RECORD_SMOLLM2) --prompts $(WORK)/smollm2/long.jsonl --max-new-tokens 4096 --ignore-eos --temperature 1 \
+	  --out $(WORK)/smollm2/long

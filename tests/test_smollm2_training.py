@@ -35,6 +35,9 @@ def test_prompts_are_those_of_both_sets():
     assert {row["task"] for row in rest} == {
         *("translation", "summarization", "qa", "math_reasoning", "rag", "humaneval")
     }
+    first = prompts.long(rows)
+    assert len(first) == len({row["task"] for row in first}) == 8
+    assert all(len(row["messages"]) == 1 and row in kept for row in first)
 
 
 def test_a_second_turn_follows_the_models_answer(tmp_path):

@@ -9,7 +9,8 @@ questions; ``--answers`` names the recording (of this file's first turns) that h
 ``python -m traces.smollm2.prompts --recorded -o FILE`` writes those of them that are recorded, from
 ``prompts.jsonl``: all chats of MT-Bench (eight categories of 20), 20 of each other category and 40
 of HumanEval, the shortest first: those that run together are alike. Drafters are trained on answers
-to the rest, see ``answers``.
+to the rest, see ``answers``. ``--long`` instead writes those of the long recording, the first
+question of each of MT-Bench's categories.
 """
 
 from __future__ import annotations
@@ -43,6 +44,15 @@ def recorded(prompts: list[dict]) -> list[dict]:
         if seen[prompt["task"]] <= N_RECORDED.get(prompt["task"], N_RECORDED_ELSE):
             some.append(prompt)
     return some
+
+
+def long(prompts: list[dict]) -> list[dict]:
+    """The first question of each category of MT-Bench, which has chats of two turns."""
+    first: dict[str, dict] = {}
+    for prompt in prompts:
+        if prompt["id"].endswith("-1"):
+            first.setdefault(prompt["task"], prompt)
+    return list(first.values())
 
 
 def by_length(prompts: list[dict]) -> list[dict]:
@@ -104,21 +114,22 @@ def main() -> None:
     parser.add_argument("spec_bench", type=Path, nargs="?")
     parser.add_argument("humaneval", type=Path, nargs="?")
     parser.add_argument("--recorded", action="store_true")
+    parser.add_argument("--long", action="store_true")
     parser.add_argument("--answers", type=Path, metavar="TRACE", help="has the first turns")
     parser.add_argument("-o", "--out", type=Path, default=PROMPTS, metavar="FILE")
     args = parser.parse_args()
-    if args.recorded == (args.humaneval is not None):
-        parser.error("give SPEC_BENCH and HUMANEVAL, or --recorded")
-    if args.recorded and args.out == PROMPTS:
-        parser.error("--recorded needs -o")
-    if args.recorded:
-        lines = by_length(recorded(load()))
+    if args.recorded + args.long + (args.humaneval is not None) != 1:
+        parser.error("give SPEC_BENCH and HUMANEVAL, or --recorded, or --long")
+    if args.humaneval is None and args.out == PROMPTS:
+        parser.error("--recorded and --long need -o")
+    if args.humaneval is None:
+        lines = by_length((recorded if args.recorded else long)(load()))
     else:
         answers = answered(args.answers) if args.answers else {}
         lines = chats(args.spec_bench, args.humaneval, answers)
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     write_atomic(args.out, text.encode())
-    print(f"{args.out}: {len(lines)} prompts, {len(recorded(lines))} of them to be recorded")
+    print(f"{args.out}: {len(lines)} prompts")
 
 
 if __name__ == "__main__":
