@@ -239,7 +239,8 @@ smollm2-parallel: $(VENV)/.installed-dev
 # goes on with --resume in the command that stopped.
 SMOLLM2 = $$($(BIN)/python -c "from traces.smollm2.fetch import default_folder as f; print(f())")
 RECORDED := $(WORK)/smollm2/recorded.jsonl
-RECORD_SMOLLM2 = $(BIN)/simkit record --target $(SMOLLM2) --draft $(WORK)/smollm2/draft --coupling target --max-draft 16
+MODELS_SMOLLM2 := traces/smollm2/models
+RECORD_SMOLLM2 = $(BIN)/simkit record --target $(SMOLLM2) --draft $(MODELS_SMOLLM2)/draft --coupling target --max-draft 16
 
 smollm2-recordings: smollm2
 	$(BIN)/python -m traces.smollm2.prompts --recorded -o $(RECORDED)
@@ -249,7 +250,7 @@ smollm2-recordings: smollm2
 	    --out $$trace || exit 1; \
 	  $(BIN)/simkit attach $$trace --drafter 'prompt_lookup(length=16)' --drafter suffix || exit 1; \
 	  $(BIN)/simkit attach $$trace --target $(SMOLLM2) --columns draft_token,draft_prob_raw,draft_entropy,overlap \
-	    --drafter 'feature("$(WORK)/smollm2/feature")' --drafter 'parallel("$(WORK)/smollm2/parallel", length=8)' || exit 1; \
+	    --drafter 'feature("$(MODELS_SMOLLM2)/feature")' --drafter 'parallel("$(MODELS_SMOLLM2)/parallel", length=8)' || exit 1; \
 	done
 	$(BIN)/python -m traces.smollm2.prompts --long -o $(WORK)/smollm2/long.jsonl
 	$(RECORD_SMOLLM2) --prompts $(WORK)/smollm2/long.jsonl --max-new-tokens 4096 --ignore-eos --temperature 1 \

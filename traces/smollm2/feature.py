@@ -1,6 +1,6 @@
 """Distils a feature chain (EAGLE-1's network) for SmolLM2-135M-Instruct from its own answers.
 
-``python -m traces.smollm2.feature -o .work/smollm2/feature [--steps 5000]``
+``python -m traces.smollm2.feature -o .work/smollm2/feature [--steps 2000]``
 
 From the model's last states behind t tokens and token t + 1 the chain says the state behind t + 1
 tokens. It writes a reduced vocabulary: the rows of the model's output matrix of the tokens that
@@ -58,7 +58,7 @@ class FeatureSettings:
     """
 
     seed: int = 0
-    steps: int = 5000
+    steps: int = 2000
     batch: int = 4
     rate: float = 3e-3
     ids: int = 8192
