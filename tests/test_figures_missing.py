@@ -72,7 +72,7 @@ READ = {
     "positions": (
         "sequence", "position", "accepted", "draft_token", "draft_prob_raw", "draft_entropy",
         "draft_top1_prob", "draft_top10_mass", "cross_entropy", "overlap",
-        "target_token_prob_raw",
+        "target_token_prob_raw", "target_entropy",
     ),
     "branches": (
         "sequence", "position", "depth", "draft_entropy", "draft_prob_raw", "draft_top1_prob",

@@ -49,6 +49,7 @@ from analysis.figures.regret_by_task import regret_by_task
 from analysis.figures.reliability import reliability
 from analysis.figures.runtime_breakdown import runtime_breakdown
 from analysis.figures.step_lengths import step_lengths
+from analysis.figures.text_position import text_position
 from analysis.figures.timeline import timeline
 
 __all__ = [
@@ -100,5 +101,6 @@ __all__ = [
     "runtime_breakdown",
     "step_lengths",
     "style",
+    "text_position",
     "timeline",
 ]

@@ -5,18 +5,15 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
+from analysis import by_position
 from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.figures.regret_by_task import SHOWN
-from analysis.replays import FAMILIES, Replays, folds, of
+from analysis.replays import FAMILIES, folds, of
 from analysis.shown import chosen, cost_name, tuned
 from analysis.stats import waste
 from analysis.study import Study
-from simkit.policies import Policy
 from simkit.simulator.arguments import AnyCost
-from simkit.simulator.run import run
-
-STEP_PARTS = ("draft_s", "verify_s", "policy_s", "overhead_s")
 
 
 @figure("new")
@@ -36,11 +33,14 @@ def regret_by_position(study: Study, ax: Axes, cost: AnyCost | None = None, bins
     found, gone = tuned(study, families, cost)
     edges = np.unique(np.linspace(1, trace.max_new_tokens + 1, bins + 1).round().astype(int))
     at = of(study, cost)
-    seconds = {name: _by_position(one.policy, at, edges) for name, one in found.items()}
-    best = seconds.pop("prophet")
+    taken = {
+        name: by_position.seconds(one.policy, at, edges, by_position.STEP_PARTS)
+        for name, one in found.items()
+    }
+    best = taken.pop("prophet")
     middle, n = (edges[:-1] + edges[1:] - 1) / 2, len(best)
     rows, said = [], []
-    for k, (name, mine) in enumerate(seconds.items()):
+    for k, (name, mine) in enumerate(taken.items()):
         values = [waste.regret(mine[:, b], best[:, b]) for b in range(len(middle))]
         points(ax, middle + (k - 3) * 0.01 * edges[-1] / bins, values, label=name, **look(k))
         said += missing(values, [f"from {low}" for low in edges[:-1]])
@@ -63,13 +63,3 @@ def regret_by_position(study: Study, ax: Axes, cost: AnyCost | None = None, bins
         *gone,
     )
     return Drawn("regret_by_position", frame(rows), ax, tuple(said + gone))
-
-
-def _by_position(policy: Policy, at: Replays, edges: np.ndarray) -> np.ndarray:
-    at.study.make_room()
-    found = []
-    for steps, seconds in run(policy, *at.where).pieces():
-        assert seconds is not None  # where there are none, nothing was tuned
-        total_s = np.sum([seconds[part] for part in STEP_PARTS], axis=0)
-        found.append(waste.by_position(steps, total_s, edges))
-    return np.concatenate(found)

@@ -35,6 +35,7 @@ from analysis.figures.pacer_criteria import ARMS as CRITERIA
 from analysis.figures.pacer_growth import ARMS as GROWTHS
 from analysis.figures.pacer_threshold import ARMS as THRESHOLDS
 from analysis.figures.pearl_strategies import ARMS as STRATEGIES
+from analysis.figures.svip_lengths import by_length
 from analysis.papers import TableRow, acceptance_head, pacer, svip
 from analysis.replays import (
     ALONE,
@@ -340,6 +341,7 @@ def _runs(at: Replays) -> FilledTable:
 
 _TABLES: tuple[Callable[[Replays], FilledTable], ...] = (
     _svip,
+    by_length,
     _policies,
     _benchmarks,
     _dynamic,
