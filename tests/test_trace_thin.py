@@ -163,3 +163,42 @@ def test_only_a_draft_model_becomes_the_own_of_a_recording_without_one(pair, tmp
     with pytest.raises(SystemExit, match="2"):
         main(["thin", str(pair), "-o", str(tmp_path / "c"), "--own", "suffix"])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory):
+    """The same without tokens that no replay reads."""
+    place = tmp_path_factory.mktemp("ends") / "t"
+    whole = traces.load("reference-target")
+    return thin(whole, place, drafters=["eagle", "pard", "suffix"], own="draft", drop_tokens=True)
+
+
+@pytest.mark.parametrize("drafter", ["own", "eagle", "pard", "suffix"])
+def test_without_tokens_every_rule_replays_as_before(pair, ends, drafter):
+    """To the last count and second; rows that ended with EOS still do."""
+    found = traces.load(ends, drafter)
+    whole = traces.load("reference-target", "draft" if drafter == "own" else drafter)
+    assert found.manifest.tokens == "ends" and whole.manifest.tokens == "all"
+    specs = ["fixed(4)", "oracle"] + (["svip(h=0.5)"] if drafter != "suffix" else [])
+    cost = "linear(draft_s=0.001, target_s=0.01)"
+    mine, theirs = (simkit.replay(trace, specs, cost, by="step").frame for trace in (found, whole))
+    assert mine.equals(theirs)
+    table = "branches" if drafter == "own" else "lattice"
+    kept, all_ = (trace.column(table, "draft_token") for trace in (found, whole))
+    eos = np.isin(all_, whole.eos_token_ids)
+    np.testing.assert_array_equal(kept[eos], all_[eos])
+    assert set(np.unique(kept[~eos])) == {1}  # id 0 is EOS
+    assert eos.any() or drafter != "pard"
+
+
+def test_it_says_which_tokens_it_lacks(pair, ends):
+    assert not validate(ends)
+    said = dict(in_words(describe(traces.load(ends))))
+    assert said["left out"] == "draft tokens off the outputs' path, but for EOS"
+    assert "left out" not in dict(in_words(describe(traces.load(pair))))
+    sizes = [
+        sum(file.stat().st_size for file in folder.rglob("branches/*")) for folder in (ends, pair)
+    ]
+    assert sizes[0] < 0.97 * sizes[1]
+    again = thin(traces.load(ends), ends.parent / "again", bits=6)
+    assert traces.load(again).manifest.tokens == "ends"

@@ -40,7 +40,7 @@ def copy_rows(
     trace: Trace,
     header: Manifest,
     writer: TraceWriter,
-    keep: Callable[[np.ndarray, str], np.ndarray] = lambda values, name: values,
+    keep: Callable[[np.ndarray, str, str], np.ndarray] = lambda values, table, name: values,
 ) -> None:
     """Write all shards of a trace anew, with the columns of another header.
 
@@ -48,7 +48,7 @@ def copy_rows(
         trace: whose rows they are; a drafter that was attached has no sequences of its own.
         header: of the writer.
         writer: open, without shards.
-        keep: what is written of a column's values, given its name.
+        keep: what is written of a column's values, given the table's name and its own.
     """
     numbers = trace.sequences["sequence"].to_numpy()
     offsets = {table: trace.offsets(table) for table in header.tables}
@@ -59,7 +59,7 @@ def copy_rows(
         for table, columns in header.tables.items():
             mine = slice(*offsets[table][[rows.start, rows.stop]])
             tables[table] = {
-                name: keep(trace.column(table, name)[mine], name) for name in columns.names
+                name: keep(trace.column(table, name)[mine], table, name) for name in columns.names
             }
         for columns in tables.values():
             columns["sequence"] = np.searchsorted(numbers, columns["sequence"])

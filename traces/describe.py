@@ -36,6 +36,7 @@ def describe(trace: Trace) -> dict[str, Any]:
         "source": None if manifest.source is None else asdict(manifest.source),
         "vocab_size": manifest.vocab_size,
         "bits": manifest.bits,
+        "tokens": manifest.tokens,
         "dtype": manifest.dtype,
         "device": manifest.device,
         "libraries": dict(manifest.libraries),
@@ -105,6 +106,8 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "size", f"{size_in_words(total)} ({parts})"
     if facts["bits"]:
         yield "rounded", f"statistics to {facts['bits']} significant bits"
+    if facts["tokens"] == "ends":
+        yield "left out", "draft tokens off the outputs' path, but for EOS"
     for i, use in enumerate(facts["uses"]):
         yield "good for" if i == 0 else "", use
     for i, (name, what) in enumerate(facts["drafters"].items()):

@@ -28,7 +28,13 @@ MANIFEST = "manifest.json"
 SIGNATURE = "manifest_sha256"  # of all other fields
 Statistics = Literal["plain", "kernel"]  # torch's own sums, or the Triton kernel's
 Coupling = Literal["draft", "target"]  # what an output is drawn with: see docs/drafters.md
-_WORDS = {"draft_passes": Passes, "statistics": Statistics, "coupling": Coupling}
+Tokens = Literal["all", "ends"]  # of drafts, off the outputs' path: see `Manifest`
+_WORDS = {
+    "draft_passes": Passes,
+    "statistics": Statistics,
+    "coupling": Coupling,
+    "tokens": Tokens,
+}
 FLOAT_BITS = 24  # significant bits of a float32
 FEWEST_BITS = 4
 _MOST_BYTES = 64 * reading.MEBIBYTE  # of its text: some 300,000 files
@@ -125,6 +131,9 @@ class Manifest:
             where not all of them were kept; else empty and left out of the text and the hash.
         bits: significant bits to which statistics were rounded, see `traces.thin`; 0, which is left
             out of the text and the hash, where they are as they were computed.
+        tokens: which draft tokens branches and lattices have, `Tokens`: "all", or of "ends" alone,
+            the EOS tokens, where the lowest id that is none stands for all others, which no replay
+            reads; left out of the text and the hash if it is the first.
         lattice_columns: what a lattice has beyond its key and `accepted`, some of
             `schema.LATTICE_COLUMNS`; left out of the text and the hash of a trace of rows.
         target_columns: what a recording of the target alone has beyond its key and its tokens,
@@ -167,6 +176,7 @@ class Manifest:
     statistics: str = "plain"
     path_columns: tuple[str, ...] = ()
     bits: int = 0
+    tokens: str = "all"
     lattice_columns: tuple[str, ...] = ()
     draft_ends: bool = False
     target_columns: tuple[str, ...] = ()

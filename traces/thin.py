@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -28,10 +29,11 @@ def thin(
     bits: int = 0,
     drafters: Sequence[str] | None = None,
     own: str | None = None,
+    drop_tokens: bool = False,
 ) -> Path:
     """Write a smaller copy of a recording, with its times and its attached drafters.
 
-    Tokens and verdicts are those of the whole. Statistics are rounded to the nearest number of
+    Outputs and verdicts are those of the whole. Statistics are rounded to the nearest number of
     ``bits`` significant bits, an error of at most one part in 2^bits, which keeps their order: a
     rule that compares one with a threshold stops elsewhere only where the two are that close.
     Scores of heads and states are left behind.
@@ -42,6 +44,8 @@ def thin(
         columns: the statistics to keep, of the recording and of its drafters; empty: all.
         bits: 0 keeps them as they are.
         drafters: names of those that come along; None: all.
+        drop_tokens: leave out what no replay reads: draft tokens of branches and of lattices, but
+            for EOS. The rows of a path keep theirs.
         own: name of a draft model that was attached to a recording of the target alone; the copy is
             a recording of the two, whose own draft it is.
 
@@ -71,11 +75,13 @@ def thin(
     if place.resolve().is_relative_to(trace.path.resolve()):
         raise TraceError(f"{place}: lies in the trace that is copied: name another folder")
     with whole_folder(place) as passing:
-        header = replace(_header(base, columns, bits), attached_to=None, spec="")
+        header = _header(base, columns, bits, drop_tokens)
+        header = replace(header, attached_to=None, spec="")
         whole = _copy(base, header, passing, is_held=True)
         for name in chosen:
             drafter = load(trace.path, name)
-            header = replace(_header(drafter, columns, bits), attached_to=whole.content_hash())
+            header = _header(drafter, columns, bits, drop_tokens)
+            header = replace(header, attached_to=whole.content_hash())
             _copy(drafter, header, passing / DRAFTERS / name)
     return place
 
@@ -90,8 +96,16 @@ def _pair(trace: Trace, own: str) -> Trace:
     return found
 
 
-def _header(trace: Trace, columns: Sequence[str], bits: int) -> Manifest:
+def _header(trace: Trace, columns: Sequence[str], bits: int, drop_tokens: bool) -> Manifest:
     """The copy's: what was kept is said in it."""
+    manifest = _kept_columns(trace, columns, bits)
+    if not drop_tokens or manifest.kind == "target":
+        return manifest
+    left = tuple(name for name in manifest.lattice_columns if name != "target_token")
+    return replace(manifest, tokens="ends", lattice_columns=left)
+
+
+def _kept_columns(trace: Trace, columns: Sequence[str], bits: int) -> Manifest:
     coarsest = min(filter(None, (bits, trace.manifest.bits)), default=0)
     manifest = replace(
         trace.manifest, batch_size=BATCH_SIZE, bits=coarsest, hidden=False, mix=0.0, files={}
@@ -117,7 +131,7 @@ def _of(columns: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
 def _copy(trace: Trace, header: Manifest, folder: Path, is_held: bool = False) -> Manifest:
     """Write one folder; the manifest that it has then."""
     with TraceWriter(folder, header, is_held=is_held) as writer:
-        copy_rows(trace, header, writer, partial(_kept, bits=header.bits))
+        copy_rows(trace, header, writer, partial(_kept, header=header))
         latency = trace.own_latency() if header.attached_to else trace.latency()
         if latency is not None:
             writer.write_latency(latency)
@@ -125,8 +139,14 @@ def _copy(trace: Trace, header: Manifest, folder: Path, is_held: bool = False) -
         return writer.manifest
 
 
-def _kept(values: np.ndarray, name: str, bits: int) -> np.ndarray:
-    return rounded(values, bits) if bits and name in schema.STATISTICS else values
+def _kept(values: np.ndarray, table: str, name: str, header: Manifest) -> np.ndarray:
+    if header.bits and name in schema.STATISTICS:
+        return rounded(values, header.bits)
+    if header.tokens == "ends" and name == "draft_token" and table != "positions":
+        ends = header.eos_token_ids
+        other = next(token for token in count() if token not in ends)
+        return np.where(np.isin(values, ends), values, np.int32(other))
+    return values
 
 
 def rounded(values: np.ndarray, bits: int) -> np.ndarray:

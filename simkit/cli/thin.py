@@ -25,6 +25,12 @@ def thin(
         str | None,
         typer.Option(help="An attached draft model that becomes the copy's own."),
     ] = None,
+    drop_tokens: Annotated[
+        bool,
+        typer.Option(
+            "--drop-tokens", help="Leave out draft tokens that no replay reads: off the path."
+        ),
+    ] = False,
 ) -> None:
     """Write a smaller copy of a trace, with fewer statistics or rounded ones, to pass on."""
     from simkit.cli.apart import check_apart
@@ -34,7 +40,7 @@ def thin(
 
     check_apart([("--out", out)], [trace])
     there = load(trace)
-    copy = run(there, out, _names(columns) or (), bits, _names(drafters), own)
+    copy = run(there, out, _names(columns) or (), bits, _names(drafters), own, drop_tokens)
     sizes = (size_in_words(_bytes(folder)) for folder in (copy, there.path or copy))
     typer.echo("{}: {} of {}".format(copy, *sizes), err=True)
 

@@ -91,7 +91,10 @@ def _check_same(trace: Trace, recording: Trace) -> None:
         ("branches", ("position", "depth", "draft_token")),
     ):
         for name in names if trace.has(table, names[0]) else ():
-            if not np.array_equal(trace.column(table, name), recording.column(table, name)):
+            mine, theirs = trace.column(table, name), recording.column(table, name)
+            if table == "branches" and name == "draft_token" and trace.manifest.tokens == "ends":
+                mine, theirs = (np.isin(tokens, trace.eos_token_ids) for tokens in (mine, theirs))
+            if not np.array_equal(mine, theirs):
                 _refuse(trace, recording, f"{table}.{name}")
 
 
