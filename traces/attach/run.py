@@ -69,7 +69,8 @@ def attach(
         UserError: the drafter does not fit the recording, one of that name is there, or the folder
             cannot be written.
     """
-    return attach_all(recording, {name or drafter.name: drafter}, means, resume, on_shard)[0]
+    chosen = {drafter.name if name is None else name: drafter}
+    return attach_all(recording, chosen, means, resume, on_shard)[0]
 
 
 def attach_all(
