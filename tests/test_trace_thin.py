@@ -13,8 +13,11 @@ import simkit
 import traces
 from simkit.cli import main
 from traces import schema
+from traces.checks import check_values
 from traces.describe import describe, in_words
 from traces.errors import TraceError
+from traces.manifest import Manifest
+from traces.rows import FileRows
 from traces.thin import rounded, thin
 from traces.validate import validate
 
@@ -39,6 +42,24 @@ def test_rounding_is_to_the_nearest_and_leaves_what_is_no_number():
     found = rounded(values, 4)
     assert found[:5].tolist() == [1, 1.5, 1.25, 1.0, 1.25]
     assert np.isnan(found[5]) and np.isinf(found[6]) and found[7] == 0
+
+
+@pytest.mark.parametrize("bits", [0, 4, 5, 8])
+def test_equal_numbers_may_be_rounded_to_neighbours(bits):
+    """As a drawn token's probability and the largest one, which are one but for last bits."""
+    where = {"sequence": np.zeros(1, np.int32), "position": np.ones(1, np.int32)}
+    manifest = Manifest(max_draft=1, max_new_tokens=2, bits=bits)
+    middle = 1 + 2.0**-bits  # between two numbers of so many bits
+
+    def problems(raw, top):
+        values = {"draft_prob_raw": raw, "draft_top1_prob": top}
+        columns = {k: np.array([v / 4], np.float32) for k, v in values.items()}
+        if bits:
+            columns = {k: rounded(v, bits) for k, v in columns.items()}
+        return list(check_values(FileRows("rows", {**where, **columns}), manifest))
+
+    assert not problems(middle + 1e-7, middle - 1e-7)
+    assert problems(middle * (1 + 2.0 ** (2 - bits) if bits else 1.01), middle)
 
 
 @pytest.fixture(scope="module")
