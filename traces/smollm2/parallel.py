@@ -1,6 +1,6 @@
 """Distils a parallel drafter (PARD-2) for SmolLM2-135M-Instruct from its own answers.
 
-``python -m traces.smollm2.parallel -o .work/smollm2/parallel [--steps 2000]``
+``python -m traces.smollm2.parallel -o .work/smollm2/parallel [--steps 2400]``
 
 A Llama that borrows the model's embeddings and output matrix (``traces.record.drafters.borrowed``),
 writes a reduced vocabulary, the tokens that the answers have most often, and reads the model's last
@@ -70,9 +70,9 @@ class ParallelSettings:
     """
 
     seed: int = 0
-    steps: int = 2000
+    steps: int = 2400
     batch: int = 4
-    rate: float = 1e-3
+    rate: float = 2e-3
     ids: int = 8192
     hidden: int = 384
     layers: int = 2
