@@ -9,8 +9,8 @@ questions; ``--answers`` names the recording (of this file's first turns) that h
 ``python -m traces.smollm2.prompts --recorded -o FILE`` writes those of them that are recorded, from
 ``prompts.jsonl``: all chats of MT-Bench (eight categories of 20), 20 of each other category and 40
 of HumanEval, the shortest first: those that run together are alike. Drafters are trained on answers
-to the rest, see ``answers``. ``--long`` instead writes those of the long recording, the first
-question of each of MT-Bench's categories.
+to the rest, see ``answers``, and so are heads: ``--rest`` writes it. ``--long`` instead writes those
+of the long recording, the first question of each of MT-Bench's categories.
 """
 
 from __future__ import annotations
@@ -66,6 +66,9 @@ def to_train_on(prompts: list[dict]) -> list[dict]:
     return [prompt for prompt in prompts if prompt["id"] not in ids]
 
 
+CHOICES = {"recorded": recorded, "rest": to_train_on, "long": long}
+
+
 def chats(spec_bench: Path, humaneval: Path, answers: dict[str, str]) -> list[dict]:
     """The lines of `prompts.jsonl`.
 
@@ -113,17 +116,18 @@ def main() -> None:
     )
     parser.add_argument("spec_bench", type=Path, nargs="?")
     parser.add_argument("humaneval", type=Path, nargs="?")
-    parser.add_argument("--recorded", action="store_true")
-    parser.add_argument("--long", action="store_true")
+    for name in CHOICES:
+        parser.add_argument(f"--{name}", dest="choice", action="append_const", const=name)
     parser.add_argument("--answers", type=Path, metavar="TRACE", help="has the first turns")
     parser.add_argument("-o", "--out", type=Path, default=PROMPTS, metavar="FILE")
     args = parser.parse_args()
-    if args.recorded + args.long + (args.humaneval is not None) != 1:
-        parser.error("give SPEC_BENCH and HUMANEVAL, or --recorded, or --long")
-    if args.humaneval is None and args.out == PROMPTS:
-        parser.error("--recorded and --long need -o")
-    if args.humaneval is None:
-        lines = by_length((recorded if args.recorded else long)(load()))
+    choices = args.choice or []
+    if len(choices) + (args.humaneval is not None) != 1:
+        parser.error("give SPEC_BENCH and HUMANEVAL, or one of --" + ", --".join(CHOICES))
+    if choices and args.out == PROMPTS:
+        parser.error(f"--{choices[0]} needs -o")
+    if choices:
+        lines = by_length(CHOICES[choices[0]](load()))
     else:
         answers = answered(args.answers) if args.answers else {}
         lines = chats(args.spec_bench, args.humaneval, answers)
