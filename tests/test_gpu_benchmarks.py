@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from benchmarks.gpu import atlas_pair, atlas_table, latency_atlas, pair_statistics
+from benchmarks.gpu import atlas_table, latency_atlas, pair_statistics
 from benchmarks.gpu.engine import ATTENTION, Engine, attend, attention_error
 from benchmarks.gpu.grid import (
     CONTROL,
@@ -23,7 +23,6 @@ from benchmarks.gpu.grid import (
     passes,
 )
 from benchmarks.gpu.shapes import MODELS, TINY, pass_bytes, pass_flops
-from traces import schema
 
 CPU = torch.device("cpu")
 
@@ -157,21 +156,6 @@ def test_the_page_holds_every_model(atlas, tmp_path):
     atlas_table.main(["--data", str(folder), "--out", str(page)])
     text = page.read_text()
     assert "### tiny-llama" in text and "## Drift control" in text
-
-
-def test_a_pair_of_the_atlas_is_a_latency_table(atlas, tmp_path):
-    folder, _ = atlas
-    out = tmp_path / "pair.parquet"
-    names = ["--target", "tiny-neox", "--draft", "tiny-llama", "--engine", EAGER]
-    atlas_pair.main([*names, "--data", str(folder), "--out", str(out)])
-    table = pq.read_table(out)
-    assert table.schema.equals(schema.LATENCY)
-    rows = table.to_pylist()
-    with_context = {(r["component"], r["tokens_in"]) for r in rows if r["context_len"]}
-    assert with_context == {("draft", 1), ("target", 1), ("target", 3), (HEAD, 1), (HEAD, 4)}
-    assert {r["component"] for r in rows if not r["context_len"]} == {"draft", "target"}
-    with pytest.raises(ValueError, match="no samples of tiny-llama, nobody"):
-        atlas_pair.pair(pq.read_table(folder / "latency.parquet"), "nobody", "tiny-llama")
 
 
 @pytest.mark.skipif(not atlas_table.DATA.is_dir(), reason="no committed samples")

@@ -1,5 +1,6 @@
 """Cost models: what a step takes, in seconds."""
 
+from simkit.costs.atlas import Atlas
 from simkit.costs.base import CostModel, Times
 from simkit.costs.linear import Linear
 from simkit.costs.measured import Measured
@@ -10,6 +11,7 @@ from simkit.costs.threshold import rejection_threshold
 from simkit.errors import CostError
 
 __all__ = [
+    "Atlas",
     "CostError",
     "CostModel",
     "Linear",

@@ -9,8 +9,8 @@ questions; ``--answers`` names the recording (of this file's first turns) that h
 ``python -m traces.smollm2.prompts --recorded -o FILE`` writes those of them that are recorded, from
 ``prompts.jsonl``: all chats of MT-Bench (eight categories of 20), 20 of each other category and 40
 of HumanEval, the shortest first: those that run together are alike. Drafters are trained on answers
-to the rest, see ``answers``, and so are heads: ``--rest`` writes it. ``--long`` instead writes those
-of the long recording, the first question of each of MT-Bench's categories.
+to the rest, see ``answers``, and so are heads: ``--rest`` writes it. ``--long`` instead writes
+those of the long recording, the first question of each of MT-Bench's categories.
 """
 
 from __future__ import annotations
