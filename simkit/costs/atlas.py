@@ -91,12 +91,15 @@ def pair(atlas: pa.Table, target: str, draft: str, engine: str) -> pa.Table:
     engines = sorted(set(atlas["engine"].to_pylist()))
     if engine not in engines:
         raise CostError(f"atlas: engine is {' or '.join(engines)}, not {engine!r}")
-    table = atlas.filter(pc.field("engine") == engine)
-    forward = pc.equal(table["component"], "forward")
+    mine = pc.field("engine") == engine
+    forward = pc.field("component") == "forward"
+    of = {
+        "draft": mine & (pc.field("model") == draft),
+        "target": mine & forward & (pc.field("model") == target),
+    }
     parts = []
-    for role, model, which in (("draft", draft, None), ("target", target, forward)):
-        mine = pc.equal(table["model"], model)
-        rows = table.filter(mine if which is None else pc.and_(mine, which))
+    for role, which in of.items():
+        rows = atlas.filter(which)
         names = np.array(rows["component"].to_pylist(), object)
         names[names == "forward"] = role
         at = rows.schema.get_field_index("component")
