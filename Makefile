@@ -7,7 +7,8 @@ WORK := .work
 
 .PHONY: demo test lint unit browser minimal stories install notebooks reference timings heads \
   heads-greedy heads-sampled heads-prompts ablation-heads answers drafters arms \
-  smollm2 smollm2-answers smollm2-draft smollm2-feature smollm2-parallel smollm2-recordings clean
+  smollm2 smollm2-answers smollm2-draft smollm2-feature smollm2-parallel smollm2-recordings smollm2-prompts \
+  smollm2-greedy smollm2-sampled smollm2-long clean
 
 # $(call first,N): the first N prompts of each task.
 first = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < $(1)) print}' traces/reference/prompts.jsonl
@@ -235,23 +236,42 @@ smollm2-feature: $(VENV)/.installed-dev
 smollm2-parallel: $(VENV)/.installed-dev
 	$(BIN)/python -m traces.smollm2.parallel --answers $(WORK)/smollm2/answers -o $(WORK)/smollm2/parallel
 
-# Recordings of it, greedy and at temperature 1, with its drafters. Hours of one core; what was stopped
-# goes on with --resume in the command that stopped.
+# Recordings of it, greedy and at temperature 1: the target alone, to which its drafters are attached;
+# and a long one. Some two hours of two cores; what was stopped goes on with --resume in the command
+# that stopped. Memory that was freed is kept, since pages that are taken anew each time cost a quarter.
 SMOLLM2 = $$($(BIN)/python -c "from traces.smollm2.fetch import default_folder as f; print(f())")
-RECORDED := $(WORK)/smollm2/recorded.jsonl
 MODELS_SMOLLM2 := traces/smollm2/models
-RECORD_SMOLLM2 = $(BIN)/simkit record --target $(SMOLLM2) --draft $(MODELS_SMOLLM2)/draft --coupling target --max-draft 16
+RECORDS := $(WORK)/smollm2
+KEEP_MEMORY := OMP_NUM_THREADS=1 GLIBC_TUNABLES=glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=8589934592
+RECORD_SMOLLM2 = $(KEEP_MEMORY) $(BIN)/simkit record --target $(SMOLLM2)
+ATTACH_SMOLLM2 = $(KEEP_MEMORY) $(BIN)/simkit attach
 
-smollm2-recordings: smollm2
-	$(BIN)/python -m traces.smollm2.prompts --recorded -o $(RECORDED)
-	for kind in greedy:0 sampled:1; do \
-	  trace=$(WORK)/smollm2/$${kind%:*}; \
-	  $(RECORD_SMOLLM2) --prompts $(RECORDED) --max-new-tokens 512 --batch-size 20 --temperature $${kind#*:} \
-	    --out $$trace || exit 1; \
-	  $(BIN)/simkit attach $$trace --drafter 'prompt_lookup(length=16)' --drafter suffix || exit 1; \
-	  $(BIN)/simkit attach $$trace --target $(SMOLLM2) --columns draft_token,draft_prob_raw,draft_entropy,overlap \
-	    --drafter 'feature("$(MODELS_SMOLLM2)/feature")' --drafter 'parallel("$(MODELS_SMOLLM2)/parallel", length=8)' || exit 1; \
+smollm2-recordings: smollm2-greedy smollm2-sampled smollm2-long  ## with `make -j 2` two at once
+
+smollm2-prompts: smollm2
+	for some in recorded rest long; do \
+	  $(BIN)/python -m traces.smollm2.prompts --$$some -o $(RECORDS)/$$some.jsonl || exit 1; \
 	done
-	$(BIN)/python -m traces.smollm2.prompts --long -o $(WORK)/smollm2/long.jsonl
-	$(RECORD_SMOLLM2) --prompts $(WORK)/smollm2/long.jsonl --max-new-tokens 4096 --ignore-eos --temperature 1 \
-	  --out $(WORK)/smollm2/long
+
+# $(call recorded_with,TRACE,TEMPERATURE,HIDDEN)
+define recorded_with
+	$(RECORD_SMOLLM2) --prompts $(RECORDS)/recorded.jsonl --coupling target --temperature $(2) \
+	  --max-new-tokens 512 --batch-size 60 --out $(RECORDS)/$(1)
+	$(ATTACH_SMOLLM2) $(RECORDS)/$(1) --drafter 'prompt_lookup(length=16)' --drafter suffix
+	$(ATTACH_SMOLLM2) $(RECORDS)/$(1) --target $(SMOLLM2) --max-draft 16 --name draft \
+	  --drafter 'model("$(MODELS_SMOLLM2)/draft", at_once=16$(3))'
+	$(ATTACH_SMOLLM2) $(RECORDS)/$(1) --target $(SMOLLM2) --columns draft_token,draft_prob_raw,draft_entropy,overlap \
+	  --drafter 'feature("$(MODELS_SMOLLM2)/feature")' --drafter 'parallel("$(MODELS_SMOLLM2)/parallel", length=8)'
+endef
+
+smollm2-greedy: smollm2-prompts
+	$(call recorded_with,greedy,0,$(comma) hidden=true)
+
+smollm2-sampled: smollm2-prompts
+	$(call recorded_with,sampled,1,)
+
+smollm2-long: smollm2-prompts
+	$(RECORD_SMOLLM2) --draft $(MODELS_SMOLLM2)/draft --prompts $(RECORDS)/long.jsonl --coupling target --temperature 1 \
+	  --max-new-tokens 4096 --ignore-eos --max-draft 16 --batch-size 8 --out $(RECORDS)/long
+
+comma := ,

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from smollm2_tiny import VOCAB, tiny_model
@@ -27,10 +28,17 @@ def row(name, task, output, prompt=(1, 2), reason="eos"):
     }
 
 
-class Sequences:
+class Recording:
+    """Outputs whose every token the target gave a probability of one half."""
+
     def __init__(self, rows):
         self.sequences = self
         self.to_pylist = lambda: rows
+        self.position_offsets = np.cumsum([0, *(row["n_output"] for row in rows)])
+
+    def positions(self, name):
+        assert name == "target_token_prob_raw"
+        return np.full(self.position_offsets[-1], 0.5, np.float32)
 
 
 def test_the_loss_is_that_of_each_token_behind_all_before_it():
@@ -46,10 +54,10 @@ def test_the_loss_is_that_of_each_token_behind_all_before_it():
 def test_tasks_are_summed_over_tokens_and_stand_in_order():
     model = tiny_model(1)
     rows = [row("a", "x", [3, 4, 5]), row("b", "y", [6]), row("c", "x", [7, 8])]
-    found = perplexity.by_task(Sequences(rows), [model, model])
+    found = perplexity.by_task(Recording(rows), model)
     one = sum(perplexity.loss(model, r["prompt_tokens"], r["output_tokens"]) for r in rows[::2])
     assert (found["x"].prompts, found["x"].tokens) == (2, 5)
-    assert found["x"].perplexities == pytest.approx([math.exp(one / 5)] * 2)
+    assert found["x"].perplexities == pytest.approx([2.0, math.exp(one / 5)])
     lines = list(perplexity.table(found, ["target", "draft"]))
     assert lines[0] == "| task | prompts | tokens | target | draft |"
     assert lines[-1].startswith("| all | 3 | 6 |")

@@ -3,7 +3,8 @@
 ``python -m traces.smollm2.perplexity TRACE --draft DIR``
 
 exp(mean of -log p) over the tokens of the outputs, each behind its prompt and the output before it,
-at temperature 1. Drafters were not trained on these prompts. A Markdown table is printed.
+at temperature 1: the target's p is in the recording, the draft's is computed. Drafters were not
+trained on these prompts. A Markdown table is printed.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 import traces
 from traces.errors import UserError
 from traces.record.pair import load_model, quiet
-from traces.smollm2.fetch import default_folder
 from traces.trace import Trace
 
 
@@ -51,12 +52,18 @@ def loss(model: Any, prompt: list[int], output: list[int]) -> float:
     return -float(log_p.gather(-1, tokens[0, len(prompt) :, None]).double().sum())
 
 
-def by_task(trace: Trace, models: list[Any]) -> dict[str, Said]:
-    """What each model says of the outputs of each task, in the order in which they come."""
+def recorded_losses(trace: Trace) -> np.ndarray:
+    """Sum of the target's -log p over each output's tokens (S,)."""
+    nats = -np.log(trace.positions("target_token_prob_raw").astype(float))
+    return np.add.reduceat(nats, trace.position_offsets[:-1])
+
+
+def by_task(trace: Trace, draft: Any) -> dict[str, Said]:
+    """What target and draft say of the outputs of each task, in the order in which they come."""
     found: dict[str, Said] = {}
-    for row in trace.sequences.to_pylist():
+    for row, of_target in zip(trace.sequences.to_pylist(), recorded_losses(trace), strict=True):
         prompt, output = row["prompt_tokens"], row["output_tokens"]
-        one = Said(1, len(output), tuple(loss(model, prompt, output) for model in models))
+        one = Said(1, len(output), (float(of_target), loss(draft, prompt, output)))
         known = found.get(row["task"])
         found[row["task"]] = one if known is None else known.plus(one)
     return found
@@ -86,17 +93,15 @@ def main() -> None:
     )
     parser.add_argument("trace", help="a recording of the model")
     parser.add_argument("--draft", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--model", type=Path, default=default_folder(), metavar="DIR")
     parser.add_argument("--dtype", default="float32")
     given = parser.parse_args()
     quiet()
     try:
         trace = traces.load(given.trace)
-        folders = (given.model, given.draft)
-        models = [load_model(str(folder), "", "cpu", given.dtype).eval() for folder in folders]
+        draft = load_model(str(given.draft), "", "cpu", given.dtype).eval()
     except UserError as problem:
         sys.exit(f"error: {problem}")
-    for line in table(by_task(trace, models), ["target", "draft"]):
+    for line in table(by_task(trace, draft), ["target", "draft"]):
         print(line)
 
 
