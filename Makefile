@@ -237,14 +237,13 @@ smollm2-parallel: $(VENV)/.installed-dev
 	$(BIN)/python -m traces.smollm2.parallel --answers $(WORK)/smollm2/answers -o $(WORK)/smollm2/parallel
 
 # Recordings of it, greedy and at temperature 1: the target alone, to which its drafters are attached;
-# and a long one. Some two hours of two cores; what was stopped goes on with --resume in the command
-# that stopped. Memory that was freed is kept, since pages that are taken anew each time cost a quarter.
+# and a long one. Some two hours of two cores and up to 10 GiB a command; what was stopped goes on with
+# --resume in the command that stopped.
 SMOLLM2 = $$($(BIN)/python -c "from traces.smollm2.fetch import default_folder as f; print(f())")
 MODELS_SMOLLM2 := traces/smollm2/models
 RECORDS := $(WORK)/smollm2
-KEEP_MEMORY := OMP_NUM_THREADS=1 GLIBC_TUNABLES=glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=8589934592
-RECORD_SMOLLM2 = $(KEEP_MEMORY) $(BIN)/simkit record --target $(SMOLLM2)
-ATTACH_SMOLLM2 = $(KEEP_MEMORY) $(BIN)/simkit attach
+RECORD_SMOLLM2 = OMP_NUM_THREADS=1 $(BIN)/simkit record --target $(SMOLLM2)
+ATTACH_SMOLLM2 = OMP_NUM_THREADS=1 $(BIN)/simkit attach
 
 smollm2-recordings: smollm2-greedy smollm2-sampled smollm2-long  ## with `make -j 2` two at once
 

@@ -1,18 +1,21 @@
 """The recorder against straightforward decoding of tiny models: one token at a time, no cache."""
 
 import json
+import os
 import shutil
 
 import numpy as np
 import pytest
 import torch
 from models import CONFIGS, EOS, tiny_pair, tiny_prompts
+from smollm2_tiny import VOCAB, tiny_model
 
 from traces import RecordError, Sampler, schema
 from traces.record import draws
-from traces.record.forward import Forward
+from traces.record.forward import Forward, as_bias, causal_mask
 from traces.record.pair import (
     check_tokenizers,
+    load_model,
     load_pair,
     load_tokenizer,
     tokenizer_hash,
@@ -270,3 +273,26 @@ def test_a_draft_may_name_its_tokenizer_by_its_hash(tmp_path):
     pair, whole = (load_pair(target, d, "cpu") for d in (str(tmp_path), str(MODELS / "draft")))
     assert pair.vocab_size == whole.vocab_size
     assert weights_hash(pair.draft) == weights_hash(whole.draft)
+
+
+def test_shared_keys_are_not_copied_and_give_the_same_bits(monkeypatch, tmp_path):
+    """On a CPU; transformers copies them for every query head unless it is told not to."""
+    model = tiny_model().eval()
+    model.save_pretrained(tmp_path)
+    n = model.config.num_attention_heads // model.config.num_key_value_heads
+    assert n > 1
+    tokens = torch.randint(1, VOCAB, (3, 12))
+    mask = as_bias(causal_mask(torch.tensor([0, 2, 5]), 0, 12), torch.float32)
+
+    def logits():
+        with torch.inference_mode():
+            return model(input_ids=tokens, attention_mask=mask).logits
+
+    monkeypatch.delenv("TRANSFORMERS_SDPA_FORCE_GQA", raising=False)
+    copied = logits()
+    load_model(str(tmp_path), "", "cpu", "float32")
+    assert os.environ["TRANSFORMERS_SDPA_FORCE_GQA"] == "1"
+    assert torch.equal(logits(), copied)
+    monkeypatch.setenv("TRANSFORMERS_SDPA_FORCE_GQA", "0")  # whoever has set it is heeded
+    load_model(str(tmp_path), "", "cpu", "float32")
+    assert os.environ["TRANSFORMERS_SDPA_FORCE_GQA"] == "0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -183,6 +184,10 @@ def load_model(
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     place = device_named(device)
+    if place.type == "cpu":
+        # Else transformers copies keys and values for every query head in each pass over several
+        # tokens under a mask; torch's kernel for CPUs reads them as they are, to the same bits.
+        os.environ.setdefault("TRANSFORMERS_SDPA_FORCE_GQA", "1")
     return _load(kind, name, revision, dtype=DTYPES[dtype]).to(place)
 
 
