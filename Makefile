@@ -8,7 +8,7 @@ WORK := .work
 .PHONY: demo test lint unit browser minimal stories install notebooks reference timings heads \
   heads-greedy heads-sampled heads-prompts ablation-heads answers drafters arms \
   smollm2 smollm2-answers smollm2-draft smollm2-feature smollm2-parallel smollm2-recordings smollm2-prompts \
-  smollm2-greedy smollm2-sampled smollm2-long clean
+  smollm2-greedy smollm2-sampled smollm2-long smollm2-bundle clean
 
 # $(call first,N): the first N prompts of each task.
 first = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < $(1)) print}' traces/reference/prompts.jsonl
@@ -274,3 +274,17 @@ smollm2-long: smollm2-prompts
 	  --max-new-tokens 4096 --ignore-eos --max-draft 16 --batch-size 8 --out $(RECORDS)/long
 
 comma := ,
+
+# What of them comes with the package: statistics that rules and figures read, rounded to 5 bits.
+KEPT := draft_prob_raw,draft_entropy,cross_entropy,overlap,target_token_prob_raw,target_entropy
+# $(call bundled_of,RECORDING,NAME,COLUMNS,OPTIONS)
+define bundled_of
+	rm -rf traces/data/$(2)
+	$(BIN)/simkit thin $(RECORDS)/$(1) -o traces/data/$(2) --bits 5 --drop-tokens --columns $(3) \
+	  --drafter-columns draft_prob_raw,draft_entropy $(4)
+endef
+
+smollm2-bundle:
+	$(call bundled_of,greedy,smollm2,$(KEPT)$(comma)draft_top1_prob$(comma)draft_top10_mass,--own draft)
+	$(call bundled_of,sampled,smollm2-sampled,$(KEPT),--own draft)
+	$(call bundled_of,long,smollm2-long,draft_prob_raw$(comma)draft_entropy$(comma)overlap)

@@ -116,10 +116,20 @@ def test_it_is_smaller_and_that_is_said(tmp_path, capsys):
     assert traces.load(tmp_path / "t").drafters == ["eagle"]
 
 
+def test_drafters_keep_columns_of_their_own(tmp_path):
+    kept = {"columns": ("draft_prob", "overlap"), "drafter_columns": ("draft_prob",)}
+    copy = thin(traces.load("reference-target"), tmp_path / "t", own="draft", **kept)
+    assert traces.load(copy).manifest.path_columns == ("draft_prob", "overlap")
+    for name in ("eagle", "pard2"):
+        columns = traces.load(copy, name).manifest.lattice_columns
+        assert "draft_prob" in columns and "overlap" not in columns
+
+
 @pytest.mark.parametrize(
     "options, why",
     [
         (["--columns", "mood"], "no statistic is called 'mood'"),
+        (["--drafter-columns", "mood"], "no statistic is called 'mood'"),
         (["--bits", "3"], "bits must be from 4 to 23, not 3"),
         (["--bits", "24"], "bits must be from 4 to 23, not 24"),
         (["--drafters", "eagel"], "no drafter 'eagel' .*eagle"),

@@ -30,6 +30,7 @@ def thin(
     drafters: Sequence[str] | None = None,
     own: str | None = None,
     drop_tokens: bool = False,
+    drafter_columns: Sequence[str] = (),
 ) -> Path:
     """Write a smaller copy of a recording, with its times and its attached drafters.
 
@@ -42,6 +43,7 @@ def thin(
         trace: a recording in a folder.
         path: of the copy; nothing is there.
         columns: the statistics to keep, of the recording and of its drafters; empty: all.
+        drafter_columns: those of drafters, where they are not to be the same.
         bits: 0 keeps them as they are.
         drafters: names of those that come along; None: all.
         drop_tokens: leave out what no replay reads: draft tokens of branches and of lattices, but
@@ -60,7 +62,7 @@ def thin(
     """
     if trace.path is None or trace.recording is not None:
         raise TraceError(f"{trace!r} is no recording in a folder: name the recording's")
-    for name in columns:
+    for name in (*columns, *drafter_columns):
         if name not in schema.STATISTICS:
             raise TraceError(
                 f"no statistic is called {name!r} ({suggest(name, schema.STATISTICS)})"
@@ -80,7 +82,7 @@ def thin(
         whole = _copy(base, header, passing, is_held=True)
         for name in chosen:
             drafter = load(trace.path, name)
-            header = _header(drafter, columns, bits, drop_tokens)
+            header = _header(drafter, drafter_columns or columns, bits, drop_tokens)
             header = replace(header, attached_to=whole.content_hash())
             _copy(drafter, header, passing / DRAFTERS / name)
     return place

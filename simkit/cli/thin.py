@@ -14,6 +14,10 @@ def thin(
     columns: Annotated[
         str | None, typer.Option(help="Statistics to keep, with commas. Default: all.")
     ] = None,
+    drafter_columns: Annotated[
+        str | None,
+        typer.Option(help="Of attached drafters, with commas. Default: as --columns."),
+    ] = None,
     bits: Annotated[
         int, typer.Option(help="Significant bits of each, 4 to 23. Default: as they are.")
     ] = 0,
@@ -40,7 +44,8 @@ def thin(
 
     check_apart([("--out", out)], [trace])
     there = load(trace)
-    copy = run(there, out, _names(columns) or (), bits, _names(drafters), own, drop_tokens)
+    own_columns, theirs = (_names(given) or () for given in (columns, drafter_columns))
+    copy = run(there, out, own_columns, bits, _names(drafters), own, drop_tokens, theirs)
     sizes = (size_in_words(_bytes(folder)) for folder in (copy, there.path or copy))
     typer.echo("{}: {} of {}".format(copy, *sizes), err=True)
 
