@@ -1,6 +1,7 @@
 """What is printed of a real model's recordings: perplexity by task, answers as a page."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,10 +35,11 @@ class Recording:
     def __init__(self, rows):
         self.sequences = self
         self.to_pylist = lambda: rows
+        self.manifest = SimpleNamespace(kind="path")
         self.position_offsets = np.cumsum([0, *(row["n_output"] for row in rows)])
 
-    def positions(self, name):
-        assert name == "target_token_prob_raw"
+    def column(self, table, name):
+        assert (table, name) == ("positions", "target_token_prob_raw")
         return np.full(self.position_offsets[-1], 0.5, np.float32)
 
 

@@ -54,7 +54,8 @@ def loss(model: Any, prompt: list[int], output: list[int]) -> float:
 
 def recorded_losses(trace: Trace) -> np.ndarray:
     """Sum of the target's -log p over each output's tokens (S,)."""
-    nats = -np.log(trace.positions("target_token_prob_raw").astype(float))
+    table = "target" if trace.manifest.kind == "target" else "positions"
+    nats = -np.log(trace.column(table, "target_token_prob_raw").astype(float))
     return np.add.reduceat(nats, trace.position_offsets[:-1])
 
 

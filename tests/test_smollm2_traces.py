@@ -1,0 +1,46 @@
+"""The recordings of SmolLM2 that come with the package: what they hold, and counts on them."""
+
+from collections import Counter
+
+import pytest
+
+import traces
+from traces.trace import DATA
+from traces.validate import validate
+
+GREEDY, SAMPLED = "smollm2", "smollm2-sampled"
+MOST_BYTES = 14_000_000  # of both
+DRAFTERS = {"prompt_lookup", "suffix", "feature", "parallel"}
+
+
+@pytest.fixture(scope="module", params=[GREEDY, SAMPLED])
+def trace(request):
+    return traces.load(request.param)
+
+
+def test_they_are_small():
+    files = [file for name in (GREEDY, SAMPLED) for file in (DATA / name).rglob("*")]
+    assert sum(file.stat().st_size for file in files if file.is_file()) <= MOST_BYTES
+
+
+def test_every_task_has_its_prompts(trace):
+    counts = Counter(trace.sequences["task"].to_pylist())
+    assert counts.pop("humaneval") == 40
+    assert len(counts) == 13 and set(counts.values()) == {20}
+    assert trace.max_new_tokens == 512
+
+
+def test_all_drafters_are_attached(trace):
+    assert trace.max_draft == 16
+    assert set(trace.drafters) == DRAFTERS
+
+
+def test_both_follow_the_same_prompts():
+    one, other = (traces.load(name).sequences for name in (GREEDY, SAMPLED))
+    assert one["prompt_tokens"].equals(other["prompt_tokens"])
+    assert one["output_tokens"] != other["output_tokens"]
+
+
+@pytest.mark.parametrize("name", [GREEDY, SAMPLED])
+def test_they_are_whole(name):
+    assert validate(DATA / name) == []
