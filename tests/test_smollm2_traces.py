@@ -8,8 +8,8 @@ import traces
 from traces.trace import DATA
 from traces.validate import validate
 
-GREEDY, SAMPLED = "smollm2", "smollm2-sampled"
-MOST_BYTES = 14_000_000  # of both
+GREEDY, SAMPLED, LONG = "smollm2", "smollm2-sampled", "smollm2-long"
+MOST_BYTES = 14_000_000  # of all three
 DRAFTERS = {"prompt_lookup", "suffix", "feature", "parallel"}
 
 
@@ -19,7 +19,7 @@ def trace(request):
 
 
 def test_they_are_small():
-    files = [file for name in (GREEDY, SAMPLED) for file in (DATA / name).rglob("*")]
+    files = [file for name in (GREEDY, SAMPLED, LONG) for file in (DATA / name).rglob("*")]
     assert sum(file.stat().st_size for file in files if file.is_file()) <= MOST_BYTES
 
 
@@ -41,6 +41,12 @@ def test_both_follow_the_same_prompts():
     assert one["output_tokens"] != other["output_tokens"]
 
 
-@pytest.mark.parametrize("name", [GREEDY, SAMPLED])
+def test_the_long_one_is_long():
+    long = traces.load(LONG)
+    assert len(long.sequences) == 8
+    assert set(long.sequences["n_output"].to_pylist()) == {4096}
+
+
+@pytest.mark.parametrize("name", [GREEDY, SAMPLED, LONG])
 def test_they_are_whole(name):
     assert validate(DATA / name) == []
