@@ -248,6 +248,7 @@ ATTACH_SMOLLM2 = OMP_NUM_THREADS=1 $(BIN)/simkit attach
 smollm2-recordings: smollm2-greedy smollm2-sampled smollm2-long  ## with `make -j 2` two at once
 
 smollm2-prompts: smollm2
+	mkdir -p $(RECORDS)
 	for some in recorded rest long; do \
 	  $(BIN)/python -m traces.smollm2.prompts --$$some -o $(RECORDS)/$$some.jsonl || exit 1; \
 	done
@@ -279,7 +280,7 @@ comma := ,
 KEPT := draft_prob_raw,draft_entropy,cross_entropy,overlap,target_token_prob_raw,target_entropy
 # $(call bundled_of,RECORDING,NAME,COLUMNS,OPTIONS)
 define bundled_of
-	rm -rf traces/data/$(2)
+	test -d $(RECORDS)/$(1) && rm -rf traces/data/$(2)
 	$(BIN)/simkit thin $(RECORDS)/$(1) -o traces/data/$(2) --bits 5 --drop-tokens --columns $(3) \
 	  --drafter-columns draft_prob_raw,draft_entropy $(4)
 endef
