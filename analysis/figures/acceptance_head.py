@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below, tasks_on
+from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.tasks import tasks_on
 from analysis.papers import acceptance_head as paper
 from analysis.replays import groups
 from analysis.shown import chosen, cost_name, replays, tuned
@@ -54,7 +55,7 @@ def acceptance_head(study: Study, ax: Axes, cost: AnyCost | None = None) -> Draw
     printed = paper.PRINTED_MEAN.speed("with head", "EAGLE-2")
     ax.axhline(printed, label="Table 1, Vicuna 7B, mean", **line)
     rows.append({"arm": "paper", "speed": printed})
-    tasks_on(ax, [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()])
+    tasks_on(ax, masks)
     ax.set(ylabel="speed ÷ speed of fixed(6)")
     below(ax)
     caption(

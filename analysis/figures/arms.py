@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
 from typing import Any, NamedTuple
@@ -10,7 +11,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.base import COLORS, FigureError, cells, look, missing, points
+from analysis.figures.base import FigureError, cells, look, missing, points
+from analysis.figures.tasks import few
 from analysis.papers import PaperTable, TableRow
 from analysis.shown import replays, without
 from analysis.speeds import speed
@@ -150,6 +152,8 @@ def passes(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Ratios of several measures, each task a series; the paper's as black lines.
 
+    Of many tasks some are drawn (`few`, by the last measure); the rows have all.
+
     Args:
         ax: to draw on.
         masks: prompts of each task.
@@ -161,12 +165,18 @@ def passes(
         Rows for the frame, and what is missing.
     """
     rows, said = [], []
-    for t, (task, some) in enumerate(masks.items()):
-        found = [_RATIO[len(sums)](*(x[some] for x in sums)) for sums in measures.values()]
-        at = np.arange(len(measures)) + (t - (len(masks) - 1) / 2) * 0.14
-        points(ax, at, found, label=task, **{**look(t), "linestyle": ""})
-        said += missing(found, [task] * len(found))
-        for name, e in zip(measures, found, strict=True):
+    found = {
+        task: [_RATIO[len(sums)](*(x[some] for x in sums)) for sums in measures.values()]
+        for task, some in masks.items()
+    }
+    drawn, which = few({task: each[-1].value for task, each in found.items()})
+    for task, each in found.items():
+        if task in drawn:
+            t = drawn.index(task)
+            at = np.arange(len(measures)) + (t - (len(drawn) - 1) / 2) * min(0.14, 0.8 / len(drawn))
+            points(ax, at, each, label=task, **{**look(t), "linestyle": ""})
+            said += missing(each, [task] * len(each))
+        for name, e in zip(measures, each, strict=True):
             rows.append({"task": task, "measure": name} | cells(e, "ratio"))
     for at, name in enumerate(measures):
         if name in printed:
@@ -179,15 +189,14 @@ def passes(
     ax.grid(axis="x", visible=False)
     ax.set_xlim(-0.6, len(measures) - 0.4)
     below(ax)
-    return rows, list(dict.fromkeys(said))
+    return rows, list(dict.fromkeys([which, *said] if which else said))
 
 
 def below(ax: Axes, columns: int = 3, handles: list | None = None) -> None:
     """The legend under the axes and what is written there, where it hides nothing."""
     handles = ax.get_legend_handles_labels()[0] if handles is None else handles
     if handles:
-        lines = max((1 + t.get_text().count("\n") for t in ax.get_xticklabels()), default=1)
-        points = 6 + 11.5 * (lines + bool(ax.get_xlabel()))
+        points = 6 + 11.5 * (_lines(ax) + bool(ax.get_xlabel()))
         ax.legend(
             handles=handles,
             loc="upper center",
@@ -197,10 +206,11 @@ def below(ax: Axes, columns: int = 3, handles: list | None = None) -> None:
         )
 
 
-def tasks_on(ax: Axes, names: Sequence[str]) -> None:
-    """Tasks along x."""
-    ax.set_xticks(range(len(names)), names)
-    ax.set_xlim(-0.6, len(names) - 0.4)
-    ax.grid(axis="x", visible=False)
-    for at in range(1, len(names)):
-        ax.axvline(at - 0.5, color=COLORS[7], linewidth=0.5)
+def _lines(ax: Axes) -> float:
+    """How many lines of text the labels along x are high; aslant, half a line for each letter."""
+    labels = ax.get_xticklabels()
+    aslant = math.sin(math.radians(labels[0].get_rotation())) if labels else 0.0
+    return max(
+        (1 + t.get_text().count("\n") + 0.45 * aslant * len(t.get_text()) for t in labels),
+        default=1,
+    )

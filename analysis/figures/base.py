@@ -198,7 +198,7 @@ def figure(
             study.make_room(replays=True)
             with style():
                 if ax is None:
-                    ax = Figure((WIDTH, HEIGHT), layout="constrained").subplots()
+                    ax = _OwnFigure((WIDTH, HEIGHT), layout="constrained").subplots()
                 found = draw(study if replays else trace, ax, **options)
                 _spell_out(found.ax)
                 return found
@@ -209,6 +209,17 @@ def figure(
         return drawn
 
     return made
+
+
+class _OwnFigure(Figure):
+    """One that was made here and not given, so that it may grow."""
+
+
+def room_for(ax: Axes, lines: int) -> None:
+    """Make the figure higher for so many lines along y, if it is one that was made here."""
+    whole = ax.get_figure(root=True)
+    if isinstance(whole, _OwnFigure):
+        whole.set_figheight(HEIGHT + 0.2 * max(0, lines - 7))
 
 
 def _spell_out(ax: Axes) -> None:

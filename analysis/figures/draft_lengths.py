@@ -9,8 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis import outside
-from analysis.figures.arms import below, tasks_on
+from analysis.figures.arms import below
 from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame, missing
+from analysis.figures.tasks import MOST, tasks_on
 from analysis.papers import svip
 from analysis.replays import groups, of
 from analysis.shown import replays, without
@@ -55,8 +56,7 @@ def draft_lengths(study: Study, ax: Axes, h: float = 0.8) -> Drawn:
                 row |= cells(e, name)
                 said += missing([e], [task])
             rows.append(row)
-    names = [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()]
-    tasks_on(ax, [*names, *(["outside\nof loops"] if free else [])])
+    tasks_on(ax, masks, *(["outside of loops"] if free else []))
     ax.set(ylabel="tokens a step")
     below(ax)
     drawn = "greedy" if trace.sampler.greedy else "sampled"
@@ -101,7 +101,8 @@ def _bars(
         for x, e in zip(at, some, strict=True):
             if e.lo is not None and e.hi is not None:
                 ax.vlines(x, e.lo, e.hi, colors="black", lw=0.8)
+    size = 7 if len(at) <= MOST + 2 else 5.5
     for x, e, share in zip(at, drafted, rate, strict=True):
         if share.value is not None:
             top = max(e.hi or 0.0, e.value or 0.0)
-            ax.text(x, top, f"{share.value:.0%}", ha="center", va="bottom", fontsize=7)
+            ax.text(x, top, f"{share.value:.0%}", ha="center", va="bottom", fontsize=size)

@@ -7,10 +7,11 @@ from matplotlib.axes import Axes
 
 from analysis import outside
 from analysis.drafters import side_by_side
-from analysis.figures.arms import below, tasks_on
+from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.figures.measures import PER_STEP_APART as APART
 from analysis.figures.measures import tau
+from analysis.figures.tasks import tasks_on
 from analysis.replays import groups
 from analysis.shown import chosen, cost_name
 from analysis.speeds import speedup
@@ -50,7 +51,7 @@ def drafters_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
             row |= cells(speedup(bound, some), "bound")
             row |= cells(tau(one.counts, some), "accepted_per_step")
             rows.append(row | (cells(tau(free[name], some), APART) if free else {}))
-    tasks_on(ax, [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()])
+    tasks_on(ax, masks)
     ax.axhline(1, color="black", linewidth=0.8)
     ax.set(ylabel="speedup over the target alone")
     below(ax, 4)

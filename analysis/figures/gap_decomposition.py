@@ -8,7 +8,17 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from analysis.figures.arms import below
-from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame, missing
+from analysis.figures.base import (
+    COLORS,
+    HATCHES,
+    Drawn,
+    caption,
+    cells,
+    figure,
+    frame,
+    missing,
+    room_for,
+)
 from analysis.gap import parts
 from analysis.replays import FAMILIES, groups
 from analysis.shown import HINDSIGHT, choices, chosen, cost_name, tuned
@@ -44,6 +54,7 @@ def gap_decomposition(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dr
         found["prophet"].total_s,
     )
     masks = groups(trace)
+    room_for(ax, len(masks))
     none = [task for task, some in masks.items() if not seconds["gap"][some].any()]
     rows, said = [], []
     for i, (task, some) in enumerate(masks.items()):

@@ -19,10 +19,11 @@ from analysis.figures.base import (
     missing,
     points,
 )
+from analysis.figures.tasks import few
 from analysis.replays import each_task, groups, of
 from analysis.shown import cost_name, replays, without
 from analysis.speeds import speed
-from analysis.stats import clusters, optimal
+from analysis.stats import Estimate, clusters, optimal
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
@@ -48,22 +49,15 @@ def optimal_gamma(
     seconds = np.array([one.total_s for one in runs.values()])
     base, rows, said = of(study, cost).charge.baseline_s, [], []
     masks = groups(trace)
-    for k, (task, some) in enumerate(masks.items()):
-        found = [speed(mine, base, some) for mine in seconds]
+    speeds = {t: [speed(mine, base, some) for mine in seconds] for t, some in masks.items()}
+    shown, which = few({t: _fastest(found) for t, found in speeds.items()})
+    for task, some in masks.items():
+        found = speeds[task]
         (best,) = optimal.best_lengths(seconds[:, some], base[some], [task] * int(some.sum()))
         winner = int(best.setting or 0)
-        drawn = look(k)
-        points(ax, gammas + (k - 2) * 0.06, found, label=f"{task}: γ = {gammas[winner]}", **drawn)
-        height = found[winner].value
-        if height is not None:
-            ring: dict[str, Any] = {
-                "s": 90,
-                "facecolors": "none",
-                "edgecolors": drawn["color"],
-                "linewidths": 1.2,
-            }
-            ax.scatter(gammas[winner] + (k - 2) * 0.06, height, **ring)
-        said += missing(found, [task] * len(found))
+        if task in shown:
+            _course(ax, shown.index(task), task, gammas, found, winner)
+            said += missing(found, [task] * len(found))
         for i, e in enumerate(found):
             chosen = None if best.chosen is None else float(best.chosen[i])
             row = {"series": task, "gamma": int(gammas[i]), "best": i == winner, "chosen": chosen}
@@ -72,15 +66,32 @@ def optimal_gamma(
     ax.axhline(1, color="black", linewidth=0.8)
     ax.set(xlabel="fixed draft length γ, tokens", ylabel="speedup over the target alone")
     below(ax)
-    n = ", ".join(f"{task} {int(some.sum())}" for task, some in each_task(trace).items())
+    n = ", ".join(f"{t} {int(some.sum())}" for t, some in each_task(trace).items() if t in shown)
     caption(
         ax,
         "Speed by fixed draft length",
         f"Prompts: {n}; {cost_name(study, cost)}; bars: 95% over prompts; rings: fastest γ.",
+        which,
         *said,
         *gone[:2],
     )
     return Drawn("optimal_gamma", frame(rows), ax, tuple(said + gone))
+
+
+def _fastest(found: list[Estimate]) -> float:
+    return max((e.value for e in found if e.value is not None), default=0.0)
+
+
+def _course(
+    ax: Axes, k: int, task: str, gammas: np.ndarray, found: list[Estimate], winner: int
+) -> None:
+    """One task's speeds, with a ring around the fastest."""
+    drawn, at = look(k), gammas + (k - 2) * 0.06
+    points(ax, at, found, label=f"{task}: γ = {gammas[winner]}", **drawn)
+    height = found[winner].value
+    if height is not None:
+        ring: dict[str, Any] = {"s": 90, "facecolors": "none", "linewidths": 1.2}
+        ax.scatter(at[winner], height, edgecolors=drawn["color"], **ring)
 
 
 def _law(study: Study, ax: Axes, gammas: np.ndarray, cost: AnyCost | None) -> list[dict]:

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points, text
+from analysis.figures.tasks import few
 from analysis.replays import groups
 from analysis.stats import drafts, optimal
 from analysis.study import loops_of, path_layout
@@ -34,12 +35,13 @@ def optimal_lengths(trace: Trace, ax: Axes) -> Drawn:
     rows, said = [], []
     each = [(task, some, end) for end in taken for task, some in masks.items()]
     overall = list(masks)[-1]
+    of_each = [optimal.lengths(taken[end].of_prompts(some)) for _, some, end in each]
+    means = {t: one.mean.value for (t, _, end), one in zip(each, of_each, strict=True) if not end}
+    seen, which = few(means)
     k = -1
-    for task, some, end in each:
-        runs = taken[end].of_prompts(some)
-        found = optimal.lengths(runs)
+    for (task, _, end), found in zip(each, of_each, strict=True):
         at_least = np.cumsum(found.count[::-1])[::-1] / max(1, found.count.sum())
-        if not end or task == overall:
+        if task == overall or (task in seen and not end):
             k += 1
             shown = found.length[: LONGEST + 1]
             label = f"{task}{end}, mean {text(found.mean, '.2f')}"
@@ -48,7 +50,9 @@ def optimal_lengths(trace: Trace, ax: Axes) -> Drawn:
         for i, e in enumerate(found.share):
             row = {"task": f"{task}{end}", "length": i, "steps": int(found.count[i])}
             rows.append(row | {"at_least": float(at_least[i])} | cells(e, "share"))
-        rows.append({"task": f"{task}{end}", "steps": len(runs)} | cells(found.mean, "mean"))
+        rows.append(
+            {"task": f"{task}{end}", "steps": int(found.count.sum())} | cells(found.mean, "mean")
+        )
     ax.set(xlabel="γ*, tokens that the step could use", ylabel="share of steps")
     ax.set_ylim(0)
     ax.legend(loc="upper right")
@@ -57,6 +61,7 @@ def optimal_lengths(trace: Trace, ax: Axes) -> Drawn:
         "How many draft tokens a step can use",
         f"{trace.n_sequences} prompts; beyond {LONGEST} tokens not drawn; bars: 95% over"
         f" prompts. {looped.share:.0%} of the positions repeat a verbatim loop.",
+        which,
         *said[:2],
     )
     return Drawn("optimal_lengths", frame(rows), ax, tuple(said))

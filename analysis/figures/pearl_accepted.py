@@ -8,8 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis import outside
-from analysis.figures.arms import below, tasks_on
+from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.tasks import tasks_on
 from analysis.papers import pearl
 from analysis.replays import Replays, groups, of
 from analysis.shown import cost_name, replays, window_words
@@ -49,7 +50,7 @@ def pearl_accepted(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn
     points(ax, x, a, label="plain speculation, accepted a step", **how)
     rows += _rows("plain speculation", "accepted_per_step", masks, a)
     printed = pearl.PAIRS[pearl.DEEPSEEK]
-    tasks_on(ax, [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()])
+    tasks_on(ax, masks)
     ax.set(ylabel="accepted tokens")
     ax.set_ylim(0)
     below(ax, 2)

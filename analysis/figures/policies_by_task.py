@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis import lookups, outside
-from analysis.figures.arms import below, tasks_on
+from analysis.figures.arms import below
 from analysis.figures.base import (
     MARKERS,
     Drawn,
@@ -22,6 +22,7 @@ from analysis.figures.base import (
 )
 from analysis.figures.measures import PER_STEP_APART as APART
 from analysis.figures.measures import tau
+from analysis.figures.tasks import tasks_on
 from analysis.replays import FAMILIES, Replayed, Replays, groups, of
 from analysis.shown import chosen, cost_name, tuned
 from analysis.speeds import speedup
@@ -60,7 +61,7 @@ def policies_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
             row = {"policy": name, "task": task, "setting": one.spec, "tokens_per_s": rate}
             row |= cells(e, "speedup") | cells(tau(one.counts, some), "accepted_per_step")
             rows.append(row | (cells(tau(free[name], some), APART) if free else {}))
-    tasks_on(ax, [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()])
+    tasks_on(ax, masks)
     ax.axhline(1, color="black", linewidth=0.8)
     ax.set(ylabel="speedup over the target alone")
     below(ax, 4)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from matplotlib.axes import Axes
 
+from analysis.figures.arms import below
 from analysis.figures.base import (
     COLORS,
     Drawn,
@@ -68,7 +69,7 @@ def position_decay(
             for j, p in zip(found.depth, law, strict=True)
         ]
     ax.set(xlabel="depth j in the draft, tokens", ylabel="acceptance", ylim=(0, 1.02))
-    ax.legend(loc="center right")
+    below(ax, 2)
     what = (
         f"steps of fixed({longest})" if starts == "steps" else f"drafts of {longest}, every start"
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below, tasks_on
+from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.tasks import tasks_on
 from analysis.replays import FAMILIES, groups
 from analysis.shown import chosen, cost_name, tuned
 from analysis.stats import waste
@@ -38,7 +39,7 @@ def regret_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn
         said += missing(values, masks)
         for task, e in zip(masks, values, strict=True):
             rows.append({"policy": name, "task": task, "setting": one.spec} | cells(e, "regret"))
-    tasks_on(ax, [f"{task}\nn = {int(some.sum())}" for task, some in masks.items()])
+    tasks_on(ax, masks)
     ax.set(ylabel="time ÷ prophet's time − 1")
     ax.set_ylim(0)
     below(ax, 4)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.arms import below
 from analysis.figures.base import COLORS, Drawn, caption, figure, frame
+from analysis.figures.tasks import MOST
 from analysis.replays import MissingError, of, tasks
 from analysis.stats import drafts
 from analysis.study import Study
@@ -47,10 +50,12 @@ def step_lengths(study: Study, ax: Axes, cost: AnyCost | None = None, steps: int
         found = found.with_columns(best_fixed=length)
     except MissingError:
         said = "No times, so no best fixed length."
+    turned = 90 if len(names) > MOST else 0
+    where: dict[str, Any] = {"xycoords": ax.get_xaxis_transform(), "va": "top"}
     for name in names:
         at = found["task"].to_list().index(name) - 0.5
         ax.axvline(at, color="black", linewidth=0.6)
-        ax.annotate(f" {name}", (at, 0.985), xycoords=ax.get_xaxis_transform(), va="top")
+        ax.annotate(f" {name}", (at, 0.985), rotation=turned, **where)
     below(ax)
     caption(
         ax,

@@ -1,0 +1,53 @@
+"""Figures of a trace with more tasks than fit side by side."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+
+from analysis import figures
+from analysis.figures.tasks import MOST, few, tasks_on
+
+VALUES = st.dictionaries(
+    st.text(min_size=1, max_size=3), st.floats(0, 9) | st.just(float("nan")) | st.none()
+)
+
+
+@given(VALUES)
+def test_of_many_series_the_highest_the_lowest_and_the_last_are_drawn(values):
+    shown, said = few(values)
+    assert shown == [name for name in values if name in shown]
+    if len(values) <= MOST:
+        assert (shown, said) == (list(values), "")
+        return
+    *each, last = values
+    assert len(shown) == MOST and shown[-1] == last and f"of {len(each)} tasks" in said
+    known = [v for v in map(values.get, each) if v is not None and v == v]
+    drawn = [v for v in map(values.get, shown[:-1]) if v is not None and v == v]
+    if len(known) == len(each):
+        assert max(drawn) == max(known) and min(drawn) == min(known)
+
+
+@pytest.mark.parametrize("number", [MOST, MOST + 1, 16])
+def test_names_of_tasks_do_not_hide_each_other(number):
+    ax = Figure((6.4, 4.2)).subplots()
+    tasks_on(ax, {f"summarization {k}": np.ones(20, bool) for k in range(number)}, "outside of")
+    aslant = {label.get_rotation() > 0 for label in ax.get_xticklabels()}
+    assert aslant == {number > MOST}
+
+
+def test_a_picture_has_some_of_fourteen_tasks_and_its_frame_has_all():
+    drawn = figures.optimal_lengths("smollm2")
+    legend = drawn.ax.get_legend()
+    assert legend is not None and len(legend.get_texts()) == MOST + 1  # and all, outside of loops
+    names = {name for name in drawn.frame["task"].unique() if "outside" not in name}
+    assert len(names) == 15
+
+
+def test_a_figure_grows_with_its_tasks_and_a_given_one_does_not():
+    cost = "linear(draft_s=0.001, target_s=0.01)"
+    assert figures.gap_decomposition("smollm2", cost=cost).figure.get_figheight() > 5
+    given = Figure((5, 3))
+    figures.gap_decomposition("smollm2", given.subplots(), cost=cost)
+    assert given.get_figheight() == 3
