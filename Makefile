@@ -286,6 +286,6 @@ define bundled_of
 endef
 
 smollm2-bundle:
-	$(call bundled_of,greedy,smollm2,$(KEPT)$(comma)draft_top1_prob$(comma)draft_top10_mass,--own draft)
+	$(call bundled_of,greedy,smollm2,$(KEPT)$(comma)draft_top10_mass,--own draft)
 	$(call bundled_of,sampled,smollm2-sampled,$(KEPT),--own draft)
 	$(call bundled_of,long,smollm2-long,$(KEPT))

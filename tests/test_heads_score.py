@@ -15,9 +15,13 @@ from simkit.heads.drafts import drafts
 from simkit.heads.files import Head
 from simkit.heads.plain_scorer import PlainScorer
 from traces import scores
+from traces.arrays import rounded
+from traces.thin import thin
 from traces.trace import load
 
-BUNDLED = Path(__file__).parent.parent / "traces" / "reference" / "heads"
+MODELS = Path(__file__).parent.parent / "traces"
+BUNDLED = [*(MODELS / "reference" / "heads").glob("*.safetensors")]
+BUNDLED += (MODELS / "smollm2" / "heads").glob("*.safetensors")
 
 
 def head_of(kind, trace, width=32, **options):
@@ -175,12 +179,28 @@ def test_states_of_the_same_recording_elsewhere(tmp_path):
         run.score(load(bare.path), head, name="x", recording=other)
 
 
-@pytest.mark.parametrize("file", sorted(BUNDLED.glob("*.safetensors")), ids=lambda f: f.stem)
+@pytest.mark.parametrize("kind", registry.names())
+def test_scores_of_a_rounded_trace_are_rounded_alike(folder, kind, tmp_path):
+    whole = load(folder)
+    coarse = load(thin(whole, tmp_path / "thin", bits=5))
+    head = head_of(kind, whole)
+    name = run.score(coarse, head, recording=whole, max_draft=7)
+    kept = scores.load(load(coarse.path), name)
+    fresh = scoring.score(head, PathLayout(whole), states.read(whole), 7)
+    for field in set(fresh.__dataclass_fields__) - {"lag"}:
+        assert np.array_equal(
+            getattr(kept, field), rounded(getattr(fresh, field), 5), equal_nan=True
+        )
+    assert run.score(load(coarse.path), head, recording=whole, max_draft=7) is None
+
+
+@pytest.mark.parametrize("file", sorted(BUNDLED), ids=lambda f: f"{f.parts[-3]}-{f.stem}")
 def test_the_bundled_scores_are_those_of_the_bundled_heads(file):
-    """Trained on other prompts of the same pair; `make heads` makes them."""
+    """Trained on other prompts of the same pair; `make heads smollm2-heads` makes them."""
     head = files.load(file)
-    trace = load("reference-sampled" if file.stem.endswith("-sampled") else "reference")
-    files.check_fits(head, trace.manifest, "reference")
+    pair = file.parts[-3]
+    trace = load(f"{pair}-sampled" if file.stem.endswith("-sampled") else pair)
+    files.check_fits(head, trace.manifest, pair)
     assert head.facts["trained_on"]["trace"] != trace.hash
     facts = scores.facts(trace, registry.get(head.kind).policy)
     assert facts is not None and facts["trace"] == trace.hash

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+FLOAT_BITS = 24  # significant bits of a float32
+
 
 def count_up(lengths: np.ndarray) -> np.ndarray:
     """1..n for each n in lengths, end to end, int32."""
@@ -17,3 +19,14 @@ def read_only(array: np.ndarray) -> np.ndarray:
     """The same array, which can no longer be written to."""
     array.flags.writeable = False
     return array
+
+
+def rounded(values: np.ndarray, bits: int) -> np.ndarray:
+    """Float32 numbers rounded to the nearest of ``bits`` significant bits; NaN stays NaN."""
+    drop = FLOAT_BITS - bits
+    words = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    even = (words >> np.uint64(drop)) & np.uint64(1)  # ties go to the even neighbour
+    words += np.uint64((1 << (drop - 1)) - 1) + even
+    words &= np.uint64(~((1 << drop) - 1) & (2**64 - 1))
+    found = words.astype(np.uint32).view(np.float32)
+    return np.where(np.isfinite(values), found, values)

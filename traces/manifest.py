@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from traces import drafters, reading, schema, signature
+from traces.arrays import FLOAT_BITS
 from traces.decoding import decode, in_json
 from traces.drafters.kind import DrafterKind
 from traces.drafters.passes import Passes
@@ -35,7 +36,6 @@ _WORDS = {
     "coupling": Coupling,
     "tokens": Tokens,
 }
-FLOAT_BITS = 24  # significant bits of a float32
 FEWEST_BITS = 4
 _MOST_BYTES = 64 * reading.MEBIBYTE  # of its text: some 300,000 files
 

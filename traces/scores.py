@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from traces.arrays import rounded
 from traces.errors import TraceError
 from traces.trace import Trace
 from traces.writer import add_file
@@ -97,7 +98,9 @@ def load(trace: Trace, name: str) -> Scores:
         raise TraceError(f"{where} do not fit the trace's rows") from None
 
 
-def save(folder: str | Path, trace: Trace, name: str, scores: Scores, head: Mapping) -> None:
+def save(
+    folder: str | Path, trace: Trace, name: str, scores: Scores, head: Mapping, bits: int = 0
+) -> None:
     """Write scores as float16 beside the trace that they belong to.
 
     Args:
@@ -106,11 +109,12 @@ def save(folder: str | Path, trace: Trace, name: str, scores: Scores, head: Mapp
         name: of the scores.
         scores: all of them.
         head: facts about the head that gave them, for JSON.
+        bits: significant bits to which they are rounded; 0: those of a float16.
 
     Raises:
         TraceError: the trace is unfinished, or cannot be written.
     """
-    add_file(folder, file_name(name), to_table(trace, scores, head))
+    add_file(folder, file_name(name), to_table(trace, scores, head, bits))
 
 
 def attach(trace: Trace, name: str, scores: Scores) -> Trace:
@@ -118,8 +122,10 @@ def attach(trace: Trace, name: str, scores: Scores) -> Trace:
     return Trace(trace.manifest, _With(trace, file_name(name), to_table(trace, scores)), trace.path)
 
 
-def to_table(trace: Trace, scores: Scores, head: Mapping[str, Any] | None = None) -> pa.Table:
-    """Scores as a table, rounded to float16."""
+def to_table(
+    trace: Trace, scores: Scores, head: Mapping[str, Any] | None = None, bits: int = 0
+) -> pa.Table:
+    """Scores as a table, rounded to float16, or to fewer significant bits."""
     if isinstance(scores, RowScores):
         columns = {name: _joined(trace, name) for name in ("sequence", "position", "depth")}
         score = np.concatenate([scores.path, scores.branches])
@@ -132,6 +138,7 @@ def to_table(trace: Trace, scores: Scores, head: Mapping[str, Any] | None = None
             "depth": (depth + 1).astype(np.int32),
         }
         score = scores.values[row, depth]
+    score = rounded(score, bits) if bits else score
     table = pa.table({**columns, "score": score.astype(np.float16)})
     lag = {"lag": scores.lag} if isinstance(scores, RowScores) and scores.lag else {}
     made_from = {"trace": trace.hash, "head": dict(head or {}) | lag}

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from traces import schema
+from traces.arrays import rounded
 from traces.copying import copy_rows
 from traces.errors import TraceError
-from traces.manifest import FLOAT_BITS, Manifest
+from traces.manifest import Manifest
 from traces.outputs import whole_folder
 from traces.registry import suggest
 from traces.trace import DRAFTERS, Trace, load
@@ -132,7 +133,7 @@ def _of(columns: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
 
 def _copy(trace: Trace, header: Manifest, folder: Path, is_held: bool = False) -> Manifest:
     """Write one folder; the manifest that it has then."""
-    with TraceWriter(folder, header, is_held=is_held) as writer:
+    with TraceWriter(folder, header, is_held=is_held, tight=True) as writer:
         copy_rows(trace, header, writer, partial(_kept, header=header))
         latency = trace.own_latency() if header.attached_to else trace.latency()
         if latency is not None:
@@ -149,14 +150,3 @@ def _kept(values: np.ndarray, table: str, name: str, header: Manifest) -> np.nda
         other = next(token for token in count() if token not in ends)
         return np.where(np.isin(values, ends), values, np.int32(other))
     return values
-
-
-def rounded(values: np.ndarray, bits: int) -> np.ndarray:
-    """Float32 numbers rounded to the nearest of ``bits`` significant bits; NaN stays NaN."""
-    drop = FLOAT_BITS - bits
-    words = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
-    even = (words >> np.uint64(drop)) & np.uint64(1)  # ties go to the even neighbour
-    words += np.uint64((1 << (drop - 1)) - 1) + even
-    words &= np.uint64(~((1 << drop) - 1) & (2**64 - 1))
-    found = words.astype(np.uint32).view(np.float32)
-    return np.where(np.isfinite(values), found, values)

@@ -183,9 +183,9 @@ class Trace:
 
     def column(self, table: str, column: str) -> np.ndarray:
         """A column of any sharded table ("positions", "hidden", …); see `positions`."""
-        key = (table, column)
+        key = (table, self._stored(table, column))
         if key not in self._cache:
-            self._cache[key] = self._source.read(table, column)
+            self._cache[key] = self._source.read(*key)
         return self._cache[key]
 
     @property
@@ -199,8 +199,13 @@ class Trace:
         trim()
 
     def has(self, table: str, column: str) -> bool:
-        """Whether a column was recorded."""
-        return column in self._source.columns(table)
+        """Whether a column was recorded, or one that has its values."""
+        return self._stored(table, column) in self._source.columns(table)
+
+    def _stored(self, table: str, column: str) -> str:
+        """The column that holds its values: greedily a draft model drafts its likeliest token."""
+        twin = self.sampler.greedy and self.manifest.kind == "path" and column == "draft_top1_prob"
+        return "draft_prob_raw" if twin and column not in self._source.columns(table) else column
 
     @cached_property
     def position_offsets(self) -> np.ndarray:

@@ -52,6 +52,7 @@ class TraceWriter:
         header: the manifest without files.
         resume: go on with the recording that is there, if there is one.
         is_held: the folder is there, empty, and held by the caller.
+        tight: see `files.encode`.
 
     Raises:
         TraceError: the folder is not empty (and `resume` is off), holds another recording or none,
@@ -59,9 +60,15 @@ class TraceWriter:
     """
 
     def __init__(
-        self, path: str | Path, header: Manifest, resume: bool = False, is_held: bool = False
+        self,
+        path: str | Path,
+        header: Manifest,
+        resume: bool = False,
+        is_held: bool = False,
+        tight: bool = False,
     ) -> None:
         self.path = Path(path)
+        self._tight = tight
         self.done: set[int] = set()
         self._fine: set[int] = set()  # shards whose rows were looked at as they were written
         header = replace(header, files={}, complete=False)
@@ -161,7 +168,7 @@ class TraceWriter:
         listed = dict(manifest.files)
         for name, table in encoded.items():
             file = f"{name}/{index:05d}.parquet"
-            listed[file] = _write(self.path, file, table)
+            listed[file] = _write(self.path, file, table, self._tight)
         self._save(replace(manifest, files=listed))
         self.done.add(index)
 
@@ -195,7 +202,9 @@ class TraceWriter:
         merged = pa.concat_tables([schema.SEQUENCES.empty_table(), *tables]).combine_chunks()
         listed = {name: info for name, info in manifest.files.items() if name not in parts}
         if manifest.attached_to is None:
-            listed["sequences.parquet"] = _write(self.path, "sequences.parquet", merged)
+            listed["sequences.parquet"] = _write(
+                self.path, "sequences.parquet", merged, self._tight
+            )
         self._save(replace(manifest, files=listed, complete=True))
         remove_leftovers(self.path, self._manifest)
         if len(self._fine) == manifest.n_shards:
@@ -302,7 +311,7 @@ def add_file(path: str | Path, name: str, table: pa.Table) -> None:
         if not manifest.complete:
             raise TraceError(f"{folder}: the recording is incomplete: resume it with --resume")
         remove_leftovers(folder, manifest)
-        data, info = files.encode(parquet.sealed(table) if name in _SEALED else table)
+        data, info = files.encode(parquet.sealed(table) if name in _SEALED else table, tight=True)
         waits = waiting_name(folder / name, info.sha256)
         made = [] if waits.parent.exists() else [waits.parent]
         try:
@@ -350,7 +359,7 @@ def _save_manifest(folder: Path, manifest: Manifest) -> None:
     write_atomic(folder / MANIFEST, manifest.to_json().encode())
 
 
-def _write(folder: Path, name: str, table: pa.Table) -> FileInfo:
-    data, info = files.encode(table)
+def _write(folder: Path, name: str, table: pa.Table, tight: bool = False) -> FileInfo:
+    data, info = files.encode(table, tight)
     write_atomic(folder / name, data)
     return info

@@ -64,6 +64,8 @@ def score(
 ) -> str | None:
     """Write a head's score table into a trace's folder, unless it is there.
 
+    Scores are rounded as the trace's statistics are.
+
     Args:
         trace: in a folder.
         head: of the same pair of models.
@@ -89,13 +91,15 @@ def score(
         about["lag"] = head.lag
     if head.by_start:
         about["max_draft"] = max_draft
+    if trace.manifest.bits:
+        about["bits"] = trace.manifest.bits
     made_from = scores.facts(trace, name)
     if made_from is not None and made_from == {"trace": trace.hash, "head": about}:
         return None
     found = states.read(trace, recording)
     layout = PathLayout(trace)
     values = scoring.score(head, layout, found, max_draft, on_sequence=on_sequence)
-    scores.save(trace.path, trace, name, values, about)
+    scores.save(trace.path, trace, name, values, about, trace.manifest.bits)
     return name
 
 
