@@ -8,7 +8,7 @@ WORK := .work
 .PHONY: demo test lint unit browser minimal stories install notebooks reference timings heads \
   heads-greedy heads-sampled heads-prompts ablation-heads answers drafters arms \
   smollm2 smollm2-answers smollm2-draft smollm2-feature smollm2-parallel smollm2-recordings smollm2-prompts \
-  smollm2-greedy smollm2-sampled smollm2-long smollm2-bundle clean
+  smollm2-greedy smollm2-sampled smollm2-long smollm2-heads smollm2-bundle clean
 
 # $(call first,N): the first N prompts of each task.
 first = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < $(1)) print}' traces/reference/prompts.jsonl
@@ -273,6 +273,18 @@ smollm2-sampled: smollm2-prompts
 smollm2-long: smollm2-prompts
 	$(RECORD_SMOLLM2) --draft $(MODELS_SMOLLM2)/draft --prompts $(RECORDS)/long.jsonl --coupling target --temperature 1 \
 	  --max-new-tokens 4096 --ignore-eos --max-draft 16 --batch-size 8 --out $(RECORDS)/long
+
+# Heads of its draft model, trained on the prompts that are not recorded, and their scores for those
+# that are; behind `smollm2-greedy` and `smollm2-bundle`. Some 40 minutes.
+smollm2-heads: smollm2-prompts
+	mkdir -p traces/smollm2/heads
+	$(RECORD_SMOLLM2) --draft $(MODELS_SMOLLM2)/draft --prompts $(RECORDS)/rest.jsonl --hidden --mix 0.5 \
+	  --max-new-tokens 128 --max-draft 8 --batch-size 20 --out $(RECORDS)/train
+	for head in pacer acceptance specdecpp; do \
+	  file=traces/smollm2/heads/$$head.safetensors; \
+	  OMP_NUM_THREADS=1 $(BIN)/simkit train $$head $(RECORDS)/train -o $$file && \
+	  $(BIN)/simkit score smollm2 --head $$file --hidden $(RECORDS)/greedy/drafters/draft --max-draft 16 || exit 1; \
+	done
 
 comma := ,
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from rich.table import Table
 
 from benchmarks.recorded import REFERENCE
 from simkit.drafters.path import PathLayout
-from simkit.heads import evaluate, files, registry, scoring, states, training
+from simkit.heads import evaluate, files, metrics, registry, scoring, states, training
 from simkit.heads.drafts import drafts
 from simkit.heads.files import Head
 from simkit.heads.plain_scorer import PlainScorer
@@ -37,17 +37,18 @@ from traces.synthetic import iid
 from traces.trace import Trace, load
 
 HEADS = Path(REFERENCE) / "heads"
+REAL_HEADS = Path("traces/smollm2/heads")
 
 
 def known(console: Console) -> None:
     """Print the held-out figures of every bundled head."""
-    for file in sorted(HEADS.glob("*.safetensors")):
+    for file in [*sorted(HEADS.glob("*.safetensors")), *sorted(REAL_HEADS.glob("*.safetensors"))]:
         head = files.load(file)
-        metrics, training = head.facts["metrics"], head.facts["training"]
-        names = list(next(iter(metrics["signals"].values())))
-        title = f"{file.stem}: {metrics['tokens']:,} tokens of {training['test_prompts']} prompts"
+        figures, how = head.facts["metrics"], head.facts["training"]
+        names = list(next(iter(figures["signals"].values())))
+        title = f"{file.parts[-3]}, {file.stem}: {figures['tokens']:,} tokens of {how['test_prompts']} prompts"
         table = Table("", *names, title=title, title_justify="left")
-        for signal, row in metrics["signals"].items():
+        for signal, row in figures["signals"].items():
             table.add_row(signal, *(f"{row[name]:.3f}" for name in names))
         console.print(table)
 
@@ -171,37 +172,60 @@ def _drafts(
 def compare(console: Console, trace: str, heads: list[str]) -> None:
     """AUC, log loss and calibration on the test prompts, and their differences to the first head.
 
-    Intervals of 95% over prompts (percentiles of 1,000 resamples, the same for all heads). A head
-    with a lag judges fewer tokens: not those of which the recording has no state behind them.
+    Below each head the plain margin of the same tokens, fitted to the training prompts; its
+    differences are those to that head. Intervals of 95% over prompts (percentiles of 1,000
+    resamples, the same for all rows). A head with a lag judges fewer tokens: not those of which the
+    recording has no state behind them.
     """
     recorded = load(trace)
     layout, found = PathLayout(recorded), states.read(recorded)
-    test = np.flatnonzero(training.split(recorded.n_sequences, training.TrainingSettings()).test)
-    picks = np.random.default_rng(0).integers(0, len(test), (1000, len(test)))
-    picks = np.concatenate([np.arange(len(test))[None], picks])
+    parts = training.split(recorded.n_sequences, training.TrainingSettings())
+    n = int(parts.test.sum())
+    picks = np.random.default_rng(0).integers(0, n, (1000, n))
+    picks = np.concatenate([np.arange(n)[None], picks])
     table = Table("head", "tokens", *_FIGURES, *(f"Δ {name}" for name in _FIGURES))
     first: np.ndarray | None = None
     for file in heads:
         head = files.load(file)
-        sums = _sums(head, layout, found, test)
-        drawn = np.array([_figures(sums[some].sum(0)) for some in picks])
-        first = drawn if first is None else first
-        cells = [_interval(column) for column in (*drawn.T, *(drawn - first).T)]
-        table.add_row(Path(file).stem, f"{int(sums[:, :2].sum()):,}", *cells)
+        train = evaluate.judge(head, layout, found, parts.train)
+        fitted = metrics.fit(train.signals[_PLAIN], train.accepted)
+        judged = [
+            evaluate.judge(head, layout, found, np.arange(len(layout.n_output)) == sequence)
+            for sequence in np.flatnonzero(parts.test)
+        ]
+        own = _drawn(_sums((one.accepted, one.score) for one in judged), picks)
+        margin = _sums((one.accepted, fitted(one.signals[_PLAIN])) for one in judged)
+        first = own if first is None else first
+        tokens = f"{sum(len(one.accepted) for one in judged):,}"
+        table.add_row(Path(file).stem, tokens, *_cells(own, first))
+        table.add_row(f"  {_PLAIN}", tokens, *_cells(_drawn(margin, picks), own))
     console.print(table)
+
+
+_PLAIN = "margin top-1 - top-2"
+
+
+def _drawn(sums: np.ndarray, picks: np.ndarray) -> np.ndarray:
+    return np.array([_figures(sums[some].sum(0)) for some in picks])
+
+
+def _cells(drawn: np.ndarray, against: np.ndarray) -> list[str]:
+    return [_interval(column) for column in (*drawn.T, *(drawn - against).T)]
 
 
 _FIGURES = ("AUC", "log loss", "ECE")
 _BINS = 1000
 
 
-def _sums(head: Head, layout: PathLayout, found: States, test: np.ndarray) -> np.ndarray:
-    """Of each prompt (n, 4, bins): tokens rejected and accepted, scores, log losses, by score."""
+def _sums(judged: Iterable[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Of each prompt (n, 4, bins): tokens rejected and accepted, scores, log losses, by score.
+
+    Args:
+        judged: of each prompt, whether its tokens were accepted and with what probability.
+    """
     rows = []
-    for sequence in test:
-        wanted = np.arange(len(layout.n_output)) == sequence
-        judged = evaluate.judge(head, layout, found, wanted)
-        accepted, p = judged.accepted, judged.score.astype(np.float64)
+    for accepted, score in judged:
+        p = score.astype(np.float64)
         clipped = p.clip(1e-4, 1 - 1e-4)
         loss = -np.log(np.where(accepted, clipped, 1 - clipped))
         place = np.minimum((p * _BINS).astype(int), _BINS - 1)

@@ -17,7 +17,7 @@ from analysis.stats import optimal
 _ = pl.Config.set_float_precision(3)
 
 # %% tags=["parameters"]
-TRACE = "reference"
+TRACE = "smollm2"
 
 # %% [markdown]
 # ## What does the formula say?

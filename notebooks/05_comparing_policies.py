@@ -16,7 +16,7 @@ from analysis import Study, figures
 from analysis.stats import compare
 
 # %% tags=["parameters"]
-TRACE = "reference"
+TRACE = "smollm2"
 
 # %% [markdown]
 # ## How fast is each policy?
