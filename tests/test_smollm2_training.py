@@ -11,7 +11,7 @@ from traces.errors import UserError
 from traces.record.folder import named_tokenizer
 from traces.record.pair import load_tokenizer, tokenizer_hash
 from traces.reference.pair import EOS_ID, MODELS
-from traces.smollm2 import answers, draft, prompts, teacher
+from traces.smollm2 import answers, draft, prompts, questions, teacher
 from traces.smollm2.directions import main_directions
 from traces.training.likelihood import Vocabulary, log_likelihood
 
@@ -235,3 +235,18 @@ def test_what_is_not_there_is_one_line(module, tmp_path, monkeypatch):
     assert np.nextafter(0.0, 1.0) * 1.0 > 0  # a training leaves the processor as it was
     with pytest.raises(UserError, match="no answers in it"):
         teacher.Texts(tmp_path)
+
+
+def test_questions_for_heads_are_drawn_from_a_seed_of_their_own(monkeypatch):
+    asked = []
+
+    def prompts_of(target, tokenizer, seed, number):
+        asked.append((seed, number))
+        return [[number, 1], [number, 2, 3]], None
+
+    monkeypatch.setattr(questions, "prompts_of", prompts_of)
+    made = list(questions.lines(None, None, 4))
+    assert asked == [(1, 0), (1, 1), (1, 3), (1, 4)]  # 2, 5, … are prompts as they stand
+    assert len({line["id"] for line in made}) == len(made) == 8
+    assert [line["task"] for line in made] == ["open"] * 2 + ["begun"] * 2 + ["open"] * 2 + ["begun"] * 2
+    assert made[3]["prompt_tokens"] == [1, 2, 3]

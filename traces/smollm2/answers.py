@@ -43,6 +43,23 @@ START, END = "<|im_start|>", "<|im_end|>"
 
 def texts(target: PreTrainedModel, tokenizer: Any, seed: int, number: int) -> dict[str, np.ndarray]:
     """Arrays of one file."""
+    asked, generator = prompts_of(target, tokenizer, seed, number)
+    sampled = np.arange(SIZE) % 2 == 1
+    answers, states = go_on(target, asked, sampled, generator, MOST_ANSWER, tokenizer.eos_token_id)
+    whole = [question + answer for question, answer in zip(asked, answers, strict=True)]
+    lengths = [len(text) for text in whole]
+    return {
+        "tokens": np.array(sum(whole, []), np.uint16),
+        "n_prompt": np.array([len(a) for a in asked], np.int32),
+        "n_text": np.array(lengths, np.int32),
+        "states": torch.cat([s[:n] for s, n in zip(states, lengths, strict=True)]).numpy(),
+    }
+
+
+def prompts_of(
+    target: PreTrainedModel, tokenizer: Any, seed: int, number: int
+) -> tuple[list[list[int]], torch.Generator]:
+    """The prompts of one file as tokens, and the generator of what is drawn behind them."""
     rng = np.random.default_rng((seed, number))
     generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
     asked = [tokenizer(text).input_ids for text in questions(tokenizer, rng, number)]
@@ -55,16 +72,7 @@ def texts(target: PreTrainedModel, tokenizer: Any, seed: int, number: int) -> di
             begun + [token for token in rest if token != closing[0]] + closing
             for begun, rest in zip(asked, more, strict=True)
         ]
-    sampled = np.arange(SIZE) % 2 == 1
-    answers, states = go_on(target, asked, sampled, generator, MOST_ANSWER, tokenizer.eos_token_id)
-    whole = [question + answer for question, answer in zip(asked, answers, strict=True)]
-    lengths = [len(text) for text in whole]
-    return {
-        "tokens": np.array(sum(whole, []), np.uint16),
-        "n_prompt": np.array([len(a) for a in asked], np.int32),
-        "n_text": np.array(lengths, np.int32),
-        "states": torch.cat([s[:n] for s, n in zip(states, lengths, strict=True)]).numpy(),
-    }
+    return asked, generator
 
 
 def questions(tokenizer: Any, rng: np.random.Generator, number: int) -> list[str]:
