@@ -121,7 +121,7 @@ class Drawn:
     def _repr_png_(self) -> bytes:
         out = io.BytesIO()
         with style():
-            self.figure.savefig(out, format="png", dpi=110)
+            self.figure.savefig(out, format="png", dpi=100)
         return out.getvalue()
 
 
