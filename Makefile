@@ -8,7 +8,7 @@ WORK := .work
 .PHONY: demo test lint unit browser minimal stories install notebooks reference timings heads \
   heads-greedy heads-sampled heads-prompts ablation-heads answers drafters arms \
   smollm2 smollm2-answers smollm2-draft smollm2-feature smollm2-parallel smollm2-recordings smollm2-prompts \
-  smollm2-greedy smollm2-sampled smollm2-long smollm2-heads smollm2-bundle clean
+  smollm2-greedy smollm2-sampled smollm2-long smollm2-heads smollm2-timings smollm2-bundle clean
 
 # $(call first,N): the first N prompts of each task.
 first = awk -F'"task": "' '{split($$2, a, "\""); if (n[a[1]]++ < $(1)) print}' traces/reference/prompts.jsonl
@@ -249,7 +249,7 @@ smollm2-recordings: smollm2-greedy smollm2-sampled smollm2-long  ## with `make -
 
 smollm2-prompts: smollm2
 	mkdir -p $(RECORDS)
-	for some in recorded rest long; do \
+	for some in recorded long; do \
 	  $(BIN)/python -m traces.smollm2.prompts --$$some -o $(RECORDS)/$$some.jsonl || exit 1; \
 	done
 
@@ -274,16 +274,31 @@ smollm2-long: smollm2-prompts
 	$(RECORD_SMOLLM2) --draft $(MODELS_SMOLLM2)/draft --prompts $(RECORDS)/long.jsonl --coupling target --temperature 1 \
 	  --max-new-tokens 4096 --ignore-eos --max-draft 16 --batch-size 8 --out $(RECORDS)/long
 
-# Heads of its draft model, trained on the prompts that are not recorded, and their scores for those
-# that are; behind `smollm2-greedy` and `smollm2-bundle`. Some 40 minutes.
-smollm2-heads: smollm2-prompts
+# Heads of its draft model, trained on answers to questions that the model makes up and that no drafter
+# has seen, and their scores for the recorded prompts; behind `smollm2-greedy` and `smollm2-bundle`.
+smollm2-heads: smollm2
 	mkdir -p traces/smollm2/heads
-	$(RECORD_SMOLLM2) --draft $(MODELS_SMOLLM2)/draft --prompts $(RECORDS)/rest.jsonl --hidden --mix 0.5 \
-	  --max-new-tokens 128 --max-draft 8 --batch-size 20 --out $(RECORDS)/train
+	OMP_NUM_THREADS=1 $(BIN)/python -m traces.smollm2.questions -o $(RECORDS)/questions.jsonl
+	$(RECORD_SMOLLM2) --draft $(MODELS_SMOLLM2)/draft --prompts $(RECORDS)/questions.jsonl --hidden --mix 0.5 \
+	  --max-new-tokens 128 --max-draft 8 --batch-size 48 --out $(RECORDS)/train
 	for head in pacer acceptance specdecpp; do \
 	  file=traces/smollm2/heads/$$head.safetensors; \
 	  OMP_NUM_THREADS=1 $(BIN)/simkit train $$head $(RECORDS)/train -o $$file && \
 	  $(BIN)/simkit score smollm2 --head $$file --hidden $(RECORDS)/greedy/drafters/draft --max-draft 16 || exit 1; \
+	done
+
+# Its times and its networks', on a machine that does nothing else: 20 minutes. A live decoder cannot
+# repeat outputs that are the target's own draws, so the sampled recording has those of the greedy one.
+SMOLLM2_HEADS := $(foreach head,pacer acceptance specdecpp,--head traces/smollm2/heads/$(head).safetensors)
+smollm2-timings: smollm2
+	$(BIN)/simkit calibrate traces/data/smollm2 --target $(SMOLLM2) --draft $(MODELS_SMOLLM2)/draft \
+	  $(SMOLLM2_HEADS) --threads 1 --max-new-tokens 48 --rounds 2
+	for name in feature parallel; do \
+	  OMP_NUM_THREADS=1 $(BIN)/simkit latency --target $(SMOLLM2) --drafter $$name --repeats 40 \
+	    --out traces/data/smollm2 || exit 1; \
+	done
+	for folder in . drafters/feature drafters/parallel; do \
+	  $(BIN)/python -m traces.smollm2.times traces/data/smollm2/$$folder traces/data/smollm2-sampled/$$folder || exit 1; \
 	done
 
 comma := ,

@@ -18,6 +18,7 @@ from analysis.stats import clusters, depth, drafts, iid
 from simkit.drafters.path import PathLayout
 
 _ = pl.Config.set_float_precision(3)
+_ = pl.Config.set_tbl_rows(20)
 
 # %% [markdown]
 # Both traces are of SmolLM2-135M-Instruct, a small chat model, with a draft of 8 million parameters,
