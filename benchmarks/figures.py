@@ -47,6 +47,7 @@ SAMPLED = (  # whose papers sample
 ALONE = ("drafters_by_depth", "drafters_by_task", "drafters_entropy", "drafters_confidence")
 
 
+HEADLINES = ("drafters_by_task", "best_policy_map")  # of the README, on a real model
 TABLES = """    from analysis.figures.tables import tables
     found, missing = tables("reference")                # or a trace, or a folder; under a cost
     print(found[0].markdown())
@@ -123,6 +124,9 @@ def gallery(folder: Path) -> None:
         for name in names:
             cost = PASSES if name in UNTIMED else None
             picture(FIGURES[name].under(study, cost), folder / f"{name}{end}.png")
+    study = Study("smollm2-sampled")
+    for name in HEADLINES:
+        picture(FIGURES[name].under(study, None), folder / f"smollm2-{name}.png")
     write_atomic(folder.parent / "tables.md", in_form().encode())
 
 

@@ -75,7 +75,7 @@ def test_a_chain_is_not_whole():
 
 def test_one_column_has_both_probabilities_at_temperature_1():
     trace = traces.load("reference-target", drafter="pard2")
-    assert not trace.has("lattice", "draft_prob_raw")
+    assert "draft_prob_raw" not in trace.manifest.lattice_columns
     raw, drawn = (
         simkit.replay(trace, f"rate_optimal(score={name})", COST, by="step").frame
         for name in ("draft_prob_raw", "draft_prob")
@@ -92,7 +92,7 @@ def test_one_column_has_both_probabilities_at_temperature_1():
 )
 def test_elsewhere_it_does_not(sampler):
     made = outcomes([[[True, False], [False]]], sampler=sampler, draft_passes="draft")
-    assert layout_of(made).stored("draft_prob_raw") == "draft_prob_raw"
+    assert not made.has("lattice", "draft_prob_raw")
     with pytest.raises(TraceError, match="reads the column draft_prob_raw"):
         simkit.replay(made, "rate_optimal", COST)
 

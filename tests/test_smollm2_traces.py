@@ -2,8 +2,10 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 
+import simkit
 import traces
 from traces.trace import DATA
 from traces.validate import validate
@@ -33,6 +35,17 @@ def test_every_task_has_its_prompts(trace):
 def test_all_drafters_are_attached(trace):
     assert trace.max_draft == 16
     assert set(trace.drafters) == DRAFTERS
+
+
+def test_columns_that_equal_another_were_not_kept_and_are_there():
+    greedy, sampled = traces.load(GREEDY), traces.load(SAMPLED)
+    for table in ("positions", "branches"):
+        for trace, name in ((greedy, "draft_top1_prob"), (sampled, "draft_prob")):
+            assert trace.has(table, name)
+            assert np.array_equal(trace.column(table, name), trace.column(table, "draft_prob_raw"))
+        assert not greedy.has(table, "draft_prob") and not sampled.has(table, "draft_top1_prob")
+    specs = ["confidence(threshold=0.5, max_draft=16)", "draft_verify(max_draft=16)"]
+    assert (simkit.replay(sampled, specs).frame["drafted"] > 0).all()
 
 
 def test_both_follow_the_same_prompts():

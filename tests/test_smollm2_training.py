@@ -248,5 +248,6 @@ def test_questions_for_heads_are_drawn_from_a_seed_of_their_own(monkeypatch):
     made = list(questions.lines(None, None, 4))
     assert asked == [(1, 0), (1, 1), (1, 3), (1, 4)]  # 2, 5, … are prompts as they stand
     assert len({line["id"] for line in made}) == len(made) == 8
-    assert [line["task"] for line in made] == ["open"] * 2 + ["begun"] * 2 + ["open"] * 2 + ["begun"] * 2
+    kinds = ["open", "open", "begun", "begun"]
+    assert [line["task"] for line in made] == kinds * 2
     assert made[3]["prompt_tokens"] == [1, 2, 3]

@@ -25,6 +25,7 @@ from traces.samples import check_samples, with_own
 DATA = Path(__file__).parent / "data"
 OWN = "own"  # the word for the drafter that a trace was recorded with
 DRAFTERS = "drafters"  # the folder of those that were attached to a recording
+_TWINS = {"draft_prob": "draft_prob_raw", "draft_prob_raw": "draft_prob"}
 _TRIES = 3  # of reading what another process is replacing
 
 
@@ -203,9 +204,17 @@ class Trace:
         return self._stored(table, column) in self._source.columns(table)
 
     def _stored(self, table: str, column: str) -> str:
-        """The column that holds its values: greedily a draft model drafts its likeliest token."""
-        twin = self.sampler.greedy and self.manifest.kind == "path" and column == "draft_top1_prob"
-        return "draft_prob_raw" if twin and column not in self._source.columns(table) else column
+        """The column that holds its values, where it was not kept beside one that has the same.
+
+        At temperature 1 without cuts q is the raw one, and the two are equal to the bit. Greedily a
+        draft model drafts its likeliest token; there the last bits may differ.
+        """
+        there, sampler, twin = self._source.columns(table), self.sampler, None
+        if sampler.q_temperature == 1 and sampler.top_k == 0 and sampler.top_p == 1:
+            twin = _TWINS.get(column)
+        elif sampler.greedy and self.manifest.kind == "path" and column == "draft_top1_prob":
+            twin = "draft_prob_raw"
+        return twin if twin in there and column not in there else column
 
     @cached_property
     def position_offsets(self) -> np.ndarray:

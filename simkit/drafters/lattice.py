@@ -12,8 +12,6 @@ from simkit.errors import ReplayError
 from traces import scores
 from traces.trace import Trace
 
-_TWINS = {"draft_prob": "draft_prob_raw", "draft_prob_raw": "draft_prob"}
-
 
 class LatticeLayout(Layout):
     """The drafts of a lattice, see `Layout`; all columns are by start.
@@ -56,17 +54,6 @@ class LatticeLayout(Layout):
             self, index, self.ahead[rows].tolist(), tuple(column[rows] for column in read.starts)
         )
 
-    def stored(self, name: str) -> str:
-        """See `Layout`: at temperature 1 without cuts, q is the raw one, and one column has both.
-
-        The recorder works both out by the same arithmetic, so that they are equal to the bit.
-        """
-        sampler, twin = self.trace.sampler, _TWINS.get(name)
-        if not twin or self.trace.has("lattice", name) or not self.trace.has("lattice", twin):
-            return name
-        plain = sampler.q_temperature == 1 and sampler.top_k == 0 and sampler.top_p == 1
-        return twin if plain else name
-
     def lag(self, head: str) -> int:
         """See `Layout`."""
         return 0
@@ -79,7 +66,7 @@ class LatticeLayout(Layout):
 
     def _by_start(self, name: str) -> np.ndarray:
         """A column as (R, D) float32, NaN where nothing was recorded."""
-        values = self.trace.lattice(self.stored(name))
+        values = self.trace.lattice(name)
         out = np.full((len(self.recorded), int(self.recorded.max(initial=1))), np.nan, np.float32)
         out[np.arange(out.shape[1]) < self.recorded[:, None]] = values
         return out

@@ -76,10 +76,6 @@ class Layout(ABC):
             ReplayError: a column by start does not come last.
         """
 
-    def stored(self, name: str) -> str:
-        """The column of the trace that holds what a policy asks for by that name."""
-        return name
-
     @abstractmethod
     def lag(self, head: str) -> int:
         """How many tokens late the scores of a head are there, see `traces.scores.RowScores`.

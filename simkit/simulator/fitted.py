@@ -64,7 +64,7 @@ def _check_columns(policy: Policy, layout: Layout) -> None:
         return
     trace = layout.trace
     for name in policy.columns(trace.sampler):
-        if name.startswith("score:") or trace.has("lattice", layout.stored(name)):
+        if name.startswith("score:") or trace.has("lattice", name):
             continue
         there = [have for have in trace.manifest.lattice_columns if have != "draft_token"]
         known = f"{', '.join(there)} alone, or no column" if there else "no column"
