@@ -46,7 +46,8 @@ def known(console: Console) -> None:
         head = files.load(file)
         figures, how = head.facts["metrics"], head.facts["training"]
         names = list(next(iter(figures["signals"].values())))
-        title = f"{file.parts[-3]}, {file.stem}: {figures['tokens']:,} tokens of {how['test_prompts']} prompts"
+        said = f"{figures['tokens']:,} tokens of {how['test_prompts']} prompts"
+        title = f"{file.parts[-3]}, {file.stem}: {said}"
         table = Table("", *names, title=title, title_justify="left")
         for signal, row in figures["signals"].items():
             table.add_row(signal, *(f"{row[name]:.3f}" for name in names))
