@@ -315,4 +315,4 @@ endef
 smollm2-bundle:
 	$(call bundled_of,greedy,smollm2,$(KEPT)$(comma)draft_top10_mass,--own draft)
 	$(call bundled_of,sampled,smollm2-sampled,$(KEPT),--own draft)
-	$(call bundled_of,long,smollm2-long,$(KEPT))
+	$(call bundled_of,long,smollm2-long,$(subst draft_prob_raw$(comma),,$(KEPT)))
