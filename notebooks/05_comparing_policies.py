@@ -161,7 +161,8 @@ pl.DataFrame(
 # %% [markdown]
 # **What it shows.** Where three policies are compared all three differences stand, `confidence`'s by a
 # hair: its lower end for all at once is 1.0007. In the next figure there are fourteen, twelve policies and
-# the two bounds that know the future; the intervals are wider, and hold 1.
+# the two bounds that know the future, and the spread of the times is in the intervals: they are wider,
+# and `confidence`'s and SVIP's hold 1.
 
 # %% [markdown]
 # ## Where does each policy stand?
@@ -173,20 +174,21 @@ pl.DataFrame(
 figures.frontier(study)
 
 # %% [markdown]
-# **What it shows.** A policy is on the line if none with less overhead is faster. Five policies are
-# faster than the best fixed length, their simultaneous intervals above 1, by 5–8%: the heuristic,
-# cumulative confidence, the best rate, `confidence` and Draft & Verify. The two that stop by entropy,
-# SVIP and AdaEDL, are slower, both at 0.94. Waste is no vice by itself: cumulative
-# confidence wastes more than SVIP (12% of its time against 9%) and is faster.
+# **What it shows.** A policy is on the line if none with less overhead is faster. Two are faster than the
+# best fixed length, their simultaneous intervals above 1: the best rate, 1.016 [1.004, 1.028], and Draft &
+# Verify, 1.008 [1.001, 1.015]. AdaEDL, SVIP, `confidence` and cumulative confidence are as fast to within
+# what can be told. PACER is slower, 0.986 [0.982, 0.990], and so are SpecDec++ and the acceptance head,
+# both at 0.95, llama.cpp's rule and the two that adapt to the last draft.
 #
 # **The paper's.** No paper has this figure. PACER's Table 3 compares three dynamic policies on one
 # benchmark: PACER 1.14, AdaEDL 1.06 and SpecDec++ 1.00 times as fast as plain speculation. Here
-# they are at 0.98, 0.94 and 1.03, and only AdaEDL's interval does not hold 1.
+# they are at 0.99, 1.01 and 0.95.
 #
-# **Caveat.** The folds are those of `tune`, so the fixed length has lost as much as above. Decisions
-# and heads weigh more here than in the papers, since the draft is tiny: a call of PACER's head takes
-# two thirds of a draft pass, and a ninth in the paper's Table 14.
-# [06](06_heads_and_calibration.ipynb) has more on heads.
+# **Caveat.** A rule with a head always drafts a token before it asks, and pays for asking: SpecDec++'s
+# and the acceptance head's best settings draft one token nearly always. The heads know less than the
+# draft's own probability does ([heads](../docs/heads.md#on-a-real-model)). A call of PACER's head takes a
+# fifth of a draft pass, a ninth in the paper's Table 14. [06](06_heads_and_calibration.ipynb) has more on
+# heads.
 
 # %% [markdown]
 # ## How much is left?
@@ -202,16 +204,14 @@ figures.gap_decomposition(study)
 analysis.gap(trace, families[1:])
 
 # %% [markdown]
-# **What it shows.** The prophet would save 34% of the fixed length's time. With all policies to choose
-# from (the figure) the best one saves 7.5% [4.5%, 10.6%], 22% of the gap. On math it is 15% of 41%. On
-# code it is 7% of 33%, on prose 6% of 32%, and both may be as little as 1%. Part of that only
-# makes up for the one length that must do for all tasks: tuned on prose alone, the best policy saves
-# 1.9% [−3.3%, 7.6%], and on math, whose own length is 10 or 11, 15% of 29%. With only the three
-# families of this notebook (the table) it is the same, for every fold picks the heuristic, from all
-# policies as from three. No part of it is decisions, since the heuristic makes none.
+# **What it shows.** The prophet would save 19% of the fixed length's time. With all policies to choose
+# from (the figure) the best one saves 1.6% [0.9%, 2.3%], 8% [5%, 12%] of the gap: it is the best rate in
+# every fold. On `humaneval` it is 5% of 24%, on nine of fourteen tasks nothing that can be told from none.
+# With only the three families of this notebook (the table) it saves 0.6% [0.2%, 1.1%]. Decisions take
+# 0.5% and 0.4%.
 #
 # **The paper's.** PACER's Fig. 2b has the optimal length 1.4 times as fast as the best fixed one;
-# here it is 1.5. How much of that a drafter can know, the paper does not ask.
+# here it is 1.23. How much of that a drafter can know, the paper does not ask.
 #
 # **Caveat.** "Out of reach" means for these policies. A better signal moves the line, and so does a
 # cheaper one.
@@ -227,13 +227,11 @@ analysis.gap(trace, families[1:])
 figures.best_policy_map(study)
 
 # %% [markdown]
-# **What it shows.** Where the draft is dear and agrees little (lower left), the target alone is the
-# fastest. With cheap drafts and prompts that agree much (upper right) `confidence` is; between them
-# it takes turns with rules of entropy and of cumulated probability, and at large c and middling
-# overlap the heuristic or a fixed length wins. This pair is near c = 12 (11.4), where entropy wins
-# nowhere; it does where drafts are dear, up to c = 4. But only 9 of 54 cells have a star, that is a
-# winner that won 95% of the resamples: elsewhere the choice of the policy matters less than having a
-# good length.
+# **What it shows.** Where the draft is dear, up to c = 2, and where it agrees little (lower left), the
+# target alone is the fastest. With cheap drafts and prompts that agree (right) cumulative confidence is;
+# between them it takes turns with `confidence` and SVIP, and a fixed length wins in a few places. This
+# pair's c is 11.4 on the CPU that timed it. But most cells between have no star, that is no winner that
+# won 95% of the resamples: there the choice of the policy matters less than having a good length.
 #
 # **Caveat.** The map charges passes and nothing else. Decisions are free in it, which favours the
 # rules that look at every token.
