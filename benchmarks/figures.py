@@ -126,7 +126,7 @@ def gallery(folder: Path) -> None:
             picture(FIGURES[name].under(study, cost), folder / f"{name}{end}.png")
     study = Study("smollm2-sampled")
     for name in HEADLINES:
-        picture(FIGURES[name].under(study, None), folder / f"smollm2-{name}.png")
+        picture(FIGURES[name].under(study, None), folder.parent / f"smollm2-{name}.png")
     write_atomic(folder.parent / "tables.md", in_form().encode())
 
 
