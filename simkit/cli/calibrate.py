@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 FITTED_UNDER = "linear(draft_s=0.001, target_s=0.01)"
 """The cost that rules fitted to a trace take here: it says how far they draft, nothing else."""
+FEWEST = 8
+"""Prompts from whose draws intervals can take the spread of the times."""
 
 
 def calibrate(
@@ -94,6 +97,17 @@ def calibrate(
     finally:
         _show(samples)
         warn(samples)
+        _warn_of_few(len(chosen))
+
+
+def _warn_of_few(prompts: int) -> None:
+    """Intervals take the spread of the times from draws of the prompts: few may leave none."""
+    if prompts < FEWEST:
+        print(
+            f"simkit: warning: {prompts} prompts make a cost, but intervals of speeds may have no"
+            f" end with fewer than {FEWEST}, most of all if their lengths differ",
+            file=sys.stderr,
+        )
 
 
 def _budget(trace: Trace, wanted: int | None) -> int:
