@@ -277,6 +277,7 @@ smollm2-long: smollm2-prompts
 # Heads of its draft model, trained on answers to questions that the model makes up and that no drafter
 # has seen, and their scores for the recorded prompts; behind `smollm2-greedy` and `smollm2-bundle`.
 smollm2-heads: smollm2
+	test -d $(RECORDS)/greedy/drafters/draft  # whose states are scored
 	mkdir -p traces/smollm2/heads
 	OMP_NUM_THREADS=1 $(BIN)/python -m traces.smollm2.questions -o $(RECORDS)/questions.jsonl
 	$(RECORD_SMOLLM2) --draft $(MODELS_SMOLLM2)/draft --prompts $(RECORDS)/questions.jsonl --hidden --mix 0.5 \
@@ -307,9 +308,10 @@ comma := ,
 KEPT := draft_prob_raw,draft_entropy,cross_entropy,overlap,target_token_prob_raw,target_entropy
 # $(call bundled_of,RECORDING,NAME,COLUMNS,OPTIONS)
 define bundled_of
-	test -d $(RECORDS)/$(1) && rm -rf traces/data/$(2)
-	$(BIN)/simkit thin $(RECORDS)/$(1) -o traces/data/$(2) --bits 5 --drop-tokens --columns $(3) \
+	rm -rf $(RECORDS)/$(2)
+	$(BIN)/simkit thin $(RECORDS)/$(1) -o $(RECORDS)/$(2) --bits 5 --drop-tokens --columns $(3) \
 	  --drafter-columns draft_prob_raw,draft_entropy $(4)
+	rm -rf traces/data/$(2) && mv $(RECORDS)/$(2) traces/data/$(2)
 endef
 
 smollm2-bundle:

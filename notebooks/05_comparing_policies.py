@@ -37,7 +37,7 @@ specs = [
     "svip(h=1, max_draft=16)",
     "heuristic(initial=1, max_draft=16)",
     "confidence(threshold=0.8, max_draft=16)",
-    "oracle",
+    "oracle(max_draft=16)",
 ]
 result = simkit.replay(trace, specs)
 result
