@@ -13,6 +13,7 @@ import simkit
 from analysis.report import report
 from simkit.cli import app
 from simkit.statistics.interval import ratio_interval
+from simkit.sweeps import tuning
 from traces import schema
 from traces.conditions import APART, CONTROL, Conditions, Watch, conditions
 from traces.files import encode
@@ -98,6 +99,13 @@ def test_a_warning_is_repeated_wherever_the_times_are_used(tmp_path):
     assert any(line.startswith(f"D{words[1:]}") for line in page.caveats)
     said = CliRunner().invoke(app, ["info", folder])
     assert "target over 3 tokens behind 8: 9" in " ".join(said.output.split())
+
+
+def test_tuning_says_that_its_intervals_leave_out_the_spread_of_the_times():
+    known, alone = (
+        simkit.tune(trace_of(timed(n, 0.3)), "fixed(1:3)", folds=2).notes for n in (5, 1)
+    )
+    assert tuning.PROMPTS_ALONE in known and tuning.PROMPTS_ALONE not in alone
 
 
 def test_one_sample_a_shape_has_no_spread_and_it_is_said():

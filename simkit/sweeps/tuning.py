@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 BEST = "best of all"
+PROMPTS_ALONE = (
+    "intervals hold the spread of prompts alone, not that of the timing samples, which those of"
+    " simkit replay hold too"
+)
 
 
 class Choice(NamedTuple):
@@ -202,6 +206,8 @@ def tune(
     rows = [(c.spec, drafts[c.spec], c.speedup) for c in choices if c.spec != BEST]
     timed = said(rules_of(runs.values()))
     remarks = where.charge.remarks if where.charge else []
+    if where.charge and where.charge.times.drawn_anew(1):
+        remarks = [*remarks, PROMPTS_ALONE]
     notes = (*remarks, *timed, *idle(rows), *few_below(n_prompts(where.layout.trace, by)))
     parts = _parts(found, runs)
     return Tuned(choices, reference, held_s, parts, search.baseline_s, search.fold, notes)
