@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import traces
+from traces.errors import TraceError, UserError
 from traces.writer import add_file
 
 
@@ -20,14 +22,27 @@ def main() -> None:
     parser.add_argument("given", type=Path, metavar="FROM")
     parser.add_argument("to", type=Path, metavar="TO")
     args = parser.parse_args()
-    one, other = traces.load(args.given), traces.load(args.to)
+    try:
+        copy(args.given, args.to)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+def copy(given: Path, to: Path) -> None:
+    """Put the timing samples of the one folder into the other.
+
+    Raises:
+        TraceError: a folder is no trace or cannot be written, there are no samples, or the models
+            are not the same.
+    """
+    one, other = traces.load(given), traces.load(to)
     samples = one.own_latency()
     if samples is None:
-        parser.error(f"{args.given} has no timing samples")
+        raise TraceError(f"{given} has no timing samples")
     for model in ("target", "draft"):
         if getattr(one.manifest, model) != getattr(other.manifest, model):
-            parser.error(f"{args.given} and {args.to} are not of the same {model}")
-    add_file(args.to, "latency.parquet", samples)
+            raise TraceError(f"{given} and {to} are not of the same {model}")
+    add_file(to, "latency.parquet", samples)
 
 
 if __name__ == "__main__":
