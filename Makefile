@@ -128,15 +128,28 @@ define attached_to
 endef
 STATISTICS := draft_token,draft_entropy,cross_entropy,overlap
 
-# Their timings, taken in running decoders, heads included. They mean something only on a machine
-# that does nothing else.
+# Their timings, taken in running decoders, heads included, and those of their networks. They mean
+# something only on a machine that does nothing else: an hour. A live decoder cannot repeat outputs
+# that are the target's own draws, so that recording has the times of the other sampled one.
 # $(call times_of,TRACE,SUFFIX,OPTIONS)
-times_of = $(BIN)/simkit calibrate $(1) $(PAIR) --threads 1 \
+times_of = $(BIN)/simkit calibrate $(1) $(PAIR) --threads 1 --turns step \
 	$(foreach head,pacer acceptance specdecpp,--head traces/reference/heads/$(head)$(2).safetensors) $(3)
+DATA := traces/data
+NETWORKS := pard2 pard eagle
+# $(call same_times,FROM,TO)
+same_times = $(BIN)/python -m traces.times $(DATA)/$(1) $(DATA)/$(2)
 
 timings: $(VENV)/.installed
-	$(call times_of,traces/data/reference,)
-	$(call times_of,traces/data/reference-sampled,-sampled,--prompts 8 --rounds 2)
+	$(call times_of,$(DATA)/reference,)
+	$(call times_of,$(DATA)/reference-sampled,-sampled)
+	for net in $(NETWORKS); do \
+	  OMP_NUM_THREADS=1 $(BIN)/simkit latency $(TARGET) --drafter $$net --repeats 40 --out $(DATA)/reference || exit 1; \
+	done
+	$(call same_times,reference-sampled,reference-target)
+	$(call same_times,reference-sampled,reference-target/drafters/draft)
+	for net in $(NETWORKS); do \
+	  $(call same_times,reference/drafters/$$net,reference-target/drafters/$$net) || exit 1; \
+	done
 
 # The bundled heads: trained on the prompts that the bundled traces do not hold, whose states are
 # recorded again because they are bundled without them. Then the score tables, one for each head.
@@ -292,14 +305,14 @@ smollm2-heads: smollm2
 # repeat outputs that are the target's own draws, so the sampled recording has those of the greedy one.
 SMOLLM2_HEADS := $(foreach head,pacer acceptance specdecpp,--head traces/smollm2/heads/$(head).safetensors)
 smollm2-timings: smollm2
-	$(BIN)/simkit calibrate traces/data/smollm2 --target $(SMOLLM2) --draft $(MODELS_SMOLLM2)/draft \
-	  $(SMOLLM2_HEADS) --threads 1 --max-new-tokens 48 --rounds 2
+	$(BIN)/simkit calibrate $(DATA)/smollm2 --target $(SMOLLM2) --draft $(MODELS_SMOLLM2)/draft \
+	  $(SMOLLM2_HEADS) --threads 1 --turns step --max-new-tokens 48 --rounds 2
 	for name in feature parallel; do \
 	  OMP_NUM_THREADS=1 $(BIN)/simkit latency --target $(SMOLLM2) --drafter $$name --repeats 40 \
-	    --out traces/data/smollm2 || exit 1; \
+	    --out $(DATA)/smollm2 || exit 1; \
 	done
 	for folder in . drafters/feature drafters/parallel; do \
-	  $(BIN)/python -m traces.smollm2.times traces/data/smollm2/$$folder traces/data/smollm2-sampled/$$folder || exit 1; \
+	  $(call same_times,smollm2/$$folder,smollm2-sampled/$$folder) || exit 1; \
 	done
 
 comma := ,

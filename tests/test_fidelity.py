@@ -219,7 +219,7 @@ def test_a_head_s_reading_of_the_prompt_is_no_stall(source, plan):
 
 def test_report(source, plan):
     found, _, residuals, facts = judged(source, plan)
-    assert facts["live"] == "2 rounds, float32, made up"
+    assert facts["live"] == "2 rounds by sequences, float32, made up"
     text = report.markdown(found, residuals, facts)
     assert text.count("\n| `") == len(TESTED)
     assert "- trace: in memory, 16 prompts held out, 10 for calibration" in text

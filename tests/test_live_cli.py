@@ -57,12 +57,12 @@ def agreeing(monkeypatch):
 @pytest.fixture
 def breaks(monkeypatch):
     """Lets svip's third sequence break off; its first one warms up and is not logged."""
-    whole, done = timed.TimedDecoder.decode, []
+    whole, done = timed.TimedDecoder.stepwise, []
 
     def arm(how, at=3):
         done.clear()
 
-        def decode(self, *given):
+        def stepwise(self, *given):
             done.append(str(self.policy))
             if done.count("svip(h=1)") == at:
                 if isinstance(how, BaseException):
@@ -71,7 +71,7 @@ def breaks(monkeypatch):
                 os.kill(os.getpid(), how)
             return whole(self, *given)
 
-        monkeypatch.setattr(timed.TimedDecoder, "decode", decode)
+        monkeypatch.setattr(timed.TimedDecoder, "stepwise", stepwise)
 
     return arm
 
@@ -335,9 +335,9 @@ def test_two_runs_do_not_share_a_log(folder, agreeing, tmp_path, monkeypatch, ca
     place = tmp_path / "live.parquet" if into == "-o" else tmp_path / "trace"
     file = place if into == "-o" else tmp_path / "trace.live.parquet"
     command = live(folder, "--policy", "fixed(2)", into, place)
-    whole, codes = timed.TimedDecoder.decode, []
+    whole, codes = timed.TimedDecoder.stepwise, []
 
-    def decode(self, *given):
+    def stepwise(self, *given):
         if not codes:  # in the midst of the first run
             codes.append(None)
             code = "from simkit.cli import main; import sys; main(sys.argv[1:])"
@@ -345,7 +345,7 @@ def test_two_runs_do_not_share_a_log(folder, agreeing, tmp_path, monkeypatch, ca
             codes[0] = subprocess.run(words, capture_output=True, text=True, check=False)
         return whole(self, *given)
 
-    monkeypatch.setattr(timed.TimedDecoder, "decode", decode)
+    monkeypatch.setattr(timed.TimedDecoder, "stepwise", stepwise)
     assert simkit(command) == 0
     assert codes[0].returncode == 2
     assert f"simkit: {file}: another run is writing this log\n" in codes[0].stderr

@@ -1,6 +1,5 @@
 """The recordings of SmolLM2 that come with the package: what they hold, and counts on them."""
 
-import shutil
 from collections import Counter
 
 import numpy as np
@@ -8,8 +7,6 @@ import pytest
 
 import simkit
 import traces
-from traces.errors import TraceError
-from traces.smollm2 import times
 from traces.trace import DATA
 from traces.validate import validate
 
@@ -56,18 +53,6 @@ def test_greedily_a_draft_models_token_is_its_likeliest():
     for table in ("positions", "branches"):
         pair = (whole.column(table, name) for name in ("draft_top1_prob", "draft_prob_raw"))
         np.testing.assert_allclose(*pair, rtol=1e-5)
-
-
-def test_times_go_to_a_trace_of_the_same_models_alone(tmp_path):
-    to = shutil.copytree(DATA / LONG, tmp_path / "long")
-    with pytest.raises(TraceError, match="has no timing samples"):
-        times.copy(DATA / LONG, to)
-    with pytest.raises(TraceError, match="are not of the same target"):
-        times.copy(DATA / "reference", to)
-    with pytest.raises(TraceError, match="nowhere"):
-        times.copy(tmp_path / "nowhere", to)
-    times.copy(DATA / GREEDY, to)
-    assert traces.load(to).latency() == traces.load(GREEDY).latency()
 
 
 def test_both_follow_the_same_prompts():

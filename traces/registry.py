@@ -9,7 +9,8 @@ import difflib
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from traces.errors import UserError
@@ -110,7 +111,7 @@ class Registry(Generic[T]):
         """Entry points of installed packages, by name; looked up once."""
         if self._offers is None:
             found: dict[str, list[EntryPoint]] = {}
-            for point in entry_points(group=self.group):
+            for point in _installed(tuple(sys.path)).select(group=self.group):
                 others = found.setdefault(point.name, [])
                 if point.value not in [other.value for other in others]:
                     others.append(point)
@@ -161,6 +162,12 @@ class Registry(Generic[T]):
             raise self.error(
                 f"{self.noun} {point.name}: {point.value} cannot be loaded: {why}"
             ) from None
+
+
+@cache
+def _installed(path: tuple[str, ...]) -> EntryPoints:
+    """What the packages on a search path offer; all registries share one look at them."""
+    return entry_points()
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

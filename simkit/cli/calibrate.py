@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simkit.cli.options import Device, Drafter, Heads, Revision, Threads, TracesDtype
+from simkit.cli.options import TURNS, Device, Drafter, Heads, Revision, Threads, TracesDtype, Turns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +42,7 @@ def calibrate(
     dtype: TracesDtype = None,
     revision: Revision = None,
     threads: Threads = None,
+    turns: Annotated[Turns, typer.Option(help=TURNS)] = "sequence",
     log: Annotated[
         Path | None,
         typer.Option(
@@ -90,7 +91,7 @@ def calibrate(
     plan = LivePlan(tuple(rules), (), chosen, rounds)
     names = (target, draft, device, dtype or there.manifest.dtype or "float32", revision)
     announce(out, kind)
-    passes = decoded(there, plan, settings, heads, names, threads, log)
+    passes = decoded(there, plan, settings, heads, names, threads, turns, log)
     samples = fit.samples(passes, plan.passes, plan.rules, DRAWS)
     try:
         write(out, kind, samples)

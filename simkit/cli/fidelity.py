@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from simkit.cli.options import Drafter, Heads, Revision, Threads, TracesDtype
+from simkit.cli.options import TURNS, Drafter, Heads, Revision, Threads, TracesDtype, Turns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,6 +72,7 @@ def fidelity(
     dtype: TracesDtype = None,
     revision: Revision = None,
     threads: Threads = None,
+    turns: Annotated[Turns | None, typer.Option(help=TURNS)] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit status 1 if a bar is missed, too.")
     ] = False,
@@ -98,7 +99,7 @@ def fidelity(
         "--target": target, "--draft": draft, "--policy": policy, "--head": head,
         "--prompts": prompts, "--calibration": calibration, "--rounds": rounds,
         "--max-new-tokens": max_new_tokens, "--first-token": first_token, "--device": device,
-        "--dtype": dtype, "--revision": revision, "--threads": threads,
+        "--dtype": dtype, "--revision": revision, "--threads": threads, "--turns": turns,
     }  # fmt: skip
     if from_ is not None:
         if given := [name for name, value in run.items() if value not in (None, [])]:
@@ -120,7 +121,8 @@ def fidelity(
         _make(out, files)
         dtype = dtype or there.manifest.dtype or "float32"
         names = target, draft, device or "auto", dtype, revision
-        log = decoded(there, plan, settings, heads, names, threads, out / "live.parquet")
+        how = threads, turns or "sequence"
+        log = decoded(there, plan, settings, heads, names, *how, out / "live.parquet")
     with logs.named(from_):
         comparison = conclude(there, log, out)
     return int(not (comparison.passes if strict else comparison.conclusive))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from simkit.cli.options import Device, Drafter, Dtype, Heads, Revision, Threads
+from simkit.cli.options import TURNS, Device, Drafter, Dtype, Heads, Revision, Threads, Turns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +46,7 @@ def live(
     dtype: Dtype = "float32",
     revision: Revision = None,
     threads: Threads = None,
+    turns: Annotated[Turns, typer.Option(help=TURNS)] = "sequence",
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Log: FILE.parquet.")] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Put the log into this trace, as live.parquet.")
@@ -68,7 +69,7 @@ def live(
     destination, folder = _destination(out, trace, drafter)
     check_apart([("--out", out)], [target, draft, prompts, *files_of(head)])
     use_threads(threads)
-    bench = load_bench((target, draft, device, dtype, revision), settings, heads, stop)
+    bench = load_bench((target, draft, device, dtype, revision), settings, heads, turns, stop)
     _settle_kernel(bench, trace, drafter)
     jobs, arms = _jobs(bench, prompts, n_prompts, batch_size, chosen)
     with opened(destination, bench, folder) as log:

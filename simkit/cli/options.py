@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,6 +20,8 @@ Dtype = Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.
 TracesDtype = Annotated[str | None, typer.Option(help="Default: the trace's.")]
 Revision = Annotated[str | None, typer.Option(help="Hub revision of the target, or TARGET,DRAFT.")]
 Threads = Annotated[int | None, typer.Option(help="Of torch on a CPU. Default: its own.")]
+Turns = Literal["sequence", "step"]
+TURNS = "What an arm decodes before the next one's turn. By steps, drift hits all arms alike."
 Heads = Annotated[
     list[str] | None, typer.Option(help="FILE.safetensors or NAME=FILE.safetensors; repeat it.")
 ]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from simkit.live.arms import Bench
     from simkit.live.decoder import DecoderSettings
     from simkit.live.log import Log
+    from simkit.live.turns import Turns
     from simkit.policies import Policy, Sequential, Setting
     from traces.record.pair import Alone, Pair
     from traces.trace import Trace
@@ -99,8 +100,10 @@ def is_fitted(policy: Sequential) -> bool:
     return False
 
 
-def load_bench(names: tuple, settings: Any, heads: dict[str, Any], stop: str = "all") -> Bench:
-    """A pair and its heads, loaded; see `load_models`."""
+def load_bench(
+    names: tuple, settings: Any, heads: dict[str, Any], turns: Turns, stop: str = "all"
+) -> Bench:
+    """A pair and its heads, loaded; see `load_models`, `simkit.live.arms.Bench`."""
     from dataclasses import replace
 
     from simkit.live.arms import Bench
@@ -110,7 +113,7 @@ def load_bench(names: tuple, settings: Any, heads: dict[str, Any], stop: str = "
     with must_fit():
         scorers = {name: BlockScorer(head, pair.target.device) for name, head in heads.items()}
     settings = replace(settings, eos_token_ids=pair.eos_token_ids)
-    return Bench(pair, settings, scorers, stop)
+    return Bench(pair, settings, scorers, stop, turns)
 
 
 def load_models(names: tuple) -> Pair:
@@ -186,6 +189,7 @@ def decoded(
     heads: dict[str, Any],
     names: tuple,
     threads: int | None,
+    turns: Turns,
     file: Path | None,
 ) -> pa.Table:
     """Run a plan; the log, which is kept in a file too."""
@@ -197,7 +201,7 @@ def decoded(
     from traces.conditions import Watch
 
     use_threads(threads)
-    bench = load_bench(names, settings, heads)
+    bench = load_bench(names, settings, heads, turns)
     bench.settings = replace(bench.settings, eos_token_ids=trace.eos_token_ids)
     run.check_pair(trace, bench.pair)
     total = plan.rounds * sum(len(job.arms) for job in run.jobs_of(trace, plan))

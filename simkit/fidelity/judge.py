@@ -63,12 +63,13 @@ def judge(trace: Trace, log: pa.Table, n_refits: int = REFITS) -> Judgement:
     )
     replayed = replay(chosen, list(plan.policies), first_token=logs.first_token(log))
     dtype = logs.fact(log, "dtype", "unknown dtype")
+    turns, device = logs.fact(log, "turns", "sequence"), logs.fact(log, "device", "unknown device")
     exact = {dtype, trace.manifest.dtype} <= {*EXACT}
     name = trace.path.name if trace.path else "in memory"
     n_held_out, n_fitted = len(plan.held_out), len(plan.calibration)
     facts = {
         "trace": f"{name}, {n_held_out} prompts held out, {n_fitted} for calibration",
-        "live": f"{plan.rounds} rounds, {dtype}, {logs.fact(log, 'device', 'unknown device')}",
+        "live": f"{plan.rounds} rounds by {turns}s, {dtype}, {device}",
     }
     if len(_prefilled(samples)) == 1:
         facts["prefill"] = "timed on prompts of one length: those of any length count as long"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
@@ -13,7 +14,8 @@ from simkit.live.batch import BatchDecoder, Outputs
 from simkit.live.block_scorer import BlockScorer
 from simkit.live.decoder import DecoderSettings
 from simkit.live.log import BASELINE, Log, Row
-from simkit.live.timed import TimedDecoder, TimedOutput
+from simkit.live.timed import TimedDecoder
+from simkit.live.turns import Turns, finished, in_turns
 from simkit.policies import Sequential
 from traces.record.header import device_name, library_versions
 from traces.record.latency import no_collection
@@ -59,10 +61,14 @@ class Job(NamedTuple):
     arms: tuple[int, ...]
 
 
+Decoding = Generator[int, None, tuple[Outputs, list[Row]]]
+"""Of a job's prompts by one arm, step by step; see `simkit.live.turns`."""
+
+
 class Runs(Protocol):
     """A decoder of one arm."""
 
-    def run(self, job: Job) -> tuple[Outputs, list[Row]]:
+    def begin(self, job: Job) -> Decoding:
         """Decode a job's prompts."""
         ...
 
@@ -71,8 +77,8 @@ class Runs(Protocol):
 class _One:
     decoder: TimedDecoder
 
-    def run(self, job: Job) -> tuple[Outputs, list[Row]]:
-        timed: TimedOutput = self.decoder.decode(job.prompts[0], job.sequence)
+    def begin(self, job: Job) -> Decoding:
+        timed = yield from self.decoder.stepwise(job.prompts[0], job.sequence)
         return Outputs([timed.steps], [timed.output]), timed.rows
 
 
@@ -80,8 +86,8 @@ class _One:
 class _Several:
     decoder: BatchDecoder
 
-    def run(self, job: Job) -> tuple[Outputs, list[Row]]:
-        return self.decoder.decode([*job.prompts], job.sequence)
+    def begin(self, job: Job) -> Decoding:
+        return self.decoder.stepwise([*job.prompts], job.sequence)
 
 
 @dataclass
@@ -93,22 +99,25 @@ class Bench:
         settings: how to decode.
         heads: learned heads by name.
         stop: of a batch: draft until "all" or "any" of its sequences' rules stop.
+        turns: what the arms decode before another's turn comes: a "sequence" or a "step".
     """
 
     pair: Pair
     settings: DecoderSettings
     heads: Mapping[str, BlockScorer] = field(default_factory=dict)
     stop: str = "all"
+    turns: Turns = "sequence"
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a log says of its run: device, dtype, T_max, sampler, versions of libraries."""
+        """What a log says of its run: device, dtype, T_max, sampler, turns, libraries."""
         return {
             "device": device_name(self.pair.target),
             "dtype": str(self.pair.target.dtype).removeprefix("torch."),
             "engine": "eager",
             "max_new_tokens": str(self.settings.max_new_tokens),
             "sampler": str(self.settings.sampler),
+            **({} if self.turns == "sequence" else {"turns": self.turns}),
             **library_versions(),
         }
 
@@ -118,7 +127,7 @@ class Bench:
         given = pair.target, pair.draft, arm.policy, self.settings, pair.vocab_size
         if batched:
             return _Several(BatchDecoder(*given, stop=self.stop))
-        return _One(TimedDecoder(*given, self.heads))
+        return _One(TimedDecoder(*given, {n: head.another() for n, head in self.heads.items()}))
 
 
 def run(
@@ -131,9 +140,10 @@ def run(
 ) -> dict[tuple[int, int], Outputs]:
     """Decode every job by each of its arms in every round.
 
-    One job after another, all of its arms; the order of the arms moves on by one from job to job
-    and from round to round. Every arm decodes one prompt first that is not logged. State that
-    lasts a whole run begins anew with a round. Python's garbage collector runs between jobs only.
+    One job after another, all of its arms, which take turns as the bench says; their order moves
+    on by one from job to job and from round to round. Every arm decodes one prompt first that is
+    not logged. State that lasts a whole run begins anew with a round. Python's garbage collector
+    runs between jobs only.
 
     Args:
         bench: the pair.
@@ -154,24 +164,27 @@ def run(
     found: dict[tuple[int, int], Outputs] = {}
     batched = any(len(job.prompts) > 1 for job in jobs)
     for number in sorted({number for job in jobs for number in job.arms}):
-        _guarded(bench.decoder(arms[number], batched), jobs[0], arms[number], log)
+        finished(_guarded(bench.decoder(arms[number], batched), jobs[0], arms[number], log))
     for round_ in range(rounds):
         decoders = [bench.decoder(arm, batched) for arm in arms]
         for k, job in enumerate(jobs):
             first = (round_ + k) % len(job.arms)
+            begins = {
+                number: partial(_guarded, decoders[number], job, arms[number], log)
+                for number in job.arms[first:] + job.arms[:first]
+            }
             with no_collection():
-                for number in job.arms[first:] + job.arms[:first]:
-                    outputs, rows = _guarded(decoders[number], job, arms[number], log)
+                for number, (outputs, rows) in in_turns(begins, bench.turns):
                     log.add(number, round_, arms[number].name, job.sequence, rows)
                     found.setdefault((number, job.sequence), outputs)
                     on_sequence()
     return found
 
 
-def _guarded(decoder: Runs, job: Job, arm: Arm, log: Log) -> tuple[Outputs, list[Row]]:
+def _guarded(decoder: Runs, job: Job, arm: Arm, log: Log) -> Decoding:
     """Decode a job; running out of memory becomes one line."""
     try:
-        return decoder.run(job)
+        return (yield from decoder.begin(job))
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

@@ -8,6 +8,7 @@ that has ended leaves the batch.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from simkit.live.clock import clock_of
 from simkit.live.decoder import DecoderSettings, Step
 from simkit.live.log import Row, Spans
 from simkit.live.timed import check
+from simkit.live.turns import finished
 from simkit.policies import Outcome, PolicyError, Sequential
 from traces.record.statistics import draft_rows
 from traces.record.statistics_triton import draft_statistics
@@ -156,6 +158,12 @@ class BatchDecoder:
             prompts: tokens of each.
             sequence: number of the first one.
         """
+        return finished(self.stepwise(prompts, sequence))
+
+    def stepwise(
+        self, prompts: list[list[int]], sequence: int
+    ) -> Generator[int, None, tuple[Outputs, list[Row]]]:
+        """Decode some prompts; see `simkit.live.turns`."""
         self.spans = Spans(self.clock, len(prompts))
         begun = self.clock.mark()
         self._open(prompts, sequence)
@@ -168,6 +176,7 @@ class BatchDecoder:
         self._append(first, [0] * len(prompts), 0, begun, 0)
         number = 0
         while self.live:
+            yield sum(map(len, self.outputs))
             number += 1
             self._step(number)
         return Outputs(self.steps, self.outputs), self.spans.rows()

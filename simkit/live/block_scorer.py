@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 
 import torch
@@ -39,6 +40,12 @@ class BlockScorer:
         weight = next(self.module.parameters())
         self.device, self.dtype = weight.device, weight.dtype
         self.cut(0)
+
+    def another(self) -> BlockScorer:
+        """One of the same network that has seen no row."""
+        new = copy(self)
+        new.cut(0)
+        return new
 
     def cut(self, length: int) -> None:
         """Forget all rows from `length` on: other tokens will stand there."""

@@ -116,7 +116,7 @@ class Drift:
             )
         return (
             f"not conclusive: equal arms may differ by more than {HIDDEN:.0%}; more prompts or"
-            " rounds, or a quieter machine, make that known"
+            " rounds, a quieter machine, or turns by steps (--turns step) make that known"
         )
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ take beyond an engine's is in `simkit.live.keyed`, and its time is left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from simkit.live.decoder import UNKNOWN, DecoderSettings, Step
 from simkit.live.keyed import Ahead, Keyed
 from simkit.live.log import Row, Spans
 from simkit.live.model import Reader
+from simkit.live.turns import finished
 from simkit.policies import Outcome, PolicyError, Sequential
 from traces.record import draws
 from traces.record.statistics import LogitRows, draft_rows, target_rows
@@ -97,6 +98,10 @@ class TimedDecoder:
             prompt: its tokens.
             sequence: the number that keys its draws.
         """
+        return finished(self.stepwise(prompt, sequence))
+
+    def stepwise(self, prompt: list[int], sequence: int) -> Generator[int, None, TimedOutput]:
+        """Decode one prompt; see `simkit.live.turns`."""
         if self.policy and self.policy.carried == "sequence":
             self.state = self.policy.begin(sequence)
         self.spans = Spans(self.clock)
@@ -109,6 +114,7 @@ class TimedDecoder:
         self.spans.close(0, begun, 1, 0, 0, len(emitted))
         steps: list[Step] = []
         while not self.ended:
+            yield self.position - 1
             self._step(steps) if self.policy else self._plain_step()
         return TimedOutput(steps, self.tokens[self.n_prompt :], self.spans.rows())
 

@@ -1,6 +1,9 @@
 """Give a trace, or a drafter of it, the timing samples of another one of the same models.
 
-``python -m traces.smollm2.times FROM TO``
+``python -m traces.times FROM TO``
+
+A live decoder cannot repeat outputs that are the target's own draws, so recordings of that coupling
+take the times of another one.
 """
 
 from __future__ import annotations
@@ -9,7 +12,10 @@ import argparse
 import sys
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 import traces
+from traces.conditions import DRAW
 from traces.errors import TraceError, UserError
 from traces.writer import add_file
 
@@ -29,7 +35,9 @@ def main() -> None:
 
 
 def copy(given: Path, to: Path) -> None:
-    """Put the timing samples of the one folder into the other.
+    """Put the timing samples of the one folder into the other, those of models that it has.
+
+    A recording without a draft model takes no draft passes, an attached drafter nothing else.
 
     Raises:
         TraceError: a folder is no trace or cannot be written, there are no samples, or the models
@@ -39,9 +47,15 @@ def copy(given: Path, to: Path) -> None:
     samples = one.own_latency()
     if samples is None:
         raise TraceError(f"{given} has no timing samples")
-    for model in ("target", "draft"):
-        if getattr(one.manifest, model) != getattr(other.manifest, model):
-            raise TraceError(f"{given} and {to} are not of the same {model}")
+    for name in ("target", "draft"):
+        theirs, its = getattr(one.manifest, name), getattr(other.manifest, name)
+        if its is not None and its != theirs:
+            raise TraceError(f"{given} and {to} are not of the same {name}")
+    drafts = pc.field("component").isin(["draft", f"{DRAW}draft"])
+    if other.manifest.draft is None:
+        samples = samples.filter(~drafts)
+    elif other.manifest.attached_to:
+        samples = samples.filter(drafts)
     add_file(to, "latency.parquet", samples)
 
 
