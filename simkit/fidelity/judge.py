@@ -69,7 +69,7 @@ def judge(trace: Trace, log: pa.Table, n_refits: int = REFITS) -> Judgement:
     n_held_out, n_fitted = len(plan.held_out), len(plan.calibration)
     facts = {
         "trace": f"{name}, {n_held_out} prompts held out, {n_fitted} for calibration",
-        "live": f"{plan.rounds} rounds by {turns}s, {dtype}, {device}",
+        "live": f"{plan.rounds} round{'s'[: plan.rounds > 1]} by {turns}s, {dtype}, {device}",
     }
     if len(_prefilled(samples)) == 1:
         facts["prefill"] = "timed on prompts of one length: those of any length count as long"
