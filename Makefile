@@ -132,7 +132,7 @@ STATISTICS := draft_token,draft_entropy,cross_entropy,overlap
 # something only on a machine that does nothing else: an hour. A live decoder cannot repeat outputs
 # that are the target's own draws, so that recording has the times of the other sampled one.
 # $(call times_of,TRACE,SUFFIX,OPTIONS)
-times_of = $(BIN)/simkit calibrate $(1) $(PAIR) --threads 1 --turns step \
+times_of = $(BIN)/simkit calibrate $(1) $(PAIR) --threads 1 --turns step --log $(WORK)/times$(2).parquet \
 	$(foreach head,pacer acceptance specdecpp,--head traces/reference/heads/$(head)$(2).safetensors) $(3)
 DATA := traces/data
 NETWORKS := pard2 pard eagle
@@ -140,6 +140,7 @@ NETWORKS := pard2 pard eagle
 same_times = $(BIN)/python -m traces.times $(DATA)/$(1) $(DATA)/$(2)
 
 timings: $(VENV)/.installed
+	mkdir -p $(WORK)
 	$(call times_of,$(DATA)/reference,)
 	$(call times_of,$(DATA)/reference-sampled,-sampled)
 	for net in $(NETWORKS); do \

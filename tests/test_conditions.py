@@ -2,8 +2,10 @@
 
 import json
 
+import live_logs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from replay_traces import build
@@ -12,6 +14,10 @@ from typer.testing import CliRunner
 import simkit
 from analysis.report import report
 from simkit.cli import app
+from simkit.costs import Linear
+from simkit.costs.passes import rounds_apart
+from simkit.fidelity.run import LivePlan
+from simkit.policies import Fixed
 from simkit.statistics.interval import ratio_interval
 from simkit.sweeps import tuning
 from traces import schema
@@ -160,3 +166,27 @@ def test_prompts_and_times_together_are_held_as_often_as_is_said(scatter):
         low, high = ratio_interval(top, size, 0.95, seed, factors)
         held += low <= 2.0 <= high
     assert 272 <= held
+
+
+def test_turns_by_steps_are_judged_by_how_arms_stand_to_each_other():
+    """Drift slows all arms alike there; one arm slower in one round shows."""
+    plan = LivePlan((Fixed(1),), (), tuple(range(6)), 2)
+    times = Linear(draft_s=1e-3, target_s=1e-2)
+    log = live_logs.run(iid(6, 40, 0.7, max_draft=40, seed=0), plan, times)
+    log = log.filter(pc.field("run").isin(plan.passes))
+
+    def apart(arms, turns="step"):
+        number, run = log["round"].to_numpy(), log["run"].to_numpy()
+        slow = np.where((number == 1) & np.isin(run, arms), 1.3, 1.0)
+        at = log.schema.get_field_index("seconds")
+        seconds = pa.array(log["seconds"].to_numpy() * slow)
+        changed = log.set_column(at, log.schema.field(at), seconds)
+        facts = {**log.schema.metadata, b"turns": turns.encode()}
+        return rounds_apart(changed.replace_schema_metadata(facts), Conditions())
+
+    everything = list(plan.passes)
+    assert apart(everything).apart == pytest.approx(0)
+    assert apart([0]).apart == pytest.approx(0.3)
+    assert "(their seconds 30.0% apart): 0.0% apart" in str(apart(everything))
+    assert apart(everything, "sequence").apart == pytest.approx(0.3)
+    assert apart(everything[1:]).warning and not apart(everything).warning

@@ -141,6 +141,11 @@ def rounds_apart(log: pa.Table, known: Conditions) -> Conditions:
     The seconds of whole sequences are added up, round by round, of the arms and prompts that were
     decoded in all rounds; the slowest round is held against the fastest.
 
+    Where arms took turns by steps, a machine's drift is in all of them alike and leaves costs in
+    the same relation. There the control is the relation: the seconds of the target alone over
+    those of the other arms, the largest of a round against the least. The rounds' own seconds are
+    in the words.
+
     Args:
         log: `traces.schema.LIVE`.
         known: what is known of the load.
@@ -153,9 +158,29 @@ def rounds_apart(log: pa.Table, known: Conditions) -> Conditions:
     complete = counts[which.reshape(-1)] == len(rounds)
     if len(rounds) < 2 or not complete.any():
         return known
-    totals = [seconds[complete & (number == k)].sum() for k in rounds]
-    apart = float(max(totals) / min(totals) - 1) if min(totals) > 0 else None
-    return replace(known, control=f"{len(rounds)} rounds over the same prompts", apart=apart)
+    alone = pc.equal(whole["policy"], "baseline").to_numpy(zero_copy_only=False)
+    in_round = [complete & (number == k) for k in rounds]
+    totals = [seconds[mine].sum() for mine in in_round]
+    words, apart = f"{len(rounds)} rounds over the same prompts", _apart(totals)
+    if _by_steps(log) and alone.any() and apart is not None:
+        parts = [seconds[mine & alone].sum() for mine in in_round]
+        others = [whole_s - part_s for whole_s, part_s in zip(totals, parts, strict=True)]
+        words = (
+            f"the target alone against other arms in turns by steps, {words}"
+            f" (their seconds {apart:.1%} apart)"
+        )
+        apart = _apart([a / b for a, b in zip(parts, others, strict=True)])
+    return replace(known, control=words, apart=apart)
+
+
+def _apart(values: list[float]) -> float | None:
+    """By how much the largest exceeds the least; None if that is not to be told."""
+    return float(max(values) / min(values) - 1) if min(values) > 0 else None
+
+
+def _by_steps(log: pa.Table) -> bool:
+    """Whether the arms of a log took turns by steps."""
+    return (log.schema.metadata or {}).get(b"turns") == b"step"
 
 
 def trimmed_mean(values: np.ndarray) -> float:
