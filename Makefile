@@ -142,7 +142,7 @@ same_times = $(BIN)/python -m traces.times $(DATA)/$(1) $(DATA)/$(2)
 timings: $(VENV)/.installed
 	mkdir -p $(WORK)
 	$(call times_of,$(DATA)/reference,)
-	$(call times_of,$(DATA)/reference-sampled,-sampled)
+	$(call times_of,$(DATA)/reference-sampled,-sampled,--prompts 8 --rounds 2)
 	for net in $(NETWORKS); do \
 	  OMP_NUM_THREADS=1 $(BIN)/simkit latency $(TARGET) --drafter $$net --repeats 40 --out $(DATA)/reference || exit 1; \
 	done
