@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 from stats_traces import parts_of
 from test_conditions import timed, trace_of
+from trace_files import edit
 
 import simkit
 import traces
@@ -24,6 +26,7 @@ from analysis.stats.two_samples import Pairing
 from analysis.study import Study
 from simkit.costs import Linear
 from traces.errors import UserError
+from traces.manifest import read_manifest
 from traces.memory import from_arrays
 from traces.subset import select
 from traces.synthetic import iid, mixed
@@ -215,15 +218,20 @@ def test_without_times_passes_of_the_target_are_counted():
     assert row.first.value == pytest.approx((14 * 41) / (14 + want["steps"]))  # with the prompts'
 
 
-def test_a_drafter_with_times_is_not_counted_because_another_has_none():
+def test_a_drafter_with_times_is_not_counted_because_another_has_none(tmp_path):
     """pard2 has no times: it is compared by passes, suffix by seconds; svip needs entropies."""
-    found = compare("reference", drafters=["own", "suffix", "pard2"], policies=["svip", "fixed(2)"])
+    place = shutil.copytree(traces.trace.DATA / "reference", tmp_path / "reference")
+    untimed = place / "drafters" / "pard2"
+    listed = {n: info for n, info in read_manifest(untimed).files.items() if "latency" not in n}
+    edit(untimed, files=listed)
+    among = {"drafters": ["own", "suffix", "pard2"]}
+    found = compare(place, **among, policies=["svip", "fixed(2)"])
     timed, counted = found.pairs
     assert timed.bests and not counted.bests
     assert [len(pair.rankings[0].rows) for pair in found.pairs] == [1, 2]
     said = "reference/suffix: without svip(h=0.4): the drafts have no column draft_entropy"
     assert said in timed.skipped and not counted.skipped
-    alone = compare("reference", drafters=["own", "suffix", "pard2"], policies=["svip"])
+    alone = compare(place, **among, policies=["svip"])
     assert not alone.pairs[0].rankings and alone.pairs[1].rankings
 
 

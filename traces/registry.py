@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from traces.errors import UserError
@@ -165,7 +165,7 @@ class Registry(Generic[T]):
 
 
 @cache
-def _installed(path: tuple[str, ...]) -> EntryPoints:
+def _installed(path: tuple[str, ...]) -> Any:
     """What the packages on a search path offer; all registries share one look at them."""
     return entry_points()
 

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from simkit.costs import fit
 from simkit.costs.base import GIVEN, IN_DECODERS, ByPasses, CostModel, Model, RuleTime, Times
 from simkit.costs.constants import check_form, check_seconds
 from simkit.costs.grid import Grid, Mixed, Seconds
@@ -117,6 +116,8 @@ def _read(file: Path) -> pa.Table:
     """The timing samples in a file of any name."""
     if "kind" not in parquet.read_schema(file, CostError).names:
         return parquet.read_samples(file, LATENCY, CostError)
+    from simkit.costs import fit  # here: most costs are of samples, and a replay is quick to begin
+
     log = parquet.read_samples(file, LIVE, CostError)
     try:
         return fit.samples(log, draws=DRAWS)

@@ -158,7 +158,7 @@ def rounds_apart(log: pa.Table, known: Conditions) -> Conditions:
     complete = counts[which.reshape(-1)] == len(rounds)
     if len(rounds) < 2 or not complete.any():
         return known
-    alone = pc.equal(whole["policy"], "baseline").to_numpy(zero_copy_only=False)
+    alone = np.array(whole["policy"].to_pylist()) == "baseline"
     in_round = [complete & (number == k) for k in rounds]
     totals = [seconds[mine].sum() for mine in in_round]
     words, apart = f"{len(rounds)} rounds over the same prompts", _apart(totals)

@@ -21,7 +21,6 @@ from simkit.simulator.arguments import (
 )
 from simkit.simulator.by_drafter import ByDrafter, drafted_by
 from simkit.simulator.result import BY, Comparison, Result
-from simkit.simulator.routed import routed
 from simkit.simulator.run import run
 
 __all__ = ["ByDrafter", "Comparison", "ReplayError", "Result", "replay"]
@@ -117,6 +116,8 @@ def _of(
     if not is_choice(drafter):
         settings = cost, by, first_token, confidence, seed
         return drafter, replay(drafted_by(trace, drafter), listed(given), *settings)
+    from simkit.simulator.routed import routed
+
     several = parse_choice(drafter)
     there = [drafted_by(trace, name) for name in several.drafters]
     runs = routed(several, there, _chosen(given), cost, first_token)
