@@ -32,9 +32,6 @@ TARGET_S, LIMIT_GB = 60.0, 2.0
 LENGTH = 256
 CLEAR = Path("/proc/self/clear_refs")
 COST = "linear(draft_s=0.001, target_s=0.006, target_per_token_s=0.0001, overhead_s=0.0002)"
-# As the bundled pair was timed: for the passes of drafters that were not, all alike.
-PASSES = "linear(draft_s=0.0009, target_s=0.0098, target_per_token_s=0.00046)"
-UNTIMED = ("drafters_by_task", "parallel_stop")
 SAMPLED = (  # whose papers sample
     "entropy_acceptance",
     "entropy_length",
@@ -122,8 +119,7 @@ def gallery(folder: Path) -> None:
     ):
         study = Study(trace)
         for name in names:
-            cost = PASSES if name in UNTIMED else None
-            picture(FIGURES[name].under(study, cost), folder / f"{name}{end}.png")
+            picture(FIGURES[name].under(study, None), folder / f"{name}{end}.png")
     study = Study("smollm2-sampled")
     for name in HEADLINES:
         picture(FIGURES[name].under(study, None), folder.parent / f"smollm2-{name}.png")
