@@ -217,11 +217,11 @@ figures.runtime_breakdown(trace)
 # however many tokens it verifies, and a call of a head a growing share of one.
 
 # %%
-shares = (0.0, 0.1, 0.2, 0.3, 0.5, 0.65)
+shares = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7)
 shown = ["chosen", "speedup", "against", "against_lo", "against_hi"]
 pl.concat(
     [
-        simkit.tune(trace, family, simkit.costs.Linear(draft_s=1, target_s=11, head_s=share))
+        simkit.tune(trace, family, simkit.costs.Linear(draft_s=1, target_s=10, head_s=share))
         .frame.tail(1)
         .select(pl.lit(share).alias("head ÷ draft pass"), *shown)
         for family in (families[1], families[3])

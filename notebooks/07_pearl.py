@@ -78,7 +78,7 @@ result = simkit.replay(
     trace,
     [
         "fixed(4)",
-        "fixed(11)",
+        "fixed(10)",
         "heuristic(initial=7)",
         "confidence(threshold=0.3)",
         "pearl",
@@ -91,7 +91,7 @@ result = simkit.replay(
 result
 
 # %%
-rivals = ["fixed(4)", "fixed(11)", "heuristic(initial=7)", "confidence(threshold=0.3)", "prophet"]
+rivals = ["fixed(4)", "fixed(10)", "heuristic(initial=7)", "confidence(threshold=0.3)", "prophet"]
 pl.DataFrame([vars(result.compare("pearl", rival)) for rival in rivals])
 
 # %% [markdown]
@@ -122,7 +122,7 @@ pl.DataFrame([vars(result.compare("pearl", rival)) for rival in rivals])
 figures.pearl_strategies(study)
 
 # %%
-drafts = result.steps("fixed(11)")
+drafts = result.steps("fixed(10)")
 drafts.select(
     first_token_rejected=(pl.col("accepted") == 0).mean(),
     whole_draft_accepted=(pl.col("accepted") == pl.col("proposed")).mean(),

@@ -152,14 +152,16 @@ run.policies.filter(pl.col("predicted_policy_s") > 0).select(
 # machine, from twelve prompts. The steps are the same; only the seconds differ.
 
 # %%
-earlier = simkit.replay(trace, specs, by="sequence").frame
-earlier = earlier.with_columns(pl.col("policy").replace(specs, run.policies["policy"].to_list()))
+elsewhere = simkit.replay(trace, specs, by="sequence").frame
+elsewhere = elsewhere.with_columns(
+    pl.col("policy").replace(specs, run.policies["policy"].to_list())
+)
 (
-    earlier.join(live, on=["policy", "sequence"], how="semi")
+    elsewhere.join(live, on=["policy", "sequence"], how="semi")
     .group_by("policy", maintain_order=True)
-    .agg(earlier=pl.col("baseline_s").sum() / pl.col("total_s").sum(), **per_pass)
+    .agg(elsewhere=pl.col("baseline_s").sum() / pl.col("total_s").sum(), **per_pass)
     .join(run.policies.select("policy", "predicted", "measured"), on="policy")
-    .with_columns(error=pl.col("earlier") / pl.col("measured") - 1)
+    .with_columns(error=pl.col("elsewhere") / pl.col("measured") - 1)
 )
 
 # %% [markdown]

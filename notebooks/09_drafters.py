@@ -76,8 +76,7 @@ figures.drafters_entropy(study)
 # priced as this pair's were timed.
 
 # %%
-COST = "linear(draft_s=0.0009, target_s=0.0098, target_per_token_s=0.00046)"
-figures.drafters_by_task(study, cost=COST)
+figures.drafters_by_task(study)
 
 # %% [markdown]
 # **What it shows.** Under these prices `suffix` is the fastest on the greedy outputs, 3.3 [3.0, 3.7] over all tasks,
@@ -98,7 +97,7 @@ figures.drafters_by_task(study, cost=COST)
 # that are thrown away.
 
 # %%
-figures.parallel_stop(study, cost=COST)
+figures.parallel_stop(study)
 
 # %% [markdown]
 # **What it shows.** With three of PARD-2's tokens verified the loss against the prophet is smallest, 14%: 10% for
@@ -136,7 +135,7 @@ figures.parallel_training(study)
 
 # %%
 drafters = ("draft", "pard2", "pard", "eagle", "prompt_lookup", "ngram", "suffix")
-simkit.replay(SAMPLED, dict.fromkeys(drafters, "fixed(5)"), COST)
+simkit.replay(SAMPLED, dict.fromkeys(drafters, "fixed(5)"))
 
 # %% [markdown]
 # **What it shows.** The order of the networks stays: the draft model, PARD-2, PARD, the chain. The rules find next

@@ -145,8 +145,8 @@ def _table(rows: Mapping[str, _Row], apart: bool) -> Table:
     notes = (
         "Speedup: over the target alone. Against best fixed: paired on the same prompts; above 1,"
         " the policy is the faster. Accepted: of the drafted tokens."
-        f" {ON_OTHERS if apart else ON_THESE} Intervals are over prompts, each for its row alone;"
-        " p is of a paired t test, corrected (Holm) for the"
+        f" {ON_OTHERS if apart else ON_THESE} Intervals are each for its row alone, and what they"
+        " hold stands among the caveats; p is of a paired t test, corrected (Holm) for the"
         f" {len(pairs)} comparisons here, and a row reads as faster or slower where it is below"
         f" {LEVEL}. Bounds know the future and are not tested.",
         *lacking(both),
