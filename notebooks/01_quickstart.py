@@ -70,20 +70,20 @@ result = simkit.replay(
 result
 
 # %% [markdown]
-# **What it shows.** *speedup* is the time of the target alone over that of the policy; the brackets
-# are its 95% interval over prompts. *tokens/step* is what one target pass yields: the tokens
-# accepted and one from the target itself. *drafted* counts draft tokens, and *accepted* is the share
-# of them that was kept. The seconds are those of prompts, draft passes, target passes, the policy's
-# decisions, and the rest of the decoder's loop.
+# **What it shows.** *speedup* is the time of the target alone over that of the policy; the brackets are
+# its 95% interval over prompts, which holds the spread of the times too. *tokens/step* is what one
+# target pass yields: the tokens accepted and one from the target itself. *drafted* counts draft tokens,
+# and *accepted* is the share of them that was kept. The seconds are those of prompts, draft passes,
+# target passes, the policy's decisions, and the rest of the decoder's loop.
 #
 # The more the draft writes, the more a step yields: 3.256 tokens with γ = 8 against 2.759 with
 # γ = 4. But then 71% of the draft's tokens are thrown away, and `fixed(4)` is faster. Tokens per
 # step alone do not tell what is fast: look at the time.
 #
-# The oracle accepts all that it drafts and is 2.368 times as fast as the target alone; `fixed(4)`
-# gets to 1.601. Most of these notebooks are about what lies between the two. `autoregressive` is
+# The oracle accepts all that it drafts and is 2.418 times as fast as the target alone; `fixed(4)`
+# gets to 1.659. Most of these notebooks are about what lies between the two. `autoregressive` is
 # the speculative loop with empty drafts. It pays for that loop at every token, so it is slower than
-# the target alone: 0.960.
+# the target alone: 0.956.
 #
 # **Caveat.** Times are sums of what was timed for this pair in running decoders, on one thread of a
 # CPU ([costs](../docs/costs.md)): passes, decisions, heads, and the loop around them. How far such
@@ -98,8 +98,8 @@ result
 pl.DataFrame([vars(result.compare("fixed(4)", "fixed(2)"))])
 
 # %% [markdown]
-# **What it shows.** `fixed(4)` is 1.070 times as fast as `fixed(2)`, and the paired interval, 1.037
-# to 1.102, leaves out 1: it is faster.
+# **What it shows.** `fixed(4)` is 1.053 times as fast as `fixed(2)`, and the paired interval, 1.019
+# to 1.086, leaves out 1: it is faster.
 #
 # ## Does it depend on the text?
 
@@ -108,7 +108,7 @@ simkit.replay(trace, ["fixed(4)", "fixed(8)", "svip(h=1)"], by="task")
 
 # %% [markdown]
 # **What it shows.** Much. On `math`, whose lines the draft has learned well, `fixed(8)` is faster
-# than `fixed(4)`, and stopping by entropy is faster still: 3.011 times the target alone. On the
+# than `fixed(4)`, and stopping by entropy is faster still: 2.935 times the target alone. On the
 # other three tasks `fixed(4)` is ahead of both, though their intervals are wide: 32 prompts a task.
 #
 # ## Which setting is best?
@@ -132,14 +132,14 @@ families = [
 simkit.tune(trace, families)
 
 # %% [markdown]
-# **What it shows.** Read *held-out speedup* and *against*. `confidence`, which stops where the
-# draft's own probability of its token is low, is 1.060 [1.022, 1.101] times as fast as the best fixed
-# length, its decisions paid: each takes about a tenth of a draft pass. Stopping by entropy is slower,
-# 0.939 [0.904, 0.979]. Its decisions take a little longer still, but they are the smaller part of
-# that: a target pass takes as long as eleven draft passes here, so draft tokens are cheap, and a rule
-# that stops too soon loses more than it saves. PACER asks a small trained head every four tokens,
-# which takes two thirds of a draft pass: 0.985 [0.959, 1.009], and the interval holds 1, so not
-# distinguishable. *chosen in folds* says how often each setting won.
+# **What it shows.** Read *held-out speedup* and *against*. `confidence`, which stops where the draft's
+# own probability of its token is low, is 1.052 [1.016, 1.090] times as fast as the best fixed length,
+# its decisions paid: each takes about a tenth of a draft pass. Stopping by entropy is slower, 0.956
+# [0.919, 0.995]. Its decisions take a little longer still, but they are the smaller part of that: a
+# target pass takes as long as ten draft passes here, so draft tokens are cheap, and a rule that stops
+# too soon loses more than it saves. PACER asks a small trained head every four tokens, which takes
+# seven tenths of a draft pass, and is slower too: 0.959 [0.933, 0.980]. *chosen in folds* says how
+# often each setting won.
 #
 # ## All policies at a glance
 #
@@ -150,13 +150,14 @@ simkit.tune(trace, families)
 figures.frontier(trace)
 
 # %% [markdown]
-# **What it shows.** Six of the twelve policies are a little faster than the best fixed length, by 6%
-# to 8%; ahead is the heuristic, which only looks whether the last draft was accepted whole. The
-# intervals hold for all policies at once, so they are wider than those above. Those of the other six
-# hold 1, now that of SVIP, too. The two rules that stop by entropy, SVIP and AdaEDL, are slower here,
-# and so is the adaptive confidence rule, which spends 21% of its time on overhead: perhaps by chance,
-# all three. What knowing the future would give, 1.51 times, is above the picture.
-# [Notebook 05](05_comparing_policies.ipynb) takes it apart.
+# **What it shows.** The intervals hold for all policies at once, so they are wider than those above.
+# Two of the twelve policies are faster than the best fixed length: the heuristic, which only looks
+# whether the last draft was accepted whole, by 6%, and cumulative confidence by 4%. One is slower,
+# PACER, by 4%. The intervals of the other nine hold 1, now that of `confidence`, too: it is at 5%, and
+# four more are ahead by 1% to 4%, perhaps by chance. The two rules that stop by entropy, SVIP and
+# AdaEDL, are 4% behind, llama.cpp's rule as well, and the adaptive confidence rule, which spends 25% of
+# its time on overhead, is 9% behind: perhaps by chance, too. What knowing the future would give, 1.46
+# times, is above the picture. [Notebook 05](05_comparing_policies.ipynb) takes it apart.
 #
 # ## Now with your trace
 #

@@ -146,7 +146,7 @@ figures.gap_decomposition(study)
 # **Caveat.** Which policy is best was chosen on other prompts, and so was the fixed length, which is 1
 # in every fold. The best is `rate_optimal`, which asks whether the next token is worth its time. Decisions
 # take 0.5% of the time ([bounds](../docs/bounds.md)). On the toy pair of the other notebooks, which
-# accepts 72% of its tokens, the best policy saves 6% of 33%.
+# accepts 72% of its tokens, the best policy saves 4% of 32%.
 #
 # ## What the papers claim
 

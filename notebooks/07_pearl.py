@@ -28,10 +28,10 @@ trace = study.trace
 figures.mutual_waiting(study)
 
 # %% [markdown]
-# **What it shows.** With γ = 6 the target waits 5.4 ms for the draft, then the draft waits 14.4 ms
-# for the target. (Times are of this trace's small pair, c = 11.4.) A draft of eleven or twelve tokens
-# takes as long as a pass of the target over one, but not as long as its own verification: eleven take
-# 9.8 against 15.4 ms. So the two phases do not meet anywhere in the picture.
+# **What it shows.** With γ = 6 the target waits 10.3 ms for the draft, then the draft waits 22.0 ms
+# for the target. (Times are of this trace's small pair, c = 9.7.) A draft of ten tokens takes as long
+# as a pass of the target over one, but not as long as its own verification: 17.1 against 23.2 ms. So
+# the two phases do not meet anywhere in the picture.
 #
 # **The paper's.** PEARL's Fig. 2a says that both phases take a time that matters: CodeLlama 7B
 # drafts six tokens in twice the time in which 34B verifies them. **Agrees** that neither can be
@@ -70,8 +70,8 @@ drawn.frame.filter(pl.col("end_ms") < 40).select(columns)
 # ## How fast is it?
 #
 # All prompts, with the trace's own times. Without a number, `pearl` takes the window γ = round(c),
-# here 11. Its rivals are the best fixed length, 4, the fixed length of PEARL's own window, and two
-# policies that adapt, tuned in [05](05_comparing_policies.ipynb).
+# here 10. Its rivals are the best fixed length, 4, the fixed length of PEARL's own window, and two
+# policies that adapt, with the settings that tuning chooses, as in [01](01_quickstart.ipynb).
 
 # %%
 result = simkit.replay(
@@ -95,25 +95,25 @@ rivals = ["fixed(4)", "fixed(10)", "heuristic(initial=7)", "confidence(threshold
 pl.DataFrame([vars(result.compare("pearl", rival)) for rival in rivals])
 
 # %% [markdown]
-# **What it shows.** PEARL is faster than the best fixed length, 1.08 [1.02, 1.14], and not
-# distinguishable from the policies that adapt: 1.01 [0.97, 1.06] times as fast as `heuristic`, 1.03
-# [0.98, 1.08] as `confidence`. The draft's time has vanished behind the target's (`draft s` is what
-# drafting adds to a pass of the target): nothing is left of the 31 s of `fixed(4)`. But that is all
-# there is to save, and most of it goes into verification, 136 s instead of 117, since PEARL takes more
-# passes and checks eleven tokens in those that have a draft to check.
+# **What it shows.** PEARL is not distinguishable from the best fixed length, 1.05 [1.00, 1.11], nor
+# from the policies that adapt: 1.00 [0.95, 1.04] times as fast as `heuristic`, 1.00 [0.95, 1.05] as
+# `confidence`. The draft's time has all but vanished behind the target's (`draft s` is what drafting
+# adds to a pass of the target): of the 59 s of `fixed(4)` 4 s are left. But that is all there is to
+# save, and most of it goes into verification, 215 s instead of 174, since PEARL takes more passes and
+# checks ten tokens in those that have a draft to check.
 #
-# Against drafts as long as its own window, `fixed(11)`, it is 1.26 [1.19, 1.36] times as fast. It pays
-# with work: 115,655 draft passes instead of 74,905 (1.54 times), and 10,997 target passes instead of
-# 6,997 (1.57 times).
+# Against drafts as long as its own window, `fixed(10)`, it is 1.27 [1.20, 1.36] times as fast. It pays
+# with work: 106,445 draft passes instead of 69,088 (1.54 times), and 11,092 target passes instead of
+# 7,085 (1.57 times).
 #
 # **The paper's.** 1.36–1.55 times as fast as plain speculation at its best length (Tables 2 and 3).
-# **Agrees** that it is faster, but by less than there: this pair accepts less, and its drafts are
-# cheap. That PEARL runs both models more often than plain speculation of the same window **agrees**
-# with Table 11 (1.29–1.42 times).
+# **Not distinguishable** here whether it is faster, and the paper's gains lie above our interval: this
+# pair accepts less, and its drafts are cheap. That PEARL runs both models more often than plain
+# speculation of the same window **agrees** with Table 11 (1.29–1.42 times).
 #
 # **Caveat.** `prophet` bounds policies that draft and verify in turn, not PEARL; here it is the
 # faster one all the same. And PEARL needs a second device: where the two share one and their times
-# add (`colocated=true`, the extreme), it is no faster than the target alone, 1.00 [0.91, 1.10].
+# add (`colocated=true`, the extreme), it is no faster than the target alone, 0.98 [0.89, 1.08].
 
 # %% [markdown]
 # ## What is each strategy worth?
@@ -130,13 +130,13 @@ drafts.select(
 
 # %% [markdown]
 # **What it shows.** Without pre-verify PEARL keeps 0.81 [0.75, 0.86] of its speed, without
-# post-verify 0.98 [0.97, 0.99]. Under the times of PEARL's DeepSeek pair, where the window is 4, it
+# post-verify 0.97 [0.96, 0.98]. Under the times of PEARL's DeepSeek pair, where the window is 4, it
 # is 0.84 [0.79, 0.88] and 0.94 [0.92, 0.96].
 #
 # **The paper's.** In Table 4 post-verify matters more (stars: 0.92 without pre-verify, 0.68 without
 # post-verify). **The order differs.** PEARL's own section 4.3 says why: pre-verify helps where the
 # first token is rejected, post-verify where whole drafts are accepted. Of this pair's drafts of
-# eleven, 38% fail at the first token and 8% are accepted whole; the paper's pairs accept runs of 27
+# ten, 38% fail at the first token and 9% are accepted whole; the paper's pairs accept runs of 27
 # to 40 tokens (Table 7).
 
 # %% [markdown]
@@ -146,15 +146,17 @@ drafts.select(
 figures.pearl_window(study)
 
 # %% [markdown]
-# **What it shows.** On math and code the best window is 11 = round(c), on prose and german 8. From 8
-# to 11 the curve is flat, 1.70 to 1.72 on all prompts. PEARL often has nothing pending and lets the
-# target check one token. Eleven tokens can be drafted behind such a pass; with more the target
-# waits, and the curve falls. Up to there a wider window lets a pass check more, which pays as far as
-# tokens are accepted. On math they are. A window of 1 is slower than the target alone.
+# **What it shows.** The best window is 9 on code, prose, math and all prompts, 8 on german; round(c) is
+# 10. From 8 to 10 the curve is flat, 1.74 to 1.77 on all prompts. PEARL often has nothing pending and
+# lets the target check one token. Nine tokens can be drafted behind such a pass, ten all but; with
+# more the target waits, and the curve falls: 1.67 with 11. Up to there a wider window lets a
+# pass check more, which pays as far as tokens are accepted. On math they are. A window of 1 is slower
+# than the target alone.
 #
-# **The paper's.** Tables 5 and 6: round(c) is best, whatever the pair or the task. **Agrees** on math
-# and in where the curve turns down; elsewhere a shorter window does as well, since so few tokens are
-# accepted that a longer one is mostly a longer verification ([claims](../docs/claims.md)).
+# **The paper's.** Tables 5 and 6: round(c) is best, whatever the pair or the task. **Not
+# distinguishable** here: compared all at once, windows of 5 to 9 cannot be told from 10, since so few
+# tokens are accepted that a longer window is mostly a longer verification
+# ([claims](../docs/claims.md)). **Agrees** in where the curve turns down.
 
 # %% [markdown]
 # ## Where does it win, and where does it lose?
@@ -178,13 +180,13 @@ pl.concat(
 
 # %% [markdown]
 # **What it shows.** `against` is how many times faster PEARL is than its rival. Parallel work pays
-# most where both models are about equally busy: at c = 2 PEARL is 1.29 [1.25, 1.32] times as fast as
-# the best fixed length, at c = 8 1.14 [1.09, 1.20]. At c = 12, near this trace's own 11.4, 1.05
-# [1.00, 1.10] are no longer distinguishable, and at c = 24 it loses: 0.90 [0.86, 0.95]. There
+# most where both models are about equally busy: at c = 2 PEARL is 1.29 [1.26, 1.33] times as fast as
+# the best fixed length, at c = 8 1.14 [1.08, 1.19]. At c = 12, a little above this trace's own 9.7, 1.04
+# [0.99, 1.10] is no longer distinguishable, and at c = 24 it loses: 0.90 [0.86, 0.95]. There
 # drafting is so cheap that hiding it gains little, while PEARL pays a whole target pass after each
 # rejection for checking one token. Against `confidence`, which stops before most rejections (and
 # decides for nothing under these times), the advantage ends sooner: 1.05 [1.00, 1.09] at c = 8, 0.99
-# [0.94, 1.03] at c = 12.
+# [0.95, 1.04] at c = 12.
 #
 # **The paper's.** Its pairs have c between 2.7 and 5.4 (from the speeds of Table 10), where PEARL
 # wins here too.

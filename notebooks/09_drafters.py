@@ -39,15 +39,16 @@ pl.DataFrame({"drafter": list(specs), "spec": list(specs.values())})
 figures.drafters_by_depth(study)
 
 # %% [markdown]
-# **What it shows.** Outside of the greedy outputs' loops the draft model is the best at every depth: 0.65 at the
-# first token, rising from there, since drafts that get far are the easy ones. The parallel drafters
-# begin alike (PARD-2 0.63, PARD 0.60) and lose at the second token, which they must guess without
-# having seen the first: 0.49 and 0.48. The chain is weak at its first token (0.42) and then holds. The
-# rules are wrong at first more often than not (0.36–0.49), and seldom later: a match that goes on is
-# a copy.
+# **What it shows.** Outside of the greedy outputs' loops the draft model is the best of the networks at
+# every depth: 0.65 at the first token, rising from there, since drafts that get far are the easy ones.
+# The parallel drafters begin alike (PARD-2 0.63, PARD 0.60) and lose at the second token, which they
+# must guess without having seen the first: 0.49 and 0.48. The chain is weak at its first token (0.42)
+# and then holds. The rules are wrong at first more often than not (0.36–0.49), and seldom later: a
+# match that goes on is a copy.
 #
 # **The paper's.** In Fig. 2a the conditional ratio falls with depth, less for PARD-2 than for PARD.
-# Here it falls from the first token to the second only, and PARD-2 is ahead at the first.
+# Here it falls up to the third token (0.46 and 0.44) and then rises, until few drafts are left. PARD-2
+# is a little ahead at the first five.
 #
 # **Caveat.** The networks have 0.35 to 0.75 M parameters and a quarter of an hour of training each.
 
@@ -72,22 +73,23 @@ figures.drafters_entropy(study)
 # ## Which drafter for which task?
 #
 # Speedups over the target alone, each drafter with its best fixed length, chosen on other prompts.
-# A parallel drafter pays one pass a step, a chain one a token, a rule next to nothing. Each pass is
-# priced as this pair's were timed.
+# A parallel drafter pays one pass a step, a chain one a token, a rule next to nothing. All were timed,
+# and the trace has their times: a pass of PARD-2 over three tokens takes 2.2 ms, one of PARD 1.9 ms, a
+# token of the chain 0.84 ms, one of the draft model 1.75 ms.
 
 # %%
 figures.drafters_by_task(study)
 
 # %% [markdown]
-# **What it shows.** Under these prices `suffix` is the fastest on the greedy outputs, 3.3 [3.0, 3.7] over all tasks,
-# because they loop. On arithmetic, which does not, it is at 1.27 and the draft model at 2.33
-# [2.29, 2.37], PARD-2 at 2.29 [2.24, 2.33]. A parallel draft gets less accepted but costs one pass:
-# over all tasks PARD-2 is at 1.65, PARD at 1.60, the draft model, tuned alike, at 1.76, the chain at
-# 1.36.
+# **What it shows.** `suffix` is the fastest on the greedy outputs, 3.5 [3.1, 3.9] over all tasks, because
+# they loop. On arithmetic, which does not, it is at 1.18 and the draft model at 2.20 [2.15, 2.25], PARD-2
+# at 2.14 [2.09, 2.19]. A parallel draft gets less accepted but costs one pass: over all tasks PARD-2 is
+# at 1.53, PARD at 1.51, the draft model, tuned alike, at 1.65, the chain, whose tokens cost half as
+# much, at 1.36.
 #
-# **Caveat.** All passes are priced alike here, those of a parallel draft too: what they take together
-# on one machine was not measured with this trace (`simkit latency --drafter pard2 --out TRACE` does it
-# for a trace of yours).
+# **Caveat.** The networks' passes were timed by themselves, the draft model's in a running decoder, where
+# a pass is a little slower: they compare to within some 7% of a pass ([drafters](../docs/drafters.md)).
+# `simkit latency --drafter NAME --out TRACE` times the networks of a trace of yours.
 
 # %% [markdown]
 # ## Early or late?
@@ -100,9 +102,10 @@ figures.drafters_by_task(study)
 figures.parallel_stop(study)
 
 # %% [markdown]
-# **What it shows.** With three of PARD-2's tokens verified the loss against the prophet is smallest, 14%: 10% for
-# having stopped early, 4% for late tokens. Verifying all eight costs 30%, of which 22% is late; one
-# token alone 29%, all of it early. Where verification is not flat, "draft 16, verify all" is not free.
+# **What it shows.** With three of PARD-2's tokens verified the loss against the prophet is smallest,
+# 14%: 13% for having stopped early, 2% for late tokens. Verifying all eight costs 26%, of which 15% is
+# late; one token alone 34%, all of it early. Where verification is not flat, "draft 16, verify all" is
+# not free.
 
 # %% [markdown]
 # ## Does it matter how a parallel drafter is trained?
@@ -138,8 +141,9 @@ drafters = ("draft", "pard2", "pard", "eagle", "prompt_lookup", "ngram", "suffix
 simkit.replay(SAMPLED, dict.fromkeys(drafters, "fixed(5)"))
 
 # %% [markdown]
-# **What it shows.** The order of the networks stays: the draft model, PARD-2, PARD, the chain. The rules find next
-# to nothing: where the target samples it does not repeat itself.
+# **What it shows.** The order of the networks stays: the draft model at 1.40, PARD-2 at 1.24, PARD at
+# 1.18, the chain at 1.08. The rules find next to nothing, and reach 0.99 to 1.04: where the target
+# samples it does not repeat itself.
 
 # %% [markdown]
 # ## Several in one decoder
