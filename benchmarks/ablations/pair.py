@@ -9,8 +9,10 @@ import numpy as np
 from analysis.stats.loops import in_loop
 from benchmarks.ablations.arms import ALL
 from simkit import costs
+from simkit.drafters import layout_of
 from simkit.policies import Oracle, Pacer
 from simkit.simulator.arguments import setting
+from simkit.simulator.charge import Charge
 from simkit.simulator.fields import groups
 from simkit.simulator.run import run
 from traces.trace import Trace
@@ -48,10 +50,11 @@ def by_task(trace: Trace) -> Iterator[tuple[str, float, float, float, float, flo
 
 
 def by_cost(trace: Trace, specs: Iterable[str]) -> Iterator[tuple[str, float, float]]:
-    """Of each cost: c = T_target(1) / T_draft, and T_head / T_draft, in the middle of an output."""
+    """Of each cost: c = T_target(1) / T_draft, and T_head / T_draft in the middle of an output."""
+    layout = layout_of(trace)
     rows = trace.sequences
     middle = np.array([np.mean(rows["n_prompt"].to_numpy() + rows["n_output"].to_numpy() / 2)])
     for spec in specs:
-        times = costs.parse(spec).times(trace)
-        draft_s = times.draft(middle.round()).item()
-        yield spec, times.decode(middle.round()).item() / draft_s, times.head("pacer") / draft_s
+        charge = Charge(costs.parse(spec).times(trace), layout, 1)
+        draft_s = charge.times.draft(middle.round()).item()
+        yield spec, charge.cost_ratio(), charge.times.head("pacer") / draft_s
