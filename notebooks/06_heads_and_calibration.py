@@ -253,7 +253,8 @@ pl.concat(
 #     simkit calibrate my-trace --target TARGET --draft DRAFT --head acceptance.safetensors
 #
 # The last command decodes some of the trace's prompts and times the passes, the rules and the heads
-# that are named. A rule that was not timed is free in a replay, which says so. A trace without scores
+# that are named. A rule that was not timed is timed when it is replayed; a head that was not is free,
+# and the replay says so. A trace without scores
 # of a head can still be judged by the draft's own signals: take the heads out of `signals` and
 # `families`. Then none of the figures above holds: how good a head is depends on how many prompts it
 # was trained on, and whether it pays, on how long your draft takes. How far such predictions are

@@ -15,6 +15,7 @@ import pytest
 import torch
 from handed import Handed, logits_of, output_of
 from pair_folders import model, pair, pair_folder, simkit
+from test_import import records, written
 from trace_files import edit, hashes
 
 import simkit as toolkit
@@ -300,6 +301,32 @@ def test_another_target_is_refused(root, tmp_path, capsys):
     assert "its weights are not those of" in capsys.readouterr().err
     assert simkit(there) == 2
     assert "model needs the target that was recorded: give --target" in capsys.readouterr().err
+
+
+def test_a_draft_of_another_tokenizer_is_refused(root, tmp_path, capsys):
+    folder = fresh(root, tmp_path)
+    strange = shutil.copytree(root / "draft", tmp_path / "strange")
+    words = (strange / "tokenizer.json").read_text().replace('"w1": 1,', '"v1": 1,')
+    (strange / "tokenizer.json").write_text(words)
+    before = hashes(folder)
+    there = ["--drafter", f'model("{strange}")', "--target", root / "target", "--device", "cpu"]
+    assert simkit(["attach", folder, *there]) == 2
+    said = capsys.readouterr().err
+    assert "tokenizers differ" in said and said.count("\n") == 1
+    assert hashes(folder) == before
+
+
+def test_outcomes_without_tokens_have_no_text_to_follow(tmp_path, capsys):
+    """A benchmark's acceptance lengths, say."""
+    file, folder = written(tmp_path, records()), tmp_path / "trace"
+    assert simkit(["import", "specdecode-bench", file, "--out", folder]) == 0
+    before = hashes(folder)
+    for rule in RULES:
+        capsys.readouterr()
+        assert simkit(["attach", folder, "--drafter", rule]) == 2
+        said = capsys.readouterr().err
+        assert "the outputs' tokens are not known" in said and said.count("\n") == 1
+    assert hashes(folder) == before
 
 
 def test_what_samples_needs_the_second_coupling(root, tmp_path, capsys):

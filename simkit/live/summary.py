@@ -116,7 +116,8 @@ class Drift:
             )
         return (
             f"not conclusive: equal arms may differ by more than {HIDDEN:.0%}; more prompts or"
-            " rounds, a quieter machine, or turns by steps (--turns step) make that known"
+            " rounds, a quieter machine, or turns by steps (--turns) where they were by sequences"
+            " make that known"
         )
 
     def __str__(self) -> str:
