@@ -1,7 +1,6 @@
 """Arms that take turns by steps decode what they decode one after another."""
 
 import pytest
-import torch
 from test_exactness import EOS_IDS, SAMPLERS, heads, sharp_pair
 
 from simkit import policies
@@ -48,14 +47,6 @@ def test_one_after_another():
 def test_a_decoding_without_a_step():
     assert finished(counting([], "a")) == "a"
     assert list(in_turns({0: lambda: counting([], "a")}, "step")) == [(0, "a")]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def logged(turns, sampler, batch):
