@@ -1,7 +1,7 @@
 """Arms that take turns by steps decode what they decode one after another."""
 
 import pytest
-from test_exactness import EOS_IDS, SAMPLERS, heads, sharp_pair
+from test_exactness import EOS_IDS, SAMPLERS, heads, one_thread, sharp_pair
 
 from simkit import policies
 from simkit.live import DecoderSettings
@@ -9,6 +9,8 @@ from simkit.live.arms import Arm, Bench, Job, run
 from simkit.live.block_scorer import BlockScorer
 from simkit.live.log import Log
 from simkit.live.turns import finished, in_turns
+
+__all__ = ["one_thread"]
 
 SPECS = (
     "fixed(2)",
