@@ -23,6 +23,7 @@ from typing import Any
 import numba
 from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.runtime import rtsys
 
 from traces.errors import SimkitWarning
 
@@ -76,9 +77,16 @@ class _Cache(FunctionCache):
         self._cache_file = _File(file._cache_path, file._index_name[:-4], file._source_stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """See `numba`; None if there is no code, or none that is whole."""
+        """See `numba`; None if there is no code, or none that is whole.
+
+        Numba would install all of its own declarations first. Code that is compiled needs none of
+        them, only the runtime that it calls; before something is compiled, they are installed.
+        """
         try:
-            return super().load_overload(sig, target_context)
+            rtsys.initialize(target_context)
+            with self._guard_against_spurious_io_errors():
+                return self._load_overload(sig, target_context)
+            return None  # as numba does
         except Exception as error:
             _say(f"compiled code kept in {self.cache_path} is damaged, and made again", error)
         try:
