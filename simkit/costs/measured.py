@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from simkit.costs.base import GIVEN, IN_DECODERS, ByPasses, CostModel, Model, RuleTime, Times
 from simkit.costs.constants import check_form, check_seconds
-from simkit.costs.grid import Grid, Mixed, Seconds
+from simkit.costs.grid import Grid, Mixed, Seconds, median
 from simkit.costs.registry import register
 from simkit.errors import CostError
 from traces import parquet
@@ -158,7 +158,7 @@ def _grids(samples: dict[str, np.ndarray], policy_s: float | None) -> _MeasuredT
         if model in ("draft", "target")
     }
     constants = {
-        name: float(np.median(given[2]))
+        name: median(given[2])
         for name, given in samples.items()
         if name.startswith(_CONSTANTS) and given.size
     }
