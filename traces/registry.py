@@ -8,8 +8,9 @@ from __future__ import annotations
 import difflib
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
@@ -22,7 +23,8 @@ class Registry(Generic[T]):
     """What there is of one sort. It reads like a mapping whose complaints are for users.
 
     A package adds a thing by an entry point of the thing's name, which names what `register` takes:
-    loading its module registers it. Nothing of another package is loaded before it is asked for.
+    loading its module registers it. Nothing of another package is loaded before it is asked for,
+    nor is what the project itself lists as `own`.
 
     Args:
         noun: what one is, for messages.
@@ -30,6 +32,8 @@ class Registry(Generic[T]):
         group: of entry points.
         fits: whether what a package offers under a name is of this sort, and of that name, so that
             it can be added as it is. Nothing need be where loading a module registers it.
+        own: the project's things that are loaded when they are asked for: the name of each, and
+            where it is, as an entry point says it.
     """
 
     def __init__(
@@ -38,13 +42,14 @@ class Registry(Generic[T]):
         error: type[UserError],
         group: str,
         fits: Callable[[str, object], bool],
+        own: Mapping[str, str] | None = None,
     ) -> None:
         self.noun = noun
         self.error = error
         self.group = group
         self._fits = fits
         self._things: dict[str, T] = {}
-        self._origins: dict[str, str] = {}
+        self._origins: dict[str, str] = dict(own or {})
         self._offers: dict[str, list[EntryPoint]] | None = None
 
     def add(self, name: str, thing: T, origin: Any = None) -> T:
@@ -73,23 +78,25 @@ class Registry(Generic[T]):
                 one; or the package that does cannot be loaded.
         """
         self._check_unique(name)
-        if name not in self._things and name in self.offers:
+        if name not in self._things and name in self._origins:
+            self._load(EntryPoint(name, self._origins[name], self.group))
+        elif name not in self._things and name in self.offers:
             self._load(self.offers[name][0])
         if name not in self._things:
             raise self.error(f"unknown {self.noun} {name!r} ({suggest(name, self.known())})")
         return self._things[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._things or name in self.offers
+        return name in self._origins or name in self.offers
 
     def __iter__(self) -> Iterator[str]:
-        """Names in the order of registration, other packages' last; warns of what cannot be had."""
+        """Names, other packages' last; warns of what cannot be had."""
         for name in self.known():
             try:
                 self[name]
             except UserError as error:
                 warnings.warn(str(error), stacklevel=2)
-        return iter([*self._things])
+        return iter([name for name in self.known() if name in self._things])
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -104,7 +111,7 @@ class Registry(Generic[T]):
 
     def known(self) -> list[str]:
         """All names, also of what was not loaded yet."""
-        return list(dict.fromkeys([*self._things, *self.offers]))
+        return list(dict.fromkeys([*self._origins, *self.offers]))
 
     @property
     def offers(self) -> dict[str, list[EntryPoint]]:
@@ -146,7 +153,7 @@ class Registry(Generic[T]):
     def _load(self, point: EntryPoint) -> None:
         """Register what an entry point names, if loading it has not done so."""
         thing = self._loaded(point)
-        if self._is(point.name, thing):
+        if point.name in self._things and self._is(point.name, thing):
             return
         if not self._fits(point.name, thing):
             raise self.error(
@@ -168,6 +175,24 @@ class Registry(Generic[T]):
 def _installed(path: tuple[str, ...]) -> Any:
     """What the packages on a search path offer; all registries share one look at them."""
     return entry_points()
+
+
+def attribute(package: str, name: str, places: Iterable[str]) -> Any:
+    """What a package has under a name, imported only now: for its `__getattr__`.
+
+    Args:
+        package: for the message.
+        name: that was asked for.
+        places: of all that it has so, written as an entry point's value is.
+
+    Raises:
+        AttributeError: it is none of these.
+    """
+    for place in places:
+        module, _, inside = place.partition(":")
+        if inside == name:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

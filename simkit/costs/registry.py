@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from simkit.costs.base import CostModel
 from simkit.costs.presets import PRESETS
-from simkit.costs.shapes import DEVICES
 from simkit.errors import CostError
 from traces import reading, specs
 from traces.registry import Registry, suggest
@@ -23,7 +22,13 @@ def _fits(name: str, thing: object) -> bool:
     return isinstance(thing, type) and issubclass(thing, CostModel) and thing.name == name
 
 
-COSTS: Registry[type[CostModel]] = Registry("cost model", CostError, "simkit.costs", _fits)
+_CLASSES = {"atlas": "Atlas", "linear": "Linear", "measured": "Measured", "roofline": "Roofline"}
+BUILT_IN = {name: f"simkit.costs.{name}:{cls}" for name, cls in _CLASSES.items()}
+"""Where this package's cost models are; a replay imports the one that it names."""
+
+COSTS: Registry[type[CostModel]] = Registry(
+    "cost model", CostError, "simkit.costs", _fits, BUILT_IN
+)
 """Cost models by the name of their specs."""
 
 
@@ -53,6 +58,8 @@ class Entry(NamedTuple):
 
 def catalogue() -> list[Entry]:
     """Every cost that a name stands for: the kinds, then `roofline` devices, then presets."""
+    from simkit.costs.shapes import DEVICES
+
     kinds = [Entry(name, name, COSTS[name].what, COSTS[name].source) for name in names()]
     devices = [
         Entry(

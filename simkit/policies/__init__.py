@@ -30,14 +30,15 @@ To add a policy, in a file of its own:
    docstring says where the rule comes from, whether the tripping token is kept or dropped, whether
    the score lags by a token, what state is carried and until when, and whether feedback uses the
    nominal or the actual draft length;
-4. import it here. The shared tests find it in the registry.
+4. name it in the registry's list of what is built in, and here. The shared tests find it there.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from simkit.errors import PolicyError
-from simkit.policies.acceptance_head import AcceptanceHead
-from simkit.policies.adaedl import AdaEDL
 from simkit.policies.arguments import shortened
-from simkit.policies.autoregressive import Autoregressive
 from simkit.policies.base import (
     Concurrent,
     NumericPolicy,
@@ -48,22 +49,28 @@ from simkit.policies.base import (
     Slots,
     score_column,
 )
-from simkit.policies.confidence import Confidence
-from simkit.policies.confidence_adaptive import ConfidenceAdaptive
-from simkit.policies.cumulative_confidence import CumulativeConfidence
-from simkit.policies.draft_verify import DraftVerify
-from simkit.policies.fixed import Fixed
 from simkit.policies.function import FunctionPolicy, from_function
-from simkit.policies.heuristic import Heuristic
-from simkit.policies.llamacpp import LlamaCpp
-from simkit.policies.oracle import Oracle
-from simkit.policies.pacer import Pacer
-from simkit.policies.pearl import PEARL
-from simkit.policies.prophet import Prophet
-from simkit.policies.rate_optimal import RateOptimal
-from simkit.policies.registry import expand, get, names, parse, register
-from simkit.policies.specdecpp import SpecDecPP
-from simkit.policies.svip import SVIP
+from simkit.policies.registry import BUILT_IN, expand, get, names, parse, register
+from traces.registry import attribute
+
+if TYPE_CHECKING:
+    from simkit.policies.acceptance_head import AcceptanceHead
+    from simkit.policies.adaedl import AdaEDL
+    from simkit.policies.autoregressive import Autoregressive
+    from simkit.policies.confidence import Confidence
+    from simkit.policies.confidence_adaptive import ConfidenceAdaptive
+    from simkit.policies.cumulative_confidence import CumulativeConfidence
+    from simkit.policies.draft_verify import DraftVerify
+    from simkit.policies.fixed import Fixed
+    from simkit.policies.heuristic import Heuristic
+    from simkit.policies.llamacpp import LlamaCpp
+    from simkit.policies.oracle import Oracle
+    from simkit.policies.pacer import Pacer
+    from simkit.policies.pearl import PEARL
+    from simkit.policies.prophet import Prophet
+    from simkit.policies.rate_optimal import RateOptimal
+    from simkit.policies.specdecpp import SpecDecPP
+    from simkit.policies.svip import SVIP
 
 __all__ = [
     "PEARL",
@@ -101,3 +108,11 @@ __all__ = [
     "score_column",
     "shortened",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return attribute(__name__, name, BUILT_IN.values())
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -16,7 +16,31 @@ def _fits(name: str, thing: object) -> bool:
     return isinstance(thing, type) and issubclass(thing, Policy) and thing.name == name
 
 
-POLICIES: Registry[type[Policy]] = Registry("policy", PolicyError, "simkit.policies", _fits)
+_CLASSES = {
+    "acceptance_head": "AcceptanceHead",
+    "adaedl": "AdaEDL",
+    "autoregressive": "Autoregressive",
+    "confidence": "Confidence",
+    "confidence_adaptive": "ConfidenceAdaptive",
+    "cumulative_confidence": "CumulativeConfidence",
+    "draft_verify": "DraftVerify",
+    "fixed": "Fixed",
+    "heuristic": "Heuristic",
+    "llamacpp": "LlamaCpp",
+    "oracle": "Oracle",
+    "pacer": "Pacer",
+    "pearl": "PEARL",
+    "prophet": "Prophet",
+    "rate_optimal": "RateOptimal",
+    "specdecpp": "SpecDecPP",
+    "svip": "SVIP",
+}
+BUILT_IN = {name: f"simkit.policies.{name}:{cls}" for name, cls in _CLASSES.items()}
+"""Where this package's policies are; a replay imports the few that it names."""
+
+POLICIES: Registry[type[Policy]] = Registry(
+    "policy", PolicyError, "simkit.policies", _fits, BUILT_IN
+)
 """Policy classes by the name of their specs."""
 
 

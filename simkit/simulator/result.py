@@ -14,7 +14,7 @@ from simkit.costs.base import RuleTime
 from simkit.costs.presets import PRESETS
 from simkit.drafters.layout import Layout
 from simkit.errors import ReplayError
-from simkit.policies import PEARL, Policy, PolicyError, Setting, parse
+from simkit.policies import Concurrent, Policy, PolicyError, Setting, parse
 from simkit.simulator.display import html, idle, noted, rich
 from simkit.simulator.fields import Columns, fields, groups, n_prompts, series, totals
 from simkit.simulator.rule_time import said
@@ -274,7 +274,11 @@ def _frame(columns: Columns) -> pl.DataFrame:
 def _uncommunicating(run: Run) -> str:
     """What to say of draft and target that run at once, where the cost lets them do so for free."""
     free = run.charge is not None and run.charge.communication_s == 0
-    if not (free and isinstance(run.bound, PEARL) and run.bound.overlaps and run.seconds):
+    if not (free and isinstance(run.bound, Concurrent) and run.seconds):
+        return ""
+    from simkit.policies import PEARL
+
+    if not (isinstance(run.bound, PEARL) and run.bound.overlaps):
         return ""
     baseline_s, total_s = run.seconds["baseline_s"].sum(), run.total_s.sum()
     with_s = total_s + COMMUNICATION_S * run.counts["steps"].sum()
