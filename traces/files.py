@@ -86,8 +86,8 @@ def place(folder: Path, name: str, info: FileInfo) -> Path:
     return waits if waits.exists() else file
 
 
-def check_size(folder: Path, name: str, info: FileInfo) -> None:
-    """Refuse a listed file that is missing or has another size. Reads nothing.
+def check_size(folder: Path, name: str, info: FileInfo) -> Path:
+    """Where a listed file is, see `place`; refuse one that is missing or has another size.
 
     Raises:
         TraceError: as said; the message names the file.
@@ -100,6 +100,7 @@ def check_size(folder: Path, name: str, info: FileInfo) -> None:
     if size != info.bytes:
         kind = "truncated" if size < info.bytes else "too long"
         raise TraceError(f"{file}: {kind}: {size} bytes, the manifest says {info.bytes}")
+    return where
 
 
 def check_hash(folder: Path, name: str, info: FileInfo) -> None:
@@ -108,9 +109,9 @@ def check_hash(folder: Path, name: str, info: FileInfo) -> None:
     Raises:
         TraceError: as said; the message names the file.
     """
-    check_size(folder, name, info)
+    where = check_size(folder, name, info)
     try:
-        with open(place(folder, name, info), "rb") as stream:
+        with open(where, "rb") as stream:
             found = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise TraceError(f"{folder / name}: cannot be read: {error.strerror}") from None
@@ -134,7 +135,8 @@ def read(
             missing, has another type or holes; the message names the file.
     """
     with opened(folder, name, info, types) as columns:
-        return columns(None if types is None else list(types), use_threads=True)
+        names = None if types is None else list(types)
+        return columns(names, use_threads=names is None or len(names) > 1)  # each takes columns
 
 
 def read_hashed(
@@ -177,32 +179,32 @@ def opened(
     Raises:
         TraceError: see `read` and `check_hash`.
     """
-    check_size(folder, name, info)
-    source: Path | pa.BufferReader = place(folder, name, info)
+    file = folder / name
+    source: Path | pa.BufferReader = check_size(folder, name, info)
     if is_hashed:
         data = reading.read_bytes(source, info.bytes, TraceError)
         if hashlib.sha256(data).hexdigest() != info.sha256:
-            raise TraceError(f"{folder / name}: {_CHANGED}")
+            raise TraceError(f"{file}: {_CHANGED}")
         source = pa.BufferReader(data)
     # The hash vouches for each byte: sums of pages say nothing more.
-    with parquet.open_file(folder / name, source, TraceError, checksums=not is_hashed) as file:
+    with parquet.open_file(file, source, TraceError, checksums=not is_hashed) as found:
 
         def columns(names: Sequence[str] | None, use_threads: bool = False) -> pa.Table:
-            with parquet.complaints(folder / name, TraceError):
-                table = file.read(names, use_threads=use_threads)
+            with parquet.complaints(file, TraceError):
+                table = found.read(names, use_threads=use_threads)
                 table.validate(full=True)  # text is UTF-8, offsets ascend
             check_rows(table.num_rows)
             return table
 
-        def check_rows(found: int) -> None:
-            if found != info.rows:
-                raise TraceError(f"{folder / name}: {found} rows, the manifest says {info.rows}")
+        def check_rows(rows: int) -> None:
+            if rows != info.rows:
+                raise TraceError(f"{file}: {rows} rows, the manifest says {info.rows}")
 
-        check_rows(file.metadata.num_rows)
+        check_rows(found.metadata.num_rows)
         if types is not None:
-            with parquet.complaints(folder / name, TraceError):
-                found = file.schema_arrow
-            check_columns(found, types, folder / name)
+            with parquet.complaints(file, TraceError):
+                schema = found.schema_arrow
+            check_columns(schema, types, file)
         yield columns
 
 

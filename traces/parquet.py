@@ -60,7 +60,10 @@ def open_file(
     else:
         n_bytes = source.size()
     with complaints(file, error):
-        found = pq.ParquetFile(source, page_checksum_verification=checksums, **options)
+        # Reading ahead is for several columns from far away; here it costs threads for one.
+        found = pq.ParquetFile(
+            source, pre_buffer=False, page_checksum_verification=checksums, **options
+        )
         needed = _n_bytes(found.metadata)
         if needed > min(max(_EASY_BYTES, _MOST_RATIO * n_bytes), _MOST_BYTES):
             found.close()

@@ -22,6 +22,10 @@ from traces.schema import LATENCY, LIVE
 from traces.trace import Trace
 
 
+class NoSamplesError(CostError):
+    """The trace has no timing samples."""
+
+
 @register
 @dataclass(frozen=True)
 class Measured(CostModel):
@@ -75,7 +79,8 @@ class Measured(CostModel):
         table = trace.latency() if self.file is None else _read(Path(self.file))
         sealed = self.file is None or parquet.is_sealed(Path(self.file), CostError)
         if table is None:
-            raise CostError(f"{trace.path or 'the trace'} has no timing samples (latency.parquet)")
+            where = trace.path or "the trace"
+            raise NoSamplesError(f"{where} has no timing samples (latency.parquet)")
         try:
             found = times_of(table, self.engine, self.batch_size, self.policy_s)
         except CostError as error:

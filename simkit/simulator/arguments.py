@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from simkit import costs
+from simkit.costs import Times
+from simkit.costs.measured import NoSamplesError
 from simkit.drafters import layout_of
 from simkit.drafters.layout import Layout
 from simkit.errors import CostError, ReplayError
@@ -47,9 +50,9 @@ def setting(
     if not isinstance(trace, Trace):
         trace = load(trace)
     layout = layout or layout_of(trace)
-    model = _cost(cost, trace)
+    times = _times(cost, trace)
     first = FIRST[first_token]
-    return Replayable(layout, Charge(model.times(trace), layout, first) if model else None, first)
+    return Replayable(layout, Charge(times, layout, first) if times else None, first)
 
 
 def listed(given: AnyPolicy | Iterable[AnyPolicy]) -> list[AnyPolicy]:
@@ -107,11 +110,13 @@ def check_confidence(confidence: float) -> None:
         raise ReplayError(f"confidence must lie between 0 and 1, not {confidence}")
 
 
-def _cost(given: AnyCost | None, trace: Trace) -> costs.CostModel | None:
+def _times(given: AnyCost | None, trace: Trace) -> Times | None:
     if given is None:
-        return costs.Measured() if trace.latency() is not None else None
+        with suppress(NoSamplesError):
+            return costs.Measured().times(trace)
+        return None
     if isinstance(given, str):
-        return costs.parse(given)
+        given = costs.parse(given)
     if not isinstance(given, costs.CostModel):
         raise CostError(f"{given!r} is no cost: give an object, a spec or a file's name")
-    return given
+    return given.times(trace)
