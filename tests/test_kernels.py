@@ -1,7 +1,10 @@
 """Where compiled code is kept."""
 
 import errno
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numba
@@ -132,3 +135,30 @@ def test_two_first_processes_share_no_name(kept):
     assert len(names) == 2
     third = kernels.compiled(plus_one)
     assert (third(1.5), third(1)) == (2.5, 2)
+
+
+def test_kept_code_runs_before_numba_has_installed_anything(kept):
+    """And what is compiled after it finds what it needs."""
+    code = "import sys, pathlib, numpy as np; from numba.core.registry import cpu_target;"
+    code += "import test_kernels; from traces import kernels;"
+    code += f"kernels._bases = lambda package: [pathlib.Path({str(kept)!r})];"
+    code += "plus_one = kernels.compiled(test_kernels.plus_one); assert plus_one(1) == 2;"
+    code += "assert sum(plus_one._cache_hits.values()) == 1;"
+    code += "assert not cpu_target.target_context._registries;"
+    code += "sorts = kernels.compiled_part(lambda x: np.sort(x)[0] + {1: 2.0}[1]);"
+    code += "print(sorts(np.array([3.0, 1.0])), plus_one(1.5))"
+    paths = os.pathsep.join(filter(None, sys.path))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("3.0 2.5\n", "")
+
+
+def test_code_for_one_thing_is_read_without_that_for_another(kept):
+    for word in ("this", "that"):
+        assert kernels.compiled(plus_one, made_for=word)(1) == 2
+    (file,) = kept.rglob("*.that.nbi")
+    damage(file, "flipped")
+    assert kernels.compiled(plus_one, made_for="this")(1) == 2  # no warning
+    with pytest.warns(SimkitWarning, match="damaged, and made again"):
+        assert kernels.compiled(plus_one, made_for="that")(1) == 2

@@ -36,6 +36,7 @@ def compiled(
     keep: bool = True,
     sources: tuple[Path, ...] | None = None,
     any_order: bool = False,
+    made_for: str = "",
 ) -> Callable:
     """Compile without the GIL (decorator); kept on disk if any folder can be written.
 
@@ -44,6 +45,8 @@ def compiled(
         keep: False keeps nothing.
         sources: the folders with all code that it calls; None is the function's own.
         any_order: let sums be added up in any order, many at once.
+        made_for: a word for what it is compiled for, where one function is for several things: what
+            is kept for one is then read without what is kept for another, and what that names.
     """
     out: Any = njit(nogil=True, fastmath={"reassoc"} if any_order else False)(function)
     folder = _folder(sources or (Path(function.__code__.co_filename).parent,)) if keep else None
@@ -51,7 +54,7 @@ def compiled(
         before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
         numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
         try:
-            out._cache = _Cache(function)  # as `njit(cache=True)` does
+            out._cache = _Cache(function, made_for)  # as `njit(cache=True)` does
         except (OSError, RuntimeError) as error:  # the folder was taken away meanwhile
             _say("compiled code is not kept", error)
         finally:
@@ -71,10 +74,11 @@ class _Damaged(Exception):
 class _Cache(FunctionCache):
     """Numba's cache, without which everything goes on."""
 
-    def __init__(self, function: Callable) -> None:
+    def __init__(self, function: Callable, made_for: str = "") -> None:
         super().__init__(function)
         file: Any = self._cache_file
-        self._cache_file = _File(file._cache_path, file._index_name[:-4], file._source_stamp)
+        name = ".".join(filter(None, [file._index_name[:-4], made_for]))
+        self._cache_file = _File(file._cache_path, name, file._source_stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """See `numba`; None if there is no code, or none that is whole.

@@ -104,7 +104,7 @@ def _loop(function: Callable, params: type) -> Callable[..., tuple[int, int, int
     dispatcher of its own. It has a name of its own too, since names tell compiled code apart. Code
     of other packages is not kept: they have no part in the name of the folder that it lies in.
     """
-    return compiled(function, keep=params.__module__.startswith(_HOME))
+    return compiled(function, params.__module__.startswith(_HOME), params.__name__)
 
 
 def _begin(params: Any, sequence: int) -> Any: ...

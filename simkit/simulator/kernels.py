@@ -14,6 +14,6 @@ _PACKAGE = Path(__file__).parent.parent
 SOURCES = (_PACKAGE / "policies", _PACKAGE / "simulator")
 
 
-def compiled(function: Callable, keep: bool = True) -> Callable:
+def compiled(function: Callable, keep: bool = True, made_for: str = "") -> Callable:
     """See `traces.kernels.compiled` (decorator)."""
-    return kernels.compiled(function, keep, SOURCES)
+    return kernels.compiled(function, keep, SOURCES, made_for=made_for)
