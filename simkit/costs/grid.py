@@ -52,9 +52,11 @@ class Grid:
         """Seconds of passes; the arguments broadcast."""
         column, along = _place(self.tokens, tokens)
         row, across = _place(self.contexts, context)
-        near = self.seconds[row, column] * (1 - along) + self.seconds[row, column + 1] * along
-        row = row + 1
-        far = self.seconds[row, column] * (1 - along) + self.seconds[row, column + 1] * along
+        width = len(self.tokens)
+        cell = row * width + column
+        near = self.seconds.take(cell) * (1 - along) + self.seconds.take(cell + 1) * along
+        cell = cell + width
+        far = self.seconds.take(cell) * (1 - along) + self.seconds.take(cell + 1) * along
         return near * (1 - across) + far * across
 
 
