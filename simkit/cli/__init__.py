@@ -42,6 +42,7 @@ _HELP = {
     "compare": "Hold traces or drafters against each other.",
     "report": "Write one page about a trace.",
     "import": "Import another program's acceptance data.",
+    "export": "Write a setting as an engine's configuration.",
 }
 _ONE = "drafter"  # an option of which most commands take one; replay and compare take several
 _NEW_OBJECTS = 50_000  # before cyclic garbage is looked for, of which imports make none

@@ -33,8 +33,8 @@ REFUSED = (
 class Log(DrafterKind):
     """A row for each logged step; see `DrafterKind`.
 
-    An output is what the logged steps emitted, a + 1 tokens each, behind the prefill's token; it may
-    end inside the last of them.
+    An output is what the logged steps emitted, a + 1 tokens each, behind the prefill's token; it
+    may end inside the last of them.
     """
 
     name = stored = "log"
@@ -123,6 +123,6 @@ def _check_order(rows: FileRows, sequences: pa.Table) -> Iterator[str]:
     last[owner] = each  # of several the last one counts
     for s in np.flatnonzero((n_output > most) | (n_output <= most - np.maximum(last, 1))):
         yield (
-            f"{rows.file}: sequence {key[s]}: n_output is {n_output[s]}, but with the prefill's token"
-            f" its steps emit {most[s]:.0f}, {last[s]} of them in the last"
+            f"{rows.file}: sequence {key[s]}: n_output is {n_output[s]}, but with the prefill's"
+            f" token its steps emit {most[s]:.0f}, {last[s]} of them in the last"
         )
