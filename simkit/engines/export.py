@@ -62,6 +62,7 @@ def export(
             it.
     """
     made = ENGINES[engine]()
+    trace.manifest.drafter.refuse("replay", EngineError)
     if policy is not None and controller is not None:
         raise EngineError("give a policy or a controller, not both")
     if synthetic and "rates" not in made.takes:

@@ -204,8 +204,9 @@ class Log:
         for k in (0, 1):
             value, without = float(values[k][0]), others[k]
             each = np.concatenate([part[k] for part in drawn])
-            if np.ptp(np.append(without, value)) <= _SAME * abs(value):
-                found.append((value, value))
+            if np.ptp(without) <= _SAME * abs(value):
+                tail = (1 - self.confidence) / 2
+                found.append(tuple(np.quantile(each, [tail, 1 - tail]).tolist()))
             else:
                 found.append(ends(value, each, without, self.confidence))
         return Interval(found[0][0], found[1][1])
@@ -236,18 +237,28 @@ class Log:
     def _any_tokens(self, length: int) -> Interval:
         """The mean of a + 1 that courses of this length can have had, see `log_bounds`.
 
-        An output that ends in an accepted EOS lacks a last token that a + 1 counts. A length that
-        no logged draft exceeds does what was logged, where nothing is open.
+        An output that ends in an accepted EOS lacks a last token that a + 1 counts.
         """
         begins, ends, left = self._places
         one = np.ones(len(left))
         steps = extremes(begins, ends, *self._starts(length), one, one)
-        same = (steps == self.steps[:, None]).all(1) & (length >= self.deepest)
+        same = self._same(length)
         reasons = np.array(self.trace.sequences["finish_reason"].to_pylist(), object)
         surplus = (reasons != "length") & (self.steps > 0)
         fewest = np.where(same, self.emitted, self._n_output).sum()
         most = np.where(same, self.emitted, self._n_output + surplus).sum()
         return Interval(float(fewest / steps[:, 1].sum()), float(most / steps[:, 0].sum()))
+
+    def _same(self, length: int) -> np.ndarray:
+        """Which requests would have had the very steps that were logged, (S,) bool.
+
+        No draft was longer, and all shorter ones ended in a rejection or with the output.
+        """
+        last = np.append(self.owner[1:] != self.owner[:-1], True)
+        ended = last & (self.emitted > self._n_output)[self.owner]
+        as_is = (self.accepted < self.drafted) | (self.drafted == length) | ended
+        as_is &= self.drafted <= length
+        return np.bincount(self.owner, ~as_is, self.n_requests) == 0
 
     def _speedups(self, length: int, cut: Interval) -> dict[str, Interval]:
         assert self.charge is not None

@@ -90,8 +90,11 @@ class Log(DrafterKind):
         before = np.cumsum(emitted) - emitted
         first = np.searchsorted(owner, np.arange(trace.n_sequences))
         inside = before - np.append(before, 0)[first[owner]]
+        begins = trace.position_offsets[owner] + 1 + inside
+        if np.any(begins >= trace.position_offsets[owner + 1]):
+            raise TraceError("a step of the log begins behind the end of its output")
         lengths = np.zeros(trace.n_positions, np.int64)
-        lengths[trace.position_offsets[owner] + 1 + inside] = 1
+        lengths[begins] = 1
         return read_only(np.concatenate([[0], np.cumsum(lengths)]))
 
     def outcomes(self, trace: Trace) -> tuple[str, slice]:
