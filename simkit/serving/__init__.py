@@ -69,7 +69,7 @@ def serve(
     engine: Engine | None = None,
     requests: int | None = REQUESTS,
     drawn: bool = True,
-    seeds: int = 3,
+    seeds: int = 5,
     first_token: str = "draft",
     drafter: str | None = None,
     rates: Iterable[float] | None = None,

@@ -14,33 +14,32 @@ def table_s(table: Any, n: float, tokens: float, context: float) -> float:
     row = 0
     while row + 2 < len(sizes) and sizes[row + 1] <= n:
         row += 1
-    low = _cell_s(cells[row], tokens, context / table.stride)
+    at = context / table.stride
+    c = min(int(at), cells.shape[2] - 2)
+    t = min(int(tokens) - 1, max(cells.shape[1] - 2, 0))
+    low = _cell_s(cells, row, t, tokens - 1 - t, c, at - c)
     if len(sizes) == 1 or n == sizes[row]:
         return low
-    high = _cell_s(cells[row + 1], tokens, context / table.stride)
+    high = _cell_s(cells, row + 1, t, tokens - 1 - t, c, at - c)
     share = (n - sizes[row]) / (sizes[row + 1] - sizes[row])
     return low * (1 - share) + high * share
 
 
 @compiled_part
-def _cell_s(cells: Any, tokens: float, context: float) -> float:
-    """Between the cells of one size, (N, C); in a line beyond the last tokens and contexts."""
-    c = min(int(context), cells.shape[1] - 2)
-    across = context - c
-    if cells.shape[0] == 1:
-        return cells[0, c] * (1 - across) + cells[0, c + 1] * across
-    t = min(int(tokens) - 1, cells.shape[0] - 2)
-    along = tokens - 1 - t
-    near = cells[t, c] * (1 - along) + cells[t + 1, c] * along
-    if across == 0:
-        return near
-    far = cells[t, c + 1] * (1 - along) + cells[t + 1, c + 1] * along
-    return near * (1 - across) + far * across
+def _cell_s(cells: Any, row: int, t: int, along: float, c: int, across: float) -> float:
+    """Between the cells of one size: tokens and contexts go on in a line beyond the last ones."""
+    near, far = cells[row, t, c], cells[row, t, c + 1]
+    if along > 0 and cells.shape[1] > 1:
+        near = near * (1 - along) + cells[row, t + 1, c] * along
+        far = far * (1 - along) + cells[row, t + 1, c + 1] * along
+    return near if across == 0 else near * (1 - across) + far * across
 
 
 @compiled_part
 def padded_to(prices: Any, n: int, tokens: int) -> tuple[float, float]:
     """Requests and tokens of a pass, padded up to the next captured size if there is one."""
+    if len(prices.captured) == 0:
+        return float(n), float(tokens)
     wanted = tokens if prices.by_tokens else n
     for size in prices.captured:
         if size >= wanted:

@@ -212,7 +212,7 @@ def _number(row: Mapping[str, Any], name: str, scale: float, digits: int | None 
     if not np.isfinite(value):
         return "–"
     if digits is None:
-        digits = max(0, 2 - int(np.floor(np.log10(max(abs(value), 1e-9)))))
+        digits = 0 if value == 0 else max(0, 2 - int(np.floor(np.log10(abs(value)))))
     text = f"{value:.{digits}f}"
     return text if low is None else f"{text} ±{value - low * scale:.{digits}f}"
 

@@ -41,7 +41,7 @@ class BudgetParams(NamedTuple):
 
 
 # What is remembered, in order: steps; of each position the number of observations, the fit's
-# intercept and slope; rings of observed logs and verdicts, a position after another; and then the
+# intercept and slope, NaN before there is one; rings of observed logs and verdicts, a position after another; and then the
 # survivals of `stale` + 1 steps, each headed by how many requests it is of.
 _STEPS, _HEAD = 0, 1
 
@@ -91,13 +91,13 @@ def calibration(x: Any, y: Any, ridge: float) -> tuple[float, float]:
 @compiled_part
 def _survivals(params: Any, state: Any, confidence: Any, drafted: Any) -> Any:
     """The chance that each drafted token survives its verification, (n, K); -1 where none is."""
-    seen, b, w = _fits(state, params.max_draft)
+    _, b, w = _fits(state, params.max_draft)
     found = np.full((len(drafted), params.max_draft), -1.0)
     for r in range(len(drafted)):
         alive = 1.0
         for k in range(drafted[r]):
             c = confidence[r, k]
-            if params.calibrated and seen[k] >= params.least:
+            if not np.isnan(w[k]):
                 logit = b[k] + w[k] * np.log(max(c, 1e-30))
                 c = 1.0 / (1.0 + np.exp(-min(max(logit, -_LARGEST), _LARGEST)))
             alive *= min(max(c, 0.0), 1.0)
@@ -262,4 +262,7 @@ class Budget(ByLength):
         """See `ByLength`: see `_HEAD`."""
         object.__setattr__(self, "max_batch", max_batch)
         past = (self.stale + 1) * (1 + max_batch * self.max_draft)
-        return np.zeros(_HEAD + self.max_draft * (3 + 2 * RING) + past)
+        state = np.zeros(_HEAD + self.max_draft * (3 + 2 * RING) + past)
+        _, b, w = _fits(state, self.max_draft)
+        b[:], w[:] = np.nan, np.nan
+        return state
