@@ -208,3 +208,17 @@ def test_beyond_the_deepest_draft_nothing_is_estimated():
         for kind in ("band", "cut"):
             low, high = found.marginal[depth][kind]
             assert low == 0 and high == pytest.approx(third[kind].high)
+
+
+def test_no_rejection_at_all_is_no_certainty():
+    """Twenty requests without one: the next may well have some."""
+    log = log_of([([3, 3], [3, 3], 8, False)] * 20)
+    found = log.replay(Fixed(3))
+    low, high = found.tokens_per_step["band"]
+    assert 3.0 < low < 3.7 and high == 4
+    assert found.marginal[0]["band"].low == pytest.approx(0.025 ** (1 / 20))
+    low, high = log_of([([3], [0], 1, False)] * 20).replay(Fixed(2)).tokens_per_step["band"]
+    assert low == 1 and 1.2 < high < 1.5
+    assert log.replay(Fixed(0)).tokens_per_step["band"] == (1.0, 1.0)
+    alone = log_of([([3, 3], [3, 1], 6, False)]).replay(Fixed(2)).tokens_per_step
+    assert np.isnan(alone["band"].low) and alone["cut"].low == 2.5

@@ -145,7 +145,10 @@ def _controlled(
             f"steps begin with {controller.steps} and go up to {deepest}: memory is sized for those"
         ]
     choice = _best(controller, engine, trace, cost, first_token)
-    return plan._replace(length=choice.length), [choice.note]
+    notes = [choice.note]
+    if name == "budget" and engine.name == "vllm":
+        notes.append("vLLM sizes what it verifies by confidence with method dspark alone")
+    return plan._replace(length=choice.length), notes
 
 
 def by_batch(controller: Any) -> tuple[tuple[int, int], ...]:

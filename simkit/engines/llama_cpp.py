@@ -115,8 +115,10 @@ class LlamaCppEngine(Engine):
             spec_draft_p_min=rule.p_min if rule else 0.0,
         )
         notes = unnamed(plan, _DRAFT)
-        if kind not in ("", "model"):
-            notes.append(f"{flags.spec_type} is taken for the trace's {kind} drafter: say which")
+        if kind == "feature":
+            notes.append("draft-eagle3 is taken for a chain on the target's features: say which")
+        if kind == "parallel":
+            notes.append("llama.cpp's parallel drafter is draft-dflash: a PARD model is none")
         if rule and rule.keep:
             notes.append("llama.cpp drops the token below p-min; with keep=true the trace kept it")
         if plan.sampled:

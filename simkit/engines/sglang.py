@@ -121,8 +121,10 @@ class Sglang(Engine):
         words = {"feature": "EAGLE3", "parallel": "DFLASH"}
         algorithm = words.get(kind, "STANDALONE")
         notes += unnamed(plan, _DRAFT)
-        if algorithm != "STANDALONE":
-            notes.append(f"{algorithm} is taken for the trace's {kind} drafter: say which it is")
+        if kind == "feature":
+            notes.append("EAGLE3 is taken for a chain on the target's features: say which it is")
+        if kind == "parallel":
+            notes.append("SGLang's parallel drafter is DFLASH: a PARD model is none")
         adaptive = _adaptive(plan)
         if adaptive and algorithm != "EAGLE3":
             notes.append(_unadapted(algorithm, length))

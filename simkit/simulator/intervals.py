@@ -25,8 +25,9 @@ _SAID = {
     " on like those logged, and what cut drafts short has nothing to do with how they would have"
     " gone on (Kaplan and Meier, bootstrap over requests; from 0 to all where no draft was so"
     " deep)",
-    "cut": "cut: for the logged starts themselves, whatever cut their drafts short (each draft that"
-    " was accepted whole counts as rejected next, or as accepted to the end)",
+    "cut": "cut: for the logged starts themselves, which are not all that another length would"
+    " visit, whatever cut their drafts short (each draft that was accepted whole counts as rejected"
+    " next, or as accepted to the end)",
     "any": "any: for these very outputs, whatever the log does not say, of starts that it did not"
     " visit too{shared}",
 }

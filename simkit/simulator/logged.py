@@ -41,6 +41,10 @@ class Interval(NamedTuple):
     high: float
 
 
+Ends = tuple[np.ndarray, np.ndarray]
+"""Low and high ends of a statistic on several sums, (B,) each."""
+
+
 class Replayed(NamedTuple):
     """What a log says of one length k; intervals by the names of this module's first lines.
 
@@ -142,7 +146,9 @@ class Log:
             )
         ]
         tokens = {
-            "band": self._band(length, lambda sums: self._tokens(sums, length)),
+            "band": self._band(
+                lambda sums: self._tokens(sums, length), Interval(1.0, 1.0 + length)
+            ),
             "cut": Interval(1 + float(cut.low.sum()), 1 + float(cut.high.sum())),
             "any": self._any_tokens(length),
         }
@@ -156,7 +162,7 @@ class Log:
         parts = [self.risks.at_risk, self.risks.rejected, *(x[:, None] for x in more)]
         return np.concatenate([np.asarray(part, np.float64) for part in parts], axis=1)
 
-    def _survival(self, sums: np.ndarray, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    def _survival(self, sums: np.ndarray, depth: int) -> Ends:
         """P(R >= j) for j = 1 to a depth over sums of requests (B, m): its ends, (B, depth) each.
 
         They differ where no step was at risk.
@@ -169,47 +175,60 @@ class Log:
         missing = np.isnan(survival)
         return np.where(missing, 0.0, survival), np.where(missing, before[:, 1:], survival)
 
-    def _tokens(self, sums: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    def _tokens(self, sums: np.ndarray, length: int) -> Ends:
         low, high = self._survival(sums, length)
         return 1 + low.sum(1), 1 + high.sum(1)
 
     def _marginal(self, depth: int) -> Interval:
-        def at_depth(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def at_depth(sums: np.ndarray) -> Ends:
             low, high = self._survival(sums, depth)
             return low[:, -1], high[:, -1]
 
-        return self._band(depth, at_depth)
+        return self._band(at_depth, Interval(0.0, 1.0))
+
+    @cached_property
+    def _drawn(self) -> np.ndarray:
+        """`_sums` of requests drawn anew, (B, m)."""
+        return np.concatenate(list(resampled(self._sums(), self.seed, RESAMPLES)))
 
     def _band(
         self,
-        length: int,
-        statistic: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
+        statistic: Callable[[np.ndarray], Ends],
+        possible: Interval,
         sums: np.ndarray | None = None,
     ) -> Interval:
         """The interval of a statistic that has two ends itself, over requests.
 
+        Where all requests agree a bootstrap sees no spread. Then so large a share of requests may
+        be of any other kind that as many draws would have missed it with probability (1 -
+        confidence) / 2.
+
         Args:
-            length: tokens of the drafts that it is about.
             statistic: its ends on sums of requests, (B, m) to (B,) each.
+            possible: what it can be at all.
             sums: of each request; None: those without more.
         """
+        drawn = self._drawn if sums is None else None
         sums = self._sums() if sums is None else sums
-        if self.n_requests < 2:
+        n = int(np.count_nonzero(self.steps))  # requests that bear on it
+        if n < 2:
             return Interval(np.nan, np.nan)
+        if drawn is None:
+            drawn = np.concatenate(list(resampled(sums, self.seed, RESAMPLES)))
         whole = sums.sum(0, keepdims=True)
-        values = statistic(whole)
-        others = statistic(whole - sums)
-        drawn = [statistic(part) for part in resampled(sums, self.seed, RESAMPLES)]
+        values, others, each = (statistic(part) for part in (whole, whole - sums, drawn))
+        tail = (1 - self.confidence) / 2
         found = []
         for k in (0, 1):
             value, without = float(values[k][0]), others[k]
-            each = np.concatenate([part[k] for part in drawn])
-            if np.ptp(without) <= _SAME * abs(value):
-                tail = (1 - self.confidence) / 2
-                found.append(tuple(np.quantile(each, [tail, 1 - tail]).tolist()))
+            if np.ptp(each[k]) <= _SAME * abs(value) and np.ptp(without) <= _SAME * abs(value):
+                missed = 1 - tail ** (1 / n)
+                found.append([value + missed * (end - value) for end in possible])
+            elif np.ptp(without) <= _SAME * abs(value):
+                found.append(np.quantile(each[k], [tail, 1 - tail]).tolist())
             else:
-                found.append(ends(value, each, without, self.confidence))
-        return Interval(found[0][0], found[1][1])
+                found.append(ends(value, each[k], without, self.confidence, bearing=n))
+        return Interval(float(found[0][0]), float(found[1][1]))
 
     def _starts(self, length: int) -> Starts:
         left = self._places[2]
@@ -276,14 +295,15 @@ class Log:
             emitted, once_s, baseline_s, price_s = sums[:, -4:].T
             return baseline_s / (once_s + price_s / per_step)
 
-        def ends_of(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def ends_of(sums: np.ndarray) -> Ends:
             low, high = self._tokens(sums, length)
             return speed(sums, low), speed(sums, high)
 
         whole = sums.sum(0, keepdims=True)
+        possible = Interval(*(float(speed(whole, np.array([t]))[0]) for t in (1.0, 1.0 + length)))
         totals = once.sum() + paid.sum(0)
         return {
-            "band": self._band(length, ends_of, sums),
+            "band": self._band(ends_of, possible, sums),
             "cut": Interval(*(float(speed(whole, np.array([end]))[0]) for end in cut)),
             "any": Interval(*(float(baseline.sum() / total) for total in totals[::-1])),
         }
