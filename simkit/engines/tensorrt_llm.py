@@ -6,8 +6,9 @@ unknown fields. A schedule gives the length of the smallest key that is no less 
 none beyond the last (pull request 10860; before it, that of the largest key that is no more:
 {1: 4, 4: 2}). The smallest key must have `max_draft_len`, and a schedule goes with no
 `max_concurrency`. Where a schedule says none, most one-engine drafters keep to one token if pull
-request 16888 is in. The gate: speculation ends for good once the mean acceptance length of the last
-`acceptance_window` requests is below `acceptance_length_threshold`.
+request 16888 is in. The gate: speculation ends for good once the mean of what the last
+`acceptance_window` requests accepted a step, without the target's own token
+(`_torch/speculative/speculation_gate.py`), is below `acceptance_length_threshold`.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ class TensorrtLlm(Engine):
             fields["draft_len_schedule"] = schedule
             notes += said
         if plan.gate:
-            fields["acceptance_length_threshold"], fields["acceptance_window"] = plan.gate
+            tokens_per_step, fields["acceptance_window"] = plan.gate
+            fields["acceptance_length_threshold"] = max(0.0, round(tokens_per_step - 1, 9))
         if plan.sampled:
             notes.append(
                 "requests that sample are verified by exact match unless use_rejection_sampling is"

@@ -95,8 +95,7 @@ class Intervals(Result):
         steps = len(self.log.drafted)
         said.append(
             f"{whole:,} of {steps:,} logged steps accepted all they had drafted, which locates no"
-            " rejection; the prefill emits the first token, and an output counts as what the steps"
-            " emitted, to within a token"
+            " rejection; steps begin behind the prefill's token"
         )
         charge = self.log.charge
         return [*said, *few_below({None: self.log.n_requests}), *(charge.remarks if charge else [])]
