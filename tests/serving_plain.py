@@ -62,7 +62,10 @@ class Times:
         """Linear between whole tokens and contexts."""
         total = 0.0
         for t, wt in ((math.floor(tokens), 1 - tokens % 1), (math.floor(tokens) + 1, tokens % 1)):
-            for c, wc in ((math.floor(context), 1 - context % 1), (math.floor(context) + 1, context % 1)):
+            for c, wc in (
+                (math.floor(context), 1 - context % 1),
+                (math.floor(context) + 1, context % 1),
+            ):
                 if wt * wc > 0:
                     total += wt * wc * float(np.ravel(f(np.array([t]), np.array([c])))[0])
         return total

@@ -63,9 +63,7 @@ def made(trace, spec):
         "off_above(4, batch=3)": lambda: OffAbove(4, 3),
         "by_batch([[1, 2, 5], [3, 4, 3], [7, 9, 1]])": lambda: ByBatch(TABLE),
         "schedule({2: 5, 5: 3, 8: 1})": lambda: Schedule([(2, 5), (5, 3), (8, 1)]),
-        "schedule({2: 5, 12: 3}, gate=2.6, window=4)": lambda: Schedule(
-            [(2, 5), (12, 3)], 2.6, 4
-        ),
+        "schedule({2: 5, 12: 3}, gate=2.6, window=4)": lambda: Schedule([(2, 5), (12, 3)], 2.6, 4),
         "ema(3, candidates={1: [1, 3, 5], 4: [0, 1, 3], 8: [0, 2]})": lambda: Ema(
             SLOTS, 3, ((1, -0.25),)
         ),
@@ -154,5 +152,3 @@ def test_servers_agree_whatever_their_limits(trace, spec, max_batch, kv_tokens, 
 def test_a_small_cache_preempts(trace):
     found = same(trace, "static(4)", Limits(8, 120), Closed(8), 20, "draft")
     assert found.server.preempted.sum() > 0
-
-

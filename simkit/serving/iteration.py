@@ -118,13 +118,15 @@ def plan(server: Any, outcomes: Any, rules: Any, n: int, seen: Any, made: Any) -
             for row in range(6):
                 made[row, k] = outcomes.steps[row, step]
             continue
+        left = outcomes.max_new_tokens - seen[3, k] - 1
+        made[3, k] = max(min(made[0, k], left), 0)
         if rules.clip:
             made[0, k] = max(min(made[0, k], seen[1, k]), 0)
             row = seen[9, k]
             if outcomes.cut[row] and made[0, k] > outcomes.depth[row] and not len(outcomes.rates):
                 return k
         made[1, k] = made[0, k]
-        made[3, k] = made[0, k]
+        made[3, k] = made[3, k] if made[0, k] > 0 else 0
         made[4, k] = 0
     return -1
 
