@@ -127,6 +127,22 @@ def test_without_a_policy_the_fastest_length_is_taken():
     assert f"fixed({length}) is" in found.notes[1]
 
 
+def test_a_spec_with_ranges_is_tuned():
+    trace = traces.load("reference")
+    spec = "llamacpp(p_min=0:0.6:0.3, n_max=8)"
+    (mine,) = (c for c in simkit.tune(trace, [spec], COST).choices if c.spec == spec)
+    found = engines.export(trace, "llama.cpp", spec, cost=COST)
+    assert any(
+        note.startswith(f"{mine.chosen} is the fastest of 3 settings") for note in found.notes
+    )
+    assert any(f"a speedup of {mine.speedup:.3f} [" in note for note in found.notes)
+    rule = simkit.policies.parse(mine.chosen)
+    assert checked("llama.cpp", found)["spec_draft_p_min"] == str(rule.p_min)
+    both = engines.export(trace, "vllm", "svip(h=0.3:0.9:0.3)", cost=COST)
+    assert sum("settings on this trace" in note for note in both.notes) == 1
+    assert sum("is replaced by fixed(" in note for note in both.notes) == 1
+
+
 @pytest.mark.parametrize(
     ("drafter", "method"),
     [

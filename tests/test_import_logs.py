@@ -1,15 +1,20 @@
 """Logs of engines: what they become, what is refused, and round trips with replays."""
 
 import json
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from engine_logs import metrics, response, steps_of, vllm_log
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_import import run, written
 
 import simkit
 import traces
+from simkit import engines
 from simkit.errors import ImporterError, ReplayError
 from simkit.importers import aiperf, sglang, vllm
 from simkit.simulator import Intervals
@@ -19,6 +24,8 @@ from traces.errors import TraceError
 from traces.memory import from_steps
 from traces.rows import FileRows
 from traces.synthetic import iid
+from traces.validate import validate
+from traces.writer import save
 
 COST = "linear(draft_s=0.001, target_s=0.02)"
 
@@ -106,11 +113,11 @@ def test_a_log_is_written_read_and_checked(tmp_path, capsys):
 def test_rows_that_contradict_each_other_are_found(tmp_path, rows, what):
     columns = {"step": [1, 2, 3], "drafted": [3, 3, 0], "accepted": [1, 3, 0]} | rows
     n_output = columns.pop("n_output", 8)
-    given = {name: np.array(values, np.int32) for name, values in columns.items()}
+    counts = {name: np.array(values, np.int32) for name, values in columns.items()}
     source = vllm.load(written(tmp_path, good(1))).trace.manifest.source
-    trace = from_steps({"n_output": [n_output]}, {"sequence": np.zeros(3, int), **given}, source)
+    trace = from_steps({"n_output": [n_output]}, {"sequence": np.zeros(3, int), **counts}, source)
     header = replace(trace.manifest, max_draft=3)
-    rows = FileRows(tmp_path, {"sequence": np.zeros(3, int), **given})
+    rows = FileRows(tmp_path, {"sequence": np.zeros(3, int), **counts})
     shard = Shard(tmp_path, header, trace.sequences, lambda *table: rows, lambda: 0)
     assert any(what in problem for problem in header.drafter.check_shard(shard))
 
@@ -243,6 +250,53 @@ def test_aiperf_gives_what_vllm_gives(tmp_path):
         aiperf.load(written(tmp_path, [exported(acceptance_histogram={"-1": 2})]))
 
 
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 2**40),
+    st.floats(),
+    st.text(max_size=3),
+    st.lists(st.integers(-2, 5), max_size=4),
+    st.dictionaries(st.text(max_size=2), st.integers(), max_size=2),
+)
+LINES = {
+    "vllm": lambda: good(1)[0],
+    "sglang": lambda: {"meta_info": meta()},
+    "aiperf": exported,
+}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.sampled_from(sorted(LINES)))
+def test_a_line_with_anything_in_it_is_read_or_refused(data, engine):
+    """Never anything but a complaint that names the line; what is read makes sense."""
+    line = LINES[engine]()
+    for _ in range(data.draw(st.integers(1, 2))):
+        place = line
+        while True:
+            key = data.draw(st.sampled_from(sorted(place)))
+            if not isinstance(place[key], dict) or not place[key] or data.draw(st.booleans()):
+                break
+            place = place[key]
+        place[key] = data.draw(VALUES)
+    with tempfile.TemporaryDirectory() as folder:
+        file = written(Path(folder), [line])
+        try:
+            if engine == "sglang":
+                trace = sglang.load(file, 3).trace
+            else:
+                trace = {"vllm": vllm, "aiperf": aiperf}[engine].load(file).trace
+        except ImporterError as error:
+            assert str(error).startswith(file) and "\n" not in str(error)
+            return
+        drafted, accepted = trace.column("log", "drafted"), trace.column("log", "accepted")
+        assert np.all((accepted >= 0) & (accepted <= drafted))
+        save(trace, Path(folder) / "log")
+        assert validate(Path(folder) / "log") == []
+        if len(drafted):
+            simkit.replay(trace, "fixed(2)").records()
+
+
 @pytest.mark.parametrize("shared_path", [False, True])
 @pytest.mark.parametrize("logged", ["fixed(2)", "fixed(5)", "svip(h=0.6)", "heuristic(initial=3)"])
 def test_a_round_trip_holds_the_truth(tmp_path, logged, shared_path):
@@ -260,6 +314,20 @@ def test_a_round_trip_holds_the_truth(tmp_path, logged, shared_path):
         speedup = frame["baseline_s"].sum() / frame["total_s"].sum()
         for name, truth in (("tokens_per_step", tokens), ("speedup", speedup)):
             assert record[f"{name}_any_lo"] - 1e-9 <= truth <= record[f"{name}_any_hi"] + 1e-9
+
+
+def test_an_exported_length_comes_back_as_it_was_served(tmp_path):
+    """Export, serve under what was written, import the log: the trace's own replay of it."""
+    trace = traces.load("reference")
+    config = json.loads(engines.export(trace, "vllm", cost=COST, first_token="prefill").text)
+    policy = f"fixed({config['num_speculative_tokens']})"
+    log = vllm.load(vllm_log(trace, policy, tmp_path / "log.jsonl")).trace
+    (mine,) = simkit.replay(log, policy).records()
+    (served,) = simkit.replay(trace, policy, first_token="prefill").records()
+    for end in ("lo", "hi"):
+        assert mine[f"tokens_per_step_any_{end}"] == pytest.approx(served["tokens_per_step"])
+    low, high = (mine[f"tokens_per_step_band_{end}"] for end in ("lo", "hi"))
+    assert low < served["tokens_per_step"] < high
 
 
 def test_a_shared_path_says_more(tmp_path):

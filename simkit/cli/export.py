@@ -24,7 +24,8 @@ def export(
     policy: Annotated[
         str | None,
         typer.Option(
-            help="A spec such as 'fixed(5)'. Default: the fastest fixed length on the trace.",
+            help="A spec such as 'fixed(5)'; with ranges, 'fixed(1:8)', it is tuned on the trace."
+            " Default: the fastest fixed length.",
             show_default=False,
         ),
     ] = None,
@@ -74,8 +75,9 @@ def export(
         draft,
         synthetic,
     )
-    for name, text in (("", found.text), *found.beside.items()):
-        file = out.with_name(f"{out.name}{name}")
+    files = {out.with_name(f"{out.name}{name}"): text for name, text in found.beside.items()}
+    check_apart([("--out", file) for file in files], [trace, cost])
+    for file, text in {out: found.text, **files}.items():
         write_atomic(file, text.replace("{OUT}", str(out)).encode())
         typer.echo(f"written to {file}")
     if found.errors:

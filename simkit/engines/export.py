@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from simkit.engines.base import ENGINES, Drafter, Engine, EngineError, Plan
-from simkit.engines.replace import Choice, fastest, instead_of
+from simkit.engines.replace import Choice, fastest, instead_of, tuned
 from simkit.engines.synthetic import Measure, errors, rates_of
+from simkit.errors import PolicyError
 from simkit.policies import Autoregressive, Fixed, Policy, parse
 from simkit.simulator import FirstToken
 from simkit.simulator.arguments import AnyCost
@@ -50,7 +51,8 @@ def export(
     Args:
         trace: that it was found on; a drafter that was attached to one has its own.
         engine: one of `ENGINES`.
-        policy: without one and without a controller, the fastest fixed length on the trace.
+        policy: with ranges, `llamacpp(p_min=0:0.8:0.1, n_max=8)`, the setting that `simkit.tune`
+            chooses; without one and without a controller, the fastest fixed length on the trace.
         controller: of `simkit.serving`, in the place of a policy.
         cost: as in `simkit.replay`; of what is chosen and compared.
         first_token: as there.
@@ -95,14 +97,18 @@ def _stopped(
     if policy is None:
         choice = fastest(trace, cost, first_token)
         return plan._replace(length=choice.length), [choice.note]
+    notes = []
+    if isinstance(policy, str) and specs.parse(policy, PolicyError).ranges():
+        policy, note = tuned(trace, policy, cost, first_token)
+        notes.append(note)
     policy = parse(policy) if isinstance(policy, str) else policy
     if isinstance(policy, Fixed | Autoregressive):
-        return plan._replace(length=getattr(policy, "length", 0)), []
+        return plan._replace(length=getattr(policy, "length", 0)), notes
     if engine.runs(policy):
-        return plan._replace(length=_longest(policy), policy=policy), []
+        return plan._replace(length=_longest(policy), policy=policy), notes
     why = f"{engine.name} stops no draft by that rule"
     choice = instead_of(policy, why, trace, cost, first_token)
-    return plan._replace(length=choice.length), [choice.note]
+    return plan._replace(length=choice.length), [*notes, choice.note]
 
 
 def _controlled(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from simkit.engines.base import EngineError
-from simkit.policies import Fixed, Policy
+from simkit.policies import Fixed, Policy, parse
 from simkit.simulator import FirstToken, Result, replay
 from simkit.simulator.arguments import AnyCost
+from simkit.sweeps import tune
 from traces.trace import Trace
 
 _MOST = 20  # tokens of the lengths that are tried
@@ -25,6 +26,18 @@ class Choice(NamedTuple):
     note: str
 
 
+class Tuning(NamedTuple):
+    """A setting that was chosen.
+
+    Attributes:
+        policy: with its arguments.
+        note: of what, and what it is worth, in a line.
+    """
+
+    policy: Policy
+    note: str
+
+
 def fastest(trace: Trace, cost: AnyCost | None, first_token: FirstToken) -> Choice:
     """The fixed length whose replayed speed on a trace is the best.
 
@@ -37,6 +50,22 @@ def fastest(trace: Trace, cost: AnyCost | None, first_token: FirstToken) -> Choi
     best = _best(result)
     row = result.records()[best - 1]
     return Choice(best, f"fixed({best}) is the fastest length on this trace, {_speed(row)}")
+
+
+def tuned(trace: Trace, spec: str, cost: AnyCost | None, first_token: FirstToken) -> Tuning:
+    """The setting of a spec with ranges that is the fastest on a trace, and what it is worth.
+
+    Raises:
+        UserError: see `simkit.tune`.
+    """
+    found = tune(trace, [spec], cost, first_token=first_token, threads=1)
+    choice = next((c for c in found.choices if c.spec == spec), found.choices[-1])
+    interval = f"[{choice.speedup_lo:.3f}, {choice.speedup_hi:.3f}]"
+    note = (
+        f"{choice.chosen} is the fastest of {choice.settings} settings on this trace; tuned so,"
+        f" {spec} gives held-out prompts a speedup of {choice.speedup:.3f} {interval}"
+    )
+    return Tuning(parse(choice.chosen), note)
 
 
 def instead_of(

@@ -56,7 +56,8 @@ def _requests(file: str | Path, left_out: Counter[str]) -> Iterator[steps.Reques
             left_out[f"no {_NAME}"] += 1
             continue
         drafted, accepted, ordered = steps.steps_of(record, found, _NAME, _FIELDS)
-        length = record.fields.get("metrics", {}).get("input_sequence_length")
+        values = record.fields.get("metrics")
+        length = values.get("input_sequence_length") if isinstance(values, dict) else None
         name = metadata.get("x_request_id")
         yield steps.Request(
             name if isinstance(name, str) else None,
