@@ -22,8 +22,6 @@ from serving_plain import (
     Static,
 )
 
-import simkit
-from simkit import serving
 from simkit.costs import Linear
 from simkit.drafters import layout_of
 from simkit.serving import Closed, Engine, Poisson, controllers

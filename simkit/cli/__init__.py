@@ -31,6 +31,7 @@ _HELP = {
     "thin": "Write a smaller copy of a trace.",
     "validate": "Check a trace: hashes, keys, ranges.",
     "replay": "Replay stopping policies on a trace.",
+    "serving": "Serve many requests on one clock, with a trace's outcomes.",
     "sweep": "Replay every setting of policies on a trace.",
     "tune": "Choose policies' arguments by cross-validation.",
     "train": "Train a learned head on a trace.",

@@ -170,7 +170,8 @@ def _loads(rate: Any, concurrency: Any, arrivals: Any, copies: Any) -> list[Load
 def _chosen(given: AnyController | Iterable[AnyController]) -> list[Controller]:
     one = isinstance(given, Controller | Policy | str) or callable(given)
     found: dict[str, Controller] = {}
-    for item in [given] if one else list(given):  # type: ignore[arg-type]
+    items: list[Any] = [given] if one else list(given)  # pyright: ignore[reportArgumentType]
+    for item in items:
         for controller in expand(item) if isinstance(item, str) else [controller_of(item)]:
             found.setdefault(str(controller), controller)
     if not found:

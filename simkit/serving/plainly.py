@@ -65,7 +65,7 @@ def drive(planned: Plan, server: Server, rng: np.random.Generator) -> tuple[Serv
             view = _view(server, room, n, prefilling)
             made[1, :n] = asks.chosen(view, made[0, :n].copy())
             parts.judge(server, outcomes, n, room.seen, made, rng)
-            asks.observe(view, *(made[k, :n].copy() for k in (0, 1, 2, 6)))
+            asks.observe(view, *[made[k, :n].copy() for k in (0, 1, 2, 6)])
         parts.close(server, outcomes, rules, prices, room, n, held, m)
 
 
@@ -73,9 +73,9 @@ def _view(server: Server, room: Buffers, n: int, prefilling: int) -> View:
     """See `simkit.serving.loop.seen_by`; of copies."""
     count = server.count
     waiting = int(count[0] - count[1] + count[4])
-    rows = (room.seen[k, :n].copy() for k in range(9))
-    where = (int(count[5]), float(server.clock[0]), int(prefilling), waiting)
-    return View(*where, *rows, room.confidence[:n].copy())
+    rows: list[Any] = [room.seen[k, :n].copy() for k in range(9)]
+    where: list[Any] = [int(count[5]), float(server.clock[0]), int(prefilling), waiting]
+    return View._make([*where, *rows, room.confidence[:n].copy()])
 
 
 class _Own:
@@ -99,7 +99,8 @@ class _Own:
         return np.minimum(found, drafted)
 
     def observe(self, view: View, *outcome: np.ndarray) -> None:
-        self.controller.observe(view, *outcome[:3], outcome[3] > 0)
+        drafted, proposed, accepted, ended = outcome
+        self.controller.observe(view, drafted, proposed, accepted, ended > 0)
 
 
 def _whole(controller: Plain, given: Any, n: int) -> np.ndarray:

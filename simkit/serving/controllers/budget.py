@@ -41,8 +41,8 @@ class BudgetParams(NamedTuple):
 
 
 # What is remembered, in order: steps; of each position the number of observations, the fit's
-# intercept and slope, NaN before there is one; rings of observed logs and verdicts, a position after another; and then the
-# survivals of `stale` + 1 steps, each headed by how many requests it is of.
+# intercept and slope, NaN before there is one; rings of observed logs and verdicts, a position
+# after another; and the survivals of `stale` + 1 steps, each headed by how many requests it is of.
 _STEPS, _HEAD = 0, 1
 
 
@@ -237,10 +237,10 @@ class Budget(ByLength):
 
     def __post_init__(self) -> None:
         for name, least in (("max_draft", 1), ("stale", 0), ("refit", 1), ("least", 1)):
-            check_whole(self, name, least)  # type: ignore[arg-type]
-        check_real(self, "ridge", 1e-12)  # type: ignore[arg-type]
-        check_word(self, "calibrate", ("online", "none"))  # type: ignore[arg-type]
-        check_word(self, "search", ("first_drop", "global"))  # type: ignore[arg-type]
+            check_whole(self, name, least)
+        check_real(self, "ridge", 1e-12)
+        check_word(self, "calibrate", ("online", "none"))
+        check_word(self, "search", ("first_drop", "global"))
         if not isinstance(self.column, str) or not self.column:
             raise PolicyError(f"budget: column must be a column's name, not {self.column!r}")
 

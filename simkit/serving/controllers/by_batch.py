@@ -161,8 +161,8 @@ class Schedule(ByLength):
             raise PolicyError("schedule: batches must be whole numbers from 1 on, each once")
         if min(length for _, length in rows) < 0:
             raise PolicyError("schedule: a length is below 0")
-        check_real(self, "gate", 0)  # type: ignore[arg-type]
-        check_whole(self, "window", 1)  # type: ignore[arg-type]
+        check_real(self, "gate", 0)
+        check_whole(self, "window", 1)
 
     def __str__(self) -> str:
         given = {k: getattr(self, k) for k in ("gate", "window")}

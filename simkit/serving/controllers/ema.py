@@ -117,11 +117,11 @@ class Ema(ByLength):
     slots = Slots(_decide, observe=_observe)
 
     def __post_init__(self) -> None:
-        check_whole(self, "steps", 0)  # type: ignore[arg-type]
-        check_whole(self, "warmup", 0)  # type: ignore[arg-type]
-        check_whole(self, "interval", 1)  # type: ignore[arg-type]
-        check_real(self, "alpha", 0, 1)  # type: ignore[arg-type]
-        check_real(self, "up", -1e6)  # type: ignore[arg-type]
+        check_whole(self, "steps", 0)
+        check_whole(self, "warmup", 0)
+        check_whole(self, "interval", 1)
+        check_real(self, "alpha", 0, 1)
+        check_real(self, "up", -1e6)
         for slot in self.candidates if isinstance(self.candidates, tuple) else [None]:
             if not _is_slot(slot):
                 raise PolicyError(

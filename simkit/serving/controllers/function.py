@@ -52,7 +52,7 @@ class FunctionController(Plain):
     name = "function"
 
     def __post_init__(self) -> None:
-        check_whole(self, "max_draft", 0)  # type: ignore[arg-type]
+        check_whole(self, "max_draft", 0)
 
     def __str__(self) -> str:
         return getattr(self.function, "__name__", "function").replace("<lambda>", "function")

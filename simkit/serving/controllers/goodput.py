@@ -80,8 +80,8 @@ class Goodput(ByLength):
 
     α is the share of judged tokens that were accepted, averaged over iterations, each weighing
     `memory` times as much as the next one. T is the linear cost nearest to the times. Where nothing
-    is drafted nothing is judged, and α stays as it is; so after `probe` iterations at length 0 there is one of
-    length 1, of which the paper says nothing.
+    is drafted nothing is judged, and α stays as it is; so after `probe` iterations at length 0
+    there is one of length 1, of which the paper says nothing.
 
     Attributes:
         max_draft: the longest length.
@@ -102,10 +102,10 @@ class Goodput(ByLength):
     slots = Slots(_decide, observe=_observe)
 
     def __post_init__(self) -> None:
-        check_whole(self, "max_draft", 0)  # type: ignore[arg-type]
-        check_real(self, "alpha", 0, 1)  # type: ignore[arg-type]
-        check_real(self, "memory", 0, 1)  # type: ignore[arg-type]
-        check_whole(self, "probe", 0)  # type: ignore[arg-type]
+        check_whole(self, "max_draft", 0)
+        check_real(self, "alpha", 0, 1)
+        check_real(self, "memory", 0, 1)
+        check_whole(self, "probe", 0)
 
     @property
     def params(self) -> GoodputParams:
