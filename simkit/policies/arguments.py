@@ -6,21 +6,12 @@ import math
 import re
 from dataclasses import fields, is_dataclass, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from simkit.errors import PolicyError
 
 if TYPE_CHECKING:
     from simkit.policies.base import Policy
-
-
-class Named(Protocol):
-    """What has arguments to check: a policy or a controller."""
-
-    @property
-    def name(self) -> str:
-        """The word that starts its spec."""
-        ...
 
 
 _MOST = 2**31 - 1  # whole arguments: compiled sums of them stay inside 64 bits
@@ -42,7 +33,7 @@ def shortened(policy: Policy, deepest: int) -> Policy | None:
         return None
 
 
-def check_whole(policy: Named, name: str, least: int) -> None:
+def check_whole(policy: Any, name: str, least: int) -> None:
     """Refuse an argument that is not a whole number of at least `least`; make numpy's Python's."""
     value = _plain(policy, name)
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -51,7 +42,7 @@ def check_whole(policy: Named, name: str, least: int) -> None:
         raise PolicyError(f"{policy.name}: {name} must be at most {_MOST}, not {value!r}")
 
 
-def check_real(policy: Named, name: str, least: float, most: float = math.inf) -> None:
+def check_real(policy: Any, name: str, least: float, most: float = math.inf) -> None:
     """Refuse an argument that is not a finite number in [least, most]; make numpy's Python's."""
     value = _plain(policy, name)
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -60,7 +51,7 @@ def check_real(policy: Named, name: str, least: float, most: float = math.inf) -
         raise PolicyError(f"{policy.name}: {name} must be a number {bounds}, not {value!r}")
 
 
-def _plain(policy: Named, name: str) -> Any:
+def _plain(policy: Any, name: str) -> Any:
     """An argument; put in its place as a Python number if it is numpy's: specs hold only those."""
     value = getattr(policy, name)
     kind: Any = int if isinstance(value, Integral) else float if isinstance(value, Real) else None
@@ -70,14 +61,14 @@ def _plain(policy: Named, name: str) -> Any:
     return value
 
 
-def check_word(policy: Named, name: str, words: tuple[str, ...]) -> None:
+def check_word(policy: Any, name: str, words: tuple[str, ...]) -> None:
     """Refuse an argument that is none of the words."""
     value = getattr(policy, name)
     if value not in words:
         raise PolicyError(f"{policy.name}: {name} must be {' or '.join(words)}, not {value!r}")
 
 
-def check_flag(policy: Named, name: str) -> None:
+def check_flag(policy: Any, name: str) -> None:
     """Refuse an argument that is neither true nor false."""
     value = getattr(policy, name)
     if not isinstance(value, bool):
