@@ -6,22 +6,42 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from simkit import costs, policies
+    from simkit import costs, policies, serving
+    from simkit.serving import Served, serve
     from simkit.simulator import Result, replay
     from simkit.sweeps import Sweep, Tuned, sweep, tune
 
-__all__ = ["Result", "Sweep", "Tuned", "costs", "policies", "replay", "sweep", "tune"]
+__all__ = [
+    "Result",
+    "Served",
+    "Sweep",
+    "Tuned",
+    "costs",
+    "policies",
+    "replay",
+    "serve",
+    "serving",
+    "sweep",
+    "tune",
+]
 
-_MODULES = ("costs", "policies")
-_SWEEPS = ("Sweep", "Tuned", "sweep", "tune")
+_MODULES = ("costs", "policies", "serving")
+_HOMES = {
+    "Served": "serving",
+    "Sweep": "sweeps",
+    "Tuned": "sweeps",
+    "serve": "serving",
+    "sweep": "sweeps",
+    "tune": "sweeps",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"simkit.{name}")
     if name in __all__:
-        home = "simkit.sweeps" if name in _SWEEPS else "simkit.simulator"
-        return getattr(importlib.import_module(home), name)
+        home = importlib.import_module(f"simkit.{_HOMES.get(name, 'simulator')}")
+        return getattr(home, name)
     raise AttributeError(f"module 'simkit' has no attribute {name!r}")
 
 

@@ -29,3 +29,7 @@ class LiveError(UserError):
 
 class ImporterError(UserError):
     """Another program's file cannot be imported."""
+
+
+class ServingError(UserError):
+    """A serving run cannot be simulated as asked."""

@@ -79,6 +79,15 @@ def test_its_kind_of_head(simkit, tmp_path):
     assert found["steps"] > 0
 
 
+def test_its_engine(simkit, tmp_path):
+    export = ("export", "reference", "--engine", "acme", "-o", tmp_path / "flags")
+    said = simkit(*export, "--policy", "fixed(3)")
+    assert (tmp_path / "flags").read_text() == "--draft-tokens 3\n"
+    assert "for acme 1.0, as in Acme's manual, page 3" in said.stderr
+    assert "replaced by fixed(" in simkit(*export, "--policy", "svip(h=0.4)").stderr
+    assert "from 1 to 8, not 9" in simkit(*export, "--policy", "fixed(9)", ok=False).stderr
+
+
 def test_its_figure(simkit, tmp_path):
     simkit("figures", "reference", "--only", "accepted_share", "--out", tmp_path)
     assert {file.name for file in tmp_path.iterdir()} >= {"accepted_share.png"}

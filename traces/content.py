@@ -190,6 +190,8 @@ def check_sequences(
     known = {"n_prompt": "prompt_tokens", "n_output": "output_tokens"}
     if not manifest.drafter.known_outputs:
         del known["n_output"]
+    if not manifest.drafter.known_prompts:
+        del known["n_prompt"]
     for count, tokens in known.items():
         lengths = np.diff(table[tokens].combine_chunks().offsets.to_numpy())
         wrong = table[count].to_numpy() != lengths

@@ -73,8 +73,8 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "imported from", _source(facts["source"])
     if facts["device"] is not None:
         yield "recorded on", f"{facts['device']}, {facts['dtype']}"
-    tokens_alone = facts["kind"] == "target" and facts["source"] is not None
-    if not tokens_alone:  # how these were drawn is not known
+    counts_alone = facts["kind"] in ("target", "log") and facts["source"] is not None
+    if not counts_alone:  # how these were drawn is not known
         yield "sampler", f"{_sampler(facts['sampler'])}, seed {facts['seed']}"
     if facts["coupling"] == "target" and facts["sampler"]["temperature"]:
         yield "coupling", "the target's own draws make the outputs, whatever the draft"
@@ -178,7 +178,7 @@ def _uses(trace: Trace) -> list[str]:
     manifest, files = trace.manifest, trace.manifest.files
     uses = []
     uses.append(manifest.drafter.uses(manifest))
-    if manifest.sampler.greedy and manifest.kind != "target":
+    if manifest.sampler.greedy and manifest.kind not in ("target", "log"):
         uses.append("rules that drop drafted tokens (greedy)")
     if manifest.branch_target:
         uses.append("the target's view of branches")

@@ -102,7 +102,8 @@ class Manifest:
         max_new_tokens: T_max.
         complete: whether every prompt was recorded.
         kind: of drafter, one of `traces.drafters`: "path" (rows on a path, and branches; "rows" in
-            the text), "lattice" (a draft of its own for each start) or "target" (no drafter).
+            the text), "lattice" (a draft of its own for each start), "target" (no drafter) or "log"
+            (the counts of an engine's steps).
         coupling: of draft and output, `Coupling`: "draft" where the output is made of the draft's
             tokens and their corrections, "target" where the target's own draws make it; left out of
             the text and the hash if it is the first.
@@ -140,6 +141,10 @@ class Manifest:
             some of `schema.TARGET_COLUMNS`; left out of the text and the hash of others.
         draft_ends: whether a draft of a lattice that is shorter than others is whole, as the
             drafter made it; left out of the text and the hash if not.
+        shared_path: whether the drafts of a log were made by a draft model with a cache, so that a
+            token's verdict does not depend on where its draft began; left out of the text and the
+            hash of other traces.
+        unordered: whether the order of a log's steps is not known; left out as `shared_path` is.
         source: the file that an imported trace was made of; left out of the text and the hash of
             a trace that was recorded.
         attached_to: hash of the recording to whose outputs this drafter was attached; left out of
@@ -180,6 +185,8 @@ class Manifest:
     lattice_columns: tuple[str, ...] = ()
     draft_ends: bool = False
     target_columns: tuple[str, ...] = ()
+    shared_path: bool = False
+    unordered: bool = False
     coupling: str = "draft"
     source: SourceInfo | None = None
     attached_to: str | None = None

@@ -170,6 +170,47 @@ def from_outputs(
     return Trace(manifest, Arrays(manifest, given, {"target": rows}, {"target": len(tokens)}))
 
 
+def from_steps(
+    sequences: Mapping[str, Any],
+    log: Mapping[str, Column],
+    source: SourceInfo,
+    room: int = 0,
+    shared_path: bool = False,
+    unordered: bool = False,
+) -> Trace:
+    """Build a log of steps from their counts.
+
+    Args:
+        sequences: columns of `schema.SEQUENCES`, see `from_arrays`, `n_output` among them; why
+            outputs ended need not be known.
+        log: columns of `schema.LOG`, rows by (sequence, step).
+        source: the file that they come from.
+        room: budget behind the longest output, in tokens.
+        shared_path: see `Manifest`.
+        unordered: see `Manifest`.
+
+    Raises:
+        TraceError: an unknown column, or columns whose lengths or types do not fit.
+    """
+    given = dict(sequences)
+    given["sequence"], given["n_output"] = _keys(given)
+    n = len(given["n_output"])
+    given.setdefault("finish_reason", ["unknown"] * n)
+    manifest = Manifest(
+        max_draft=max(1, int(np.max(log["drafted"], initial=0))),
+        max_new_tokens=int(given["n_output"].max(initial=1)) + room,
+        kind="log",
+        coupling="target",
+        shared_path=shared_path,
+        unordered=unordered,
+        source=source,
+        batch_size=max(1, n),
+        n_prompts=n,
+        complete=True,
+    )
+    return Trace(manifest, Arrays(manifest, given, {"log": log}, {"log": _n_rows(log)}))
+
+
 class Arrays:
     """Columns in memory as a `Source`.
 

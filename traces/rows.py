@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-KEYS = ("sequence", "position", "start", "depth")
+KEYS = ("sequence", "position", "start", "depth", "step")
 _SHOWN = 3  # rows of one kind of problem that are told one by one
 
 

@@ -72,6 +72,15 @@ LATTICE_COLUMNS = tuple(name for name in POSITIONS.names if name not in (*_KEY, 
 # What the target says alone, where no drafter was recorded with it.
 _TARGET = _fields(_KEY, {"target_token": pa.int32()})
 TARGET_COLUMNS = ("target_entropy", "target_top1_prob", "target_token_prob_raw")
+# The steps of an engine's log, of which no tokens are known.
+LOG = _fields(
+    {
+        "sequence": pa.int32(),
+        "step": pa.int32(),  # 1-based, of those that drafted
+        "drafted": pa.int32(),
+        "accepted": pa.int32(),
+    }
+)
 # What both models say behind mixed texts, in which some of an output's tokens are the draft's own.
 MIXED = _fields(
     _KEY,

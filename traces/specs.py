@@ -1,11 +1,13 @@
 """Specs, `name(arg=value, …)`, of policies, costs and drafters: read, expand and write them.
 
 A value is a number, `true`, `false`, a word, a quoted text, or a range `first:last` or
-`first:last:step` (both ends included; the step is 1 if it is not given).
+`first:last:step` (both ends included; the step is 1 if it is not given), or a table of numbers,
+`[[1, 4, 5], [5, 16, 3]]` or `{4: 4, 8: 2}`, which is read as tuples, and pairs.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import itertools
 import re
@@ -19,10 +21,13 @@ from traces.registry import suggest
 
 T = TypeVar("T")
 
-Value = int | float | bool | str
+Value = int | float | bool | str | tuple
 
 _SPEC = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", re.DOTALL)
-_ITEM = re.compile(r"\s*(?:([A-Za-z_]\w*)\s*=)?\s*('[^']*'|\"[^\"]*\"|[^\s,'\"=()]+)\s*(,|$)")
+_TABLE = r"\[(?:[^\[\]{}]|\[[^\[\]{}]*\])*\]|\{(?:[^\[\]{}]|\[[^\[\]{}]*\])*\}"
+_ITEM = re.compile(
+    rf"\s*(?:([A-Za-z_]\w*)\s*=)?\s*('[^']*'|\"[^\"]*\"|{_TABLE}|[^\s,'\"=()\[\]{{}}]+)\s*(,|$)"
+)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _LARGEST = Decimal(10) ** 12  # in a range: its numbers, 28 digits inside, can still be told apart
 
@@ -141,6 +146,8 @@ def render(name: str, args: Iterable[Value], kwargs: dict[str, Value]) -> str:
 def _value(text: str, spec: str, error: type[UserError]) -> Value | Range:
     if text[0] in "'\"":
         return text[1:-1]
+    if text[0] in "[{":
+        return _table(text, spec, error)
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     if _NUMBER.fullmatch(text):
@@ -151,6 +158,25 @@ def _value(text: str, spec: str, error: type[UserError]) -> Value | Range:
     if re.fullmatch(r"[A-Za-z_][\w.\-/:]*", text):
         return text
     raise error(f"{spec}: cannot read the value {text!r}; put a text in quotes")
+
+
+def _table(text: str, spec: str, error: type[UserError]) -> tuple:
+    """Numbers in brackets, as tuples; those in braces as pairs."""
+    if not re.fullmatch(r"[\[\]{}\d\s,:.eE+-]*", text):
+        raise error(f"{spec}: {text} may hold numbers alone")
+    try:
+        found = ast.literal_eval(text)
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        raise error(f"{spec}: cannot read the numbers {text}") from None
+    if isinstance(found, set):
+        raise error(f"{spec}: {text} lacks a colon: write {{4: 4, 8: 2}}")
+    return _tuples(found)
+
+
+def _tuples(value: object) -> tuple:
+    pairs = value.items() if isinstance(value, dict) else value
+    assert isinstance(pairs, Iterable)
+    return tuple(_tuples(x) if isinstance(x, list | tuple | dict) else x for x in pairs)
 
 
 def _range(text: str, parts: list[str], spec: str, error: type[UserError]) -> Range:
@@ -174,6 +200,8 @@ def _whole(text: str) -> bool:
 def _text(value: Value) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_text, value))}]"
     if isinstance(value, float):
         return repr(value).removesuffix(".0")
     if isinstance(value, int) or re.fullmatch(r"[A-Za-z_][\w.\-/]*", value):

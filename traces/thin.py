@@ -63,6 +63,7 @@ def thin(
     """
     if trace.path is None or trace.recording is not None:
         raise TraceError(f"{trace!r} is no recording in a folder: name the recording's")
+    trace.manifest.drafter.refuse("replay")
     for name in (*columns, *drafter_columns):
         if name not in schema.STATISTICS:
             raise TraceError(

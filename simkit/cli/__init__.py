@@ -31,6 +31,7 @@ _HELP = {
     "thin": "Write a smaller copy of a trace.",
     "validate": "Check a trace: hashes, keys, ranges.",
     "replay": "Replay stopping policies on a trace.",
+    "serving": "Serve many requests on one clock, with a trace's outcomes.",
     "sweep": "Replay every setting of policies on a trace.",
     "tune": "Choose policies' arguments by cross-validation.",
     "train": "Train a learned head on a trace.",
@@ -42,6 +43,7 @@ _HELP = {
     "compare": "Hold traces or drafters against each other.",
     "report": "Write one page about a trace.",
     "import": "Import another program's acceptance data.",
+    "export": "Write a setting as an engine's configuration.",
 }
 _ONE = "drafter"  # an option of which most commands take one; replay and compare take several
 _NEW_OBJECTS = 50_000  # before cyclic garbage is looked for, of which imports make none

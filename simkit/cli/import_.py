@@ -22,6 +22,12 @@ class ImportSource(StrEnum):
     specdecode_bench = "specdecode-bench"
     spec_bench = "spec-bench"
     tokens = "tokens"
+    vllm = "vllm"
+    sglang = "sglang"
+    aiperf = "aiperf"
+
+
+LOGS = (ImportSource.vllm, ImportSource.sglang, ImportSource.aiperf)
 
 
 class Align(StrEnum):
@@ -63,12 +69,28 @@ def import_(
         list[int] | None,
         typer.Option(help="tokens: an id that ends outputs; may be given several times."),
     ] = None,
+    draft_length: Annotated[
+        int | None,
+        typer.Option(help="sglang: tokens that every step drafted.", show_default=False),
+    ] = None,
+    shared_path: Annotated[
+        bool,
+        typer.Option(
+            "--shared-path",
+            help="Logs: a token's verdict does not depend on where its draft began (one draft model"
+            " with a cache; not EAGLE, MTP, parallel or n-gram drafters).",
+        ),
+    ] = False,
 ) -> None:
     """Import another program's file: a trace where it holds enough for one, else a table."""
     _check_suffix(format, out)
     check_apart([("--out", out)], [file])
     if eos and format is not ImportSource.tokens:
         raise typer.BadParameter("--eos is for tokens")
+    if draft_length is not None and format is not ImportSource.sglang:
+        raise typer.BadParameter("--draft-length is for sglang")
+    if shared_path and format not in LOGS:
+        raise typer.BadParameter("--shared-path is for vllm, sglang and aiperf")
     if format is ImportSource.specdecode_bench:
         _specdecode_bench(file, out, drafter, align or Align.simulator, sample, seed)
         return
@@ -76,6 +98,8 @@ def import_(
         raise typer.BadParameter("--drafter, --align and --sample are for specdecode-bench")
     if format is ImportSource.tokens:
         _tokens(file, out, eos or [])
+    elif format in LOGS:
+        _log(format, file, out, draft_length, shared_path)
     else:
         _spec_bench(file, out)
 
@@ -121,6 +145,31 @@ def _tokens(file: Path, out: Path, eos: list[int]) -> None:
         f"{out}: {trace.n_sequences:,} sequences, {trace.n_positions:,} positions;"
         f" simkit attach {out} --drafter prompt_lookup adds a drafter"
     )
+    _tell_of_twins(trace)
+
+
+def _log(
+    format: ImportSource, file: Path, out: Path, draft_length: int | None, shared_path: bool
+) -> None:
+    from simkit.importers import aiperf, sglang, vllm
+    from traces.outputs import check_free
+    from traces.writer import save
+
+    check_free(out)
+    if format is ImportSource.sglang:
+        trace, notes = sglang.load(file, draft_length, shared_path)
+    else:
+        load = vllm.load if format is ImportSource.vllm else aiperf.load
+        trace, notes = load(file, shared_path)
+    save(trace, out, batch_size=1024)
+    drafted, accepted = trace.column("log", "drafted"), trace.column("log", "accepted")
+    typer.echo(
+        f"{out}: {trace.n_sequences:,} requests, {len(drafted):,} steps; first rejections are"
+        f" located in {int((accepted < drafted).sum()):,} of them; simkit replay {out} --policy"
+        " 'fixed(3)' gives intervals"
+    )
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
     _tell_of_twins(trace)
 
 

@@ -21,7 +21,20 @@ def live(
     target: Annotated[str, typer.Option(help="Target model: local folder or hub id.")],
     draft: Annotated[str, typer.Option(help="Draft model: local folder or hub id.")],
     prompts: Annotated[Path, typer.Option(help="JSON Lines: prompt, messages or prompt_tokens.")],
-    policy: Annotated[list[str], typer.Option(help="Spec; repeat it. The first one runs twice.")],
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Spec; repeat it. The first one runs twice.")
+    ] = None,
+    controller: Annotated[
+        list[str] | None,
+        typer.Option(help="With --concurrency: of all requests. Spec; repeat it. See --policy."),
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Serve: so many prompts are in flight, batched.")
+    ] = None,
+    cost: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="For controllers that decide by times."),
+    ] = None,
     rounds: Annotated[int, typer.Option(help="How often every prompt is decoded.")] = 5,
     head: Heads = None,
     n_prompts: Annotated[
@@ -46,7 +59,9 @@ def live(
     dtype: Dtype = "float32",
     revision: Revision = None,
     threads: Threads = None,
-    turns: Annotated[Turns, typer.Option(help=TURNS)] = "sequence",
+    turns: Annotated[
+        Turns | None, typer.Option(help=f"{TURNS} Default: sequence; step with --concurrency.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Log: FILE.parquet.")] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Put the log into this trace, as live.parquet.")
@@ -62,14 +77,23 @@ def live(
 
     sampler = Sampler(temperature, top_k, top_p, draft_temperature)
     settings = DecoderSettings(sampler, seed, max_new_tokens, (), first_token)
+    names = target, draft, device, dtype, revision
+    if concurrency is not None or controller:
+        from simkit.cli.live_serving import Wanted, live_serving
+
+        others = {"--policy": policy, "--head": head, "--trace": trace, "--drafter": drafter}
+        _check_serving(concurrency, controller, others, batch_size)
+        specs, many = controller or [], concurrency if concurrency is not None else 1
+        how = (n_prompts, rounds, settings, turns or "step", threads, out)
+        return live_serving(Wanted(names, prompts, specs, many, cost, *how))
     numbers = (rounds, batch_size, max_new_tokens, 1 if n_prompts is None else n_prompts)
-    chosen, heads = prepare(policy, head, settings, numbers)
+    chosen, heads = prepare(policy or [], head, settings, numbers)
     from simkit.live.arms import use_threads
 
     destination, folder = _destination(out, trace, drafter)
     check_apart([("--out", out)], [target, draft, prompts, *files_of(head)])
     use_threads(threads)
-    bench = load_bench((target, draft, device, dtype, revision), settings, heads, turns, stop)
+    bench = load_bench(names, settings, heads, turns or "sequence", stop)
     _settle_kernel(bench, trace, drafter)
     jobs, arms = _jobs(bench, prompts, n_prompts, batch_size, chosen)
     with opened(destination, bench, folder) as log:
@@ -78,6 +102,19 @@ def live(
 
             found = run(bench, arms, jobs, rounds, log, tick)
     return _report(log, found, arms, jobs)
+
+
+def _check_serving(
+    concurrency: int | None, controller: list[str] | None, others: dict[str, Any], batch_size: int
+) -> None:
+    from simkit.errors import LiveError
+
+    if concurrency is None or not controller:
+        raise LiveError("--controller and --concurrency belong together: give both")
+    given = [name for name, value in others.items() if value]
+    given += ["--batch-size"] if batch_size != 1 else []
+    if given:
+        raise LiveError(f"--concurrency serves under controllers: {', '.join(given)}: not with it")
 
 
 def _jobs(

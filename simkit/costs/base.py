@@ -50,6 +50,14 @@ class Times(ABC):
         return 1
 
     @property
+    def batches(self) -> tuple[int, ...] | None:
+        """How many sequences there were in the passes that were timed; None: any number is known.
+
+        Between two of them `of_batch` gives what lies between their times.
+        """
+        return None
+
+    @property
     def knows_blocks(self) -> bool:
         """Whether `draft_block` says what more tokens in a draft pass add to it."""
         return type(self).draft_block is not Times.draft_block

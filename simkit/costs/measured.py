@@ -246,15 +246,20 @@ class _MeasuredTimes(ByPasses):
         several_s = np.maximum(one_s, self.passes["draft block"](tokens, context))
         return np.where(np.asarray(tokens) > 1, several_s, one_s)
 
+    @property
+    def batches(self) -> tuple[int, ...]:
+        if self.samples is None:
+            return (self.sequences,)
+        mine = (pc.field("engine") == self.engine) & (pc.field("component") == "target")
+        return tuple(sorted({*self.samples.filter(mine)["batch_size"].to_pylist()}))
+
     def of_batch(self, batch: int) -> Times:
         """Between two sizes that were timed, seconds lie on the line between theirs.
 
         What is no pass and was not timed in such batches takes as long as here.
         """
-        if self.samples is None:
+        if self.samples is None or not (sizes := self.batches):
             return super().of_batch(batch)
-        mine = (pc.field("engine") == self.engine) & (pc.field("component") == "target")
-        sizes = sorted({*self.samples.filter(mine)["batch_size"].to_pylist()})
         if not sizes[0] <= batch <= sizes[-1]:
             known = ", ".join(map(str, sizes))
             raise CostError(f"no samples of batch size {batch} (batch sizes: {known})")

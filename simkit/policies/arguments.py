@@ -13,6 +13,7 @@ from simkit.errors import PolicyError
 if TYPE_CHECKING:
     from simkit.policies.base import Policy
 
+
 _MOST = 2**31 - 1  # whole arguments: compiled sums of them stay inside 64 bits
 
 
@@ -32,7 +33,7 @@ def shortened(policy: Policy, deepest: int) -> Policy | None:
         return None
 
 
-def check_whole(policy: Policy, name: str, least: int) -> None:
+def check_whole(policy: Any, name: str, least: int) -> None:
     """Refuse an argument that is not a whole number of at least `least`; make numpy's Python's."""
     value = _plain(policy, name)
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -41,7 +42,7 @@ def check_whole(policy: Policy, name: str, least: int) -> None:
         raise PolicyError(f"{policy.name}: {name} must be at most {_MOST}, not {value!r}")
 
 
-def check_real(policy: Policy, name: str, least: float, most: float = math.inf) -> None:
+def check_real(policy: Any, name: str, least: float, most: float = math.inf) -> None:
     """Refuse an argument that is not a finite number in [least, most]; make numpy's Python's."""
     value = _plain(policy, name)
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -50,7 +51,7 @@ def check_real(policy: Policy, name: str, least: float, most: float = math.inf) 
         raise PolicyError(f"{policy.name}: {name} must be a number {bounds}, not {value!r}")
 
 
-def _plain(policy: Policy, name: str) -> Any:
+def _plain(policy: Any, name: str) -> Any:
     """An argument; put in its place as a Python number if it is numpy's: specs hold only those."""
     value = getattr(policy, name)
     kind: Any = int if isinstance(value, Integral) else float if isinstance(value, Real) else None
@@ -60,14 +61,14 @@ def _plain(policy: Policy, name: str) -> Any:
     return value
 
 
-def check_word(policy: Policy, name: str, words: tuple[str, ...]) -> None:
+def check_word(policy: Any, name: str, words: tuple[str, ...]) -> None:
     """Refuse an argument that is none of the words."""
     value = getattr(policy, name)
     if value not in words:
         raise PolicyError(f"{policy.name}: {name} must be {' or '.join(words)}, not {value!r}")
 
 
-def check_flag(policy: Policy, name: str) -> None:
+def check_flag(policy: Any, name: str) -> None:
     """Refuse an argument that is neither true nor false."""
     value = getattr(policy, name)
     if not isinstance(value, bool):

@@ -20,10 +20,12 @@ from simkit.simulator.arguments import (
     setting,
 )
 from simkit.simulator.by_drafter import ByDrafter, drafted_by
+from simkit.simulator.intervals import Intervals, logged
 from simkit.simulator.result import BY, Comparison, Result
 from simkit.simulator.run import run
+from traces.trace import Trace, load
 
-__all__ = ["ByDrafter", "Comparison", "ReplayError", "Result", "replay"]
+__all__ = ["ByDrafter", "Comparison", "Intervals", "ReplayError", "Result", "replay"]
 
 
 By = Literal["trace", "task", "sequence", "step"]
@@ -97,6 +99,9 @@ def replay(
         settings = cost, by, first_token, confidence, seed
         found = dict(_of(trace, str(name), given, *settings) for name, given in policies.items())
         return ByDrafter(found, confidence, seed)
+    trace = trace if isinstance(trace, Trace) else load(trace)
+    if not trace.manifest.drafter.can("replay"):
+        return logged(trace, _chosen(policies), cost, by, confidence, seed)
     where = setting(trace, cost, first_token)
     runs = [run(policy, *where) for policy in _chosen(policies)]
     return Result(where.layout, runs, by, confidence, seed)

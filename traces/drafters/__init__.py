@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from traces.drafters.kind import KINDS, DrafterKind, get, register
 from traces.drafters.lattice import Lattice
+from traces.drafters.log import Log
 from traces.drafters.path import OnPath
 from traces.drafters.target import TargetAlone
 
-BUILT_IN = (OnPath, Lattice, TargetAlone)
+BUILT_IN = (OnPath, Lattice, TargetAlone, Log)
 
 __all__ = ["BUILT_IN", "KINDS", "DrafterKind", "get", "register", "stored_as"]
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from traces.rows import FileRows
     from traces.trace import Trace
 
-Ability = Literal["path", "select", "live", "scores"]
+Ability = Literal["path", "select", "live", "scores", "replay"]
 """What some kinds cannot do: rows along the output; cuts of some prompts; live runs of the pair
-that was recorded; scores of heads, one for each row."""
+that was recorded; scores of heads, one for each row; replays of steps one by one."""
 
 
 class Shard(NamedTuple):
@@ -57,6 +57,7 @@ class DrafterKind(ABC):
         own: fields of the manifest that no other kind has; left out of the text and the hash of
             other kinds' traces.
         known_outputs: whether outputs are known token by token.
+        known_prompts: whether prompts are; if not, how long they are may still be known.
         lacks: what traces of this kind cannot do, each with the reason as a line for people.
         noun: what is counted off the path, in the singular, and the table that holds it.
     """
@@ -66,6 +67,7 @@ class DrafterKind(ABC):
     layout: ClassVar[str]
     own: ClassVar[tuple[str, ...]] = ()
     known_outputs: ClassVar[bool] = True
+    known_prompts: ClassVar[bool] = True
     lacks: ClassVar[Mapping[Ability, str]] = {}
     noun: ClassVar[tuple[str, str]]
 

@@ -1,0 +1,187 @@
+"""`simkit live --concurrency N`: a real server, under controllers in turns."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from simkit.costs import Times
+    from simkit.live.served import ServedRun
+    from simkit.live.serving import Request, Served
+    from simkit.live.serving_arms import ServingArm
+    from simkit.live.turns import Turns
+    from simkit.serving.controllers import Controller
+    from traces.record.pair import Pair
+
+
+class Wanted(NamedTuple):
+    """What the command was asked for; see `simkit.cli.live.live`."""
+
+    names: tuple
+    prompts: Path
+    controllers: list[str]
+    concurrency: int
+    cost: str | None
+    n_prompts: int | None
+    rounds: int
+    settings: Any
+    turns: Turns
+    threads: int | None
+    out: Path | None
+
+
+def live_serving(wanted: Wanted) -> int:
+    """Serve prompts under several controllers in turns, and log every iteration."""
+    from dataclasses import replace
+
+    from simkit.cli.apart import check_apart
+    from simkit.cli.progress import decoding_bar
+    from simkit.cli.running import load_models
+    from simkit.live.arms import use_threads
+    from simkit.live.serving_arms import ServingBench, run
+    from traces.record.statistics_triton import can_run_for
+
+    chosen = _checked(wanted)
+    check_apart([("--out", wanted.out)], [*wanted.names[:2], wanted.prompts])
+    use_threads(wanted.threads)
+    pair = load_models(wanted.names)
+    settings = replace(wanted.settings, eos_token_ids=pair.eos_token_ids, kernel=can_run_for(pair))
+    times = _times(wanted.cost, chosen, pair, settings.max_new_tokens)
+    bench = ServingBench(pair, settings, wanted.concurrency, times, wanted.turns)
+    arms = _arms(chosen, _requests(wanted, pair, chosen))
+    runs: list[ServedRun] = []
+    try:
+        with decoding_bar(wanted.rounds * len(arms)) as tick:
+            found = run(bench, arms, wanted.rounds, runs, tick)
+    finally:
+        _write(wanted, pair, runs)
+    return _report(runs, found)
+
+
+def _checked(wanted: Wanted) -> list[Controller]:
+    """The controllers, each once, if they can run live."""
+    from simkit.errors import LiveError
+    from simkit.live.deciders import decider, needs_prices
+    from simkit.serving import parse
+    from simkit.serving.controllers import Nothing
+    from traces.outputs import check_room
+
+    numbers = wanted.concurrency, wanted.rounds, wanted.settings.max_new_tokens
+    if min(*numbers, 1 if wanted.n_prompts is None else wanted.n_prompts) < 1:
+        raise LiveError("concurrency, rounds, prompts and max_new_tokens must be at least 1")
+    if wanted.out is not None:
+        if wanted.out.suffix != ".parquet":
+            raise LiveError(f"-o {wanted.out}: the log is a .parquet file")
+        check_room(wanted.out)
+    found = {str(one): one for one in map(parse, wanted.controllers)}
+    chosen = [one for one in found.values() if not isinstance(one, Nothing)]
+    if not chosen:
+        raise LiveError("there is no controller to run besides none (--controller)")
+    for one in chosen:
+        if needs_prices(one) and wanted.cost:
+            continue  # bound to its prices later
+        decider(one, wanted.settings)
+    return chosen
+
+
+def _times(cost: str | None, chosen: list[Controller], pair: Pair, budget: int) -> Times | None:
+    from simkit import costs
+    from simkit.live.serving_arms import times_of
+
+    return times_of(costs.parse(cost), pair, budget) if cost else None
+
+
+def _requests(wanted: Wanted, pair: Pair, chosen: list[Controller]) -> tuple[Request, ...]:
+    from simkit.errors import LiveError
+    from simkit.live.serving import Request
+    from traces.record.prompts import read_prompts
+
+    rows = read_prompts(wanted.prompts, pair.tokenizer, pair.vocab_size)
+    n = len(rows) if wanted.n_prompts is None else min(wanted.n_prompts, len(rows))
+    if n < 2:
+        raise LiveError(f"{n} prompts: at least 2, so that there is something to compare")
+    numbers = [k * len(rows) // n for k in range(n)]
+    budget = wanted.settings.max_new_tokens
+    most = max(min(one.max_draft, budget - 1) for one in chosen)
+    longest = max(len(rows[k].tokens) for k in numbers) + budget + most
+    if longest > pair.context_len:
+        raise LiveError(
+            f"{wanted.prompts}: needs {longest} positions, the pair has {pair.context_len}"
+        )
+    return tuple(Request(k, rows[k].tokens) for k in numbers)
+
+
+def _arms(chosen: list[Controller], requests: tuple[Request, ...]) -> list[ServingArm]:
+    """The target alone, every controller, and the first one again."""
+    from simkit.live.serving_arms import ServingArm
+    from simkit.serving.controllers import Nothing
+
+    each = [Nothing(), *chosen, chosen[0]]
+    return [ServingArm(controller, requests) for controller in each]
+
+
+def _write(wanted: Wanted, pair: Pair, runs: list[ServedRun]) -> None:
+    """Write the log, also that of a run that broke off: the arms that were whole."""
+    from simkit.live import served
+    from traces.record.header import device_name, library_versions
+
+    if wanted.out is None or not runs:
+        return
+    facts = {
+        "device": device_name(pair.target),
+        "dtype": str(pair.target.dtype).removeprefix("torch."),
+        "engine": "eager",
+        "max_new_tokens": str(wanted.settings.max_new_tokens),
+        "turns": wanted.turns,
+        **library_versions(),
+    }
+    served.write(wanted.out, served.table(runs, facts))
+
+
+def _report(runs: list[ServedRun], found: dict[int, Served]) -> int:
+    """Print throughputs, and whether they can be believed; the exit status."""
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
+    from simkit.live.serving_summary import summary
+
+    arms = summary(runs)
+    view = Table("controller", "tokens/s", "x none", "95% interval", "tokens/step")
+    for name in ("length", "TPOT ms", "controller ms"):
+        view.add_column(name, justify="right")
+    for row, name in enumerate(arms.names):
+        low, high = arms.interval(row)
+        steps = arms.steps[row].sum()
+        drafted = sum(s.drafted for i in found[int(arms.runs[row])].iterations for s in i.steps)
+        view.add_row(
+            name,
+            f"{arms.tokens_s[row]:.1f}",
+            f"{arms.tokens_s[row] / arms.tokens_s[0]:.3f}",
+            f"{low:.3f} – {high:.3f}",
+            f"{arms.tokens[row].sum() / steps:.3f}",
+            f"{drafted / steps:.2f}",
+            f"{np.nanmedian(arms.token_s[row]) * 1e3:.1f}",
+            f"{arms.policy_s[row] / arms.iterations[row] * 1e3:.3f}",
+        )
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(view)
+    differ = sum(
+        one.outputs[k] != found[0].outputs[k]
+        for one in found.values()
+        for k in range(len(one.outputs))
+    )
+    if differ:
+        several = len(found[0].outputs) * (len(found) - 1)
+        console.print(f"{differ} of {several} outputs differ from the target's")
+    status = 0
+    for drift in arms.drifts():
+        console.print(f"control: {drift}", soft_wrap=True, highlight=False, markup=False)
+        if not drift.agrees:
+            print(f"simkit: {drift.complaint}", file=sys.stderr)
+            status = 1
+    return status

@@ -1,0 +1,158 @@
+"""What an engine is handed, and what it makes of it: the contract of this package."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple
+
+from simkit.policies import Policy
+from traces.errors import UserError
+from traces.registry import Registry
+
+
+class EngineError(UserError):
+    """A setting cannot be written for an engine."""
+
+
+class Drafter(NamedTuple):
+    """What drafts, in the words of `simkit attach`.
+
+    Attributes:
+        kind: "model", "parallel", "feature", "prompt_lookup", "ngram", "suffix", …; "" where the
+            trace does not say.
+        model: what the engine is to load; None where there is nothing to load, or no name.
+        arguments: of the drafter, by name.
+    """
+
+    kind: str
+    model: str | None
+    arguments: Mapping[str, Any]
+
+
+class Plan(NamedTuple):
+    """A setting in words that engines share.
+
+    Attributes:
+        length: the longest draft, in tokens; 0 is no speculation.
+        drafter: what drafts.
+        sampled: whether the drafter draws its tokens.
+        policy: a rule by which drafts stop earlier; None: all are that long.
+        by_batch: (requests in the batch from which on, length), ascending, the first from 1 on;
+            empty: one length whatever the batch.
+        gate: (tokens a step, a + 1, below which speculation ends for good, over so many requests).
+        ema: SGLang's adaptive rule, by the names of the controller `ema`; None: there is none.
+        rates: P(a >= j) for j = 1, …, length, to be drawn in the place of verdicts; empty: none.
+    """
+
+    length: int
+    drafter: Drafter
+    sampled: bool = False
+    policy: Policy | None = None
+    by_batch: tuple[tuple[int, int], ...] = ()
+    gate: tuple[float, int] | None = None
+    ema: Any = None
+    rates: tuple[float, ...] = ()
+
+
+class Written(NamedTuple):
+    """A configuration.
+
+    Attributes:
+        text: of the file.
+        beside: texts of files that it names, by what is added to its own name.
+        notes: what the engine cannot express, or how the file is used; one line each.
+    """
+
+    text: str
+    beside: dict[str, str]
+    notes: list[str]
+
+
+class Engine(ABC):
+    """An engine; `ENGINES` holds the classes by name.
+
+    Attributes:
+        name: its word.
+        version: whose fields and flags these are.
+        source: where they were looked up.
+        policies: classes of policies that it runs as they are, besides fixed lengths.
+        takes: what else of a plan it can express: "by_batch", "gate", "ema", "rates".
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[str]
+    source: ClassVar[str]
+    policies: ClassVar[tuple[type[Policy], ...]] = ()
+    takes: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def write(self, plan: Plan) -> Written:
+        """Its configuration.
+
+        Args:
+            plan: holds nothing that the engine does not take, see `policies` and `takes`.
+
+        Raises:
+            EngineError: it has no such drafter, or no such length.
+        """
+
+    def runs(self, policy: Policy) -> bool:
+        """Whether it runs a policy as it is, which is no fixed length."""
+        return isinstance(policy, self.policies)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Fields of a configuration that were looked up; those that are None are left out."""
+
+    def given(self) -> dict[str, Any]:
+        """The fields that have a value, in order."""
+        every = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in every.items() if value is not None}
+
+    @classmethod
+    def check_known(cls, accepted: frozenset[str]) -> None:
+        """Refuse a schema with a field that the engine does not have.
+
+        Raises:
+            EngineError: as said.
+        """
+        for field in fields(cls):
+            if field.name not in accepted:
+                raise EngineError(f"{cls.__name__} has no field {field.name}")
+
+
+def whole(name: str, value: Any, least: int) -> None:
+    """Refuse what is no whole number from `least` on; None is none.
+
+    Raises:
+        EngineError: as said.
+    """
+    if value is not None and (type(value) is not int or value < least):
+        raise EngineError(f"{name} must be a whole number >= {least}, not {value!r}")
+
+
+def _fits(name: str, thing: object) -> bool:
+    return isinstance(thing, type) and issubclass(thing, Engine) and thing.name == name
+
+
+ENGINES: Registry[type[Engine]] = Registry("engine", EngineError, "simkit.engines", _fits)
+"""The classes by name."""
+
+
+def register(cls: type[Engine]) -> type[Engine]:
+    """Make an engine known by its `name` (decorator).
+
+    Raises:
+        EngineError: another engine has that name.
+    """
+    return ENGINES.add(cls.name, cls)
+
+
+def unnamed(plan: Plan, placeholder: str) -> list[str]:
+    """What to say where nothing names the draft model; `placeholder` stands in its place."""
+    if plan.drafter.model is not None:
+        return []
+    return [f"the trace does not name the draft model: put it in the place of {placeholder}"]

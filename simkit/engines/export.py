@@ -1,0 +1,203 @@
+"""A setting that was found on a trace, as an engine's own configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from simkit.engines.base import ENGINES, Drafter, Engine, EngineError, Plan
+from simkit.engines.replace import Choice, fastest, instead_of, tuned
+from simkit.engines.synthetic import Measure, errors, rates_of
+from simkit.errors import PolicyError
+from simkit.policies import Autoregressive, Fixed, Policy, parse
+from simkit.simulator import FirstToken
+from simkit.simulator.arguments import AnyCost
+from traces import specs
+from traces.errors import UserError
+from traces.trace import Trace
+
+_BY_BATCH = ("static", "off_above", "by_batch", "schedule")
+
+
+class Exported(NamedTuple):
+    """What is written.
+
+    Attributes:
+        text: of the file.
+        beside: texts of files that it names, by what is added to its own name; the file names
+            itself as {OUT}.
+        notes: what the engine cannot express and what it was replaced by, one line each.
+        errors: what drawing outcomes from synthetic rates changes; empty where none are drawn.
+    """
+
+    text: str
+    beside: dict[str, str]
+    notes: list[str]
+    errors: list[Measure]
+
+
+def export(
+    trace: Trace,
+    engine: str,
+    policy: Policy | str | None = None,
+    controller: Any = None,
+    cost: AnyCost | None = None,
+    first_token: FirstToken = "draft",
+    draft: str | None = None,
+    synthetic: bool = False,
+) -> Exported:
+    """Write a setting as an engine's configuration.
+
+    Args:
+        trace: that it was found on; a drafter that was attached to one has its own.
+        engine: one of `ENGINES`.
+        policy: with ranges, `llamacpp(p_min=0:0.8:0.1, n_max=8)`, the setting that `simkit.tune`
+            chooses; without one and without a controller, the fastest fixed length on the trace.
+        controller: of `simkit.serving`, in the place of a policy.
+        cost: as in `simkit.replay`; of what is chosen and compared.
+        first_token: as there.
+        draft: what the engine is to load as the draft; None: what the trace names.
+        synthetic: with measured acceptance rates in the place of verdicts.
+
+    Raises:
+        EngineError: there is no such engine, or it has neither the setting nor what could replace
+            it.
+    """
+    made = ENGINES[engine]()
+    trace.manifest.drafter.refuse("replay", EngineError)
+    if policy is not None and controller is not None:
+        raise EngineError("give a policy or a controller, not both")
+    if synthetic and "rates" not in made.takes:
+        raise EngineError(f"{engine} takes no synthetic acceptance rates: vllm does")
+    plan = Plan(0, _drafter(trace, draft), sampled=trace.sampler.q_temperature > 0)
+    if controller is not None:
+        plan, notes = _controlled(plan, made, controller, trace, cost, first_token)
+    else:
+        plan, notes = _stopped(plan, made, policy, trace, cost, first_token)
+    measured: list[Measure] = []
+    if synthetic and plan.length:
+        if plan.by_batch:
+            notes.append(f"the synthetic rates are those of drafts of {plan.length} tokens")
+        plan = plan._replace(rates=rates_of(trace, plan.length, first_token))
+        measured = errors(trace, plan.rates, cost, first_token)
+    text, beside, said = made.write(plan)
+    head = f"for {made.name} {made.version}, as in {made.source}"
+    return Exported(text, beside, [head, *notes, *said], measured)
+
+
+def _stopped(
+    plan: Plan,
+    engine: Engine,
+    policy: Policy | str | None,
+    trace: Trace,
+    cost: AnyCost | None,
+    first_token: FirstToken,
+) -> tuple[Plan, list[str]]:
+    """The plan of a policy."""
+    if policy is None:
+        choice = fastest(trace, cost, first_token)
+        return plan._replace(length=choice.length), [choice.note]
+    notes = []
+    if isinstance(policy, str) and specs.parse(policy, PolicyError).ranges():
+        policy, note = tuned(trace, policy, cost, first_token)
+        notes.append(note)
+    policy = parse(policy) if isinstance(policy, str) else policy
+    if isinstance(policy, Fixed | Autoregressive):
+        return plan._replace(length=getattr(policy, "length", 0)), notes
+    if engine.runs(policy):
+        return plan._replace(length=_longest(policy), policy=policy), notes
+    why = f"{engine.name} stops no draft by that rule"
+    choice = instead_of(policy, why, trace, cost, first_token)
+    return plan._replace(length=choice.length), [*notes, choice.note]
+
+
+def _controlled(
+    plan: Plan,
+    engine: Engine,
+    controller: Any,
+    trace: Trace,
+    cost: AnyCost | None,
+    first_token: FirstToken,
+) -> tuple[Plan, list[str]]:
+    """The plan of a controller; dispatched on its name, see `simkit.serving.controllers`."""
+    name = controller.name
+    if name == "none":
+        return plan, []
+    if name in ("each", "all_stopped", "batch_mean"):
+        return _stopped(plan, engine, controller.policy, trace, cost, first_token)
+    if name in _BY_BATCH:
+        lengths = by_batch(controller)
+        plan = plan._replace(length=max(k for _, k in lengths))
+        notes = []
+        if len(lengths) == 1:
+            pass
+        elif "by_batch" in engine.takes:
+            plan = plan._replace(by_batch=lengths)
+        else:
+            plan = plan._replace(length=lengths[0][1])
+            notes.append(
+                f"{engine.name} has one length whatever the batch: {controller} is replaced by"
+                f" {lengths[0][1]}, its length for a single request"
+            )
+        if gate := getattr(controller, "gate", 0.0):
+            if "gate" in engine.takes:
+                plan = plan._replace(gate=(gate, controller.window))
+            else:
+                notes.append(f"{engine.name} has no gate: gate={gate:g} is left out")
+        return plan, notes
+    if name == "ema" and "ema" in engine.takes:
+        deepest = max(step for _, steps in controller.candidates for step in steps)
+        return plan._replace(length=controller.steps, ema=controller), [
+            f"steps begin with {controller.steps} and go up to {deepest}: memory is sized for those"
+        ]
+    choice = _best(controller, engine, trace, cost, first_token)
+    notes = [choice.note]
+    if name == "budget" and engine.name == "vllm":
+        notes.append("vLLM sizes what it verifies by confidence with method dspark alone")
+    return plan._replace(length=choice.length), notes
+
+
+def by_batch(controller: Any) -> tuple[tuple[int, int], ...]:
+    """Lengths by the batch from which on they count, of a controller that looks at nothing else."""
+    if controller.name == "static":
+        return ((1, controller.length),)
+    if controller.name == "off_above":
+        return (1, controller.length), (controller.batch + 1, 0)
+    if controller.name == "by_batch":
+        first, *others = sorted(controller.table)
+        return (1, first[2]), *((low, k) for low, _, k in others)
+    ends = sorted(controller.lengths)
+    lows = [1, *(batch + 1 for batch, _ in ends)]
+    return tuple(zip(lows, [*(k for _, k in ends), 0], strict=True))
+
+
+def _best(
+    controller: Any, engine: Engine, trace: Trace, cost: AnyCost | None, first_token: FirstToken
+) -> Choice:
+    why = f"{engine.name} has no controller like {controller}"
+    try:
+        length, note = fastest(trace, cost, first_token)
+    except EngineError as error:
+        raise EngineError(f"{why}, and {error}") from None
+    alone = "; that is the speed of a request alone, simkit serving has that of batches"
+    return Choice(length, f"{why}: replaced by fixed({length}); {note}{alone}")
+
+
+def _longest(policy: Policy) -> int:
+    """The longest draft of a policy."""
+    return int(getattr(getattr(policy, "params", None), "max_draft", policy.max_draft))
+
+
+def _drafter(trace: Trace, draft: str | None) -> Drafter:
+    """What drafts on a trace, as far as it says."""
+    manifest = trace.manifest
+    if not manifest.spec:
+        known = manifest.draft.id if manifest.draft else None
+        return Drafter("model" if manifest.draft else "", draft or known, {})
+    try:
+        spec = specs.parse(manifest.spec, EngineError)
+    except UserError:
+        return Drafter("", draft, {})
+    given: Mapping[str, Any] = dict(spec.kwargs)
+    model = next((str(value) for value in spec.args if isinstance(value, str)), None)
+    return Drafter(spec.name, draft or model, given)

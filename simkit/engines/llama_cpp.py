@@ -1,0 +1,127 @@
+"""llama.cpp: flags of `llama-server` and `llama-cli`.
+
+Names change. From pull request 22397 (April 2026) on they are `--spec-draft-n-max`, `-n-min` and
+`-p-min`; from 22964 (May 2026) on a draft model is `--spec-type draft-simple` (`common/arg.cpp` at
+commit 145b628, ggml-org/llama.cpp). Builds before have `--draft-max`, `--draft-min` and
+`--draft-p-min`, of which the newer ones refuse the first two. The default of p-min was 0.75 before
+and is 0 since (issue 26100), so it is always written.
+
+The rule is `llamacpp`'s: stop before a token whose probability, renormalised over the ten
+likeliest, is below p-min; drafts shorter than n-min are thrown away.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from simkit.engines.base import Engine, EngineError, Plan, Schema, Written, register, unnamed, whole
+from simkit.policies import LlamaCpp
+
+ACCEPTED = frozenset(
+    "spec_type spec_draft_model spec_draft_n_max spec_draft_n_min spec_draft_p_min"
+    " spec_draft_p_split spec_draft_ngl spec_draft_device spec_ngram_mod_n_max spec_ngram_mod_n_min"
+    " spec_ngram_mod_n_match spec_ngram_simple_size_n spec_ngram_simple_size_m"
+    " spec_ngram_simple_min_hits".split()
+)
+TYPES = (
+    "none",
+    "draft-simple",
+    "draft-eagle3",
+    "draft-mtp",
+    "draft-dflash",
+    "draft-dspark",
+    "ngram-simple",
+    "ngram-map-k",
+    "ngram-map-k4v",
+    "ngram-mod",
+    "ngram-cache",
+)
+OLDER = {  # before pull request 22397
+    "spec_draft_model": "model_draft",
+    "spec_draft_n_max": "draft_max",
+    "spec_draft_n_min": "draft_min",
+    "spec_draft_p_min": "draft_p_min",
+}
+_DRAFT = "DRAFT.gguf"
+
+
+@dataclass(frozen=True)
+class Flags(Schema):
+    """The flags that are written.
+
+    Raises:
+        EngineError: llama.cpp would refuse a value.
+    """
+
+    spec_type: str | None = None
+    spec_draft_model: str | None = None
+    spec_draft_n_max: int | None = None
+    spec_draft_n_min: int | None = None
+    spec_draft_p_min: float | None = None
+    spec_ngram_simple_size_n: int | None = None
+    spec_ngram_simple_size_m: int | None = None
+
+    def __post_init__(self) -> None:
+        self.check_known(ACCEPTED)
+        if self.spec_type not in TYPES:
+            raise EngineError(f"llama.cpp: --spec-type must be one of {', '.join(TYPES)}")
+        for name, least in (("spec_draft_n_max", 1), ("spec_draft_n_min", 0)):
+            whole(f"llama.cpp: {name}", getattr(self, name), least)
+        if self.spec_draft_p_min is not None and not 0 <= self.spec_draft_p_min <= 1:
+            raise EngineError("llama.cpp: p-min must be in [0, 1]")
+
+    def line(self, older: bool = False) -> str:
+        """The command line; `older`: of a build before pull request 22397."""
+        words = []
+        for name, value in self.given().items():
+            if older and name not in OLDER:
+                continue
+            flag = OLDER[name] if older else name
+            words += [f"--{flag.replace('_', '-')}", shlex.quote(str(value))]
+        return " ".join(words) + "\n"
+
+
+@register
+class LlamaCppEngine(Engine):
+    """See the module."""
+
+    name = "llama.cpp"
+    version = "builds with pull request 22964 (May 2026)"
+    source = "common/arg.cpp at 145b628; pull requests 22397, 22964; issue 26100"
+    policies = (LlamaCpp,)
+
+    def write(self, plan: Plan) -> Written:
+        """See `Engine`."""
+        if plan.length < 1:
+            raise EngineError("llama.cpp: no drafts at all: leave the flags out")
+        kind, model, given = plan.drafter
+        if kind in ("prompt_lookup", "ngram", "suffix"):
+            size = given.get("most", given.get("ngram", 2))
+            flags = Flags(
+                spec_type="ngram-simple",
+                spec_ngram_simple_size_n=size,
+                spec_ngram_simple_size_m=plan.length,
+            )
+            note = "ngram-simple looks n-grams of one size up: drafts will differ from the trace's"
+            return Written(flags.line(), {}, [note])
+        words = {"feature": "draft-eagle3", "parallel": "draft-dflash"}
+        rule = plan.policy if isinstance(plan.policy, LlamaCpp) else None
+        flags = Flags(
+            spec_type=words.get(kind, "draft-simple"),
+            spec_draft_model=model or _DRAFT,
+            spec_draft_n_max=plan.length,
+            spec_draft_n_min=rule.n_min if rule else 0,
+            spec_draft_p_min=rule.p_min if rule else 0.0,
+        )
+        notes = unnamed(plan, _DRAFT)
+        if kind == "feature":
+            notes.append("draft-eagle3 is taken for a chain on the target's features: say which")
+        if kind == "parallel":
+            notes.append("llama.cpp's parallel drafter is draft-dflash: a PARD model is none")
+        if rule and rule.keep:
+            notes.append("llama.cpp drops the token below p-min; with keep=true the trace kept it")
+        if plan.sampled:
+            notes.append("llama.cpp drafts the likeliest token; the trace's draft was sampled")
+        notes.append(f"builds before pull request 22397: {flags.line(older=True).strip()}")
+        return Written(flags.line(), {}, notes)

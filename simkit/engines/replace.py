@@ -1,0 +1,130 @@
+"""What stands in for a rule that an engine does not have: a fixed length, and what that costs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from simkit.engines.base import EngineError
+from simkit.policies import Fixed, Policy, parse
+from simkit.simulator import FirstToken, Result, replay
+from simkit.simulator.arguments import AnyCost
+from simkit.sweeps import tune
+from traces.trace import Trace
+
+_MOST = 20  # tokens of the lengths that are tried
+
+
+class Choice(NamedTuple):
+    """A length that was chosen.
+
+    Attributes:
+        length: in tokens.
+        note: why, and how it differs, in a line.
+    """
+
+    length: int
+    note: str
+
+
+class Tuning(NamedTuple):
+    """A setting that was chosen.
+
+    Attributes:
+        policy: with its arguments.
+        note: of what, and what it is worth, in a line.
+    """
+
+    policy: Policy
+    note: str
+
+
+def fastest(trace: Trace, cost: AnyCost | None, first_token: FirstToken) -> Choice:
+    """The fixed length whose replayed speed on a trace is the best.
+
+    Raises:
+        EngineError: there are no times.
+    """
+    result = _replay(trace, [], cost, first_token)
+    if not _timed(result):
+        raise EngineError("there are no times to choose a length by: give --policy, or --cost")
+    best = _best(result)
+    row = result.records()[best - 1]
+    return Choice(best, f"fixed({best}) is the fastest length on this trace, {_speed(row)}")
+
+
+def tuned(trace: Trace, spec: str, cost: AnyCost | None, first_token: FirstToken) -> Tuning:
+    """The setting of a spec with ranges that is the fastest on a trace, and what it is worth.
+
+    Raises:
+        UserError: see `simkit.tune`.
+    """
+    found = tune(trace, [spec], cost, first_token=first_token, threads=1)
+    choice = next((c for c in found.choices if c.spec == spec), found.choices[-1])
+    interval = f"[{choice.speedup_lo:.3f}, {choice.speedup_hi:.3f}]"
+    note = (
+        f"{choice.chosen} is the fastest of {choice.settings} settings on this trace; tuned so,"
+        f" {spec} gives held-out prompts a speedup of {choice.speedup:.3f} {interval}"
+    )
+    return Tuning(parse(choice.chosen), note)
+
+
+def instead_of(
+    policy: Policy, why: str, trace: Trace, cost: AnyCost | None, first_token: FirstToken
+) -> Choice:
+    """The fixed length nearest to a policy: the fastest, or without times that of the mean draft.
+
+    Args:
+        policy: that the engine does not have.
+        why: it does not, in words.
+        trace: that both are replayed on.
+        cost: as in `simkit.replay`.
+        first_token: as there.
+    """
+    result = _replay(trace, [policy], cost, first_token)
+    *fixed, mine = result.records()
+    if _timed(result):
+        best = _best(result)
+        row = fixed[best - 1]
+        change = row["speedup"] / mine["speedup"] - 1
+        how = (
+            f"the fastest length on this trace: its replayed speedup is {_speed(row)}, that of the"
+            f" rule {_speed(mine)} ({change:+.1%})"
+        )
+        return Choice(best, f"{why}: {policy} is replaced by fixed({best}), {how}")
+    mean = mine["drafted"] / mine["steps"]
+    best = min(max(1, round(mean)), len(fixed))
+    row = fixed[best - 1]
+    change = row["tokens_per_step"] / mine["tokens_per_step"] - 1
+    how = (
+        f"as long as its mean draft, {mean:.2f} tokens (there are no times to choose by): its"
+        f" replay gives {row['tokens_per_step']:.3f} tokens a step, the rule"
+        f" {mine['tokens_per_step']:.3f} ({change:+.1%})"
+    )
+    return Choice(best, f"{why}: {policy} is replaced by fixed({best}), {how}")
+
+
+def _replay(
+    trace: Trace, others: list[Policy], cost: AnyCost | None, first_token: FirstToken
+) -> Result:
+    lengths = range(1, min(trace.max_draft, _MOST) + 1)
+    return replay(trace, [*map(Fixed, lengths), *others], cost, first_token=first_token)
+
+
+def _timed(result: Result) -> bool:
+    return all(record["speedup"] is not None for record in result.records())
+
+
+def _best(result: Result) -> int:
+    """The length of the fastest of the fixed ones, which come first."""
+    speeds = [
+        record["speedup"]
+        for run, record in zip(result.runs, result.records(), strict=True)
+        if isinstance(run.policy, Fixed)
+    ]
+    return 1 + speeds.index(max(speeds))
+
+
+def _speed(record: dict) -> str:
+    low, high = record["speedup_lo"], record["speedup_hi"]
+    interval = "" if low is None else f" [{low:.3f}, {high:.3f}]"
+    return f"{record['speedup']:.3f}{interval}"

@@ -1,0 +1,174 @@
+"""SGLang: flags of `sglang.launch_server`, and the JSON of `--speculative-adaptive-config`.
+
+Flags are fields of `ServerArgs` (sgl-project/sglang, `python/sglang/srt/server_args.py`, as of
+September 2026; `speculative_num_steps`, `speculative_eagle_topk`, `speculative_num_draft_tokens`,
+which is a token more than the steps of a chain). The adaptive JSON is read by
+`speculative/adaptive_spec_params.py` at commit 015c872: an object for each batch size from which on
+it counts (after the batch was padded to a captured size), with `candidate_steps`, `up_hysteresis`,
+`down_hysteresis` and `ceiling_coeff`, and beside them `ema_alpha`, `update_interval` and
+`warmup_batches`. It needs EAGLE or EAGLE3 with topk 1: with any other algorithm it is left aside.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+from simkit.engines.base import Engine, EngineError, Plan, Schema, Written, register, unnamed, whole
+
+ACCEPTED = frozenset(
+    "speculative_algorithm speculative_draft_model_path speculative_draft_model_revision"
+    " speculative_num_steps speculative_eagle_topk speculative_num_draft_tokens"
+    " speculative_accept_threshold_single speculative_accept_threshold_acc speculative_token_map"
+    " speculative_attention_mode speculative_adaptive speculative_adaptive_config"
+    " speculative_dflash_block_size speculative_ngram_min_bfs_breadth"
+    " speculative_ngram_max_bfs_breadth speculative_ngram_match_type"
+    " speculative_ngram_max_trie_depth speculative_ngram_capacity".split()
+)
+ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM", "DFLASH")
+SLOT = frozenset(("candidate_steps", "up_hysteresis", "down_hysteresis", "ceiling_coeff"))
+SHARED = frozenset(("ema_alpha", "update_interval", "warmup_batches"))
+_DRAFT = "DRAFT_MODEL"
+
+
+@dataclass(frozen=True)
+class ServerArgs(Schema):
+    """The flags that are written.
+
+    Raises:
+        EngineError: SGLang would refuse a value, or leave it aside.
+    """
+
+    speculative_algorithm: str | None = None
+    speculative_draft_model_path: str | None = None
+    speculative_num_steps: int | None = None
+    speculative_eagle_topk: int | None = None
+    speculative_num_draft_tokens: int | None = None
+    speculative_adaptive: bool | None = None
+    speculative_adaptive_config: str | None = None
+    speculative_ngram_max_trie_depth: int | None = None
+
+    def __post_init__(self) -> None:
+        self.check_known(ACCEPTED)
+        if self.speculative_algorithm not in ALGORITHMS:
+            raise EngineError(f"sglang: the algorithm must be one of {', '.join(ALGORITHMS)}")
+        for name in ("num_steps", "eagle_topk", "num_draft_tokens"):
+            whole(f"sglang: speculative_{name}", getattr(self, f"speculative_{name}"), 1)
+        if self.speculative_adaptive:
+            chain = self.speculative_eagle_topk == 1
+            if self.speculative_algorithm not in ("EAGLE", "EAGLE3") or not chain:
+                raise EngineError("sglang: adaptive steps need EAGLE or EAGLE3 with topk 1")
+
+    def flags(self) -> str:
+        """The command line."""
+        words = []
+        for name, value in self.given().items():
+            words.append(f"--{name.replace('_', '-')}")
+            if value is not True:
+                words.append(shlex.quote(str(value)))
+        return " ".join(words) + "\n"
+
+
+def check_adaptive(config: dict[str, Any]) -> None:
+    """Refuse an adaptive configuration that SGLang would refuse, or whose keys it does not read.
+
+    Raises:
+        EngineError: as said.
+    """
+    slots = {key: value for key, value in config.items() if key.isdigit()}
+    if not slots:
+        raise EngineError("sglang: an adaptive configuration needs a batch size")
+    for name in config.keys() - slots.keys() - SHARED:
+        raise EngineError(f"sglang: {name} is not read of an adaptive configuration")
+    for batch, slot in slots.items():
+        steps = slot.get("candidate_steps")
+        if not isinstance(steps, list) or not steps:
+            raise EngineError(f"sglang: batch size {batch} needs candidate_steps")
+        for step in steps:
+            whole(f"sglang: candidate_steps of {batch}", step, 0)
+        for name in slot.keys() - SLOT:
+            raise EngineError(f"sglang: {name} is not read of a batch size")
+
+
+@register
+class Sglang(Engine):
+    """See the module."""
+
+    name = "sglang"
+    version = "main of September 2026"
+    source = "server_args.py; speculative/adaptive_spec_params.py at 015c872"
+    takes = frozenset(("by_batch", "ema"))
+
+    def write(self, plan: Plan) -> Written:
+        """See `Engine`."""
+        if plan.length < 1:
+            raise EngineError("sglang: no drafts at all are no setting: leave the flags out")
+        kind, model, given = plan.drafter
+        length, notes, beside = plan.length, [], {}
+        if kind in ("prompt_lookup", "ngram", "suffix"):
+            if plan.by_batch or plan.ema:
+                notes.append(_unadapted("NGRAM", length))
+            depth = given.get("max_depth", given.get("most", given.get("ngram")))
+            notes.append("SGLang's NGRAM is a trie with breadth of its own: drafts will differ")
+            flags = ServerArgs(
+                speculative_algorithm="NGRAM",
+                speculative_num_draft_tokens=length + 1,
+                speculative_ngram_max_trie_depth=depth if depth and depth > 1 else None,
+            )
+            return Written(flags.flags(), {}, notes)
+        words = {"feature": "EAGLE3", "parallel": "DFLASH"}
+        algorithm = words.get(kind, "STANDALONE")
+        notes += unnamed(plan, _DRAFT)
+        if kind == "feature":
+            notes.append("EAGLE3 is taken for a chain on the target's features: say which it is")
+        if kind == "parallel":
+            notes.append("SGLang's parallel drafter is DFLASH: a PARD model is none")
+        adaptive = _adaptive(plan)
+        if adaptive and algorithm != "EAGLE3":
+            notes.append(_unadapted(algorithm, length))
+            adaptive = None
+        if adaptive:
+            check_adaptive(adaptive)
+            beside[".adaptive.json"] = json.dumps(adaptive, indent=1) + "\n"
+        flags = ServerArgs(
+            speculative_algorithm=algorithm,
+            speculative_draft_model_path=model or _DRAFT,
+            speculative_num_steps=length if algorithm != "DFLASH" else None,
+            speculative_eagle_topk=1 if algorithm != "DFLASH" else None,
+            speculative_num_draft_tokens=length + 1,
+            speculative_adaptive=True if adaptive else None,
+            speculative_adaptive_config="{OUT}.adaptive.json" if adaptive else None,
+        )
+        return Written(flags.flags(), beside, notes)
+
+
+def _adaptive(plan: Plan) -> dict[str, Any] | None:
+    ema = plan.ema
+    if ema is not None:
+        down = dict(ema.down)
+        return {
+            "ema_alpha": ema.alpha,
+            "update_interval": ema.interval,
+            "warmup_batches": ema.warmup,
+            **{
+                str(batch): {
+                    "candidate_steps": list(steps),
+                    "up_hysteresis": ema.up,
+                    "down_hysteresis": down.get(batch, 0.0),
+                    "ceiling_coeff": 0,
+                }
+                for batch, steps in ema.candidates
+            },
+        }
+    if plan.by_batch:
+        return {str(low): {"candidate_steps": [k]} for low, k in plan.by_batch}
+    return None
+
+
+def _unadapted(algorithm: str, length: int) -> str:
+    return (
+        f"SGLang adapts steps with EAGLE and EAGLE3 alone, not with {algorithm}: replaced by"
+        f" {length} for every batch"
+    )

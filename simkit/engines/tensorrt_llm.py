@@ -1,0 +1,141 @@
+"""TensorRT-LLM: the YAML of `speculative_config` in the options of the LLM API.
+
+Fields and rules are those of `DecodingBaseConfig` and its heirs in
+`tensorrt_llm/llmapi/llm_args.py` (NVIDIA/TensorRT-LLM, main of August 2026), whose classes refuse
+unknown fields. A schedule gives the length of the smallest key that is no less than the batch, and
+none beyond the last (pull request 10860; before it, that of the largest key that is no more:
+{1: 4, 4: 2}). The smallest key must have `max_draft_len`, and a schedule goes with no
+`max_concurrency`. Where a schedule says none, most one-engine drafters keep to one token if pull
+request 16888 is in. The gate: speculation ends for good once the mean of what the last
+`acceptance_window` requests accepted a step, without the target's own token
+(`_torch/speculative/speculation_gate.py`), is below `acceptance_length_threshold`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from simkit.engines.base import Engine, EngineError, Plan, Schema, Written, register, unnamed, whole
+
+ACCEPTED = frozenset(
+    "decoding_type max_draft_len max_total_draft_tokens speculative_model max_concurrency"
+    " draft_len_schedule load_format acceptance_window acceptance_length_threshold"
+    " use_rejection_sampling allow_advanced_sampling max_matching_ngram_size is_keep_all"
+    " is_use_oldest is_public_pool mask_token_id".split()
+)
+TYPES = ("Draft_Target", "Eagle3", "NGram", "PARD", "MTP")
+_DRAFT = "DRAFT_MODEL"
+
+
+@dataclass(frozen=True)
+class DecodingConfig(Schema):
+    """The fields that are written.
+
+    Raises:
+        EngineError: TensorRT-LLM would refuse a value.
+    """
+
+    decoding_type: str | None = None
+    max_draft_len: int | None = None
+    speculative_model: str | None = None
+    draft_len_schedule: dict[int, int] | None = None
+    acceptance_window: int | None = None
+    acceptance_length_threshold: float | None = None
+    max_matching_ngram_size: int | None = None
+
+    def __post_init__(self) -> None:
+        self.check_known(ACCEPTED)
+        if self.decoding_type not in TYPES:
+            raise EngineError(f"tensorrt-llm: decoding_type must be one of {', '.join(TYPES)}")
+        whole("tensorrt-llm: max_draft_len", self.max_draft_len, 1)
+        if self.decoding_type == "Draft_Target" and not self.speculative_model:
+            raise EngineError("tensorrt-llm: Draft_Target needs speculative_model")
+        if not self.draft_len_schedule:
+            return
+        name, schedule = "tensorrt-llm: draft_len_schedule", self.draft_len_schedule
+        for batch, length in schedule.items():
+            whole(name, batch, 1)
+            whole(name, length, 0)
+        if schedule[min(schedule)] != self.max_draft_len:
+            raise EngineError(f"{name}: its smallest batch must have max_draft_len")
+        if max(schedule.values()) > (self.max_draft_len or 0):
+            raise EngineError(f"{name}: no length may be above max_draft_len")
+
+
+@register
+class TensorrtLlm(Engine):
+    """See the module."""
+
+    name = "tensorrt-llm"
+    version = "main of August 2026"
+    source = "tensorrt_llm/llmapi/llm_args.py; pull requests 10860, 16888"
+    takes = frozenset(("by_batch", "gate"))
+
+    def write(self, plan: Plan) -> Written:
+        """See `Engine`."""
+        if plan.length < 1:
+            raise EngineError("tensorrt-llm: no drafts at all: leave speculative_config out")
+        fields, notes = _drafter(plan)
+        if plan.by_batch:
+            schedule, said = _schedule(plan)
+            fields["draft_len_schedule"] = schedule
+            notes += said
+        if plan.gate:
+            tokens_per_step, fields["acceptance_window"] = plan.gate
+            fields["acceptance_length_threshold"] = max(0.0, round(tokens_per_step - 1, 9))
+        if plan.sampled:
+            notes.append(
+                "requests that sample are verified by exact match unless use_rejection_sampling is"
+                " set (a prototype): acceptance will then be lower than the trace's"
+            )
+        config = DecodingConfig(max_draft_len=plan.length, **fields)
+        return Written(_yaml({"speculative_config": config.given()}), {}, notes)
+
+
+def _drafter(plan: Plan) -> tuple[dict[str, Any], list[str]]:
+    kind, model, given = plan.drafter
+    if kind in ("prompt_lookup", "ngram", "suffix"):
+        size = given.get("most", given.get("ngram", 2))
+        note = "TensorRT-LLM's NGram keeps a pool of its own: drafts will differ from the trace's"
+        return {"decoding_type": "NGram", "max_matching_ngram_size": size}, [note]
+    words = {"feature": "Eagle3", "parallel": "PARD"}
+    fields = {
+        "decoding_type": words.get(kind, "Draft_Target"),
+        "speculative_model": model or _DRAFT,
+    }
+    return fields, unnamed(plan, _DRAFT)
+
+
+def _schedule(plan: Plan) -> tuple[dict[int, int], list[str]]:
+    """Lengths by the last batch that has them; none are drafted beyond the last key."""
+    pairs, stop, notes = list(plan.by_batch), None, []
+    while pairs and pairs[-1][1] == 0:
+        stop = pairs.pop()[0]
+    if stop is None:
+        low, length = pairs[-1]
+        notes.append(
+            f"nothing is drafted beyond a schedule's last batch: {length} is written for batches up"
+            f" to {low}; raise that key to the largest batch"
+        )
+    lows = [low for low, _ in pairs[1:]] + [stop or pairs[-1][0] + 1]
+    return {low - 1: k for (_, k), low in zip(pairs, lows, strict=True)}, notes
+
+
+def _yaml(given: dict[str, Any], indent: int = 0) -> str:
+    """Mappings of words, numbers and mappings; keys may be whole numbers."""
+    lines = []
+    for key, value in given.items():
+        if isinstance(value, dict) and indent:
+            inner = ", ".join(f"{k}: {v}" for k, v in value.items())
+            lines.append(f"{' ' * indent}{key}: {{{inner}}}\n")
+        elif isinstance(value, dict):
+            lines.append(f"{key}:\n{_yaml(value, 2)}")
+        else:
+            lines.append(f"{' ' * indent}{key}: {_scalar(value)}\n")
+    return "".join(lines)
+
+
+def _scalar(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, str) else str(value)

@@ -1,0 +1,151 @@
+"""vLLM: the JSON of `--speculative-config`.
+
+Fields, their ranges and the words for methods are those of the class `SpeculativeConfig` in
+`vllm/config/speculative.py` (vllm-project/vllm at commit 002e77c, after 0.28.0; the page
+docs.vllm.ai/en/v0.26.0/api/vllm/config/speculative has most of them). The table by batch size is of
+pull request 32374: inclusive ranges, the first from 1 on, gaps and what lies behind the last keep
+the length before; a length may be 0 (`vllm/v1/spec_decode/dynamic/utils.py`). Which draft tokens
+are drawn is `draft_sample_method`: by default the likeliest, whatever the request's temperature.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from simkit.engines.base import Engine, EngineError, Plan, Schema, Written, register, unnamed, whole
+
+ACCEPTED = frozenset(
+    "enforce_eager num_speculative_tokens model method draft_tensor_parallel_size"
+    " tensor_parallel_size quantization moe_backend attention_backend kv_cache_dtype max_model_len"
+    " revision code_revision index_share_for_mtp_iteration disable_padded_drafter_batch"
+    " disable_eagle_block_drop use_local_argmax_reduction use_heterogeneous_vocab prompt_lookup_max"
+    " prompt_lookup_min parallel_drafting num_speculative_tokens_per_batch_size"
+    " suffix_decoding_max_tree_depth suffix_decoding_max_cached_requests"
+    " suffix_decoding_max_spec_factor suffix_decoding_min_token_prob draft_load_config"
+    " rejection_sample_method synthetic_acceptance_rates synthetic_acceptance_length"
+    " enable_adaptive_verification draft_sample_method dspark_draft_topk".split()
+)
+METHODS = ("draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram", "suffix", "dflash", "dspark")
+_DRAFT = "DRAFT_MODEL"
+
+
+@dataclass(frozen=True)
+class SpeculativeConfig(Schema):
+    """The fields that are written, with vLLM's own rules for them.
+
+    Raises:
+        EngineError: vLLM would refuse a value.
+    """
+
+    method: str | None = None
+    model: str | None = None
+    num_speculative_tokens: int | None = None
+    num_speculative_tokens_per_batch_size: list[list[int]] | None = None
+    parallel_drafting: bool | None = None
+    prompt_lookup_max: int | None = None
+    prompt_lookup_min: int | None = None
+    suffix_decoding_max_tree_depth: int | None = None
+    suffix_decoding_max_spec_factor: float | None = None
+    suffix_decoding_min_token_prob: float | None = None
+    draft_sample_method: str | None = None
+    rejection_sample_method: str | None = None
+    synthetic_acceptance_rates: list[float] | None = None
+
+    def __post_init__(self) -> None:
+        self.check_known(ACCEPTED)
+        if self.method not in METHODS:
+            raise EngineError(f"vllm: method must be one of {', '.join(METHODS)}")
+        if self.method in ("draft_model", "eagle", "eagle3") and not self.model:
+            raise EngineError(f"vllm: method {self.method} needs a model")
+        for name in ("num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min"):
+            whole(f"vllm: {name}", getattr(self, name), 1)
+        if self.draft_sample_method not in (None, "greedy", "probabilistic"):
+            raise EngineError("vllm: draft_sample_method must be greedy or probabilistic")
+        self._check_table()
+        self._check_rates()
+
+    def _check_table(self) -> None:
+        table, end = self.num_speculative_tokens_per_batch_size, 0
+        for k, (low, high, length) in enumerate(table or []):
+            name = "vllm: num_speculative_tokens_per_batch_size"
+            whole(name, length, 0)
+            whole(name, low, end + 1)
+            whole(name, high, low)
+            if k == 0 and low != 1:
+                raise EngineError(f"{name}: the first range must start at 1")
+            end = high
+
+    def _check_rates(self) -> None:
+        rates = self.synthetic_acceptance_rates
+        if (self.rejection_sample_method == "synthetic") != (rates is not None):
+            raise EngineError("vllm: synthetic rates go with rejection_sample_method synthetic")
+        if rates is None:
+            return
+        falls = all(a >= b for a, b in zip(rates, rates[1:], strict=False))
+        inside = all(0 <= rate <= 1 for rate in rates)
+        if len(rates) != self.num_speculative_tokens or not (falls and inside):
+            raise EngineError("vllm: one synthetic rate a token, in [0, 1], none above the last")
+
+
+@register
+class Vllm(Engine):
+    """See the module."""
+
+    name = "vllm"
+    version = "0.29.0"
+    source = "vllm/config/speculative.py at 002e77c; pull requests 32374, 48915"
+    takes = frozenset(("by_batch", "rates"))
+
+    def write(self, plan: Plan) -> Written:
+        """See `Engine`."""
+        if plan.length < 1:
+            raise EngineError(
+                "vllm: no drafts at all are no setting: leave --speculative-config out"
+            )
+        fields, notes = _drafter(plan)
+        if plan.by_batch:
+            fields["num_speculative_tokens_per_batch_size"] = _table(plan.by_batch)
+        if plan.rates:
+            fields["rejection_sample_method"] = "synthetic"
+            fields["synthetic_acceptance_rates"] = list(plan.rates)
+        if plan.sampled and plan.drafter.kind in ("model", "parallel", "feature", ""):
+            fields["draft_sample_method"] = "probabilistic"
+            notes.append(
+                "draft_sample_method is probabilistic, as the trace was recorded: vLLM's default"
+                " drafts the likeliest token at any temperature"
+            )
+        config = SpeculativeConfig(num_speculative_tokens=plan.length, **fields)
+        return Written(json.dumps(config.given(), indent=1) + "\n", {}, notes)
+
+
+def _drafter(plan: Plan) -> tuple[dict[str, Any], list[str]]:
+    kind, model, given = plan.drafter
+    if kind in ("prompt_lookup", "ngram"):
+        most = given.get("most", given.get("ngram", 2))
+        least = given.get("least", 1)
+        note = "vLLM takes the first match of the longest n-gram, the trace's rule may differ"
+        return {"method": "ngram", "prompt_lookup_max": most, "prompt_lookup_min": least}, [note]
+    if kind == "suffix":
+        fields = {
+            "method": "suffix",
+            "suffix_decoding_max_tree_depth": given.get("max_depth", 64),
+            "suffix_decoding_max_spec_factor": float(given.get("factor", 1.0)),
+            "suffix_decoding_min_token_prob": float(given.get("min_prob", 0.1)),
+        }
+        return fields, []
+    words = {"feature": "eagle3"}
+    fields: dict[str, Any] = {"method": words.get(kind, "draft_model"), "model": model or _DRAFT}
+    notes = unnamed(plan, _DRAFT)
+    if kind == "parallel":
+        fields["parallel_drafting"] = True
+    if kind == "feature":
+        notes.append("method eagle3 is taken for a chain on the target's features: say which it is")
+    return fields, notes
+
+
+def _table(by_batch: tuple[tuple[int, int], ...]) -> list[list[int]]:
+    """Ranges; what lies behind the last keeps its length, so that one batch size is enough."""
+    ends = [low - 1 for low, _ in by_batch[1:]] + [by_batch[-1][0]]
+    return [[low, end, k] for (low, k), end in zip(by_batch, ends, strict=True)]

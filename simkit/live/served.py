@@ -1,0 +1,231 @@
+"""The log of a live server: iterations with their parts, and the steps of their requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from simkit.errors import LiveError
+from simkit.live.clock import Clock, Mark
+from traces import files, outputs, parquet
+
+
+class ServedStep(NamedTuple):
+    """What one request did in one iteration; `start` is 1-based, in its output."""
+
+    request: int
+    sequence: int
+    start: int
+    drafted: int
+    proposed: int
+    accepted: int
+    emitted: int
+
+
+class Iteration(NamedTuple):
+    """One iteration of a server.
+
+    Attributes:
+        number: from 0.
+        decoding: requests.
+        prefilling: requests whose prompts were read.
+        prefill_tokens: of their prompts.
+        longest_prompt: of these, to which the others are padded.
+        drafts_opened: requests whose prompts the draft model read.
+        drafts_tokens: of these prompts.
+        tokens_in: of each request in the verification, pads included; 0 without one.
+        context: known tokens of the requests that decode, the mean.
+        prefill_s: of the target.
+        open_s: of the draft model's prompts.
+        round_s: of each draft round.
+        verify_s: of the verification.
+        policy_s: of the controller and the statistics that it reads.
+        seconds: of all; what no part explains is the loop's.
+        steps: of the requests that decode.
+    """
+
+    number: int
+    decoding: int
+    prefilling: int
+    prefill_tokens: int
+    longest_prompt: int
+    drafts_opened: int
+    drafts_tokens: int
+    tokens_in: int
+    context: float
+    prefill_s: float
+    open_s: float
+    round_s: list[float]
+    verify_s: float
+    policy_s: float
+    seconds: float
+    steps: list[ServedStep]
+
+    @property
+    def emitted(self) -> int:
+        """Tokens that came out of steps."""
+        return sum(step.emitted for step in self.steps)
+
+
+class Parts:
+    """The time of an iteration as it goes on."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.begun = clock, clock.mark()
+        self._spans: list[tuple[str, Mark, Mark]] = []
+        self._since = self.begun
+
+    def since(self) -> None:
+        """A part begins."""
+        self._since = self.clock.mark()
+
+    def add(self, name: str) -> None:
+        """The part ends."""
+        self._spans.append((name, self._since, self.clock.mark()))
+
+    def end(self) -> None:
+        """The iteration ends."""
+        self.ended = self.clock.mark()
+
+    def seconds(self) -> dict[str, list[float]]:
+        """Of each part, span by span; of all under "seconds"."""
+        found: dict[str, list[float]] = {"seconds": [self.clock.between(self.begun, self.ended)]}
+        for name, begin, end in self._spans:
+            found.setdefault(name, []).append(self.clock.between(begin, end))
+        return found
+
+
+SCHEMA = pa.schema(
+    [
+        ("run", pa.int32()),  # which arm; one controller may be two arms
+        ("round", pa.int32()),
+        ("controller", pa.string()),
+        ("concurrency", pa.int32()),  # requests in flight
+        ("number", pa.int32()),  # of the iteration, from 0
+        # prefill: of the target; open: the draft model's prompts; round: of drafting; verify;
+        # policy: the controller; iteration: all that passed; step: what a request did in it
+        ("kind", pa.string()),
+        ("requests", pa.int32()),  # in the pass; of an iteration those that decode
+        ("tokens_in", pa.int32()),  # of each of them, pads included
+        ("tokens", pa.int32()),  # of all of them, without
+        ("context", pa.float64()),  # known tokens of the requests that decode, the mean
+        ("seconds", pa.float64()),
+        *((name, pa.int32()) for name in ServedStep._fields),  # of a step
+    ]
+)
+
+
+class ServedRun(NamedTuple):
+    """An arm in one round.
+
+    Attributes:
+        run: number of the arm.
+        round: see there.
+        controller: its spec.
+        concurrency: requests in flight.
+        iterations: in order.
+    """
+
+    run: int
+    round: int
+    controller: str
+    concurrency: int
+    iterations: list[Iteration]
+
+    @property
+    def seconds(self) -> float:
+        """Of all iterations."""
+        return sum(row.seconds for row in self.iterations)
+
+
+def table(runs: Sequence[ServedRun], facts: dict[str, str] | None = None) -> pa.Table:
+    """The log of some runs, `SCHEMA`."""
+    blank = {field.name: 0.0 if pa.types.is_floating(field.type) else 0 for field in SCHEMA}
+    rows = []
+    for run in runs:
+        who = {name: getattr(run, name) for name in ("run", "round", "controller", "concurrency")}
+        for row in run.iterations:
+            rows += [{**blank, **who, "number": row.number, **span} for span in _spans(row)]
+    return pa.Table.from_pylist(rows, schema=SCHEMA.with_metadata(facts or {}))
+
+
+def _spans(row: Iteration) -> Iterator[dict]:
+    """What differs of each row of an iteration's."""
+    inside = {"requests": row.decoding, "context": row.context}
+    if row.prefilling:
+        counts = {"tokens_in": row.longest_prompt, "tokens": row.prefill_tokens}
+        yield {"kind": "prefill", "requests": row.prefilling, "seconds": row.prefill_s, **counts}
+    if row.drafts_opened:
+        counts = {"requests": row.drafts_opened, "tokens": row.drafts_tokens}
+        yield {"kind": "open", "seconds": row.open_s, **counts}
+    for seconds in row.round_s:
+        yield {"kind": "round", "seconds": seconds, "tokens_in": 1, **inside}
+    if row.decoding:
+        yield {"kind": "verify", "seconds": row.verify_s, "tokens_in": row.tokens_in, **inside}
+        yield {"kind": "policy", "seconds": row.policy_s, **inside}
+    for step in row.steps:
+        yield {"kind": "step", **inside, **step._asdict()}
+    yield {"kind": "iteration", "seconds": row.seconds, "tokens": row.emitted, **inside}
+
+
+def write(file: Path, log: pa.Table) -> None:
+    """Write a log.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
+    outputs.write_atomic(file, files.encode(parquet.sealed(log))[0])
+
+
+def read(file: str | Path) -> pa.Table:
+    """The log in a file.
+
+    Raises:
+        LiveError: it cannot be read, or is no log of a live server.
+    """
+    return parquet.read_samples(Path(file), SCHEMA, LiveError)
+
+
+def runs_of(log: pa.Table) -> list[ServedRun]:
+    """The runs of a log, in its order."""
+    found: dict[tuple[int, int], ServedRun] = {}
+    waiting: list[dict] = []
+    for row in log.to_pylist():
+        waiting.append(row)
+        if row["kind"] == "iteration":
+            who = row["run"], row["round"], row["controller"], row["concurrency"]
+            run = found.setdefault(who[:2], ServedRun(*who, []))
+            run.iterations.append(_iteration(waiting))
+            waiting = []
+    return list(found.values())
+
+
+def _iteration(rows: list[dict]) -> Iteration:
+    """An iteration from its rows, of which the last one is of all of it."""
+    none = {"requests": 0, "tokens": 0, "tokens_in": 0, "seconds": 0.0}
+    of = {row["kind"]: row for row in rows}
+    prefill, opened, verify, policy = (
+        of.get(kind, none) for kind in ("prefill", "open", "verify", "policy")
+    )
+    steps = [row for row in rows if row["kind"] == "step"]
+    return Iteration(
+        of["iteration"]["number"],
+        of["iteration"]["requests"],
+        prefill["requests"],
+        prefill["tokens"],
+        prefill["tokens_in"],
+        opened["requests"],
+        opened["tokens"],
+        verify["tokens_in"],
+        of["iteration"]["context"],
+        prefill["seconds"],
+        opened["seconds"],
+        [row["seconds"] for row in rows if row["kind"] == "round"],
+        verify["seconds"],
+        policy["seconds"],
+        of["iteration"]["seconds"],
+        [ServedStep(*(row[name] for name in ServedStep._fields)) for row in steps],
+    )

@@ -1,0 +1,173 @@
+"""Run several controllers side by side on the same requests, in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simkit.costs import CostModel, Times
+from simkit.errors import LiveError
+from simkit.live.arms import is_out_of_memory
+from simkit.live.deciders import decider
+from simkit.live.decoder import DecoderSettings
+from simkit.live.served import ServedRun
+from simkit.live.serving import LiveServer, Request, Served
+from simkit.live.turns import Turns, finished, in_turns
+from simkit.serving import Engine
+from simkit.serving.controllers import ByLength, Controller, Nothing
+from simkit.serving.prices import Prices, Pricing, prices_of
+from traces.record.header import model_info
+from traces.record.latency import no_collection
+from traces.record.pair import Pair
+from traces.synthetic import iid
+from traces.trace import Trace
+
+_WARM_UP = 2  # requests that each arm serves first
+_WARM_UP_TOKENS = 12
+
+
+def engine(concurrency: int, extrapolate: bool = False) -> Engine:
+    """The simulator's engine that does as `LiveServer` does."""
+    return Engine(concurrency, mixed=False, padded=True, ragged=False, extrapolate=extrapolate)
+
+
+@dataclass(frozen=True)
+class ServingArm:
+    """What is run.
+
+    Attributes:
+        controller: whose lengths are drafted.
+        requests: that it serves.
+    """
+
+    controller: Controller
+    requests: tuple[Request, ...]
+
+
+@dataclass(frozen=True)
+class ServingBench:
+    """A pair, and how it serves.
+
+    Attributes:
+        pair: the models.
+        settings: how to decode.
+        concurrency: requests in flight.
+        times: for controllers that decide by them; None: there are none.
+        turns: what arms do before another's turn comes: a "step" is an iteration, a "sequence" all
+            requests.
+    """
+
+    pair: Pair
+    settings: DecoderSettings
+    concurrency: int
+    times: Times | None = None
+    turns: Turns = "step"
+
+    def server(self, arm: ServingArm, settings: DecoderSettings | None = None) -> LiveServer:
+        """A server with a state of its own."""
+        settings = settings or self.settings
+        how = None
+        if not isinstance(arm.controller, Nothing):
+            how = decider(arm.controller, settings, self.prices(arm))
+        return LiveServer(self.pair, how, settings, self.concurrency)
+
+    def prices(self, arm: ServingArm) -> Prices | None:
+        """Those that an arm's controller is bound to, as the simulator makes them."""
+        if self.times is None or not isinstance(arm.controller, ByLength):
+            return None
+        longest = max(len(request.tokens) for request in arm.requests)
+        budget = self.settings.max_new_tokens
+        batch = min(self.concurrency, len(arm.requests))
+        deepest = max(1, min(arm.controller.max_draft, budget - 1))
+        how = Pricing(batch, deepest, padded=True, ragged=False, mixed=False, extrapolate=True)
+        return prices_of(self.times.of_batch(1), _known(longest, budget), how)
+
+
+class _Known(NamedTuple):
+    """What prices take of a trace, `simkit.drafters.layout.Layout`."""
+
+    trace: Trace
+    n_prompt: np.ndarray
+    paid: str = "token"
+    deepest: int | None = None
+
+
+def _known(longest: int, budget: int) -> Any:
+    return _Known(iid(1, budget, 0.5, max_draft=40, seed=0), np.array([longest]))
+
+
+def times_of(cost: CostModel, pair: Pair, budget: int) -> Times:
+    """The times of a cost for a pair that was not recorded."""
+    blank = iid(1, budget, 0.5, max_draft=40, seed=0)
+    models = {"target": model_info(pair.target), "draft": model_info(pair.draft)}
+    blank.manifest = replace(blank.manifest, **models)
+    return cost.times(blank)
+
+
+def run(
+    bench: ServingBench,
+    arms: Sequence[ServingArm],
+    rounds: int,
+    runs: list[ServedRun],
+    on_run: Callable[[], None] = lambda: None,
+) -> dict[int, Served]:
+    """Serve every arm's requests in every round, in turns.
+
+    The order of the arms moves on by one from round to round. Every arm serves a few short
+    requests first that are not logged. Python's garbage collector runs between rounds only.
+
+    Args:
+        bench: the pair.
+        arms: by number.
+        rounds: how often.
+        runs: is told what took how long.
+        on_run: called behind each arm of each round.
+
+    Returns:
+        What came out of each arm in the first round.
+
+    Raises:
+        LiveError: a number is out of range, or memory ran out.
+    """
+    if rounds < 1:
+        raise LiveError(f"rounds must be at least 1, not {rounds}")
+    short = replace(
+        bench.settings, max_new_tokens=min(_WARM_UP_TOKENS, bench.settings.max_new_tokens)
+    )
+    for arm in arms:
+        finished(_guarded(bench.server(arm, short), arm, arm.requests[:_WARM_UP]))
+    found: dict[int, Served] = {}
+    for round_ in range(rounds):
+        first = round_ % len(arms)
+        order = [*range(first, len(arms)), *range(first)]
+        begins = {
+            number: partial(
+                _guarded, bench.server(arms[number]), arms[number], arms[number].requests
+            )
+            for number in order
+        }
+        with no_collection():
+            for number, served in in_turns(begins, bench.turns):
+                name = str(arms[number].controller)
+                runs.append(ServedRun(number, round_, name, bench.concurrency, served.iterations))
+                found.setdefault(number, served)
+                on_run()
+    return found
+
+
+def _guarded(
+    server: LiveServer, arm: ServingArm, requests: Sequence[Request]
+) -> Generator[int, None, Served]:
+    """Serve; running out of memory becomes one line."""
+    try:
+        return (yield from server.stepwise(requests))
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise LiveError(
+            f"out of memory: {arm.controller} with {server.concurrency} requests in flight"
+        ) from None

@@ -1,0 +1,212 @@
+"""Serving: many requests on one clock, over a trace's own outcomes.
+
+A sequence's outcome given its own draft lengths is exact. A controller that looks at the batch or
+at the clock makes lengths hang on the schedule: a result is exact given the simulated schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simkit.errors import ReplayError, ServingError
+from simkit.policies import Policy
+from simkit.serving.controllers import (
+    CONTROLLERS,
+    Controller,
+    Plain,
+    View,
+    controller_of,
+    expand,
+    parse,
+)
+from simkit.serving.engine import Engine
+from simkit.serving.loads import Closed, Copies, Load, Poisson, Timestamps, read_times
+from simkit.serving.plans import Plan, plan
+from simkit.serving.result import SCHEDULE, Served
+from simkit.serving.run import Run, run
+from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence, setting
+from simkit.simulator.by_drafter import drafted_by
+from simkit.sweeps.engine import Progress, cores
+from traces.trace import Trace
+
+__all__ = [
+    "CONTROLLERS",
+    "Closed",
+    "Controller",
+    "Copies",
+    "Engine",
+    "Load",
+    "Plain",
+    "Poisson",
+    "Run",
+    "Served",
+    "ServingError",
+    "Timestamps",
+    "View",
+    "parse",
+    "read_times",
+    "serve",
+]
+
+AnyController = Controller | Policy | str | Callable[[View], Any]
+REQUESTS = 1000
+
+
+def serve(
+    trace: AnyTrace,
+    controllers: AnyController | Iterable[AnyController],
+    cost: AnyCost | None = None,
+    *,
+    rate: float | Iterable[float] | None = None,
+    concurrency: int | Iterable[int] | None = None,
+    arrivals: Path | str | Iterable[float] | None = None,
+    copies: int | Iterable[int] | None = None,
+    engine: Engine | None = None,
+    requests: int | None = REQUESTS,
+    drawn: bool = True,
+    seeds: int = 5,
+    first_token: str = "draft",
+    drafter: str | None = None,
+    rates: Iterable[float] | None = None,
+    limits: Mapping[str, float] | None = None,
+    confidence: float = 0.95,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Served:
+    """Serve requests, each with the outcomes of one of a trace's sequences.
+
+    Args:
+        trace: see `simkit.replay`.
+        controllers: one or more; an object, a spec (with ranges), a draft-length policy or its
+            spec, which each request follows by itself, or a function of a `View`.
+        cost: see `simkit.replay`; there must be times.
+        rate: requests a second, arriving at random; one or several.
+        concurrency: requests in flight in a closed loop; one or several.
+        arrivals: times in seconds, or a file of them (`read_times`).
+        copies: so many copies of each request at once, as SpecDecode-Bench has it.
+        engine: that serves; by default batches of 64 at most.
+        requests: how many; None: each sequence once, in its order.
+        drawn: whether each is of a sequence drawn with replacement; else they go round in order.
+        seeds: runs of each, that differ in arrivals and in what is drawn.
+        first_token: see `simkit.replay`.
+        drafter: name of an attached drafter.
+        rates: chances that a token at depth 1, 2, … is accepted if those before it were, drawn in
+            place of the trace's outcomes.
+        limits: seconds that a request may take at most, by `ttft_s`, `tpot_s`, `latency_s` and
+            `gap_s`: goodput is counted under them.
+        confidence: of the intervals over seeds.
+        threads: None means one for each core that this process may use.
+        progress: called as runs are done.
+
+    Raises:
+        UserError: an argument is out of range, the controller does not fit the trace or the cost,
+            there are no times, or a batch is beyond those that were timed.
+    """
+    check_confidence(confidence)
+    loads = _loads(rate, concurrency, arrivals, copies)
+    for name, value in (("requests", requests), ("seeds", seeds)):
+        whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        if not whole and not (name == "requests" and value is None):
+            raise ServingError(f"{name} must be a whole number >= 1, not {value!r}")
+    if drafter is not None:
+        trace = drafted_by(trace, drafter)
+    where = setting(trace, cost, first_token)
+    chosen = _chosen(controllers)
+    outcomes = None if rates is None else _checked_rates(rates)
+    server = engine or Engine()
+    plans = [plan(one, where, server, load, outcomes) for one in chosen for load in loads]
+    each = [load for _ in chosen for load in loads]
+    jobs = [(p, load, seed) for p, load in zip(plans, each, strict=True) for seed in range(seeds)]
+    done = _all(jobs, requests, drawn, threads, progress)
+    return Served(done, limits, confidence, _notes(where.charge, server, plans, where.layout.trace))
+
+
+def _all(
+    jobs: list[tuple[Plan, Load, int]],
+    requests: int | None,
+    drawn: bool,
+    threads: int | None,
+    progress: Progress | None,
+) -> list[Run]:
+    threads = cores() if threads is None else threads
+    if threads < 1:
+        raise ReplayError(f"threads must be at least 1, not {threads}")
+    found: list[Run] = []
+    with ThreadPoolExecutor(threads) as pool:
+        for k in {type(p.bound): k for k, (p, _, _) in enumerate(jobs)}.values():
+            run(jobs[k][0], jobs[k][1], 1, 0, drawn)  # compiled by one thread, then shared
+        waiting = [pool.submit(run, p, load, requests, seed, drawn) for p, load, seed in jobs]
+        for job in waiting:
+            found.append(job.result())
+            if progress:
+                progress(len(found), len(jobs))
+    return found
+
+
+def _loads(rate: Any, concurrency: Any, arrivals: Any, copies: Any) -> list[Load]:
+    given = {"rate": rate, "concurrency": concurrency, "arrivals": arrivals, "copies": copies}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) != 1:
+        told = " and ".join(named) if named else "none is given"
+        raise ServingError(f"give one of rate, concurrency, arrivals and copies ({told})")
+    if arrivals is not None:
+        if isinstance(arrivals, str | Path):
+            return [read_times(Path(arrivals))]
+        return [Timestamps(np.array(list(arrivals)))]
+    kind: Any = {"rate": Poisson, "concurrency": Closed, "copies": Copies}[named[0]]
+    values = given[named[0]]
+    several = isinstance(values, Iterable) and not isinstance(values, str)
+    found = [kind(value) for value in (values if several else [values])]
+    if not found:
+        raise ServingError(f"{named[0]} is empty")
+    return found
+
+
+def _chosen(given: AnyController | Iterable[AnyController]) -> list[Controller]:
+    one = isinstance(given, Controller | Policy | str) or callable(given)
+    found: dict[str, Controller] = {}
+    items: list[Any] = [given] if one else list(given)  # pyright: ignore[reportArgumentType]
+    for item in items:
+        for controller in expand(item) if isinstance(item, str) else [controller_of(item)]:
+            found.setdefault(str(controller), controller)
+    if not found:
+        raise ServingError("no controller is given")
+    return list(found.values())
+
+
+def _checked_rates(rates: Iterable[float]) -> np.ndarray:
+    found = np.array(list(rates), np.float64)
+    if found.ndim != 1 or not len(found) or not ((found >= 0) & (found <= 1)).all():
+        raise ServingError("rates must be chances between 0 and 1, one for each depth")
+    return found
+
+
+def _notes(charge: Any, engine: Engine, plans: list[Plan], trace: Trace) -> list[str]:
+    found = [SCHEDULE]
+    if charge is not None:
+        found += charge.remarks
+        known = charge.times.batches
+        most = max(p.rules.max_batch for p in plans)
+        if known and max(known) < most:
+            found.append(
+                f"passes over more than {max(known)} sequences were not timed: up to {most} their"
+                " times go on in a line"
+            )
+    if any(getattr(p.controller, "policy", None) is not None for p in plans):
+        carried = [
+            str(p.controller)
+            for p in plans
+            if getattr(p.bound, "name", "") == "planned"
+            and getattr(p.controller.policy, "carried", "") == "run"  # pyright: ignore
+        ]
+        if carried:
+            found.append(
+                f"{', '.join(dict.fromkeys(carried))}: state that lasts a run is that of a replay"
+                " in the trace's order"
+            )
+    return list(dict.fromkeys(found))

@@ -1,0 +1,167 @@
+"""What a controller is: it says how many tokens each request of a batch drafts and has verified.
+
+A rule that looks at the batch is `Slots`: functions over arrays that compile as they stand (numba),
+and that a live server runs as they are. What it remembers is an array of numbers, which they
+change in place.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from simkit.policies import Policy
+from traces.specs import render
+
+if TYPE_CHECKING:
+    from simkit.serving.prices import Prices
+
+Together = Literal["each", "all", "mean"]
+
+
+class View(NamedTuple):
+    """The requests that decode in an iteration, n of them, in the order of their admission.
+
+    Attributes:
+        number: of the iteration, from 0.
+        now_s: when it begins.
+        prefilling: requests that were admitted, and whose prompts are not read yet.
+        waiting: requests that were not admitted yet.
+        request: (n,) int64, index of each.
+        room: (n,) int64, the longest draft that it can have: its own budget, and what was recorded.
+        context: (n,) int64, known tokens.
+        tokens: (n,) int64, of its output so far.
+        steps: (n,) int64, that it has taken.
+        drafted: (n,) int64, in its step before; -1 in its first one. So are the next two.
+        proposed: (n,) int64, of those, the ones that were verified.
+        accepted: (n,) int64.
+        ahead: (n,) int64, tokens that would be accepted of a draft without end. For bounds, in a
+            simulation alone; -1 elsewhere.
+        confidence: (n, K) float64, of each token of the drafts, NaN where there is none: the column
+            that the controller names. It is there for `choose` and `observe`.
+    """
+
+    number: int
+    now_s: float
+    prefilling: int
+    waiting: int
+    request: np.ndarray
+    room: np.ndarray
+    context: np.ndarray
+    tokens: np.ndarray
+    steps: np.ndarray
+    drafted: np.ndarray
+    proposed: np.ndarray
+    accepted: np.ndarray
+    ahead: np.ndarray
+    confidence: np.ndarray
+
+
+def verify_all(
+    params: Any, state: Any, view: Any, prices: Any, drafted: Any, proposed: Any
+) -> None:
+    """`choose` of a controller that has all drafted tokens verified."""
+
+
+def heed_nothing(
+    params: Any, state: Any, view: Any, drafted: Any, proposed: Any, accepted: Any, ended: Any
+) -> None:
+    """`observe` of a controller without feedback."""
+
+
+@dataclass(frozen=True)
+class Slots:
+    """A controller's rule, as module-level functions of numbers and arrays.
+
+    Attributes:
+        decide: (params, state, view, prices, drafted): fill in how many tokens each request drafts;
+            more than its room are cut.
+        choose: (params, state, view, prices, drafted, proposed): lower `proposed`, which holds the
+            drafted ones, to those that are to be verified.
+        observe: (params, state, view, drafted, proposed, accepted, ended): what came of it; `ended`
+            says which requests are done.
+    """
+
+    decide: Callable[..., None]
+    choose: Callable[..., None] = verify_all
+    observe: Callable[..., None] = heed_nothing
+
+
+class Controller(ABC):
+    """Says how many tokens to draft, a batch at a time: `ByLength`, `ByRule` or a user's own.
+
+    Attributes:
+        name: the word that starts its spec.
+        source: whose it is.
+        max_draft: the longest draft it may ask for, in tokens.
+        needs_future: whether it must know which tokens will be accepted; only a simulation can tell
+            it.
+    """
+
+    name: ClassVar[str]
+    source: ClassVar[str] = ""
+    max_draft: int
+    needs_future: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        """The canonical spec: the first argument, and those that differ from their defaults."""
+        own = [f for f in fields(self) if f.init]  # type: ignore[arg-type]
+        given = {
+            f.name: getattr(self, f.name)
+            for k, f in enumerate(own)
+            if k == 0 or getattr(self, f.name) != f.default
+        }
+        args = [given.pop(own[0].name)] if own else []
+        return render(self.name, args, given)
+
+
+class ByLength(Controller):
+    """Decides lengths before drafts are made, and maybe cuts what is verified of them.
+
+    Attributes:
+        slots: the rule.
+        column: which of the draft's statistics `View.confidence` holds; "" if none.
+        speculative: whether it drafts at all; if not, the target decodes alone.
+    """
+
+    slots: ClassVar[Slots]
+    column: str = ""
+    speculative: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def params(self) -> Any:
+        """The rule's numbers and arrays, as a NamedTuple of a class that no other one uses."""
+
+    def begin(self, max_batch: int) -> np.ndarray:
+        """What it remembers, before the first iteration of batches of at most so many; float64."""
+        return np.zeros(1)
+
+    def bind(self, prices: Prices) -> ByLength:
+        """The controller with what it takes from the times; most take nothing."""
+        return self
+
+
+class ByRule(Controller):
+    """Asks a draft-length policy after each drafted token.
+
+    Attributes:
+        policy: whose rule is asked.
+        together: "each": every request stops by itself. "all": drafts go on until all have stopped,
+            and all have the same length. "mean": one rule is asked, with the batch's mean row.
+    """
+
+    policy: Policy
+    together: ClassVar[Together]
+
+    @property
+    def max_draft(self) -> int:  # type: ignore[override]
+        """See `Controller`."""
+        return self.policy.max_draft
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.policy})"

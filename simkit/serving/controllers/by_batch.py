@@ -1,0 +1,200 @@
+"""Lengths from a table by the size of the batch: vLLM's, and TensorRT-LLM's with its gate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simkit.errors import PolicyError
+from simkit.policies.arguments import check_real, check_whole
+from simkit.serving.controllers.base import ByLength, Slots
+from simkit.serving.controllers.registry import register
+from traces.specs import render
+
+
+class ByBatchParams(NamedTuple):
+    """See `ByBatch`.
+
+    Attributes:
+        low: (T,) int64, the smallest batch of each row of the table, ascending.
+        length: (T,) int64.
+    """
+
+    low: np.ndarray
+    length: np.ndarray
+
+
+def _by_batch(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+    scheduled = len(drafted) + view.prefilling
+    row = 0
+    while row + 1 < len(params.low) and params.low[row + 1] <= scheduled:
+        row += 1
+    following = params.length[row]
+    drafted[:] = following if state[0] < 0 else np.int64(state[0])
+    state[0] = following
+
+
+@register
+@dataclass(frozen=True)
+class ByBatch(ByLength):
+    """Lengths by how many requests an iteration holds, those in prefill included.
+
+    The drafts of an iteration are made at the end of the one before, so that one's size counts; the
+    first one's is its own. Sizes between two rows, and beyond the last, have the length of the row
+    before them.
+
+    Attributes:
+        table: rows (smallest batch, largest batch, length), the first from 1, ascending.
+
+    Raises:
+        PolicyError: the table is no such table.
+    """
+
+    table: tuple[tuple[int, int, int], ...] = ((1, 4, 5), (5, 16, 3), (17, 64, 1))
+
+    name = "by_batch"
+    source = "vLLM num_speculative_tokens_per_batch_size (#32374)"
+    slots = Slots(_by_batch)
+
+    def __post_init__(self) -> None:
+        rows = _rows(self.name, self.table, 3)
+        before = 0
+        for low, high, length in rows:
+            if low > high or low <= before or length < 0:
+                raise PolicyError(
+                    f"by_batch: [{low}, {high}, {length}] must be [smallest, largest, length], of"
+                    f" batches above {before}, of a length >= 0"
+                )
+            before = high
+        if rows[0][0] != 1:
+            raise PolicyError(f"by_batch: the first row must begin at 1, not {rows[0][0]}")
+
+    @property
+    def max_draft(self) -> int:  # type: ignore[override]
+        """See `Controller`."""
+        return max(length for _, _, length in self.table)
+
+    @property
+    def params(self) -> ByBatchParams:
+        """See `ByLength`."""
+        low, _, length = np.array(self.table, np.int64).T
+        return ByBatchParams(np.ascontiguousarray(low), np.ascontiguousarray(length))
+
+    def begin(self, max_batch: int) -> np.ndarray:
+        """See `ByLength`: the length of the next iteration; below 0 if there was none yet."""
+        return np.array([-1.0])
+
+
+class ScheduleParams(NamedTuple):
+    """See `Schedule`.
+
+    Attributes:
+        batch: (T,) int64, the largest batch of each length, ascending.
+        length: (T,) int64.
+        gate: see there.
+        window: see there.
+    """
+
+    batch: np.ndarray
+    length: np.ndarray
+    gate: float
+    window: int
+
+
+_OFF, _DONE, _RING = 0, 1, 2
+
+
+def _schedule(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+    drafted[:] = 0
+    if state[_OFF] > 0:
+        return
+    for k in range(len(params.batch)):
+        if len(drafted) <= params.batch[k]:
+            drafted[:] = params.length[k]
+            return
+
+
+def _gate(
+    params: Any, state: Any, view: Any, drafted: Any, proposed: Any, accepted: Any, ended: Any
+) -> None:
+    if params.gate <= 0:
+        return
+    for k in range(len(ended)):
+        if ended[k]:
+            done = np.int64(state[_DONE])
+            mean = (view.tokens[k] + accepted[k] + 1) / (view.steps[k] + 1)
+            state[_RING + done % params.window] = mean
+            state[_DONE] = done + 1
+            if done + 1 >= params.window and state[_RING:].mean() < params.gate:
+                state[_OFF] = 1
+
+
+@register
+@dataclass(frozen=True)
+class Schedule(ByLength):
+    """The length of the smallest key that the batch does not exceed; none beyond the last.
+
+    Attributes:
+        lengths: (largest batch, length) pairs, `{4: 4, 8: 2, 32: 1}`.
+        gate: tokens a step: where the last `window` requests that are done had fewer on average,
+            nothing is drafted any more, for good. 0: no gate.
+        window: requests.
+
+    Raises:
+        PolicyError: an argument is out of range.
+    """
+
+    lengths: tuple[tuple[int, int], ...] = ((4, 4), (8, 2), (32, 1))
+    gate: float = 0.0
+    window: int = 16
+
+    name = "schedule"
+    source = "TensorRT-LLM draft_len_schedule (#10860), acceptance gate"
+    slots = Slots(_schedule, observe=_gate)
+
+    def __post_init__(self) -> None:
+        rows = sorted(_rows(self.name, self.lengths, 2))
+        object.__setattr__(self, "lengths", tuple(rows))
+        if len({batch for batch, _ in rows}) < len(rows) or rows[0][0] < 1:
+            raise PolicyError("schedule: batches must be whole numbers from 1 on, each once")
+        if min(length for _, length in rows) < 0:
+            raise PolicyError("schedule: a length is below 0")
+        check_real(self, "gate", 0)
+        check_whole(self, "window", 1)
+
+    def __str__(self) -> str:
+        given = {k: getattr(self, k) for k in ("gate", "window")}
+        given = {k: v for k, v in given.items() if v != getattr(type(self), k)}
+        rest = render("", (), given)[1:-1]
+        pairs = ", ".join(f"{batch}: {length}" for batch, length in self.lengths)
+        return f"schedule({{{pairs}}}{', ' if rest else ''}{rest})"
+
+    @property
+    def max_draft(self) -> int:  # type: ignore[override]
+        """See `Controller`."""
+        return max(length for _, length in self.lengths)
+
+    @property
+    def params(self) -> ScheduleParams:
+        """See `ByLength`."""
+        batch, length = np.array(self.lengths, np.int64).T
+        rows = np.ascontiguousarray(batch), np.ascontiguousarray(length)
+        return ScheduleParams(*rows, float(self.gate), self.window)
+
+    def begin(self, max_batch: int) -> np.ndarray:
+        """See `ByLength`: whether it is off, requests that are done, and the last ones' means."""
+        return np.zeros(_RING + self.window)
+
+
+def _rows(name: str, table: Any, width: int) -> tuple[tuple[int, ...], ...]:
+    """The rows of a table of whole numbers."""
+    what = "[smallest, largest, length]" if width == 3 else "batch: length"
+    if not isinstance(table, tuple) or not table:
+        raise PolicyError(f"{name}: give rows {what}, not {table!r}")
+    for row in table:
+        whole = isinstance(row, tuple) and all(type(x) is int for x in row)
+        if not whole or len(row) != width:
+            raise PolicyError(f"{name}: {row!r} is no row {what} of whole numbers")
+    return table

@@ -1,0 +1,176 @@
+"""SGLang's adaptive steps: an average of accepted lengths moves along candidates, by batch size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simkit.errors import PolicyError
+from simkit.policies.arguments import check_real, check_whole
+from simkit.serving.controllers.base import ByLength, Slots
+from simkit.serving.controllers.registry import register
+
+CANDIDATES = ((1, (1, 3, 5, 7)), (8, (0, 1, 3)), (32, (0, 1)), (64, (0,)))
+_AT, _EMA, _COUNT, _WIDTH = 0, 1, 2, 3  # of a slot: index of its candidate, average, batches
+
+
+class EmaParams(NamedTuple):
+    """See `Ema`.
+
+    Attributes:
+        batch: (S,) int64, the smallest batch of each slot.
+        steps: (S, C) int64, its candidates, ascending; the last one again where there are fewer.
+        count: (S,) int64, of candidates.
+        down: (S,) float64.
+        up: see there, and the following.
+    """
+
+    batch: np.ndarray
+    steps: np.ndarray
+    count: np.ndarray
+    down: np.ndarray
+    up: float
+    alpha: float
+    warmup: int
+    interval: int
+
+
+def _decide(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+    slot = 0
+    for k in range(1, len(params.batch)):
+        if params.batch[k] <= len(drafted):
+            slot = k
+    drafted[:] = params.steps[slot, np.int64(state[slot * _WIDTH + _AT])]
+
+
+def _observe(
+    params: Any, state: Any, view: Any, drafted: Any, proposed: Any, accepted: Any, ended: Any
+) -> None:
+    slot = 0
+    for k in range(1, len(params.batch)):
+        if params.batch[k] <= len(drafted):
+            slot = k
+    own = state[slot * _WIDTH : (slot + 1) * _WIDTH]
+    steps = params.steps[slot]
+    at = np.int64(own[_AT])
+    if steps[at] > 0:
+        own[_EMA] = (1 - params.alpha) * own[_EMA] + params.alpha * accepted.mean()
+    own[_COUNT] += 1
+    asked = np.int64(own[_COUNT]) - params.warmup
+    if asked <= 0 or asked % params.interval != 0:
+        return
+    last = params.count[slot] - 1
+    if steps[at] == 0:  # nothing is known while nothing is drafted: it always looks one up
+        at = min(at + 1, last)
+        if steps[at] > 0 and own[_EMA] < 0:
+            own[_EMA] = steps[at] - 1
+        own[_AT] = at
+        return
+    before = at
+    while at > 0:
+        lower = steps[at - 1]
+        threshold = (0.5 if lower == 0 else lower - 0.5) + params.down[slot]
+        if own[_EMA] > threshold:
+            break
+        at -= 1
+    if at == before:
+        while at < last and own[_EMA] > steps[at] - 0.5 + params.up:
+            at += 1
+    own[_AT] = at
+
+
+@register
+@dataclass(frozen=True)
+class Ema(ByLength):
+    """An exponential average of the batch's mean accepted length moves along candidate lengths.
+
+    Each slot of batch sizes has candidates and an average of its own, which begins at its length
+    less one. After `warmup` batches, every `interval` batches: one candidate down, and further,
+    while the average is at most the lower one less 0.5 (plus `down`; 0.5 plus `down` for none);
+    else up while it is above the present one less 0.5 (plus `up`). From none it always goes up.
+
+    Attributes:
+        steps: the length at first, in slots that have it; in others the middle candidate.
+        candidates: {smallest batch: [lengths]}.
+        down: {smallest batch: hysteresis}; 0 in slots that it does not name.
+        up: hysteresis.
+        alpha: weight of a new batch.
+        warmup: batches of a slot, before it changes.
+        interval: batches.
+
+    Raises:
+        PolicyError: an argument is out of range.
+    """
+
+    steps: int = 3
+    candidates: tuple[tuple[int, tuple[int, ...]], ...] = CANDIDATES
+    down: tuple[tuple[int, float], ...] = ((1, -0.25),)
+    up: float = 0.0
+    alpha: float = 0.2
+    warmup: int = 10
+    interval: int = 5
+
+    name = "ema"
+    source = "SGLang adaptive_spec_params.py (#21599, #24055; commit 015c872)"
+    slots = Slots(_decide, observe=_observe)
+
+    def __post_init__(self) -> None:
+        check_whole(self, "steps", 0)
+        check_whole(self, "warmup", 0)
+        check_whole(self, "interval", 1)
+        check_real(self, "alpha", 0, 1)
+        check_real(self, "up", -1e6)
+        for slot in self.candidates if isinstance(self.candidates, tuple) else [None]:
+            if not _is_slot(slot):
+                raise PolicyError(
+                    f"ema: candidates are {{batch: [lengths]}} of whole numbers, not {slot!r}"
+                )
+        batches = [batch for batch, _ in self.candidates]
+        if not batches or sorted(set(batches)) != batches or batches[0] < 1:
+            raise PolicyError("ema: candidates need batches from 1 on, ascending, each once")
+        for row in self.down if isinstance(self.down, tuple) else [None]:
+            pair = isinstance(row, tuple) and len(row) == 2
+            if not pair or not all(isinstance(x, int | float) for x in row):  # type: ignore[union-attr]
+                raise PolicyError(f"ema: down is {{batch: number}}, not {row!r}")
+
+    @property
+    def max_draft(self) -> int:  # type: ignore[override]
+        """See `Controller`."""
+        return max(max(steps) for _, steps in self.candidates)
+
+    @property
+    def params(self) -> EmaParams:
+        """See `ByLength`."""
+        lengths = [sorted(set(steps)) for _, steps in self.candidates]
+        widest = max(map(len, lengths))
+        padded = [steps + steps[-1:] * (widest - len(steps)) for steps in lengths]
+        down = dict(self.down)
+        return EmaParams(
+            np.array([batch for batch, _ in self.candidates], np.int64),
+            np.array(padded, np.int64),
+            np.array(list(map(len, lengths)), np.int64),
+            np.array([down.get(batch, 0.0) for batch, _ in self.candidates], np.float64),
+            float(self.up),
+            float(self.alpha),
+            self.warmup,
+            self.interval,
+        )
+
+    def begin(self, max_batch: int) -> np.ndarray:
+        """See `ByLength`: of each slot its candidate's index, its average, and its batches."""
+        found = []
+        for _, steps in self.candidates:
+            lengths = sorted(set(steps))
+            has = self.steps in lengths
+            at = lengths.index(self.steps) if has else len(lengths) // 2
+            found += [at, lengths[at] - 1, 0]
+        return np.array(found, np.float64)
+
+
+def _is_slot(slot: Any) -> bool:
+    if not (isinstance(slot, tuple) and len(slot) == 2 and isinstance(slot[1], tuple) and slot[1]):
+        return False
+    numbers = (slot[0], *slot[1])
+    return all(type(x) is int and x >= 0 for x in numbers)

@@ -1,0 +1,62 @@
+"""Controllers written as a Python function, in a notebook cell for instance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from simkit.policies.arguments import check_whole
+from simkit.serving.controllers.base import Controller, View
+
+
+class Plain(Controller):
+    """A controller of one's own in plain Python; it is not compiled.
+
+    Every run begins with `begin`, so that an object can be used again. `View` holds copies, which
+    may be kept.
+    """
+
+    column: str = ""
+    speculative = True
+
+    def begin(self, max_batch: int) -> None:
+        """Forget what was remembered, before the first iteration."""
+
+    def lengths(self, view: View) -> Any:
+        """How many tokens each request drafts: a number, or one of each."""
+        raise NotImplementedError
+
+    def chosen(self, view: View, drafted: Any) -> Any:
+        """Of the drafted tokens, how many are verified; all by default."""
+        return drafted
+
+    def observe(self, view: View, drafted: Any, proposed: Any, accepted: Any, ended: Any) -> None:
+        """What came of an iteration, arrays of shape (n,)."""
+
+
+@dataclass(frozen=True)
+class FunctionController(Plain):
+    """`function(view)` gives the lengths, see `Plain.lengths`.
+
+    Attributes:
+        function: of a `View`.
+        max_draft: see `Controller`.
+        needs_future: see `Controller`; with it the function may read `View.ahead`.
+    """
+
+    function: Callable[[View], Any]
+    max_draft: int = 16
+    needs_future: bool = False  # type: ignore[misc]
+
+    name = "function"
+
+    def __post_init__(self) -> None:
+        check_whole(self, "max_draft", 0)
+
+    def __str__(self) -> str:
+        return getattr(self.function, "__name__", "function").replace("<lambda>", "function")
+
+    def lengths(self, view: View) -> Any:
+        """See `Plain`."""
+        return self.function(view)

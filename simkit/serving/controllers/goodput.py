@@ -1,0 +1,125 @@
+"""SmartSpec: the one length that promises most tokens a second, by a moving acceptance rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from simkit.policies.arguments import check_real, check_whole
+from simkit.serving.controllers.base import ByLength, Slots
+from simkit.serving.controllers.registry import register
+
+if TYPE_CHECKING:
+    from simkit.serving.prices import Prices
+
+_ACCEPTED, _JUDGED, _IDLE = 0, 1, 2
+
+
+class LinearTimes(NamedTuple):
+    """Seconds of an iteration, fitted: a draft round and a verification, each linear.
+
+    Attributes:
+        round_s: of a round of drafting, whatever the batch.
+        round_request_s: for each request in it.
+        verify_s: of a verification, whatever it holds.
+        verify_token_s: for each token in it.
+        verify_kv_s: for each known token behind which they stand.
+    """
+
+    round_s: float = 0.0
+    round_request_s: float = 0.0
+    verify_s: float = 1.0
+    verify_token_s: float = 0.0
+    verify_kv_s: float = 0.0
+
+
+class GoodputParams(NamedTuple):
+    """See `Goodput`."""
+
+    max_draft: int
+    memory: float
+    probe: int
+    times: LinearTimes
+
+
+def _decide(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+    n, kv = len(drafted), view.context.sum()
+    alpha = state[_ACCEPTED] / state[_JUDGED]
+    t = params.times
+    tokens, power = 1.0, 1.0  # a request's expected tokens: 1 + α + … + α^k
+    best, rate = 0, 0.0
+    for k in range(params.max_draft + 1):
+        if k > 0:
+            power *= alpha
+            tokens += power
+        draft_s = k * (t.round_s + t.round_request_s * n)
+        verify_s = t.verify_s + t.verify_token_s * n * (k + 1) + t.verify_kv_s * kv
+        if n * tokens / (draft_s + verify_s) > rate:
+            best, rate = k, n * tokens / (draft_s + verify_s)
+    state[_IDLE] = state[_IDLE] + 1 if best == 0 else 0
+    if params.probe > 0 and state[_IDLE] > params.probe and params.max_draft > 0:
+        best, state[_IDLE] = 1, 0
+    drafted[:] = best
+
+
+def _observe(
+    params: Any, state: Any, view: Any, drafted: Any, proposed: Any, accepted: Any, ended: Any
+) -> None:
+    judged = np.minimum(accepted + 1, proposed).sum()
+    if judged > 0:
+        state[_ACCEPTED] = params.memory * state[_ACCEPTED] + accepted.sum() / judged
+        state[_JUDGED] = params.memory * state[_JUDGED] + 1.0
+
+
+@register
+@dataclass(frozen=True)
+class Goodput(ByLength):
+    """The length k with the most expected tokens a second, n (1 + α + … + α^k) / T(n, k).
+
+    α is the share of judged tokens that were accepted, averaged over iterations, each weighing
+    `memory` times as much as the next one. T is the linear cost nearest to the times. Where nothing
+    is drafted nothing is judged, and α stays as it is; so after `probe` iterations at length 0
+    there is one of length 1, of which the paper says nothing.
+
+    Attributes:
+        max_draft: the longest length.
+        alpha: α before the first iteration, which weighs as one does.
+        memory: see above.
+        probe: see above; 0: never.
+        times: fitted when it is bound.
+    """
+
+    max_draft: int = 8
+    alpha: float = 0.7
+    memory: float = 0.95
+    probe: int = 32
+    times: LinearTimes = field(default=LinearTimes(), init=False, repr=False, compare=False)
+
+    name = "goodput"
+    source = "SmartSpec / TurboSpec, arXiv:2406.14066"
+    slots = Slots(_decide, observe=_observe)
+
+    def __post_init__(self) -> None:
+        check_whole(self, "max_draft", 0)
+        check_real(self, "alpha", 0, 1)
+        check_real(self, "memory", 0, 1)
+        check_whole(self, "probe", 0)
+
+    @property
+    def params(self) -> GoodputParams:
+        """See `ByLength`."""
+        return GoodputParams(self.max_draft, float(self.memory), self.probe, self.times)
+
+    def begin(self, max_batch: int) -> np.ndarray:
+        """See `ByLength`: accepted and judged tokens, weighed, and idle iterations."""
+        return np.array([self.alpha, 1.0, 0.0])
+
+    def bind(self, prices: Prices) -> Goodput:
+        """See `ByLength`."""
+        from simkit.serving.prices import fitted
+
+        bound = replace(self)
+        object.__setattr__(bound, "times", LinearTimes(*fitted(prices, self.max_draft)))
+        return bound

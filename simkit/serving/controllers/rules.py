@@ -1,0 +1,69 @@
+"""Draft-length policies under load: each request's own, or one length for the batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simkit.policies import Policy
+from simkit.serving.controllers.base import ByRule
+from simkit.serving.controllers.registry import register
+
+
+@register
+@dataclass(frozen=True)
+class Each(ByRule):
+    """Every request stops by itself, as its policy says: no controller, any policy's spec.
+
+    A request's steps do not hang on the batch then. State that lasts a run, `Sequential.carried`,
+    is that of a replay of the trace in its order.
+
+    Attributes:
+        policy: see `ByRule`.
+    """
+
+    policy: Policy
+
+    name = "each"
+    source = "the policy's"
+    together = "each"
+
+    def __str__(self) -> str:
+        return str(self.policy)
+
+
+@register
+@dataclass(frozen=True)
+class AllStopped(ByRule):
+    """One length a batch: drafts go on until every request's rule has stopped.
+
+    A rule that has stopped is not asked again in that step. A draft that is at its end, by its
+    budget or an EOS, has stopped.
+
+    Attributes:
+        policy: see `ByRule`.
+    """
+
+    policy: Policy
+
+    name = "all_stopped"
+    source = "vLLM pull requests"
+    together = "all"
+
+
+@register
+@dataclass(frozen=True)
+class BatchMean(ByRule):
+    """One length a batch: one rule is asked with the mean of the newest tokens' rows.
+
+    The mean is over the requests whose drafts are not at their end. The rule's state is the
+    batch's, and lasts the run; what it is told of a step is the mean over the batch, rounded.
+
+    Attributes:
+        policy: see `ByRule`.
+    """
+
+    policy: Policy
+
+    name = "batch_mean"
+    source = "vLLM pull requests"
+    together = "mean"

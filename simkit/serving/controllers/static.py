@@ -1,0 +1,159 @@
+"""Lengths that do not change: none at all, one for all, and one that large batches switch off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simkit.policies.arguments import check_whole
+from simkit.serving.controllers.base import ByLength, Slots
+from simkit.serving.controllers.registry import register
+
+
+class NoneParams(NamedTuple):
+    """Of `Nothing`, which has none."""
+
+    max_draft: int
+
+
+def _nothing(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+    drafted[:] = 0
+
+
+@register
+@dataclass(frozen=True)
+class Nothing(ByLength):
+    """The target decodes alone, at the price of decoding passes: what others are held against."""
+
+    name = "none"
+    source = "every engine"
+    slots = Slots(_nothing)
+    speculative = False
+    max_draft = 0
+
+    @property
+    def params(self) -> NoneParams:
+        """See `ByLength`."""
+        return NoneParams(0)
+
+
+class StaticParams(NamedTuple):
+    """See `Static`."""
+
+    length: int
+
+
+def _static(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+    drafted[:] = params.length
+
+
+@register
+@dataclass(frozen=True)
+class Static(ByLength):
+    """The same length for every request in every step.
+
+    Attributes:
+        length: K.
+    """
+
+    length: int = 3
+
+    name = "static"
+    source = "every engine"
+    slots = Slots(_static)
+
+    def __post_init__(self) -> None:
+        check_whole(self, "length", 0)
+
+    @property
+    def max_draft(self) -> int:  # type: ignore[override]
+        """See `Controller`."""
+        return self.length
+
+    @property
+    def params(self) -> StaticParams:
+        """See `ByLength`."""
+        return StaticParams(self.length)
+
+
+class OffAboveParams(NamedTuple):
+    """See `OffAbove`."""
+
+    length: int
+    batch: int
+
+
+def _off_above(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+    drafted[:] = params.length if len(drafted) <= params.batch else 0
+
+
+@register
+@dataclass(frozen=True)
+class OffAbove(ByLength):
+    """One length, and no drafts in batches of more than so many requests.
+
+    Attributes:
+        length: K.
+        batch: the largest batch that drafts.
+    """
+
+    length: int = 3
+    batch: int = 32
+
+    name = "off_above"
+    source = "vLLM's earlier speculative_disable_by_batch_size"
+    slots = Slots(_off_above)
+
+    def __post_init__(self) -> None:
+        check_whole(self, "length", 0)
+        check_whole(self, "batch", 0)
+
+    @property
+    def max_draft(self) -> int:  # type: ignore[override]
+        """See `Controller`."""
+        return self.length
+
+    @property
+    def params(self) -> OffAboveParams:
+        """See `ByLength`."""
+        return OffAboveParams(self.length, self.batch)
+
+
+class ProphetParams(NamedTuple):
+    """See `Prophet`."""
+
+    max_draft: int
+
+
+def _prophet(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+    drafted[:] = np.minimum(view.ahead, params.max_draft)
+
+
+@register
+@dataclass(frozen=True)
+class Prophet(ByLength):
+    """Each request knows how many tokens will be accepted, and drafts those: a bound.
+
+    It wastes no token. It is the fastest where an accepted token is worth its draft pass, which at
+    batch 1 `prophet()` among the policies does not take for granted.
+
+    Attributes:
+        max_draft: the longest draft.
+    """
+
+    max_draft: int = 16
+
+    name = "prophet"
+    source = "a bound"
+    slots = Slots(_prophet)
+    needs_future = True
+
+    def __post_init__(self) -> None:
+        check_whole(self, "max_draft", 0)
+
+    @property
+    def params(self) -> ProphetParams:
+        """See `ByLength`."""
+        return ProphetParams(self.max_draft)

@@ -1,0 +1,203 @@
+"""How requests come: at a rate, in a closed loop, at given times, or as copies of one."""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from simkit.errors import ServingError
+
+
+class Load(ABC):
+    """When requests come.
+
+    Attributes:
+        concurrency: requests in flight in a closed loop; 0 where they come by themselves.
+        copies: how many copies of a sequence come at once; 1 for none.
+    """
+
+    concurrency: int = 0
+    copies: int = 1
+    name: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def value(self) -> float:
+        """The number that a table shows."""
+
+    def times_s(self, requests: int, rng: np.random.Generator) -> np.ndarray | None:
+        """When each comes, ascending; None where that hangs on the server."""
+        return None
+
+
+@dataclass(frozen=True)
+class Poisson(Load):
+    """Requests come at random, so many a second on average.
+
+    Attributes:
+        rate: a second.
+
+    Raises:
+        ServingError: it is not positive and finite.
+    """
+
+    rate: float
+
+    name = "rate"
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.rate, int | float) and not isinstance(self.rate, bool)
+        if not (number and math.isfinite(self.rate) and self.rate > 0):
+            raise ServingError(
+                f"rate must be a finite number of requests a second above 0, not {self.rate!r}"
+                " (with as many as it can take: a closed loop, --concurrency)"
+            )
+
+    @property
+    def value(self) -> float:
+        """See `Load`."""
+        return float(self.rate)
+
+    def times_s(self, requests: int, rng: np.random.Generator) -> np.ndarray:
+        """See `Load`."""
+        return np.cumsum(rng.exponential(1 / self.rate, requests))
+
+
+@dataclass(frozen=True)
+class Closed(Load):
+    """So many requests are always in flight: when one is done, the next one comes.
+
+    Attributes:
+        concurrency: requests in flight.
+
+    Raises:
+        ServingError: it is no whole number from 1 on.
+    """
+
+    concurrency: int = 1
+
+    name = "concurrency"
+
+    def __post_init__(self) -> None:
+        _check_count("concurrency", self.concurrency)
+
+    @property
+    def value(self) -> float:
+        """See `Load`."""
+        return float(self.concurrency)
+
+
+@dataclass(frozen=True)
+class Copies(Load):
+    """Batches of copies of one request: the next one's come when all are done.
+
+    So the SpecDecode-Bench simulator (arXiv:2601.11580) has it.
+
+    Attributes:
+        copies: of each request.
+
+    Raises:
+        ServingError: it is no whole number from 1 on.
+    """
+
+    copies: int = 1
+
+    name = "copies"
+
+    def __post_init__(self) -> None:
+        _check_count("copies", self.copies)
+
+    @property
+    def concurrency(self) -> int:  # type: ignore[override]
+        """See `Load`."""
+        return self.copies
+
+    @property
+    def value(self) -> float:
+        """See `Load`."""
+        return float(self.copies)
+
+
+@dataclass(frozen=True, eq=False)
+class Timestamps(Load):
+    """Requests come at given times.
+
+    Attributes:
+        times: seconds, ascending; the first one is the clock's zero.
+
+    Raises:
+        ServingError: they are none, not finite, or not ascending.
+    """
+
+    times: np.ndarray
+
+    name = "timestamps"
+
+    def __post_init__(self) -> None:
+        times = np.asarray(self.times, np.float64)
+        if times.ndim != 1 or not len(times):
+            raise ServingError("arrival times: there are none")
+        if not np.isfinite(times).all() or (np.diff(times) < 0).any():
+            raise ServingError("arrival times must be finite seconds that never fall")
+        object.__setattr__(self, "times", times - times[0])
+
+    @property
+    def value(self) -> float:
+        """See `Load`: requests a second."""
+        return len(self.times) / max(float(self.times[-1]), 1e-12)
+
+    def times_s(self, requests: int, rng: np.random.Generator) -> np.ndarray:
+        """See `Load`."""
+        if requests > len(self.times):
+            raise ServingError(f"{requests} requests, but {len(self.times)} arrival times")
+        return self.times[:requests]
+
+
+def read_times(file: Path) -> Timestamps:
+    """Arrival times from a file: a number a line, or JSON lines with `timestamp` or `arrival_s`.
+
+    Raises:
+        ServingError: the file cannot be read, or a line is neither; the message names the line.
+    """
+    try:
+        lines = file.read_text("utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise ServingError(f"{file}: cannot be read: {why}") from None
+    found = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            found.append(_time(line, f"{file}, line {number}"))
+    try:
+        return Timestamps(np.array(found))
+    except ServingError as error:
+        raise ServingError(f"{file}: {error}") from None
+
+
+def _time(line: str, where: str) -> float:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ServingError(f"{where}: {line.strip()[:40]!r} is no number and no JSON") from None
+    if isinstance(value, dict):
+        for name in ("arrival_s", "timestamp"):
+            if name in value:
+                value = value[name]
+                break
+        else:
+            known = ", ".join(map(repr, list(value)[:5])) or "none"
+            raise ServingError(f"{where}: neither arrival_s nor timestamp (fields: {known})")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ServingError(f"{where}: {value!r} is no time in seconds")
+    return float(value)
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ServingError(f"{name} must be a whole number >= 1, not {value!r}")

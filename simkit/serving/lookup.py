@@ -1,0 +1,134 @@
+"""Seconds of an iteration's parts, compiled: what `simkit.serving.prices` has tables of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simkit.simulator.kernels import compiled_part
+
+
+@compiled_part
+def table_s(table: Any, n: float, tokens: float, context: float) -> float:
+    """A pass over n requests with so many tokens each, behind so many others, on average."""
+    sizes, cells = table.sizes, table.seconds
+    row = 0
+    while row + 2 < len(sizes) and sizes[row + 1] <= n:
+        row += 1
+    at = context / table.stride
+    c = min(int(at), cells.shape[2] - 2)
+    t = min(int(tokens) - 1, max(cells.shape[1] - 2, 0))
+    low = _cell_s(cells, row, t, tokens - 1 - t, c, at - c)
+    if len(sizes) == 1 or n == sizes[row]:
+        return low
+    high = _cell_s(cells, row + 1, t, tokens - 1 - t, c, at - c)
+    share = (n - sizes[row]) / (sizes[row + 1] - sizes[row])
+    return low * (1 - share) + high * share
+
+
+@compiled_part
+def _cell_s(cells: Any, row: int, t: int, along: float, c: int, across: float) -> float:
+    """Between the cells of one size: tokens and contexts go on in a line beyond the last ones."""
+    near, far = cells[row, t, c], cells[row, t, c + 1]
+    if along > 0 and cells.shape[1] > 1:
+        near = near * (1 - along) + cells[row, t + 1, c] * along
+        far = far * (1 - along) + cells[row, t + 1, c + 1] * along
+    return near if across == 0 else near * (1 - across) + far * across
+
+
+@compiled_part
+def padded_to(prices: Any, n: int, tokens: int) -> tuple[float, float]:
+    """Requests and tokens of a pass, padded up to the next captured size if there is one."""
+    if len(prices.captured) == 0:
+        return float(n), float(tokens)
+    wanted = tokens if prices.by_tokens else n
+    for size in prices.captured:
+        if size >= wanted:
+            if prices.by_tokens:
+                return float(n), float(size)
+            return float(size), tokens * size / n
+    return float(n), float(tokens)
+
+
+@compiled_part
+def verify_s(prices: Any, n: int, tokens: int, context: float) -> float:
+    """The target's pass over so many tokens of n requests, behind so many each on average."""
+    requests, rows = padded_to(prices, n, tokens)
+    return table_s(prices.verify, requests, rows / requests, context)
+
+
+@compiled_part
+def decode_s(prices: Any, n: int, context: float) -> float:
+    """The target's pass over one token of each of n requests."""
+    requests, rows = padded_to(prices, n, n)
+    if prices.by_tokens:
+        requests = rows
+    return table_s(prices.decode, requests, 1.0, context)
+
+
+@compiled_part
+def round_s(prices: Any, n: int, context: float) -> float:
+    """The draft's pass over one token of each of n requests."""
+    requests, rows = padded_to(prices, n, n)
+    if prices.by_tokens:
+        requests = rows
+    return table_s(prices.token, requests, 1.0, context)
+
+
+@compiled_part
+def draft_s(prices: Any, drafted: Any, asked: Any, context: Any, unread: Any) -> float:
+    """All drafting of an iteration.
+
+    Args:
+        prices: see `simkit.serving.prices.Prices`.
+        drafted: (n,) tokens of each request.
+        asked: (n,) tokens that its draft was asked for.
+        context: (n,) known tokens.
+        unread: of those, the ones that its draft model has not read, the mean over the requests
+            that draft.
+    """
+    n = len(drafted)
+    if not prices.from_model:
+        return n * prices.proposal_s
+    deepest, making, wanted, known = 0, 0, 0, 0
+    for r in range(n):
+        deepest = max(deepest, drafted[r])
+        if drafted[r] > 0:
+            making += 1
+            wanted += asked[r]
+            known += context[r]
+    seconds = table_s(prices.once, float(n), 1.0, context.sum() / n)
+    if making == 0:
+        return seconds
+    first = 0
+    if prices.has_opening:
+        form = prices.opening
+        tokens = form.draft * (wanted / making) + form.unread * unread + form.more
+        requests, _ = padded_to(prices, making, making)
+        behind = max(known / making - form.back * (unread - 1), 0.0)
+        seconds += table_s(prices.block, requests, max(tokens, 1.0), behind)
+        first = 1
+    if prices.each:
+        for depth in range(first, deepest):
+            alive, behind = 0, 0
+            for r in range(n):
+                if prices.padded or drafted[r] > depth:
+                    alive += 1
+                    behind += context[r] + min(depth, drafted[r])
+            seconds += round_s(prices, alive, behind / alive)
+    return seconds
+
+
+@compiled_part
+def prefill_s(table: Any, before: Any, after: Any, joins: bool) -> float:
+    """Prompts that are read further, each from `before` to `after` tokens, in one pass.
+
+    Args:
+        table: (P,) seconds of whole prompts, see `Prices.prefill`.
+        before: (m,) tokens of each that were read.
+        after: (m,) tokens of each that are.
+        joins: whether the pass is made anyway, so that only the tokens add to it.
+    """
+    seconds = 0.0
+    for k in range(len(after)):
+        seconds += table[after[k]] - max(table[before[k]], table[0])
+    return seconds if joins or len(after) == 0 else seconds + table[0]

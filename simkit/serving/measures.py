@@ -1,0 +1,146 @@
+"""What a run's users and its owner see: throughput, latencies, acceptance. Arrays in, numbers out.
+
+Symbols: a request arrives at A, is admitted at S, its first tokens come out at F and its last at D;
+f tokens come out first, n in all. Percentiles are over requests, or over the gaps between a
+request's emissions, of all requests; linear between order statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from simkit.errors import ServingError
+from simkit.serving.run import Run
+
+PERCENTILES = (50, 90, 99)
+LIMITS = ("ttft_s", "tpot_s", "latency_s", "gap_s")
+
+
+def requests(run: Run) -> dict[str, np.ndarray]:
+    """A row for each request, (Q,) each.
+
+    `ttft_s` is F - A, `tpot_s` (D - F) / (n - f), NaN where nothing comes after the first tokens,
+    `latency_s` D - A, `wait_s` S - A; `gap_s` the longest time between two emissions.
+    """
+    server, output = run.server, run.output
+    first, gap = _first_and_gap(run)
+    after = output - first
+    with np.errstate(invalid="ignore", divide="ignore"):
+        tpot_s = np.where(after > 0, (server.done_s - server.first_s) / after, np.nan)
+    return {
+        "request": np.arange(len(output)),
+        "sequence": run.plan.layout.trace.sequences["sequence"].to_numpy()[server.sequence],
+        "arrival_s": server.arrival_s,
+        "wait_s": server.admitted_s - server.arrival_s,
+        "ttft_s": server.first_s - server.arrival_s,
+        "tpot_s": tpot_s,
+        "gap_s": gap,
+        "latency_s": server.done_s - server.arrival_s,
+        "done_s": server.done_s,
+        "output": output,
+        "steps": server.steps,
+        "drafted": server.drafted,
+        "proposed": server.proposed,
+        "accepted": server.accepted,
+        "preempted": server.preempted,
+    }
+
+
+def gaps_s(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds between two emissions of a request, and which request's; prefill's emission counts.
+
+    Returns:
+        (G,) float64 and (G,) int64, request after request.
+    """
+    steps = run.steps
+    end_s = run.iterations["end_s"][steps["iteration"]]
+    order = np.argsort(steps["request"], kind="stable")
+    who, when = steps["request"][order], end_s[order]
+    same = np.diff(who, prepend=-1) == 0
+    before = np.where(same, np.append(0.0, when[:-1]), np.nan)
+    if run.plan.outcomes.first == 2:  # the prompt's pass came first
+        before = np.where(same, before, run.server.first_s[who])
+        same = np.ones(len(who), bool)
+    return (when - before)[same], who[same]
+
+
+def summary(run: Run, limits: Mapping[str, float] | None = None) -> dict[str, float]:
+    """The numbers of a run.
+
+    `tokens_s` is all output over the time from the first arrival to the last token; `user_tokens_s`
+    the mean over requests of 1 / tpot; `batch` the mean number of running requests over time;
+    `length` the drafted tokens a step; `accepted_share` that of verified draft tokens. With limits
+    also `good_share`, of the requests that keep all of them, and `goodput_s`, so many a second.
+
+    Args:
+        run: see there.
+        limits: seconds, by the names of `LIMITS`.
+
+    Raises:
+        ServingError: a limit is none of these, or not positive.
+    """
+    of, server = requests(run), run.server
+    span_s = float(np.nanmax(server.done_s) - server.arrival_s.min())
+    rows = run.iterations
+    busy_s = rows["end_s"] - rows["begin_s"]
+    running = rows["decoding"] + rows["prefilling"]
+    steps = int(server.steps.sum())
+    found = {
+        "requests": float(len(of["output"])),
+        "seconds": span_s,
+        "tokens_s": float(of["output"].sum() / span_s),
+        "requests_s": len(of["output"]) / span_s,
+        "user_tokens_s": _mean(1 / of["tpot_s"][of["tpot_s"] > 0]),
+        "batch": float((busy_s * running).sum() / span_s),
+        "busy": float(busy_s.sum() / span_s),
+        "tokens_step": float(run.output.sum() / max(steps, 1)),
+        "length": float(server.drafted.sum() / max(steps, 1)),
+        "verified": float(server.proposed.sum() / max(steps, 1)),
+        "accepted_share": float(server.accepted.sum() / max(server.proposed.sum(), 1)),
+        "preempted": float(server.preempted.sum()),
+        "wait_s": _mean(of["wait_s"]),
+    }
+    spread = {"ttft_s": of["ttft_s"], "tpot_s": of["tpot_s"], "latency_s": of["latency_s"]}
+    for name, values in {**spread, "gap_s": gaps_s(run)[0]}.items():
+        some = values[np.isfinite(values)]
+        for p in PERCENTILES:
+            found[f"{name}_p{p}"] = float(np.percentile(some, p)) if len(some) else np.nan
+    if limits:
+        good = within(of, limits)
+        found |= {"good_share": float(good.mean()), "goodput_s": float(good.sum() / span_s)}
+    return found
+
+
+def within(of: Mapping[str, np.ndarray], limits: Mapping[str, float]) -> np.ndarray:
+    """Which requests keep all limits, (Q,) bool; one without a later token keeps that of tpot.
+
+    Raises:
+        ServingError: see `summary`.
+    """
+    good = np.ones(len(of["output"]), bool)
+    for name, most in limits.items():
+        if name not in LIMITS:
+            raise ServingError(f"no limit {name!r}: there is {', '.join(LIMITS)}")
+        if not (isinstance(most, int | float) and most > 0):
+            raise ServingError(f"limit {name} must be seconds above 0, not {most!r}")
+        good &= ~(of[name] > most)
+    return good
+
+
+def _first_and_gap(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of each request's first emission, and the longest gap between two; 0 if one alone."""
+    n = len(run.server.sequence)
+    first = np.ones(n, np.int64)
+    if run.plan.outcomes.first == 1:
+        opening = run.steps["start"] == 1
+        first[run.steps["request"][opening]] = run.steps["emitted"][opening]
+    gap = np.zeros(n)
+    seconds, who = gaps_s(run)
+    np.maximum.at(gap, who, seconds)
+    return first, gap
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else float("nan")

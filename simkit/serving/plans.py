@@ -1,0 +1,194 @@
+"""A controller on a trace under a cost: all that its runs share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simkit.drafters.layout import Layout
+from simkit.errors import PolicyError, ServingError
+from simkit.policies import Concurrent, Policy, Sequential, Setting
+from simkit.serving.controllers.base import ByLength, ByRule, Controller, Slots
+from simkit.serving.engine import UNBOUNDED, Engine
+from simkit.serving.prices import Prices, Pricing, prices_of
+from simkit.serving.world import Outcomes, Rules, outcomes
+from simkit.simulator import concurrent
+from simkit.simulator.fitted import fitted
+from simkit.simulator.run import walk
+from simkit.simulator.steps import Steps, extra_passes
+
+
+class PlannedParams(NamedTuple):
+    """Of steps that are planned: nothing is decided."""
+
+    max_draft: int
+
+
+def _planned(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+    drafted[:] = 0
+
+
+@dataclass(frozen=True)
+class Planned(ByLength):
+    """Steps that do not hang on the batch, so that they are known beforehand.
+
+    Attributes:
+        max_draft: see `Controller`.
+    """
+
+    max_draft: int
+
+    name = "planned"
+    slots = Slots(_planned)
+
+    @property
+    def params(self) -> PlannedParams:
+        """See `ByLength`."""
+        return PlannedParams(self.max_draft)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """See the module.
+
+    Attributes:
+        controller: as it was given.
+        bound: what runs: a controller by length, a plain one, or one that asks a rule.
+        rules: of admission.
+        prices: of iterations.
+        outcomes: of drafts.
+        layout: of the trace.
+    """
+
+    controller: Controller
+    bound: Controller
+    rules: Rules
+    prices: Prices
+    outcomes: Outcomes
+    layout: Layout
+
+
+def plan(
+    controller: Controller,
+    setting: Setting,
+    engine: Engine,
+    load: Any,
+    rates: np.ndarray | None = None,
+) -> Plan:
+    """Lay out all that runs of a controller share.
+
+    Args:
+        controller: as it was given.
+        setting: trace, cost and first token.
+        engine: that serves.
+        load: see `simkit.serving.loads`.
+        rates: see `Outcomes`.
+
+    Raises:
+        UserError: the controller does not fit the trace or the cost; there are no times; a batch
+            is beyond those that were timed; or the caches are too small for a sequence.
+    """
+    layout, charge = setting.layout, setting.charge
+    if charge is None:
+        raise ServingError("there are no times: give a cost (--cost list shows all)")
+    times = charge.times.of_batch(1)
+    max_batch = engine.max_batch
+    if load.concurrency:
+        max_batch = min(max_batch, load.concurrency)
+    steps, step_s, call_s, extra = None, None, 0.0, False
+    bound: Controller = controller
+    column = getattr(controller, "column", "")
+    if isinstance(controller, ByRule) and controller.together == "each":
+        if rates is not None:
+            raise ServingError(f"{controller} reads the drafts, which drawn outcomes have not")
+        policy = fitted(controller.policy, setting)
+        steps, step_s, call_s, extra = _steps(policy, setting, max_batch)
+        widest = max(int(steps[0].proposed.max(initial=0)), int(steps[0].asked.max(initial=0)))
+        bound = Planned(widest)
+    elif isinstance(controller, ByRule):
+        policy = fitted(controller.policy, setting)
+        _check_batched(controller, policy)
+        bound = replace(controller, policy=policy)  # type: ignore[type-var]
+        call_s, column = charge.call_s(policy), ""
+    deepest = min(bound.max_draft, layout.trace.max_new_tokens - 1)
+    if layout.deepest and not isinstance(bound, Planned):
+        deepest = min(deepest, layout.deepest)
+    pricing = Pricing(
+        max_batch,
+        max(deepest, 1),
+        engine.captured,
+        engine.captured_in == "tokens",
+        engine.padded,
+        engine.ragged,
+        engine.mixed,
+        engine.extrapolate,
+        extra,
+        call_s,
+    )
+    prices = prices_of(times, layout, pricing)
+    if isinstance(bound, ByLength):
+        bound = bound.bind(prices)
+    rules = Rules(
+        max_batch,
+        engine.kv_tokens or UNBOUNDED,
+        engine.prefill_tokens or UNBOUNDED,
+        load.concurrency,
+        load.copies > 1,
+        deepest,
+        getattr(bound, "speculative", True),
+        not isinstance(bound, ByRule),
+    )
+    _check_room(layout, rules)
+    known = outcomes(layout, setting.first, max(deepest, 1), column, steps, step_s, rates)
+    return Plan(controller, bound, rules, prices, known, layout)
+
+
+def _steps(
+    policy: Policy, setting: Setting, max_batch: int
+) -> tuple[tuple[Steps, np.ndarray], np.ndarray | None, float, bool]:
+    """Steps of a policy, decisions of each, seconds where they are given, a decision's, extra."""
+    charge = setting.charge
+    assert charge is not None
+    if isinstance(policy, Concurrent):
+        if max_batch > 1:
+            raise PolicyError(
+                f"{policy} drafts while the target runs: it is simulated with one request in a"
+                f" batch, not with {max_batch}"
+            )
+        found = concurrent.walk(policy, setting.layout, setting.first)
+        parts = concurrent.seconds(policy, found, charge)
+        verify_s = parts["verify_s"]
+        rest_s = sum(v for k, v in parts.items() if k.endswith("_s") and k not in _APART)
+        return (found, np.zeros(len(found))), np.stack([rest_s, verify_s]), 0.0, False
+    assert isinstance(policy, Sequential)
+    steps = walk(policy, setting.layout, setting.first)
+    calls = policy.calls(steps.drafted) if policy.looks else np.zeros(len(steps))
+    extra = extra_passes(policy, setting.layout) > 0
+    return (steps, calls), None, charge.call_s(policy), extra
+
+
+_APART = ("prefill_s", "verify_s", "baseline_s")
+
+
+def _check_batched(controller: ByRule, policy: Policy) -> None:
+    if not isinstance(policy, Sequential):
+        raise PolicyError(f"{controller}: {policy} drafts while the target runs")
+    if policy.needs_future:
+        raise PolicyError(f"{controller}: {policy} needs the future, of which a batch has many")
+    if policy.extra_passes:
+        raise PolicyError(f"{controller}: {policy} reads verified batches anew")
+
+
+def _check_room(layout: Layout, rules: Rules) -> None:
+    """Refuse caches in which a sequence does not fit even alone."""
+    needs = layout.n_prompt + layout.n_output + rules.max_draft + 1
+    longest = int(np.argmax(needs))
+    if needs[longest] > rules.kv_tokens:
+        number = layout.trace.sequences["sequence"][longest].as_py()
+        raise ServingError(
+            f"kv_tokens {rules.kv_tokens} is too small: sequence {number} alone needs"
+            f" {needs[longest]} (prompt {layout.n_prompt[longest]}, output"
+            f" {layout.n_output[longest]}, a draft and a token)"
+        )

@@ -1,0 +1,270 @@
+"""What an iteration takes: a cost's times, in tables for the loop.
+
+T(requests, tokens, known tokens) is read off at so many requests with the mean tokens and the mean
+context of them, linear between whole numbers and between sizes of batches. That is exact for costs
+that are linear in each, and for batches whose requests are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from simkit.costs.base import Times
+from simkit.costs.drafting import Drafting, checked
+from simkit.drafters.layout import Layout
+from simkit.errors import ServingError
+from traces.drafters.passes import Opening
+
+_CELLS = 2**24  # of a table
+_UNREAD = 256  # tokens; beyond, seconds go on in a line
+
+
+class PassTable(NamedTuple):
+    """Seconds of passes over a batch whose requests have so many tokens and so much context.
+
+    Attributes:
+        sizes: (B,) int64, of batches, ascending.
+        stride: of the contexts.
+        seconds: (B, N, C): n requests with 1, 2, … tokens each, behind 0, stride, … others.
+    """
+
+    sizes: np.ndarray
+    stride: int
+    seconds: np.ndarray
+
+
+class Prices(NamedTuple):
+    """What an iteration's parts take.
+
+    Attributes:
+        verify: the target's pass over drafts.
+        decode: its pass over one token, where nothing is speculative; N is 1.
+        prefill: (P,) the target's pass over a prompt of 0, 1, … tokens; of 0 what any pass takes.
+        draft_prefill: (P,) likewise of the draft model.
+        token: the draft's pass over one token; N is 1.
+        once: what each step pays the draft once; N is 1.
+        block: the draft's pass over several tokens.
+        each: whether each drafted token has a pass of its own.
+        opening: what a draft's first pass holds; `has_opening` if there is one.
+        has_opening: see there.
+        from_model: whether a model drafts at all.
+        proposal_s: of one request's proposal, where none does.
+        extra: whether the draft reads each verified batch anew.
+        call_s: a decision of a rule over the batch.
+        overhead_s: of an iteration, outside its passes.
+        baseline_overhead_s: of one in which nothing is speculative.
+        captured: (G,) int64, sizes to which a pass is padded up; none if empty.
+        by_tokens: whether those are sizes in tokens; else in requests.
+        padded: whether a draft round holds all requests until the last has stopped.
+        ragged: whether a verification holds of each request the tokens that it drafted; else of all
+            as many as the longest draft has.
+        mixed: whether prompts are read in the pass of a verification; else in one of their own.
+    """
+
+    verify: PassTable
+    decode: PassTable
+    prefill: np.ndarray
+    draft_prefill: np.ndarray
+    token: PassTable
+    once: PassTable
+    block: PassTable
+    each: bool
+    opening: Opening
+    has_opening: bool
+    from_model: bool
+    proposal_s: float
+    extra: bool
+    call_s: float
+    overhead_s: float
+    baseline_overhead_s: float
+    captured: np.ndarray
+    by_tokens: bool
+    padded: bool
+    ragged: bool
+    mixed: bool
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """How batches are priced.
+
+    Attributes:
+        max_batch: the largest.
+        max_draft: the longest draft.
+        captured: sizes of batches to which a pass is padded up, ascending, as captured graphs want;
+            beyond the last one it is not padded.
+        by_tokens: whether they are in tokens of the pass, as vLLM has it; else in requests.
+        padded: see `Prices`.
+        ragged: see `Prices`.
+        mixed: see `Prices`.
+        extrapolate: whether batches beyond those that were timed go on in a line.
+        extra: see `Prices`.
+        call_s: see `Prices`.
+    """
+
+    max_batch: int
+    max_draft: int
+    captured: tuple[int, ...] = ()
+    by_tokens: bool = False
+    padded: bool = False
+    ragged: bool = True
+    mixed: bool = True
+    extrapolate: bool = False
+    extra: bool = False
+    call_s: float = 0.0
+
+
+def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
+    """The tables of a cost for one trace.
+
+    Raises:
+        CostError: a time is negative or not finite.
+        ServingError: a batch is beyond what was timed; or the drafter's passes are its own.
+    """
+    if callable(layout.paid) and not isinstance(layout.paid, Opening):
+        raise ServingError("the drafter's passes are a function of its own: not priced in batches")
+    longest = int(layout.n_prompt.max(initial=0)) + layout.trace.max_new_tokens
+    sizes = _sizes(times, _most(how), how.extrapolate)
+    alike = [times.of_batch(int(size)) for size in sizes]
+    maker = _Tables(sizes, alike, longest)
+    draftings = [
+        Drafting(each, layout.paid, np.arange(longest + 1), layout.trace.max_draft)
+        for each in alike
+    ]
+    opening = draftings[0].opening
+    widest = how.max_draft + 1
+    if opening:
+        unread = min(_UNREAD, layout.trace.max_new_tokens)
+        asked = max(how.max_draft, layout.deepest or 0)
+        widest = max(widest, int(opening.tokens(asked, unread)))
+    prompts = np.arange(longest + 1)
+    from_model = layout.paid != "none"
+    none = maker.flat(lambda k, c: np.zeros(np.shape(c)))
+    return Prices(
+        maker.table(lambda k, n, c: alike[k].verify(n, c), how.max_draft + 1, "verification"),
+        maker.flat(lambda k, c: alike[k].decode(c)),
+        _prefill(times, "target", prompts),
+        _prefill(times, "draft", prompts) if from_model else np.zeros(len(prompts)),
+        maker.flat(lambda k, c: alike[k].draft(c)) if from_model else none,
+        maker.flat(lambda k, c: alike[k].draft_step(c)) if from_model else none,
+        maker.table(lambda k, n, c: alike[k].draft_block(n, c), widest, "draft")
+        if from_model
+        else none,
+        from_model and (layout.paid == "token" or bool(opening and opening.each)),
+        opening or Opening(0, 0, 0),
+        opening is not None,
+        from_model,
+        0.0 if from_model else float(times.proposal()),
+        how.extra,
+        how.call_s,
+        float(times.overhead()),
+        float(times.baseline_overhead()),
+        np.array(how.captured, np.int64),
+        how.by_tokens,
+        how.padded,
+        how.ragged,
+        how.mixed,
+    )
+
+
+def fitted(prices: Prices, max_draft: int) -> tuple[float, float, float, float, float]:
+    """The linear times nearest to the tables, see `controllers.goodput.LinearTimes`.
+
+    Least squares over all sizes of batches, lengths and contexts of the tables, of relative errors;
+    no term is below 0.
+    """
+    from scipy.optimize import nnls
+
+    def cells(table: PassTable) -> tuple[np.ndarray, ...]:
+        context = np.unique(np.linspace(0, table.seconds.shape[2] - 1, 9).astype(int))
+        n, k, c = np.meshgrid(
+            np.arange(len(table.sizes)), np.arange(table.seconds.shape[1]), context, indexing="ij"
+        )
+        seconds = table.seconds[n, k, c].ravel()
+        return table.sizes[n].ravel(), k.ravel() + 1, c.ravel() * table.stride, seconds
+
+    def solve(columns: list[np.ndarray], seconds: np.ndarray) -> np.ndarray:
+        if not seconds.any():
+            return np.zeros(len(columns))
+        weight = 1 / np.maximum(seconds, seconds[seconds > 0].min())
+        return nnls(np.stack(columns, 1) * weight[:, None], seconds * weight)[0]
+
+    n, k, c, seconds = cells(prices.verify)
+    verify = solve([np.ones(len(n)), n * k, n * c], seconds)
+    n, _, _, seconds = cells(prices.token)
+    if prices.each:
+        draft = solve([np.ones(len(n)), n.astype(float)], seconds)
+    else:  # one pass, or none, for a whole draft: a longer one adds little or nothing
+        n, k, _, seconds = cells(prices.block)
+        draft = solve([np.ones(len(n)), n * k, n.astype(float)], seconds)[[1, 1]] * [0.0, 1.0]
+    return (*map(float, draft), *map(float, verify))  # type: ignore[return-value]
+
+
+def _prefill(times: Times, model: str, tokens: np.ndarray) -> np.ndarray:
+    """A model's pass over prompts; of no tokens what is left of it, from the first two."""
+    seconds = checked(f"{model} prefill", times.prefill(model, np.maximum(tokens, 1)))  # type: ignore[arg-type]
+    if len(seconds) > 2:
+        seconds[0] = min(max(2 * seconds[1] - seconds[2], 0.0), seconds[1])
+    return seconds
+
+
+def _most(how: Pricing) -> int:
+    """The largest batch that a pass is padded up to."""
+    if how.by_tokens:
+        return how.max_batch
+    padded = [size for size in how.captured if size >= how.max_batch]
+    return min(padded, default=how.max_batch)
+
+
+def _sizes(times: Times, most: int, extrapolate: bool) -> np.ndarray:
+    """Sizes of batches at which times are asked for: those that were timed, or powers of two."""
+    known = times.batches
+    if known is None:
+        powers = 2 ** np.arange(int(np.ceil(np.log2(most))) + 1)
+        return np.unique(np.append(powers[powers < most], most)).astype(np.int64)
+    known = np.array(sorted(known), np.int64)
+    if known[0] > 1:
+        raise ServingError(f"the cost has times of {known[0]} and more sequences in a pass only")
+    if known[-1] < most and not extrapolate:
+        sizes = ", ".join(map(str, known))
+        raise ServingError(
+            f"a batch may hold {most} requests, but passes over {known[-1]} sequences at most were"
+            f" timed ({sizes}): lower the largest batch, time larger ones (simkit latency --grid),"
+            " or let times go on in a line (extrapolate)"
+        )
+    if len(known) == 1 and most > 1:
+        raise ServingError("passes over one sequence alone were timed: there is no line to go on")
+    return known[: np.searchsorted(known, most) + 1]
+
+
+class _Tables:
+    """Makes tables of passes at some sizes of batches and all contexts."""
+
+    def __init__(self, sizes: np.ndarray, alike: list[Times], longest: int) -> None:
+        self.sizes, self.longest = sizes, longest
+
+    def table(
+        self, seconds: Callable[[int, np.ndarray, np.ndarray], np.ndarray], widest: int, what: str
+    ) -> PassTable:
+        """Of passes over 1 to `widest` tokens a request, two at least."""
+        tokens = np.arange(max(widest, 2)) + 1
+        stride = max(1, -(-len(self.sizes) * len(tokens) * (self.longest + 1) // _CELLS))
+        context = np.arange(0, self.longest + stride + 1, stride)
+        rows = [
+            checked(
+                what,
+                np.broadcast_to(seconds(k, tokens[:, None], context), (len(tokens), len(context))),
+            )
+            for k in range(len(self.sizes))
+        ]
+        return PassTable(self.sizes, stride, np.ascontiguousarray(np.stack(rows)))
+
+    def flat(self, seconds: Callable[[int, np.ndarray], np.ndarray]) -> PassTable:
+        """Of passes over one token a request."""
+        context = np.arange(self.longest + 2)
+        rows = [checked("draft", seconds(k, context)) for k in range(len(self.sizes))]
+        return PassTable(self.sizes, 1, np.ascontiguousarray(np.stack(rows)[:, None, :]))

@@ -1,0 +1,221 @@
+"""Runs of several controllers and loads, and what they come to with intervals over seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simkit.errors import ServingError
+from simkit.serving import measures
+from simkit.serving.run import Run
+from simkit.simulator.display import Cell, grid, noted
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.table import Table
+
+Key = tuple[str, float, str]
+SCHEDULE = (
+    "lengths that a controller takes from the batch or the clock are exact given the simulated"
+    " schedule, not beyond it"
+)
+_SHOWN = {
+    "tokens_s": "tokens/s",
+    "user_tokens_s": "tokens/s/user",
+    "ttft_s_p50": "TTFT p50 ms",
+    "ttft_s_p99": "p99",
+    "tpot_s_p50": "TPOT p50 ms",
+    "tpot_s_p99": "p99",
+    "batch": "batch",
+    "length": "length",
+    "tokens_step": "tokens/step",
+    "goodput_s": "good/s",
+}
+
+
+class Served:
+    """Runs of controllers under loads.
+
+    Attributes:
+        runs: one for each controller, load and seed; controllers vary slowest.
+        limits: that goodput is counted under, in seconds.
+        confidence: of the intervals.
+        notes: what a reader must know, one line each.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        limits: Mapping[str, float] | None,
+        confidence: float,
+        notes: Sequence[str],
+    ) -> None:
+        self.runs = list(runs)
+        self.limits = dict(limits or {})
+        self.confidence = confidence
+        self.notes = list(notes)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self.runs)
+
+    @cached_property
+    def _numbers(self) -> list[dict[str, float]]:
+        return [measures.summary(run, self.limits) for run in self.runs]
+
+    @cached_property
+    def _groups(self) -> dict[Key, list[int]]:
+        found: dict[Key, list[int]] = {}
+        for k, run in enumerate(self.runs):
+            found.setdefault((run.load.name, run.load.value, str(run.controller)), []).append(k)
+        return found
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each load and controller: means over seeds, `*_lo` and `*_hi` around them.
+
+        The intervals are Student's over seeds; null with one seed. `against` is the ratio of
+        `tokens_s` to that of the first controller, seed by seed.
+        """
+        found = []
+        first = str(self.runs[0].controller) if self.runs else ""
+        for (kind, value, controller), members in self._groups.items():
+            row: dict[str, Any] = {"load": kind, "value": value, "controller": controller}
+            row["seeds"] = len(members)
+            for name in self._numbers[members[0]]:
+                values = np.array([self._numbers[k][name] for k in members])
+                row |= _around(name, values, self.confidence)
+            base = self._groups[kind, value, first]
+            ratio = np.array(
+                [
+                    self._numbers[k]["tokens_s"] / self._numbers[b]["tokens_s"]
+                    for k, b in zip(members, base, strict=True)
+                ]
+            )
+            row |= _around("against", ratio, self.confidence)
+            found.append(row)
+        return found
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """`records` as a frame."""
+        import polars as pl
+
+        return pl.DataFrame(self.records())
+
+    @cached_property
+    def seeds(self) -> pl.DataFrame:
+        """The numbers of every run, a row each."""
+        import polars as pl
+
+        rows = []
+        for run, numbers in zip(self.runs, self._numbers, strict=True):
+            key = {
+                "load": run.load.name,
+                "value": run.load.value,
+                "controller": str(run.controller),
+            }
+            rows.append({**key, "seed": run.seed, **numbers})
+        return pl.DataFrame(rows)
+
+    def requests(self) -> pl.DataFrame:
+        """A row for each request of every run, see `measures.requests`."""
+        return self._stacked(measures.requests)
+
+    def iterations(self) -> pl.DataFrame:
+        """A row for each iteration of every run, see `world.ITERATION`."""
+        return self._stacked(lambda run: run.iterations)
+
+    def _stacked(self, of: Any) -> pl.DataFrame:
+        import polars as pl
+
+        parts = []
+        for run in self.runs:
+            columns = {k: np.ascontiguousarray(v) for k, v in of(run).items()}
+            key = [
+                pl.lit(run.load.name).alias("load"),
+                pl.lit(run.load.value).alias("value"),
+                pl.lit(str(run.controller)).alias("controller"),
+                pl.lit(run.seed).alias("seed"),
+            ]
+            parts.append(pl.DataFrame(columns).select(*key, pl.all()))
+        return pl.concat(parts)
+
+    def to_json(self) -> str:
+        """`records`, one JSON list; what is not known is null."""
+        return json.dumps([_plain(row) for row in self.records()], indent=1, ensure_ascii=False)
+
+    def best(self, measure: str = "tokens_s") -> pl.DataFrame:
+        """Of each load the row whose controller has the most of a measure.
+
+        Raises:
+            ServingError: there is no such measure.
+        """
+        import polars as pl
+
+        if measure not in self.frame.columns:
+            raise ServingError(f"no measure {measure!r}: there is {', '.join(self._numbers[0])}")
+        ordered = self.frame.sort(pl.col(measure), descending=True, maintain_order=True)
+        return ordered.unique(["load", "value"], keep="first", maintain_order=True).sort("value")
+
+    def table(self) -> Table:
+        """For the terminal."""
+        from rich import box
+        from rich.table import Table
+
+        heads, rows = self._cells()
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for k, head in enumerate(heads):
+            table.add_column(
+                head.replace("/", "/\n"), justify="right" if k else "left", no_wrap=True
+            )
+        for row in rows:
+            table.add_row(*row)
+        return table
+
+    def _repr_html_(self) -> str:
+        heads, rows = self._cells()
+        return grid(list[str | Cell](heads), [list[str | Cell](row) for row in rows]) + noted(
+            self.notes
+        )
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        shown = {k: v for k, v in _SHOWN.items() if k != "goodput_s" or self.limits}
+        kind = self.runs[0].load.name if self.runs else "load"
+        heads = ["controller", kind, *shown.values(), f"x {self.runs[0].controller}"]
+        rows = []
+        for row in self.records():
+            cells = [row["controller"], f"{row['value']:g}"]
+            for name in shown:
+                scale = 1e3 if "_s_p" in name else 1.0
+                cells.append(_number(row, name, scale))
+            rows.append([*cells, _number(row, "against", 1.0, 3)])
+        return heads, rows
+
+
+def _around(name: str, values: np.ndarray, confidence: float) -> dict[str, float | None]:
+    """The mean, and Student's interval around it."""
+    from scipy import stats
+
+    mean = float(values.mean())
+    low = high = None
+    if len(values) > 1 and np.isfinite(values).all():
+        half = stats.t.ppf((1 + confidence) / 2, len(values) - 1) * stats.sem(values)
+        low, high = mean - float(half), mean + float(half)
+    return {name: mean, f"{name}_lo": low, f"{name}_hi": high}
+
+
+def _number(row: Mapping[str, Any], name: str, scale: float, digits: int | None = None) -> str:
+    value, low = row[name] * scale, row[f"{name}_lo"]
+    if not np.isfinite(value):
+        return "–"
+    if digits is None:
+        digits = 0 if value == 0 else max(0, 2 - int(np.floor(np.log10(abs(value)))))
+    text = f"{value:.{digits}f}"
+    return text if low is None else f"{text} ±{value - low * scale:.{digits}f}"
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in row.items()}

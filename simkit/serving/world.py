@@ -1,0 +1,294 @@
+"""What a simulation is of: requests, the trace's outcomes, and the arrays that it changes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simkit.drafters.layout import Layout
+from simkit.simulator.arrays import read_only
+from simkit.simulator.kernels import compiled
+from simkit.simulator.steps import Steps
+
+# indices of `Server.count`
+ARRIVED, STARTED, DONE, RUNNING, RETURNED, ITERATIONS, STEPS = range(7)
+
+# columns of the log of iterations
+ITERATION = (
+    "begin_s",
+    "end_s",
+    "decoding",
+    "prefilling",
+    "prefill_tokens",
+    "waiting",
+    "drafted",
+    "proposed",
+    "accepted",
+    "emitted",
+    "kv_tokens",
+    "prefill_s",
+    "draft_s",
+    "verify_s",
+    "policy_s",
+)
+# columns of the log of steps
+STEP = ("request", "iteration", "start", "drafted", "proposed", "accepted", "emitted")
+
+
+class Outcomes(NamedTuple):
+    """What is known of drafts from every position of a trace; row r is position i of sequence s.
+
+    Attributes:
+        offsets: (S + 1,) int64, rows of sequence s.
+        n_prompt: (S,) int64.
+        ahead: (R,) int32, see `simkit.drafters.layout.Layout`.
+        depth: (R,) int32, tokens that a draft from r can have.
+        cut: (R,) bool, whether it could have more than were recorded.
+        confidence: (R, K) float32 of a column, NaN where a draft ends; (0, 0) without.
+        max_new_tokens: T_max.
+        first: position of each sequence's first step.
+        step_offsets: (S + 1,) int64, steps of sequence s where they do not hang on the batch.
+        steps: (6, M) int32: drafted, proposed, accepted, asked, decisions paid for, and emitted.
+        step_s: (2, M) float64, seconds of each of them, drafting and verification, where they are
+            given; (2, 0) without.
+        rates: (D,) float64, chances that a token at depth 1, 2, … is accepted if those before it
+            were: outcomes are then drawn, and the trace's are not read; (0,) without.
+    """
+
+    offsets: np.ndarray
+    n_prompt: np.ndarray
+    ahead: np.ndarray
+    depth: np.ndarray
+    cut: np.ndarray
+    confidence: np.ndarray
+    max_new_tokens: int
+    first: int
+    step_offsets: np.ndarray
+    steps: np.ndarray
+    step_s: np.ndarray
+    rates: np.ndarray
+
+
+class Rules(NamedTuple):
+    """How requests are admitted and batched.
+
+    Attributes:
+        max_batch: requests that run at most.
+        kv_tokens: that the caches of all running requests hold at most.
+        chunk: tokens of prompts that an iteration reads at most.
+        concurrency: requests in flight in a closed loop; 0 where they arrive by themselves.
+        copies: whether the next requests come only when all in flight are done.
+        max_draft: longest draft, K.
+        speculative: whether anything drafts at all.
+        clip: whether drafts end where the trace's do; else a length goes for all.
+    """
+
+    max_batch: int
+    kv_tokens: int
+    chunk: int
+    concurrency: int
+    copies: bool
+    max_draft: int
+    speculative: bool
+    clip: bool
+
+
+class Server(NamedTuple):
+    """All that a simulation changes.
+
+    Attributes:
+        clock: (1,) seconds.
+        count: see above.
+        sequence: (Q,) int64, which sequence each request is of.
+        arrival_s: (Q,) float64; in a closed loop known when it happens.
+        admitted_s: (Q,) float64, first admitted; NaN before. So are the next two.
+        first_s: (Q,) float64, first token.
+        done_s: (Q,) float64, last one.
+        at: (Q,) int64, output tokens so far.
+        read: (Q,) int64, known tokens that the target has read in prefill; -1 if that is over.
+        preempted: (Q,) int64, how often.
+        drafts: (Q,) bool, whether its draft model has read the prompt.
+        unread: (Q,) int64, known tokens that the draft model has not read.
+        base: (Q,) int64, tokens that a prefill is over.
+        steps: (Q,) int64. Of them all the next three are sums.
+        drafted: (Q,) int64.
+        proposed: (Q,) int64.
+        accepted: (Q,) int64.
+        last: (3, Q) int64, drafted, proposed and accepted in the step before; -1.
+        running: (B,) int64, requests in the order of their admission.
+        returned: (Q,) int64, a stack of those that were preempted.
+        iterations: (I, columns) float64, the log; grown when it is full.
+        log: (columns, M) int32, of steps; likewise.
+    """
+
+    clock: np.ndarray
+    count: np.ndarray
+    sequence: np.ndarray
+    arrival_s: np.ndarray
+    admitted_s: np.ndarray
+    first_s: np.ndarray
+    done_s: np.ndarray
+    at: np.ndarray
+    read: np.ndarray
+    preempted: np.ndarray
+    drafts: np.ndarray
+    unread: np.ndarray
+    base: np.ndarray
+    steps: np.ndarray
+    drafted: np.ndarray
+    proposed: np.ndarray
+    accepted: np.ndarray
+    last: np.ndarray
+    running: np.ndarray
+    returned: np.ndarray
+    iterations: np.ndarray
+    log: np.ndarray
+
+    def grown(self, iterations: int, steps: int) -> Server:
+        """The same server with room for so many more entries of its logs."""
+        more = np.empty((iterations, self.iterations.shape[1]))
+        log = np.empty((self.log.shape[0], steps), np.int32)
+        return self._replace(
+            iterations=np.concatenate([self.iterations, more]),
+            log=np.concatenate([self.log, log], axis=1),
+        )
+
+
+def server(sequence: np.ndarray, arrival_s: np.ndarray | None, max_batch: int) -> Server:
+    """A server before its first request.
+
+    Args:
+        sequence: (Q,) of each request.
+        arrival_s: (Q,) ascending; None where each comes when another is done.
+        max_batch: requests that run at most.
+    """
+    n = len(sequence)
+
+    def whole(value: int = 0) -> np.ndarray:
+        return np.full(n, value, np.int64)
+
+    never = np.full(n, np.nan)
+    return Server(
+        clock=np.zeros(1),
+        count=np.zeros(7, np.int64),
+        sequence=np.ascontiguousarray(sequence, np.int64),
+        arrival_s=never.copy() if arrival_s is None else np.array(arrival_s, np.float64),
+        admitted_s=never.copy(),
+        first_s=never.copy(),
+        done_s=never.copy(),
+        at=whole(),
+        read=whole(),
+        preempted=whole(),
+        drafts=np.zeros(n, np.bool_),
+        unread=whole(1),
+        base=whole(),
+        steps=whole(),
+        drafted=whole(),
+        proposed=whole(),
+        accepted=whole(),
+        last=np.full((3, n), -1, np.int64),
+        running=np.zeros(max_batch, np.int64),
+        returned=whole(),
+        iterations=np.empty((1024, len(ITERATION))),
+        log=np.empty((len(STEP), 4096), np.int32),
+    )
+
+
+NO_STEPS = np.zeros((6, 0), np.int32)
+
+
+def outcomes(
+    layout: Layout,
+    first: int,
+    max_draft: int,
+    column: str = "",
+    steps: tuple[Steps, np.ndarray] | None = None,
+    step_s: np.ndarray | None = None,
+    rates: np.ndarray | None = None,
+) -> Outcomes:
+    """What is known of a trace's drafts.
+
+    Args:
+        layout: of the trace.
+        first: see `Outcomes`.
+        max_draft: K.
+        column: to be read as confidence; "" for none.
+        steps: of a policy whose steps do not hang on the batch, and the decisions that each paid.
+        step_s: see `Outcomes`.
+        rates: see `Outcomes`.
+
+    Raises:
+        TraceError: the column was not recorded.
+    """
+    ends = np.repeat(layout.offsets[1:], layout.n_output)
+    rows = np.arange(len(layout.ahead))
+    size = np.diff(layout.branch)
+    if layout.by_start:
+        depth, cut = size, layout.cut
+    else:
+        m = np.minimum(rows + layout.ahead, ends - 1)
+        inside = rows + layout.ahead < ends
+        depth = np.where(inside, layout.ahead + 1 + size[m], ends - rows)
+        cut = inside & layout.cut[m]
+    confidence = np.zeros((0, 0), np.float32)
+    if column:
+        confidence = np.full((len(rows), max_draft), np.nan, np.float32)
+        _gather(layout, column, np.asarray(depth, np.int64), confidence)
+    planned, step_offsets = NO_STEPS, np.zeros(len(layout.n_output) + 1, np.int64)
+    if steps is not None:
+        of, calls = steps
+        step_offsets = of.offsets
+        rows = (of.drafted, of.proposed, of.accepted, of.asked, calls, of.emitted)
+        planned = np.stack(rows).astype(np.int32)
+    return Outcomes(
+        read_only(layout.offsets),
+        read_only(layout.n_prompt),
+        read_only(layout.ahead),
+        read_only(np.asarray(depth, np.int32)),
+        read_only(cut),
+        read_only(confidence),
+        layout.trace.max_new_tokens,
+        first,
+        read_only(np.asarray(step_offsets, np.int64)),
+        read_only(planned),
+        read_only(np.zeros((2, 0)) if step_s is None else np.asarray(step_s, np.float64)),
+        read_only(np.zeros(0) if rates is None else np.asarray(rates, np.float64)),
+    )
+
+
+def _gather(layout: Layout, column: str, depth: np.ndarray, out: np.ndarray) -> None:
+    """A column of the drafts from every start, (R, K)."""
+    read = layout.columns((column,))
+    if layout.by_start:
+        found: Any = read.starts[0]
+        width = min(out.shape[1], found.shape[1])
+        out[:, :width] = found[:, :width]
+        return
+    branches = read.branches[0] if len(read.branches) else read.path[0][:0]
+    _fill(
+        read_only(layout.ahead),
+        depth,
+        read_only(layout.branch),
+        read_only(read.path[0].astype(np.float32)),
+        read_only(branches.astype(np.float32)),
+        out,
+    )
+
+
+@compiled
+def _fill(
+    ahead: np.ndarray,
+    depth: np.ndarray,
+    branch: np.ndarray,
+    path: np.ndarray,
+    branches: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    for r in range(len(ahead)):
+        on_path = ahead[r] + 1
+        for k in range(min(depth[r], out.shape[1])):
+            if k < on_path:
+                out[r, k] = path[r + k]
+            else:
+                out[r, k] = branches[branch[r + ahead[r]] + k - on_path]

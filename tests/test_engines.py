@@ -1,0 +1,400 @@
+"""Settings as engines' configurations: what each takes, and what stands in for what it lacks."""
+
+import json
+import shlex
+from dataclasses import fields
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from test_import import run
+
+import simkit
+import traces
+from simkit import engines
+from simkit.engines import EngineError, llama_cpp, sglang, tensorrt_llm, transformers, vllm
+from simkit.engines.export import by_batch
+from simkit.engines.synthetic import errors, rates_of
+from traces.synthetic import iid
+
+NAMES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp", "transformers")
+COST = "linear(draft_s=0.001, target_s=0.02)"
+BATCHES = ["by_batch([[1, 4, 5], [5, 16, 3], [17, 64, 0]])", "schedule({4: 4, 8: 2, 32: 1})"]
+
+
+def controller(spec):
+    from simkit.serving import parse
+
+    return parse(spec)
+
+
+def write(engine, trace="reference", drafter=None, **given):
+    return engines.export(traces.load(trace, drafter), engine, **given)
+
+
+def flags(text):
+    """The flags of a command line with their values; True for those without one."""
+    words, found = shlex.split(text), {}
+    for k, word in enumerate(words):
+        if word.startswith("--"):
+            alone = k + 1 == len(words) or words[k + 1].startswith("--")
+            found[word[2:].replace("-", "_")] = True if alone else words[k + 1]
+    return found
+
+
+def yaml(text):
+    """The YAML that is written: one mapping of scalars and of mappings with whole numbers."""
+    head, *lines = text.splitlines()
+    assert head == "speculative_config:"
+    found = {}
+    for line in lines:
+        name, _, value = line.strip().partition(": ")
+        if value.startswith("{"):
+            pairs = (pair.split(": ") for pair in value[1:-1].split(", "))
+            found[name] = {int(k): int(v) for k, v in pairs}
+        else:
+            found[name] = json.loads(value)
+    return found
+
+
+def checked(engine, found):
+    """The configuration by its engine's schema, whose rules are applied once more."""
+    if engine == "vllm":
+        return vllm.SpeculativeConfig(**json.loads(found.text)).given()
+    if engine == "transformers":
+        return transformers.GenerationConfig(**json.loads(found.text)).given()
+    if engine == "tensorrt-llm":
+        return tensorrt_llm.DecodingConfig(**yaml(found.text)).given()
+    given = flags(found.text)
+    assert given.keys() <= (sglang if engine == "sglang" else llama_cpp).ACCEPTED
+    if engine == "sglang":
+        for text in found.beside.values():
+            sglang.check_adaptive(json.loads(text))
+    return given
+
+
+@pytest.mark.parametrize("engine", NAMES)
+def test_a_fixed_length_is_every_engines(engine):
+    found = write(engine, policy="fixed(4)")
+    length = {
+        "vllm": ("num_speculative_tokens", 4),
+        "sglang": ("speculative_num_steps", "4"),
+        "tensorrt-llm": ("max_draft_len", 4),
+        "llama.cpp": ("spec_draft_n_max", "4"),
+        "transformers": ("num_assistant_tokens", 4),
+    }
+    name, value = length[engine]
+    assert checked(engine, found)[name] == value
+    assert found.notes[0].startswith(f"for {engine} ")
+    assert not any("replaced" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("engine", NAMES)
+def test_no_drafts_at_all_are_no_setting(engine):
+    with pytest.raises(EngineError, match="no drafts at all"):
+        write(engine, policy="autoregressive")
+
+
+@pytest.mark.parametrize("engine", NAMES)
+def test_a_rule_that_an_engine_lacks_is_replaced_and_said_so(engine):
+    found = write(engine, policy="svip(h=0.4)", cost=COST)
+    (note,) = (note for note in found.notes if "is replaced by" in note)
+    result = simkit.replay("reference", ["svip(h=0.4)", "fixed(1:20)"][:1], COST)
+    rule = result.records()[0]["speedup"]
+    lengths = [simkit.policies.Fixed(k) for k in range(1, 21)]
+    speeds = [r["speedup"] for r in simkit.replay("reference", lengths, COST).records()]
+    best = 1 + int(np.argmax(speeds))
+    assert f"svip(h=0.4) is replaced by fixed({best})" in note
+    assert f"{max(speeds):.3f} [" in note and f"{rule:.3f} [" in note
+    assert f"({max(speeds) / rule - 1:+.1%})" in note
+
+
+def test_without_times_the_length_is_that_of_the_mean_draft():
+    trace = iid(8, 60, 0.7, max_draft=12, seed=2)
+    found = engines.export(trace, "vllm", "heuristic(initial=4)", draft="m")
+    record = simkit.replay(trace, "heuristic(initial=4)").records()[0]
+    mean = record["drafted"] / record["steps"]
+    assert json.loads(found.text)["num_speculative_tokens"] == round(mean)
+    assert any(f"its mean draft, {mean:.2f} tokens" in note for note in found.notes)
+    with pytest.raises(EngineError, match="no times to choose a length by"):
+        engines.export(trace, "vllm")
+
+
+def test_without_a_policy_the_fastest_length_is_taken():
+    found = write("vllm", cost=COST)
+    assert "is the fastest length on this trace" in found.notes[1]
+    length = json.loads(found.text)["num_speculative_tokens"]
+    assert f"fixed({length}) is" in found.notes[1]
+
+
+def test_a_spec_with_ranges_is_tuned():
+    trace = traces.load("reference")
+    spec = "llamacpp(p_min=0:0.6:0.3, n_max=8)"
+    (mine,) = (c for c in simkit.tune(trace, [spec], COST).choices if c.spec == spec)
+    found = engines.export(trace, "llama.cpp", spec, cost=COST)
+    assert any(
+        note.startswith(f"{mine.chosen} is the fastest of 3 settings") for note in found.notes
+    )
+    assert any(f"a speedup of {mine.speedup:.3f} [" in note for note in found.notes)
+    rule = simkit.policies.parse(mine.chosen)
+    assert checked("llama.cpp", found)["spec_draft_p_min"] == str(rule.p_min)
+    both = engines.export(trace, "vllm", "svip(h=0.3:0.9:0.3)", cost=COST)
+    assert sum("settings on this trace" in note for note in both.notes) == 1
+    assert sum("is replaced by fixed(" in note for note in both.notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("drafter", "method"),
+    [
+        ("prompt_lookup", "ngram"),
+        ("suffix", "suffix"),
+        ("eagle", "eagle3"),
+        ("pard", "draft_model"),
+    ],
+)
+def test_the_method_is_that_of_the_drafter(drafter, method):
+    config = checked("vllm", write("vllm", drafter=drafter, policy="fixed(3)", draft="/m"))
+    assert config["method"] == method
+    assert config.get("parallel_drafting") == (True if drafter == "pard" else None)
+    assert ("model" in config) == (drafter in ("eagle", "pard"))
+    for engine in ("sglang", "tensorrt-llm", "llama.cpp"):
+        checked(engine, write(engine, drafter=drafter, policy="fixed(3)", draft="/m"))
+
+
+def test_a_draft_without_a_name_is_asked_for():
+    found = engines.export(iid(4, 20, 0.7, max_draft=4, seed=1), "vllm", "fixed(2)")
+    assert json.loads(found.text)["model"] == "DRAFT_MODEL"
+    assert any("put it in the place of DRAFT_MODEL" in note for note in found.notes)
+
+
+def test_sampled_drafts_are_asked_for_where_the_default_is_greedy():
+    found = write("vllm", "reference-sampled", policy="fixed(3)")
+    assert json.loads(found.text)["draft_sample_method"] == "probabilistic"
+    assert "draft_sample_method" not in json.loads(write("vllm", policy="fixed(3)").text)
+
+
+def test_llama_cpp_has_its_own_rule():
+    found = write("llama.cpp", policy="llamacpp(p_min=0.6, n_min=1, n_max=12)")
+    given = checked("llama.cpp", found)
+    assert [given[f"spec_draft_{k}"] for k in ("n_max", "n_min", "p_min")] == ["12", "1", "0.6"]
+    older = next(note for note in found.notes if note.startswith("builds before"))
+    assert "--draft-max 12 --draft-min 1 --draft-p-min 0.6" in older
+    assert not any("replaced" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("spec", BATCHES)
+def test_lengths_by_batch_mean_the_same_everywhere(spec):
+    """Each engine's own way to look a batch up, as its source has it."""
+    made = controller(spec)
+    pairs = by_batch(made)
+
+    def wanted(batch):
+        return next(k for low, k in reversed(pairs) if low <= batch)
+
+    ranges = checked("vllm", write("vllm", controller=made))
+    ranges = ranges["num_speculative_tokens_per_batch_size"]
+    schedule = checked("tensorrt-llm", write("tensorrt-llm", controller=made))
+    schedule = schedule["draft_len_schedule"]
+    found = write("sglang", drafter="eagle", controller=made, draft="/m")
+    assert checked("sglang", found)["speculative_adaptive"] is True
+    slots = json.loads(found.beside[".adaptive.json"])
+    for batch in range(1, 80):
+        of_vllm = next(k for low, _, k in reversed(ranges) if low <= batch)
+        ends = [end for end in schedule if end >= batch]
+        of_trt = schedule[min(ends)] if ends else 0
+        key = max(int(low) for low in slots if int(low) <= batch)
+        assert of_vllm == of_trt == slots[str(key)]["candidate_steps"][0] == wanted(batch)
+
+
+def test_where_no_batch_counts_the_length_of_one_request_is_taken():
+    made = controller(BATCHES[0])
+    found = write("llama.cpp", controller=made)
+    assert checked("llama.cpp", found)["spec_draft_n_max"] == "5"
+    assert any("one length whatever the batch" in note for note in found.notes)
+    found = write("sglang", controller=made)  # a draft model of its own: STANDALONE
+    assert "speculative_adaptive" not in checked("sglang", found)
+    assert any("EAGLE and EAGLE3 alone" in note for note in found.notes)
+
+
+def test_the_gate_is_tensorrt_llms():
+    made = controller("schedule({4: 4, 8: 2}, gate=1.5, window=32)")
+    config = checked("tensorrt-llm", write("tensorrt-llm", controller=made))
+    assert (config["acceptance_length_threshold"], config["acceptance_window"]) == (0.5, 32)
+    assert any("no gate" in note for note in write("vllm", controller=made).notes)
+
+
+def test_the_ema_is_sglangs():
+    found = write("sglang", drafter="eagle", controller=controller("ema(3)"), draft="/m")
+    config = json.loads(found.beside[".adaptive.json"])
+    assert config["1"] == {
+        "candidate_steps": [1, 3, 5, 7],
+        "up_hysteresis": 0.0,
+        "down_hysteresis": -0.25,
+        "ceiling_coeff": 0,
+    }
+    assert (config["ema_alpha"], config["warmup_batches"]) == (0.2, 10)
+    assert "{OUT}.adaptive.json" in found.text
+    with pytest.raises(EngineError, match="is not read"):
+        sglang.check_adaptive({**config, "alpha": 0.2})
+
+
+@pytest.mark.parametrize("spec", ["goodput(8)", "budget(7)", "ema(3)"])
+def test_a_controller_that_an_engine_lacks_is_replaced(spec):
+    found = write("llama.cpp", controller=controller(spec), cost=COST)
+    assert any("has no controller like" in n and "replaced by fixed(" in n for n in found.notes)
+    one = write("vllm", controller=controller("all_stopped(svip(h=0.4))"), cost=COST)
+    assert any("svip(h=0.4) is replaced by" in note for note in one.notes)
+
+
+@pytest.mark.parametrize(
+    ("schema", "given"),
+    [
+        (vllm.SpeculativeConfig, {"method": "ngrams", "num_speculative_tokens": 3}),
+        (vllm.SpeculativeConfig, {"method": "draft_model", "num_speculative_tokens": 3}),
+        (vllm.SpeculativeConfig, {"method": "ngram", "num_speculative_tokens": 0}),
+        (
+            vllm.SpeculativeConfig,
+            {"method": "mtp", "num_speculative_tokens_per_batch_size": [[2, 4, 1]]},
+        ),
+        (
+            vllm.SpeculativeConfig,
+            {"method": "mtp", "num_speculative_tokens_per_batch_size": [[1, 4, 2], [4, 8, 1]]},
+        ),
+        (
+            vllm.SpeculativeConfig,
+            {
+                "method": "mtp",
+                "num_speculative_tokens": 2,
+                "rejection_sample_method": "synthetic",
+                "synthetic_acceptance_rates": [0.5, 0.6],
+            },
+        ),
+        (sglang.ServerArgs, {"speculative_algorithm": "EAGLE4"}),
+        (
+            sglang.ServerArgs,
+            {"speculative_algorithm": "STANDALONE", "speculative_adaptive": True},
+        ),
+        (tensorrt_llm.DecodingConfig, {"decoding_type": "Draft_Target", "max_draft_len": 3}),
+        (
+            tensorrt_llm.DecodingConfig,
+            {"decoding_type": "NGram", "max_draft_len": 3, "draft_len_schedule": {4: 2}},
+        ),
+        (
+            tensorrt_llm.DecodingConfig,
+            {"decoding_type": "NGram", "max_draft_len": 3, "draft_len_schedule": {4: 3, 8: 4}},
+        ),
+        (llama_cpp.Flags, {"spec_type": "draft"}),
+        (llama_cpp.Flags, {"spec_type": "draft-simple", "spec_draft_p_min": 2.0}),
+        (transformers.GenerationConfig, {"num_assistant_tokens_schedule": "dynamic"}),
+    ],
+)
+def test_what_an_engine_would_refuse_is_refused(schema, given):
+    with pytest.raises(EngineError):
+        schema(**given)
+
+
+@pytest.mark.parametrize("module", [vllm, sglang, tensorrt_llm, llama_cpp, transformers])
+def test_only_fields_that_were_looked_up_are_written(module):
+    for thing in vars(module).values():
+        if isinstance(thing, type) and issubclass(thing, engines.base.Schema):
+            written = {field.name for field in fields(thing)}
+            assert written <= module.ACCEPTED or thing is engines.base.Schema
+    for cls in engines.BUILT_IN:
+        assert cls.version and cls.source and engines.ENGINES[cls.name] is cls
+
+
+def test_transformers_itself_takes_it():
+    """Its own class has the fields, and its candidate generator reads them of the assistant."""
+    library = pytest.importorskip("transformers")
+    from transformers.generation.candidate_generator import AssistedCandidateGenerator
+
+    for policy in ("fixed(7)", "confidence(0.3)", "heuristic(initial=5)"):
+        config = json.loads(write("transformers", policy=policy).text)
+        made = library.GenerationConfig(**config)
+        made.validate()
+        assert {name: getattr(made, name) for name in config} == config
+    assert set(transformers.ACCEPTED) <= vars(library.GenerationConfig()).keys()
+    assistant = SimpleNamespace(
+        device="cpu",
+        generation_config=made,
+        config=SimpleNamespace(is_encoder_decoder=False),
+        main_input_name="input_ids",
+        _supports_logits_to_keep=lambda: True,
+    )
+    import torch
+
+    generator = AssistedCandidateGenerator(
+        torch.zeros((1, 2), dtype=torch.long), assistant, library.GenerationConfig(), {}
+    )
+    assert generator.num_assistant_tokens == 5
+    assert generator.assistant_confidence_threshold == 0.0
+    schedule = generator.assistant_generation_config.num_assistant_tokens_schedule
+    assert schedule == "heuristic_transient"
+
+
+def test_rates_are_marginal_and_fall():
+    trace = traces.load("reference")
+    rates = rates_of(trace, 5, "prefill")
+    steps = simkit.replay(trace, "fixed(5)", first_token="prefill").steps()["accepted"].to_numpy()
+    assert rates == pytest.approx([(steps >= j).mean() for j in range(1, 6)], abs=1e-6)
+    assert all(a >= b for a, b in zip(rates, rates[1:], strict=False))
+    found = write("vllm", policy="fixed(5)", synthetic=True, first_token="prefill")
+    assert json.loads(found.text)["synthetic_acceptance_rates"] == list(rates)
+
+
+def test_independent_tokens_lose_nothing_by_their_rates():
+    """There the rates are all there is: each measure of the trace is one of the draws'."""
+    trace = iid(120, 100, 0.7, max_draft=6, seed=5)
+    found = errors(trace, rates_of(trace, 3, "draft"), COST, "draft", seed=1)
+    assert len(found) == 7
+    for name, true, mean, low, high in found:
+        assert low <= mean <= high
+        assert low - 0.2 * abs(true) <= true <= high + 0.2 * abs(true), name
+    total = found[0]
+    assert total.low <= total.true <= total.high
+
+
+def test_requests_that_differ_do_not_with_drawn_outcomes():
+    found = {m.name: m for m in write("vllm", policy="fixed(5)", synthetic=True, cost=COST).errors}
+    spread = found["tokens a step, standard deviation over requests"]
+    assert spread.high < 0.7 * spread.true
+    total = found["tokens a step, all steps"]
+    assert total.mean == pytest.approx(total.true, rel=0.03)
+    slow = found["seconds of the slowest request"]
+    assert slow.high < slow.true
+
+
+def test_the_command_writes_what_the_engine_reads(tmp_path, capsys):
+    out = tmp_path / "spec.json"
+    arguments = ["--engine", "vllm", "--policy", "fixed(4)", "--synthetic", "-o", out]
+    status, said, err = run(capsys, "export", "reference", *arguments)
+    assert status == 0 and f"written to {out}" in said
+    assert "standard deviation over requests" in said and "note: for vllm" in err
+    config = vllm.SpeculativeConfig(**json.loads(out.read_text()))
+    assert len(config.synthetic_acceptance_rates) == 4
+    out = tmp_path / "flags"
+    arguments = ["--engine", "sglang", "--drafter", "eagle", "--controller", "ema(3)", "-o", out]
+    status, said, _ = run(capsys, "export", "reference", *arguments, "--draft", "/m")
+    assert status == 0 and "flags.adaptive.json" in said
+    assert flags(out.read_text())["speculative_adaptive_config"] == f"{out}.adaptive.json"
+    assert (tmp_path / "flags.adaptive.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("--engine", "vlm"), "did you mean vllm?"),
+        (("--engine", "sglang", "--policy", "fixed(3)", "--synthetic"), "takes no synthetic"),
+        (("--engine", "vllm", "--policy", "fixd(3)"), "did you mean fixed"),
+        (
+            ("--engine", "vllm", "--policy", "fixed(3)", "--controller", "static(3)"),
+            "not both",
+        ),
+        (("--engine", "vllm", "--controller", "schedul({1: 2})"), "schedule"),
+        (("--engine", "transformers", "--drafter", "eagle", "--policy", "fixed(2)"), "no drafter"),
+    ],
+)
+def test_bad_settings_are_one_line(tmp_path, capsys, arguments, what):
+    status, _, err = run(capsys, "export", "reference", *arguments, "-o", tmp_path / "x")
+    assert status == 2 and err.count("\n") == 1 and what in err
+    assert not (tmp_path / "x").exists()

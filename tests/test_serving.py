@@ -1,0 +1,152 @@
+"""The server against a second, plain one, and against the replay and queueing theory."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from serving_plain import (
+    Budget,
+    ByBatch,
+    Ema,
+    Goodput,
+    Limits,
+    NoDrafts,
+    OffAbove,
+    PlainServer,
+    Prophet,
+    Schedule,
+    Static,
+)
+
+from simkit.costs import Linear
+from simkit.drafters import layout_of
+from simkit.serving import Closed, Engine, Poisson, controllers
+from simkit.serving.plans import plan
+from simkit.serving.run import run
+from simkit.serving.world import outcomes
+from simkit.simulator.arguments import setting
+from traces import synthetic
+
+COST = Linear(
+    draft_s=1e-3,
+    target_s=10e-3,
+    draft_per_token_s=1e-5,
+    target_per_token_s=2e-4,
+    draft_per_kv_token_s=1e-8,
+    target_per_kv_token_s=1e-7,
+    overhead_s=2e-4,
+    baseline_overhead_s=1e-4,
+)
+TABLE = ((1, 2, 5), (3, 4, 3), (7, 9, 1))
+SLOTS = ((1, (1, 3, 5)), (4, (0, 1, 3)), (8, (0, 2)))
+
+
+def made(trace, spec):
+    """A spec's plain counterpart."""
+    linear = (lambda n: 1e-3 + 1e-5 * n, lambda tokens, kv: 10e-3 + 2e-4 * tokens + 1e-7 * kv)
+    layout = layout_of(trace)
+
+    def budget(most, **given):
+        rule = Budget(most, outcomes(layout, 1, most, "draft_top1_prob").confidence, **given)
+        rule.offsets = layout.offsets
+        return rule
+
+    return {
+        "none": NoDrafts,
+        "static(4)": lambda: Static(4),
+        "off_above(4, batch=3)": lambda: OffAbove(4, 3),
+        "by_batch([[1, 2, 5], [3, 4, 3], [7, 9, 1]])": lambda: ByBatch(TABLE),
+        "schedule({2: 5, 5: 3, 8: 1})": lambda: Schedule([(2, 5), (5, 3), (8, 1)]),
+        "schedule({2: 5, 12: 3}, gate=2.6, window=4)": lambda: Schedule([(2, 5), (12, 3)], 2.6, 4),
+        "ema(3, candidates={1: [1, 3, 5], 4: [0, 1, 3], 8: [0, 2]})": lambda: Ema(
+            SLOTS, 3, ((1, -0.25),)
+        ),
+        "goodput(6)": lambda: Goodput(6, linear),
+        "budget(4)": lambda: budget(4),
+        "budget(5, stale=0, search=global, refit=20, least=20)": lambda: budget(
+            5, stale=0, first=False, refit=20, least=20
+        ),
+        "budget(5, stale=3, refit=10, least=10)": lambda: budget(5, stale=3, refit=10, least=10),
+        "prophet(6)": lambda: Prophet(6),
+    }[spec]()
+
+
+SPECS = (
+    "none",
+    "static(4)",
+    "off_above(4, batch=3)",
+    "by_batch([[1, 2, 5], [3, 4, 3], [7, 9, 1]])",
+    "schedule({2: 5, 5: 3, 8: 1})",
+    "schedule({2: 5, 12: 3}, gate=2.6, window=4)",
+    "ema(3, candidates={1: [1, 3, 5], 4: [0, 1, 3], 8: [0, 2]})",
+    "goodput(6)",
+    "budget(4)",
+    "budget(5, stale=0, search=global, refit=20, least=20)",
+    "budget(5, stale=3, refit=10, least=10)",
+    "prophet(6)",
+)
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return synthetic.iid(12, 60, 0.7, max_draft=8, seed=3, eos_prob=0.02)
+
+
+def same(trace, spec, limits, load, n, first, cost=COST):
+    """Hold both servers against each other, step for step and second for second."""
+    whole = {k: None if v == math.inf else v for k, v in vars(limits).items()}
+    engine = Engine(whole["max_batch"], whole["kv_tokens"], whole["chunk"])
+    where = setting(trace, cost, first)
+    planned = plan(controllers.parse(spec), where, engine, load)
+    found = run(planned, load, n, seed=1)
+    sizes = sorted({int(size) for size in planned.prices.verify.sizes})
+    begin = {"draft": 1, "prefill": 2}[first]
+    plain = PlainServer(trace, cost.times(trace), sizes, made(trace, spec), limits, begin)
+    arrivals = None if load.concurrency else found.server.arrival_s.tolist()
+    requests = plain.run(found.server.sequence.tolist(), arrivals, load.concurrency)
+    steps = found.steps
+    names = ("iteration", "start", "drafted", "proposed", "accepted", "emitted")
+    for request in requests:
+        mine = steps["request"] == request.number
+        rows = list(zip(*(steps[name][mine].tolist() for name in names), strict=True))
+        assert rows == request.log
+    np.testing.assert_allclose(found.server.done_s, [r.done for r in requests], rtol=1e-9)
+    np.testing.assert_allclose(found.server.first_s, [r.first for r in requests], rtol=1e-9)
+    np.testing.assert_allclose(found.server.arrival_s, [r.arrival for r in requests], rtol=1e-9)
+    assert found.server.preempted.tolist() == [r.preempted for r in requests]
+    return found
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_controller_equals_a_plain_one_in_a_closed_loop(trace, spec):
+    same(trace, spec, Limits(12), Closed(9), 30, "draft")
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_controller_equals_a_plain_one_under_arrivals_that_overload(trace, spec):
+    found = same(trace, spec, Limits(6, 400, 16), Poisson(40.0), 40, "prefill")
+    assert spec in ("none",) or found.server.drafted.sum() > 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    spec=st.sampled_from([s for s in SPECS if not s.startswith("budget")]),
+    max_batch=st.integers(1, 12),
+    kv_tokens=st.one_of(st.just(math.inf), st.integers(80, 400)),
+    chunk=st.one_of(st.just(math.inf), st.integers(1, 30)),
+    load=st.one_of(
+        st.integers(1, 14).map(Closed), st.sampled_from([5.0, 30.0, 500.0]).map(Poisson)
+    ),
+    first=st.sampled_from(["draft", "prefill"]),
+)
+def test_servers_agree_whatever_their_limits(trace, spec, max_batch, kv_tokens, chunk, load, first):
+    same(trace, spec, Limits(max_batch, kv_tokens, chunk), load, 25, first)
+
+
+def test_a_small_cache_preempts(trace):
+    found = same(trace, "static(4)", Limits(8, 120), Closed(8), 20, "draft")
+    assert found.server.preempted.sum() > 0
