@@ -213,7 +213,30 @@ def test_where_no_batch_counts_the_length_of_one_request_is_taken():
     assert any("one length whatever the batch" in note for note in found.notes)
     found = write("sglang", controller=made)  # a draft model of its own: STANDALONE
     assert "speculative_adaptive" not in checked("sglang", found)
-    assert any("EAGLE and EAGLE3 alone" in note for note in found.notes)
+    assert any("one length whatever the batch" in note for note in found.notes)
+    assert checked("sglang", found)["speculative_num_steps"] == "5"
+
+
+def test_what_replaces_a_controller_is_served_beside_it():
+    made = controller("ema(3)")
+    cost = "linear(draft_s=0.001, draft_per_token_s=0.00002, target_s=0.02,"
+    cost += " target_per_token_s=0.0003)"
+    served = simkit.serve(
+        "reference", [made, "static(1)", "static(2)", "static(3)"], cost, concurrency=32, threads=1
+    )
+    rows = served.records()
+    found = write("vllm", controller=made, cost=cost, concurrency=32)
+    length = json.loads(found.text)["num_speculative_tokens"]
+    (note,) = (note for note in found.notes if "replaced by fixed(" in note)
+    assert f"fixed({length}) serves the most tokens" in note
+    assert f"{rows[length]['tokens_s']:,.0f} a second" in note
+    assert (
+        f"the controller {rows[0]['tokens_s']:,.0f} ({rows[length]['against'] - 1:+.1%} [" in note
+    )
+    batches = write("llama.cpp", controller=controller(BATCHES[0]), cost=cost, concurrency=4)
+    assert any("with 4 requests in flight" in note for note in batches.notes)
+    with pytest.raises(EngineError, match="is for a controller"):
+        write("vllm", policy="fixed(3)", concurrency=4)
 
 
 def test_the_gate_is_tensorrt_llms():

@@ -392,6 +392,7 @@ def test_no_number_stands_alone(tmp_path, capsys):
         ("thin", "LOG", "-o", "OUT"),
         ("attach", "LOG", "--drafter", "prompt_lookup"),
         ("export", "LOG", "--engine", "vllm", "-o", "OUT"),
+        ("serving", "LOG", "--controller", "static(3)", "--concurrency", "2"),
         ("compare", "LOG", "LOG"),
     ],
 )

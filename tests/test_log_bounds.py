@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from benchmarks.log_intervals import cases
 from simkit.policies import Fixed
 from simkit.simulator.logged import Log
 from simkit.statistics.survival import cut_bounds, kaplan_meier, risks
@@ -69,7 +70,7 @@ def runs_of(flags):
 
 
 @st.composite
-def cases(draw):
+def logged(draw):
     """Outcomes of some requests, and lengths that may depend on them in any way."""
     shared = draw(st.booleans())
     outcomes = []
@@ -100,7 +101,7 @@ def wanted(ahead, lengths, peeks):
 
 
 @settings(max_examples=300, deadline=None)
-@given(cases(), st.integers(0, 8))
+@given(logged(), st.integers(0, 8))
 def test_the_bounds_of_these_outputs_hold_the_truth(case, length):
     """Also where lengths were chosen by who knew the outcomes, and from starts never visited."""
     shared, outcomes, lengths, peeks = case
@@ -116,7 +117,7 @@ def test_the_bounds_of_these_outputs_hold_the_truth(case, length):
 
 
 @settings(max_examples=200, deadline=None)
-@given(cases(), st.integers(1, 8))
+@given(logged(), st.integers(1, 8))
 def test_the_bounds_of_the_logged_starts_hold_their_own_runs(case, depth):
     _, outcomes, lengths, peeks = case
     runs, drafted, accepted = [], [], []
@@ -208,6 +209,14 @@ def test_beyond_the_deepest_draft_nothing_is_estimated():
         for kind in ("band", "cut"):
             low, high = found.marginal[depth][kind]
             assert low == 0 and high == pytest.approx(third[kind].high)
+
+
+def test_the_benchmark_finds_every_truth_between_the_bounds():
+    found = cases("reference", "eagle")
+    assert {(case.logged, case.length) for case in found} == {(4, k) for k in (1, 2, 3, 5)}
+    for case in found:
+        assert case.any[0] - 1e-9 <= case.truth <= case.any[1] + 1e-9
+        assert abs(case.middle) < 0.1
 
 
 def test_no_rejection_at_all_is_no_certainty():

@@ -172,7 +172,7 @@ def from_outputs(
 
 def from_steps(
     sequences: Mapping[str, Any],
-    log: Mapping[str, Column],
+    log: Mapping[str, np.ndarray],
     source: SourceInfo,
     room: int = 0,
     shared_path: bool = False,
@@ -208,7 +208,7 @@ def from_steps(
         n_prompts=n,
         complete=True,
     )
-    return Trace(manifest, Arrays(manifest, given, {"log": log}, {"log": _n_rows(log)}))
+    return Trace(manifest, Arrays(manifest, given, {"log": log}, {"log": len(log["drafted"])}))
 
 
 class Arrays:

@@ -51,6 +51,13 @@ def export(
             "--synthetic", help="vllm: with acceptance rates of the trace in the place of verdicts."
         ),
     ] = False,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            help="Requests in flight, under which what replaces a controller is chosen.",
+            show_default=False,
+        ),
+    ] = None,
     first_token: First = FirstToken.draft,
 ) -> None:
     """Write a setting as an engine's own configuration."""
@@ -74,6 +81,7 @@ def export(
         first_token.value,
         draft,
         synthetic,
+        concurrency,
     )
     files = {out.with_name(f"{out.name}{name}"): text for name, text in found.beside.items()}
     check_apart([("--out", file) for file in files], [trace, cost])

@@ -79,6 +79,7 @@ class Engine(ABC):
         source: where they were looked up.
         policies: classes of policies that it runs as they are, besides fixed lengths.
         takes: what else of a plan it can express: "by_batch", "gate", "ema", "rates".
+        adapts: kinds of drafters with which it takes "by_batch" and "ema"; None: all.
     """
 
     name: ClassVar[str]
@@ -86,6 +87,7 @@ class Engine(ABC):
     source: ClassVar[str]
     policies: ClassVar[tuple[type[Policy], ...]] = ()
     takes: ClassVar[frozenset[str]] = frozenset()
+    adapts: ClassVar[frozenset[str] | None] = None
 
     @abstractmethod
     def write(self, plan: Plan) -> Written:
@@ -97,6 +99,12 @@ class Engine(ABC):
         Raises:
             EngineError: it has no such drafter, or no such length.
         """
+
+    def can(self, what: str, drafter: Drafter) -> bool:
+        """Whether it can express that of a plan with such a drafter."""
+        if what in ("by_batch", "ema") and self.adapts is not None:
+            return what in self.takes and drafter.kind in self.adapts
+        return what in self.takes
 
     def runs(self, policy: Policy) -> bool:
         """Whether it runs a policy as it is, which is no fixed length."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from simkit.engines.base import ENGINES, Drafter, Engine, EngineError, Plan
-from simkit.engines.replace import Choice, fastest, instead_of, tuned
+from simkit.engines.replace import Choice, fastest, instead_of, served_instead, tuned
 from simkit.engines.synthetic import Measure, errors, rates_of
 from simkit.errors import PolicyError
 from simkit.policies import Autoregressive, Fixed, Policy, parse
@@ -36,6 +36,13 @@ class Exported(NamedTuple):
     errors: list[Measure]
 
 
+class Load(NamedTuple):
+    """Under what replacements of controllers are compared; see `export`."""
+
+    first_token: FirstToken
+    in_flight: int | None
+
+
 def export(
     trace: Trace,
     engine: str,
@@ -45,6 +52,7 @@ def export(
     first_token: FirstToken = "draft",
     draft: str | None = None,
     synthetic: bool = False,
+    concurrency: int | None = None,
 ) -> Exported:
     """Write a setting as an engine's configuration.
 
@@ -58,6 +66,8 @@ def export(
         first_token: as there.
         draft: what the engine is to load as the draft; None: what the trace names.
         synthetic: with measured acceptance rates in the place of verdicts.
+        concurrency: requests in flight, under which a length that replaces a controller is chosen
+            and compared; None: for a request alone.
 
     Raises:
         EngineError: there is no such engine, or it has neither the setting nor what could replace
@@ -67,11 +77,14 @@ def export(
     trace.manifest.drafter.refuse("replay", EngineError)
     if policy is not None and controller is not None:
         raise EngineError("give a policy or a controller, not both")
+    if concurrency is not None and controller is None:
+        raise EngineError("a concurrency is for a controller")
     if synthetic and "rates" not in made.takes:
         raise EngineError(f"{engine} takes no synthetic acceptance rates: vllm does")
     plan = Plan(0, _drafter(trace, draft), sampled=trace.sampler.q_temperature > 0)
     if controller is not None:
-        plan, notes = _controlled(plan, made, controller, trace, cost, first_token)
+        how = Load(first_token, concurrency)
+        plan, notes = _controlled(plan, made, controller, trace, cost, how)
     else:
         plan, notes = _stopped(plan, made, policy, trace, cost, first_token)
     measured: list[Measure] = []
@@ -117,44 +130,57 @@ def _controlled(
     controller: Any,
     trace: Trace,
     cost: AnyCost | None,
-    first_token: FirstToken,
+    how: Load,
 ) -> tuple[Plan, list[str]]:
     """The plan of a controller; dispatched on its name, see `simkit.serving.controllers`."""
     name = controller.name
     if name == "none":
         return plan, []
     if name in ("each", "all_stopped", "batch_mean"):
-        return _stopped(plan, engine, controller.policy, trace, cost, first_token)
+        return _stopped(plan, engine, controller.policy, trace, cost, how.first_token)
     if name in _BY_BATCH:
-        lengths = by_batch(controller)
-        plan = plan._replace(length=max(k for _, k in lengths))
-        notes = []
-        if len(lengths) == 1:
-            pass
-        elif "by_batch" in engine.takes:
-            plan = plan._replace(by_batch=lengths)
-        else:
-            plan = plan._replace(length=lengths[0][1])
-            notes.append(
-                f"{engine.name} has one length whatever the batch: {controller} is replaced by"
-                f" {lengths[0][1]}, its length for a single request"
-            )
+        plan, notes = _of_batches(plan, engine, controller, trace, cost, how)
         if gate := getattr(controller, "gate", 0.0):
-            if "gate" in engine.takes:
+            if engine.can("gate", plan.drafter):
                 plan = plan._replace(gate=(gate, controller.window))
             else:
                 notes.append(f"{engine.name} has no gate: gate={gate:g} is left out")
         return plan, notes
-    if name == "ema" and "ema" in engine.takes:
+    if name == "ema" and engine.can("ema", plan.drafter):
         deepest = max(step for _, steps in controller.candidates for step in steps)
         return plan._replace(length=controller.steps, ema=controller), [
             f"steps begin with {controller.steps} and go up to {deepest}: memory is sized for those"
         ]
-    choice = _best(controller, engine, trace, cost, first_token)
+    choice = _best(controller, engine, trace, cost, how)
     notes = [choice.note]
     if name == "budget" and engine.name == "vllm":
         notes.append("vLLM sizes what it verifies by confidence with method dspark alone")
     return plan._replace(length=choice.length), notes
+
+
+def _of_batches(
+    plan: Plan,
+    engine: Engine,
+    controller: Any,
+    trace: Trace,
+    cost: AnyCost | None,
+    how: Load,
+) -> tuple[Plan, list[str]]:
+    """The plan of lengths by batch, or of one length in their place."""
+    lengths = by_batch(controller)
+    if len(lengths) == 1:
+        return plan._replace(length=lengths[0][1]), []
+    if engine.can("by_batch", plan.drafter):
+        return plan._replace(length=max(k for _, k in lengths), by_batch=lengths), []
+    if how.in_flight is not None:
+        choice = _best(controller, engine, trace, cost, how)
+        return plan._replace(length=choice.length), [choice.note]
+    first = lengths[0][1]
+    return plan._replace(length=first), [
+        f"{engine.name} has one length whatever the batch with such a drafter: {controller} is"
+        f" replaced by fixed({first}), its length for a single request: --concurrency N finds the"
+        " best for so many"
+    ]
 
 
 def by_batch(controller: Any) -> tuple[tuple[int, int], ...]:
@@ -171,15 +197,17 @@ def by_batch(controller: Any) -> tuple[tuple[int, int], ...]:
     return tuple(zip(lows, [*(k for _, k in ends), 0], strict=True))
 
 
-def _best(
-    controller: Any, engine: Engine, trace: Trace, cost: AnyCost | None, first_token: FirstToken
-) -> Choice:
+def _best(controller: Any, engine: Engine, trace: Trace, cost: AnyCost | None, how: Load) -> Choice:
+    """What replaces a controller: what serves best, or for a request alone, the fastest length."""
     why = f"{engine.name} has no controller like {controller}"
+    if how.in_flight is not None:
+        length, note = served_instead(controller, trace, cost, how.first_token, how.in_flight)
+        return Choice(length, f"{why}: replaced by fixed({length}); {note}")
     try:
-        length, note = fastest(trace, cost, first_token)
+        length, note = fastest(trace, cost, how.first_token)
     except EngineError as error:
         raise EngineError(f"{why}, and {error}") from None
-    alone = "; that is the speed of a request alone, simkit serving has that of batches"
+    alone = "; that is the speed of a request alone: --concurrency N compares them in batches"
     return Choice(length, f"{why}: replaced by fixed({length}); {note}{alone}")
 
 

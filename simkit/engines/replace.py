@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simkit.engines.base import EngineError
 from simkit.policies import Fixed, Policy, parse
+from simkit.serving import serve
+from simkit.serving.controllers import Static
 from simkit.simulator import FirstToken, Result, replay
 from simkit.simulator.arguments import AnyCost
 from simkit.sweeps import tune
 from traces.trace import Trace
 
 _MOST = 20  # tokens of the lengths that are tried
+_SERVED = 10  # of those that are served
 
 
 class Choice(NamedTuple):
@@ -101,6 +104,44 @@ def instead_of(
         f" {mine['tokens_per_step']:.3f} ({change:+.1%})"
     )
     return Choice(best, f"{why}: {policy} is replaced by fixed({best}), {how}")
+
+
+def served_instead(
+    controller: Any, trace: Trace, cost: AnyCost | None, first_token: FirstToken, in_flight: int
+) -> Choice:
+    """The length that serves the most tokens a second with so many requests in flight.
+
+    Args:
+        controller: of `simkit.serving`, that it is compared with, on the same requests.
+        trace: whose outcomes they have.
+        cost: as in `simkit.serve`.
+        first_token: as there.
+        in_flight: requests, in a closed loop.
+
+    Raises:
+        UserError: see `simkit.serve`.
+    """
+    lengths = range(min(trace.max_draft, _SERVED) + 1)
+    served = serve(
+        trace,
+        [controller, *map(Static, lengths)],
+        cost,
+        concurrency=in_flight,
+        first_token=first_token,
+        threads=1,
+    )
+    mine, none, *others = served.records()
+    best = 1 + max(range(len(others)), key=lambda k: others[k]["tokens_s"])
+    row = others[best - 1]
+    change, low, high = (row[f"against{end}"] - 1 for end in ("", "_lo", "_hi"))
+    note = (
+        f"with {in_flight} requests in flight fixed({best}) serves the most tokens of all lengths,"
+        f" {row['tokens_s']:,.0f} a second, the controller {mine['tokens_s']:,.0f}"
+        f" ({change:+.1%} [{low:+.1%}, {high:+.1%}])"
+    )
+    if none["tokens_s"] > row["tokens_s"]:
+        note += f"; without any drafts it is {none['tokens_s']:,.0f}"
+    return Choice(best, note)
 
 
 def _replay(

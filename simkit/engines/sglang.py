@@ -100,6 +100,7 @@ class Sglang(Engine):
     version = "main of September 2026"
     source = "server_args.py; speculative/adaptive_spec_params.py at 015c872"
     takes = frozenset(("by_batch", "ema"))
+    adapts = frozenset(("feature",))
 
     def write(self, plan: Plan) -> Written:
         """See `Engine`."""
@@ -108,8 +109,6 @@ class Sglang(Engine):
         kind, model, given = plan.drafter
         length, notes, beside = plan.length, [], {}
         if kind in ("prompt_lookup", "ngram", "suffix"):
-            if plan.by_batch or plan.ema:
-                notes.append(_unadapted("NGRAM", length))
             depth = given.get("max_depth", given.get("most", given.get("ngram")))
             notes.append("SGLang's NGRAM is a trie with breadth of its own: drafts will differ")
             flags = ServerArgs(
@@ -126,9 +125,6 @@ class Sglang(Engine):
         if kind == "parallel":
             notes.append("SGLang's parallel drafter is DFLASH: a PARD model is none")
         adaptive = _adaptive(plan)
-        if adaptive and algorithm != "EAGLE3":
-            notes.append(_unadapted(algorithm, length))
-            adaptive = None
         if adaptive:
             check_adaptive(adaptive)
             beside[".adaptive.json"] = json.dumps(adaptive, indent=1) + "\n"
@@ -165,10 +161,3 @@ def _adaptive(plan: Plan) -> dict[str, Any] | None:
     if plan.by_batch:
         return {str(low): {"candidate_steps": [k]} for low, k in plan.by_batch}
     return None
-
-
-def _unadapted(algorithm: str, length: int) -> str:
-    return (
-        f"SGLang adapts steps with EAGLE and EAGLE3 alone, not with {algorithm}: replaced by"
-        f" {length} for every batch"
-    )

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simkit.policies import Fixed
+from simkit.policies import Fixed, Setting
 from simkit.simulator import FirstToken
 from simkit.simulator.arguments import AnyCost, setting
 from simkit.simulator.charge import PARTS
 from simkit.simulator.run import run
-from simkit.simulator.steps import sequential
+from simkit.simulator.steps import Steps, sequential
 from traces.trace import Trace
 
 _DIGITS = 6  # of a rate
@@ -84,20 +84,15 @@ def errors(
     drawn: dict[str, list[float]] = {name: [] for name in true}
     rng = np.random.default_rng(seed)
     for _ in range(draws):
-        accepted, offsets = _drawn(rng, np.array(rates), emitted)
-        room = trace.max_new_tokens - first + 1 - _before(accepted, offsets)
-        drafted = np.minimum(len(rates), room - 1)
-        counts = np.stack([drafted, drafted, accepted, drafted]).astype(np.int32)
-        steps = sequential(offsets, counts, layout, first)
-        n = steps.counts[some]
+        steps = _steps(rng, np.array(rates), where)
         times = None
         if charge:
             parts = charge.of_steps(policy, steps)
             each = np.sum([parts[part] for part in PARTS], axis=0)
             times = np.bincount(steps.sequence, each, len(emitted))
-        for name, value in _measures(
-            emitted.sum() / len(steps), emitted[some] / n, times, baseline
-        ):
+        mean = emitted.sum() / len(steps)
+        each_mean = emitted[some] / steps.counts[some]
+        for name, value in _measures(mean, each_mean, times, baseline):
             drawn[name].append(value)
     return [
         Measure(name, value, float(np.mean(drawn[name])), *np.quantile(drawn[name], _ENDS).tolist())
@@ -116,6 +111,16 @@ def _measures(
         yield "seconds of a request, median", float(np.median(seconds))
         yield "seconds of a request, 90th percentile", float(np.quantile(seconds, 0.9))
         yield "seconds of the slowest request", float(seconds.max())
+
+
+def _steps(rng: np.random.Generator, rates: np.ndarray, where: Setting) -> Steps:
+    """Steps with drawn outcomes, over the trace's outputs and within its budget."""
+    layout, _, first = where
+    accepted, offsets = _drawn(rng, rates, layout.n_output - first + 1)
+    room = layout.trace.max_new_tokens - first + 1 - _before(accepted, offsets)
+    drafted = np.minimum(len(rates), room - 1)
+    counts = np.stack([drafted, drafted, accepted, drafted]).astype(np.int32)
+    return sequential(offsets, counts, layout, first)
 
 
 def _drawn(
