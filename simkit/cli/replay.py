@@ -70,15 +70,13 @@ def _print(result: Result | ByDrafter, format: Format) -> None:
     if format is Format.table:
         from rich.console import Console
 
-        from simkit.simulator import Intervals
         from simkit.simulator.display import rich
 
         console = Console()
         if not console.is_terminal:
             console = Console(width=200)
-        intervals = isinstance(result, Intervals)
-        shown = result.table() if intervals else rich(result.shown(), console.width >= 130)
-        console.print(shown)
+        intervals = getattr(result, "table", None)  # of a log, which has no other numbers
+        console.print(intervals() if intervals else rich(result.shown(), console.width >= 130))
     elif format is Format.json:
         import json
 
@@ -87,9 +85,7 @@ def _print(result: Result | ByDrafter, format: Format) -> None:
         import csv
         import sys
 
-        from simkit.simulator import Intervals
-
-        records = result.flat() if isinstance(result, Intervals) else result.records()
+        records = getattr(result, "flat", result.records)()
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(result.columns)
         writer.writerows(record.values() for record in records)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from simkit.drafters.route import is_choice
 from simkit.drafters.route import parse as parse_choice
@@ -20,12 +20,22 @@ from simkit.simulator.arguments import (
     setting,
 )
 from simkit.simulator.by_drafter import ByDrafter, drafted_by
-from simkit.simulator.intervals import Intervals, logged
 from simkit.simulator.result import BY, Comparison, Result
 from simkit.simulator.run import run
 from traces.trace import Trace, load
 
+if TYPE_CHECKING:
+    from simkit.simulator.intervals import Intervals
+
 __all__ = ["ByDrafter", "Comparison", "Intervals", "ReplayError", "Result", "replay"]
+
+
+def __getattr__(name: str) -> Any:  # of logs alone: a replay is quick to begin
+    if name != "Intervals":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from simkit.simulator.intervals import Intervals
+
+    return Intervals
 
 
 By = Literal["trace", "task", "sequence", "step"]
@@ -101,6 +111,8 @@ def replay(
         return ByDrafter(found, confidence, seed)
     trace = trace if isinstance(trace, Trace) else load(trace)
     if not trace.manifest.drafter.can("replay"):
+        from simkit.simulator.intervals import logged
+
         return logged(trace, _chosen(policies), cost, by, confidence, seed)
     where = setting(trace, cost, first_token)
     runs = [run(policy, *where) for policy in _chosen(policies)]
