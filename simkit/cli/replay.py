@@ -70,15 +70,10 @@ def _print(result: Result | ByDrafter, format: Format) -> None:
     if format is Format.table:
         from rich.console import Console
 
-        from simkit.simulator import Intervals
-        from simkit.simulator.display import rich
-
         console = Console()
         if not console.is_terminal:
             console = Console(width=200)
-        intervals = isinstance(result, Intervals)
-        shown = result.table() if intervals else rich(result.shown(), console.width >= 130)
-        console.print(shown)
+        console.print(result.table(wide=console.width >= 130))
     elif format is Format.json:
         import json
 
@@ -87,9 +82,6 @@ def _print(result: Result | ByDrafter, format: Format) -> None:
         import csv
         import sys
 
-        from simkit.simulator import Intervals
-
-        records = result.flat() if isinstance(result, Intervals) else result.records()
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(result.columns)
-        writer.writerows(record.values() for record in records)
+        writer.writerows(record.values() for record in result.flat())

@@ -20,12 +20,11 @@ from simkit.simulator.arguments import (
     setting,
 )
 from simkit.simulator.by_drafter import ByDrafter, drafted_by
-from simkit.simulator.intervals import Intervals, logged
 from simkit.simulator.result import BY, Comparison, Result
 from simkit.simulator.run import run
 from traces.trace import Trace, load
 
-__all__ = ["ByDrafter", "Comparison", "Intervals", "ReplayError", "Result", "replay"]
+__all__ = ["ByDrafter", "Comparison", "ReplayError", "Result", "replay"]
 
 
 By = Literal["trace", "task", "sequence", "step"]
@@ -101,6 +100,8 @@ def replay(
         return ByDrafter(found, confidence, seed)
     trace = trace if isinstance(trace, Trace) else load(trace)
     if not trace.manifest.drafter.can("replay"):
+        from simkit.simulator.intervals import logged
+
         return logged(trace, _chosen(policies), cost, by, confidence, seed)
     where = setting(trace, cost, first_token)
     runs = [run(policy, *where) for policy in _chosen(policies)]
