@@ -187,6 +187,18 @@ def test_requests_without_drafts_and_steps_without_any_are_counted(tmp_path):
     assert any("length of some prompts" in note for note in notes)
 
 
+def test_an_output_may_end_inside_its_last_step(tmp_path):
+    """Cut by a budget or at a word: what the step emitted behind that is none of it."""
+    whole, inside, before = (response("a", 5, n, [3, 3], [1, 3]) for n in (7, 5, 2))
+    trace, notes = vllm.load(written(tmp_path, [whole, inside, before]))
+    assert trace.sequences["n_output"].to_pylist() == [7, 5, 4]
+    assert len(notes) == 1 and "1 outputs end before their last step began" in notes[0]
+    save(trace, tmp_path / "log")
+    assert validate(tmp_path / "log") == []
+    found = simkit.replay(trace, "fixed(3)").records()[0]
+    assert found["tokens_per_step_any_lo"] <= found["tokens_per_step_any_hi"]
+
+
 def test_a_summary_is_enough_where_all_steps_drafted_as_much(tmp_path):
     line = response("a", 5, 8, [3, 3, 3], [1, 3, 0])
     line["metrics"]["speculative_decoding"] = metrics([3, 3, 3], [1, 3, 0], detailed=False)

@@ -269,6 +269,12 @@ def _notes(requests: list[Request]) -> list[str]:
             f"{surplus:,} tokens came from steps without a draft, which the log does not count:"
             " they are left out"
         )
+    early = sum(request.n_completion < request.n_output for request in requests if request.ordered)
+    if early:
+        notes.append(
+            f"{early:,} outputs end before their last step began, in words at which they were cut:"
+            " they count as ending in its first token"
+        )
     if any(not request.n_prompt for request in requests):
         notes.append("the length of some prompts is not in the log: costs take it for 0")
     if not all(request.ordered for request in requests):
