@@ -17,7 +17,8 @@ import traces
 from simkit import engines
 from simkit.errors import ImporterError, ReplayError
 from simkit.importers import aiperf, sglang, vllm
-from simkit.simulator import Intervals
+from simkit.importers.steps import Drafts
+from simkit.simulator.intervals import Intervals
 from traces.drafters import log as log_kind
 from traces.drafters.kind import Shard
 from traces.errors import TraceError
@@ -186,6 +187,18 @@ def test_requests_without_drafts_and_steps_without_any_are_counted(tmp_path):
     assert any("length of some prompts" in note for note in notes)
 
 
+def test_an_output_may_end_inside_its_last_step(tmp_path):
+    """Cut by a budget or at a word: what the step emitted behind that is none of it."""
+    whole, inside, before = (response("a", 5, n, [3, 3], [1, 3]) for n in (7, 5, 2))
+    trace, notes = vllm.load(written(tmp_path, [whole, inside, before]))
+    assert trace.sequences["n_output"].to_pylist() == [7, 5, 4]
+    assert len(notes) == 1 and "1 outputs end before their last step began" in notes[0]
+    save(trace, tmp_path / "log")
+    assert validate(tmp_path / "log") == []
+    found = simkit.replay(trace, "fixed(3)").records()[0]
+    assert found["tokens_per_step_any_lo"] <= found["tokens_per_step_any_hi"]
+
+
 def test_a_summary_is_enough_where_all_steps_drafted_as_much(tmp_path):
     line = response("a", 5, 8, [3, 3, 3], [1, 3, 0])
     line["metrics"]["speculative_decoding"] = metrics([3, 3, 3], [1, 3, 0], detailed=False)
@@ -303,7 +316,7 @@ def test_a_round_trip_holds_the_truth(tmp_path, logged, shared_path):
     """A draft model's verdicts do not depend on the start, which may be said or not."""
     trace = traces.load("reference")
     file = vllm_log(trace, logged, tmp_path / "log.jsonl")
-    log = vllm.load(file, shared_path).trace
+    log = vllm.load(file, Drafts(shared_path)).trace
     some = np.isin(trace.sequences["sequence"].to_numpy(), [*steps_of(trace, logged)])
     for length in (0, 1, 3, 6):
         frame = simkit.replay(
@@ -333,7 +346,7 @@ def test_an_exported_length_comes_back_as_it_was_served(tmp_path):
 def test_a_shared_path_says_more(tmp_path):
     file = vllm_log(traces.load("reference"), "fixed(5)", tmp_path / "log.jsonl")
     wide, narrow = (
-        simkit.replay(vllm.load(file, shared).trace, "fixed(3)").records()[0]
+        simkit.replay(vllm.load(file, Drafts(shared)).trace, "fixed(3)").records()[0]
         for shared in (False, True)
     )
     widths = [r["tokens_per_step_any_hi"] - r["tokens_per_step_any_lo"] for r in (wide, narrow)]
@@ -347,6 +360,22 @@ def test_with_independent_tokens_the_band_holds_the_truth(tmp_path):
         record = simkit.replay(log, f"fixed({length})").records()[0]
         truth = sum(0.7**j for j in range(length + 1))
         assert record["tokens_per_step_band_lo"] < truth < record["tokens_per_step_band_hi"]
+
+
+def test_costs_know_how_many_passes_a_draft_takes(tmp_path, capsys):
+    """With one a draft longer drafts cost no more passes, with none they are free."""
+    file = vllm_log(iid(8, 40, 0.6, max_draft=6, seed=1), "fixed(4)", tmp_path / "log.jsonl")
+    speeds = []
+    for passes in ("token", "draft", "none"):
+        out = tmp_path / passes
+        assert run(capsys, "import", "vllm", file, "--out", out, "--passes", passes)[0] == 0
+        record = simkit.replay(out, "fixed(4)", "linear(draft_s=0.01, target_s=0.02)").records()[0]
+        speeds.append(record["speedup_any_hi"])
+    assert speeds[0] < 0.8 * speeds[1] < 0.8 * speeds[2]
+    status, _, err = run(
+        capsys, "import", "tokens", file, "--out", tmp_path / "x", "--passes", "none"
+    )
+    assert status == 2 and "are for vllm, sglang and aiperf" in err
 
 
 def log_folder(tmp_path, capsys):

@@ -17,13 +17,14 @@ from trace_files import record, trace
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
-from simkit import costs
+from simkit import costs, serving
 from simkit.cli import main
 from simkit.cli.latency import latency
 from simkit.costs import fit
 from traces import schema
 from traces.errors import RecordError, UserError
 from traces.record.latency import CONTROL, WARM_UPS, PassBench, PassShape, control, measure, plan
+from traces.synthetic import iid
 from traces.trace import load
 from traces.validate import validate
 
@@ -335,3 +336,45 @@ def test_a_cost_file_is_refused_before_anything_is_measured(folders, app):
     for file in ("cost.toml", "nowhere/cost.json"):
         result = CliRunner().invoke(app, [*base, "--cost-out", file])
         assert isinstance(result.exception, UserError) and file in str(result.exception)
+
+
+def test_a_grid_has_the_batches_of_a_server(folders, app, tmp_path):
+    """From its file `measured` has the times of batches that a simulation of serving asks for."""
+    out = tmp_path / "grid.parquet"
+    pair = ["--target", str(folders / "target"), "--draft", str(folders / "draft")]
+    options = ["--grid", "--max-batch", "6", "--context", "8,24", "--max-draft", "4"]
+    done = CliRunner().invoke(app, [*pair, *options, "--repeats", "2", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"\d+ passes, 2 samples of each: about \d+ seconds", done.stderr)
+    table = pq.read_table(out)
+    assert set(table["batch_size"].to_pylist()) == {1, 2, 4, 6}
+    several = table.filter((pc.field("batch_size") == 6) & (pc.field("context_len") > 0))
+    widths = {(r["component"], r["tokens_in"]) for r in several.to_pylist()}
+    assert widths == {("draft", 1), *(("target", n) for n in (1, 2, 3, 4, 5))}
+    source = iid(8, 20, 0.7, max_draft=8, seed=0)
+    times = costs.Measured(file=str(out)).times(source)
+    assert times.batches == (1, 2, 4, 6)
+    served = serving.serve(
+        source,
+        "static(3)",
+        costs.Measured(file=str(out)),
+        concurrency=6,
+        seeds=1,
+        requests=12,
+        engine=serving.Engine(max_batch=6),
+    )
+    assert served.records()[0]["tokens_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--max-batch", "4"], "belongs to --grid"),
+        (["--grid", "--max-batch", "4", "--batch-size", "2"], "not both"),
+        (["--grid", "--max-batch", "0"], "at least 1"),
+    ],
+)
+def test_a_grid_of_no_batches_is_refused(folders, app, options, words):
+    pair = ["--target", str(folders / "target"), "--draft", str(folders / "draft")]
+    done = CliRunner().invoke(app, [*pair, *options])
+    assert isinstance(done.exception, UserError) and words in str(done.exception)

@@ -177,6 +177,7 @@ def from_steps(
     room: int = 0,
     shared_path: bool = False,
     unordered: bool = False,
+    draft_passes: Passes = "token",
 ) -> Trace:
     """Build a log of steps from their counts.
 
@@ -188,6 +189,7 @@ def from_steps(
         room: budget behind the longest output, in tokens.
         shared_path: see `Manifest`.
         unordered: see `Manifest`.
+        draft_passes: see `Manifest`.
 
     Raises:
         TraceError: an unknown column, or columns whose lengths or types do not fit.
@@ -200,6 +202,7 @@ def from_steps(
         max_draft=max(1, int(np.max(log["drafted"], initial=0))),
         max_new_tokens=int(given["n_output"].max(initial=1)) + room,
         kind="log",
+        draft_passes=draft_passes,
         coupling="target",
         shared_path=shared_path,
         unordered=unordered,

@@ -30,6 +30,14 @@ class ImportSource(StrEnum):
 LOGS = (ImportSource.vllm, ImportSource.sglang, ImportSource.aiperf)
 
 
+class DraftPasses(StrEnum):
+    """How many passes of the draft model a draft takes."""
+
+    token = "token"
+    draft = "draft"
+    none = "none"
+
+
 class Align(StrEnum):
     """Which step an entry of `acc_len` is for."""
 
@@ -81,6 +89,13 @@ def import_(
             " with a cache; not EAGLE, MTP, parallel or n-gram drafters).",
         ),
     ] = False,
+    passes: Annotated[
+        DraftPasses | None,
+        typer.Option(
+            help="Logs: passes of the draft model, one a token, one a draft (parallel drafters), or"
+            " none (from tokens alone). For costs.  [default: token]",
+        ),
+    ] = None,
 ) -> None:
     """Import another program's file: a trace where it holds enough for one, else a table."""
     _check_suffix(format, out)
@@ -89,8 +104,8 @@ def import_(
         raise typer.BadParameter("--eos is for tokens")
     if draft_length is not None and format is not ImportSource.sglang:
         raise typer.BadParameter("--draft-length is for sglang")
-    if shared_path and format not in LOGS:
-        raise typer.BadParameter("--shared-path is for vllm, sglang and aiperf")
+    if (shared_path or passes) and format not in LOGS:
+        raise typer.BadParameter("--shared-path and --passes are for vllm, sglang and aiperf")
     if format is ImportSource.specdecode_bench:
         _specdecode_bench(file, out, drafter, align or Align.simulator, sample, seed)
         return
@@ -99,7 +114,7 @@ def import_(
     if format is ImportSource.tokens:
         _tokens(file, out, eos or [])
     elif format in LOGS:
-        _log(format, file, out, draft_length, shared_path)
+        _log(format, file, out, draft_length, shared_path, passes or DraftPasses.token)
     else:
         _spec_bench(file, out)
 
@@ -149,18 +164,24 @@ def _tokens(file: Path, out: Path, eos: list[int]) -> None:
 
 
 def _log(
-    format: ImportSource, file: Path, out: Path, draft_length: int | None, shared_path: bool
+    format: ImportSource,
+    file: Path,
+    out: Path,
+    draft_length: int | None,
+    shared_path: bool,
+    passes: DraftPasses,
 ) -> None:
-    from simkit.importers import aiperf, sglang, vllm
+    from simkit.importers import aiperf, sglang, steps, vllm
     from traces.outputs import check_free
     from traces.writer import save
 
     check_free(out)
+    drafts = steps.Drafts(shared_path, passes.value)
     if format is ImportSource.sglang:
-        trace, notes = sglang.load(file, draft_length, shared_path)
+        trace, notes = sglang.load(file, draft_length, drafts)
     else:
         load = vllm.load if format is ImportSource.vllm else aiperf.load
-        trace, notes = load(file, shared_path)
+        trace, notes = load(file, drafts)
     save(trace, out, batch_size=1024)
     drafted, accepted = trace.column("log", "drafted"), trace.column("log", "accepted")
     typer.echo(

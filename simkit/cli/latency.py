@@ -20,6 +20,19 @@ if TYPE_CHECKING:
     from traces.record.latency import PassShape
 
 
+_ALONE = {
+    "context": "32,128,256,512",
+    "tokens": "1,2,3,4,5,6,7,8,9,11,13,17,21,25,33,41",
+    "batch-size": "1",
+}
+_GRID = {"context": "64,256,512", "tokens": "1,2,3,4,5,7,9,13,17"}
+_MAX_BATCH = 64
+
+
+def _defaults(name: str) -> str:
+    return f"Default: {_ALONE[name]}; with --grid {_GRID[name]}."
+
+
 def latency(
     target: Annotated[str, typer.Option(help="Target model: local folder or hub id.")],
     draft: Annotated[
@@ -35,13 +48,25 @@ def latency(
     max_draft: Annotated[
         int | None, typer.Option(help="Γ. Default: that of the trace in --out, else 40.")
     ] = None,
-    context: Annotated[str, typer.Option(help="Tokens in the cache.")] = "32,128,256,512",
+    grid: Annotated[
+        bool,
+        typer.Option("--grid", help="Time batches for simkit serving, too: 1, 2, 4 … --max-batch."),
+    ] = False,
+    max_batch: Annotated[int | None, typer.Option(help="Of --grid. Default: 64.")] = None,
+    context: Annotated[
+        str | None, typer.Option(help=f"Tokens in the cache. {_defaults('context')}")
+    ] = None,
     tokens: Annotated[
-        str, typer.Option(help="Tokens in a pass; those beyond the widest pass are left out.")
-    ] = "1,2,3,4,5,6,7,8,9,11,13,17,21,25,33,41",
+        str | None,
+        typer.Option(
+            help="Tokens of each sequence in a pass; those beyond the widest pass are left out."
+            f" {_defaults('tokens')}"
+        ),
+    ] = None,
     batch_size: Annotated[
-        str, typer.Option(help="Sequences in a pass, in turns with each other: 1,4,16.")
-    ] = "1",
+        str | None,
+        typer.Option(help="Sequences in a pass, in turns with each other: 1,4,16. Default: 1."),
+    ] = None,
     repeats: Annotated[int, typer.Option(help="Samples of every pass.")] = 20,
     device: Device = "auto",
     dtype: Annotated[
@@ -76,7 +101,7 @@ def latency(
     if seed < 0:
         raise RecordError(f"seed must be >= 0, not {seed}")
     max_draft = _max_draft(out, max_draft)
-    given = {"context": context, "tokens": tokens, "batch-size": batch_size}
+    given = _chosen(grid, max_batch, context, tokens, batch_size)
     numbers = [_numbers(name, text) for name, text in given.items()]
     contexts, widths, sizes = numbers
     plan(max_draft, contexts, widths, sizes)
@@ -85,7 +110,9 @@ def latency(
     shapes = plan(max_draft, contexts, widths, sizes, found.widest)
     place = found.folder or out
     announce(place, kind)
-    table = _measure(found.models, shapes, partial(_keep, place, kind), repeats=repeats, seed=seed)
+    tell = partial(_tell_time, len(shapes), repeats) if grid else None
+    keep = partial(_keep, place, kind)
+    table = _measure(found.models, shapes, keep, tell, repeats=repeats, seed=seed)
     try:
         if place is not None:
             write(place, kind, table)
@@ -178,8 +205,38 @@ def _tell_use(trace: Path, drafter: str, batch_size: int) -> None:
         )
 
 
+def _chosen(
+    grid: bool, max_batch: int | None, context: str | None, tokens: str | None, sizes: str | None
+) -> dict[str, str]:
+    """The numbers to time, as options have them."""
+    from traces.errors import UserError
+
+    if max_batch is not None and not grid:
+        raise UserError("--max-batch belongs to --grid: else give --batch-size")
+    if max_batch is not None and sizes is not None:
+        raise UserError("--max-batch or --batch-size, not both")
+    most = _MAX_BATCH if max_batch is None else max_batch
+    if most < 1:
+        raise UserError(f"--max-batch must be at least 1, not {most}")
+    powers = [2**k for k in range(most.bit_length()) if 2**k < most]
+    known = _ALONE | ({**_GRID, "batch-size": ",".join(map(str, [*powers, most]))} if grid else {})
+    given = {"context": context, "tokens": tokens, "batch-size": sizes}
+    return known | {name: text for name, text in given.items() if text is not None}
+
+
+def _tell_time(shapes: int, repeats: int, seconds: float) -> None:
+    """Say how long the samples will take."""
+    lasts = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} seconds"
+    print(f"{shapes} passes, {repeats} samples of each: about {lasts}", file=sys.stderr)
+
+
 def _measure(
-    models: Any, shapes: Any, keep: Callable[[list[pa.Table]], str], repeats: int, **settings: int
+    models: Any,
+    shapes: Any,
+    keep: Callable[[list[pa.Table]], str],
+    tell: Callable[[float], None] | None,
+    repeats: int,
+    seed: int,
 ) -> pa.Table:
     """Time all rounds; those that are whole when it breaks off are kept."""
     from rich.console import Console
@@ -198,7 +255,8 @@ def _measure(
                 done.append(so_far)
                 progress.update(task, completed=len(done))
 
-            return measure(models, shapes, repeats=repeats, on_round=on_round, **settings)
+            told: dict[str, Any] = {"on_round": on_round, **({"on_warm": tell} if tell else {})}
+            return measure(models, shapes, repeats=repeats, seed=seed, **told)
     except (KeyboardInterrupt, SystemExit):
         print(f"simkit: interrupted; {keep(done)}", file=sys.stderr)
         raise

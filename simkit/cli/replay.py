@@ -70,13 +70,10 @@ def _print(result: Result | ByDrafter, format: Format) -> None:
     if format is Format.table:
         from rich.console import Console
 
-        from simkit.simulator.display import rich
-
         console = Console()
         if not console.is_terminal:
             console = Console(width=200)
-        intervals = getattr(result, "table", None)  # of a log, which has no other numbers
-        console.print(intervals() if intervals else rich(result.shown(), console.width >= 130))
+        console.print(result.table(wide=console.width >= 130))
     elif format is Format.json:
         import json
 
@@ -85,7 +82,6 @@ def _print(result: Result | ByDrafter, format: Format) -> None:
         import csv
         import sys
 
-        records = getattr(result, "flat", result.records)()
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(result.columns)
-        writer.writerows(record.values() for record in records)
+        writer.writerows(record.values() for record in result.flat())

@@ -21,12 +21,12 @@ _NAME = "spec_decode_acceptance"
 _FIELDS = (*steps.FIELDS, "engine", "completion_tokens")
 
 
-def load(file: str | Path, shared_path: bool = False) -> steps.Imported:
+def load(file: str | Path, drafts: steps.Drafts = steps.UNKNOWN) -> steps.Imported:
     """A log of steps.
 
     Args:
         file: JSON lines.
-        shared_path: see `traces.manifest.Manifest`.
+        drafts: what the file does not say of its drafter.
 
     Raises:
         ImporterError: the file cannot be read, or a record has wrong fields or none of these.
@@ -38,7 +38,7 @@ def load(file: str | Path, shared_path: bool = False) -> steps.Imported:
             f"{file}: no line has {_NAME}: the server must report acceptance (vLLM:"
             " --per-request-spec-decode-metrics detailed)"
         )
-    return steps.imported(requests, file, shared_path, steps.lines_left_out(left_out))
+    return steps.imported(requests, file, drafts, steps.lines_left_out(left_out))
 
 
 def _requests(file: str | Path, left_out: Counter[str]) -> Iterator[steps.Request]:

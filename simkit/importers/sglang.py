@@ -26,14 +26,14 @@ _NUMBERS = ("spec_accept_rate", "spec_accept_length")
 
 
 def load(
-    file: str | Path, draft_length: int | None = None, shared_path: bool = False
+    file: str | Path, draft_length: int | None = None, drafts: steps.Drafts = steps.UNKNOWN
 ) -> steps.Imported:
     """A log of steps.
 
     Args:
         file: JSON lines, a response each.
         draft_length: tokens that every step drafted.
-        shared_path: see `traces.manifest.Manifest`.
+        drafts: what the file does not say of its drafter.
 
     Raises:
         ImporterError: the file cannot be read, a record has wrong fields or sums alone, the length
@@ -45,7 +45,7 @@ def load(
             " --draft-length K if every step drafted K tokens (a server with --speculative-adaptive"
             " does not: what its steps drafted is not known)"
         )
-    return steps.imported(_requests(file, draft_length), file, shared_path)
+    return steps.imported(_requests(file, draft_length), file, drafts)
 
 
 def _requests(file: str | Path, length: int) -> Iterator[steps.Request]:

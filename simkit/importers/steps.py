@@ -14,6 +14,7 @@ import numpy as np
 
 from simkit.importers import jsonl
 from traces.arrays import count_up
+from traces.drafters.passes import Passes
 from traces.manifest import SourceInfo
 from traces.memory import from_steps
 from traces.trace import Trace
@@ -79,15 +80,25 @@ class Imported(NamedTuple):
     notes: list[str]
 
 
+class Drafts(NamedTuple):
+    """What a log does not say of its drafter; see `traces.manifest.Manifest`."""
+
+    shared_path: bool = False
+    passes: Passes = "token"
+
+
+UNKNOWN = Drafts()
+
+
 def imported(
-    requests: Iterable[Request], file: str | Path, shared_path: bool, notes: Iterable[str] = ()
+    requests: Iterable[Request], file: str | Path, drafts: Drafts, notes: Iterable[str] = ()
 ) -> Imported:
     """A log of steps from requests.
 
     Args:
         requests: one at least.
         file: that they come from.
-        shared_path: see `traces.manifest.Manifest`.
+        drafts: of its drafter.
         notes: what else is to be said.
     """
     every = list(requests)
@@ -110,8 +121,9 @@ def imported(
         },
         SourceInfo(Path(file).name, jsonl.file_hash(file)),
         room=_ROOM,
-        shared_path=shared_path,
+        shared_path=drafts.shared_path,
         unordered=not all(request.ordered for request in every),
+        draft_passes=drafts.passes,
     )
     return Imported(trace, [*_notes(every), *notes])
 
@@ -256,6 +268,12 @@ def _notes(requests: list[Request]) -> list[str]:
         notes.append(
             f"{surplus:,} tokens came from steps without a draft, which the log does not count:"
             " they are left out"
+        )
+    early = sum(request.n_completion < request.n_output for request in requests if request.ordered)
+    if early:
+        notes.append(
+            f"{early:,} outputs end before their last step began, in words at which they were cut:"
+            " they count as ending in its first token"
         )
     if any(not request.n_prompt for request in requests):
         notes.append("the length of some prompts is not in the log: costs take it for 0")

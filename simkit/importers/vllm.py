@@ -24,12 +24,12 @@ _ASK = "start the server with --per-request-spec-decode-metrics detailed (vLLM 0
 _NAME = "metrics.speculative_decoding"
 
 
-def load(file: str | Path, shared_path: bool = False) -> steps.Imported:
+def load(file: str | Path, drafts: steps.Drafts = steps.UNKNOWN) -> steps.Imported:
     """A log of steps.
 
     Args:
         file: JSON lines.
-        shared_path: see `traces.manifest.Manifest`.
+        drafts: what the file does not say of its drafter.
 
     Raises:
         ImporterError: the file cannot be read, or a record has wrong fields or none of these.
@@ -38,13 +38,15 @@ def load(file: str | Path, shared_path: bool = False) -> steps.Imported:
     requests = list(_requests(file, left_out))
     if not requests:
         raise ImporterError(f"{file}: no line has {_NAME}: {_ASK}")
-    return steps.imported(requests, file, shared_path, steps.lines_left_out(left_out))
+    return steps.imported(requests, file, drafts, steps.lines_left_out(left_out))
 
 
 def _requests(file: str | Path, left_out: Counter[str]) -> Iterator[steps.Request]:
     for record in jsonl.read(file):
-        if "speculative_decoding_stats" in str(record.fields.get("choices")):
-            raise record.error("speculative_decoding_stats is of no release: " + _ASK)
+        choices = record.fields.get("choices")
+        for choice in choices if isinstance(choices, list) else []:
+            if isinstance(choice, dict) and "speculative_decoding_stats" in choice:
+                raise record.error("speculative_decoding_stats is of no release: " + _ASK)
         metrics = record.fields.get("metrics")
         found = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
         if found is None:  # also of several choices, and where nothing was drafted

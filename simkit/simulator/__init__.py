@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Literal, overload
 
 from simkit.drafters.route import is_choice
 from simkit.drafters.route import parse as parse_choice
@@ -24,18 +24,7 @@ from simkit.simulator.result import BY, Comparison, Result
 from simkit.simulator.run import run
 from traces.trace import Trace, load
 
-if TYPE_CHECKING:
-    from simkit.simulator.intervals import Intervals
-
-__all__ = ["ByDrafter", "Comparison", "Intervals", "ReplayError", "Result", "replay"]
-
-
-def __getattr__(name: str) -> Any:  # of logs alone: a replay is quick to begin
-    if name != "Intervals":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from simkit.simulator.intervals import Intervals
-
-    return Intervals
+__all__ = ["ByDrafter", "Comparison", "ReplayError", "Result", "replay"]
 
 
 By = Literal["trace", "task", "sequence", "step"]

@@ -17,6 +17,7 @@ from traces.trace import OWN, Trace, load
 
 if TYPE_CHECKING:
     import polars as pl
+    from rich.table import Table
 
 
 def drafted_by(trace: AnyTrace, drafter: str) -> Trace:
@@ -88,6 +89,14 @@ class ByDrafter:
             for name, result in self.results.items()
             for record in result.records()
         ]
+
+    def flat(self) -> list[dict[str, Any]]:
+        """See `Result`."""
+        return self.records()
+
+    def table(self, wide: bool) -> Table:
+        """See `Result`."""
+        return rich(self.shown(), wide)
 
     @property
     def notes(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from simkit.simulator.logged import Interval, Log, Replayed, length_of
 from simkit.simulator.result import Result
 from simkit.statistics.enough import few_below
 from traces.trace import Trace
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 KINDS = ("band", "cut", "any")
 _SAID = {
@@ -121,11 +124,11 @@ class Intervals(Result):
 
         console = Console(width=160, color_system=None)
         with console.capture() as text:
-            console.print(self.table())
+            console.print(self.table(wide=True))
         return "\n".join([text.get().rstrip(), *(f"note: {note}" for note in self.notes)])
 
-    def table(self) -> Any:
-        """For a terminal."""
+    def table(self, wide: bool) -> Table:
+        """For a terminal; there is but one width."""
         from rich import box
         from rich.table import Table
         from rich.text import Text

@@ -24,6 +24,7 @@ from simkit.statistics.interval import ratio_interval
 
 if TYPE_CHECKING:
     import polars as pl
+    from rich.table import Table
 
 # A step: the most that PEARL's Table 15 prints of a pair.
 COMMUNICATION_S = max(preset.arguments.get("communication_s", 0.0) for preset in PRESETS.values())
@@ -150,6 +151,14 @@ class Result:
     def shown(self) -> list[dict[str, Any]]:
         """The rows for people."""
         return self.records()
+
+    def flat(self) -> list[dict[str, Any]]:
+        """The rows with one value in each field."""
+        return self.records()
+
+    def table(self, wide: bool) -> Table:
+        """The rows for a terminal, a wide one or not."""
+        return rich(self.shown(), wide)
 
     def steps(self, policy: str | Policy | None = None) -> pl.DataFrame:
         """Every step of one policy, or of all of them, as a data frame.

@@ -197,6 +197,7 @@ def measure(
     repeats: int = 20,
     seed: int = 0,
     on_round: Callable[[pa.Table], None] = lambda so_far: None,
+    on_warm: Callable[[float], None] = lambda seconds: None,
 ) -> pa.Table:
     """Time every shape `repeats` times: all are warmed first, then rounds in shuffled order.
 
@@ -207,6 +208,7 @@ def measure(
         repeats: rounds; each times every shape once, in an order of its own.
         seed: of the tokens and the orders.
         on_round: called behind each round with all samples so far.
+        on_warm: called before the first round with the seconds that all of them should take.
 
     Returns:
         One row a sample, `traces.schema.LATENCY`; its metadata has the conditions
@@ -221,9 +223,11 @@ def measure(
         name: _bench(model, [s for s in shapes if s.model == name], seed)
         for name, model in models.items()
     }
+    round_s = 0.0
     for shape in shapes:
-        for _ in range(WARM_UPS):
-            benches[shape.model].sample(shape)
+        warm_up_s = [benches[shape.model].sample(shape) for _ in range(WARM_UPS)]
+        round_s += warm_up_s[-1]
+    on_warm(round_s * repeats)
     rng = np.random.default_rng(seed)
     samples: list[tuple[PassShape, int, float]] = []
     watch = Watch()
