@@ -99,7 +99,7 @@ def plan(
         max_batch = min(max_batch, load.concurrency)
     steps, step_s, call_s, extra = None, None, 0.0, False
     bound: Controller = controller
-    column = getattr(controller, "column", "")
+    column = _column(layout, getattr(controller, "column", ""))
     if isinstance(controller, ByRule) and controller.together == "each":
         if rates is not None:
             raise ServingError(f"{controller} reads the drafts, which drawn outcomes have not")
@@ -170,6 +170,15 @@ def _steps(
 
 
 _APART = ("prefill_s", "verify_s", "baseline_s")
+
+
+def _column(layout: Layout, name: str) -> str:
+    """The column of a confidence; what a greedy draft drew is its likeliest token."""
+    table = "lattice" if layout.by_start else "positions"
+    trace = layout.trace
+    if name == "draft_top1_prob" and trace.sampler.greedy and not trace.has(table, name):
+        return "draft_prob_raw"
+    return name
 
 
 def _check_batched(controller: ByRule, policy: Policy) -> None:

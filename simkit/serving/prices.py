@@ -171,7 +171,7 @@ def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
     )
 
 
-def fitted(prices: Prices, max_draft: int) -> tuple[float, float, float, float, float]:
+def fitted(prices: Prices, max_draft: int) -> tuple[float, ...]:
     """The linear times nearest to the tables, see `controllers.goodput.LinearTimes`.
 
     Least squares over all sizes of batches, lengths and contexts of the tables, of relative errors;
@@ -197,11 +197,14 @@ def fitted(prices: Prices, max_draft: int) -> tuple[float, float, float, float, 
     verify = solve([np.ones(len(n)), n * k, n * c], seconds)
     n, _, _, seconds = cells(prices.token)
     if prices.each:
-        draft = solve([np.ones(len(n)), n.astype(float)], seconds)
-    else:  # one pass, or none, for a whole draft: a longer one adds little or nothing
+        draft = [0.0, 0.0, *solve([np.ones(len(n)), n.astype(float)], seconds)]
+    elif prices.from_model:  # one pass yields a whole draft
         n, k, _, seconds = cells(prices.block)
-        draft = solve([np.ones(len(n)), n * k, n.astype(float)], seconds)[[1, 1]] * [0.0, 1.0]
-    return (*map(float, draft), *map(float, verify))  # type: ignore[return-value]
+        once_s, request_s, token_s = solve([np.ones(len(n)), n.astype(float), n * k], seconds)
+        draft = [once_s, request_s, 0.0, token_s]
+    else:
+        draft = [0.0, 0.0, 0.0, 0.0]  # a proposal is made whatever the length
+    return (*map(float, draft), *map(float, verify))
 
 
 def _prefill(times: Times, model: str, tokens: np.ndarray) -> np.ndarray:

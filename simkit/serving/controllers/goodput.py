@@ -18,16 +18,20 @@ _ACCEPTED, _JUDGED, _IDLE = 0, 1, 2
 
 
 class LinearTimes(NamedTuple):
-    """Seconds of an iteration, fitted: a draft round and a verification, each linear.
+    """Seconds of an iteration, fitted: drafting and a verification, each linear.
 
     Attributes:
-        round_s: of a round of drafting, whatever the batch.
-        round_request_s: for each request in it.
+        draft_s: of drafting at all, whatever the batch and the length.
+        draft_request_s: for each request.
+        round_s: for each token of the length.
+        round_request_s: for each token of each request.
         verify_s: of a verification, whatever it holds.
         verify_token_s: for each token in it.
         verify_kv_s: for each known token behind which they stand.
     """
 
+    draft_s: float = 0.0
+    draft_request_s: float = 0.0
     round_s: float = 0.0
     round_request_s: float = 0.0
     verify_s: float = 1.0
@@ -55,6 +59,8 @@ def _decide(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> No
             power *= alpha
             tokens += power
         draft_s = k * (t.round_s + t.round_request_s * n)
+        if k > 0:
+            draft_s += t.draft_s + t.draft_request_s * n
         verify_s = t.verify_s + t.verify_token_s * n * (k + 1) + t.verify_kv_s * kv
         if n * tokens / (draft_s + verify_s) > rate:
             best, rate = k, n * tokens / (draft_s + verify_s)
