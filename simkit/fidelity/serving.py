@@ -1,0 +1,278 @@
+"""The serving simulator held against a live server: throughput predicted and measured.
+
+The cost is that of running decoders: of servers that draft fixed lengths, on other prompts. All
+that an iteration takes outside of draft rounds, prompts and the controller is in the seconds of its
+verification; so is what the first draft round takes more than later ones. A controller's own time
+is left out on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from scipy.optimize import nnls
+
+from simkit import serving
+from simkit.costs import Measured
+from simkit.errors import LiveError
+from simkit.live.served import Iteration, ServedRun
+from simkit.live.serving import Request
+from simkit.live.serving_arms import ServingArm, engine
+from simkit.live.serving_summary import Arms, summary
+from traces import schema
+from traces.files import encode
+from traces.outputs import write_atomic
+from traces.subset import select
+from traces.trace import Trace
+
+CONTROLLERS = (
+    "static(3)",
+    "static(5)",
+    "off_above(3, 8)",
+    "schedule({1: 5, 4: 4, 8: 2, 32: 1})",
+    "ema()",
+    "all_stopped(svip(h=0.8))",
+    "svip(h=0.8)",
+)
+FITTED = ("none()", "static(1)", "static(2)", "static(4)", "static(7)")
+"""Whose passes the cost is fitted to."""
+MEDIAN_BAR, WORST_BAR = 0.05, 0.10
+_FEWEST = 12  # iterations of a size of batches that counts
+_CELLS = 3  # of contexts
+_PASSES = 100  # of a cell, before there is another one
+_PROMPTS = (1, 1000)  # tokens
+
+Sample = tuple[str, int, int, int, float]
+"""Component, tokens, context, batch size, seconds."""
+
+
+class ServingPlan(NamedTuple):
+    """Who serves which prompts.
+
+    Arms 0 to n - 1 are the controllers to test, n the first of them again, and the rest are those
+    that the cost is fitted to.
+
+    Attributes:
+        controllers: specs to test.
+        held_out: indices of the trace's prompts on which they are tested.
+        calibration: indices of others, on which the cost is fitted.
+        max_new_tokens: T_max.
+    """
+
+    controllers: tuple[str, ...]
+    held_out: tuple[int, ...]
+    calibration: tuple[int, ...]
+    max_new_tokens: int
+
+    def arms(self, trace: Trace) -> list[ServingArm]:
+        """All arms, by number."""
+        tested = [*self.controllers, self.controllers[0]]
+        return [
+            *(ServingArm(serving.parse(s), requests(trace, self.held_out)) for s in tested),
+            *(ServingArm(serving.parse(s), requests(trace, self.calibration)) for s in FITTED),
+        ]
+
+    @property
+    def tested(self) -> range:
+        """The arms that are tested, the control last."""
+        return range(len(self.controllers) + 1)
+
+
+class ServingRow(NamedTuple):
+    """A controller: tokens a second."""
+
+    controller: str
+    predicted: float
+    measured: float
+    whole: float  # measured, with the controller's own time
+
+    @property
+    def error(self) -> float:
+        """Of the prediction, relative."""
+        return self.predicted / self.measured - 1
+
+
+class ServingPair(NamedTuple):
+    """Two controllers: the ratio of their throughputs."""
+
+    first: str
+    second: str
+    predicted: float
+    measured: float
+    lo: float
+    hi: float
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether the measured ratio is outside the noise."""
+        return self.lo > 1 or self.hi < 1
+
+    @property
+    def misranked(self) -> bool:
+        """Whether the simulator has the other one first, of two that are told apart."""
+        return self.told_apart and (self.predicted > 1) != (self.measured > 1)
+
+
+class ServingJudgement(NamedTuple):
+    """What came of one concurrency.
+
+    Attributes:
+        concurrency: requests in flight.
+        rows: of the controllers.
+        pairs: of them.
+        control: by how much two arms that did the same differ in throughput.
+    """
+
+    concurrency: int
+    rows: list[ServingRow]
+    pairs: list[ServingPair]
+    control: float
+
+
+def requests(trace: Trace, indices: Sequence[int]) -> tuple[Request, ...]:
+    """Those of a trace's prompts."""
+    columns = [trace.sequences[name].to_pylist() for name in ("sequence", "prompt_tokens")]
+    return tuple(Request(columns[0][k], columns[1][k]) for k in indices)
+
+
+def samples(runs: Sequence[ServedRun], others: Sequence[ServedRun] = ()) -> pa.Table:
+    """Timing samples of what servers did, `traces.schema.LATENCY`.
+
+    Args:
+        runs: of controllers whose passes count.
+        others: from which sizes of batches are taken that `runs` lack, and prompts.
+
+    Raises:
+        LiveError: there are too few iterations.
+    """
+    mine = [row for run in runs for row in run.iterations]
+    more = [row for run in others for row in run.iterations]
+    rows = _passes(mine)
+    known = {row[3] for row in rows}
+    rows += [row for row in _passes(more) if row[3] not in known]
+    if 1 not in {row[3] for row in rows}:
+        raise LiveError("too few iterations with one request: more prompts, or tokens, or rounds")
+    rows += _prompts(mine + more, "target") + _prompts(mine + more, "draft")
+    facts = {"dtype": "float32", "device": "cpu", "engine": "eager", "repeat": 0}
+    names = ("component", "tokens_in", "context_len", "batch_size", "seconds")
+    named = [dict(zip(names, row, strict=True)) | facts for row in rows]
+    return pa.Table.from_pylist(named, schema=schema.LATENCY)
+
+
+def _passes(rows: list[Iteration]) -> list[Sample]:
+    """Draft rounds and verifications, by how many requests there were.
+
+    A cell's mean where it has enough of them; else what a plane over tokens and context says.
+    """
+    found: list[Sample] = []
+    sizes, counts = np.unique([row.decoding for row in rows if row.decoding], return_counts=True)
+    for n in sizes[counts >= min(_FEWEST, int(counts.max(initial=0)))].tolist():
+        some = [row for row in rows if row.decoding == n]
+        later = [s for row in some for s in row.round_s[1:]]
+        if not later:
+            continue
+        round_s = float(np.mean(later))
+        context = np.array([row.context for row in some])
+        tokens = np.array([row.tokens_in for row in some])
+        rest_s = np.array([_rest_s(row, round_s) for row in some])
+        columns = np.stack([np.ones(len(some)), tokens, context], 1)
+        plane, _ = nnls(columns, rest_s)
+        cell = _cells(context)
+        for c in np.unique(cell):
+            at = max(1, round(float(context[cell == c].mean())))
+            found.append(("draft", 1, at, n, round_s))
+            for k in range(1, int(tokens.max()) + 1):
+                these = rest_s[(cell == c) & (tokens == k)]
+                seconds = float(plane @ [1, k, at]) if len(these) < _FEWEST else these.mean()
+                found.append(("target", k, at, n, max(float(seconds), 1e-9)))
+    return found
+
+
+def _rest_s(row: Iteration, round_s: float) -> float:
+    """Seconds of an iteration without prompts, controller, and draft rounds of so many."""
+    apart_s = row.prefill_s + row.open_s + row.policy_s
+    return row.seconds - apart_s - round_s * len(row.round_s)
+
+
+def _prompts(rows: list[Iteration], model: str) -> list[Sample]:
+    """Prompts: two points of the line over tokens that is nearest to the passes over them."""
+    names = {"target": ("prefill_tokens", "prefill_s"), "draft": ("drafts_tokens", "open_s")}[model]
+    found = [[getattr(row, name) for name in names] for row in rows if getattr(row, names[0])]
+    if not found:
+        return []
+    tokens, seconds = np.array(found, float).T
+    line, _ = nnls(np.stack([np.ones(len(tokens)), tokens], 1), seconds)
+    return [(model, n, 0, 1, max(float(line @ [1, n]), 1e-9)) for n in _PROMPTS]
+
+
+def _cells(values: np.ndarray) -> np.ndarray:
+    """A cell for each value, with about as many in each."""
+    n = min(max(len(values) // _PASSES, 1), _CELLS)
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, n + 1)[1:-1]))
+    return np.searchsorted(edges, values, side="right")
+
+
+def judge(
+    trace: Trace,
+    plan: ServingPlan,
+    runs: Sequence[ServedRun],
+    others: Sequence[ServedRun],
+    cost: Path,
+) -> ServingJudgement:
+    """Predict the throughput of the tested controllers, and compare.
+
+    Args:
+        trace: of the prompts.
+        plan: of the run.
+        runs: of one concurrency, all arms.
+        others: those of others, see `samples`.
+        cost: the file that the cost is written to.
+    """
+    concurrency = runs[0].concurrency
+    first = len(plan.tested)
+    table = samples(*([run for run in some if run.run >= first] for some in (runs, others)))
+    write_atomic(cost, encode(table)[0])
+    part = select(trace, plan.held_out, max_new_tokens=plan.max_new_tokens)
+    served = serving.serve(
+        part,
+        plan.controllers,
+        Measured(file=str(cost), policy_s=0.0),
+        concurrency=concurrency,
+        engine=engine(concurrency, extrapolate=True),
+        requests=None,
+        drawn=False,
+        seeds=1,
+    )
+    predicted = {row["controller"]: row["tokens_s"] for row in served.records()}
+    tested = [run for run in runs if run.run in plan.tested]
+    arms, whole = summary([_without(run) for run in tested]), summary(tested)
+    names = arms.names[:-1]
+    rows = [
+        ServingRow(name, predicted[name], float(arms.tokens_s[k]), float(whole.tokens_s[k]))
+        for k, name in enumerate(names)
+    ]
+    control = float(arms.tokens_s[-1] / arms.tokens_s[0] - 1)
+    return ServingJudgement(concurrency, rows, _pairs(rows, arms, abs(control)), control)
+
+
+def _pairs(rows: list[ServingRow], arms: Arms, noise: float) -> list[ServingPair]:
+    """All pairs; their intervals are wider by what equal arms differ by."""
+    found = []
+    for a, b in combinations(range(len(rows)), 2):
+        lo, hi = arms.interval(a, b)
+        ratio = rows[a].predicted / rows[b].predicted
+        names = rows[a].controller, rows[b].controller
+        measured = rows[a].measured / rows[b].measured
+        found.append(ServingPair(*names, ratio, measured, lo * (1 - noise), hi * (1 + noise)))
+    return found
+
+
+def _without(run: ServedRun) -> ServedRun:
+    """The run without what its controller took."""
+    rows = [row._replace(seconds=row.seconds - row.policy_s) for row in run.iterations]
+    return run._replace(iterations=rows)
