@@ -24,6 +24,7 @@ from traces.errors import UserError
 from traces.memory import from_arrays
 from traces.synthetic import iid
 
+TOO_SHORT = "drafts in this trace have at most max_draft"
 SINGLE = [name for name, one in FIGURES.items() if not one.drafters]
 COST = "linear(draft_s=1, target_s=6, target_per_token_s=0.1)"
 
@@ -218,9 +219,13 @@ REFUSED = {
         "drafts of up to 3 tokens only": frozenset({"acceptance_head"}),
         "accepts no token to compare by": frozenset({"dynamic_policies"}),
         "outputs are too short for drafts": frozenset({"expected_length"}),
+        "outputs are too short for a time": frozenset({"load_frontier"}),
         "no scores of": SCORED - {"acceptance_head"},
     },
-    "one token drafted": {"drafts of up to 1 tokens only": frozenset({"acceptance_head"})},
+    "one token drafted": {
+        "drafts of up to 1 tokens only": frozenset({"acceptance_head"}),
+        TOO_SHORT: frozenset({"load_timeline"}),
+    },
     "one prompt, all accepted": {},
 }
 N_TABLES = 18  # those that a trace with one drafter and short outputs can give

@@ -26,6 +26,11 @@ from analysis.figures.fidelity import fidelity_prompts, fidelity_speedups
 from analysis.figures.forward_passes import forward_passes
 from analysis.figures.frontier import frontier
 from analysis.figures.gap_decomposition import gap_decomposition
+from analysis.figures.load_crossover import load_crossover
+from analysis.figures.load_frontier import load_frontier
+from analysis.figures.load_goodput import load_goodput
+from analysis.figures.load_latency import load_latency
+from analysis.figures.load_timeline import load_timeline
 from analysis.figures.mutual_waiting import mutual_waiting
 from analysis.figures.optimal_gain import optimal_gain
 from analysis.figures.optimal_gamma import optimal_gamma
@@ -78,6 +83,11 @@ __all__ = [
     "forward_passes",
     "frontier",
     "gap_decomposition",
+    "load_crossover",
+    "load_frontier",
+    "load_goodput",
+    "load_latency",
+    "load_timeline",
     "mutual_waiting",
     "optimal_gain",
     "optimal_gamma",

@@ -1,0 +1,121 @@
+"""What a user gets against what a device gives, by batch size."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
+
+from analysis.figures.arms import below
+from analysis.figures.base import (
+    COLORS,
+    LINES,
+    MARKERS,
+    Drawn,
+    FigureError,
+    caption,
+    cells,
+    figure,
+    frame,
+    reach,
+)
+from analysis.figures.panels import doubling, round_ticks
+from analysis.serving import ALONE, COST, At, Curve, curves, of_kinds, priced_as
+from analysis.study import Study
+from simkit.simulator.arguments import AnyCost
+from traces.errors import UserError
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+CONTROLLERS = ("static(3)", "by_batch")
+LEAST = 48  # requests of a run
+OUTLINE = withStroke(linewidth=2, foreground="white")
+
+
+@figure("PARD-2 Fig. 1")
+def load_frontier(
+    study: Study,
+    ax: Axes,
+    cost: AnyCost | None = None,
+    controllers: tuple[str, ...] = CONTROLLERS,
+    batches: tuple[int, ...] = BATCHES,
+    seeds: int = 5,
+) -> Drawn:
+    """Tokens a second for a user against those of the device, by batch size.
+
+    Args:
+        study: of a trace of any kind; of a recording with drafters one of each kind is drawn.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`; None: of an H200, `analysis.serving.COST`.
+        controllers: of each drafter.
+        batches: requests in flight, ascending.
+        seeds: runs of each.
+    """
+    loads = [At("concurrency", n, max(LEAST, 2 * n)) for n in batches]
+    traces, priced = of_kinds(study), COST if cost is None else cost
+    drawn: list[tuple[str, Curve]] = []
+    gone, timed = [], ""
+    for name, trace in traces.items():
+        try:
+            asked = controllers if drawn else (ALONE, *controllers)
+            found = curves(study, asked, loads, cost, seeds, trace=trace)
+        except UserError as error:
+            gone.append(f"Without {name}: {error}")
+            continue
+        drawn += [("" if one == ALONE else name, curve) for one, curve in found.of.items()]
+        gone += [f"{name}: {line}" for line in found.gone]
+        timed = found.timed
+    if not drawn:
+        raise FigureError(gone[0].partition(": ")[2])
+    rows = [row for name, one in drawn for row in _rows(name, one)]
+    if all(row["user_tokens_s"] is None for row in rows):
+        raise FigureError("load_frontier: outputs are too short for a time between tokens")
+    _draw(ax, drawn, list(traces), controllers)
+    below(ax, 3)
+    caption(
+        ax,
+        "Tokens a second for a user and of the device",
+        f"Figures: requests in flight. {seeds} runs of {LEAST} requests or two for each in flight;"
+        f" bars: 95% over runs; exact given the simulated schedule. {priced}."
+        f" {priced_as(traces, cost)} {timed}",
+        *gone,
+    )
+    return Drawn("load_frontier", frame(rows), ax, tuple(gone))
+
+
+def _rows(name: str, one: Curve) -> list[dict]:
+    mine, whole = one.estimates("user_tokens_s"), one.estimates("tokens_s")
+    return [
+        {"drafter": name or None, "controller": one.label, "batch": int(at)}
+        | cells(user, "user_tokens_s")
+        | cells(all_s, "tokens_s")
+        for at, user, all_s in zip(one.at, mine, whole, strict=True)
+    ]
+
+
+def _draw(
+    ax: Axes, drawn: list[tuple[str, Curve]], names: list[str], controllers: tuple[str, ...]
+) -> None:
+    seen = []
+    for name, one in drawn:
+        mine, whole = one.estimates("user_tokens_s"), one.estimates("tokens_s")
+        kept = [k for k, e in enumerate(mine) if e.value]
+        x, y = ([found[k].value or 0.0 for k in kept] for found in (mine, whole))
+        k = names.index(name) if name else -1
+        color = COLORS[k % 6] if name else "black"
+        line = LINES[controllers.index(one.label) % len(LINES)] if name else "-"
+        bars = {
+            f"{axis}err": np.array([reach(found[i]) for i in kept]).reshape(-1, 2).T
+            for axis, found in (("x", mine), ("y", whole))
+        }
+        how = {"color": color, "linestyle": line, "marker": MARKERS[k % len(MARKERS)]}
+        label = f"{name}, {one.label}" if name else f"{one.label}: the target alone"
+        ax.errorbar(x, y, **bars, label=label, elinewidth=0.5, capsize=0, **how)  # type: ignore[arg-type]
+        seen += y
+        if not name:
+            for i, at in enumerate(kept):
+                shown = str(int(one.at[at]))
+                how = {"fontsize": 7, "color": "black", "path_effects": [OUTLINE], "zorder": 5}
+                how |= {"ha": "right", "va": "center", "textcoords": "offset points"}
+                ax.annotate(shown, (x[i], y[i]), (-5, 0), **how)
+    doubling(ax, "y", round_ticks(0.8 * min(seen), 1.25 * max(seen)))
+    ax.set(xlim=(0, None), xlabel="tokens/s for a user", ylabel="tokens/s of the device")

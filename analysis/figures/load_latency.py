@@ -1,0 +1,121 @@
+"""Latencies by arrival rate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.figures.arms import below
+from analysis.figures.base import COLORS, MARKERS, Drawn, caption, cells, figure, frame
+from analysis.figures.panels import doubling, panels, round_ticks
+from analysis.serving import (
+    ALONE,
+    COST,
+    LARGEST,
+    At,
+    Curve,
+    capacity,
+    curves,
+    priced_as,
+)
+from analysis.stats import Estimate
+from analysis.study import Study
+from simkit.simulator.arguments import AnyCost
+
+CONTROLLERS = ("static(1)", "static(3)", "ema")
+SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15)
+"""Arrival rates, over what the target alone can take."""
+REQUESTS = 240
+MEASURES = {"ttft_s": "to the first token, ms", "tpot_s": "per token, ms"}
+
+
+@figure("new")
+def load_latency(
+    study: Study,
+    ax: Axes,
+    cost: AnyCost | None = None,
+    controllers: tuple[str, ...] = CONTROLLERS,
+    shares: tuple[float, ...] = SHARES,
+    seeds: int = 5,
+) -> Drawn:
+    """Median and 99th percentile of latencies by arrival rate, and where servers saturate.
+
+    A server saturates at the rate at which it finishes requests while as many wait as can run.
+
+    Args:
+        study: of a trace of any kind.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`; None: of an H200, `analysis.serving.COST`.
+        controllers: beside none.
+        shares: arrival rates over the one at which the server saturates without drafts.
+        seeds: runs of each.
+    """
+    most = capacity(study, (ALONE, *controllers), cost, seeds)
+    ends = {name: one.estimates("requests_s")[0] for name, one in most.of.items()}
+    whole = ends[ALONE].value or 0.0
+    loads = [At("rate", whole * share, REQUESTS) for share in shares]
+    found = curves(study, most.of, loads, cost, seeds)
+    rows = [row for label, one in found.of.items() for row in _rows(label, one, ends[label])]
+    both = panels(ax, "requests a second", list(MEASURES.values()))
+    heights: dict[str, list[float]] = {name: [] for name in MEASURES}
+    for k, (label, one) in enumerate(found.of.items()):
+        for panel, measure in zip(both, MEASURES, strict=True):
+            heights[measure] += _draw(panel, one, measure, k)
+            panel.axvline(ends[label].value or 0.0, color=COLORS[k], linewidth=0.9, linestyle=":")
+        how: dict[str, Any] = {"color": COLORS[k], "marker": MARKERS[k], "label": label}
+        ax.plot([], [], **how)
+    ax.plot([], [], color="black", linewidth=0.9, linestyle=":", label="saturates")
+    if first := heights["ttft_s"]:
+        doubling(both[0], "y", round_ticks(0.7 * min(first), 1.4 * max(first), 6))
+        both[0].set_ylim(0.5 * min(first), None)
+    both[1].set_ylim(0, None)
+    below(ax, 5)
+    shown = ", ".join(f"{label} {e.text('.1f')}" for label, e in ends.items())
+    caption(
+        ax,
+        "Latencies by arrival rate",
+        f"Lines: median, pale: 99th percentile; bars: 95% over {seeds} runs of {REQUESTS} requests"
+        f" at random times, exact given the simulated schedule. Saturates ({LARGEST} requests"
+        f" always in flight; requests a second): {shown}. {COST if cost is None else cost}."
+        f" {priced_as({'the drafter': study.trace}, cost)}",
+        *most.gone,
+    )
+    return Drawn("load_latency", frame(rows), ax, tuple(most.gone))
+
+
+def _rows(label: str, one: Curve, end: Estimate) -> list[dict[str, Any]]:
+    columns = {
+        f"{measure}_p{p}": one.estimates(f"{measure}_p{p}")
+        for measure in MEASURES
+        for p in (50, 99)
+    }
+    rows = []
+    for i, rate in enumerate(one.at):
+        row: dict[str, Any] = {"controller": label, "rate": float(rate)}
+        for name, values in columns.items():
+            row |= cells(values[i], name)
+        rows.append(row | cells(end, "saturates"))
+    return rows
+
+
+def _draw(panel: Axes, one: Curve, measure: str, k: int) -> list[float]:
+    """Draw two lines; gives their heights."""
+    heights: list[float] = []
+    for p, alpha, width in ((50, 1.0, 1.4), (99, 0.45, 1.1)):
+        found = one.estimates(f"{measure}_p{p}")
+        kept = [i for i, e in enumerate(found) if e.value is not None and e.value > 0]
+        y = np.array([1e3 * (found[i].value or 0.0) for i in kept])
+        arms = np.array([_arms(found[i]) for i in kept]).reshape(-1, 2).T * 1e3
+        how: dict[str, Any] = {"color": COLORS[k], "marker": MARKERS[k], "alpha": alpha}
+        panel.errorbar(one.at[kept], y, yerr=arms, linewidth=width, elinewidth=0.8, **how)
+        heights += y.tolist()
+    return heights
+
+
+def _arms(e: Estimate) -> tuple[float, float]:
+    """How far an interval reaches; on a logarithmic axis it ends above 0."""
+    if e.value is None or e.lo is None or e.hi is None:
+        return 0.0, 0.0
+    return max(0.0, min(e.value - e.lo, 0.9 * e.value)), max(0.0, e.hi - e.value)

@@ -1,0 +1,371 @@
+"""Controllers under loads, as curves: what figures of serving draw, and what they say of it.
+
+Every number is one of `simkit.serve`'s; here they are put side by side, and read off: where a curve
+falls below 1, how many requests a second a server can take, what its batches do over time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from analysis.lookups import PREFERRED
+from analysis.shown import without
+from analysis.stats import Estimate
+from analysis.study import MissingError, Study
+from simkit.drafters import layout_of
+from simkit.serving import Engine, Run, Served, View, parse, serve
+from simkit.simulator.arguments import AnyCost
+from traces.errors import UserError
+from traces.trace import OWN, Trace, load
+
+COST = "atlas(target=qwen3-8b, draft=qwen3-0.6b)"
+"""Of an H200, where no cost is given: times of a trace are seldom those of batches."""
+SEEDS = 5
+ALONE = "none"
+LARGEST = 64  # requests that run at once, where they come by themselves
+
+
+class At(NamedTuple):
+    """A load.
+
+    Attributes:
+        kind: "concurrency" or "rate".
+        value: requests in flight, or a second.
+        requests: how many in a run.
+    """
+
+    kind: str
+    value: float
+    requests: int
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A controller under several loads.
+
+    Attributes:
+        label: its spec as it was asked for.
+        controller: its spec in full.
+        at: (L,) float64, the loads' values.
+        seeds: (L, S) float64 by measure, of each load and seed: those of
+            `simkit.serving.measures.summary`, and `against`, `tokens_s` over the first
+            controller's of the same seed.
+        prompts: how many the trace has; of one alone there is no interval.
+    """
+
+    label: str
+    controller: str
+    at: np.ndarray
+    seeds: Mapping[str, np.ndarray]
+    prompts: int
+
+    def estimates(self, measure: str) -> list[Estimate]:
+        """A measure under each load, with Student's 95% intervals over seeds."""
+        return [estimate(values, self.prompts) for values in self.seeds[measure]]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Controllers under the same loads and seeds.
+
+    Attributes:
+        of: by label.
+        gone: a line for each controller that is left out, with the reason.
+        notes: see `simkit.Served.notes`.
+    """
+
+    of: dict[str, Curve]
+    gone: list[str]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def timed(self) -> str:
+        """What to say where batches are larger than those that were timed; empty if none is."""
+        beyond = [note for note in self.notes if note.startswith("passes over more than ")]
+        return f"Beyond a batch of {beyond[0].split()[4]} times go on in a line." if beyond else ""
+
+
+def estimate(values: np.ndarray, prompts: int) -> Estimate:
+    """The mean of (S,) values of seeds, and Student's 95% interval, as `simkit.Served` has them."""
+    mean = float(values.mean())
+    if not np.isfinite(mean):
+        return Estimate(None, None, None, prompts, "no output is long enough")
+    if prompts == 1:
+        return Estimate(mean, None, None, 1, "one prompt, so all runs are of the same one")
+    if len(values) == 1:
+        return Estimate(mean, None, None, prompts, "one run")
+    half = _half(values)
+    return Estimate(mean, mean - half, mean + half, prompts)
+
+
+def _half(values: np.ndarray) -> float:
+    return _student(len(values)) * float(values.std(ddof=1)) / len(values) ** 0.5
+
+
+@cache
+def _student(n: int) -> float:
+    from scipy import stats
+
+    return float(stats.t.ppf(0.975, n - 1))
+
+
+def curves(
+    study: Study,
+    controllers: Iterable[str],
+    loads: Iterable[At],
+    cost: AnyCost | None = None,
+    seeds: int = SEEDS,
+    limits: Mapping[str, float] | None = None,
+    trace: Trace | None = None,
+) -> Curves:
+    """Serve under controllers and loads; `against` is the ratio to the first one.
+
+    Args:
+        study: of the trace, and which pass emits the first token.
+        controllers: specs; those that the trace cannot give are left out.
+        loads: each a run for each seed.
+        cost: see `simkit.replay`; None means `COST`.
+        seeds: runs of each.
+        limits: see `simkit.serve`.
+        trace: in the place of the study's, one of another drafter.
+
+    Raises:
+        UserError: see `simkit.serve`; or no controller is left.
+    """
+    trace = study.trace if trace is None else trace
+    given: AnyCost = COST if cost is None else cost
+    calls: list[dict[str, Any]] = []
+    for (kind, requests, most), some in groupby(loads, _together):
+        values: list[Any] = [at.value for at in some]
+        engine = Engine(max_batch=most, extrapolate=True)
+        how = {kind: values, "requests": requests, "seeds": seeds, "limits": limits}
+        calls.append(how | {"engine": engine, "first_token": study.first_token})
+    usable, why = list(controllers), dict[str, str]()
+    try:
+        parts = [serve(trace, usable, given, **how) for how in calls]
+    except UserError:  # some controller's, or that of all
+        usable, why = _usable(trace, usable, given, calls)
+        parts = [serve(trace, usable, given, **how) for how in calls]
+    found = {label: _curve(label, usable[0], parts, trace.n_sequences) for label in usable}
+    notes = list(dict.fromkeys(note for part in parts for note in part.notes))
+    return Curves(found, without(why), notes)
+
+
+def _together(at: At) -> tuple[str, int, int]:
+    """What loads of one call share, the largest batch among it."""
+    return at.kind, at.requests, int(at.value) if at.kind == "concurrency" else LARGEST
+
+
+def _usable(
+    trace: Trace, controllers: Sequence[str], cost: AnyCost, calls: Iterable[dict[str, Any]]
+) -> tuple[list[str], dict[str, str]]:
+    """Those that this trace can give, and why others are missing."""
+    usable, why = [], {}
+    for label in controllers:
+        try:
+            for how in calls:
+                serve(trace, label, cost, **how)
+            usable.append(label)
+        except UserError as error:
+            why[label] = str(error)
+    if not usable:
+        raise MissingError(next(iter(why.values()), "no controller is given"))
+    return usable, why
+
+
+def _curve(label: str, first: str, parts: Iterable[Served], prompts: int) -> Curve:
+    measures: dict[str, list[np.ndarray]] = {}
+    at: list[float] = []
+    for part in parts:
+        mine = part.seeds.filter(controller=str(parse(label)))
+        base = part.seeds.filter(controller=str(parse(first)))["tokens_s"].to_numpy()
+        mine = mine.with_columns(against=mine["tokens_s"].to_numpy() / base)
+        values = mine["value"].unique(maintain_order=True)
+        at += values.to_list()
+        for name in mine.columns[4:]:
+            measures.setdefault(name, []).append(mine[name].to_numpy().reshape(len(values), -1))
+    each = {name: np.concatenate(found) for name, found in measures.items()}
+    return Curve(label, str(parse(label)), np.array(at), each, prompts)
+
+
+def falls(at: np.ndarray, ratio: np.ndarray) -> float | None:
+    """Where a curve falls below 1 for the last time; None if it does not.
+
+    Linear in ratio and in the logarithm of `at` between two points.
+
+    Args:
+        at: (L,) ascending, positive.
+        ratio: (L,).
+    """
+    down = np.flatnonzero((ratio[:-1] >= 1) & (ratio[1:] < 1))
+    if not len(down):
+        return None
+    k = int(down[-1])
+    share = (ratio[k] - 1) / (ratio[k] - ratio[k + 1])
+    return float(at[k] * (at[k + 1] / at[k]) ** share)
+
+
+def crossing(one: Curve, other: Curve) -> Estimate:
+    """The load from which on `one` has less throughput than `other`; see `falls`.
+
+    The value is read off the means over seeds, the interval, Student's in the logarithm, off each
+    seed; there is none where some seed has no such load.
+    """
+    mean = one.seeds["against"].mean(axis=1)
+    value = falls(one.at, mean)
+    if value is None:
+        low = "below" if mean[0] < 1 else "at or above"
+        return Estimate(None, None, None, one.prompts, f"{low} from the first load to the last")
+    each = [
+        falls(one.at, mine / base)
+        for mine, base in zip(one.seeds["tokens_s"].T, other.seeds["tokens_s"].T, strict=True)
+    ]
+    if one.prompts == 1 or len(each) < 2 or None in each:
+        return Estimate(value, None, None, one.prompts, "some runs do not fall there")
+    half = _half(np.log(np.array(each, float)))
+    return Estimate(value, value * np.exp(-half), value * np.exp(half), one.prompts)
+
+
+def capacity(
+    study: Study, controllers: Iterable[str], cost: AnyCost | None = None, seeds: int = SEEDS
+) -> Curves:
+    """Controllers with `LARGEST` requests always in flight: `requests_s` is what a server can take.
+
+    Raises:
+        UserError: see `curves`.
+    """
+    return curves(study, controllers, [At("concurrency", LARGEST, 8 * LARGEST)], cost, seeds)
+
+
+def alone(study: Study, cost: AnyCost | None = None) -> dict[str, float]:
+    """The measures of requests that are served one by one, without drafts.
+
+    Raises:
+        UserError: see `curves`.
+    """
+    found = curves(study, [ALONE], [At("concurrency", 1, 64)], cost, seeds=1)
+    return {name: float(values[0, 0]) for name, values in found.of[ALONE].seeds.items()}
+
+
+def of_kinds(study: Study) -> dict[str, Trace]:
+    """The drafters of a recording by name, of each kind one; of a trace with one drafter, that one.
+
+    Of lookups the first of `lookups.PREFERRED`, of others the last one.
+    """
+    trace = study.trace
+    recording = trace.recording or trace
+    if recording.path is None or not recording.drafters:
+        return {OWN: trace}
+    names = ([] if recording.manifest.kind == "target" else [OWN]) + recording.drafters
+    chosen: dict[str, tuple[str, Trace]] = {}
+    for name in names:
+        try:
+            one = recording if name == OWN else load(recording.path, name)
+        except UserError:  # half attached
+            continue
+        kind = (one.manifest.spec or OWN).split("(")[0] if name != OWN else OWN
+        if kind in PREFERRED:
+            before = chosen.get("lookup", (PREFERRED[-1], one))[0]
+            better = name in PREFERRED and PREFERRED.index(name) <= PREFERRED.index(before)
+            chosen["lookup"] = (name, one) if better else chosen.get("lookup", (name, one))
+        else:
+            chosen[kind] = name, one
+    return {name: one for name, one in chosen.values()} or {OWN: trace}
+
+
+def priced_as(traces: Mapping[str, Trace], cost: AnyCost | None) -> str:
+    """What to say of drafters whose passes a made-up or an atlas's draft model stands for."""
+    if cost is not None and not str(cost).startswith("atlas"):
+        return ""
+    others = [n for n, one in traces.items() if layout_of(one).paid not in ("token", "none")]
+    names = " and ".join(others)
+    return f"Passes of {names} are priced as the cost's draft model's." if others else ""
+
+
+def burst(rate: float, requests: int, seed: int = 0, times: float = 4.0) -> np.ndarray:
+    """Arrivals at random, the middle half of them so many times as fast; seconds, ascending.
+
+    Args:
+        rate: a second, before and after.
+        requests: how many.
+        seed: of the gaps.
+        times: see above.
+    """
+    gaps = np.random.default_rng(seed).exponential(1 / rate, requests)
+    gaps[requests // 4 : requests - requests // 4] /= times
+    return np.cumsum(gaps)
+
+
+def served(
+    study: Study,
+    controllers: Iterable[str],
+    cost: AnyCost | None,
+    times: np.ndarray,
+    seed: int = 0,
+) -> tuple[dict[str, Run], dict[str, str]]:
+    """One run of each controller under given arrivals, and why others are missing, by label.
+
+    Args:
+        study: see `curves`.
+        controllers: specs.
+        cost: see `curves`.
+        times: of arrivals, seconds, ascending.
+        seed: of what each request is.
+
+    Raises:
+        UserError: see `curves`.
+    """
+    given: AnyCost = COST if cost is None else cost
+    engine = Engine(max_batch=LARGEST, extrapolate=True)
+    how: dict[str, Any] = {"arrivals": times, "requests": len(times), "seeds": seed + 1}
+    how |= {"engine": engine, "first_token": study.first_token}
+    runs, why = {}, {}
+    for label in controllers:
+        try:
+            runs[label] = serve(study.trace, label, given, **how).runs[seed]
+        except UserError as error:
+            why[label] = str(error)
+    if not runs:
+        raise MissingError(next(iter(why.values()), "no controller is given"))
+    return runs, why
+
+
+def over_time(run: Run, edges: np.ndarray) -> dict[str, np.ndarray]:
+    """What a run's iterations do between times, (E - 1,) each; NaN where nothing is decoded.
+
+    `batch` is the mean number of running requests over time, `drafted` and `verified` the draft
+    tokens for each request and step of the iterations that begin there.
+
+    Args:
+        run: see there.
+        edges: (E,) seconds, ascending.
+    """
+    rows = run.iterations
+    begin_s, end_s = rows["begin_s"], rows["end_s"]
+    running = rows["decoding"] + rows["prefilling"]
+    total = np.cumsum(running * (end_s - begin_s))  # requests x seconds
+    knots = np.stack([begin_s, end_s], 1).ravel()
+    level = np.interp(edges, knots, np.stack([np.append(0, total[:-1]), total], 1).ravel())
+    found = {"batch": np.diff(level) / np.diff(edges)}
+    steps = np.diff(_below(begin_s, rows["decoding"], edges))
+    for name, column in (("drafted", "drafted"), ("verified", "proposed")):
+        tokens = np.diff(_below(begin_s, rows[column], edges))
+        found[name] = np.where(steps > 0, tokens / np.maximum(steps, 1), np.nan)
+    return found
+
+
+def _below(times: np.ndarray, values: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Sum of the values whose time is before each edge."""
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    return total[np.searchsorted(times, edges)]
+
+
+def fewer(view: View) -> int:
+    """A controller as a function: four tokens, one fewer each time that the batch doubles."""
+    return max(0, 5 - len(view.request).bit_length())
