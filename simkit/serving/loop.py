@@ -31,8 +31,10 @@ from simkit.serving.world import (
     ARRIVED,
     ITERATIONS,
     RETURNED,
+    ROW,
     STARTED,
     STEPS,
+    Logs,
     Outcomes,
     Rules,
     Server,
@@ -144,7 +146,7 @@ def close(
     begin_s = server.clock[0]
     end_s = begin_s + (prompt_s + draft + verify + policy + overhead)
     count = server.count
-    log = server.iterations[count[ITERATIONS]]
+    log = server.iterations[:, count[ROW]]
     log[0], log[1], log[2], log[3] = begin_s, end_s, n, m
     log[4] = (spans[1, :m] - spans[0, :m]).sum()
     log[5] = count[ARRIVED] - count[STARTED] + count[RETURNED]
@@ -153,13 +155,14 @@ def close(
     log[10], log[11], log[12], log[13], log[14] = held, prompt_s, draft, verify, policy
     server.clock[0] = end_s
     count[ITERATIONS] += 1
+    count[ROW] += 1
 
 
 @compiled_part
 def begin(server: Any, outcomes: Any, rules: Any, room: Any) -> tuple:
     """How many decode next, -1 at the end and -2 where a log is full; and how many prefill."""
     count = server.count
-    if count[ITERATIONS] == len(server.iterations):
+    if count[ROW] == server.iterations.shape[1]:
         return -2, 0
     if count[STEPS] + rules.max_batch > server.log.shape[1]:
         return -2, 0
@@ -230,7 +233,7 @@ def drive(
     rules: Rules,
     prices: Prices,
     rng: np.random.Generator,
-) -> tuple[Server, Buffers, int]:
+) -> tuple[Logs, Buffers, int]:
     """Simulate to the end under a controller that compiles.
 
     Args:
@@ -242,16 +245,16 @@ def drive(
         rng: for outcomes that are drawn.
 
     Returns:
-        The server; and, where a draft went beyond what was recorded, its place in the buffers;
-        else -1.
+        What was logged; and, where a draft went beyond what was recorded, its place in the
+        buffers; else -1.
     """
     room = buffers(rules, outcomes)
     state = controller.begin(rules.max_batch)
     params = controller.params
     _SLOTS.setdefault(type(params), controller.slots)
-    loop = _loop(type(params))
+    loop, logs = _loop(type(params)), Logs()
     while True:
         status, place = loop(params, state, server, outcomes, rules, prices, room, rng)
+        logs.empty(server)
         if status != FULL:
-            return server, room, place if status == OUTRUN else -1
-        server = server.grown(len(server.iterations), server.log.shape[1])
+            return logs, room, place if status == OUTRUN else -1

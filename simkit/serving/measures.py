@@ -24,12 +24,24 @@ def requests(run: Run) -> dict[str, np.ndarray]:
     `ttft_s` is F - A, `tpot_s` (D - F) / (n - f), NaN where nothing comes after the first tokens,
     `latency_s` D - A, `wait_s` S - A; `gap_s` the longest time between two emissions.
     """
+    return _requests(run)[0]
+
+
+def _requests(run: Run) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """A row for each request, and the gaps between their emissions."""
     server, output = run.server, run.output
-    first, gap = _first_and_gap(run)
+    steps = run.steps
+    gaps, who = _gaps_s(run, steps)
+    gap = np.zeros(len(output))
+    np.maximum.at(gap, who, gaps)
+    first = np.ones(len(output), np.int64)
+    if run.plan.outcomes.first == 1:
+        opening = steps["start"] == 1
+        first[steps["request"][opening]] = steps["emitted"][opening]
     after = output - first
     with np.errstate(invalid="ignore", divide="ignore"):
         tpot_s = np.where(after > 0, (server.done_s - server.first_s) / after, np.nan)
-    return {
+    rows = {
         "request": np.arange(len(output)),
         "sequence": run.plan.layout.trace.sequences["sequence"].to_numpy()[server.sequence],
         "arrival_s": server.arrival_s,
@@ -46,15 +58,19 @@ def requests(run: Run) -> dict[str, np.ndarray]:
         "accepted": server.accepted,
         "preempted": server.preempted,
     }
+    return rows, gaps
 
 
-def gaps_s(run: Run) -> tuple[np.ndarray, np.ndarray]:
+def _gaps_s(run: Run, steps: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Seconds between two emissions of a request, and which request's; prefill's emission counts.
+
+    Args:
+        run: see there.
+        steps: its own, `Run.steps`.
 
     Returns:
         (G,) float64 and (G,) int64, request after request.
     """
-    steps = run.steps
     end_s = run.iterations["end_s"][steps["iteration"]]
     order = np.argsort(steps["request"], kind="stable")
     who, when = steps["request"][order], end_s[order]
@@ -81,7 +97,7 @@ def summary(run: Run, limits: Mapping[str, float] | None = None) -> dict[str, fl
     Raises:
         ServingError: a limit is none of these, or not positive.
     """
-    of, server = requests(run), run.server
+    (of, gaps), server = _requests(run), run.server
     span_s = float(np.nanmax(server.done_s) - server.arrival_s.min())
     rows = run.iterations
     busy_s = rows["end_s"] - rows["begin_s"]
@@ -103,7 +119,7 @@ def summary(run: Run, limits: Mapping[str, float] | None = None) -> dict[str, fl
         "wait_s": _mean(of["wait_s"]),
     }
     spread = {"ttft_s": of["ttft_s"], "tpot_s": of["tpot_s"], "latency_s": of["latency_s"]}
-    for name, values in {**spread, "gap_s": gaps_s(run)[0]}.items():
+    for name, values in {**spread, "gap_s": gaps}.items():
         some = values[np.isfinite(values)]
         for p in PERCENTILES:
             found[f"{name}_p{p}"] = float(np.percentile(some, p)) if len(some) else np.nan
@@ -127,19 +143,6 @@ def within(of: Mapping[str, np.ndarray], limits: Mapping[str, float]) -> np.ndar
             raise ServingError(f"limit {name} must be seconds above 0, not {most!r}")
         good &= ~(of[name] > most)
     return good
-
-
-def _first_and_gap(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of each request's first emission, and the longest gap between two; 0 if one alone."""
-    n = len(run.server.sequence)
-    first = np.ones(n, np.int64)
-    if run.plan.outcomes.first == 1:
-        opening = run.steps["start"] == 1
-        first[run.steps["request"][opening]] = run.steps["emitted"][opening]
-    gap = np.zeros(n)
-    seconds, who = gaps_s(run)
-    np.maximum.at(gap, who, seconds)
-    return first, gap
 
 
 def _mean(values: np.ndarray) -> float:

@@ -16,7 +16,7 @@ from simkit.serving.controllers.function import Plain
 from simkit.serving.iteration import judge, plan
 from simkit.serving.loop import Buffers, buffers
 from simkit.serving.plans import Plan
-from simkit.serving.world import Server
+from simkit.serving.world import Logs, Server
 from traces.kernels import compiled
 
 
@@ -36,21 +36,21 @@ def _parts() -> _Parts:
     return _Parts()
 
 
-def drive(planned: Plan, server: Server, rng: np.random.Generator) -> tuple[Server, Buffers, int]:
+def drive(planned: Plan, server: Server, rng: np.random.Generator) -> tuple[Logs, Buffers, int]:
     """Simulate to the end; see `simkit.serving.loop.drive`."""
     bound = planned.bound
     assert isinstance(bound, Plain | ByRule)
     asks = _Shared(bound, planned.layout) if isinstance(bound, ByRule) else _Own(bound)
     parts, prices = _parts(), planned.prices
     outcomes, rules = planned.outcomes, planned.rules
-    room = buffers(rules, outcomes)
+    room, logs = buffers(rules, outcomes), Logs()
     asks.begin(rules.max_batch)
     while True:
         n, prefilling = parts.begin(server, outcomes, rules, room)
-        if n == -1:
-            return server, room, -1
-        if n == -2:
-            server = server.grown(len(server.iterations), server.log.shape[1])
+        if n < 0:
+            logs.empty(server)
+            if n == -1:
+                return logs, room, -1
             continue
         made = room.made
         if n > 0:
@@ -58,7 +58,7 @@ def drive(planned: Plan, server: Server, rng: np.random.Generator) -> tuple[Serv
             made[0, :n] = asks.lengths(view, server, room.seen[9, :n])
             beyond = parts.plan(server, outcomes, rules, n, room.seen, made)
             if beyond >= 0:
-                return server, room, beyond
+                return logs, room, beyond
             made[4, :n] = asks.calls
         n, held, m = parts.settle(server, outcomes, rules, room, n)
         if n > 0:

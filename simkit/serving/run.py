@@ -10,7 +10,7 @@ from simkit.serving import loop, plainly
 from simkit.serving.controllers.base import ByLength, Controller
 from simkit.serving.loads import Load
 from simkit.serving.plans import Plan
-from simkit.serving.world import ITERATION, ITERATIONS, STEP, STEPS, Server, server
+from simkit.serving.world import Logs, Server, server
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +22,7 @@ class Run:
         load: of requests.
         seed: of arrivals and of which sequence each request is of.
         server: at the end.
+        logs: of its iterations and steps.
         plan: that it ran.
     """
 
@@ -29,19 +30,18 @@ class Run:
     load: Load
     seed: int
     server: Server
+    logs: Logs
     plan: Plan
 
     @property
     def iterations(self) -> dict[str, np.ndarray]:
         """Columns of `simkit.serving.world.ITERATION`, (I,) each."""
-        rows = self.server.iterations[: self.server.count[ITERATIONS]]
-        return dict(zip(ITERATION, rows.T, strict=True))
+        return self.logs.iterations
 
     @property
     def steps(self) -> dict[str, np.ndarray]:
         """Columns of `simkit.serving.world.STEP`, (M,) each; a request's in order."""
-        rows = self.server.log[:, : self.server.count[STEPS]]
-        return dict(zip(STEP, rows, strict=True))
+        return self.logs.steps
 
     @property
     def output(self) -> np.ndarray:
@@ -76,12 +76,12 @@ def run(plan: Plan, load: Load, requests: int | None, seed: int = 0, drawn: bool
     judged = np.random.default_rng([seed, 2])
     if isinstance(plan.bound, ByLength):
         args = (plan.outcomes, plan.rules, plan.prices, judged)
-        done, room, place = loop.drive(plan.bound, begun, *args)
+        logs, room, place = loop.drive(plan.bound, begun, *args)
     else:
-        done, room, place = plainly.drive(plan, begun, judged)
+        logs, room, place = plainly.drive(plan, begun, judged)
     if place >= 0:
         request, row = room.seen[0, place], room.seen[9, place]
-        s = int(done.sequence[request])
+        s = int(begun.sequence[request])
         start = int(row - plan.layout.offsets[s]) + 1
         raise plan.layout.outrun(s, start, int(plan.outcomes.depth[row]) + 1)
-    return Run(plan.controller, load, seed, done, plan)
+    return Run(plan.controller, load, seed, begun, logs, plan)

@@ -12,7 +12,9 @@ from simkit.simulator.kernels import compiled
 from simkit.simulator.steps import Steps
 
 # indices of `Server.count`
-ARRIVED, STARTED, DONE, RUNNING, RETURNED, ITERATIONS, STEPS = range(7)
+ARRIVED, STARTED, DONE, RUNNING, RETURNED, ITERATIONS, ROW, STEPS = range(8)
+
+BLOCK = 2**14  # iterations, and at least as many steps, that are logged before the log is emptied
 
 # columns of the log of iterations
 ITERATION = (
@@ -118,7 +120,8 @@ class Server(NamedTuple):
         last: (3, Q) int64, drafted, proposed and accepted in the step before; -1.
         running: (B,) int64, requests in the order of their admission.
         returned: (Q,) int64, a stack of those that were preempted.
-        iterations: (I, columns) float64, the log; grown when it is full.
+        iterations: (columns, I) float64, the log; emptied when it is full. `count` has the number
+            of all iterations, and of those in the log (`ROW`).
         log: (columns, M) int32, of steps; likewise.
     """
 
@@ -145,14 +148,34 @@ class Server(NamedTuple):
     iterations: np.ndarray
     log: np.ndarray
 
-    def grown(self, iterations: int, steps: int) -> Server:
-        """The same server with room for so many more entries of its logs."""
-        more = np.empty((iterations, self.iterations.shape[1]))
-        log = np.empty((self.log.shape[0], steps), np.int32)
-        return self._replace(
-            iterations=np.concatenate([self.iterations, more]),
-            log=np.concatenate([self.log, log], axis=1),
-        )
+
+class Logs:
+    """What was logged, a block after another."""
+
+    def __init__(self) -> None:
+        self._iterations: list[np.ndarray] = []
+        self._steps: list[np.ndarray] = []
+
+    def empty(self, server: Server) -> None:
+        """Take what a server has logged since the last time."""
+        count = server.count
+        self._iterations.append(server.iterations[:, : count[ROW]].copy())
+        self._steps.append(server.log[:, : count[STEPS]].copy())
+        count[ROW] = count[STEPS] = 0
+
+    @property
+    def iterations(self) -> dict[str, np.ndarray]:
+        """Columns of `ITERATION`, (I,) each."""
+        return _columns(ITERATION, self._iterations)
+
+    @property
+    def steps(self) -> dict[str, np.ndarray]:
+        """Columns of `STEP`, (M,) each; a request's in order."""
+        return _columns(STEP, self._steps)
+
+
+def _columns(names: tuple[str, ...], blocks: list[np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([b[k] for b in blocks]) for k, name in enumerate(names)}
 
 
 def server(sequence: np.ndarray, arrival_s: np.ndarray | None, max_batch: int) -> Server:
@@ -171,7 +194,7 @@ def server(sequence: np.ndarray, arrival_s: np.ndarray | None, max_batch: int) -
     never = np.full(n, np.nan)
     return Server(
         clock=np.zeros(1),
-        count=np.zeros(7, np.int64),
+        count=np.zeros(8, np.int64),
         sequence=np.ascontiguousarray(sequence, np.int64),
         arrival_s=never.copy() if arrival_s is None else np.array(arrival_s, np.float64),
         admitted_s=never.copy(),
@@ -190,8 +213,8 @@ def server(sequence: np.ndarray, arrival_s: np.ndarray | None, max_batch: int) -
         last=np.full((3, n), -1, np.int64),
         running=np.zeros(max_batch, np.int64),
         returned=whole(),
-        iterations=np.empty((1024, len(ITERATION))),
-        log=np.empty((len(STEP), 4096), np.int32),
+        iterations=np.empty((len(ITERATION), BLOCK)),
+        log=np.empty((len(STEP), max(BLOCK, 16 * max_batch)), np.int32),
     )
 
 
