@@ -27,6 +27,7 @@ from simkit.fidelity import serving
 from simkit.fidelity.run import split
 from simkit.live import served
 from simkit.live.arms import use_threads
+from simkit.live.clock import ProcessorClock
 from simkit.live.decoder import DecoderSettings
 from simkit.live.served import ServedRun
 from simkit.live.serving_arms import ServingBench, run
@@ -44,10 +45,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--concurrency", default="1,4,16")
     parser.add_argument("--prompts", type=int, default=32)
-    parser.add_argument("--calibration", type=int, default=24)
+    parser.add_argument("--calibration", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=64, help="T_max")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--controller", action="append", help="spec; repeat it")
+    parser.add_argument(
+        "--clock",
+        choices=["wall", "processor"],
+        default="wall",
+        help="processor: seconds of this process alone, where others run beside it (one thread)",
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--from", type=Path, dest="folder", help="of an earlier run, same options")
     parser.add_argument("--out", type=Path, default=Path(".work/serving"))
@@ -81,7 +88,9 @@ def measure(
         runs: list[ServedRun] = []
         watch = Watch()
         arms = plan.arms(trace)
-        run(ServingBench(pair, settings, concurrency), arms, given.rounds, runs)
+        clock = ProcessorClock() if given.clock == "processor" else None
+        bench = ServingBench(pair, settings, concurrency, clock=clock)
+        run(bench, arms, given.rounds, runs)
         served.write(out / f"live-{concurrency}.parquet", served.table(runs))
         print(f"concurrency {concurrency}: {watch.conditions().machine}", flush=True)
 
@@ -93,10 +102,9 @@ def report(
     errors, misranked, apart = [], [], 0
     print("| in flight | controller | predicted tok/s | measured | error | with the controller |")
     print("|---|---|---|---|---|---|")
-    for k, mine in enumerate(runs):
-        others = [one for j, some in enumerate(runs) if j != k for one in some]
+    for mine in runs:
         n = mine[0].concurrency
-        found = serving.judge(trace, plan, mine, others, out / f"cost-{n}.parquet")
+        found = serving.judge(trace, plan, mine, out / f"cost-{n}.parquet")
         for row in found.rows:
             cells = f"{row.predicted:.1f} | {row.measured:.1f} | {row.error:+.1%} | {row.whole:.1f}"
             print(f"| {n} | `{row.controller}` | {cells} |")

@@ -42,9 +42,8 @@ CONTROLLERS = (
 FITTED = ("none()", "static(1)", "static(2)", "static(4)", "static(7)")
 """Whose passes the cost is fitted to."""
 MEDIAN_BAR, WORST_BAR = 0.05, 0.10
-_FEWEST = 12  # iterations of a size of batches that counts
-_CELLS = 3  # of contexts
-_PASSES = 100  # of a cell, before there is another one
+_STALLED = 0.1  # of passes
+_REFITS = 3
 _PROMPTS = (1, 1000)  # tokens
 
 Sample = tuple[str, int, int, int, float]
@@ -140,24 +139,17 @@ def requests(trace: Trace, indices: Sequence[int]) -> tuple[Request, ...]:
     return tuple(Request(columns[0][k], columns[1][k]) for k in indices)
 
 
-def samples(runs: Sequence[ServedRun], others: Sequence[ServedRun] = ()) -> pa.Table:
+def samples(runs: Sequence[ServedRun]) -> pa.Table:
     """Timing samples of what servers did, `traces.schema.LATENCY`.
 
     Args:
         runs: of controllers whose passes count.
-        others: from which sizes of batches are taken that `runs` lack, and prompts.
 
     Raises:
-        LiveError: there are too few iterations.
+        LiveError: nothing was drafted.
     """
     mine = [row for run in runs for row in run.iterations]
-    more = [row for run in others for row in run.iterations]
-    rows = _passes(mine)
-    known = {row[3] for row in rows}
-    rows += [row for row in _passes(more) if row[3] not in known]
-    if 1 not in {row[3] for row in rows}:
-        raise LiveError("too few iterations with one request: more prompts, or tokens, or rounds")
-    rows += _prompts(mine + more, "target") + _prompts(mine + more, "draft")
+    rows = _passes(mine) + _prompts(mine, "target") + _prompts(mine, "draft")
     facts = {"dtype": "float32", "device": "cpu", "engine": "eager", "repeat": 0}
     names = ("component", "tokens_in", "context_len", "batch_size", "seconds")
     named = [dict(zip(names, row, strict=True)) | facts for row in rows]
@@ -165,38 +157,54 @@ def samples(runs: Sequence[ServedRun], others: Sequence[ServedRun] = ()) -> pa.T
 
 
 def _passes(rows: list[Iteration]) -> list[Sample]:
-    """Draft rounds and verifications, by how many requests there were.
+    """Draft rounds and verifications, as nearest forms over requests, tokens and context have them.
 
-    A cell's mean where it has enough of them; else what a plane over tokens and context says.
+    A round is 1, n and n·context; all else of an iteration 1, n, n·tokens and n·context.
     """
+    rows = [row for row in rows if row.decoding]
+    later = [(row.decoding, row.context, s) for row in rows for s in row.round_s[1:]]
+    if not later:
+        raise LiveError("no drafts of two tokens or more: no times of draft rounds")
+    n, context, seconds = np.array(later, float).T
+    round_s = _nearest([np.ones(len(n)), n, n * context], seconds)
+    n, tokens, context = np.array([(r.decoding, r.tokens_in, r.context) for r in rows], float).T
+    drafts_s = (round_s @ [np.ones(len(n)), n, n * context]) * [len(r.round_s) for r in rows]
+    rest_s = np.array([_rest_s(row) for row in rows]) - drafts_s
+    pass_s = _nearest([np.ones(len(n)), n, n * tokens, n * context], rest_s)
     found: list[Sample] = []
-    sizes, counts = np.unique([row.decoding for row in rows if row.decoding], return_counts=True)
-    for n in sizes[counts >= min(_FEWEST, int(counts.max(initial=0)))].tolist():
-        some = [row for row in rows if row.decoding == n]
-        later = [s for row in some for s in row.round_s[1:]]
-        if not later:
-            continue
-        round_s = float(np.mean(later))
-        context = np.array([row.context for row in some])
-        tokens = np.array([row.tokens_in for row in some])
-        rest_s = np.array([_rest_s(row, round_s) for row in some])
-        columns = np.stack([np.ones(len(some)), tokens, context], 1)
-        plane, _ = nnls(columns, rest_s)
-        cell = _cells(context)
-        for c in np.unique(cell):
-            at = max(1, round(float(context[cell == c].mean())))
-            found.append(("draft", 1, at, n, round_s))
-            for k in range(1, int(tokens.max()) + 1):
-                these = rest_s[(cell == c) & (tokens == k)]
-                seconds = float(plane @ [1, k, at]) if len(these) < _FEWEST else these.mean()
-                found.append(("target", k, at, n, max(float(seconds), 1e-9)))
+    for size in _sizes(int(n.max())):
+        for at in (1, 1000):
+            one_s = float(round_s @ [1, size, size * at])
+            found.append(("draft", 1, at, size, max(one_s, 1e-9)))
+            for k in (1, int(tokens.max()) + 1):
+                one_s = float(pass_s @ [1, size, size * k, size * at])
+                found.append(("target", k, at, size, max(one_s, 1e-9)))
     return found
 
 
-def _rest_s(row: Iteration, round_s: float) -> float:
-    """Seconds of an iteration without prompts, controller, and draft rounds of so many."""
-    apart_s = row.prefill_s + row.open_s + row.policy_s
-    return row.seconds - apart_s - round_s * len(row.round_s)
+def _nearest(columns: list[np.ndarray], seconds: np.ndarray) -> np.ndarray:
+    """Weights >= 0 of columns whose sum is nearest to some seconds, in relative terms.
+
+    The slowest tenth, which a machine's stalls have made so, says nothing of the form; its seconds
+    are there all the same: the sum over all is that of the seconds.
+    """
+    x, kept = np.stack(columns, 1), np.ones(len(seconds), bool)
+    found, _ = nnls(x, seconds)
+    for _ in range(_REFITS):
+        weight = 1 / np.maximum(x @ found, 1e-9)
+        found, _ = nnls(x[kept] * weight[kept, None], seconds[kept] * weight[kept])
+        ratio = seconds / np.maximum(x @ found, 1e-9)
+        kept = ratio <= np.quantile(ratio, 1 - _STALLED)
+    return found * (seconds.sum() / (x @ found).sum())
+
+
+def _sizes(most: int) -> list[int]:
+    return sorted({1, *(2**k for k in range(most.bit_length()) if 2**k < most), most})
+
+
+def _rest_s(row: Iteration) -> float:
+    """Seconds of an iteration without prompts and controller."""
+    return row.seconds - row.prefill_s - row.open_s - row.policy_s
 
 
 def _prompts(rows: list[Iteration], model: str) -> list[Sample]:
@@ -210,18 +218,10 @@ def _prompts(rows: list[Iteration], model: str) -> list[Sample]:
     return [(model, n, 0, 1, max(float(line @ [1, n]), 1e-9)) for n in _PROMPTS]
 
 
-def _cells(values: np.ndarray) -> np.ndarray:
-    """A cell for each value, with about as many in each."""
-    n = min(max(len(values) // _PASSES, 1), _CELLS)
-    edges = np.unique(np.quantile(values, np.linspace(0, 1, n + 1)[1:-1]))
-    return np.searchsorted(edges, values, side="right")
-
-
 def judge(
     trace: Trace,
     plan: ServingPlan,
     runs: Sequence[ServedRun],
-    others: Sequence[ServedRun],
     cost: Path,
 ) -> ServingJudgement:
     """Predict the throughput of the tested controllers, and compare.
@@ -230,12 +230,11 @@ def judge(
         trace: of the prompts.
         plan: of the run.
         runs: of one concurrency, all arms.
-        others: those of others, see `samples`.
         cost: the file that the cost is written to.
     """
     concurrency = runs[0].concurrency
     first = len(plan.tested)
-    table = samples(*([run for run in some if run.run >= first] for some in (runs, others)))
+    table = samples([run for run in runs if run.run >= first])
     write_atomic(cost, encode(table)[0])
     part = select(trace, plan.held_out, max_new_tokens=plan.max_new_tokens)
     served = serving.serve(

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from simkit.errors import LiveError
-from simkit.live.clock import clock_of
+from simkit.live.clock import Clock, clock_of
 from simkit.live.deciders import Came, Decider
 from simkit.live.decoder import DecoderSettings
 from simkit.live.served import Iteration, Parts, ServedStep
@@ -74,13 +74,19 @@ class LiveServer:
         decider: says how far to draft; its controller is its own. None: the target alone.
         settings: how to decode; greedily.
         concurrency: requests in flight.
+        clock: of the log; None: the models' device's.
 
     Raises:
         LiveError: the settings sample, or the concurrency is below 1.
     """
 
     def __init__(
-        self, pair: Pair, decider: Decider | None, settings: DecoderSettings, concurrency: int
+        self,
+        pair: Pair,
+        decider: Decider | None,
+        settings: DecoderSettings,
+        concurrency: int,
+        clock: Clock | None = None,
     ) -> None:
         if not settings.sampler.greedy:
             raise LiveError("a server decodes greedily: temperature 0")
@@ -88,7 +94,7 @@ class LiveServer:
             raise LiveError(f"concurrency must be at least 1, not {concurrency}")
         self.pair, self.decider, self.settings = pair, decider, settings
         self.concurrency = concurrency
-        self.clock = clock_of(pair.target.device)
+        self.clock = clock or clock_of(pair.target.device)
 
     def serve(self, requests: Sequence[Request]) -> Served:
         """Serve requests, first come, first served."""

@@ -12,6 +12,7 @@ import numpy as np
 from simkit.costs import CostModel, Times
 from simkit.errors import LiveError
 from simkit.live.arms import is_out_of_memory
+from simkit.live.clock import Clock
 from simkit.live.deciders import decider
 from simkit.live.decoder import DecoderSettings
 from simkit.live.served import ServedRun
@@ -59,6 +60,7 @@ class ServingBench:
         times: for controllers that decide by them; None: there are none.
         turns: what arms do before another's turn comes: a "step" is an iteration, a "sequence" all
             requests.
+        clock: see `LiveServer`.
     """
 
     pair: Pair
@@ -66,6 +68,7 @@ class ServingBench:
     concurrency: int
     times: Times | None = None
     turns: Turns = "step"
+    clock: Clock | None = None
 
     def server(self, arm: ServingArm, settings: DecoderSettings | None = None) -> LiveServer:
         """A server with a state of its own."""
@@ -73,7 +76,7 @@ class ServingBench:
         how = None
         if not isinstance(arm.controller, Nothing):
             how = decider(arm.controller, settings, self.prices(arm))
-        return LiveServer(self.pair, how, settings, self.concurrency)
+        return LiveServer(self.pair, how, settings, self.concurrency, self.clock)
 
     def prices(self, arm: ServingArm) -> Prices | None:
         """Those that an arm's controller is bound to, as the simulator makes them."""
