@@ -5,7 +5,7 @@ claims, and prints the seconds on the clock, those of the processor, and the pea
 (on Linux; elsewhere the process's so far). With `--rows N` the trace is a made-up one of so many
 positions, under a linear cost; it has no heads, so that figures and policies of theirs are left
 out. `--gallery DIR` writes small pictures of the bundled traces, those of docs/gallery.md, and
-docs/tables.md beside the folder.
+docs/tables.md beside the folder; with `--only` some of the former.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import io
 import resource
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from PIL import Image
@@ -68,7 +69,7 @@ def main() -> None:
     parser.add_argument("--gallery", type=Path)
     given = parser.parse_args()
     if given.gallery:
-        gallery(given.gallery)
+        gallery(given.gallery, given.only)
         return
     trace = made_up(given.rows, given.max_draft) if given.rows else load(given.trace)
     study = Study(trace)
@@ -110,16 +111,21 @@ def made_up(rows: int, max_draft: int) -> Trace:
     return iid(rows // LENGTH, LENGTH, 0.8, max_draft=max_draft, seed=0, tasks=tasks)
 
 
-def gallery(folder: Path) -> None:
-    """Write NAME.png of `reference`, and NAME-sampled.png of `reference-sampled`."""
+def gallery(folder: Path, only: Collection[str]) -> None:
+    """Write NAME.png of `reference`, and NAME-sampled.png of `reference-sampled`.
+
+    With some figures only, headlines and tables stay as they are.
+    """
     for trace, names, end in (
         ("reference", tuple(FIGURES), ""),
         ("reference-sampled", SAMPLED, "-sampled"),
         ("reference-target", ALONE, "-sampled"),
     ):
         study = Study(trace)
-        for name in names:
+        for name in (name for name in names if name in only):
             picture(FIGURES[name].under(study, None), folder / f"{name}{end}.png")
+    if len(only) < len(FIGURES):
+        return
     study = Study("smollm2-sampled")
     for name in HEADLINES:
         picture(FIGURES[name].under(study, None), folder.parent / f"smollm2-{name}.png")
