@@ -23,7 +23,7 @@ from traces.writer import TraceWriter, add_file
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-WHOLE = ("09_drafters",)  # they compare what is attached to the whole of a bundled trace
+WHOLE = ("09_drafters", "10_under_load")  # they compare what is attached to the whole of a bundled trace
 PROMPTS = 5  # of each task, in the traces that the tests run on; as many as `simkit.tune` has folds
 MOST_BYTES = 600_000
 IMPORTS = {"simkit", "traces", "analysis", "polars", "matplotlib"}
@@ -85,7 +85,7 @@ def parameters(cell) -> bool:
 
 
 def test_there_are_notebooks():
-    assert [path.stem[:2] for path in NOTEBOOKS] == [f"{n:02}" for n in range(1, 10)]
+    assert [path.stem[:2] for path in NOTEBOOKS] == [f"{n:02}" for n in range(1, 11)]
 
 
 @each
