@@ -180,6 +180,7 @@ class PlainServer:
         accepted = [self.accepted(r, k) for r, k in zip(batch, proposed, strict=True)]
         ended = [r.out + a + 1 >= r.n_output for r, a in zip(batch, accepted, strict=True)]
         if batch:
+            self.controller.reading = len(spans)
             self.controller.observe(batch, drafted, proposed, accepted, ended)
         seconds = self.seconds(batch, drafted, proposed, spans, speculative)
         self.rows.append({"begin": self.clock, "decoding": len(batch), "drafted": sum(drafted)})
@@ -293,9 +294,10 @@ class ByBatch(Rule):
         self.last, self.next = last, None
 
     def length(self, batch, prefilling):
-        now = self.of.get(len(batch) + prefilling, self.last)
-        used, self.next = now if self.next is None else self.next, now
-        return used
+        return self.of.get(self.next or len(batch) + prefilling, self.last)
+
+    def observe(self, batch, drafted, proposed, accepted, ended):
+        self.next = len(batch) + self.reading
 
 
 class Schedule(Rule):

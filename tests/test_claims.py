@@ -13,7 +13,18 @@ from test_lattice import spelled_out
 
 import simkit
 import traces
-from analysis.claims import PAPERS, Allowed, Claim, Evidence, Part, Verdict, check, claim, claims
+from analysis.claims import (
+    ENGINES,
+    PAPERS,
+    Allowed,
+    Claim,
+    Evidence,
+    Part,
+    Verdict,
+    check,
+    claim,
+    claims,
+)
 from analysis.claims.evidence import less
 from analysis.claims.table import Finding, Findings, examine
 from analysis.claims.verdict import ABOVE_1, BELOW_0, against_print, judge, overall
@@ -114,13 +125,13 @@ def test_per_is_a_ratio_of_ratios():
 
 
 def test_registry():
-    """At least 25 claims, of all papers, each with a sentence, a place and a definition."""
+    """At least 25 claims, of all papers and engines, each with a sentence, a place, a definition."""
     assert len(CLAIMS) >= 25
-    assert {one.paper for one in CLAIMS.values()} == set(PAPERS)
+    assert {one.paper for one in CLAIMS.values()} == {*PAPERS, *ENGINES}
     for one in CLAIMS.values():
         assert one.says.endswith(".") and one.place and one.printed
         assert len(one.statistic) > 20 and one.statistic.endswith("."), one.name
-    papers = [PAPERS.index(one.paper) for one in CLAIMS.values()]
+    papers = [(*PAPERS, *ENGINES).index(one.paper) for one in claims()]
     assert papers == sorted(papers)
 
 

@@ -8,6 +8,7 @@ say together.
 
 from analysis.claims import (
     acceptance_head,
+    engines,
     pacer,
     pacer_settings,
     pard2,
@@ -16,12 +17,13 @@ from analysis.claims import (
     svip,
 )
 from analysis.claims.beside import Beside, beside
-from analysis.claims.claim import PAPERS, Claim, Part, claim, claims
+from analysis.claims.claim import ENGINES, PAPERS, Claim, Part, claim, claims
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.table import Findings, check
 from analysis.claims.verdict import Allowed, Verdict
 
 __all__ = [
+    "ENGINES",
     "PAPERS",
     "Beside",
     "Claim",
@@ -36,6 +38,7 @@ __all__ = [
     "check",
     "claim",
     "claims",
+    "engines",
     "pacer",
     "pacer_settings",
     "pard2",

@@ -19,6 +19,7 @@ from traces.errors import UserError
 from traces.registry import Registry
 
 PAPERS = ("SVIP", "PACER", "acceptance head", "PEARL", "PARD-2")
+ENGINES = ("vLLM", "SGLang", "TensorRT-LLM", "SpecDecode-Bench")
 
 
 class ClaimKind(StrEnum):
@@ -59,7 +60,7 @@ class Claim:
 
     Attributes:
         name: of the function that tests it.
-        paper: one of `PAPERS`.
+        paper: one of `PAPERS`, or of `ENGINES`, whose threads and docs stand for one.
         place: section, table, figure.
         says: the claim in our words.
         printed: the paper's value.
@@ -87,8 +88,8 @@ CLAIMS: Registry[Claim] = Registry("claim", UserError, "simkit.claims", lambda *
 
 
 def claims() -> list[Claim]:
-    """All claims, paper by paper; those of other packages' papers come last."""
-    papers = list(dict.fromkeys([*PAPERS, *(one.paper for one in CLAIMS.values())]))
+    """All claims, paper by paper, then the engines'; those of other packages come last."""
+    papers = list(dict.fromkeys([*PAPERS, *ENGINES, *(one.paper for one in CLAIMS.values())]))
     return sorted(CLAIMS.values(), key=lambda one: papers.index(one.paper))
 
 

@@ -205,7 +205,8 @@ class LiveServer:
         if self.decider is None:
             return np.zeros(len(batch), np.int64), np.zeros(len(batch), np.int64)
         drafted = self.decider.drafted()
-        self.view = self.view._replace(waiting=0, confidence=self.decider.confidence())
+        there = self.decider.confidence()
+        self.view = self.view._replace(waiting=0, prefilling=self.view.waiting, confidence=there)
         return drafted, self.decider.chosen(self.view, drafted)
 
     def _view(self, batch: list[_Text], coming: int) -> View:

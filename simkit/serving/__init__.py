@@ -197,6 +197,13 @@ def _notes(charge: Any, engine: Engine, plans: list[Plan], trace: Trace) -> list
                 f"passes over more than {max(known)} sequences were not timed: up to {most} their"
                 " times go on in a line"
             )
+    if any(
+        len(p.prices.prefill) > 2 and p.prices.prefill[1] == p.prices.prefill[-1] for p in plans
+    ):
+        found.append(
+            "prompts of one length alone were timed: all take as long, and further ones in a pass"
+            " are free"
+        )
     if any(getattr(p.controller, "policy", None) is not None for p in plans):
         carried = [
             str(p.controller)

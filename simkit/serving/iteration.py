@@ -74,10 +74,6 @@ def gather(server: Any, outcomes: Any, rules: Any, seen: Any, confidence: Any) -
         row = outcomes.offsets[s] + server.at[r]
         ahead = np.int64(outcomes.ahead[row])
         room = min(rules.max_draft, outcomes.max_new_tokens - server.at[r] - 1)
-        if not outcomes.cut[row]:
-            room = min(room, outcomes.depth[row])
-        if len(outcomes.rates):
-            room = min(rules.max_draft, outcomes.offsets[s + 1] - row - 1)
         seen[0, n] = r
         seen[1, n] = max(room, 0)
         seen[2, n] = outcomes.n_prompt[s] + server.at[r]
@@ -121,8 +117,12 @@ def plan(server: Any, outcomes: Any, rules: Any, n: int, seen: Any, made: Any) -
         left = outcomes.max_new_tokens - seen[3, k] - 1
         made[3, k] = max(min(made[0, k], left), 0)
         if rules.clip:
-            made[0, k] = max(min(made[0, k], seen[1, k]), 0)
-            row = seen[9, k]
+            row, longest = seen[9, k], seen[1, k]
+            if len(outcomes.rates):
+                longest = min(longest, outcomes.offsets[server.sequence[seen[0, k]] + 1] - row - 1)
+            elif not outcomes.cut[row]:
+                longest = min(longest, outcomes.depth[row])
+            made[0, k] = max(min(made[0, k], longest), 0)
             if outcomes.cut[row] and made[0, k] > outcomes.depth[row] and not len(outcomes.rates):
                 return k
         made[1, k] = made[0, k]

@@ -213,7 +213,7 @@ def _drive(
                 return OUTRUN, beyond
         n, held, m = settle(server, outcomes, rules, room, n)
         if n > 0:
-            view = seen_by(server, room, n, prefilling)
+            view = seen_by(server, room, n, m)
             _choose(params, state, view, prices, made[0, :n], made[1, :n])
             judge(server, outcomes, n, room.seen, made, rng)
             _observe(params, state, view, made[0, :n], made[1, :n], made[2, :n], made[6, :n])

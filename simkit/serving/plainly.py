@@ -62,7 +62,7 @@ def drive(planned: Plan, server: Server, rng: np.random.Generator) -> tuple[Logs
             made[4, :n] = asks.calls
         n, held, m = parts.settle(server, outcomes, rules, room, n)
         if n > 0:
-            view = _view(server, room, n, prefilling)
+            view = _view(server, room, n, m)
             made[1, :n] = asks.chosen(view, made[0, :n].copy())
             parts.judge(server, outcomes, n, room.seen, made, rng)
             asks.observe(view, *[made[k, :n].copy() for k in (0, 1, 2, 6)])
@@ -92,6 +92,7 @@ class _Own:
     def lengths(self, view: View, server: Server, rows: np.ndarray) -> np.ndarray:
         if not self.controller.needs_future:
             view = view._replace(ahead=np.full(len(view.ahead), -1))
+        view = view._replace(confidence=np.full_like(view.confidence, np.nan))
         return _whole(self.controller, self.controller.lengths(view), len(view.request))
 
     def chosen(self, view: View, drafted: np.ndarray) -> np.ndarray:

@@ -29,10 +29,11 @@ class View(NamedTuple):
     Attributes:
         number: of the iteration, from 0.
         now_s: when it begins.
-        prefilling: requests that were admitted, and whose prompts are not read yet.
+        prefilling: requests beside them whose prompts are not read yet: in `decide` those that were
+            admitted before, then those whose prompts this iteration reads.
         waiting: requests that were not admitted yet.
         request: (n,) int64, index of each.
-        room: (n,) int64, the longest draft that it can have: its own budget, and what was recorded.
+        room: (n,) int64, the longest draft that its budget leaves; a draft may end earlier.
         context: (n,) int64, known tokens.
         tokens: (n,) int64, of its output so far.
         steps: (n,) int64, that it has taken.

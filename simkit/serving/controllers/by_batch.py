@@ -27,13 +27,17 @@ class ByBatchParams(NamedTuple):
 
 
 def _by_batch(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
-    scheduled = len(drafted) + view.prefilling
+    scheduled = state[0] if state[0] > 0 else len(drafted) + view.prefilling
     row = 0
     while row + 1 < len(params.low) and params.low[row + 1] <= scheduled:
         row += 1
-    following = params.length[row]
-    drafted[:] = following if state[0] < 0 else np.int64(state[0])
-    state[0] = following
+    drafted[:] = params.length[row]
+
+
+def _remember(
+    params: Any, state: Any, view: Any, drafted: Any, proposed: Any, accepted: Any, ended: Any
+) -> None:
+    state[0] = len(drafted) + view.prefilling
 
 
 @register
@@ -41,9 +45,9 @@ def _by_batch(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> 
 class ByBatch(ByLength):
     """Lengths by how many requests an iteration holds, those in prefill included.
 
-    The drafts of an iteration are made at the end of the one before, so that one's size counts; the
-    first one's is its own. Sizes between two rows, and beyond the last, have the length of the row
-    before them.
+    The drafts of an iteration are made at the end of the one before, so that one's size counts (of
+    those that decoded); the first one's is its own. Sizes between two rows, and beyond the last,
+    have the length of the row before them.
 
     Attributes:
         table: rows (smallest batch, largest batch, length), the first from 1, ascending.
@@ -56,7 +60,7 @@ class ByBatch(ByLength):
 
     name = "by_batch"
     source = "vLLM num_speculative_tokens_per_batch_size (#32374)"
-    slots = Slots(_by_batch)
+    slots = Slots(_by_batch, observe=_remember)
 
     def __post_init__(self) -> None:
         rows = _rows(self.name, self.table, 3)
@@ -83,8 +87,8 @@ class ByBatch(ByLength):
         return ByBatchParams(np.ascontiguousarray(low), np.ascontiguousarray(length))
 
     def begin(self, max_batch: int) -> np.ndarray:
-        """See `ByLength`: the length of the next iteration; below 0 if there was none yet."""
-        return np.array([-1.0])
+        """See `ByLength`: requests in the last iteration that decoded; 0 before there was one."""
+        return np.zeros(1)
 
 
 class ScheduleParams(NamedTuple):
