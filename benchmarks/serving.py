@@ -1,8 +1,8 @@
 """How fast the server is simulated: `python -m benchmarks.serving`.
 
 10,000 requests of 256 tokens each, one core, under `static` and `budget`, in batches of 64 and one
-by one, and what memory that takes. Loops are compiled and kept before the clock starts. Targets: 2 s
-under `static`, 20 s under `budget`, 1 GB in all.
+by one, and what memory that takes. Loops are compiled and kept before the clock starts. Targets:
+2 s under `static`, 20 s under `budget`, 1 GB in all.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def test_command_formats(folder, tmp_path, capsys):
         "table": "over prompts.\n",
         "json": "]\n",
         "csv": "\n",
-        "markdown": "reading the target's features, and with them left out.\n",
+        "markdown": "unless a cost is given.\n",
     }
     for kind, end in ends.items():
         out = tmp_path / kind

@@ -23,7 +23,10 @@ from traces.writer import TraceWriter, add_file
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-WHOLE = ("09_drafters", "10_under_load")  # they compare what is attached to the whole of a bundled trace
+WHOLE = (
+    "09_drafters",
+    "10_under_load",
+)  # they compare what is attached to the whole of a bundled trace
 PROMPTS = 5  # of each task, in the traces that the tests run on; as many as `simkit.tune` has folds
 MOST_BYTES = 600_000
 IMPORTS = {"simkit", "traces", "analysis", "polars", "matplotlib"}

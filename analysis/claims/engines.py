@@ -32,9 +32,16 @@ def served(
     sizes: tuple[int, ...],
     trace: Trace | None = None,
 ) -> Mapping[str, Curve]:
-    """Controllers with so many requests in flight, at most 64 of them in a batch of an atlas."""
+    """Controllers with so many requests in flight.
+
+    Raises:
+        Untestable: the trace cannot give one of them.
+    """
     loads = [At("concurrency", size, max(100, 4 * size)) for size in sizes]
-    return curves(at.study, controllers, loads, at.cost, SEEDS, trace=trace).of
+    found = curves(at.study, controllers, loads, at.cost, SEEDS, trace=trace)
+    if len(found.of) < len(controllers):
+        raise Untestable("; ".join(found.gone))
+    return found.of
 
 
 def ratio(found: Mapping[str, Curve], one: str, other: str, size: int) -> Estimate:

@@ -116,6 +116,8 @@ def serve(
     if drafter is not None:
         trace = drafted_by(trace, drafter)
     where = setting(trace, cost, first_token)
+    if not len(where.layout.n_output):
+        raise ServingError("the trace is empty: there are no rows to serve")
     chosen = _chosen(controllers)
     outcomes = None if rates is None else _checked_rates(rates)
     server = engine or Engine()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +61,9 @@ class Served:
 
     def __iter__(self) -> Iterator[Run]:
         return iter(self.runs)
+
+    def __repr__(self) -> str:
+        return f"<Served: {len(self._groups)} settings, {len(self.runs)} runs>"
 
     @cached_property
     def _numbers(self) -> list[dict[str, float]]:
@@ -197,14 +200,19 @@ class Served:
 
 def _around(name: str, values: np.ndarray, confidence: float) -> dict[str, float | None]:
     """The mean, and Student's interval around it."""
-    from scipy import stats
-
     mean = float(values.mean())
     low = high = None
     if len(values) > 1 and np.isfinite(values).all():
-        half = stats.t.ppf((1 + confidence) / 2, len(values) - 1) * stats.sem(values)
-        low, high = mean - float(half), mean + float(half)
+        half = _student(len(values), confidence) * float(values.std(ddof=1)) / len(values) ** 0.5
+        low, high = mean - half, mean + half
     return {name: mean, f"{name}_lo": low, f"{name}_hi": high}
+
+
+@cache
+def _student(n: int, confidence: float) -> float:
+    from scipy import stats
+
+    return float(stats.t.ppf((1 + confidence) / 2, n - 1))
 
 
 def _number(row: Mapping[str, Any], name: str, scale: float, digits: int | None = None) -> str:

@@ -5,7 +5,7 @@ Every request drafts as many tokens, and how many of all are verified is chosen 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,13 +37,13 @@ class BudgetParams(NamedTuple):
     ridge: float
     first_drop: bool
     calibrated: bool
-    max_batch: int
 
 
-# What is remembered, in order: steps; of each position the number of observations, the fit's
-# intercept and slope, NaN before there is one; rings of observed logs and verdicts, a position
-# after another; and the survivals of `stale` + 1 steps, each headed by how many requests it is of.
-_STEPS, _HEAD = 0, 1
+# What is remembered, in order: steps; the largest batch; of each position the number of
+# observations, the fit's intercept and slope, NaN before there is one; rings of observed logs and
+# verdicts, a position after another; and the survivals of `stale` + 1 steps, each headed by how
+# many requests it is of.
+_STEPS, _LARGEST_BATCH, _HEAD = 0, 1, 2
 
 
 @compiled_part
@@ -143,7 +143,7 @@ def _choose(params: Any, state: Any, view: Any, prices: Any, drafted: Any, propo
     found = _survivals(params, state, view.confidence, drafted)
     flat = np.ascontiguousarray(found.T).reshape(-1)  # by depth: of equals the shallower go first
     order = np.argsort(-flat, kind="mergesort")
-    room = 1 + params.max_batch * width
+    room = 1 + np.int64(state[_LARGEST_BATCH]) * width
     past = _HEAD + width * (3 + 2 * RING)
     step = np.int64(state[_STEPS])
     slot = past + (step % (params.stale + 1)) * room
@@ -229,7 +229,6 @@ class Budget(ByLength):
     least: int = 50
     ridge: float = 1e-3
     search: str = "first_drop"
-    max_batch: int = field(default=1, init=False, repr=False, compare=False)
 
     name = "budget"
     source = "DSpark, arXiv:2607.05147; vLLM adaptive verification (#47808, #52228)"
@@ -255,14 +254,13 @@ class Budget(ByLength):
             float(self.ridge),
             self.search == "first_drop",
             self.calibrate == "online",
-            self.max_batch,
         )
 
     def begin(self, max_batch: int) -> np.ndarray:
         """See `ByLength`: see `_HEAD`."""
-        object.__setattr__(self, "max_batch", max_batch)
         past = (self.stale + 1) * (1 + max_batch * self.max_draft)
         state = np.zeros(_HEAD + self.max_draft * (3 + 2 * RING) + past)
         _, b, w = _fits(state, self.max_draft)
         b[:], w[:] = np.nan, np.nan
+        state[_LARGEST_BATCH] = max_batch
         return state

@@ -134,10 +134,10 @@ def _prophet(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> N
 @register
 @dataclass(frozen=True)
 class Prophet(ByLength):
-    """Each request knows how many tokens will be accepted, and drafts those: a bound.
+    """Each request knows how many tokens will be accepted, and drafts those.
 
-    It wastes no token. It is the fastest where an accepted token is worth its draft pass, which at
-    batch 1 `prophet()` among the policies does not take for granted.
+    It wastes no token, so no controller has fewer verified tokens or more tokens a step. It bounds
+    throughput only where drafting is paid by the request: a batch waits for its longest draft.
 
     Attributes:
         max_draft: the longest draft.
@@ -146,7 +146,7 @@ class Prophet(ByLength):
     max_draft: int = 16
 
     name = "prophet"
-    source = "a bound"
+    source = "a bound of what lengths can do"
     slots = Slots(_prophet)
     needs_future = True
 
