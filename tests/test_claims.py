@@ -264,7 +264,8 @@ REASONS = (
     r"|the trace is sampled|drafters that were trained apart|no drafter from tokens alone"
     r"|the trace is a lattice|fewer than 16 tokens"
     r"|column \w+ is not in this trace|drafts of up to \d tokens only|needs drafts of 1[06] tokens"
-    r"|lets windows go to|not both attached|no drafter is attached|too few for a verdict|depth \d+ was not recorded"
+    r"|lets windows go to|not both attached|no drafter is attached|too few for a verdict"
+    r"|depth \d+ was not recorded"
 )
 
 
