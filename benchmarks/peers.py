@@ -5,8 +5,11 @@ replays it with that simulator's cost for Llama-3.1-8B-Instruct and its EAGLE dr
 Beside its sample of GSM8K (300 requests, known by the file's hash) stand the speedups that the
 simulator prints at batch size 1, and those at batches of 8 to 128 copies of a request; of another
 file it prints others, which are not known here. It takes 300 requests at most, drawn with seed 42,
-before it averages: so does --sample 300. Its oracle drafts past an output's end, ours does not:
-that shows where tokens are dear. Then the time of one setting in process: steps, costs and sums of
+before it averages: so does --sample 300. Larger batches are served (`simkit.serve`, copies): as
+they are, and with two things that the simulator does and a server does not, which makes its ratios
+to the printed digit. Its oracle drafts past an output's end; and its copies draft one after
+another, behind the tokens that those before them have just added, and without those of copies that
+have just ended. Then the time of one setting in process: steps, costs and sums of
 each request; the layout and the tables of costs, which all settings of a sweep share, are made
 before.
 """
@@ -23,7 +26,10 @@ import numpy as np
 
 import simkit
 from simkit import policies
+from simkit.costs import Linear, parse
 from simkit.importers import specdecode_bench
+from simkit.serving import Engine, serve
+from simkit.serving import Run as ServingRun
 from simkit.simulator.arguments import setting
 from simkit.simulator.run import Run, run
 from traces.trace import Trace
@@ -41,6 +47,7 @@ PRINTED = {
 }
 # Its ratios of mean throughputs at larger batches, each of so many copies of one request.
 BATCHES = {
+    1: ("1.2937", "1.8099", "2.0103", "2.1291"),
     8: ("1.2774", "1.7260", "1.8608", "2.0556"),
     32: ("1.2324", "1.5211", "1.5297", "1.8693"),
     64: ("1.1897", "1.3568", "1.2947", "1.7127"),
@@ -78,19 +85,53 @@ def main() -> None:
 
 
 def batches(trace: Trace) -> None:
-    """Print the ratios of mean throughputs at larger batches, and the simulator's."""
-    print(f"\n{'batch':8}" + "".join(f"{spec:>12}{'printed':>10}" for spec in PRINTED))
+    """Print the ratios of mean throughputs at larger batches: served, its way, and printed."""
+    print(f"\n{'batch':8}{'':10}" + "".join(f"{spec:>12}" for spec in PRINTED))
     for size, theirs in BATCHES.items():
-        ours = throughput_ratios(trace, size)
-        pairs = zip(ours, theirs, strict=True)
-        print(f"{size:<8}" + "".join(f"{a:12.4f}{b:>10}" for a, b in pairs))
+        ratios = {
+            "served": served_ratios(trace, size, False),
+            "its way": served_ratios(trace, size),
+        }
+        for what, ours in ratios.items():
+            print(f"{size:<8}{what:10}" + "".join(f"{ratio:12.4f}" for ratio in ours))
+        print(f"{size:<8}{'printed':10}" + "".join(f"{ratio:>12}" for ratio in theirs))
 
 
-def throughput_ratios(trace: Trace, batch_size: int) -> list[float]:
-    """Those of the printed policies in batches of so many copies of each request."""
-    cost = f"{COST}(batch_size={batch_size})"
-    result = simkit.replay(trace, list(PRINTED), cost, first_token="prefill")
-    return [throughput_ratio(replayed) for replayed in result.runs]
+def served_ratios(trace: Trace, size: int, its_way: bool = True) -> list[float]:
+    """Ratios of mean throughputs of batches of so many copies of each request."""
+    longest = int(np.diff(trace.lattice_offsets).max())
+    specs = ["none", "static(1)", "static(3)", "static(5)", f"prophet({longest})"]
+    found = serve(
+        trace, specs, COST, copies=size, requests=None, seeds=1, first_token="prefill",
+        engine=Engine(size),
+    )  # fmt: skip
+    means = [np.mean(throughputs(one, size, its_way)) for one in found.runs]
+    return [float(mean / means[0]) for mean in means[1:]]
+
+
+def throughputs(served: ServingRun, size: int, its_way: bool) -> np.ndarray:
+    """Tokens a second of each batch of copies."""
+    server, layout = served.server, served.plan.layout
+    seconds = (server.done_s - server.arrival_s)[::size]
+    if its_way and str(served.controller) != "none()":
+        cost = parse(COST)
+        assert isinstance(cost, Linear)
+        steps = {
+            name: values[served.steps["request"] % size == 0]
+            for name, values in served.steps.items()
+        }
+        batch = steps["request"] // size
+        last = np.append(np.diff(batch) > 0, True)
+        context = layout.n_prompt[batch] + steps["start"] - 1
+        kv = np.where(last, -context, steps["emitted"]) * (size - 1) / 2
+        rows = layout.offsets[batch] + steps["start"] - 1
+        further = np.diff(layout.trace.lattice_offsets)[rows] - steps["proposed"] - 1
+        oracle = str(served.controller).startswith("prophet")
+        more = np.where(last & oracle, np.maximum(further, 0), 0)
+        token_s = size * cost.target_per_token_s + cost.draft_per_token_s
+        extra_s = kv * cost.draft_per_kv_token_s + more * token_s
+        seconds = seconds + np.bincount(batch, extra_s, len(seconds))
+    return size * layout.n_output / seconds
 
 
 def printed_of(trace: Trace) -> dict[str, tuple[str, str]]:

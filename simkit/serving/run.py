@@ -64,13 +64,12 @@ def run(plan: Plan, load: Load, requests: int | None, seed: int = 0, drawn: bool
     """
     rng = np.random.default_rng([seed, 0])
     sequences = len(plan.layout.n_output)
-    n = requests or sequences
-    groups = -(-n // load.copies)
+    groups = -(-requests // load.copies) if requests else sequences
     if drawn and requests:
         which = rng.integers(0, sequences, groups)
     else:
         which = np.arange(groups) % sequences
-    which = np.repeat(which, load.copies)[: groups * load.copies]
+    which = np.repeat(which, load.copies)
     times_s = load.times_s(len(which), np.random.default_rng([seed, 1]))
     begun = server(which, times_s, plan.rules.max_batch)
     judged = np.random.default_rng([seed, 2])
