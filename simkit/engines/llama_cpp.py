@@ -1,8 +1,8 @@
 """llama.cpp: flags of `llama-server` and `llama-cli`.
 
 Names change. From pull request 22397 (April 2026) on they are `--spec-draft-n-max`, `-n-min` and
-`-p-min`; from 22964 (May 2026) on a draft model is `--spec-type draft-simple` (`common/arg.cpp` at
-commit 145b628, ggml-org/llama.cpp). Builds before have `--draft-max`, `--draft-min` and
+`-p-min`; from 22964 (May 2026) on a draft model is `--spec-type draft-simple`. So the pull requests
+and public `--help` listings of that time have it; no build was run. Builds before have `--draft-max`, `--draft-min` and
 `--draft-p-min`, of which the newer ones refuse the first two. The default of p-min was 0.75 before
 and is 0 since (issue 26100), so it is always written.
 
@@ -88,7 +88,7 @@ class LlamaCppEngine(Engine):
 
     name = "llama.cpp"
     version = "builds with pull request 22964 (May 2026)"
-    source = "common/arg.cpp at 145b628; pull requests 22397, 22964; issue 26100"
+    source = "pull requests 22397, 22964; issue 26100; --help listings of 2026"
     policies = (LlamaCpp,)
 
     def write(self, plan: Plan) -> Written:
