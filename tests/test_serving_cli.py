@@ -45,7 +45,7 @@ def test_it_writes_rows_requests_and_iterations(capsys, tmp_path):
     }
     given = [part for name, file in files.items() for part in (f"--{name}", str(file))]
     status, _, said = command(
-        capsys, "reference", "--controller", "svip(h=0.4)", "--rate", "2", "--cost", ATLAS,
+        capsys, "reference", "--controller", "ema(3)", "--rate", "2", "--cost", ATLAS,
         "--limit", "ttft_s=0.2", *QUICK, *given,
     )  # fmt: skip
     assert status == 0 and "exact given the simulated schedule" in said
@@ -62,6 +62,17 @@ BAD = {
     "two loads": (["--rate", "1", "--concurrency", "2"], "(rate and concurrency)"),
     "rate 0": (["--rate", "0"], "rate must be a finite number of requests a second above 0"),
     "rate infinite": (["--rate", "inf"], "rate must be a finite number"),
+    "rate tiny": (["--rate", "1e-320"], "rate must be a finite number"),
+    "concurrency huge": (["--concurrency", "1e30"], "concurrency must be a whole number"),
+    "cache huge": (
+        ["--concurrency", "2", "--kv-tokens", "9" * 20],
+        "kv_tokens must be a whole number",
+    ),
+    "copies beyond a batch": (["--copies", "128"], "128 copies do not fit in a batch of 64"),
+    "rates and drafts": (
+        ["--concurrency", "2", "--rates", "0.5", "--controller", "prophet(3)"],
+        "prophet(3) reads the drafts",
+    ),
     "rate nan": (["--rate", "nan"], "rate must be a finite number"),
     "rate a word": (["--rate", "fast"], "--rate 'fast': not numbers with commas between"),
     "concurrency 0": (["--concurrency", "0"], "concurrency must be a whole number >= 1"),
@@ -210,6 +221,46 @@ def test_so_is_a_class():
 def test_what_a_function_gives_is_checked(wrong):
     with pytest.raises(PolicyError, match="must give a whole number >= 0"):
         serving.serve("reference", lambda view: wrong, ATLAS, concurrency=3, requests=6, seeds=1)
+
+
+class Counting(Plain):
+    """One whose state shows if two runs share it."""
+
+    name, max_draft = "counting", 4
+
+    def begin(self, max_batch):
+        self.count = 0
+
+    def lengths(self, view):
+        self.count += 1
+        return self.count % 4
+
+    def chosen(self, view, drafted):
+        assert set(view.ahead.tolist()) <= {-1}
+        return drafted
+
+
+def test_runs_of_one_object_do_not_meet():
+    given = dict(cost=ATLAS, concurrency=[2, 5], requests=20, seeds=3)
+    one, many = (serving.serve("reference", Counting(), threads=n, **given) for n in (1, 4))
+    assert one.seeds["tokens_s"].to_list() == many.seeds["tokens_s"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([lambda view: 1, lambda view: 3], "two controllers that differ are both called function"),
+        (Counting, "Counting is a class: give an object of it"),
+    ],
+)
+def test_controllers_that_are_mistaken_are_refused(given, expected):
+    with pytest.raises(UserError, match=expected):
+        serving.serve("reference", given, ATLAS, concurrency=2, requests=4, seeds=1)
+
+
+def test_a_load_counts_once():
+    found = serving.serve("reference", "none", ATLAS, concurrency=[2, 2], requests=6, seeds=2)
+    assert found.frame["seeds"].to_list() == [2]
 
 
 def test_no_function_sees_what_will_be_accepted():

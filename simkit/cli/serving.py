@@ -136,7 +136,7 @@ def serving(
             engine=engine,
             requests=None if once else requests,
             drawn=not once,
-            seeds=1 if once and rate is None else seeds,
+            seeds=1 if once and rate is None and rates is None else seeds,
             first_token=first_token.value,
             drafter=drafter,
             rates=_real("rates", rates),

@@ -2,9 +2,9 @@
 
 Names change. From pull request 22397 (April 2026) on they are `--spec-draft-n-max`, `-n-min` and
 `-p-min`; from 22964 (May 2026) on a draft model is `--spec-type draft-simple`. So the pull requests
-and public `--help` listings of that time have it; no build was run. Builds before have `--draft-max`, `--draft-min` and
-`--draft-p-min`, of which the newer ones refuse the first two. The default of p-min was 0.75 before
-and is 0 since (issue 26100), so it is always written.
+and public `--help` listings of that time have it; no build was run. Builds before have
+`--draft-max`, `--draft-min` and `--draft-p-min`, of which the newer ones refuse the first two. The
+default of p-min was 0.75 before and is 0 since (issue 26100), so it is always written.
 
 The rule is `llamacpp`'s: stop before a token whose probability, renormalised over the ten
 likeliest, is below p-min; drafts shorter than n-min are thrown away.

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,9 @@ from simkit.policies import Policy
 from simkit.serving.controllers import (
     CONTROLLERS,
     Controller,
+    Nothing,
     Plain,
+    Static,
     View,
     controller_of,
     expand,
@@ -26,7 +30,8 @@ from simkit.serving.controllers import (
 )
 from simkit.serving.engine import Engine
 from simkit.serving.loads import Closed, Copies, Load, Poisson, Timestamps, read_times
-from simkit.serving.plans import Plan, plan
+from simkit.serving.measures import check_limits
+from simkit.serving.plans import Plan, Planned, plan
 from simkit.serving.result import SCHEDULE, Served
 from simkit.serving.run import Run, run
 from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence, setting
@@ -115,6 +120,7 @@ def serve(
             raise ServingError(f"{name} must be a whole number >= 1, not {value!r}")
     if drafter is not None:
         trace = drafted_by(trace, drafter)
+    check_limits(limits or {})
     where = setting(trace, cost, first_token)
     if not len(where.layout.n_output):
         raise ServingError("the trace is empty: there are no rows to serve")
@@ -139,12 +145,18 @@ def _all(
     if threads < 1:
         raise ReplayError(f"threads must be at least 1, not {threads}")
     found: list[Run] = []
+    one_by_one = Lock()  # a controller of one's own keeps its state on itself
+
+    def job(p: Plan, load: Load, seed: int) -> Run:
+        with one_by_one if isinstance(p.bound, Plain) else nullcontext():
+            return run(p, load, requests, seed, drawn)
+
     with ThreadPoolExecutor(threads) as pool:
         for k in {type(p.bound): k for k, (p, _, _) in enumerate(jobs)}.values():
             run(jobs[k][0], jobs[k][1], 1, 0, drawn)  # compiled by one thread, then shared
-        waiting = [pool.submit(run, p, load, requests, seed, drawn) for p, load, seed in jobs]
-        for job in waiting:
-            found.append(job.result())
+        waiting = [pool.submit(job, *given) for given in jobs]
+        for one in waiting:
+            found.append(one.result())
             if progress:
                 progress(len(found), len(jobs))
     return found
@@ -163,7 +175,7 @@ def _loads(rate: Any, concurrency: Any, arrivals: Any, copies: Any) -> list[Load
     kind: Any = {"rate": Poisson, "concurrency": Closed, "copies": Copies}[named[0]]
     values = given[named[0]]
     several = isinstance(values, Iterable) and not isinstance(values, str)
-    found = [kind(value) for value in (values if several else [values])]
+    found = [kind(value) for value in dict.fromkeys(values if several else [values])]
     if not found:
         raise ServingError(f"{named[0]} is empty")
     return found
@@ -175,7 +187,10 @@ def _chosen(given: AnyController | Iterable[AnyController]) -> list[Controller]:
     items: list[Any] = [given] if one else list(given)  # pyright: ignore[reportArgumentType]
     for item in items:
         for controller in expand(item) if isinstance(item, str) else [controller_of(item)]:
-            found.setdefault(str(controller), controller)
+            if found.setdefault(str(controller), controller) != controller:
+                raise ServingError(
+                    f"two controllers that differ are both called {controller}: name them apart"
+                )
     if not found:
         raise ServingError("no controller is given")
     return list(found.values())
@@ -189,7 +204,14 @@ def _checked_rates(rates: Iterable[float]) -> np.ndarray:
 
 
 def _notes(charge: Any, engine: Engine, plans: list[Plan], trace: Trace) -> list[str]:
-    found = [SCHEDULE]
+    looks = [p for p in plans if not isinstance(p.bound, Planned | Static | Nothing)]
+    found = [SCHEDULE] if looks else []
+    capped = [p.load for p in plans if p.load.concurrency > engine.max_batch]
+    if capped:
+        found.append(
+            f"at most {engine.max_batch} requests run at once (max_batch); of more in flight the"
+            " others wait"
+        )
     if charge is not None:
         found += charge.remarks
         known = charge.times.batches

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from simkit.errors import ServingError
 
 UNBOUNDED = 2**62
+MOST = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,9 @@ class Engine:
 
     def __post_init__(self) -> None:
         for name in ("max_batch", "kv_tokens", "prefill_tokens"):
-            value = getattr(self, name)
-            if value is None and name != "max_batch":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ServingError(f"{name} must be a whole number >= 1, not {value!r}")
+            value: Any = getattr(self, name)
+            if value is not None or name == "max_batch":
+                check_count(name, value)
         sizes = tuple(self.captured)
         whole = all(isinstance(size, int) and size > 0 for size in sizes)
         if not whole or sorted(set(sizes)) != list(sizes):
@@ -56,3 +58,10 @@ class Engine:
         object.__setattr__(self, "captured", sizes)
         if self.captured_in not in ("requests", "tokens"):
             raise ServingError(f"captured_in must be requests or tokens, not {self.captured_in!r}")
+
+
+def check_count(name: str, value: Any) -> None:
+    """Refuse what is no whole number from 1 on, or one that no computer counts to."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or not 1 <= value <= MOST:
+        raise ServingError(f"{name} must be a whole number >= 1, not {value!r:.40}")

@@ -12,6 +12,9 @@ from typing import ClassVar
 import numpy as np
 
 from simkit.errors import ServingError
+from simkit.serving.engine import check_count
+
+SLOWEST = 1e-9  # requests a second
 
 
 class Load(ABC):
@@ -53,7 +56,7 @@ class Poisson(Load):
 
     def __post_init__(self) -> None:
         number = isinstance(self.rate, int | float) and not isinstance(self.rate, bool)
-        if not (number and math.isfinite(self.rate) and self.rate > 0):
+        if not (number and math.isfinite(self.rate) and self.rate > SLOWEST):
             raise ServingError(
                 f"rate must be a finite number of requests a second above 0, not {self.rate!r}"
                 " (with as many as it can take: a closed loop, --concurrency)"
@@ -85,7 +88,7 @@ class Closed(Load):
     name = "concurrency"
 
     def __post_init__(self) -> None:
-        _check_count("concurrency", self.concurrency)
+        check_count("concurrency", self.concurrency)
 
     @property
     def value(self) -> float:
@@ -111,7 +114,7 @@ class Copies(Load):
     name = "copies"
 
     def __post_init__(self) -> None:
-        _check_count("copies", self.copies)
+        check_count("copies", self.copies)
 
     @property
     def concurrency(self) -> int:  # type: ignore[override]
@@ -196,8 +199,3 @@ def _time(line: str, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ServingError(f"{where}: {value!r} is no time in seconds")
     return float(value)
-
-
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ServingError(f"{name} must be a whole number >= 1, not {value!r}")

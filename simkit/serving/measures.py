@@ -85,10 +85,12 @@ def _gaps_s(run: Run, steps: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.n
 def summary(run: Run, limits: Mapping[str, float] | None = None) -> dict[str, float]:
     """The numbers of a run.
 
-    `tokens_s` is all output over the time from the first arrival to the last token; `user_tokens_s`
-    the mean over requests of 1 / tpot; `batch` the mean number of running requests over time;
-    `length` the drafted tokens a step; `accepted_share` that of verified draft tokens. With limits
-    also `good_share`, of the requests that keep all of them, and `goodput_s`, so many a second.
+    `tokens_s` is all output over the time from the first arrival to the last token, and so holds
+    the end, when batches run empty; `steady_tokens_s` is what comes out until the last request
+    arrives, over that time. `user_tokens_s` is the mean over requests of 1 / tpot; `batch` the mean
+    over time of requests that decode or whose prompts are read; `length` the drafted tokens a step;
+    `accepted_share` that of verified draft tokens. With limits also `good_share`, of the requests
+    that keep all of them, and `goodput_s`, so many a second.
 
     Args:
         run: see there.
@@ -107,6 +109,7 @@ def summary(run: Run, limits: Mapping[str, float] | None = None) -> dict[str, fl
         "requests": float(len(of["output"])),
         "seconds": span_s,
         "tokens_s": float(of["output"].sum() / span_s),
+        "steady_tokens_s": _steady(rows, server.arrival_s),
         "requests_s": len(of["output"]) / span_s,
         "user_tokens_s": _mean(1 / of["tpot_s"][of["tpot_s"] > 0]),
         "batch": float((busy_s * running).sum() / span_s),
@@ -129,20 +132,38 @@ def summary(run: Run, limits: Mapping[str, float] | None = None) -> dict[str, fl
     return found
 
 
+def check_limits(limits: Mapping[str, float]) -> None:
+    """Refuse limits that are none.
+
+    Raises:
+        ServingError: see `summary`.
+    """
+    for name, most in limits.items():
+        if name not in LIMITS:
+            raise ServingError(f"no limit {name!r}: there is {', '.join(LIMITS)}")
+        if not (isinstance(most, int | float) and most > 0):
+            raise ServingError(f"limit {name} must be seconds above 0, not {most!r}")
+
+
 def within(of: Mapping[str, np.ndarray], limits: Mapping[str, float]) -> np.ndarray:
     """Which requests keep all limits, (Q,) bool; one without a later token keeps that of tpot.
 
     Raises:
         ServingError: see `summary`.
     """
+    check_limits(limits)
     good = np.ones(len(of["output"]), bool)
     for name, most in limits.items():
-        if name not in LIMITS:
-            raise ServingError(f"no limit {name!r}: there is {', '.join(LIMITS)}")
-        if not (isinstance(most, int | float) and most > 0):
-            raise ServingError(f"limit {name} must be seconds above 0, not {most!r}")
         good &= ~(of[name] > most)
     return good
+
+
+def _steady(rows: Mapping[str, np.ndarray], arrival_s: np.ndarray) -> float:
+    """Tokens a second of the iterations that begin before the last arrival; NaN if none does."""
+    before = rows["begin_s"] < arrival_s.max()
+    if not before.any():
+        return float("nan")
+    return float(rows["emitted"][before].sum() / (rows["end_s"][before][-1] - arrival_s.min()))
 
 
 def _mean(values: np.ndarray) -> float:

@@ -54,7 +54,7 @@ def drive(planned: Plan, server: Server, rng: np.random.Generator) -> tuple[Logs
             continue
         made = room.made
         if n > 0:
-            view = _view(server, room, n, prefilling)
+            view = asks.shown(_view(server, room, n, prefilling))
             made[0, :n] = asks.lengths(view, server, room.seen[9, :n])
             beyond = parts.plan(server, outcomes, rules, n, room.seen, made)
             if beyond >= 0:
@@ -62,7 +62,7 @@ def drive(planned: Plan, server: Server, rng: np.random.Generator) -> tuple[Logs
             made[4, :n] = asks.calls
         n, held, m = parts.settle(server, outcomes, rules, room, n)
         if n > 0:
-            view = _view(server, room, n, m)
+            view = asks.shown(_view(server, room, n, m))
             made[1, :n] = asks.chosen(view, made[0, :n].copy())
             parts.judge(server, outcomes, n, room.seen, made, rng)
             asks.observe(view, *[made[k, :n].copy() for k in (0, 1, 2, 6)])
@@ -89,9 +89,13 @@ class _Own:
     def begin(self, max_batch: int) -> None:
         self.controller.begin(max_batch)
 
+    def shown(self, view: View) -> View:
+        """What it may know: the future only if it says that it must."""
+        if self.controller.needs_future:
+            return view
+        return view._replace(ahead=np.full(len(view.ahead), -1))
+
     def lengths(self, view: View, server: Server, rows: np.ndarray) -> np.ndarray:
-        if not self.controller.needs_future:
-            view = view._replace(ahead=np.full(len(view.ahead), -1))
         view = view._replace(confidence=np.full_like(view.confidence, np.nan))
         return _whole(self.controller, self.controller.lengths(view), len(view.request))
 
@@ -134,6 +138,9 @@ class _Shared:
 
     def begin(self, max_batch: int) -> None:
         self.states = {-1: self.policy.begin(0)}
+
+    def shown(self, view: View) -> View:
+        return view
 
     def lengths(self, view: View, server: Server, rows: np.ndarray) -> np.ndarray:
         sequences = server.sequence[view.request]

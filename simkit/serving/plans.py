@@ -12,6 +12,7 @@ from simkit.errors import PolicyError, ServingError
 from simkit.policies import Concurrent, Policy, Sequential, Setting
 from simkit.serving.controllers.base import ByLength, ByRule, Controller, Slots
 from simkit.serving.engine import UNBOUNDED, Engine
+from simkit.serving.loads import Load
 from simkit.serving.prices import Prices, Pricing, prices_of
 from simkit.serving.world import Outcomes, Rules, outcomes
 from simkit.simulator import concurrent
@@ -60,6 +61,7 @@ class Plan:
         prices: of iterations.
         outcomes: of drafts.
         layout: of the trace.
+        load: of requests.
     """
 
     controller: Controller
@@ -68,13 +70,14 @@ class Plan:
     prices: Prices
     outcomes: Outcomes
     layout: Layout
+    load: Load
 
 
 def plan(
     controller: Controller,
     setting: Setting,
     engine: Engine,
-    load: Any,
+    load: Load,
     rates: np.ndarray | None = None,
 ) -> Plan:
     """Lay out all that runs of a controller share.
@@ -100,9 +103,12 @@ def plan(
     steps, step_s, call_s, extra = None, None, 0.0, False
     bound: Controller = controller
     column = _column(layout, getattr(controller, "column", ""))
+    reads = isinstance(controller, ByRule) or controller.needs_future or column
+    if rates is not None and reads:
+        raise ServingError(f"{controller} reads the drafts, which drawn outcomes have not")
+    if load.copies > engine.max_batch:
+        raise ServingError(f"{load.copies} copies do not fit in a batch of {engine.max_batch}")
     if isinstance(controller, ByRule) and controller.together == "each":
-        if rates is not None:
-            raise ServingError(f"{controller} reads the drafts, which drawn outcomes have not")
         policy = fitted(controller.policy, setting)
         steps, step_s, call_s, extra = _steps(policy, setting, max_batch)
         widest = max(int(steps[0].proposed.max(initial=0)), int(steps[0].asked.max(initial=0)))
@@ -142,7 +148,7 @@ def plan(
     )
     _check_room(layout, rules)
     known = outcomes(layout, setting.first, max(deepest, 1), column, steps, step_s, rates)
-    return Plan(controller, bound, rules, prices, known, layout)
+    return Plan(controller, bound, rules, prices, known, layout, load)
 
 
 def _steps(

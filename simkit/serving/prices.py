@@ -171,11 +171,11 @@ def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
     )
 
 
-def fitted(prices: Prices, max_draft: int) -> tuple[float, ...]:
+def fitted(prices: Prices) -> tuple[float, ...]:
     """The linear times nearest to the tables, see `controllers.goodput.LinearTimes`.
 
     Least squares over all sizes of batches, lengths and contexts of the tables, of relative errors;
-    no term is below 0.
+    no term is below 0. An iteration's overhead goes with its verification.
     """
     from scipy.optimize import nnls
 
@@ -204,6 +204,7 @@ def fitted(prices: Prices, max_draft: int) -> tuple[float, ...]:
         draft = [once_s, request_s, 0.0, token_s]
     else:
         draft = [0.0, 0.0, 0.0, 0.0]  # a proposal is made whatever the length
+    verify[0] += prices.overhead_s
     return (*map(float, draft), *map(float, verify))
 
 
@@ -217,8 +218,6 @@ def _prefill(times: Times, model: str, tokens: np.ndarray) -> np.ndarray:
 
 def _most(how: Pricing) -> int:
     """The largest batch that a pass is padded up to."""
-    if how.by_tokens:
-        return how.max_batch
     padded = [size for size in how.captured if size >= how.max_batch]
     return min(padded, default=how.max_batch)
 

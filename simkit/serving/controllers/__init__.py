@@ -97,6 +97,8 @@ def controller_of(given: Controller | Policy | str | Callable[[View], Any]) -> C
     Raises:
         PolicyError: it is none of these.
     """
+    if isinstance(given, type):
+        raise PolicyError(f"{given.__name__} is a class: give an object of it, {given.__name__}()")
     if isinstance(given, Controller):
         return given
     if isinstance(given, Policy):
@@ -109,6 +111,6 @@ def controller_of(given: Controller | Policy | str | Callable[[View], Any]) -> C
 
 
 def _check_known(name: str) -> None:
-    known = [*CONTROLLERS.known(), *policies.names()]
+    known = list(dict.fromkeys([*CONTROLLERS.known(), *policies.names()]))
     if name not in known:
         raise PolicyError(f"unknown controller {name!r} ({suggest(name, known)})")

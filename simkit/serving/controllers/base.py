@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -110,7 +110,9 @@ class Controller(ABC):
 
     def __str__(self) -> str:
         """The canonical spec: the first argument, and those that differ from their defaults."""
-        own = [f for f in fields(self) if f.init]  # type: ignore[arg-type]
+        if not is_dataclass(self):
+            return self.name
+        own = [f for f in fields(self) if f.init]
         given = {
             f.name: getattr(self, f.name)
             for k, f in enumerate(own)

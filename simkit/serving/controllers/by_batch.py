@@ -43,11 +43,11 @@ def _remember(
 @register
 @dataclass(frozen=True)
 class ByBatch(ByLength):
-    """Lengths by how many requests an iteration holds, those in prefill included.
+    """Lengths by how many requests an iteration holds, those included whose prompts it reads.
 
-    The drafts of an iteration are made at the end of the one before, so that one's size counts (of
-    those that decoded); the first one's is its own. Sizes between two rows, and beyond the last,
-    have the length of the row before them.
+    The drafts of an iteration are made at the end of the one before, so that one's size counts (an
+    iteration that only reads prompts is not counted); the first one's is its own. Sizes between two
+    rows, and beyond the last, have the length of the row before them.
 
     Attributes:
         table: rows (smallest batch, largest batch, length), the first from 1, ascending.

@@ -127,5 +127,5 @@ class Goodput(ByLength):
         from simkit.serving.prices import fitted
 
         bound = replace(self)
-        object.__setattr__(bound, "times", LinearTimes(*fitted(prices, self.max_draft)))
+        object.__setattr__(bound, "times", LinearTimes(*fitted(prices)))
         return bound
