@@ -37,11 +37,23 @@ def served(
     Raises:
         Untestable: the trace cannot give one of them.
     """
+    if trace is None:
+        check_priced(at)
     loads = [At("concurrency", size, max(100, 4 * size)) for size in sizes]
     found = curves(at.study, controllers, loads, at.cost, SEEDS, trace=trace)
     if len(found.of) < len(controllers):
         raise Untestable("; ".join(found.gone))
     return found.of
+
+
+def check_priced(at: Evidence) -> None:
+    """Refuse drafts that take no pass, for which these costs have no time.
+
+    Raises:
+        Untestable: they are such.
+    """
+    if at.layout.paid == "none":
+        raise Untestable("the cost has no time for proposals that take no pass")
 
 
 def ratio(found: Mapping[str, Curve], one: str, other: str, size: int) -> Estimate:
@@ -205,6 +217,7 @@ def three_beat_five_at_64(at: Evidence) -> list[Part]:
 
     Under its cost of Llama-3.1-8B and EAGLE on an H100, unless a cost is given.
     """
+    check_priced(at)
     cost: AnyCost = at.cost if at.cost is not None else "specdecode-bench:eagle"
     engine = Engine(64, extrapolate=True)
     found = serve(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from simkit.cli.options import TURNS, Device, Drafter, Dtype, Heads, Revision, Threads, Turns
+from simkit.cli.options import TURNS, Cost, Device, Drafter, Dtype, Heads, Revision, Threads, Turns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,10 +31,7 @@ def live(
     concurrency: Annotated[
         int | None, typer.Option(help="Serve: so many prompts are in flight, batched.")
     ] = None,
-    cost: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|FILE", help="For controllers that decide by times."),
-    ] = None,
+    cost: Cost = None,
     rounds: Annotated[int, typer.Option(help="How often every prompt is decoded.")] = 5,
     head: Heads = None,
     n_prompts: Annotated[
