@@ -20,6 +20,7 @@ from simkit.policies import Policy
 from simkit.serving.controllers import (
     CONTROLLERS,
     Controller,
+    Each,
     Nothing,
     Plain,
     Static,
@@ -36,8 +37,8 @@ from simkit.serving.result import SCHEDULE, Served
 from simkit.serving.run import Run, run
 from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence, setting
 from simkit.simulator.by_drafter import drafted_by
+from simkit.simulator.charge import Charge
 from simkit.sweeps.engine import Progress, cores
-from traces.trace import Trace
 
 __all__ = [
     "CONTROLLERS",
@@ -128,14 +129,13 @@ def serve(
     outcomes = None if rates is None else _checked_rates(rates)
     server = engine or Engine()
     plans = [plan(one, where, server, load, outcomes) for one in chosen for load in loads]
-    each = [load for _ in chosen for load in loads]
-    jobs = [(p, load, seed) for p, load in zip(plans, each, strict=True) for seed in range(seeds)]
+    jobs = [(p, seed) for p in plans for seed in range(seeds)]
     done = _all(jobs, requests, drawn, threads, progress)
-    return Served(done, limits, confidence, _notes(where.charge, server, plans, where.layout.trace))
+    return Served(done, limits, confidence, _notes(where.charge, server, plans))
 
 
 def _all(
-    jobs: list[tuple[Plan, Load, int]],
+    jobs: list[tuple[Plan, int]],
     requests: int | None,
     drawn: bool,
     threads: int | None,
@@ -147,13 +147,13 @@ def _all(
     found: list[Run] = []
     one_by_one = Lock()  # a controller of one's own keeps its state on itself
 
-    def job(p: Plan, load: Load, seed: int) -> Run:
+    def job(p: Plan, seed: int) -> Run:
         with one_by_one if isinstance(p.bound, Plain) else nullcontext():
-            return run(p, load, requests, seed, drawn)
+            return run(p, p.load, requests, seed, drawn)
 
     with ThreadPoolExecutor(threads) as pool:
-        for k in {type(p.bound): k for k, (p, _, _) in enumerate(jobs)}.values():
-            run(jobs[k][0], jobs[k][1], 1, 0, drawn)  # compiled by one thread, then shared
+        for p in {type(p.bound): p for p, _ in jobs if not isinstance(p.bound, Plain)}.values():
+            run(p, p.load, 1, 0, drawn)  # compiled by one thread, then shared
         waiting = [pool.submit(job, *given) for given in jobs]
         for one in waiting:
             found.append(one.result())
@@ -203,11 +203,10 @@ def _checked_rates(rates: Iterable[float]) -> np.ndarray:
     return found
 
 
-def _notes(charge: Any, engine: Engine, plans: list[Plan], trace: Trace) -> list[str]:
+def _notes(charge: Charge | None, engine: Engine, plans: list[Plan]) -> list[str]:
     looks = [p for p in plans if not isinstance(p.bound, Planned | Static | Nothing)]
     found = [SCHEDULE] if looks else []
-    capped = [p.load for p in plans if p.load.concurrency > engine.max_batch]
-    if capped:
+    if any(p.load.concurrency > engine.max_batch for p in plans):
         found.append(
             f"at most {engine.max_batch} requests run at once (max_batch); of more in flight the"
             " others wait"
@@ -228,16 +227,14 @@ def _notes(charge: Any, engine: Engine, plans: list[Plan], trace: Trace) -> list
             "prompts of one length alone were timed: all take as long, and further ones in a pass"
             " are free"
         )
-    if any(getattr(p.controller, "policy", None) is not None for p in plans):
-        carried = [
-            str(p.controller)
-            for p in plans
-            if getattr(p.bound, "name", "") == "planned"
-            and getattr(p.controller.policy, "carried", "") == "run"  # pyright: ignore
-        ]
-        if carried:
-            found.append(
-                f"{', '.join(dict.fromkeys(carried))}: state that lasts a run is that of a replay"
-                " in the trace's order"
-            )
+    carried = [
+        str(p.controller)
+        for p in plans
+        if isinstance(p.controller, Each) and getattr(p.controller.policy, "carried", "") == "run"
+    ]
+    if carried:
+        found.append(
+            f"{', '.join(dict.fromkeys(carried))}: state that lasts a run is that of a replay in"
+            " the trace's order"
+        )
     return list(dict.fromkeys(found))

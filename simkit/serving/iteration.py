@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from simkit.serving.lookup import (
-    decode_s,
     draft_s,
     prefill_s,
+    single_s,
     table_s,
     verify_s,
 )
@@ -256,7 +256,7 @@ def priced(
         return prompt_s, 0.0, 0.0, 0.0
     context = seen[2, :n].sum() / n
     if not rules.speculative:
-        return prompt_s, 0.0, decode_s(prices, n, context), 0.0
+        return prompt_s, 0.0, single_s(prices, prices.decode, n, context), 0.0
     draft, calls, new, unread, many = 0.0, 0, 0, 0, 0
     for k in range(n):
         calls = max(calls, made[4, k])

@@ -57,21 +57,10 @@ def verify_s(prices: Any, n: int, tokens: int, context: float) -> float:
 
 
 @compiled_part
-def decode_s(prices: Any, n: int, context: float) -> float:
-    """The target's pass over one token of each of n requests."""
+def single_s(prices: Any, table: Any, n: int, context: float) -> float:
+    """A pass over one token of each of n requests, by its own table."""
     requests, rows = padded_to(prices, n, n)
-    if prices.by_tokens:
-        requests = rows
-    return table_s(prices.decode, requests, 1.0, context)
-
-
-@compiled_part
-def round_s(prices: Any, n: int, context: float) -> float:
-    """The draft's pass over one token of each of n requests."""
-    requests, rows = padded_to(prices, n, n)
-    if prices.by_tokens:
-        requests = rows
-    return table_s(prices.token, requests, 1.0, context)
+    return table_s(table, rows if prices.by_tokens else requests, 1.0, context)
 
 
 @compiled_part
@@ -114,7 +103,7 @@ def draft_s(prices: Any, drafted: Any, asked: Any, context: Any, unread: Any) ->
                 if prices.padded or drafted[r] > depth:
                     alive += 1
                     behind += context[r] + min(depth, drafted[r])
-            seconds += round_s(prices, alive, behind / alive)
+            seconds += single_s(prices, prices.token, alive, behind / alive)
     return seconds
 
 
