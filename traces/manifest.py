@@ -102,8 +102,8 @@ class Manifest:
         max_new_tokens: T_max.
         complete: whether every prompt was recorded.
         kind: of drafter, one of `traces.drafters`: "path" (rows on a path, and branches; "rows" in
-            the text), "lattice" (a draft of its own for each start), "target" (no drafter) or "log"
-            (the counts of an engine's steps).
+            the text), "lattice" (a draft of its own for each start), "tree" (the same, of several
+            children a node), "target" (no drafter) or "log" (the counts of an engine's steps).
         coupling: of draft and output, `Coupling`: "draft" where the output is made of the draft's
             tokens and their corrections, "target" where the target's own draws make it; left out of
             the text and the hash if it is the first.
@@ -145,6 +145,9 @@ class Manifest:
             token's verdict does not depend on where its draft began; left out of the text and the
             hash of other traces.
         unordered: whether the order of a log's steps is not known; left out as `shared_path` is.
+        shapes: specs of `traces.trees.shapes`, whose nodes a trace of trees holds; left out of the
+            text and the hash of others, as `width`.
+        width: children of each node of a tree that has any, if there are so many.
         source: the file that an imported trace was made of; left out of the text and the hash of
             a trace that was recorded.
         attached_to: hash of the recording to whose outputs this drafter was attached; left out of
@@ -187,6 +190,8 @@ class Manifest:
     target_columns: tuple[str, ...] = ()
     shared_path: bool = False
     unordered: bool = False
+    shapes: tuple[str, ...] = ()
+    width: int = 0
     coupling: str = "draft"
     source: SourceInfo | None = None
     attached_to: str | None = None

@@ -69,6 +69,22 @@ _LATTICE = _fields(
     {"sequence": pa.int32(), "start": pa.int32(), "depth": pa.int32(), "accepted": pa.bool_()}
 )
 LATTICE_COLUMNS = tuple(name for name in POSITIONS.names if name not in (*_KEY, "accepted"))
+# The nodes of the draft tree from each start; node 0 is its root, the last known token.
+TREE = _fields(
+    {
+        "sequence": pa.int32(),
+        "start": pa.int32(),
+        "node": pa.int32(),
+        "parent": pa.int16(),  # -1 of a root
+        "depth": pa.int16(),  # 0 of a root
+        "rank": pa.int16(),  # among its siblings, 0 is the likeliest
+        "token": pa.int32(),
+        "log_prob": pa.float32(),  # of the token behind its parent, raw; nats, 0 of a root
+        "on_path": pa.bool_(),  # whether it and all before it are the output's tokens
+        "draft_entropy": pa.float32(),  # of what the draft says behind it, nats; NaN of a leaf
+        "draft_top1_prob": pa.float32(),
+    }
+)
 # What the target says alone, where no drafter was recorded with it.
 _TARGET = _fields(_KEY, {"target_token": pa.int32()})
 TARGET_COLUMNS = ("target_entropy", "target_top1_prob", "target_token_prob_raw")

@@ -48,6 +48,15 @@ def attach(
         str | None,
         typer.Option(help="Statistics to keep of a network's drafts, with commas. Default: all."),
     ] = None,
+    tree: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SHAPE",
+            help="Record trees: 'eagle2(top_k=1:10, depth=1:8)', 'static([[0], [0, 0], [1]])',"
+            " 'best_first(60)'; again for several.",
+            show_default=False,
+        ),
+    ] = None,
     device: Device = "auto",
     dtype: TracesDtype = None,
     revision: Revision = None,
@@ -63,7 +72,9 @@ def attach(
     chosen = dict(zip(_names(parsed, name or []), parsed, strict=True))
     there = traces.load(trace)
     kept = None if columns is None else tuple(name.strip() for name in columns.split(","))
-    means = Means(target, device, dtype, revision, max_draft, draft_temperature, kept)
+    means = Means(
+        target, device, dtype, revision, max_draft, draft_temperature, kept, tuple(tree or ())
+    )
     console = Console(stderr=True)
     start = time.perf_counter()
     if any(one.runs_models for one in parsed):

@@ -31,7 +31,7 @@ class LatticeLayout(Layout):
         self.n_prompt = trace.sequences["n_prompt"].to_numpy().astype(np.int64)
         self.n_output = np.diff(self.offsets)
         self._check_lengths()
-        self.recorded = np.diff(trace.lattice_offsets)
+        self.recorded = self._lengths()
         accepted = self._accepted()
         ends = np.repeat(self.offsets[1:], self.n_output)
         left = ends - np.arange(len(ends))
@@ -42,6 +42,15 @@ class LatticeLayout(Layout):
         length = np.where(known & ~ended, trace.max_new_tokens, self.recorded)
         self.branch = np.concatenate([[0], np.cumsum(length)])
         self._found: dict[str, np.ndarray] = {}
+
+    def has(self, column: str) -> bool:
+        """Whether drafts have a column."""
+        return self.trace.has("lattice", column)
+
+    @property
+    def readable(self) -> list[str]:
+        """The columns of drafts that rules may read."""
+        return [name for name in self.trace.manifest.lattice_columns if name != "draft_token"]
 
     def columns(self, names: tuple[str, ...]) -> Read:
         """See `Layout`."""
@@ -66,10 +75,14 @@ class LatticeLayout(Layout):
 
     def _by_start(self, name: str) -> np.ndarray:
         """A column as (R, D) float32, NaN where nothing was recorded."""
-        values = self.trace.lattice(name)
+        values = self._values(name)
         out = np.full((len(self.recorded), int(self.recorded.max(initial=1))), np.nan, np.float32)
         out[np.arange(out.shape[1]) < self.recorded[:, None]] = values
         return out
+
+    def _values(self, name: str) -> np.ndarray:
+        """A column, draft after draft."""
+        return self.trace.lattice(name)
 
     def _scores(self, head: str) -> np.ndarray:
         found = scores.load(self.trace, head)
@@ -78,6 +91,10 @@ class LatticeLayout(Layout):
 
     def _recorded(self, sequence: int, start: int) -> int:
         return int(self.recorded[self.offsets[sequence] + start - 1])
+
+    def _lengths(self) -> np.ndarray:
+        """Tokens of each recorded draft, (R,)."""
+        return np.diff(self.trace.lattice_offsets)
 
     def _accepted(self) -> np.ndarray:
         """Tokens of each draft before its first rejected one, (R,)."""

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any
 from simkit.errors import PolicyError
 from simkit.policies.arguments import shortened
 from simkit.policies.base import (
+    Branching,
     Concurrent,
     NumericPolicy,
     Outcome,
@@ -90,6 +91,7 @@ __all__ = [
     "Oracle",
     "Outcome",
     "Pacer",
+    "Branching",
     "Concurrent",
     "Policy",
     "PolicyError",

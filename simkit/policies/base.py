@@ -96,7 +96,7 @@ class Setting(NamedTuple):
 
 
 class Policy(ABC):
-    """Decides how many tokens to draft: `Sequential` or `Concurrent`.
+    """Decides how many tokens to draft: `Sequential`, `Concurrent` or `Branching`.
 
     Attributes:
         name: the word that starts its spec.
@@ -149,6 +149,10 @@ class Policy(ABC):
 
 class Concurrent(Policy):
     """Draft and target run at the same time, see `simkit.simulator.concurrent`."""
+
+
+class Branching(Policy):
+    """Drafts a tree, of which it has some nodes verified; see `simkit.trees`."""
 
 
 class Sequential(Policy):

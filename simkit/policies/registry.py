@@ -35,7 +35,11 @@ _CLASSES = {
     "specdecpp": "SpecDecPP",
     "svip": "SVIP",
 }
-BUILT_IN = {name: f"simkit.policies.{name}:{cls}" for name, cls in _CLASSES.items()}
+_TREES = {"eagle2": "eagle2:Eagle2", "static": "static:StaticTree"}
+BUILT_IN = {
+    **{name: f"simkit.policies.{name}:{cls}" for name, cls in _CLASSES.items()},
+    **{name: f"simkit.trees.{place}" for name, place in _TREES.items()},
+}
 """Where this package's policies are; a replay imports the few that it names."""
 
 POLICIES: Registry[type[Policy]] = Registry(

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from simkit.costs.base import RuleTime
+from simkit.drafters.lattice import LatticeLayout
 from simkit.drafters.layout import DepthError, Layout
+from simkit.drafters.tree import TreeLayout
 from simkit.errors import PolicyError
-from simkit.policies import Policy, Sequential, Setting, shortened
+from simkit.policies import Branching, Policy, Sequential, Setting, shortened
 from traces.errors import TraceError
 
 
@@ -60,18 +62,22 @@ def check_lag(policy: Policy, layout: Layout) -> None:
 
 def _check_columns(policy: Policy, layout: Layout) -> None:
     """Refuse a policy that reads a column of drafts which theirs lack."""
-    if not layout.by_start:
+    if isinstance(policy, Branching) and not isinstance(layout, TreeLayout):
+        raise PolicyError(
+            f"{policy} drafts trees, and {layout.trace.manifest.spec or 'this trace'} holds none:"
+            " attach a drafter with --tree, and name it with --drafter"
+        )
+    if not isinstance(layout, LatticeLayout):
         return
-    trace = layout.trace
-    for name in policy.columns(trace.sampler):
-        if name.startswith("score:") or trace.has("lattice", name):
+    for name in policy.columns(layout.trace.sampler):
+        if name.startswith("score:") or layout.has(name):
             continue
-        there = [have for have in trace.manifest.lattice_columns if have != "draft_token"]
+        there = layout.readable
         known = f"{', '.join(there)} alone, or no column" if there else "no column"
         raise TraceError(
             f"{policy} reads the column {name} of drafts, which those of"
-            f" {trace.manifest.spec or 'this trace'} have not: take a policy that reads {known},"
-            " as fixed(5)"
+            f" {layout.trace.manifest.spec or 'this trace'} have not: take a policy that reads"
+            f" {known}, as fixed(5)"
         )
 
 

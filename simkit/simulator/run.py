@@ -12,7 +12,7 @@ import numpy as np
 from simkit.costs.base import RuleTime
 from simkit.drafters.layout import Layout, Span, spans
 from simkit.errors import ReplayError
-from simkit.policies import Concurrent, NumericPolicy, Policy, Sequential, Setting
+from simkit.policies import Branching, Concurrent, NumericPolicy, Policy, Sequential, Setting
 from simkit.simulator import plain
 from simkit.simulator.charge import PARTS, Charge, add_up
 from simkit.simulator.fitted import advised, fitted
@@ -286,6 +286,11 @@ def _steps(
         from simkit.simulator import concurrent
 
         steps: Steps = concurrent.walk(policy, layout, first, span)
+    elif isinstance(policy, Branching):
+        from simkit import trees
+
+        assert isinstance(policy, trees.TreePolicy)
+        steps = trees.walk(policy, layout, first, span)
     else:
         assert isinstance(policy, Sequential)
         steps = walk(policy, layout, first, span)
@@ -298,6 +303,11 @@ def _seconds(policy: Policy, steps: Steps, charge: Charge) -> Seconds:
 
         assert isinstance(steps, concurrent.ConcurrentSteps)
         return concurrent.seconds(policy, steps, charge)
+    if isinstance(policy, Branching):
+        from simkit import trees
+
+        assert isinstance(policy, trees.TreePolicy) and isinstance(steps, trees.TreeSteps)
+        return trees.seconds(policy, steps, charge)
     assert isinstance(policy, Sequential)
     return charge.of_steps(policy, steps)
 

@@ -31,6 +31,8 @@ class Means:
         draft_temperature: of the draft; None means as the recording says.
         columns: the statistics of its rows that are kept, for drafters that let one choose; None
             means all.
+        tree: specs of shapes (`traces.trees.shapes`), of all whose nodes trees are recorded; of
+            drafters that give one draft from each start if empty.
         beside: drafters of the same run that are open already, with which what was loaded may be
             shared.
     """
@@ -42,6 +44,7 @@ class Means:
     max_draft: int = 40
     draft_temperature: float | None = None
     columns: tuple[str, ...] | None = None
+    tree: tuple[str, ...] = ()
     beside: tuple[Attachment, ...] = ()
 
 
@@ -150,6 +153,7 @@ def header_of(recording: Trace, drafter: Attachable, **facts: Any) -> Manifest:
     known = recording.manifest
     own = {"hidden": False, "mix": 0.0, "branch_target": False, "draft": None, "source": None}
     own |= {"target_columns": (), "lattice_columns": (), "draft_ends": False, "files": {}}
+    own |= {"shapes": (), "width": 0}
     header = {"coupling": "target", "attached_to": recording.hash, "spec": str(drafter)}
     return replace(known, **{**own, **header, **facts}, complete=False)
 

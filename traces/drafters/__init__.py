@@ -12,8 +12,9 @@ from traces.drafters.lattice import Lattice
 from traces.drafters.log import Log
 from traces.drafters.path import OnPath
 from traces.drafters.target import TargetAlone
+from traces.drafters.tree import Tree
 
-BUILT_IN = (OnPath, Lattice, TargetAlone, Log)
+BUILT_IN = (OnPath, Lattice, Tree, TargetAlone, Log)
 
 __all__ = ["BUILT_IN", "KINDS", "DrafterKind", "get", "register", "stored_as"]
 

@@ -39,6 +39,18 @@ class BufferLayer(CacheLayerMixin):
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
+    def reserve(self, length: int) -> None:
+        """Make room for so many tokens, twice as many as before at least if there is too little."""
+        if length <= self.capacity:
+            return
+        self.capacity = max(length, 2 * self.capacity)
+        if self.is_initialized:
+            assert self.keys is not None and self.values is not None
+            old = self.keys, self.values
+            self.lazy_initialization(*old)
+            self.keys[:, :, : self.length] = old[0][:, :, : self.length]
+            self.values[:, :, : self.length] = old[1][:, :, : self.length]
+
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Length and offset of the keys that a query of this length sees."""
         return self.length + query_length, 0
@@ -75,6 +87,11 @@ class Buffer(Cache):
         """Forget all tokens from `length` on."""
         for buffer in self.buffers:
             buffer.length = length
+
+    def reserve(self, length: int) -> None:
+        """Make room for so many tokens; what is cached is copied if there is too little."""
+        for buffer in self.buffers:
+            buffer.reserve(length)
 
     def keep(self, rows: Tensor) -> None:
         """Forget all sequences but `rows` (indices); their order is the new one."""

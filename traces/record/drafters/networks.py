@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from traces.attach.drafter import (
     NETWORK,
@@ -20,20 +15,16 @@ from traces.attach.drafter import (
     Means,
     Timeable,
     check_coupling,
-    header_of,
 )
-from traces.columns import Columns
-from traces.errors import DrafterError, RecordError
-from traces.manifest import Manifest
+from traces.errors import DrafterError
 from traces.record.drafters import dflash, feature, files, mtp, parallel
-from traces.record.drafters.coupling import COLUMNS, Coupled
-from traces.record.drafters.target import Reader, check_target, own_dtype
+from traces.record.drafters.coupling import COLUMNS
+from traces.record.drafters.running import Drafting, planting, reader_of
+from traces.record.drafters.target import own_dtype
 from traces.record.drafters.timing import ChainBench, ParallelBench
 from traces.record.folder import check_folder
-from traces.record.header import device_name, library_versions, model_info
-from traces.record.pair import Alone, load_target
+from traces.record.pair import Alone
 from traces.registry import suggest
-from traces.sampler import Sampler
 from traces.trace import Trace
 
 
@@ -82,7 +73,7 @@ class Network(Attachable):
     def open(self, recording: Trace, means: Means) -> Attachment:
         """See `Attachable`."""
         sampler = replace(recording.sampler, draft_temperature=means.draft_temperature)
-        if sampler.q_temperature > 0:
+        if sampler.q_temperature > 0 and not means.tree:
             check_coupling(recording, self)
         if means.target is None:
             raise DrafterError(f"{self.name} needs the target that was recorded: give --target")
@@ -94,8 +85,21 @@ class Network(Attachable):
             )
         self.check_folder()
         dtype = own_dtype(recording, means)
-        reader = _reader(recording, means, dtype)
-        return _Drafting(recording, self, reader, self.load(reader.target, dtype), sampler, columns)
+        reader = reader_of(recording, means, dtype)
+        network = self.load(reader.target, dtype)
+        if means.tree:
+            return planting(recording, self, reader, network, means, self.draft_passes)
+        return Drafting(
+            recording,
+            self,
+            reader,
+            network,
+            self.depth(network),
+            kind="lattice",
+            draft_passes=self.draft_passes,
+            lattice_columns=columns,
+            sampler=sampler,
+        )
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,7 @@ class ParallelDrafter(Network):
     """
 
     name = "parallel"
+    heeds = (*Network.heeds, "tree")
     path: str
     length: int = 16
     mode: str = ""
@@ -144,6 +149,7 @@ class FeatureDrafter(Network):
     """
 
     name = "feature"
+    heeds = (*Network.heeds, "tree")
     path: str
     length: int = 8
 
@@ -250,114 +256,6 @@ class MtpLayers(Network):
         raise DrafterError("mtp: the passes of MTP layers are not timed: give a cost")
 
 
-def _reader(recording: Trace, means: Means, dtype: str) -> Reader:
-    """The target, loaded; that of another drafter of the same run if there is one."""
-    for other in means.beside:
-        if isinstance(other, _Drafting) and other.reader.serves(recording, means):
-            return other.reader
-    assert means.target is not None
-    target = load_target(means.target, means.device, dtype, means.revision)
-    check_target(recording, target.target)
-    return Reader(recording, target, means)
-
-
-class _Drafting(Attachment):
-    """See `Attachment`. The target reads each text once, in one pass."""
-
-    def __init__(
-        self,
-        recording: Trace,
-        drafter: Network,
-        reader: Reader,
-        network: Any,
-        sampler: Sampler,
-        columns: tuple[str, ...],
-    ) -> None:
-        self.reader, self._network, self._sampler = reader, network, sampler
-        self._length = drafter.depth(network)
-        reader.want(network.layers)
-        model = reader.target.target
-        self.header = header_of(
-            recording,
-            drafter,
-            kind="lattice",
-            draft_passes=drafter.draft_passes,
-            max_draft=self._length,
-            lattice_columns=columns,
-            target=model_info(model),
-            draft=network.describe(),
-            vocab_size=network.vocab_size,
-            dtype=str(model.dtype).removeprefix("torch."),
-            device=device_name(model),
-            libraries=library_versions(),
-            sampler=sampler,
-            statistics="plain",
-        )
-        _check_context(recording, drafter, self.header)
-
-    @property
-    def notes(self) -> list[str]:
-        """See `Attachment`."""
-        trained = self._network.block if isinstance(self._network, parallel.Parallel) else None
-        if trained is None or self._length <= trained:
-            return []
-        return [
-            f"it was trained for drafts of {trained} tokens (block in drafter.json), and drafts"
-            f" {self._length} here"
-        ]
-
-    def shard(self, index: int) -> Mapping[str, Columns]:
-        """See `Attachment`."""
-        header = self.header
-        first = index * header.batch_size
-        texts, logits, states = self.reader.shard(index)
-        if bool((texts.tokens[:, texts.start :] >= self._network.vocab_size).any()):
-            raise RecordError(
-                f"an output holds a token beyond the drafter's vocabulary of"
-                f" {self._network.vocab_size}"
-            )
-        if self._network.layers:
-            joined = torch.cat([states[layer] for layer in self._network.layers], -1)
-            texts = replace(texts, states=joined)
-        coupled = Coupled(
-            texts,
-            logits[..., : self._network.vocab_size],
-            self._sampler,
-            header.seed,
-            first,
-            header.max_new_tokens,
-            header.eos_token_ids,
-            self._network.ids,
-            header.lattice_columns,
-        )
-        if isinstance(self._network, feature.Feature | mtp.Mtp):
-            for _ in self._network.draft(texts, self._length, coupled.choose):
-                pass
-        else:
-            for drafts in self._network.draft(texts, self._length):
-                coupled.follow(drafts.sequence, drafts.start, drafts.logits)
-        return {"lattice": _columns(coupled.rows, first, header.lattice_columns)}
-
-
-def _check_context(recording: Trace, drafter: Network, header: Manifest) -> None:
-    """Refuse a network whose context ends before what it drafts behind the recording's texts.
-
-    Drafts end where T_max ends them, however many tokens were asked for.
-
-    Raises:
-        DrafterError: as said.
-    """
-    info, depth = header.draft, header.max_draft
-    context = info.shape.get("max_position_embeddings") if info else None
-    n_prompt, n_output = (recording.sequences[n].to_numpy() for n in ("n_prompt", "n_output"))
-    reached = n_prompt + np.minimum(n_output + depth - 1, header.max_new_tokens)
-    if context is not None and (longest := int(reached.max(initial=0))) > context:
-        raise DrafterError(
-            f"{drafter}: drafts of {depth} tokens behind these texts reach {longest} tokens, and"
-            f" its context holds {context} (max_position_embeddings in its config)"
-        )
-
-
 def _asked(columns: tuple[str, ...] | None) -> tuple[str, ...]:
     """The columns to keep, in the order in which they are written.
 
@@ -368,18 +266,3 @@ def _asked(columns: tuple[str, ...] | None) -> tuple[str, ...]:
         if name not in COLUMNS:
             raise DrafterError(f"--columns: there is no {name!r} ({suggest(name, COLUMNS)})")
     return tuple(name for name in COLUMNS if columns is None or name in columns)
-
-
-def _columns(
-    rows: list[dict[str, Tensor]], first_sequence: int, kept: tuple[str, ...]
-) -> dict[str, np.ndarray]:
-    """Rows in the order of their keys."""
-    names = [name for name in rows[0] if name in kept or name not in COLUMNS]
-    joined = {name: torch.cat([row[name] for row in rows]).cpu().numpy() for name in names}
-    order = np.lexsort([joined[key] for key in ("depth", "start", "sequence")])
-    joined["sequence"] = joined["sequence"] + first_sequence
-    ids = ("sequence", "start", "depth", "draft_token")
-    return {
-        name: (value.astype(np.int32) if name in ids else value)[order]
-        for name, value in joined.items()
-    }

@@ -1,0 +1,114 @@
+"""The replay of a tree policy: its outcomes at all starts, and the steps that get there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simkit.drafters.layout import Layout, Span
+from simkit.drafters.tree import TreeLayout
+from simkit.simulator.charge import Charge
+from simkit.simulator.steps import Steps
+from simkit.trees.base import TreePolicy
+from traces.kernels import compiled
+
+
+@dataclass(frozen=True, eq=False)
+class TreeSteps(Steps):
+    """Steps that draft trees.
+
+    `drafted` counts the nodes that the draft proposed, `proposed` those that the target was given,
+    `accepted` those of them along the output.
+
+    Attributes:
+        widths: (N, P) int32, nodes in each pass of the draft, see `Outcomes`.
+        calls: (N,) int32, see `Outcomes`.
+    """
+
+    widths: np.ndarray
+    calls: np.ndarray
+
+
+def walk(policy: TreePolicy, layout: Layout, first: int, span: Span | None = None) -> TreeSteps:
+    """Replay a policy step by step.
+
+    Args:
+        policy: as `bind` gave it.
+        layout: of the trace.
+        first: position of each sequence's first step: 1, or 2 if the prefill emits a token.
+        span: sequences to replay; None means all.
+
+    Raises:
+        ReplayError: nodes that it drafts were not recorded.
+    """
+    assert isinstance(layout, TreeLayout)
+    found = policy.outcomes(layout)
+    low, high = span or (0, len(layout.n_output))
+    rows, offsets = _visited(found.accepted, layout.offsets, first, low, high)
+    accepted = found.accepted[rows]
+    end = np.repeat(layout.offsets[low + 1 : high + 1], np.diff(offsets))
+    emitted = np.minimum(accepted + 1, end - rows).astype(np.int32)
+    widths = found.widths[rows]
+    if layout.paid == "none":
+        widths = widths[:, :0]
+    elif layout.paid in ("draft", "block"):
+        widths = widths[:, :1]
+    passes = np.count_nonzero(widths, axis=1).astype(np.int32)
+    drafted, verified = found.drafted[rows], found.verified[rows]
+    counts = (drafted, passes, verified, accepted, emitted, drafted)
+    return TreeSteps(offsets, *counts, first, widths, found.calls[rows], low=low)
+
+
+def seconds(policy: TreePolicy, steps: TreeSteps, charge: Charge) -> dict[str, np.ndarray]:
+    """The parts and the baseline of each step, in seconds; the parts sum to the step's time.
+
+    The draft makes a pass a level over the nodes that get children, the first one over the tokens
+    that it has not read yet, or where one pass yields a whole draft, that pass. The target verifies
+    the nodes and the token before them in one pass.
+    """
+    context = charge.context(steps)
+    return {
+        **charge.common(steps, context),
+        "draft_s": _draft_s(policy, steps, charge, context),
+        "verify_s": charge.verify(steps.proposed + 1, context),
+        "policy_s": steps.calls * charge.call_s(policy),
+    }
+
+
+def _draft_s(
+    policy: TreePolicy, steps: TreeSteps, charge: Charge, context: np.ndarray
+) -> np.ndarray:
+    drafting = charge.drafting
+    once_s = drafting.once_s[context]
+    if not steps.widths.shape[1]:
+        return once_s
+    begun = (steps.widths[:, 0] > 0).astype(np.int64)
+    unread = steps.unread if drafting.by_unread else 1
+    whole = drafting.opening is not None and not drafting.opening.each
+    asked = begun * (policy.levels if whole else 1)
+    found = once_s + drafting.seconds(context, asked, unread)
+    for level in range(1, steps.widths.shape[1]):
+        width = steps.widths[:, level]
+        there = np.flatnonzero(width)
+        if len(there):
+            found[there] += drafting.block(width[there], context[there] + level)
+    return found
+
+
+@compiled
+def _visited(
+    accepted: np.ndarray, offsets: np.ndarray, first: int, low: int, high: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows at which steps start, and where each sequence's steps begin."""
+    ends = np.zeros(high - low + 1, np.int64)
+    rows = np.empty(offsets[high] - offsets[low], np.int64)
+    count = 0
+    for s in range(low, high):
+        row = offsets[s] + first - 1
+        while row < offsets[s + 1]:
+            rows[count] = row
+            count += 1
+            row += accepted[row] + 1
+        ends[s - low + 1] = count
+    return rows[:count].copy(), ends

@@ -1,0 +1,219 @@
+"""What a draft says behind nodes of trees: a pass a level, in which each sees its own forbears."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from traces.record.cache import Buffer
+from traces.record.drafters.feature import Feature
+from traces.record.drafters.parallel import Parallel
+from traces.record.drafters.texts import StartGroup, Texts, groups
+from traces.record.forward import Forward
+
+
+class Nodes(ABC):
+    """A draft that is asked behind the nodes of the trees of one group of starts."""
+
+    @abstractmethod
+    def roots(self) -> Tensor:
+        """Logits (S, D) behind the last known token of every start."""
+
+    @abstractmethod
+    def below(self, tree: Tensor, parent: Tensor, token: Tensor, depth: int) -> Tensor:
+        """Logits (n, D) behind nodes of one level.
+
+        Args:
+            tree: (n,) of each, ascending.
+            parent: (n,) of its parent, the number among the nodes of the last call.
+            token: (n,) its own.
+            depth: of the level, 1 or more.
+        """
+
+
+class Network(Nodes):
+    """Nodes of a draft that runs a pass a level, in which each sees its own forbears.
+
+    Args:
+        texts: of the batch.
+        group: of starts.
+        seen: (B, R, W) what the last known token of a start sees of the text.
+        position: (B, R) of that token.
+        cache: that its passes fill.
+    """
+
+    def __init__(
+        self, texts: Texts, group: StartGroup, seen: Tensor, position: Tensor, cache: Buffer
+    ) -> None:
+        self.cache = cache
+        self._batch = len(group.start)
+        self._sequence, self._place = group.alive.nonzero(as_tuple=True)
+        self._token = texts.tokens.gather(1, group.slot)[group.alive]
+        self._position, self._mask = position[group.alive], seen[group.alive]
+
+    def roots(self) -> Tensor:
+        """See `Nodes`."""
+        tree = torch.arange(len(self._sequence), device=self._token.device)
+        return self._pass(tree, None, self._token, 0)
+
+    def below(self, tree: Tensor, parent: Tensor, token: Tensor, depth: int) -> Tensor:
+        """See `Nodes`."""
+        return self._pass(tree, parent, token, depth)
+
+    def _pass(self, tree: Tensor, parent: Tensor | None, token: Tensor, depth: int) -> Tensor:
+        """Lay the nodes out, a row of the batch for each sequence, and run them."""
+        sequence = self._sequence[tree]
+        many = torch.bincount(sequence, minlength=self._batch)
+        widest = int(many.max())
+        self.cache.reserve(self.cache.length + widest)
+        column = torch.arange(len(tree), device=tree.device) - (many.cumsum(0) - many)[sequence]
+        place = sequence, column
+        seen = self._mask if parent is None else self._mask[parent]
+        itself = torch.eye(widest, dtype=torch.bool, device=tree.device)
+        mask = torch.zeros(self._batch, widest, seen.shape[1] + widest, dtype=torch.bool)
+        mask = mask.to(tree.device)
+        mask[:, :, seen.shape[1] :] = itself
+        mask[sequence, column, : seen.shape[1]] = seen
+        shape = self._batch, widest
+        tokens = token.new_zeros(shape).index_put(place, token)
+        positions = token.new_zeros(shape).index_put(place, self._position[tree] + depth)
+        before = self._before(place, shape, parent)
+        logits = self._run(tokens, before, positions, mask, place)
+        self._mask = mask[place]
+        return logits
+
+    def _before(
+        self, place: tuple[Tensor, Tensor], shape: tuple[int, int], parent: Tensor | None
+    ) -> Any:
+        """What nodes take of their parents, beyond what they attend to; nothing for most."""
+        return None
+
+    @abstractmethod
+    def _run(
+        self, tokens: Tensor, before: Any, positions: Tensor, mask: Tensor, place: Any
+    ) -> Tensor:
+        """Logits (n, D) of the rows at `place`."""
+
+
+class FeatureNodes(Network):
+    """Nodes of a feature drafter: each takes its parent's features, the root the target's."""
+
+    def __init__(
+        self, net: Feature, texts: Texts, before: Tensor, cache: Buffer, group: StartGroup
+    ) -> None:
+        slot = torch.arange(texts.tokens.shape[1], device=group.slot.device)
+        last = group.slot[:, :, None]
+        seen = (slot > texts.pads[:, None, None]) & (slot < last)
+        position = (texts.text_positions.gather(1, group.slot) - 1).clamp_min(0)
+        super().__init__(texts, group, seen, position, cache)
+        self._net = net
+        features = before.gather(1, last.expand(-1, -1, before.shape[-1]))
+        self._features = features[group.alive]
+
+    def _before(
+        self, place: tuple[Tensor, Tensor], shape: tuple[int, int], parent: Tensor | None
+    ) -> Tensor:
+        """See `Network`."""
+        mine = self._features if parent is None else self._features[parent]
+        return mine.new_zeros(*shape, mine.shape[-1]).index_put(place, mine)
+
+    def _run(
+        self, tokens: Tensor, before: Any, positions: Tensor, mask: Tensor, place: Any
+    ) -> Tensor:
+        """See `Network`."""
+        features = self._net.step(tokens, before, positions, mask, self.cache)
+        self._features = features[place]
+        logits = self._net.net.logits(self._features, self._net.output)
+        return logits[:, : self._net.vocab_size]
+
+
+class ModelNodes(Network):
+    """Nodes of an autoregressive draft model."""
+
+    def __init__(self, forward: Forward, texts: Texts, group: StartGroup) -> None:
+        slot = torch.arange(texts.tokens.shape[1], device=group.slot.device)
+        seen = (slot >= texts.pads[:, None, None]) & (slot < group.slot[:, :, None])
+        position = texts.text_positions.gather(1, group.slot)
+        super().__init__(texts, group, seen, position, forward.cache)
+        self._forward = forward
+
+    def _run(
+        self, tokens: Tensor, before: Any, positions: Tensor, mask: Tensor, place: Any
+    ) -> Tensor:
+        """See `Network`."""
+        return self._forward.pass_(tokens, positions, mask[:, None])[place]
+
+
+class MarginalNodes(Nodes):
+    """Nodes of a drafter that says in one pass what comes at every depth, whatever came before.
+
+    Args:
+        logits: (S, K, D) from every start.
+    """
+
+    def __init__(self, logits: Tensor) -> None:
+        self._logits = logits
+
+    def roots(self) -> Tensor:
+        """See `Nodes`."""
+        return self._logits[:, 0]
+
+    def below(self, tree: Tensor, parent: Tensor, token: Tensor, depth: int) -> Tensor:
+        """See `Nodes`."""
+        return self._logits[tree, depth]
+
+
+class Model(NamedTuple):
+    """An autoregressive draft model whose trees are asked for."""
+
+    model: Any
+    vocab_size: int
+    ids: None = None
+    layers: tuple[int, ...] = ()
+
+
+def nodes_of(
+    network: Any, texts: Texts, levels: int, rows: int
+) -> Iterator[tuple[StartGroup, Nodes]]:
+    """A drafter's nodes, a group of starts at a time.
+
+    Args:
+        network: `Feature`, `Parallel` or `Model`.
+        texts: of the batch.
+        levels: deepest level whose nodes' children are asked for.
+        rows: nodes of a start in one pass, about.
+    """
+    if isinstance(network, Parallel):
+        for drafts, group in zip(
+            network.draft(texts, levels), _plain_groups(network, texts, levels), strict=True
+        ):
+            yield group, MarginalNodes(drafts.logits)
+        return
+    width = texts.tokens.shape[1]
+    n_columns = network.vocab_size if network.ids is None else len(network.ids)
+    parts = list(groups(texts, rows, n_columns))
+    if isinstance(network, Feature):
+        with torch.inference_mode():
+            before = network._before(texts)
+            cache = Buffer(1, width)
+            positions = (texts.text_positions - 1).clamp_min(0)
+            network.step(texts.tokens, before, positions, texts.pair_mask, cache)
+            for group in parts:
+                yield group, FeatureNodes(network, texts, before, cache, group)
+                cache.cut(width)
+        return
+    forward = Forward(network.model, network.vocab_size, width)
+    forward.pass_(texts.tokens, texts.text_positions, texts.mask, 1)
+    for group in parts:
+        yield group, ModelNodes(forward, texts, group)
+        forward.cache.cut(width)
+
+
+def _plain_groups(network: Parallel, texts: Texts, levels: int) -> Iterator[StartGroup]:
+    """The groups in which a parallel drafter gives its drafts."""
+    n_columns = network.vocab_size if network.ids is None else len(network.ids)
+    return groups(texts, levels, n_columns)

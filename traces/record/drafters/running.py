@@ -1,0 +1,219 @@
+"""Networks that are run over a recording's outputs: one draft, or a tree, from each start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from traces.attach.drafter import Attachable, Attachment, Means, header_of
+from traces.columns import Columns
+from traces.errors import DrafterError, RecordError
+from traces.manifest import Manifest
+from traces.record.drafters import feature, mtp, parallel, trees
+from traces.record.drafters.coupling import COLUMNS, Coupled
+from traces.record.drafters.target import Reader, check_target
+from traces.record.drafters.texts import Texts
+from traces.record.header import device_name, library_versions, model_info
+from traces.record.pair import load_target
+from traces.trace import Trace
+from traces.trees import shapes
+
+
+def reader_of(recording: Trace, means: Means, dtype: str) -> Reader:
+    """The target, loaded; that of another drafter of the same run if there is one."""
+    for other in means.beside:
+        if isinstance(other, Running) and other.reader.serves(recording, means):
+            return other.reader
+    assert means.target is not None
+    target = load_target(means.target, means.device, dtype, means.revision)
+    check_target(recording, target.target)
+    return Reader(recording, target, means)
+
+
+class Running(Attachment):
+    """See `Attachment`. The target reads each text once, in one pass.
+
+    Args:
+        recording: whose outputs are followed.
+        drafter: that was asked for.
+        reader: of the target.
+        network: loaded.
+        depth: Γ.
+        **facts: of the header, see `header_of`.
+    """
+
+    def __init__(
+        self,
+        recording: Trace,
+        drafter: Attachable,
+        reader: Reader,
+        network: Any,
+        depth: int,
+        **facts: Any,
+    ) -> None:
+        self.reader, self._network, self._length = reader, network, depth
+        reader.want(network.layers)
+        model = reader.target.target
+        self.header = header_of(
+            recording,
+            drafter,
+            max_draft=depth,
+            target=model_info(model),
+            draft=network.describe(),
+            vocab_size=network.vocab_size,
+            dtype=str(model.dtype).removeprefix("torch."),
+            device=device_name(model),
+            libraries=library_versions(),
+            statistics="plain",
+            **facts,
+        )
+        _check_context(recording, drafter, self.header)
+
+    @property
+    def notes(self) -> list[str]:
+        """See `Attachment`."""
+        trained = self._network.block if isinstance(self._network, parallel.Parallel) else None
+        if trained is None or self._length <= trained:
+            return []
+        return [
+            f"it was trained for drafts of {trained} tokens (block in drafter.json), and drafts"
+            f" {self._length} here"
+        ]
+
+    def _read(self, index: int) -> tuple[Texts, Tensor]:
+        """The texts of a shard, with the states that the network reads, and the target's logits."""
+        texts, logits, states = self.reader.shard(index)
+        if bool((texts.tokens[:, texts.start :] >= self._network.vocab_size).any()):
+            raise RecordError(
+                f"an output holds a token beyond the drafter's vocabulary of"
+                f" {self._network.vocab_size}"
+            )
+        if self._network.layers:
+            joined = torch.cat([states[layer] for layer in self._network.layers], -1)
+            texts = replace(texts, states=joined)
+        return texts, logits[..., : self._network.vocab_size]
+
+
+class Drafting(Running):
+    """One draft from each start."""
+
+    def shard(self, index: int) -> Mapping[str, Columns]:
+        """See `Attachment`."""
+        header = self.header
+        first = index * header.batch_size
+        texts, logits = self._read(index)
+        coupled = Coupled(
+            texts,
+            logits,
+            header.sampler,
+            header.seed,
+            first,
+            header.max_new_tokens,
+            header.eos_token_ids,
+            self._network.ids,
+            header.lattice_columns,
+        )
+        if isinstance(self._network, feature.Feature | mtp.Mtp):
+            for _ in self._network.draft(texts, self._length, coupled.choose):
+                pass
+        else:
+            for drafts in self._network.draft(texts, self._length):
+                coupled.follow(drafts.sequence, drafts.start, drafts.logits)
+        return {"lattice": _columns(coupled.rows, first, header.lattice_columns)}
+
+
+class Planting(Running):
+    """A tree from each start."""
+
+    def shard(self, index: int) -> Mapping[str, Columns]:
+        """See `Attachment`."""
+        header = self.header
+        texts, _ = self._read(index)
+        known = [shapes.parse(text) for text in header.shapes]
+        rows = trees.trees_of(
+            self._network, texts, known, header.eos_token_ids, header.max_new_tokens
+        )
+        first = np.int32(index * header.batch_size)
+        return {"tree": rows | {"sequence": rows["sequence"] + first}}
+
+
+def planting(
+    recording: Trace, drafter: Attachable, reader: Reader, network: Any, means: Means, passes: str
+) -> Planting:
+    """A drafter's trees of the shapes that were asked for.
+
+    Their nodes are certain, so they can be attached to sampled recordings of either coupling.
+
+    Args:
+        recording: whose outputs are followed.
+        drafter: that was asked for.
+        reader: of the target.
+        network: loaded.
+        means: with shapes.
+        passes: see `Manifest.draft_passes`.
+
+    Raises:
+        UserError: the shapes cannot be read, or do not fit the network.
+    """
+    wanted = shapes.expand(means.tree)
+    depth = max(shape.levels for shape in wanted)
+    if isinstance(network, parallel.Parallel) and depth > drafter.length:  # pyright: ignore
+        raise DrafterError(
+            f"{drafter}: a tree of {depth} levels needs drafts of as many tokens: give"
+            f" length={depth}"
+        )
+    if depth > recording.max_new_tokens:
+        raise DrafterError(
+            f"--tree: {depth} levels are more than the trace's T_max = {recording.max_new_tokens}"
+        )
+    return Planting(
+        recording,
+        drafter,
+        reader,
+        network,
+        depth,
+        kind="tree",
+        draft_passes=passes,
+        sampler=replace(recording.sampler, draft_temperature=0.0),
+        shapes=tuple(map(shapes.text_of, wanted)),
+        width=max(shape.width for shape in wanted),
+    )
+
+
+def _check_context(recording: Trace, drafter: Attachable, header: Manifest) -> None:
+    """Refuse a network whose context ends before what it drafts behind the recording's texts.
+
+    Drafts end where T_max ends them, however many tokens were asked for.
+
+    Raises:
+        DrafterError: as said.
+    """
+    info, depth = header.draft, header.max_draft
+    context = info.shape.get("max_position_embeddings") if info else None
+    n_prompt, n_output = (recording.sequences[n].to_numpy() for n in ("n_prompt", "n_output"))
+    reached = n_prompt + np.minimum(n_output + depth - 1, header.max_new_tokens)
+    if context is not None and (longest := int(reached.max(initial=0))) > context:
+        raise DrafterError(
+            f"{drafter}: drafts of {depth} tokens behind these texts reach {longest} tokens, and"
+            f" its context holds {context} (max_position_embeddings in its config)"
+        )
+
+
+def _columns(
+    rows: list[dict[str, Tensor]], first_sequence: int, kept: tuple[str, ...]
+) -> dict[str, np.ndarray]:
+    """Rows in the order of their keys."""
+    names = [name for name in rows[0] if name in kept or name not in COLUMNS]
+    joined = {name: torch.cat([row[name] for row in rows]).cpu().numpy() for name in names}
+    order = np.lexsort([joined[key] for key in ("depth", "start", "sequence")])
+    joined["sequence"] = joined["sequence"] + first_sequence
+    ids = ("sequence", "start", "depth", "draft_token")
+    return {
+        name: (value.astype(np.int32) if name in ids else value)[order]
+        for name, value in joined.items()
+    }
