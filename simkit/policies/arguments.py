@@ -33,13 +33,13 @@ def shortened(policy: Policy, deepest: int) -> Policy | None:
         return None
 
 
-def check_whole(policy: Any, name: str, least: int) -> None:
-    """Refuse an argument that is not a whole number of at least `least`; make numpy's Python's."""
+def check_whole(policy: Any, name: str, least: int, most: int = _MOST) -> None:
+    """Refuse an argument that is no whole number from `least` to `most`; make numpy's Python's."""
     value = _plain(policy, name)
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise PolicyError(f"{policy.name}: {name} must be a whole number >= {least}, not {value!r}")
-    if value > _MOST:
-        raise PolicyError(f"{policy.name}: {name} must be at most {_MOST}, not {value!r}")
+    if value > most:
+        raise PolicyError(f"{policy.name}: {name} must be at most {most}, not {value!r}")
 
 
 def check_real(policy: Any, name: str, least: float, most: float = math.inf) -> None:

@@ -35,7 +35,13 @@ _CLASSES = {
     "specdecpp": "SpecDecPP",
     "svip": "SVIP",
 }
-_TREES = {"eagle2": "eagle2:Eagle2", "static": "static:StaticTree"}
+_TREES = {
+    "best_first": "best_first:BestFirstTree",
+    "eagle2": "eagle2:Eagle2",
+    "sequoia": "sequoia:Sequoia",
+    "static": "static:StaticTree",
+    "tree_prophet": "prophet:TreeProphet",
+}
 BUILT_IN = {
     **{name: f"simkit.policies.{name}:{cls}" for name, cls in _CLASSES.items()},
     **{name: f"simkit.trees.{place}" for name, place in _TREES.items()},

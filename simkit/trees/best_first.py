@@ -1,0 +1,133 @@
+"""The likeliest nodes of all."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from simkit.drafters.tree import TreeLayout, Trees
+from simkit.policies.arguments import check_real, check_whole
+from simkit.policies.registry import register
+from simkit.trees.base import Outcomes, TreePolicy
+from traces.kernels import compiled
+from traces.trees.shapes import DEEPEST, MOST_NODES, WIDEST, BestFirst
+
+
+@register
+@dataclass(frozen=True)
+class BestFirstTree(TreePolicy):
+    """The `budget` nodes of the highest probability given the root, if it is at least `least`.
+
+    They are found level by level: of the nodes so far, those among the `budget` likeliest are given
+    their `top_k` children in the next pass. A drafter that says every depth in one pass needs no
+    more. Of equal ones the one of the lower level, and there of the earlier rank path, comes first.
+    An EOS token has no children.
+
+    State: none. Feedback: none.
+    Source: DDTree on parallel drafters; the trees of suffix decoding (arXiv 2411.04975).
+
+    Attributes:
+        budget: nodes that are verified at most, the root apart.
+        least: lowest probability of a verified node.
+        top_k: children of a node.
+        depth: levels.
+
+    Raises:
+        PolicyError: an argument is out of range.
+    """
+
+    budget: int = 60
+    least: float = 0.0
+    top_k: int = 10
+    depth: int = 8
+
+    name = "best_first"
+    unnamed = True
+
+    def __post_init__(self) -> None:
+        check_whole(self, "budget", 1, MOST_NODES)
+        check_real(self, "least", 0, 1)
+        check_whole(self, "top_k", 1, WIDEST)
+        check_whole(self, "depth", 1, DEEPEST)
+
+    @property
+    def levels(self) -> int:
+        """See `TreePolicy`."""
+        return self.depth
+
+    @property
+    def shape(self) -> BestFirst:
+        """Its nodes."""
+        return BestFirst(self.budget, self.least, self.top_k, self.depth)
+
+    def outcomes(self, layout: TreeLayout) -> Outcomes:
+        """See `TreePolicy`."""
+        layout.check_held(self, self.shape)
+        rows = len(layout.trees.room)
+        counts = np.zeros((3, rows), np.int32)
+        widths = np.zeros((rows, self.depth), np.int32)
+        least = math.log(self.least) if self.least > 0 else -math.inf
+        _fill(layout.trees, self.budget, least, self.top_k, counts, widths)
+        return Outcomes(*counts, widths, np.zeros(rows, np.int32))
+
+
+@compiled
+def _fill(
+    trees: Trees,
+    budget: int,
+    least: float,
+    top_k: int,
+    counts: np.ndarray,
+    widths: np.ndarray,
+) -> None:
+    """Grow each start's tree, and count nodes drafted, verified and accepted."""
+    for r in range(len(trees.room)):
+        low, high = trees.begin[r], trees.begin[r + 1]
+        if low == high:
+            continue
+        heap = [(np.inf, 1)]  # of the best so far, the worst first; the root is none of them
+        heap.pop()
+        usable = np.zeros(high - low, np.bool_)
+        usable[0] = True
+        begin, end = 0, 1
+        for level in range(min(widths.shape[1], trees.room[r])):
+            for node in range(begin, end):
+                if not usable[node] or trees.children[low + node] == 0:
+                    continue
+                if level and not _is_best(heap, trees.total[low + node], node, least):
+                    continue
+                many = min(top_k, trees.children[low + node])
+                widths[r, level] += 1
+                counts[0, r] += many
+                first = trees.first[low + node]
+                usable[first : first + many] = True
+            begin = end
+            while end < high - low and trees.depth[low + end] == level + 1:
+                if usable[end]:
+                    heapq.heappush(heap, (trees.total[low + end], -end))
+                    if len(heap) > budget:
+                        heapq.heappop(heap)
+                end += 1
+        for total, _ in heap:
+            counts[1, r] += total >= least
+        node = 0
+        while True:
+            child, last = trees.first[low + node], trees.first[low + node]
+            last += trees.children[low + node]
+            while child < last and not trees.path[low + child]:
+                child += 1
+            if child >= last or not usable[child]:
+                break
+            if not _is_best(heap, trees.total[low + child], child, least):
+                break
+            counts[2, r] += 1
+            node = child
+
+
+@compiled
+def _is_best(heap: list, total: float, node: int, least: float) -> bool:
+    """Whether a node is among the best, and likely enough."""
+    return total >= least and (total, -node) >= heap[0]

@@ -1,0 +1,69 @@
+"""The bound of all trees: nodes along the output alone."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simkit.drafters.tree import TreeLayout
+from simkit.errors import PolicyError
+from simkit.policies.arguments import check_whole
+from simkit.policies.base import MAX_DRAFT, Setting
+from simkit.policies.registry import register
+from simkit.trees.base import Outcomes, TreePolicy
+
+
+@register
+@dataclass(frozen=True)
+class TreeProphet(TreePolicy):
+    """Draft and verify nodes of the output alone, as many as make the total time shortest.
+
+    It knows the output: of every level it drafts the node that will be accepted, as long as that is
+    among the children that were recorded, so no recorded tree of as many levels emits more in a
+    step, and none that emits as much takes less time where a pass over fewer tokens takes no more.
+    How many levels each step has is a shortest path over starts, see
+    `simkit.simulator.shortest_path`.
+
+    State: the lengths are fitted to a trace and its cost. Feedback: none.
+    Source: ours.
+
+    Attributes:
+        deepest: levels at most.
+
+    Raises:
+        PolicyError: an argument is out of range; or there is no cost.
+    """
+
+    deepest: int = MAX_DRAFT
+
+    name = "tree_prophet"
+    needs_future = True
+
+    def __post_init__(self) -> None:
+        check_whole(self, "deepest", 0)
+
+    @property
+    def levels(self) -> int:
+        """See `TreePolicy`."""
+        return self.deepest
+
+    def bind(self, setting: Setting) -> TreeProphet:
+        """See `Policy`."""
+        setting.costs(self.name)
+        assert isinstance(setting.layout, TreeLayout)
+        along = copy(setting.layout)
+        along.ahead = (setting.layout.trees.ranks >= 0).sum(1).astype(np.int32)
+        bound = replace(self)
+        vars(bound)["lengths"] = setting._replace(layout=along).shortest(self.deepest)
+        return bound
+
+    def outcomes(self, layout: TreeLayout) -> Outcomes:
+        """See `TreePolicy`."""
+        lengths = vars(self).get("lengths")
+        if lengths is None:
+            raise PolicyError(f"{self.name} must be fitted to a trace and a cost: replay it")
+        most = max(1, int(lengths.max(initial=0)))
+        widths = (np.arange(most) < lengths[:, None]).astype(np.int32)
+        return Outcomes(lengths, lengths, lengths, widths, np.zeros(len(lengths), np.int32))

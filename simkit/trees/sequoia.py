@@ -1,0 +1,145 @@
+"""The best fixed tree of so many nodes for a trace."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simkit.drafters.tree import TreeLayout
+from simkit.errors import PolicyError
+from simkit.policies.arguments import check_whole, check_word
+from simkit.policies.base import Setting
+from simkit.policies.registry import register
+from simkit.trees.base import Outcomes, TreePolicy
+from simkit.trees.static import fixed_outcomes
+from traces.trees.shapes import DEEPEST, MOST_NODES, RankPath, trie_of
+
+
+@register
+@dataclass(frozen=True)
+class Sequoia(TreePolicy):
+    """The fixed tree of `budget` nodes from which the most tokens are accepted on the trace.
+
+    By "paths": each rank path counts as often as the output takes it, over all starts; the tree of
+    the most frequent ones has the highest mean of accepted tokens over all starts, exactly. By
+    "ranks": as Sequoia has it, the chance that the k-th child is the output's token does not depend
+    on where its parent stands; a path's worth is the product of those, and the best tree holds the
+    paths of the highest worth. Its dynamic programme gives the same tree: a node's worth does not
+    depend on which others are there.
+
+    It is fitted to the trace that it is replayed on, as deep and as wide as that was recorded. A
+    replay starts where steps end, not everywhere, so that another tree can have a few fewer steps.
+
+    State: none. Feedback: none.
+    Source: Sequoia (arXiv 2402.12374), section 4.1.
+
+    Attributes:
+        budget: nodes, the root apart.
+        by: "paths" or "ranks".
+        depth: levels at most; 0: as many as were recorded.
+
+    Raises:
+        PolicyError: an argument is out of range.
+    """
+
+    budget: int = 16
+    by: str = "paths"
+    depth: int = 0
+
+    name = "sequoia"
+    unnamed = True
+
+    def __post_init__(self) -> None:
+        check_whole(self, "budget", 1, MOST_NODES)
+        check_word(self, "by", ("paths", "ranks"))
+        check_whole(self, "depth", 0, DEEPEST)
+
+    @property
+    def levels(self) -> int:
+        """See `TreePolicy`."""
+        return max(map(len, self.paths))
+
+    @property
+    def paths(self) -> tuple[RankPath, ...]:
+        """Its rank paths; `bind` finds them."""
+        found = vars(self).get("_paths")
+        if found is None:
+            raise PolicyError(f"{self.name} must be fitted to a trace: replay it")
+        return found
+
+    def bind(self, setting: Setting) -> Sequoia:
+        """See `Policy`."""
+        assert isinstance(setting.layout, TreeLayout)
+        ranks = setting.layout.trees.ranks
+        if self.depth:
+            ranks = ranks[:, : self.depth]
+        fit = most_taken if self.by == "paths" else most_worth
+        width = setting.layout.trace.manifest.width
+        bound = replace(self)
+        vars(bound)["_paths"] = fit(ranks, self.budget, width)
+        return bound
+
+    def remark(self, setting: Setting) -> str:
+        """See `Policy`."""
+        return f"{self} is fitted to the prompts that it is replayed on"
+
+    def outcomes(self, layout: TreeLayout) -> Outcomes:
+        """See `TreePolicy`."""
+        return fixed_outcomes(layout, self.paths, trie_of(self.paths))
+
+
+def most_taken(ranks: np.ndarray, budget: int, width: int) -> tuple[RankPath, ...]:
+    """The paths that the most rows of ranks (R, D), -1 at their ends, begin with.
+
+    Of equal ones the shorter, then the earlier one. Where fewer are ever taken, the first children
+    that are not there yet fill the tree up.
+
+    Args:
+        ranks: see above.
+        budget: how many paths.
+        width: ranks are below it.
+    """
+    counts: dict[RankPath, float] = {}
+    for depth in range(1, ranks.shape[1] + 1):
+        there = ranks[ranks[:, depth - 1] >= 0, :depth]
+        some, many = np.unique(there, axis=0, return_counts=True)
+        counts |= {tuple(p): float(n) for p, n in zip(some.tolist(), many.tolist(), strict=True)}
+    return _best(lambda path: counts.get(path, 0.0), budget, width, ranks.shape[1])
+
+
+def most_worth(ranks: np.ndarray, budget: int, width: int) -> tuple[RankPath, ...]:
+    """The paths of the highest product of their ranks' acceptance rates; see `most_taken`."""
+    rates = acceptance_by_rank(ranks, width)
+    return _best(lambda path: float(np.prod(rates[list(path)])), budget, width, ranks.shape[1])
+
+
+def acceptance_by_rank(ranks: np.ndarray, width: int) -> np.ndarray:
+    """How often the k-th child is the output's token, (width,) float64.
+
+    Over all nodes of the output that have children; where it is none of them, or the output ends,
+    no child is.
+    """
+    before = np.ones(ranks.shape, np.bool_)
+    before[:, 1:] = ranks[:, :-1] >= 0
+    taken = np.bincount(ranks[before & (ranks >= 0)], minlength=width)[:width]
+    return taken / max(1, int(before.sum()))
+
+
+def _best(
+    worth: Callable[[RankPath], float], budget: int, width: int, deepest: int
+) -> tuple[RankPath, ...]:
+    """The `budget` paths of the highest worth, where none is worth more than what leads to it."""
+    found: list[RankPath] = []
+    heap = [(-worth((rank,)), 1, (rank,)) for rank in range(width)]
+    heapq.heapify(heap)
+    while heap and len(found) < budget:
+        _, depth, path = heapq.heappop(heap)
+        found.append(path)
+        if depth < deepest:
+            for rank in range(width):
+                child = (*path, rank)
+                heapq.heappush(heap, (-worth(child), depth + 1, child))
+    return tuple(found)
