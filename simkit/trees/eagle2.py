@@ -11,7 +11,8 @@ from simkit.drafters.tree import TreeLayout, Trees
 from simkit.errors import PolicyError
 from simkit.policies.arguments import check_whole
 from simkit.policies.registry import register
-from simkit.trees.base import Outcomes, TreePolicy
+from simkit.trees.base import Outcomes
+from simkit.trees.growing import Growing, Tree
 from traces.kernels import compiled
 from traces.trees.forest import best_children
 from traces.trees.shapes import DEEPEST, WIDEST, Beams
@@ -22,7 +23,7 @@ _TENSORRT = ("max_draft_len", "max_total_draft_tokens")
 
 @register
 @dataclass(frozen=True)
-class Eagle2(TreePolicy):
+class Eagle2(Growing):
     """The `total` - 1 likeliest nodes of those that beams of `top_k` nodes propose.
 
     Level 1 are the root's `top_k` children. Each of the `depth` further levels is the children,
@@ -99,6 +100,19 @@ class Eagle2(TreePolicy):
         if self.max_total_draft_tokens:
             return self.max_total_draft_tokens
         return (self.num_draft_tokens or self.total) - 1
+
+    @property
+    def width(self) -> int:
+        """See `Growing`."""
+        return self.top_k
+
+    def grows(self, tree: Tree, level: int) -> np.ndarray:
+        """See `Growing`: the beam."""
+        return tree.likeliest(tree.of_level(level), self.top_k)
+
+    def chosen(self, tree: Tree) -> np.ndarray:
+        """See `Growing`."""
+        return tree.likeliest(np.arange(1, len(tree.parent)), self.nodes)
 
     def outcomes(self, layout: TreeLayout) -> Outcomes:
         """See `TreePolicy`."""

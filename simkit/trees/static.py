@@ -10,7 +10,8 @@ import numpy as np
 from simkit.drafters.tree import TreeLayout
 from simkit.errors import PolicyError
 from simkit.policies.registry import register
-from simkit.trees.base import Outcomes, TreePolicy
+from simkit.trees.base import Outcomes
+from simkit.trees.growing import Growing, Tree
 from traces.errors import DrafterError
 from traces.kernels import compiled
 from traces.trees.shapes import Paths, RankPath, check_paths
@@ -18,7 +19,7 @@ from traces.trees.shapes import Paths, RankPath, check_paths
 
 @register
 @dataclass(frozen=True)
-class StaticTree(TreePolicy):
+class StaticTree(Growing):
     """A fixed set of rank paths: `[2, 0]` is the likeliest child of the third likeliest token.
 
     All of them are drafted and verified in every step, as far as T_max leaves levels, whatever
@@ -40,6 +41,7 @@ class StaticTree(TreePolicy):
 
     name = "static"
     unnamed = True
+    whole = True
 
     def __post_init__(self) -> None:
         try:
@@ -56,6 +58,22 @@ class StaticTree(TreePolicy):
     def levels(self) -> int:
         """See `TreePolicy`."""
         return self.shape.levels
+
+    @property
+    def width(self) -> int:
+        """See `Growing`."""
+        return self.shape.width
+
+    def grows(self, tree: Tree, level: int) -> np.ndarray:
+        """See `Growing`."""
+        trie = self.shape.trie
+        nodes = tree.of_level(level)
+        here = numbers_in(trie, tree)[nodes]
+        return nodes[(here >= 0) & (trie[here] >= 0).any(axis=1)]
+
+    def chosen(self, tree: Tree) -> np.ndarray:
+        """See `Growing`."""
+        return 1 + np.flatnonzero(numbers_in(self.shape.trie, tree)[1:] >= 0)
 
     def outcomes(self, layout: TreeLayout) -> Outcomes:
         """See `TreePolicy`."""
@@ -82,6 +100,18 @@ def fixed_outcomes(layout: TreeLayout, paths: tuple[RankPath, ...], trie: np.nda
     widths = np.where(upto[:-1] < level[:, None], width, 0)
     none = np.zeros(len(level), np.int32)
     return Outcomes(nodes, nodes, accepted, widths, none)
+
+
+def numbers_in(trie: np.ndarray, tree: Tree) -> np.ndarray:
+    """The node of the trie that each node of a tree is, (M,) int32; -1 where it is none."""
+    found = np.full(len(tree.parent), -1, np.int32)
+    found[0] = 0
+    for level in range(1, int(tree.depth[-1]) + 1):
+        nodes = tree.of_level(level)
+        above, rank = found[tree.parent[nodes]], tree.rank[nodes]
+        there = (above >= 0) & (rank < trie.shape[1])
+        found[nodes[there]] = trie[above[there], rank[there]]
+    return found
 
 
 @compiled
