@@ -12,7 +12,7 @@ version of it in `tests/plain_trees.py`.
 
 from __future__ import annotations
 
-from simkit.trees.base import Outcomes, TreePolicy
+from simkit.trees.base import Outcomes, TreePolicy, Work
 from simkit.trees.steps import TreeSteps, seconds, walk
 
-__all__ = ["Outcomes", "TreePolicy", "TreeSteps", "seconds", "walk"]
+__all__ = ["Outcomes", "TreePolicy", "TreeSteps", "Work", "seconds", "walk"]

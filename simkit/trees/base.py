@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -14,23 +15,62 @@ from traces.sampler import Sampler
 from traces.specs import render
 
 
-class Outcomes(NamedTuple):
-    """What a policy does at each start, R of them, each with at most P passes of the draft.
+class Work(NamedTuple):
+    """What a policy does at some starts, N of them, each with at most P passes of the draft.
 
     Attributes:
-        drafted: (R,) int32, nodes that the draft proposed.
-        verified: (R,) int32, nodes that the target was given, the root apart.
-        accepted: (R,) int32, of those along the output.
-        widths: (R, P) int32, nodes in each pass: the root is alone in the first one; 0 where there
-            is none. A drafter that says all in one pass makes the first one alone.
-        calls: (R,) int32, decisions whether to go on.
+        drafted: (N,) int32, nodes that the draft proposed.
+        verified: (N,) int32, nodes that the target was given, the root apart.
+        passes: (N,) int32, levels for which the draft was asked.
+        calls: (N,) int32, decisions whether to go on.
+        widths: gives (N, P) int32, nodes in each pass: the root is alone in the first one; 0 where
+            there is none.
     """
 
     drafted: np.ndarray
     verified: np.ndarray
-    accepted: np.ndarray
-    widths: np.ndarray
+    passes: np.ndarray
     calls: np.ndarray
+    widths: Callable[[], np.ndarray]
+
+
+class Outcomes(NamedTuple):
+    """What comes of a policy at each start, R of them.
+
+    Attributes:
+        accepted: (R,) int32, of the nodes that it has verified, those along the output.
+        work: gives its work at starts of these numbers, (N,) int64.
+    """
+
+    accepted: np.ndarray
+    work: Callable[[np.ndarray], Work]
+
+
+def by_level(
+    level: np.ndarray,
+    drafted: np.ndarray,
+    verified: np.ndarray,
+    widths: np.ndarray,
+    calls: np.ndarray | None = None,
+) -> Work:
+    """The work of steps whose numbers hang on how many levels they have.
+
+    Args:
+        level: (N,) of each step, 0 to L.
+        drafted: (L + 1,) int32.
+        verified: (L + 1,) int32.
+        widths: (L,) int32, nodes of each pass.
+        calls: (L + 1,) int32; None: none.
+    """
+    number = np.arange(len(widths) + 1, dtype=np.int32)
+    none = np.zeros_like(number)
+    return Work(
+        drafted[level],
+        verified[level],
+        number[level],
+        (none if calls is None else calls)[level],
+        lambda: np.where(number[:-1] < number[:, None], widths, 0)[level],
+    )
 
 
 class TreePolicy(Branching):

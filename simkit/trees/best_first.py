@@ -11,14 +11,15 @@ import numpy as np
 from simkit.drafters.tree import TreeLayout, Trees
 from simkit.policies.arguments import check_real, check_whole
 from simkit.policies.registry import register
-from simkit.trees.base import Outcomes, TreePolicy
+from simkit.trees.base import Outcomes, Work
+from simkit.trees.growing import Growing, Tree
 from traces.kernels import compiled
 from traces.trees.shapes import DEEPEST, MOST_NODES, WIDEST, BestFirst
 
 
 @register
 @dataclass(frozen=True)
-class BestFirstTree(TreePolicy):
+class BestFirstTree(Growing):
     """The `budget` nodes of the highest probability given the root, if it is at least `least`.
 
     They are found level by level: of the nodes so far, those among the `budget` likeliest are given
@@ -59,6 +60,24 @@ class BestFirstTree(TreePolicy):
         return self.depth
 
     @property
+    def width(self) -> int:
+        """See `Growing`."""
+        return self.top_k
+
+    def grows(self, tree: Tree, level: int) -> np.ndarray:
+        """See `Growing`: those of the level among the best so far."""
+        if level == 0:
+            return np.zeros(1, np.int64)
+        best = self.chosen(tree)
+        return best[tree.depth[best] == level]
+
+    def chosen(self, tree: Tree) -> np.ndarray:
+        """See `Growing`."""
+        likely = np.arange(1, len(tree.parent))
+        least = math.log(self.least) if self.least > 0 else -math.inf
+        return tree.likeliest(likely[tree.total[1:] >= least], self.budget)
+
+    @property
     def shape(self) -> BestFirst:
         """Its nodes."""
         return BestFirst(self.budget, self.least, self.top_k, self.depth)
@@ -71,7 +90,15 @@ class BestFirstTree(TreePolicy):
         widths = np.zeros((rows, self.depth), np.int32)
         least = math.log(self.least) if self.least > 0 else -math.inf
         _fill(layout.trees, self.budget, least, self.top_k, counts, widths)
-        return Outcomes(*counts, widths, np.zeros(rows, np.int32))
+        drafted, verified, accepted = counts
+        passes = (widths > 0).sum(1, dtype=np.int32)
+        none = np.zeros(rows, np.int32)
+
+        def work(some: np.ndarray) -> Work:
+            made, kept = drafted[some], verified[some]
+            return Work(made, kept, passes[some], none[some], lambda: widths[some])
+
+        return Outcomes(accepted, work)
 
 
 @compiled
@@ -107,7 +134,7 @@ def _fill(
             begin = end
             while end < high - low and trees.depth[low + end] == level + 1:
                 if usable[end]:
-                    heapq.heappush(heap, (trees.total[low + end], -end))
+                    heapq.heappush(heap, (float(trees.total[low + end]), -end))
                     if len(heap) > budget:
                         heapq.heappop(heap)
                 end += 1

@@ -11,7 +11,7 @@ from simkit.drafters.tree import TreeLayout, Trees
 from simkit.errors import PolicyError
 from simkit.policies.arguments import check_whole
 from simkit.policies.registry import register
-from simkit.trees.base import Outcomes
+from simkit.trees.base import Outcomes, Work
 from simkit.trees.growing import Growing, Tree
 from traces.kernels import compiled
 from traces.trees.forest import best_children
@@ -117,21 +117,8 @@ class Eagle2(Growing):
     def outcomes(self, layout: TreeLayout) -> Outcomes:
         """See `TreePolicy`."""
         layout.check_held(self, Beams(self.top_k, self.levels - 1))
-        found = beams_of(layout, self.top_k)
         level = np.minimum(layout.trees.room, self.levels)
-        rows = np.arange(len(level))
-        ahead = found.ahead[rows, np.maximum(level, 1) - 1]
-        within = (ahead < self.nodes) & (np.arange(ahead.shape[1]) < level[:, None])
-        drafted = np.where(level > 0, found.made.cumsum(1)[rows, np.maximum(level, 1) - 1], 0)
-        passes = np.arange(found.passed.shape[1]) < level[:, None]
-        widths = np.where(passes, found.passed, 0)[:, : self.levels]
-        return Outcomes(
-            drafted.astype(np.int32),
-            np.minimum(drafted, self.nodes).astype(np.int32),
-            within.sum(1).astype(np.int32),
-            widths,
-            np.zeros(len(level), np.int32),
-        )
+        return beam_outcomes(beams_of(layout, self.top_k), level, self.nodes)
 
 
 class Grown(NamedTuple):
@@ -147,6 +134,32 @@ class Grown(NamedTuple):
     made: np.ndarray
     passed: np.ndarray
     ahead: np.ndarray
+
+
+def beam_outcomes(found: Grown, level: np.ndarray, nodes: int, looks: bool = False) -> Outcomes:
+    """What comes of beams that go on for so many levels, and of the best of their nodes.
+
+    Args:
+        found: what they propose.
+        level: (R,) levels at each start.
+        nodes: that are verified at most.
+        looks: whether there is a decision after each level but the deepest.
+    """
+    last = np.maximum(level, 1) - 1
+    every = np.arange(len(level))
+    ahead = found.ahead[every, last]
+    within = (ahead < nodes) & (np.arange(ahead.shape[1]) < level[:, None])
+
+    def work(rows: np.ndarray) -> Work:
+        mine = level[rows]
+        there = np.arange(found.passed.shape[1]) < mine[:, None]
+        widths = np.where(there, found.passed[rows], 0)
+        drafted = np.where(there, found.made[rows], 0).sum(1, dtype=np.int32)
+        passes = (widths > 0).sum(1, dtype=np.int32)
+        calls = passes * np.int32(looks)
+        return Work(drafted, np.minimum(drafted, np.int32(nodes)), passes, calls, lambda: widths)
+
+    return Outcomes(within.sum(1, dtype=np.int32), work)
 
 
 NEVER = np.iinfo(np.int32).max // 2

@@ -12,7 +12,7 @@ from simkit.errors import PolicyError
 from simkit.policies.arguments import check_whole
 from simkit.policies.base import MAX_DRAFT, Setting
 from simkit.policies.registry import register
-from simkit.trees.base import Outcomes, TreePolicy
+from simkit.trees.base import Outcomes, TreePolicy, by_level
 
 
 @register
@@ -64,6 +64,6 @@ class TreeProphet(TreePolicy):
         lengths = vars(self).get("lengths")
         if lengths is None:
             raise PolicyError(f"{self.name} must be fitted to a trace and a cost: replay it")
-        most = max(1, int(lengths.max(initial=0)))
-        widths = (np.arange(most) < lengths[:, None]).astype(np.int32)
-        return Outcomes(lengths, lengths, lengths, widths, np.zeros(len(lengths), np.int32))
+        each = np.arange(int(lengths.max(initial=0)) + 1, dtype=np.int32)
+        widths = np.ones(len(each) - 1, np.int32)
+        return Outcomes(lengths, lambda rows: by_level(lengths[rows], each, each, widths))

@@ -13,14 +13,13 @@ from simkit.errors import PolicyError
 from simkit.policies.arguments import check_whole, check_word
 from simkit.policies.base import Setting
 from simkit.policies.registry import register
-from simkit.trees.base import Outcomes, TreePolicy
-from simkit.trees.static import fixed_outcomes
-from traces.trees.shapes import DEEPEST, MOST_NODES, RankPath, trie_of
+from simkit.trees.static import FixedTree
+from traces.trees.shapes import DEEPEST, MOST_NODES, RankPath
 
 
 @register
 @dataclass(frozen=True)
-class Sequoia(TreePolicy):
+class Sequoia(FixedTree):
     """The fixed tree of `budget` nodes from which the most tokens are accepted on the trace.
 
     By "paths": each rank path counts as often as the output takes it, over all starts; the tree of
@@ -57,14 +56,8 @@ class Sequoia(TreePolicy):
         check_word(self, "by", ("paths", "ranks"))
         check_whole(self, "depth", 0, DEEPEST)
 
-    @property
-    def levels(self) -> int:
-        """See `TreePolicy`."""
-        return max(map(len, self.paths))
-
-    @property
-    def paths(self) -> tuple[RankPath, ...]:
-        """Its rank paths; `bind` finds them."""
+    def rank_paths(self) -> tuple[RankPath, ...]:
+        """See `FixedTree`; `bind` finds them."""
         found = vars(self).get("_paths")
         if found is None:
             raise PolicyError(f"{self.name} must be fitted to a trace: replay it")
@@ -85,10 +78,6 @@ class Sequoia(TreePolicy):
     def remark(self, setting: Setting) -> str:
         """See `Policy`."""
         return f"{self} is fitted to the prompts that it is replayed on"
-
-    def outcomes(self, layout: TreeLayout) -> Outcomes:
-        """See `TreePolicy`."""
-        return fixed_outcomes(layout, self.paths, trie_of(self.paths))
 
 
 def most_taken(ranks: np.ndarray, budget: int, width: int) -> tuple[RankPath, ...]:
@@ -133,7 +122,9 @@ def _best(
 ) -> tuple[RankPath, ...]:
     """The `budget` paths of the highest worth, where none is worth more than what leads to it."""
     found: list[RankPath] = []
-    heap = [(-worth((rank,)), 1, (rank,)) for rank in range(width)]
+    heap: list[tuple[float, int, RankPath]] = [
+        (-worth((rank,)), 1, (rank,)) for rank in range(width)
+    ]
     heapq.heapify(heap)
     while heap and len(found) < budget:
         _, depth, path = heapq.heappop(heap)

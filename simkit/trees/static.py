@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,49 +11,26 @@ import numpy as np
 from simkit.drafters.tree import TreeLayout
 from simkit.errors import PolicyError
 from simkit.policies.registry import register
-from simkit.trees.base import Outcomes
+from simkit.trees.base import Outcomes, by_level
 from simkit.trees.growing import Growing, Tree
 from traces.errors import DrafterError
 from traces.kernels import compiled
-from traces.trees.shapes import Paths, RankPath, check_paths
+from traces.trees.shapes import Paths, RankPath, check_paths, inner
 
 
-@register
-@dataclass(frozen=True)
-class StaticTree(Growing):
-    """A fixed set of rank paths: `[2, 0]` is the likeliest child of the third likeliest token.
+class FixedTree(Growing):
+    """The same rank paths in every step, whatever their tokens."""
 
-    All of them are drafted and verified in every step, as far as T_max leaves levels, whatever
-    tokens they turn out to be; what stands behind an EOS token is never accepted. A chain of k
-    tokens is `static([[0], [0, 0], …])`. Any such tree can be replayed whose paths are no deeper
-    and no wider than what was recorded along the output.
-
-    State: none. Feedback: none.
-    Source: Medusa (arXiv 2401.10774), SpecInfer (2305.09781), Sequoia (2402.12374).
-
-    Attributes:
-        paths: all nodes by their rank paths, each with those that lead to it.
-
-    Raises:
-        PolicyError: a path is no list of ranks, is named twice, or is an orphan.
-    """
-
-    paths: tuple[RankPath, ...]
-
-    name = "static"
-    unnamed = True
     whole = True
 
-    def __post_init__(self) -> None:
-        try:
-            check_paths(self.paths)
-        except DrafterError as error:
-            raise PolicyError(str(error)) from None
+    @abstractmethod
+    def rank_paths(self) -> tuple[RankPath, ...]:
+        """All of its nodes, each with those that lead to it."""
 
     @cached_property
     def shape(self) -> Paths:
         """Its nodes."""
-        return Paths(self.paths)
+        return Paths(self.rank_paths())
 
     @property
     def levels(self) -> int:
@@ -77,29 +55,54 @@ class StaticTree(Growing):
 
     def outcomes(self, layout: TreeLayout) -> Outcomes:
         """See `TreePolicy`."""
-        layout.check_within(self, self.levels, self.shape.width)
-        return fixed_outcomes(layout, self.paths, self.shape.trie)
+        shape, levels = self.shape, self.shape.levels
+        layout.check_within(self, levels, shape.width)
+        upto = np.arange(levels + 1)
+        depth = np.array([len(path) for path in shape.paths])
+        inside = np.array([len(path) for path in inner(shape.paths)])
+        nodes = (depth[:, None] <= upto).sum(0, dtype=np.int32)
+        widths = np.bincount(inside, minlength=levels)[:levels].astype(np.int32)
+        room = layout.trees.room
+        return Outcomes(
+            accepted_by(shape.trie, layout.trees.ranks),
+            lambda rows: by_level(np.minimum(room[rows], levels), nodes, nodes, widths),
+        )
 
 
-def fixed_outcomes(layout: TreeLayout, paths: tuple[RankPath, ...], trie: np.ndarray) -> Outcomes:
-    """What a fixed tree does at every start.
+@register
+@dataclass(frozen=True)
+class StaticTree(FixedTree):
+    """A fixed set of rank paths: `[2, 0]` is the likeliest child of the third likeliest token.
 
-    Args:
-        layout: of the trace.
-        paths: of its nodes.
-        trie: see `traces.trees.shapes.trie_of`.
+    All of them are drafted and verified in every step, as far as T_max leaves levels, whatever
+    tokens they turn out to be; what stands behind an EOS token is never accepted. A chain of k
+    tokens is `static([[0], [0, 0], …])`. Any such tree can be replayed whose paths are no deeper
+    and no wider than what was recorded along the output.
+
+    State: none. Feedback: none.
+    Source: Medusa (arXiv 2401.10774), SpecInfer (2305.09781), Sequoia (2402.12374).
+
+    Attributes:
+        paths: all nodes by their rank paths, each with those that lead to it.
+
+    Raises:
+        PolicyError: a path is no list of ranks, is named twice, or is an orphan.
     """
-    trees, levels = layout.trees, max(map(len, paths))
-    accepted = accepted_by(trie, trees.ranks)
-    depth = np.array([len(path) for path in paths])
-    inside = np.array([len(path) for path in {path[:-1] for path in paths}])
-    level = np.minimum(trees.room, levels)
-    upto = np.arange(levels + 1)
-    nodes = (depth[:, None] <= upto).sum(0).astype(np.int32)[level]
-    width = np.bincount(inside, minlength=levels)[:levels].astype(np.int32)
-    widths = np.where(upto[:-1] < level[:, None], width, 0)
-    none = np.zeros(len(level), np.int32)
-    return Outcomes(nodes, nodes, accepted, widths, none)
+
+    paths: tuple[RankPath, ...]
+
+    name = "static"
+    unnamed = True
+
+    def __post_init__(self) -> None:
+        try:
+            check_paths(self.paths)
+        except DrafterError as error:
+            raise PolicyError(str(error)) from None
+
+    def rank_paths(self) -> tuple[RankPath, ...]:
+        """See `FixedTree`."""
+        return self.paths
 
 
 def numbers_in(trie: np.ndarray, tree: Tree) -> np.ndarray:

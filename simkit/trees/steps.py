@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from simkit.drafters.layout import Layout, Span
 from simkit.drafters.tree import TreeLayout
 from simkit.simulator.charge import Charge
 from simkit.simulator.steps import Steps
-from simkit.trees.base import TreePolicy
+from simkit.trees.base import TreePolicy, Work
 from traces.kernels import compiled
 
 
@@ -22,12 +23,16 @@ class TreeSteps(Steps):
     `accepted` those of them along the output.
 
     Attributes:
-        widths: (N, P) int32, nodes in each pass of the draft, see `Outcomes`.
-        calls: (N,) int32, see `Outcomes`.
+        work: of each step.
     """
 
-    widths: np.ndarray
-    calls: np.ndarray
+    work: Work
+
+    @cached_property
+    def widths(self) -> np.ndarray:
+        """Nodes in each pass of the draft, (N, P) int32; a pass that says all is one."""
+        widths = self.work.widths()
+        return widths[:, : int(self.draft_passes.max(initial=0))]
 
 
 def walk(policy: TreePolicy, layout: Layout, first: int, span: Span | None = None) -> TreeSteps:
@@ -47,17 +52,18 @@ def walk(policy: TreePolicy, layout: Layout, first: int, span: Span | None = Non
     low, high = span or (0, len(layout.n_output))
     rows, offsets = _visited(found.accepted, layout.offsets, first, low, high)
     accepted = found.accepted[rows]
-    end = np.repeat(layout.offsets[low + 1 : high + 1], np.diff(offsets))
-    emitted = np.minimum(accepted + 1, end - rows).astype(np.int32)
-    widths = found.widths[rows]
+    ends = layout.offsets[low + 1 : high + 1]
+    emitted = accepted + np.int32(1)
+    last = offsets[1:][np.diff(offsets) > 0] - 1
+    emitted[last] = np.minimum(emitted[last], (ends[np.diff(offsets) > 0] - rows[last]))
+    work = found.work(rows)
+    passes = work.passes
     if layout.paid == "none":
-        widths = widths[:, :0]
+        passes = np.zeros_like(passes)
     elif layout.paid in ("draft", "block"):
-        widths = widths[:, :1]
-    passes = np.count_nonzero(widths, axis=1).astype(np.int32)
-    drafted, verified = found.drafted[rows], found.verified[rows]
-    counts = (drafted, passes, verified, accepted, emitted, drafted)
-    return TreeSteps(offsets, *counts, first, widths, found.calls[rows], low=low)
+        passes = np.minimum(passes, 1)
+    counts = (work.drafted, passes, work.verified, accepted, emitted, work.drafted)
+    return TreeSteps(offsets, *counts, first, work, low=low)
 
 
 def seconds(policy: TreePolicy, steps: TreeSteps, charge: Charge) -> dict[str, np.ndarray]:
@@ -72,7 +78,7 @@ def seconds(policy: TreePolicy, steps: TreeSteps, charge: Charge) -> dict[str, n
         **charge.common(steps, context),
         "draft_s": _draft_s(policy, steps, charge, context),
         "verify_s": charge.verify(steps.proposed + 1, context),
-        "policy_s": steps.calls * charge.call_s(policy),
+        "policy_s": steps.work.calls * charge.call_s(policy),
     }
 
 
