@@ -1,0 +1,63 @@
+"""One tree of a live decoder, as it grows: what a policy sees of it, and its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from simkit.trees.growing import Tree
+from traces.record.drafters.trees import Said
+from traces.trees.forest import forest, grow, with_room
+
+
+class Sapling:
+    """A root, and what grows of it.
+
+    Args:
+        root: the last known token.
+        eos: tokens that end an output.
+
+    Attributes:
+        token: of each node.
+    """
+
+    def __init__(self, root: int, eos: Collection[int]) -> None:
+        self._trees, self._eos = forest(1, 16), np.array(sorted(eos), np.int64)
+        self.token = np.array([root], np.int64)
+        self._log_prob = np.zeros(1, np.float32)
+        self._entropy = np.full(1, np.nan, np.float32)
+        self._ended = np.zeros(1, np.bool_)
+
+    @property
+    def tree(self) -> Tree:
+        """As far as it has grown."""
+        trees, size = self._trees, len(self.token)
+        return Tree(
+            parent=trees.parent[0, :size],
+            depth=trees.depth[0, :size],
+            rank=trees.rank[0, :size],
+            total=trees.total[0, :size],
+            children=trees.children[0, :size],
+            ended=self._ended,
+            log_prob=self._log_prob,
+            entropy=self._entropy,
+        )
+
+    def extend(self, nodes: np.ndarray, found: Said) -> None:
+        """Give nodes the children that the draft has found, the same number each.
+
+        Args:
+            nodes: (n,) of the last level, ascending.
+            found: of each.
+        """
+        n, many = found.token.shape
+        self._trees = with_room(self._trees, len(self.token) + n * many)
+        grow(self._trees, np.zeros(n, np.int64), nodes, found.log_prob, np.full(n, many))
+        self._entropy[nodes] = found.entropy
+        new = found.token.reshape(-1).astype(np.int64)
+        self.token = np.concatenate([self.token, new])
+        self._log_prob = np.concatenate([self._log_prob, found.log_prob.reshape(-1)])
+        self._entropy = np.concatenate([self._entropy, np.full(n * many, np.nan, np.float32)])
+        self._ended = np.isin(self.token, self._eos)
+        self._ended[0] = False
