@@ -110,6 +110,7 @@ class PlainServer:
         self.trace, self.times, self.controller = trace, Times(times, sizes), controller
         self.engine, self.first = engine, first
         self.clock, self.iteration = 0.0, 0
+        self.before = 0  # requests of the last iteration, those whose prompts it read among them
         self.rows: list[dict] = []
 
     def run(self, sequences, arrivals=None, concurrency=0):
@@ -180,7 +181,6 @@ class PlainServer:
         accepted = [self.accepted(r, k) for r, k in zip(batch, proposed, strict=True)]
         ended = [r.out + a + 1 >= r.n_output for r, a in zip(batch, accepted, strict=True)]
         if batch:
-            self.controller.reading = len(spans)
             self.controller.observe(batch, drafted, proposed, accepted, ended)
         seconds = self.seconds(batch, drafted, proposed, spans, speculative)
         self.rows.append({"begin": self.clock, "decoding": len(batch), "drafted": sum(drafted)})
@@ -200,6 +200,7 @@ class PlainServer:
             request.done = self.clock
             running.remove(request)
         self.iteration += 1
+        self.before = len(batch) + len(spans)
 
     def hold(self, running, kept):
         """Tokens that the caches hold, or have room for."""
@@ -291,13 +292,10 @@ class ByBatch(Rule):
                 self.of[size] = last
             self.of |= dict.fromkeys(range(low, high + 1), k)
             last = k
-        self.last, self.next = last, None
+        self.last = last
 
-    def length(self, batch, prefilling):
-        return self.of.get(self.next or len(batch) + prefilling, self.last)
-
-    def observe(self, batch, drafted, proposed, accepted, ended):
-        self.next = len(batch) + self.reading
+    def lengths(self, batch, prefilling, server):
+        return [self.of.get(server.before, self.last)] * len(batch)
 
 
 class Schedule(Rule):

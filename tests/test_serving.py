@@ -24,7 +24,7 @@ from serving_plain import (
 
 from simkit.costs import Linear
 from simkit.drafters import layout_of
-from simkit.serving import Closed, Engine, Poisson, controllers
+from simkit.serving import Closed, Engine, Poisson, controllers, serve
 from simkit.serving.plans import plan
 from simkit.serving.run import run
 from simkit.serving.world import outcomes
@@ -163,3 +163,21 @@ def test_goodput_reads_a_linear_cost_off_its_tables(trace):
 def test_a_small_cache_preempts(trace):
     found = same(trace, "static(4)", Limits(8, 120), Closed(8), 20, "draft")
     assert found.server.preempted.sum() > 0
+
+
+def test_lengths_by_batch_are_those_of_the_iteration_before_even_if_it_only_read(trace):
+    """Two requests come at once, again and again; both prompts are read before one decodes."""
+    spec = "by_batch([[1, 1, 2], [2, 9, 5]])"
+    times_s = np.repeat(np.arange(12.0), 2)
+    (found,) = serve(trace, spec, COST, arrivals=times_s, seeds=1)
+    rows, steps = found.iterations, found.steps
+    after_reading = np.flatnonzero(rows["decoding"][:-1] == 0) + 1
+    assert (rows["prefilling"][after_reading - 1] == 2).all() and len(after_reading) == 12
+    before = (rows["decoding"] + rows["prefilling"])[:-1]
+    for k, size in enumerate(before, start=1):
+        drafted = steps["drafted"][steps["iteration"] == k]
+        assert (drafted <= (2 if size == 1 else 5)).all()
+    first = steps["drafted"][np.isin(steps["iteration"], after_reading)]
+    assert first.max() == 5
+    last_alone = rows["decoding"][after_reading[1:] - 2]
+    assert (last_alone == 1).any()  # which the iteration that read has made forgotten

@@ -114,7 +114,7 @@ class LiveServer:
         self.outputs: list[list[int]] = [[] for _ in requests]
         self.running: list[_Text] = []  # whose prompt was read, in the order of their rows
         self.rows: list[tuple[dict, Parts]] = []
-        self.done, self.number, self.now_s = 0, 0, 0.0
+        self.done, self.number, self.before, self.now_s = 0, 0, 0, 0.0
         most = self.decider.max_draft if self.decider else 0
         longest = max(len(request.tokens) for request in requests)
         slots = longest + self.settings.max_new_tokens + most + 1
@@ -139,6 +139,7 @@ class LiveServer:
         parts.end()
         self.rows.append((facts, parts))
         self.number += 1
+        self.before = facts["decoding"] + facts.get("prefilling", 0)
         self.now_s += time.perf_counter() - begun
 
     def _decode(self, batch: list[_Text], coming: int, parts: Parts) -> dict:
@@ -223,6 +224,7 @@ class LiveServer:
             self.now_s,
             0,
             coming,
+            self.before,
             column([text.number for text in batch]),
             column([max(0, min(room, self.decider.max_draft)) for room in left]),
             column([len(text.tokens) for text in batch]),

@@ -29,6 +29,7 @@ from simkit.serving.iteration import (
 from simkit.serving.prices import Prices
 from simkit.serving.world import (
     ARRIVED,
+    BEFORE,
     ITERATIONS,
     RETURNED,
     ROW,
@@ -118,6 +119,7 @@ def seen_by(server: Any, room: Any, n: int, prefilling: int) -> Any:
         server.clock[0],
         prefilling,
         waiting,
+        count[BEFORE],
         seen[0, :n],
         seen[1, :n],
         seen[2, :n],
@@ -156,6 +158,7 @@ def close(
     server.clock[0] = end_s
     count[ITERATIONS] += 1
     count[ROW] += 1
+    count[BEFORE] = n + m
 
 
 @compiled_part

@@ -16,7 +16,15 @@ from simkit.serving.controllers.function import Plain
 from simkit.serving.iteration import judge, plan
 from simkit.serving.loop import Buffers, buffers
 from simkit.serving.plans import Plan
-from simkit.serving.world import Logs, Server
+from simkit.serving.world import (
+    ARRIVED,
+    BEFORE,
+    ITERATIONS,
+    RETURNED,
+    STARTED,
+    Logs,
+    Server,
+)
 from traces.kernels import compiled
 
 
@@ -72,10 +80,10 @@ def drive(planned: Plan, server: Server, rng: np.random.Generator) -> tuple[Logs
 def _view(server: Server, room: Buffers, n: int, prefilling: int) -> View:
     """See `simkit.serving.loop.seen_by`; of copies."""
     count = server.count
-    waiting = int(count[0] - count[1] + count[4])
+    waiting = int(count[ARRIVED] - count[STARTED] + count[RETURNED])
     rows: list[Any] = [room.seen[k, :n].copy() for k in range(9)]
-    where: list[Any] = [int(count[5]), float(server.clock[0]), int(prefilling), waiting]
-    return View._make([*where, *rows, room.confidence[:n].copy()])
+    where: list[Any] = [int(count[ITERATIONS]), float(server.clock[0]), int(prefilling)]
+    return View._make([*where, waiting, int(count[BEFORE]), *rows, room.confidence[:n].copy()])
 
 
 class _Own:

@@ -12,7 +12,7 @@ from simkit.simulator.kernels import compiled
 from simkit.simulator.steps import Steps
 
 # indices of `Server.count`
-ARRIVED, STARTED, DONE, RUNNING, RETURNED, ITERATIONS, ROW, STEPS = range(8)
+ARRIVED, STARTED, DONE, RUNNING, RETURNED, ITERATIONS, ROW, STEPS, BEFORE = range(9)
 
 BLOCK = 2**14  # iterations, and at least as many steps, that are logged before the log is emptied
 
@@ -194,7 +194,7 @@ def server(sequence: np.ndarray, arrival_s: np.ndarray | None, max_batch: int) -
     never = np.full(n, np.nan)
     return Server(
         clock=np.zeros(1),
-        count=np.zeros(8, np.int64),
+        count=np.zeros(9, np.int64),
         sequence=np.ascontiguousarray(sequence, np.int64),
         arrival_s=never.copy() if arrival_s is None else np.array(arrival_s, np.float64),
         admitted_s=never.copy(),

@@ -32,6 +32,8 @@ class View(NamedTuple):
         prefilling: requests beside them whose prompts are not read yet: in `decide` those that were
             admitted before, then those whose prompts this iteration reads.
         waiting: requests that were not admitted yet.
+        before: requests of the iteration before: those that decoded, and those whose prompts it
+            read.
         request: (n,) int64, index of each.
         room: (n,) int64, the longest draft that its budget leaves; a draft may end earlier.
         context: (n,) int64, known tokens.
@@ -50,6 +52,7 @@ class View(NamedTuple):
     now_s: float
     prefilling: int
     waiting: int
+    before: int
     request: np.ndarray
     room: np.ndarray
     context: np.ndarray

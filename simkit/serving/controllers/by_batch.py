@@ -27,17 +27,10 @@ class ByBatchParams(NamedTuple):
 
 
 def _by_batch(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
-    scheduled = state[0] if state[0] > 0 else len(drafted) + view.prefilling
     row = 0
-    while row + 1 < len(params.low) and params.low[row + 1] <= scheduled:
+    while row + 1 < len(params.low) and params.low[row + 1] <= view.before:
         row += 1
     drafted[:] = params.length[row]
-
-
-def _remember(
-    params: Any, state: Any, view: Any, drafted: Any, proposed: Any, accepted: Any, ended: Any
-) -> None:
-    state[0] = len(drafted) + view.prefilling
 
 
 @register
@@ -45,9 +38,10 @@ def _remember(
 class ByBatch(ByLength):
     """Lengths by how many requests an iteration holds, those included whose prompts it reads.
 
-    The drafts of an iteration are made at the end of the one before, so that one's size counts (an
-    iteration that only reads prompts is not counted); the first one's is its own. Sizes between two
-    rows, and beyond the last, have the length of the row before them.
+    The drafts of an iteration are made at the end of the one before, so that one's size counts,
+    also where it only read prompts: vLLM looks `len(num_scheduled_tokens)` of every step up
+    (`v1/core/sched/scheduler.py`, read in November 2026). Sizes between two rows, and beyond the
+    last, have the length of the row before them.
 
     Attributes:
         table: rows (smallest batch, largest batch, length), the first from 1, ascending.
@@ -60,7 +54,7 @@ class ByBatch(ByLength):
 
     name = "by_batch"
     source = "vLLM num_speculative_tokens_per_batch_size (#32374)"
-    slots = Slots(_by_batch, observe=_remember)
+    slots = Slots(_by_batch)
 
     def __post_init__(self) -> None:
         rows = _rows(self.name, self.table, 3)
@@ -85,10 +79,6 @@ class ByBatch(ByLength):
         """See `ByLength`."""
         low, _, length = np.array(self.table, np.int64).T
         return ByBatchParams(np.ascontiguousarray(low), np.ascontiguousarray(length))
-
-    def begin(self, max_batch: int) -> np.ndarray:
-        """See `ByLength`: requests in the last iteration that decoded; 0 before there was one."""
-        return np.zeros(1)
 
 
 class ScheduleParams(NamedTuple):
