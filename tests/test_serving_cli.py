@@ -151,7 +151,12 @@ def test_a_trace_without_times_needs_a_cost(capsys, tmp_path):
         ("0\n2\n1\n", "never fall"),
         ('{"time": 1}\n', "neither arrival_s nor timestamp (fields: 'time')"),
         ("NaN\n", "line 1: nan is no time"),
-        ('{"timestamp": true}\n', "True is no time"),
+        ('{"arrival_s": true}\n', "True is no time"),
+        ('{"arrival_s": 1' + "0" * 400 + "}\n", "is no time"),
+        (
+            '{"timestamp": 27482}\n',
+            "line 1: a timestamp may be in seconds or milliseconds: say --arrivals-unit s or ms",
+        ),
         ("0\n1\n", "20 requests, but 2 arrival times"),
     ],
 )
@@ -172,11 +177,42 @@ def test_bad_arrival_times_are_one_line(text, expected, capsys, tmp_path):
     assert status == 2 and said.count("\n") == 1 and expected in said, said
 
 
-def test_arrival_times_are_read_from_json_lines(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "unit", "each_s"),
+    [
+        ("timestamp", "s", 1.0),
+        ("timestamp", "ms", 1e-3),
+        ("arrival_s", None, 1.0),
+        ("arrival_s", "ms", 1.0),
+        ("", None, 1.0),
+        ("", "ms", 1e-3),
+    ],
+)
+def test_arrival_times_are_read_in_their_unit(name, unit, each_s, tmp_path):
+    """As many requests come as the file has, unless it is said how many."""
     file = tmp_path / "times.jsonl"
-    file.write_text("".join(f'{{"timestamp": {10 + k}}}\n' for k in range(5)))
-    found = serving.serve("reference", "none", ATLAS, arrivals=file, requests=5, seeds=1)
-    assert found.runs[0].server.arrival_s.tolist() == [0, 1, 2, 3, 4]
+    lines = [f'{{"{name}": {10 + k}}}' if name else str(10 + k) for k in range(5)]
+    file.write_text("\n".join(lines))
+    how = {"arrivals": file, "arrivals_unit": unit, "seeds": 1}
+    found = serving.serve("reference", "none", ATLAS, **how)
+    wanted = [k * each_s for k in range(5)]
+    assert found.runs[0].server.arrival_s.tolist() == pytest.approx(wanted)
+    few = serving.serve("reference", "none", ATLAS, requests=3, **how)
+    assert few.runs[0].server.arrival_s.tolist() == pytest.approx(wanted[:3])
+
+
+def test_the_command_takes_a_file_of_arrivals_and_its_unit(capsys, tmp_path):
+    file = tmp_path / "trace.jsonl"
+    file.write_text('{"timestamp": 0}\n{"timestamp": 500}\n')
+    given = ("reference", "--controller", "none", "--cost", ATLAS, "--seeds", "1")
+    arrivals = ("--arrivals", str(file), "--arrivals-unit", "ms")
+    status, out, _ = command(capsys, *given, *arrivals, "--format", "json")
+    (row,) = json.loads(out)
+    assert status == 0 and row["requests"] == 2 and row["value"] == 4
+    status, _, said = command(capsys, *given, "--rate", "1", "--arrivals-unit", "ms")
+    assert status == 2 and said.count("\n") == 1 and "arrivals_unit is of a file" in said
+    with pytest.raises(UserError, match="must be s or ms, not 'us'"):
+        serving.serve("reference", "none", ATLAS, arrivals=file, arrivals_unit="us")
 
 
 def by_room(view):

@@ -33,12 +33,24 @@ def serving(
     ] = None,
     arrivals: Annotated[
         Path | None,
-        typer.Option(help="Times: seconds a line, or JSON lines with timestamp or arrival_s."),
+        typer.Option(
+            help="Times: seconds a line, or JSON lines with arrival_s (seconds) or timestamp."
+        ),
+    ] = None,
+    arrivals_unit: Annotated[
+        Literal["s", "ms"] | None,
+        typer.Option(help="Of timestamp, which traces differ in, and of bare numbers (else s)."),
     ] = None,
     copies: Annotated[
         str | None, typer.Option(metavar="N[,N…]", help="Batches of copies of one request.")
     ] = None,
-    requests: Annotated[int, typer.Option(help="How many, each of a sequence drawn.")] = 1000,
+    requests: Annotated[
+        int | None,
+        typer.Option(
+            help="How many, each of a sequence drawn. Default: 1000, or as many as arrive.",
+            show_default=False,
+        ),
+    ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="Each sequence once, in order, instead.")
     ] = False,
@@ -132,9 +144,10 @@ def serving(
             rate=_real("rate", rate),
             concurrency=_whole("concurrency", concurrency),
             arrivals=arrivals,
+            arrivals_unit=arrivals_unit,
             copies=_whole("copies", copies),
             engine=engine,
-            requests=None if once else requests,
+            requests=None if once else "default" if requests is None else requests,
             drawn=not once,
             seeds=1 if once and rate is None and rates is None else seeds,
             first_token=first_token.value,

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -71,9 +71,10 @@ def serve(
     rate: float | Iterable[float] | None = None,
     concurrency: int | Iterable[int] | None = None,
     arrivals: Path | str | Iterable[float] | None = None,
+    arrivals_unit: str | None = None,
     copies: int | Iterable[int] | None = None,
     engine: Engine | None = None,
-    requests: int | None = REQUESTS,
+    requests: int | Literal["default"] | None = "default",
     drawn: bool = True,
     seeds: int = 5,
     first_token: str = "draft",
@@ -93,10 +94,12 @@ def serve(
         cost: see `simkit.replay`; there must be times.
         rate: requests a second, arriving at random; one or several.
         concurrency: requests in flight in a closed loop; one or several.
-        arrivals: times in seconds, or a file of them (`read_times`).
+        arrivals: times in seconds, or a file of them.
+        arrivals_unit: of such a file's time stamps, "s" or "ms", see `read_times`.
         copies: so many copies of each request at once, as SpecDecode-Bench has it.
         engine: that serves; by default batches of 64 at most.
-        requests: how many; None: each sequence once, in its order.
+        requests: how many; "default": as many as there are arrival times, else `REQUESTS`. None:
+            each sequence once, in its order.
         drawn: whether each is of a sequence drawn with replacement; else they go round in order.
         seeds: runs of each, that differ in arrivals and in what is drawn.
         first_token: see `simkit.replay`.
@@ -114,7 +117,9 @@ def serve(
             there are no times, or a batch is beyond those that were timed.
     """
     check_confidence(confidence)
-    loads = _loads(rate, concurrency, arrivals, copies)
+    loads = _loads(rate, concurrency, arrivals, copies, arrivals_unit)
+    if requests == "default":
+        requests = len(loads[0].times) if isinstance(loads[0], Timestamps) else REQUESTS
     for name, value in (("requests", requests), ("seeds", seeds)):
         whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
         if not whole and not (name == "requests" and value is None):
@@ -162,15 +167,17 @@ def _all(
     return found
 
 
-def _loads(rate: Any, concurrency: Any, arrivals: Any, copies: Any) -> list[Load]:
+def _loads(rate: Any, concurrency: Any, arrivals: Any, copies: Any, unit: str | None) -> list[Load]:
     given = {"rate": rate, "concurrency": concurrency, "arrivals": arrivals, "copies": copies}
     named = [name for name, value in given.items() if value is not None]
     if len(named) != 1:
         told = " and ".join(named) if named else "none is given"
         raise ServingError(f"give one of rate, concurrency, arrivals and copies ({told})")
+    if isinstance(arrivals, str | Path):
+        return [read_times(Path(arrivals), unit)]
+    if unit is not None:
+        raise ServingError("arrivals_unit is of a file of arrivals, and there is none")
     if arrivals is not None:
-        if isinstance(arrivals, str | Path):
-            return [read_times(Path(arrivals))]
         return [Timestamps(np.array(list(arrivals)))]
     kind: Any = {"rate": Poisson, "concurrency": Closed, "copies": Copies}[named[0]]
     values = given[named[0]]

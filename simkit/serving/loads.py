@@ -15,6 +15,8 @@ from simkit.errors import ServingError
 from simkit.serving.engine import check_count
 
 SLOWEST = 1e-9  # requests a second
+LATEST = 1e300  # beyond any time
+UNITS = {"s": 1, "ms": 1000}  # so many of a time stamp's units are a second
 
 
 class Load(ABC):
@@ -162,12 +164,21 @@ class Timestamps(Load):
         return self.times[:requests]
 
 
-def read_times(file: Path) -> Timestamps:
-    """Arrival times from a file: a number a line, or JSON lines with `timestamp` or `arrival_s`.
+def read_times(file: Path, unit: str | None = None) -> Timestamps:
+    """Arrival times from a file: a number a line, or JSON lines with `arrival_s` or `timestamp`.
+
+    Args:
+        file: text.
+        unit: of `timestamp`, and of numbers without a name: one of `UNITS`. None: numbers are
+            seconds, and `timestamp` is refused, for public traces have it in seconds or in
+            milliseconds. `arrival_s` is in seconds.
 
     Raises:
-        ServingError: the file cannot be read, or a line is neither; the message names the line.
+        ServingError: the file cannot be read, the unit is none, or a line is neither; the message
+            names the line.
     """
+    if unit is not None and unit not in UNITS:
+        raise ServingError(f"arrivals_unit must be {' or '.join(UNITS)}, not {unit!r}")
     try:
         lines = file.read_text("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -176,26 +187,32 @@ def read_times(file: Path) -> Timestamps:
     found = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            found.append(_time(line, f"{file}, line {number}"))
+            found.append(_time_s(line, unit, f"{file}, line {number}"))
     try:
         return Timestamps(np.array(found))
     except ServingError as error:
         raise ServingError(f"{file}: {error}") from None
 
 
-def _time(line: str, where: str) -> float:
+def _time_s(line: str, unit: str | None, where: str) -> float:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
         raise ServingError(f"{where}: {line.strip()[:40]!r} is no number and no JSON") from None
     if isinstance(value, dict):
-        for name in ("arrival_s", "timestamp"):
-            if name in value:
-                value = value[name]
-                break
-        else:
+        if "arrival_s" in value:
+            value, unit = value["arrival_s"], "s"
+        elif "timestamp" not in value:
             known = ", ".join(map(repr, list(value)[:5])) or "none"
             raise ServingError(f"{where}: neither arrival_s nor timestamp (fields: {known})")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ServingError(f"{where}: {value!r} is no time in seconds")
-    return float(value)
+        elif unit is None:
+            raise ServingError(
+                f"{where}: a timestamp may be in seconds or milliseconds: say --arrivals-unit"
+                " s or ms"
+            )
+        else:
+            value = value["timestamp"]
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not abs(value) < LATEST:
+        raise ServingError(f"{where}: {str(value)[:40]} is no time")
+    return float(value / UNITS[unit or "s"])
