@@ -25,6 +25,8 @@ from serving_plain import (
 from simkit.costs import Linear
 from simkit.drafters import layout_of
 from simkit.serving import Closed, Engine, Poisson, controllers, serve
+from simkit.serving.measures import requests as per_request
+from simkit.serving.measures import summary
 from simkit.serving.plans import plan
 from simkit.serving.run import run
 from simkit.serving.world import outcomes
@@ -181,3 +183,57 @@ def test_lengths_by_batch_are_those_of_the_iteration_before_even_if_it_only_read
     assert first.max() == 5
     last_alone = rows["decoding"][after_reading[1:] - 2]
     assert (last_alone == 1).any()  # which the iteration that read has made forgotten
+
+
+def test_steady_throughput_leaves_out_the_start_and_the_end_of_a_closed_loop(trace):
+    """From when request C is done until all but C are, by the times of requests and steps."""
+    size, many = 5, 40
+    (found,) = serve(trace, "static(3)", COST, concurrency=size, requests=many, seeds=1)
+    done_s = np.sort(per_request(found)["done_s"])
+    begin_s, end_s = done_s[size - 1], done_s[many - size - 1]
+    begun_s = found.iterations["begin_s"][found.steps["iteration"]]
+    inside = (begun_s >= begin_s) & (begun_s < end_s)
+    wanted = found.steps["emitted"][inside].sum() / (end_s - begin_s)
+    row = summary(found)
+    assert row["steady_tokens_s"] == pytest.approx(wanted, rel=1e-12)
+    assert row["steady_requests_s"] == pytest.approx(wanted / found.output.mean(), rel=1e-12)
+    assert row["steady_tokens_s"] > row["tokens_s"]
+
+
+def test_steady_throughput_of_arrivals_goes_from_the_first_to_the_last(trace):
+    """Ten requests long before an eleventh; the idle server's time counts."""
+    (found,) = serve(trace, "static(3)", COST, arrivals=[7.0] * 10 + [1007.0], seeds=1)
+    tokens = found.output[:10].sum()
+    assert summary(found)["steady_tokens_s"] == pytest.approx(tokens / 1000, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"concurrency": 1, "requests": 6},
+        {"concurrency": 4, "requests": 8},
+        {"concurrency": 8, "requests": 3},
+        {"concurrency": 1, "requests": 1},
+        {"copies": 4, "requests": 12},
+        {"copies": 1, "requests": 5},
+        {"rate": 5.0, "requests": 1},
+        {"arrivals": [2.0, 2.0, 2.0]},
+    ],
+)
+def test_steady_throughput_is_the_whole_runs_where_there_is_no_such_time(trace, given):
+    (found,) = serve(trace, "static(3)", COST, seeds=1, **given)
+    row = summary(found)
+    assert row["steady_tokens_s"] == pytest.approx(row["tokens_s"], rel=1e-12)
+    assert 0 < row["steady_requests_s"] < math.inf
+
+
+def test_steady_throughput_hardly_hangs_on_how_many_requests_there_are():
+    """A few outputs are long: the end of a run, when they alone are left, biases all of it."""
+    trace = synthetic.iid(40, 120, 0.7, max_draft=8, seed=5, eos_prob=0.03)
+    speed = {}
+    for each in (8, 64):
+        how = {"concurrency": 32, "requests": 32 * each, "seeds": 4}
+        row = serve(trace, "static(3)", COST, **how).records()[0]
+        speed[each] = np.array([row["steady_tokens_s"], row["tokens_s"]])
+    steady, whole = speed[8] / speed[64] - 1
+    assert abs(steady) < 0.02 and whole < -0.04

@@ -86,11 +86,12 @@ def summary(run: Run, limits: Mapping[str, float] | None = None) -> dict[str, fl
     """The numbers of a run.
 
     `tokens_s` is all output over the time from the first arrival to the last token, and so holds
-    the end, when batches run empty; `steady_tokens_s` is what comes out until the last request
-    arrives, over that time. `user_tokens_s` is the mean over requests of 1 / tpot; `batch` the mean
-    over time of requests that decode or whose prompts are read; `length` the drafted tokens a step;
-    `accepted_share` that of verified draft tokens. With limits also `good_share`, of the requests
-    that keep all of them, and `goodput_s`, so many a second.
+    the end, when batches run empty; `steady_tokens_s` leaves out how a run begins and ends, see the
+    function, and `steady_requests_s` is that over the mean output. `user_tokens_s` is the mean over
+    requests of 1 / tpot; `batch` the mean over time of requests that decode or whose prompts are
+    read; `length` the drafted tokens a step; `accepted_share` that of verified draft tokens. With
+    limits also `good_share`, of the requests that keep all of them, and `goodput_s`, so many a
+    second.
 
     Args:
         run: see there.
@@ -105,12 +106,14 @@ def summary(run: Run, limits: Mapping[str, float] | None = None) -> dict[str, fl
     busy_s = rows["end_s"] - rows["begin_s"]
     running = rows["decoding"] + rows["prefilling"]
     steps = int(server.steps.sum())
+    steady = steady_tokens_s(run)
     found = {
         "requests": float(len(of["output"])),
         "seconds": span_s,
         "tokens_s": float(of["output"].sum() / span_s),
-        "steady_tokens_s": _steady(rows, server.arrival_s),
+        "steady_tokens_s": steady,
         "requests_s": len(of["output"]) / span_s,
+        "steady_requests_s": float(steady / of["output"].mean()),
         "user_tokens_s": _mean(1 / of["tpot_s"][of["tpot_s"] > 0]),
         "batch": float((busy_s * running).sum() / span_s),
         "busy": float(busy_s.sum() / span_s),
@@ -130,6 +133,27 @@ def summary(run: Run, limits: Mapping[str, float] | None = None) -> dict[str, fl
         good = within(of, limits)
         found |= {"good_share": float(good.mean()), "goodput_s": float(good.sum() / span_s)}
     return found
+
+
+def steady_tokens_s(run: Run) -> float:
+    """Tokens a second of a server that is neither filling up nor running empty.
+
+    In a closed loop with C requests in flight the time begins when C are done, for the first C all
+    start together, at the beginning of their outputs; it ends when the last request comes, which is
+    when all but C are done. Where requests come by themselves it goes from the first one's arrival
+    to the last one's. An iteration counts where it begins. It is the whole run where one request is
+    in flight, or copies of one, whose batches run empty by their own rule; and where no time is
+    left: of two requests for each in flight or fewer, or if all come at once.
+    """
+    arrival_s, rows, load = run.server.arrival_s, run.iterations, run.load
+    first = max(0, 2 * load.concurrency - 1)  # it comes when the C-th is done
+    if first < len(arrival_s) and load.concurrency != 1 and load.copies == 1:
+        begin_s, end_s = arrival_s[first], arrival_s[-1]
+        inside = (rows["begin_s"] >= begin_s) & (rows["begin_s"] < end_s)
+        if inside.any():
+            end_s = max(end_s, rows["end_s"][inside][-1])
+            return float(rows["emitted"][inside].sum() / (end_s - begin_s))
+    return float(run.output.sum() / (np.nanmax(run.server.done_s) - arrival_s.min()))
 
 
 def check_limits(limits: Mapping[str, float]) -> None:
@@ -156,14 +180,6 @@ def within(of: Mapping[str, np.ndarray], limits: Mapping[str, float]) -> np.ndar
     for name, most in limits.items():
         good &= ~(of[name] > most)
     return good
-
-
-def _steady(rows: Mapping[str, np.ndarray], arrival_s: np.ndarray) -> float:
-    """Tokens a second of the iterations that begin before the last arrival; NaN if none does."""
-    before = rows["begin_s"] < arrival_s.max()
-    if not before.any():
-        return float("nan")
-    return float(rows["emitted"][before].sum() / (rows["end_s"][before][-1] - arrival_s.min()))
 
 
 def _mean(values: np.ndarray) -> float:

@@ -24,7 +24,7 @@ SCHEDULE = (
     " schedule, not beyond it"
 )
 _SHOWN = {
-    "tokens_s": "tokens/s",
+    "steady_tokens_s": "tokens/s",
     "user_tokens_s": "tokens/s/user",
     "ttft_s_p50": "TTFT p50 ms",
     "ttft_s_p99": "p99",
@@ -79,8 +79,9 @@ class Served:
     def records(self) -> list[dict[str, Any]]:
         """A row for each load and controller: means over seeds, `*_lo` and `*_hi` around them.
 
-        The intervals are Student's over seeds; null with one seed. `against` is the ratio of
-        `tokens_s` to that of the first controller, seed by seed.
+        The intervals are Student's over seeds; null with one seed. `against` and `steady_against`
+        are the ratios of `tokens_s` and `steady_tokens_s` to those of the first controller, seed by
+        seed.
         """
         found = []
         first = str(self.runs[0].controller) if self.runs else ""
@@ -90,14 +91,10 @@ class Served:
             for name in self._numbers[members[0]]:
                 values = np.array([self._numbers[k][name] for k in members])
                 row |= _around(name, values, self.confidence)
-            base = self._groups[kind, value, first]
-            ratio = np.array(
-                [
-                    self._numbers[k]["tokens_s"] / self._numbers[b]["tokens_s"]
-                    for k, b in zip(members, base, strict=True)
-                ]
-            )
-            row |= _around("against", ratio, self.confidence)
+            pairs = list(zip(members, self._groups[kind, value, first], strict=True))
+            for name, of in (("against", "tokens_s"), ("steady_against", "steady_tokens_s")):
+                ratio = [self._numbers[k][of] / self._numbers[b][of] for k, b in pairs]
+                row |= _around(name, np.array(ratio), self.confidence)
             found.append(row)
         return found
 
@@ -194,7 +191,7 @@ class Served:
             for name in shown:
                 scale = 1e3 if "_s_p" in name else 1.0
                 cells.append(_number(row, name, scale))
-            rows.append([*cells, _number(row, "against", 1.0, 3)])
+            rows.append([*cells, _number(row, "steady_against", 1.0, 3)])
         return heads, rows
 
 
