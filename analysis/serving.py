@@ -29,6 +29,13 @@ COST = "atlas(target=qwen3-8b, draft=qwen3-0.6b)"
 SEEDS = 5
 ALONE = "none"
 LARGEST = 64  # requests that run at once, where they come by themselves
+LEAST, EACH = 48, 16
+"""Requests of a run in a closed loop: `EACH` for each in flight, and so many at least.
+
+Throughputs, their ratios to that without drafts (of 8 for each, too) and users' tokens a second are
+then within 1% of those with 64 for each, but for `budget`'s with 256 in flight, whose fit goes on
+learning (docs/serving.md).
+"""
 
 
 class At(NamedTuple):
@@ -45,6 +52,11 @@ class At(NamedTuple):
     requests: int
 
 
+def closed(sizes: Iterable[int], least: int = LEAST) -> list[At]:
+    """Closed loops with so many requests in flight, of runs that are long enough; see `EACH`."""
+    return [At("concurrency", n, max(least, EACH * n)) for n in sizes]
+
+
 @dataclass(frozen=True, eq=False)
 class Curve:
     """A controller under several loads.
@@ -54,8 +66,8 @@ class Curve:
         controller: its spec in full.
         at: (L,) float64, the loads' values.
         seeds: (L, S) float64 by measure, of each load and seed: those of
-            `simkit.serving.measures.summary`, and `against`, `tokens_s` over the first
-            controller's of the same seed.
+            `simkit.serving.measures.summary`, and `steady_against`, `steady_tokens_s` over the
+            first controller's of the same seed.
         prompts: how many the trace has; of one alone there is no interval.
     """
 
@@ -124,7 +136,7 @@ def curves(
     limits: Mapping[str, float] | None = None,
     trace: Trace | None = None,
 ) -> Curves:
-    """Serve under controllers and loads; `against` is the ratio to the first one.
+    """Serve under controllers and loads; `steady_against` is the ratio to the first one.
 
     Args:
         study: of the trace, and which pass emits the first token.
@@ -184,8 +196,8 @@ def _curve(label: str, first: str, parts: Iterable[Served], prompts: int) -> Cur
     at: list[float] = []
     for part in parts:
         mine = part.seeds.filter(controller=str(parse(label)))
-        base = part.seeds.filter(controller=str(parse(first)))["tokens_s"].to_numpy()
-        mine = mine.with_columns(against=mine["tokens_s"].to_numpy() / base)
+        base = part.seeds.filter(controller=str(parse(first)))["steady_tokens_s"].to_numpy()
+        mine = mine.with_columns(steady_against=mine["steady_tokens_s"].to_numpy() / base)
         values = mine["value"].unique(maintain_order=True)
         at += values.to_list()
         for name in mine.columns[4:]:
@@ -212,20 +224,18 @@ def falls(at: np.ndarray, ratio: np.ndarray) -> float | None:
 
 
 def crossing(one: Curve, other: Curve) -> Estimate:
-    """The load from which on `one` has less throughput than `other`; see `falls`.
+    """The load from which on `one` has less steady throughput than `other`; see `falls`.
 
     The value is read off the means over seeds, the interval, Student's in the logarithm, off each
     seed; there is none where some seed has no such load.
     """
-    mean = one.seeds["against"].mean(axis=1)
+    mine, base = one.seeds["steady_tokens_s"], other.seeds["steady_tokens_s"]
+    mean = (mine / base).mean(axis=1)
     value = falls(one.at, mean)
     if value is None:
         low = "below" if mean[0] < 1 else "at or above"
         return Estimate(None, None, None, one.prompts, f"{low} from the first load to the last")
-    each = [
-        falls(one.at, mine / base)
-        for mine, base in zip(one.seeds["tokens_s"].T, other.seeds["tokens_s"].T, strict=True)
-    ]
+    each = [falls(one.at, ratio) for ratio in (mine / base).T]
     if one.prompts == 1 or len(each) < 2 or None in each:
         return Estimate(value, None, None, one.prompts, "some runs do not fall there")
     half = _half(np.log(np.array(each, float)))
@@ -235,12 +245,14 @@ def crossing(one: Curve, other: Curve) -> Estimate:
 def capacity(
     study: Study, controllers: Iterable[str], cost: AnyCost | None = None, seeds: int = SEEDS
 ) -> Curves:
-    """Controllers with `LARGEST` requests always in flight: `requests_s` is what a server can take.
+    """Controllers with `LARGEST` requests always in flight.
+
+    `steady_requests_s` is what a server can take.
 
     Raises:
         UserError: see `curves`.
     """
-    return curves(study, controllers, [At("concurrency", LARGEST, 8 * LARGEST)], cost, seeds)
+    return curves(study, controllers, closed([LARGEST]), cost, seeds)
 
 
 def alone(study: Study, cost: AnyCost | None = None) -> dict[str, float]:

@@ -33,23 +33,25 @@ def known(trace, controllers, **how) -> dict[tuple[str, float], dict]:
 
 def test_crossover_is_what_is_served(trace):
     found = figures.load_crossover(trace, cost=COST, concurrency=(1, 8), **FEW).frame
-    how = {"concurrency": [1, 8], "requests": 48, "seeds": 2, "engine": ENGINE}
-    rows = known(trace, ["none", "static(1)", "ema"], **how)
+    rows = {}
+    for size, requests in ((1, serving.LEAST), (8, 8 * serving.EACH)):
+        how = {"concurrency": size, "requests": requests, "seeds": 2, "engine": ENGINE}
+        rows |= known(trace, ["none", "static(1)", "ema"], **how)
     for mine in found.iter_rows(named=True):
         label = {"none": "none()", "ema": "ema(3)"}.get(mine["controller"], mine["controller"])
         row = rows[label, mine["concurrency"]]
         for end in ("", "_lo", "_hi"):
-            assert mine[f"speed{end}"] == pytest.approx(row[f"against{end}"])
-            assert mine[f"tokens_s{end}"] == pytest.approx(row[f"tokens_s{end}"])
+            for name in ("steady_against", "steady_tokens_s"):
+                assert mine[f"{name}{end}"] == pytest.approx(row[f"{name}{end}"])
 
 
 def test_frontier_is_what_is_served(trace):
     given = {"controllers": ("static(1)",), "batches": (4,), "seeds": 2}
     found = figures.load_frontier(trace, cost=COST, **given).frame
-    how = {"concurrency": 4, "requests": 48, "seeds": 2, "engine": ENGINE}
+    how = {"concurrency": 4, "requests": 4 * serving.EACH, "seeds": 2, "engine": ENGINE}
     rows = known(trace, ["none", "static(1)"], **how)
     for mine, row in zip(found.iter_rows(named=True), rows.values(), strict=True):
-        assert mine["tokens_s"] == pytest.approx(row["tokens_s"])
+        assert mine["steady_tokens_s"] == pytest.approx(row["steady_tokens_s"])
         assert mine["user_tokens_s"] == pytest.approx(row["user_tokens_s"])
         assert mine["user_tokens_s_hi"] == pytest.approx(row["user_tokens_s_hi"])
 
@@ -73,8 +75,8 @@ def test_latencies_are_what_is_served(trace):
     ):
         for name in ("ttft_s_p50", "ttft_s_p99", "tpot_s_p50", "tpot_s_p99"):
             assert mine[name] == pytest.approx(row[name])
-    closed = known(trace, ["none"], concurrency=64, requests=512, seeds=2)
-    assert found["saturates"][0] == pytest.approx(closed["none()", 64]["requests_s"])
+    closed = known(trace, ["none"], concurrency=64, requests=64 * serving.EACH, seeds=2)
+    assert found["saturates"][0] == pytest.approx(closed["none()", 64]["steady_requests_s"])
     assert rates[0] == pytest.approx(0.5 * found["saturates"][0])
 
 
@@ -127,10 +129,10 @@ def test_falls(ratio, at):
 def test_crossing_lies_between_the_loads(trace):
     """Dear drafts lose from some batch on: where one and the other load are on either side."""
     cost = "linear(draft_s=1, target_s=10, target_per_token_s=1)"
-    loads = [At("concurrency", n, 48) for n in (1, 4, 16, 64)]
+    loads = serving.closed((1, 4, 16, 64))
     found = curves(Study(trace), ["none", "static(3)"], loads, cost, seeds=3)
     end = crossing(found.of["static(3)"], found.of["none"])
-    means = found.of["static(3)"].seeds["against"].mean(axis=1)
+    means = found.of["static(3)"].seeds["steady_against"].mean(axis=1)
     assert end.value is not None and end.lo is not None and end.hi is not None
     assert means[0] > 1 > means[-1] and 1 < end.value < 64 and end.lo <= end.value <= end.hi
     never = crossing(found.of["none"], found.of["none"])

@@ -9,13 +9,12 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.figures.panels import doubling
-from analysis.serving import ALONE, COST, At, Curves, crossing, curves, priced_as
+from analysis.serving import ALONE, COST, EACH, LEAST, Curves, closed, crossing, curves, priced_as
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
 CONCURRENCY = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTROLLERS = ("static(1)", "static(3)", "static(5)", "static(7)", "ema", "budget", "prophet")
-LEAST = 48  # requests of a run
 
 
 @figure("vLLM #52362; SpecDecode-Bench")
@@ -37,20 +36,20 @@ def load_crossover(
         concurrency: requests in flight, ascending.
         seeds: runs of each.
     """
-    loads = [At("concurrency", n, max(LEAST, 2 * n)) for n in concurrency]
-    found = curves(study, (ALONE, *controllers), loads, cost, seeds)
+    found = curves(study, (ALONE, *controllers), closed(concurrency), cost, seeds)
     rows, said, ends = [], [], {}
     for k, (label, one) in enumerate(found.of.items()):
-        speeds = one.estimates("against")
+        ratios = one.estimates("steady_against")
         if label != ALONE:
-            points(ax, one.at, speeds, label=label, **look(k - 1))
-            said += missing(speeds)
+            points(ax, one.at, ratios, label=label, **look(k - 1))
+            said += missing(ratios)
         end = crossing(one, found.of[ALONE])
         ends[label] = end.note if end.value is None else end.text(".0f")
         crosses: dict[str, Any] = {"falls": end.value is not None, **cells(end, "falls_at")}
-        for at, speed, all_s in zip(one.at, speeds, one.estimates("tokens_s"), strict=True):
-            row = {"controller": label, "concurrency": int(at)} | cells(speed, "speed")
-            rows.append(row | cells(all_s, "tokens_s") | crosses)
+        whole = one.estimates("steady_tokens_s")
+        for at, ratio, tokens_s in zip(one.at, ratios, whole, strict=True):
+            row = {"controller": label, "concurrency": int(at)} | cells(ratio, "steady_against")
+            rows.append(row | cells(tokens_s, "steady_tokens_s") | crosses)
     ax.axhline(1, color="black", linewidth=0.8)
     doubling(ax, "x", concurrency)
     ax.set(xlabel="requests in flight", ylabel="throughput ÷ that without drafts", ylim=(0, None))
@@ -70,8 +69,9 @@ def _words(
     told = f"Below none: {'; '.join(where)}." if where else ""
     return [
         told,
-        f"{seeds} runs of {LEAST} requests or two for each in flight; bars: 95% over"
-        f" runs; exact given the simulated schedule. {COST if cost is None else cost}."
+        f"{seeds} runs of {LEAST} requests or {EACH} for each in flight, without their start and"
+        " end; bars: 95% over runs; exact given the simulated schedule."
+        f" {COST if cost is None else cost}."
         f" {found.timed} {priced_as({'the drafter': study.trace}, cost)}",
         *found.gone,
     ]

@@ -20,14 +20,23 @@ from analysis.figures.base import (
     reach,
 )
 from analysis.figures.panels import doubling, round_ticks
-from analysis.serving import ALONE, COST, At, Curve, curves, of_kinds, priced_as
+from analysis.serving import (
+    ALONE,
+    COST,
+    EACH,
+    LEAST,
+    Curve,
+    closed,
+    curves,
+    of_kinds,
+    priced_as,
+)
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 from traces.errors import UserError
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 CONTROLLERS = ("static(3)", "by_batch")
-LEAST = 48  # requests of a run
 OUTLINE = withStroke(linewidth=2, foreground="white")
 
 
@@ -50,14 +59,13 @@ def load_frontier(
         batches: requests in flight, ascending.
         seeds: runs of each.
     """
-    loads = [At("concurrency", n, max(LEAST, 2 * n)) for n in batches]
     traces, priced = of_kinds(study), COST if cost is None else cost
     drawn: list[tuple[str, Curve]] = []
     gone, timed = [], ""
     for name, trace in traces.items():
         try:
             asked = controllers if drawn else (ALONE, *controllers)
-            found = curves(study, asked, loads, cost, seeds, trace=trace)
+            found = curves(study, asked, closed(batches), cost, seeds, trace=trace)
         except UserError as error:
             gone.append(f"Without {name}: {error}")
             continue
@@ -74,8 +82,9 @@ def load_frontier(
     caption(
         ax,
         "Tokens a second for a user and of the device",
-        f"Figures: requests in flight. {seeds} runs of {LEAST} requests or two for each in flight;"
-        f" bars: 95% over runs; exact given the simulated schedule. {priced}."
+        f"Figures: requests in flight. {seeds} runs of {LEAST} requests or {EACH} for each in"
+        " flight, the device's tokens without their start and end; bars: 95% over runs; exact given"
+        f" the simulated schedule. {priced}."
         f" {priced_as(traces, cost)} {timed}",
         *gone,
     )
@@ -83,12 +92,12 @@ def load_frontier(
 
 
 def _rows(name: str, one: Curve) -> list[dict]:
-    mine, whole = one.estimates("user_tokens_s"), one.estimates("tokens_s")
+    mine, whole = one.estimates("user_tokens_s"), one.estimates("steady_tokens_s")
     return [
         {"drafter": name or None, "controller": one.label, "batch": int(at)}
         | cells(user, "user_tokens_s")
-        | cells(all_s, "tokens_s")
-        for at, user, all_s in zip(one.at, mine, whole, strict=True)
+        | cells(tokens_s, "steady_tokens_s")
+        for at, user, tokens_s in zip(one.at, mine, whole, strict=True)
     ]
 
 
@@ -97,7 +106,7 @@ def _draw(
 ) -> None:
     seen = []
     for name, one in drawn:
-        mine, whole = one.estimates("user_tokens_s"), one.estimates("tokens_s")
+        mine, whole = one.estimates("user_tokens_s"), one.estimates("steady_tokens_s")
         kept = [k for k, e in enumerate(mine) if e.value]
         x, y = ([found[k].value or 0.0 for k in kept] for found in (mine, whole))
         k = names.index(name) if name else -1

@@ -45,7 +45,8 @@ def load_goodput(
     limits = {"ttft_s": ttft_s or TTFT * single["ttft_s_p50"]}
     tpot = tpot_s or TPOT * single["tpot_s_p50"]
     limits |= {"tpot_s": tpot} if tpot > 0 else {}  # no outputs of more than a token: none
-    most = capacity(study, [ALONE], cost, seeds).of[ALONE].estimates("requests_s")[0].value or 0.0
+    full = capacity(study, [ALONE], cost, seeds).of[ALONE]
+    most = full.estimates("steady_requests_s")[0].value or 0.0
     loads = [At("rate", most * share, REQUESTS) for share in shares]
     found = curves(study, (ALONE, *controllers), loads, cost, seeds, limits)
     rows, said = [], []

@@ -42,7 +42,8 @@ def load_latency(
 ) -> Drawn:
     """Median and 99th percentile of latencies by arrival rate, and where servers saturate.
 
-    A server saturates at the rate at which it finishes requests while as many wait as can run.
+    A server saturates at the rate at which it serves requests while as many are always in flight
+    as can run.
 
     Args:
         study: of a trace of any kind.
@@ -53,7 +54,7 @@ def load_latency(
         seeds: runs of each.
     """
     most = capacity(study, (ALONE, *controllers), cost, seeds)
-    ends = {name: one.estimates("requests_s")[0] for name, one in most.of.items()}
+    ends = {name: one.estimates("steady_requests_s")[0] for name, one in most.of.items()}
     whole = ends[ALONE].value or 0.0
     loads = [At("rate", whole * share, REQUESTS) for share in shares]
     found = curves(study, most.of, loads, cost, seeds)

@@ -43,7 +43,7 @@ def load_timeline(
         requests: how many.
         seed: of arrivals, and of what each request is.
     """
-    capacity = most_of(study, ["none"], cost, 1).of["none"].seeds["requests_s"][0, 0]
+    capacity = most_of(study, ["none"], cost, 1).of["none"].seeds["steady_requests_s"][0, 0]
     times = burst(SHARE * capacity, requests, seed, TIMES)
     runs, why = served(study, controllers, cost, times, seed)
     end_s = max(float(np.nanmax(run.server.done_s)) for run in runs.values())
