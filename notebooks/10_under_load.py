@@ -30,10 +30,10 @@ figures.load_crossover(study)
 
 # %% [markdown]
 # **What it shows.** With one request in flight a token a step is worth 1.08 [1.04, 1.12]; with 64 it is
-# at 0.81, with 256 at 0.63. It falls below no drafts at about 30 in flight, [17, 54]; three tokens at about 7, and
+# at 0.83, with 256 at 0.61. It falls below no drafts at about 21 in flight, [17, 26]; three tokens at about 7, [4, 15], and
 # are no gain before; five and seven lose everywhere. `ema` follows three tokens as long as its slot for batch
-# 8 allows them, falls to 0.74 at 64, where a quarter is lost though it drafts little, and is even with none
-# at 256. `budget` verifies less than it drafts, but drafts seven a step, and here a draft pass takes
+# 8 allows them, is at 0.87 with 64, where an eighth is lost though it drafts little, and even with none
+# from 128 on. `budget` verifies less than it drafts, but drafts seven a step, and here a draft pass takes
 # half as long as the target's: it is where `static(7)` is. And `prophet`, which knows what will be
 # accepted, is at 1.50 alone, and below none from 4 requests on: a round of drafting lasts as long for one
 # request as for all, and the longest draft of the batch sets how many there are. It is no bound of a batch.
@@ -42,8 +42,8 @@ figures.load_crossover(study)
 # somewhere above 32 requests on (at 256: 7,852 tokens a second to 8,879), SGLang switches drafts off from 64 on. Their
 # crossing lies further to the right: their drafts cost less.
 #
-# **Caveat.** Behind a batch of 64 nothing was timed, and times go on in a line. Each run ends with a few
-# long outputs, when the batch is no longer full.
+# **Caveat.** Behind a batch of 64 nothing was timed, and times go on in a line. How a run starts and ends is left
+# out: at its end a few long outputs are alone, and batches are no longer full.
 
 # %% [markdown]
 # ## And where drafts are cheap?
@@ -52,16 +52,16 @@ figures.load_crossover(study)
 
 # %%
 CHEAP = "atlas(target=qwen2.5-32b, draft=qwen2.5-0.5b)"
-shown = ["controller", "value", "tokens_s", "against", "against_lo", "against_hi", "length"]
+over = ["steady_against", "steady_against_lo", "steady_against_hi"]
+shown = ["controller", "value", "steady_tokens_s", *over, "length"]
 lengths = ["none", "static(1)", "static(3)", "static(7)", "ema", "goodput"]
-true = simkit.serve(TRACE, lengths, CHEAP, concurrency=[1, 16, 64], requests=128, seeds=4)
+true = simkit.serve(TRACE, lengths, CHEAP, concurrency=[1, 16, 64], requests=1024, seeds=4)
 true.frame.select(shown)
 
 # %% [markdown]
-# **What it shows.** `value` is the concurrency, `against` the throughput over that of none. Alone, three tokens are at 1.82 ±0.14 and `ema` at
-# 1.90 ±0.16; with 64 in flight nothing is distinguishable from none, and the order of the means is turned round:
-# one token first, then three, then seven. `goodput`, which knows the times, is within the intervals of
-# the best length at each load.
+# **What it shows.** `value` is the concurrency, `steady_against` the throughput over that of none. Alone, three tokens are at 1.79 ±0.06
+# and `ema` at 1.87 ±0.06; with 64 in flight the order is turned round: one token first, at 1.13 ±0.02, then three, 1.09 ±0.03, and
+# seven lose, 0.87 ±0.04. `goodput`, which knows the times, is within the intervals of the best length at each load.
 #
 # **The engines'.** SpecDecode-Bench has the same turn: at batch 1 five tokens lead three and one, at 64 three lead five.
 
@@ -74,10 +74,10 @@ true.frame.select(shown)
 figures.load_frontier(study)
 
 # %% [markdown]
-# **What it shows.** `suffix` is far ahead at every batch, 292 tokens a second at batch 1 and 8,000 on the device at 64 with
+# **What it shows.** `suffix` is far ahead at every batch, 292 tokens a second at batch 1 and 9,400 on the device at 64 with
 # three tokens, because the greedy outputs loop and its drafts cost no pass. PARD-2, one pass a draft, is ahead of the draft
-# model with three tokens at batch 1 (150 tokens a second to 120) and behind no drafts at 64 (3,530 to 4,560). The table by batch size
-# gives up what a large batch does not pay for, and at 64 has more on the device for the draft model (3,020 to 2,720), less for
+# model with three tokens at batch 1 (150 tokens a second to 120) and behind no drafts at 64 (4,450 to 5,860). The table by batch size
+# gives up what a large batch does not pay for, and at 64 has more on the device for the draft model (4,890 to 4,200), less for
 # `suffix`, for which length costs nothing to draft.
 #
 # **The paper's.** In Fig. 1 PARD-2 stays ahead up to 64; here it does not: its drafts are accepted less often.
@@ -94,9 +94,9 @@ figures.load_latency(study)
 # %% [markdown]
 # **What it shows.** Drafts trade one latency for another. At 3 requests a second the median time per token is
 # lower with one token drafted, 8 ms to 9; its 99th percentile is higher, 13 ms, and 21 ms with three: requests
-# whose drafts fail pay for them. The first token comes later as well, 40 and 62 ms to 23, since the draft
+# whose drafts fail pay for them. The first token comes later as well, 40 and 63 ms to 23, since the draft
 # model reads the prompt too, and a prompt waits for longer iterations. Each server bends up where it saturates:
-# at 20 requests a second with three tokens, about 25 with one and under `ema`, 29 with none.
+# at 22 requests a second with three tokens, 26 with one, 27 under `ema`, 31 with none.
 
 # %% [markdown]
 # ## What do controllers do in a burst?
@@ -116,8 +116,8 @@ figures.load_timeline(study)
 figures.load_goodput(study)
 
 # %% [markdown]
-# **What it shows.** Under limits on each request's first token and on its time per token, none serves most: 13.7 a second at a rate
-# of 16, to 9.0 with one token, 7.4 under `ema`, 6.3 with three. Every rule here is fair to the batch's throughput,
+# **What it shows.** Under limits on each request's first token and on its time per token, none serves most: 14.1 a second at a rate
+# of 17, to 8.6 with one token, 7.3 under `ema`, 6.0 with three. Every rule here is fair to the batch's throughput,
 # and none looks at the request that falls behind. `goodput`, which maximises tokens a second, is where one token is.
 
 # %% [markdown]
@@ -133,12 +133,12 @@ figures.load_goodput(study)
 
 # %%
 own = ["none", "static(1)", serving.fewer]
-few = simkit.serve(TRACE, own, CHEAP, concurrency=[1, 16], requests=32, seeds=3)
+few = simkit.serve(TRACE, own, CHEAP, concurrency=[1, 16], requests=256, seeds=3)
 few.frame.select(shown)
 
 # %% [markdown]
-# **What it shows.** Alone it drafts four tokens and is at 1.94 ±0.13, ahead of one token (1.50 ±0.06); with 16 in flight it
-# drafts none most of the time and is at 1.17 ±0.08, behind one token (1.38 ±0.09): it gives up too early. With a state, or
+# **What it shows.** Alone it drafts four tokens and is at 1.80 ±0.21, ahead of one token (1.46 ±0.07); with 16 in flight it
+# drafts none most of the time and is at 1.03 ±0.01, behind one token (1.35 ±0.06): it gives up too early. With a state, or
 # feedback, a controller is a subclass of `simkit.serving.Plain`.
 
 # %% [markdown]
@@ -152,16 +152,15 @@ depths = figures.drafters_by_depth(study).frame
 rates = depths.filter(drafter="own", positions="all", series="conditional").sort("depth")
 given = rates["acceptance"].to_list()[:7]
 drawn = simkit.serve(
-    TRACE, lengths, CHEAP, concurrency=[1, 16, 64], requests=128, seeds=4, rates=given
+    TRACE, lengths, CHEAP, concurrency=[1, 16, 64], requests=1024, seeds=4, rates=given
 )
 drawn.frame.select(shown)
 
 # %% [markdown]
-# **What it shows.** Intervals are much narrower, ±0.01 where true outcomes have ±0.14, and the figures are others:
-# three tokens alone at 1.65 for 1.82, seven at 1.58 for 1.73; with 64 in flight three at 1.12 for 0.97. Alone they are lower,
-# at 64 higher: no request is so hard that it is still there when the others have left, and batches stay
-# fuller (50 requests on average with three tokens, 39 with true outcomes). `ema` at batch 1 does not leave three tokens
-# (2.97 on average, 3.30 with true outcomes), for there are no stretches to adapt to.
+# **What it shows.** Intervals are much narrower, ±0.005 where true outcomes have ±0.06, and the figures are lower:
+# three tokens alone at 1.65 for 1.79, seven at 1.58 for 1.68; with 64 in flight three at 1.01 for 1.09. The rates are those of
+# the longest drafts, whose steps begin behind a rejection more often: 0.62 for the first token, where drafts of three have 0.69.
+# `ema` at batch 1 does not leave three tokens (2.97 on average, 3.21 with true outcomes), for there are no stretches to adapt to.
 #
 # **Caveat.** Drawn outcomes are independent of each other. A trace's are not: some outputs are easy from
 # beginning to end, and others never.
