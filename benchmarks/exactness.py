@@ -148,7 +148,7 @@ def _specs(
     asked: list[str], arm: Arm, trace: Trace, first_token: FirstToken
 ) -> Iterator[tuple[str, Policy]]:
     """Specs, each with its policy as it is fitted to the recording."""
-    everything = [f"{name}()" for name in policies.names()] if arm.exact else LOOSE_POLICIES
+    everything = [f"{name}()" for name in policies.chains()] if arm.exact else LOOSE_POLICIES
     for spec in asked or everything:
         policy = policies.parse(spec)
         try:

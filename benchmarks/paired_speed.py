@@ -96,7 +96,7 @@ def serve(positions: int) -> None:
         if job == "names":
             from simkit import policies
 
-            print("answer", *policies.names(), flush=True)
+            print("answer", *policies.chains(), flush=True)
             continue
         if job not in jobs:
             jobs[job] = make(*job.split(" ", 1))

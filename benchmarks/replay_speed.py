@@ -75,7 +75,7 @@ def replay_speed(whole: Prepared, part: Prepared, repeats: int) -> dict[str, flo
     print(f"\n{'policy':22}{'positions':>12}{'first run, s':>14}{'M positions/s':>15}", end="")
     print(f"{'ns/step':>9}{'target':>8}")
     speed = {}
-    for name in policies.names():
+    for name in policies.chains():
         policy = policies.parse(SPECS.get(name, name))
         on, target = whole, TARGETS.get(str(policy), OTHERS)
         if name == "pacer":

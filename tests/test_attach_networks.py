@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 
 import simkit as toolkit
 from traces import load
-from traces.record.drafters import networks
+from traces.record.drafters import running
 from traces.record.drafters.target import Reader
 
 MASK, READ = 60, (-1, 2)  # of the parallel drafters
@@ -152,8 +152,8 @@ def test_several_in_one_run_share_the_target(root, tmp_path, monkeypatch, trace)
     for name in names:
         assert attach(root, trace, name, "--resume") == 0
     loaded, read = [], []
-    load_target, run = networks.load_target, Reader._pass
-    monkeypatch.setattr(networks, "load_target", lambda *g: loaded.append(g) or load_target(*g))
+    load_target, run = running.load_target, Reader._pass
+    monkeypatch.setattr(running, "load_target", lambda *g: loaded.append(g) or load_target(*g))
     monkeypatch.setattr(Reader, "_pass", lambda self, *g: read.append(g) or run(self, *g))
     given = ["--target", root / "target", "--device", "cpu", "--drafter", "ngram(least=1)"]
     for name in names:
@@ -236,7 +236,7 @@ def test_longer_drafts_than_it_was_trained_for(root, capsys):
 
 @pytest.mark.parametrize("spec", ['parallel("{}")', 'feature("{}")', 'block("{}")'])
 def test_the_drafter_is_looked_at_before_the_target(root, tmp_path, capsys, monkeypatch, spec):
-    monkeypatch.setattr(networks, "load_target", None)
+    monkeypatch.setattr(running, "load_target", None)
     (tmp_path / "none").mkdir()
     given = ["--drafter", spec.format(tmp_path / "none").replace('")', '", length=3)')]
     given = given if "block" not in spec else ["--drafter", spec.format(tmp_path / "none")]

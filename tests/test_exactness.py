@@ -71,7 +71,7 @@ def one_thread():
 
 
 def specs():
-    return [*policies.names(), *MORE_SPECS]
+    return [*policies.chains(), *MORE_SPECS]
 
 
 def sharp_pair(family, dtype=torch.float64):

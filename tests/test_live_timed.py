@@ -19,7 +19,7 @@ from traces.record import draws
 
 LIVE = [
     spec
-    for spec in (*policies.names(), *MORE_SPECS)
+    for spec in (*policies.chains(), *MORE_SPECS)
     if isinstance(p := policies.parse(spec), policies.Sequential)
     and not p.needs_future
     and (type(p).bind is policies.Policy.bind or p.head)

@@ -64,7 +64,7 @@ def test_a_full_house_of_equal_requests_has_the_closed_form_s_throughput(n):
     assert found.records()[0]["tokens_s"] == pytest.approx(60 * n / spent_s, rel=1e-12)
 
 
-SPECS = [f"{name}()" for name in policies.names()] + [
+SPECS = [f"{name}()" for name in policies.chains()] + [
     "fixed(3)",
     "svip(h=0.2)",
 ]

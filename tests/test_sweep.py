@@ -47,7 +47,7 @@ def small_items(monkeypatch):
 
 
 @pytest.mark.parametrize("by", ["trace", "task"])
-@pytest.mark.parametrize("spec", policies.names())
+@pytest.mark.parametrize("spec", policies.chains())
 def test_every_policy_gives_the_numbers_of_its_replay(trace, spec, by, small_items):
     trace = with_scores(trace)
     expected = simkit.replay(trace, spec, COST, by=by, first_token="prefill").frame

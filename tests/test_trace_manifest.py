@@ -76,7 +76,7 @@ def test_text_does_not_depend_on_the_order_of_mappings():
         ({"max_draft": True}, "max_draft must be a whole number, not true"),
         ({"max_draft": 2.5}, "max_draft must be a whole number, not 2.5"),
         ({"complete": 1}, "complete must be true or false, not 1"),
-        ({"kind": "tree"}, "unknown kind of drafter 'tree'"),
+        ({"kind": "bush"}, "unknown kind of drafter 'bush'"),
         ({"color": 3}, "unknown field color"),
         ({"eos_token_ids": 3}, "eos_token_ids must be a list, not 3"),
         ({"eos_token_ids": [1, "a"]}, "eos_token_ids[1] must be a whole number, not a"),

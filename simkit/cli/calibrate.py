@@ -132,7 +132,7 @@ def _rules(heads: dict[str, Any], settings: DecoderSettings, setting: Setting) -
     from traces.errors import UserError
 
     found = []
-    for name in policies.names():
+    for name in policies.chains():
         try:
             policy = make_ready(policies.get(name)(), heads, settings, setting)
         except HeadError:

@@ -40,6 +40,7 @@ class Trees(NamedTuple):
         first: (M,) int32, the first child; -1 where there is none.
         children: (M,) int32, how many.
         path: (M,) bool, see `Forest`.
+        entropy: (M,) float32, nats, of what is said behind it; NaN where nothing is.
         room: (R,) int32, levels that T_max leaves.
         ranks: (R, Γ) int32, the rank of the output's token among the children of the output's node
             before it; -1 from where it is none of the recorded ones.
@@ -53,6 +54,7 @@ class Trees(NamedTuple):
     first: np.ndarray
     children: np.ndarray
     path: np.ndarray
+    entropy: np.ndarray
     room: np.ndarray
     ranks: np.ndarray
 
@@ -102,7 +104,9 @@ class TreeLayout(LatticeLayout):
         position = np.arange(len(self.begin) - 1) - np.repeat(self.offsets[:-1], n_output) + 1
         room = (self.trace.max_new_tokens - position).astype(np.int32)
         ranks = _ranks(self.begin, first, children, path, rank, self.trace.max_draft)
-        return Trees(self.begin, parent, depth, rank, total, first, children, path, room, ranks)
+        entropy = read("tree", "draft_entropy")
+        links = parent, depth, rank, total, first, children
+        return Trees(self.begin, *links, path, entropy, room, ranks)
 
     def check_held(self, policy: object, wanted: shapes.Shape) -> None:
         """Refuse a shape whose nodes were not all recorded.

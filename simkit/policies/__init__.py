@@ -51,7 +51,7 @@ from simkit.policies.base import (
     score_column,
 )
 from simkit.policies.function import FunctionPolicy, from_function
-from simkit.policies.registry import BUILT_IN, expand, get, names, parse, register
+from simkit.policies.registry import BUILT_IN, chains, expand, get, names, parse, register
 from traces.registry import attribute
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ __all__ = [
     "Setting",
     "Slots",
     "SpecDecPP",
+    "chains",
     "expand",
     "from_function",
     "get",

@@ -57,7 +57,7 @@ def fit_acceptance(layout: Layout, column: str, folds: int, seed: int) -> Accept
 
     before = np.arange(values.shape[1])  # tokens of the draft before this one
     seen = (before <= ahead) & (before < left) & ~np.isnan(values)
-    edges = _edges(values[seen])
+    edges = edges_of(values[seen])
     bins = np.searchsorted(edges, values[seen])
     bins += BINS * np.broadcast_to(group[:, None], seen.shape)[seen]
 
@@ -65,14 +65,14 @@ def fit_acceptance(layout: Layout, column: str, folds: int, seed: int) -> Accept
         cells, chosen = bins[which[seen]], hit[which & seen]
         count = np.bincount(cells, minlength=folds * BINS).reshape(folds, BINS)
         hits = np.bincount(cells, chosen, folds * BINS).reshape(folds, BINS)
-        return np.array([_isotonic(*pair) for pair in zip(*_others(count, hits), strict=True)])
+        return np.array([isotonic(*pair) for pair in zip(*others(count, hits), strict=True)])
 
     count = np.bincount(group, minlength=folds)
     hits = np.bincount(group, ahead[:, 0] > 0, folds)
     return AcceptanceFit(
         fold,
         edges.astype(np.float64),
-        _ratio(*_others(count, hits)),
+        _ratio(*others(count, hits)),
         fit(seen, before < ahead),
         fit((before < ahead) & (before + 1 < left), before + 1 < ahead),
     )
@@ -95,7 +95,7 @@ def accepted_of(layout: Layout, fold: np.ndarray, longest: int) -> np.ndarray:
     found = np.empty((n, longest))
     for k in range(longest):
         hits = np.bincount(group, np.minimum(layout.ahead[rows], k + 1), n)
-        found[:, k] = _ratio(*_others(count, hits))
+        found[:, k] = _ratio(*others(count, hits))
     return found
 
 
@@ -103,7 +103,7 @@ def _rows(layout: Layout) -> np.ndarray:
     return np.arange(0, len(layout.ahead), max(1, len(layout.ahead) // STARTS))
 
 
-def _edges(score: np.ndarray) -> np.ndarray:
+def edges_of(score: np.ndarray) -> np.ndarray:
     """Bounds of bins that hold about equally many scores, (BINS - 1,).
 
     Each lies in the middle of the widest gap near its place: a live run's scores differ from the
@@ -129,7 +129,7 @@ def _widest(ascending: np.ndarray) -> float:
     return float(ascending[k] + ascending[k + 1]) / 2 if k >= 0 else np.inf
 
 
-def _others(count: np.ndarray, hits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def others(count: np.ndarray, hits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The sums over the folds other than each one."""
     return count.sum(0) - count, hits.sum(0) - hits
 
@@ -138,7 +138,7 @@ def _ratio(count: np.ndarray, hits: np.ndarray) -> np.ndarray:
     return np.divide(hits, count, out=np.full(count.shape, 0.5), where=count > 0)
 
 
-def _isotonic(count: np.ndarray, hits: np.ndarray) -> np.ndarray:
+def isotonic(count: np.ndarray, hits: np.ndarray) -> np.ndarray:
     """The fit at each bin; that of an empty bin is that of the bin below, or of the lowest."""
     from scipy.optimize import isotonic_regression
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from simkit.errors import PolicyError
-from simkit.policies.base import Policy
+from simkit.policies.base import Branching, Policy
 from traces import specs
 from traces.registry import Registry
 
@@ -37,10 +37,12 @@ _CLASSES = {
 }
 _TREES = {
     "best_first": "best_first:BestFirstTree",
+    "best_rate": "exits:BestRate",
     "eagle2": "eagle2:Eagle2",
     "sequoia": "sequoia:Sequoia",
     "static": "static:StaticTree",
     "tree_prophet": "prophet:TreeProphet",
+    "tree_svip": "exits:TreeSVIP",
 }
 BUILT_IN = {
     **{name: f"simkit.policies.{name}:{cls}" for name, cls in _CLASSES.items()},
@@ -67,6 +69,11 @@ def register(cls: P) -> P:
 def names() -> list[str]:
     """All registered names, those of installed packages too, sorted."""
     return sorted(POLICIES)
+
+
+def chains() -> list[str]:
+    """The names of those that draft one token behind another, sorted; the others draft trees."""
+    return [name for name in names() if not issubclass(POLICIES[name], Branching)]
 
 
 def get(name: str) -> type[Policy]:

@@ -27,7 +27,7 @@ class BestFirstTree(Growing):
     more. Of equal ones the one of the lower level, and there of the earlier rank path, comes first.
     An EOS token has no children.
 
-    State: none. Feedback: none.
+    Tripping token: none. Score: none. State: none. Feedback: none.
     Source: DDTree on parallel drafters; the trees of suffix decoding (arXiv 2411.04975).
 
     Attributes:

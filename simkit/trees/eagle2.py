@@ -37,7 +37,7 @@ class Eagle2(Growing):
     `max_draft_len` are levels, its `max_total_draft_tokens` counts no root. Those of one engine
     alone may be given.
 
-    State: none. Feedback: none.
+    Tripping token: none. Score: none. State: none. Feedback: none.
     Source: EAGLE-2 (arXiv 2406.16858), section 4 and its code, whose defaults these are.
 
     Attributes:
@@ -127,23 +127,30 @@ class Grown(NamedTuple):
     Attributes:
         made: (R, L) int32, nodes of each level.
         passed: (R, L) int32, nodes that the pass has which proposes that level.
+        mass: (R, L) float64, the probability of all nodes of the beam that a level leaves.
+        entropy: (R, L) float32, nats, of what is said behind the best node of the beam that
+            proposes a level; NaN where none does.
         ahead: (R, L, D) int32; of all nodes up to a level, those that are likelier than the j-th of
             the output's own, where they come first if equal; very many if that one is not there.
     """
 
     made: np.ndarray
     passed: np.ndarray
+    mass: np.ndarray
+    entropy: np.ndarray
     ahead: np.ndarray
 
 
-def beam_outcomes(found: Grown, level: np.ndarray, nodes: int, looks: bool = False) -> Outcomes:
+def beam_outcomes(
+    found: Grown, level: np.ndarray, nodes: int, asked: np.ndarray | None = None
+) -> Outcomes:
     """What comes of beams that go on for so many levels, and of the best of their nodes.
 
     Args:
         found: what they propose.
         level: (R,) levels at each start.
         nodes: that are verified at most.
-        looks: whether there is a decision after each level but the deepest.
+        asked: (L + 1,) int32, decisions of a step of so many levels; None: there are none.
     """
     last = np.maximum(level, 1) - 1
     every = np.arange(len(level))
@@ -156,7 +163,7 @@ def beam_outcomes(found: Grown, level: np.ndarray, nodes: int, looks: bool = Fal
         widths = np.where(there, found.passed[rows], 0)
         drafted = np.where(there, found.made[rows], 0).sum(1, dtype=np.int32)
         passes = (widths > 0).sum(1, dtype=np.int32)
-        calls = passes * np.int32(looks)
+        calls = np.zeros_like(mine) if asked is None else asked[mine]
         return Work(drafted, np.minimum(drafted, np.int32(nodes)), passes, calls, lambda: widths)
 
     return Outcomes(within.sum(1, dtype=np.int32), work)
@@ -179,6 +186,8 @@ def _grow(trees: Trees, top_k: int, levels: int) -> Grown:
     found = Grown(
         np.zeros(shape, np.int32),
         np.zeros(shape, np.int32),
+        np.zeros(shape),
+        np.full(shape, np.nan, np.float32),
         np.full((*shape, levels), NEVER, np.int32),
     )
     _fill(trees, top_k, found)
@@ -200,13 +209,10 @@ def _fill(trees: Trees, top_k: int, found: Grown) -> None:
             continue
         total, first = trees.total[low:high], trees.first[low:high]
         children, path = trees.children[low:high], trees.path[low:high]
-        beam[0], n = 0, 1
+        out[0], n = 0, 1
         n_own, deepest = 0, 0
         for level in range(levels):
-            if level:
-                n = best_children(total, first, children, beams[level - 1], sizes[level - 1],
-                                  top_k, heads, out)  # fmt: skip
-                beam[:n] = out[:n]
+            beam[:n] = out[:n]
             sizes[level] = n
             beams[level, :n] = beam[:n]
             for b in range(n):
@@ -223,6 +229,10 @@ def _fill(trees: Trees, top_k: int, found: Grown) -> None:
             deepest = level
             if found.made[r, level] == 0:
                 break
+            found.entropy[r, level] = trees.entropy[low + beam[0]]
+            n = best_children(total, first, children, beam, n, top_k, heads, out)
+            for b in range(n):
+                found.mass[r, level] += np.exp(total[out[b]])
         for j in range(n_own):
             ahead = 0
             for level in range(deepest + 1):

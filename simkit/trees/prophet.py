@@ -26,7 +26,8 @@ class TreeProphet(TreePolicy):
     How many levels each step has is a shortest path over starts, see
     `simkit.simulator.shortest_path`.
 
-    State: the lengths are fitted to a trace and its cost. Feedback: none.
+    Tripping token: none. Score: none. State: none; the lengths are fitted to a trace and its cost.
+    Feedback: none.
     Source: ours.
 
     Attributes:

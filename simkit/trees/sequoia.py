@@ -32,7 +32,7 @@ class Sequoia(FixedTree):
     It is fitted to the trace that it is replayed on, as deep and as wide as that was recorded. A
     replay starts where steps end, not everywhere, so that another tree can have a few fewer steps.
 
-    State: none. Feedback: none.
+    Tripping token: none. Score: none. State: none. Feedback: none.
     Source: Sequoia (arXiv 2402.12374), section 4.1.
 
     Attributes:

@@ -79,7 +79,7 @@ class StaticTree(FixedTree):
     tokens is `static([[0], [0, 0], …])`. Any such tree can be replayed whose paths are no deeper
     and no wider than what was recorded along the output.
 
-    State: none. Feedback: none.
+    Tripping token: none. Score: none. State: none. Feedback: none.
     Source: Medusa (arXiv 2401.10774), SpecInfer (2305.09781), Sequoia (2402.12374).
 
     Attributes:
@@ -89,7 +89,7 @@ class StaticTree(FixedTree):
         PolicyError: a path is no list of ranks, is named twice, or is an orphan.
     """
 
-    paths: tuple[RankPath, ...]
+    paths: tuple[RankPath, ...] = ((0,), (1,), (0, 0))
 
     name = "static"
     unnamed = True
