@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 WORK := .work
 
 .PHONY: demo test lint unit browser minimal stories install notebooks reference timings heads \
-  heads-greedy heads-sampled heads-prompts ablation-heads answers drafters arms \
+  heads-greedy heads-sampled heads-prompts ablation-heads answers drafters trees arms \
   smollm2 smollm2-answers smollm2-draft smollm2-feature smollm2-parallel smollm2-recordings smollm2-prompts \
   smollm2-greedy smollm2-sampled smollm2-long smollm2-heads smollm2-timings smollm2-bundle clean
 
@@ -227,6 +227,43 @@ drafters: $(VENV)/.installed-dev
 	$(TRAIN).parallel --loss pard --features none --block 16 --steps 1500 -o $(MODELS)/pard
 	$(TRAIN).parallel --loss cat --features four --block 16 --steps 1500 -o $(MODELS)/pard2
 	$(TRAIN).feature -o $(MODELS)/eagle
+
+# Trees of its drafters, on four prompts of each task, 64 tokens: all that beams of 1 to 10 nodes reach
+# in eight levels, of the parallel drafter the likeliest nodes too, with statistics rounded to 5 bits.
+# And at temperature 1, the target alone, on two prompts of each task. Five minutes.
+TREES := $(WORK)/trees
+ATTACH_TREES = OMP_NUM_THREADS=1 $(BIN)/simkit attach $(TREES)/$(1) $(TARGET) --name $(2) --drafter '$(3)'
+BEAMS := --tree 'eagle2(top_k=1:10, depth=1:7)'
+# $(call trees_of,TRACE)
+define trees_of
+	$(call ATTACH_TREES,$(1),eagle,feature("$(MODELS)/eagle")) --draft-temperature 0 \
+	  --columns draft_token,draft_prob_raw,draft_entropy
+	$(call ATTACH_TREES,$(1),eagle-tree,feature("$(MODELS)/eagle")) $(BEAMS)
+	$(call ATTACH_TREES,$(1),pard2-tree,parallel("$(MODELS)/pard2"$(comma) length=8)) $(BEAMS) \
+	  --tree 'best_first(60)'
+endef
+# $(call thinned_trees,TRACE)
+define thinned_trees
+	$(BIN)/simkit thin $(TREES)/$(1) -o $(TREES)/thin-$(1) --bits 5
+	rm -rf $(DATA)/$(1) && mv $(TREES)/thin-$(1) $(DATA)/$(1)
+	$(call same_times,reference/drafters/eagle,$(1)/drafters/eagle)
+	$(call same_times,reference/drafters/eagle,$(1)/drafters/eagle-tree)
+	$(call same_times,reference/drafters/pard2,$(1)/drafters/pard2-tree)
+endef
+
+trees: $(VENV)/.installed  ## their `reference-trees` and `reference-trees-sampled`
+	rm -rf $(TREES) && mkdir -p $(TREES)
+	$(BIN)/python -m traces.reference.cut $(DATA)/reference -o $(TREES)/reference-trees
+	$(call trees_of,reference-trees)
+	$(call ATTACH_TREES,reference-trees,draft-tree,model("$(MODELS)/draft")) $(BEAMS)
+	$(call thinned_trees,reference-trees)
+	$(call same_times,reference,reference-trees/drafters/draft-tree)
+	$(call first,2) > $(TREES)/prompts.jsonl
+	$(BIN)/simkit record $(TARGET) --prompts $(TREES)/prompts.jsonl --temperature 1 \
+	  --max-new-tokens 40 --out $(TREES)/reference-trees-sampled
+	$(call trees_of,reference-trees-sampled)
+	$(call thinned_trees,reference-trees-sampled)
+	$(call same_times,reference-target,reference-trees-sampled)
 
 arms: $(VENV)/.installed-dev
 	$(TRAIN).arms train

@@ -128,6 +128,17 @@ def load_pair(
     return make_pair(*models, *tokenizers)
 
 
+def with_draft(
+    target: Alone, draft: str, dtype: str = "float32", revision: str | None = None
+) -> Pair:
+    """Load a draft model for a target that is in memory, onto its device; see `load_pair`."""
+    _, _, second = (revision or "").partition(",")
+    tokenizer = _tokenizer_of(draft, second, target.tokenizer)
+    check_tokenizers(target.tokenizer, tokenizer)
+    model = load_model(draft, second, str(target.target.device), dtype)
+    return make_pair(target.target, model, target.tokenizer, tokenizer)
+
+
 def embedding(model: PreTrainedModel) -> nn.Embedding:
     """A model's input embedding: where its tokens enter, one row for each id."""
     return cast(nn.Embedding, model.get_input_embeddings())

@@ -17,14 +17,17 @@ from traces.attach.drafter import (
 )
 from traces.columns import Columns
 from traces.errors import DrafterError, RecordError
+from traces.record.drafters.nodes import Model
+from traces.record.drafters.running import planting, reader_of
 from traces.record.drafters.target import check_target, given_outputs, own_dtype
 from traces.record.header import device_name, library_versions, model_info
 from traces.record.latency import PassBench
-from traces.record.pair import Alone, Pair, load_model, load_pair
+from traces.record.pair import Alone, Pair, load_model, load_pair, with_draft
 from traces.record.plan import Plan
 from traces.record.recorder import check_lengths
 from traces.record.shard import record_shard
 from traces.trace import Trace
+from traces.trees.shapes import expand
 
 _MOST_STRANGE = 0.02  # share of outputs' tokens that rounding may account for
 
@@ -46,7 +49,7 @@ class ModelDrafter(Attachable):
 
     name = "model"
     runs_models = True
-    heeds = (*NETWORK, "max_draft")
+    heeds = (*NETWORK, "max_draft", "tree")
     path: str
     hidden: bool = False
     branch_target: bool = False
@@ -55,11 +58,13 @@ class ModelDrafter(Attachable):
     def open(self, recording: Trace, means: Means) -> Attachment:
         """See `Attachable`."""
         sampler = replace(recording.sampler, draft_temperature=means.draft_temperature)
-        if sampler.q_temperature > 0:
+        if sampler.q_temperature > 0 and not means.tree:
             check_coupling(recording, self)
         if means.target is None:
             raise DrafterError(f"{self.name} needs the target that was recorded: give --target")
         dtype = own_dtype(recording, means)
+        if means.tree:
+            return self._planting(recording, means, dtype)
         pair = load_pair(means.target, self.path, means.device, dtype, means.revision)
         check_target(recording, pair.target)
         known = recording.manifest.vocab_size
@@ -77,6 +82,23 @@ class ModelDrafter(Attachable):
             coupling=recording.manifest.coupling,  # pyright: ignore[reportArgumentType]
         )
         return _Following(recording, self, pair, plan)
+
+    def _planting(self, recording: Trace, means: Means, dtype: str) -> Attachment:
+        """Trees instead of rows: nodes are recorded without states, and without the target's view.
+
+        Raises:
+            UserError: rows are asked for as well, or the model or the shapes do not fit.
+        """
+        for name in ("hidden", "branch_target", "at_once"):
+            if getattr(self, name) != getattr(ModelDrafter, name):
+                raise DrafterError(f"{self.name}: {name} is of rows, and --tree records trees")
+        if means.max_draft != Means.max_draft:
+            raise DrafterError("--max-draft: shapes say how deep trees are: leave it out")
+        expand(means.tree)  # before anything is loaded, which takes long
+        reader = reader_of(recording, means, dtype)
+        pair = with_draft(reader.target, self.path, dtype, means.revision)
+        network = Model(pair.draft, pair.vocab_size)
+        return planting(recording, self, reader, network, means, "token")
 
     def timed(self, target: Alone, dtype: str) -> Timeable:
         """See `Attachable`; each pass is over one token."""

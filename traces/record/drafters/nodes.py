@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
+from traces.manifest import ModelInfo
 from traces.record.cache import Buffer
 from traces.record.drafters.feature import Feature
 from traces.record.drafters.parallel import Parallel
 from traces.record.drafters.texts import StartGroup, Texts, groups
-from traces.record.forward import Forward
+from traces.record.forward import Forward, check_excess
+from traces.record.header import model_info
 
 
 class Nodes(ABC):
-    """A draft that is asked behind the nodes of the trees of one group of starts."""
+    """A draft that is asked behind the nodes of the trees of one group of starts.
+
+    Attributes:
+        alike: whether all nodes of a level of one tree are told the same.
+    """
+
+    alike: ClassVar[bool] = False
 
     @abstractmethod
     def roots(self) -> Tensor:
@@ -155,6 +164,8 @@ class MarginalNodes(Nodes):
         logits: (S, K, D) from every start.
     """
 
+    alike = True
+
     def __init__(self, logits: Tensor) -> None:
         self._logits = logits
 
@@ -168,12 +179,23 @@ class MarginalNodes(Nodes):
 
 
 class Model(NamedTuple):
-    """An autoregressive draft model whose trees are asked for."""
+    """An autoregressive draft model whose trees are asked for.
 
-    model: Any
+    Attributes:
+        model: a causal LM in eval mode.
+        vocab_size: ids that it and the target share.
+        ids: its columns of logits stand for all of them.
+        layers: it reads none of the target's.
+    """
+
+    model: PreTrainedModel
     vocab_size: int
     ids: None = None
     layers: tuple[int, ...] = ()
+
+    def describe(self) -> ModelInfo:
+        """What a manifest says of it."""
+        return model_info(self.model)
 
 
 def nodes_of(
@@ -210,6 +232,7 @@ def nodes_of(
     forward.pass_(texts.tokens, texts.text_positions, texts.mask, 1)
     for group in parts:
         yield group, ModelNodes(forward, texts, group)
+        check_excess(forward, "drafter")
         forward.cache.cut(width)
 
 

@@ -165,7 +165,7 @@ class Planter:
             tree, node = self._marked(bed, level, carried, self._longest - start)
             if not len(tree):
                 break
-            found = said(self._ask(bed, nodes, tree, node, level), self.width, self.ids)
+            found = self._ask(bed, nodes, tree, node, level)
             bed.asked[:] = -1
             bed.asked[tree, node] = np.arange(len(tree)) if level else tree
             column = bed.extend(tree, node, found)
@@ -190,18 +190,26 @@ class Planter:
         tree, node = np.nonzero(marks)
         return tree, node
 
-    def _ask(
-        self, bed: Bed, nodes: Nodes, tree: np.ndarray, node: np.ndarray, level: int
-    ) -> Tensor:
-        """Logits (n, D) behind nodes of one level."""
+    def _ask(self, bed: Bed, nodes: Nodes, tree: np.ndarray, node: np.ndarray, level: int) -> Said:
+        """What the draft says behind nodes of one level."""
+        if nodes.alike:
+            _, first, same = np.unique(tree, return_index=True, return_inverse=True)
+            found = self._said(bed, nodes, tree[first], node[first], level)
+            return Said(found.token[same], found.log_prob[same], found.entropy[same])
+        return self._said(bed, nodes, tree, node, level)
+
+    def _said(self, bed: Bed, nodes: Nodes, tree: np.ndarray, node: np.ndarray, level: int) -> Said:
+        """See `_ask`; each node is asked by itself."""
         if level == 0:
-            return nodes.roots()[torch.from_numpy(tree).to(self._device)]
-        parent = bed.asked[tree, bed.trees.parent[tree, node]]
-        of_tree, above, token = (
-            torch.from_numpy(x).to(self._device)
-            for x in (tree, parent, bed.token[tree, node].astype(np.int64))
-        )
-        return nodes.below(of_tree, above, token, level)
+            logits = nodes.roots()[torch.from_numpy(tree).to(self._device)]
+        else:
+            parent = bed.asked[tree, bed.trees.parent[tree, node]]
+            of_tree, above, token = (
+                torch.from_numpy(x).to(self._device)
+                for x in (tree, parent, bed.token[tree, node].astype(np.int64))
+            )
+            logits = nodes.below(of_tree, above, token, level)
+        return said(logits, self.width, self.ids)
 
 
 def trees_of(
