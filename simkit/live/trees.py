@@ -74,6 +74,7 @@ def check(policy: TreePolicy) -> Growing:
     """
     if not isinstance(policy, Growing) or policy.needs_future:
         raise PolicyError(f"{policy} does not grow its trees level by level: it cannot run live")
+    assert policy.levels > 0  # one that is fitted to a trace says here that it is not yet
     return policy
 
 
@@ -231,10 +232,10 @@ class TreeDecoder:
         nodes = self.policy.grows(tree, level)
         if not self.policy.whole:
             nodes = nodes[~tree.ended[nodes]]
-        if not self.policy.looks:
+        if not (self.policy.looks and level) or level % self.policy.every:
             return nodes, begun
         now, what = self.clock.mark(), f"policy:{self.policy.timed_as}"
-        self.spans.add("policy", what, begun, now, depth=level + 1)
+        self.spans.add("policy", what, begun, now, depth=level)
         return nodes, now
 
     def _below(

@@ -65,10 +65,12 @@ class Growing(TreePolicy):
             that stand behind an EOS token, too.
         looks: `grows` is a rule whose time is charged by the call (`Outcomes.calls`), as the rules
             of chains are; else its time is a part of the draft's pass.
+        every: such a rule is asked behind each level that this divides.
     """
 
     whole: ClassVar[bool] = False
     looks: ClassVar[bool] = False
+    every: int = 1
 
     @property
     @abstractmethod
