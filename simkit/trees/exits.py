@@ -1,0 +1,227 @@
+"""Beams that stop growing: after each level, or every other one, a rule looks at the tree."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from simkit.drafters.tree import TreeLayout
+from simkit.errors import PolicyError
+from simkit.policies.arguments import check_real, check_whole
+from simkit.policies.base import Setting
+from simkit.policies.registry import register
+from simkit.policies.svip import largest_square
+from simkit.trees.base import Outcomes
+from simkit.trees.calibrated import Calibrated, attained, calibrated
+from simkit.trees.eagle2 import Eagle2, Grown, beam_outcomes, beams_of
+from simkit.trees.growing import Growing, Tree
+from traces.trees.shapes import Beams
+
+
+class Exit(Growing):
+    """EAGLE-2's beams, `top_k`, `depth` and `total` as there, until a rule stops them.
+
+    Of the nodes that there are then the best are verified.
+    """
+
+    looks = True
+    every: int = 1
+    top_k: int
+    depth: int
+    total: int
+
+    def __post_init__(self) -> None:
+        for name, least in (("top_k", 1), ("depth", 0), ("total", 2)):
+            check_whole(self, name, least)
+        try:
+            _ = self.beams
+        except PolicyError as error:
+            raise PolicyError(str(error).replace("eagle2", self.name, 1)) from None
+
+    @property
+    def levels(self) -> int:
+        """See `TreePolicy`."""
+        return self.depth + 1
+
+    @property
+    def width(self) -> int:
+        """See `Growing`."""
+        return self.top_k
+
+    @abstractmethod
+    def stops(self, layout: TreeLayout, found: Grown) -> np.ndarray:
+        """Whether the rule stops behind each level, (R, L) bool; asked of all but the deepest."""
+
+    @abstractmethod
+    def stops_live(self, tree: Tree, level: int) -> bool:
+        """The same of one tree whose nodes of a level, 1 or more, are there."""
+
+    def outcomes(self, layout: TreeLayout) -> Outcomes:
+        """See `TreePolicy`."""
+        layout.check_held(self, Beams(self.top_k, self.depth))
+        found = beams_of(layout, self.top_k)
+        stops = self.stops(layout, found)[:, : self.levels].copy()
+        stops[:, self.levels - 1 :] = True
+        level = np.minimum(stops.argmax(1) + 1, layout.trees.room)
+        behind = np.arange(self.levels + 1)
+        asks = (behind % self.every == 0) & (behind > 0) & (behind < self.levels)
+        return beam_outcomes(found, level, self.total - 1, asks.cumsum().astype(np.int32))
+
+    def grows(self, tree: Tree, level: int) -> np.ndarray:
+        """See `Growing`."""
+        if level and self.stops_live(tree, level):
+            return np.zeros(0, np.int64)
+        return self.beams.grows(tree, level)
+
+    def chosen(self, tree: Tree) -> np.ndarray:
+        """See `Growing`."""
+        return self.beams.chosen(tree)
+
+    @cached_property
+    def beams(self) -> Eagle2:
+        """Its trees, were they not stopped."""
+        return Eagle2(self.top_k, self.depth, self.total)
+
+
+@register
+@dataclass(frozen=True)
+class TreeSVIP(Exit):
+    """SVIP on EAGLE-2's trees: stop if sqrt(H) > h, asked behind every second level.
+
+    H is the entropy, at temperature 1, of what the draft has said behind the best node of the beam
+    that has proposed the newest level; the paper does not say which node's. Behind an EOS token
+    nothing is said, and the beams go on.
+
+    Tripping token: kept, as all nodes of its level. Score: of the level that has just been
+    proposed, no lag. State: none. Feedback: none.
+    Source: SVIP, section 3.3 and Table 4, with one layer of EAGLE-2's settings as they are there.
+
+    Attributes:
+        h: threshold, >= 0.
+        every: it is asked behind each level that this divides.
+        top_k: see `Eagle2`.
+        depth: see `Eagle2`.
+        total: see `Eagle2`.
+
+    Raises:
+        PolicyError: an argument is out of range.
+    """
+
+    h: float = 0.4
+    every: int = 2
+    top_k: int = 10
+    depth: int = 7
+    total: int = 60
+
+    name = "tree_svip"
+
+    def __post_init__(self) -> None:
+        check_real(self, "h", 0)
+        check_whole(self, "every", 1)
+        super().__post_init__()
+
+    def stops(self, layout: TreeLayout, found: Grown) -> np.ndarray:
+        """See `Exit`."""
+        asked = (np.arange(found.entropy.shape[1]) + 1) % self.every == 0
+        return (found.entropy.astype(np.float64) > largest_square(self.h)) & asked
+
+    def stops_live(self, tree: Tree, level: int) -> bool:
+        """See `Exit`."""
+        if level % self.every:
+            return False
+        (best,) = tree.likeliest(tree.of_level(level - 1), 1)
+        return float(tree.entropy[best]) > largest_square(self.h)
+
+
+@register
+@dataclass(frozen=True)
+class BestRate(Exit):
+    """Go on while P(the next level holds a token of the output) >= λ * (its seconds).
+
+    The chance is fitted to the probability that the draft gives the beam: an isotonic fit to the
+    prompts outside of the sequence's fold. The seconds are those of the next pass over the beam,
+    of the verification of more nodes as long as they are fewer than `total`, and of the rule. λ is
+    the rate, in tokens a second of steps, that this very rule attains: a fixed point, as of
+    `rate_optimal`, of which it is the form for trees.
+
+    Tripping token: kept, as all nodes of its level. Score: of the newest level, no lag. State:
+    none. Feedback: none.
+    Source: ours; the sum of a level's probabilities is the indicator of Zhang et al. 2024
+    ("Learning harmonized representations"), which SVIP's section 5 names.
+
+    Attributes:
+        folds: into which the prompts are dealt, >= 2.
+        top_k: see `Eagle2`.
+        depth: see `Eagle2`.
+        total: see `Eagle2`.
+
+    Raises:
+        PolicyError: an argument is out of range; or there is no cost.
+    """
+
+    folds: int = 5
+    top_k: int = 10
+    depth: int = 7
+    total: int = 60
+
+    name = "best_rate"
+
+    def __post_init__(self) -> None:
+        check_whole(self, "folds", 2)
+        super().__post_init__()
+
+    def bind(self, setting: Setting) -> BestRate:
+        """See `Policy`."""
+        setting.costs(self.name)
+        layout = setting.layout
+        assert isinstance(layout, TreeLayout)
+        layout.check_held(self, Beams(self.top_k, self.depth))
+        found = beams_of(layout, self.top_k)
+        fit = calibrated(layout, found, self.folds)
+        worth = fit.chance(found.mass, layout)
+        price = self._price(setting, found)
+        return attained(lambda rate: self._with(worth < rate * price, fit), setting)
+
+    def remark(self, setting: Setting) -> str:
+        """See `Policy`."""
+        return f"{self} is fitted to the prompts that it is replayed on, scores out of fold"
+
+    def stops(self, layout: TreeLayout, found: Grown) -> np.ndarray:
+        """See `Exit`."""
+        bound = vars(self).get("_stops")
+        if bound is None:
+            raise PolicyError(f"{self.name} must be fitted to a trace and a cost: replay it")
+        return bound
+
+    def stops_live(self, tree: Tree, level: int) -> bool:
+        """See `Exit`.
+
+        Raises:
+            PolicyError: always: its prices are those of a replay.
+        """
+        raise PolicyError(f"{self.name} is fitted to a trace and its cost: it cannot run live")
+
+    def _with(self, stops: np.ndarray, fit: Calibrated) -> BestRate:
+        bound = replace(self)
+        vars(bound)["_stops"] = stops
+        return bound
+
+    def _price(self, setting: Setting, found: Grown) -> np.ndarray:
+        """Seconds that one more level behind each one takes, (R, L); 0 behind the last."""
+        charge, layout = setting.costs(self.name), setting.layout
+        rows, levels = found.made.shape
+        inside = np.arange(rows) - np.repeat(layout.offsets[:-1], layout.n_output)
+        context = (np.repeat(layout.n_prompt, layout.n_output) + inside)[:, None]
+        price = np.zeros((rows, levels))
+        wide = np.maximum(found.passed[:, 1:], 1)
+        depth = np.arange(1, levels)
+        reached = np.minimum(context + depth, len(charge.contexts) - 1)
+        if layout.paid in ("token", "chain"):
+            price[:, :-1] = charge.drafting.block(wide, reached)
+        nodes = np.minimum(found.made.cumsum(1), self.total - 1)
+        verify_s = charge.verify(nodes + 1, context)
+        price[:, :-1] += np.diff(verify_s, axis=1) + charge.call_s(self)
+        return price
