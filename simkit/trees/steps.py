@@ -20,7 +20,7 @@ class TreeSteps(Steps):
     """Steps that draft trees.
 
     `drafted` counts the nodes that the draft proposed, `proposed` those that the target was given,
-    `accepted` those of them along the output.
+    `accepted` those of them along the output; `asked` counts levels where one pass yields them all.
 
     Attributes:
         work: of each step.
@@ -62,7 +62,8 @@ def walk(policy: TreePolicy, layout: Layout, first: int, span: Span | None = Non
         passes = np.zeros_like(passes)
     elif layout.paid in ("draft", "block"):
         passes = np.minimum(passes, 1)
-    counts = (work.drafted, passes, work.verified, accepted, emitted, work.drafted)
+    asked = work.drafted if layout.deepest is None else _levels(policy, layout, rows, work)
+    counts = (work.drafted, passes, work.verified, accepted, emitted, asked)
     return TreeSteps(offsets, *counts, first, work, low=low)
 
 
@@ -92,7 +93,7 @@ def _draft_s(
     begun = (steps.widths[:, 0] > 0).astype(np.int64)
     unread = steps.unread if drafting.by_unread else 1
     whole = drafting.opening is not None and not drafting.opening.each
-    asked = begun * (policy.levels if whole else 1)
+    asked = steps.asked if whole else begun
     found = once_s + drafting.seconds(context, asked, unread)
     for level in range(1, steps.widths.shape[1]):
         width = steps.widths[:, level]
@@ -100,6 +101,15 @@ def _draft_s(
         if len(there):
             found[there] += drafting.block(width[there], context[there] + level)
     return found
+
+
+def _levels(policy: TreePolicy, layout: TreeLayout, rows: np.ndarray, work: Work) -> np.ndarray:
+    """That one pass is asked for which yields a whole draft, as of a chain; (N,) int32."""
+    if policy.needs_future:
+        return work.passes
+    assert layout.deepest is not None
+    longest = np.minimum(layout.trees.room[rows], min(policy.levels, layout.deepest))
+    return np.where(work.passes > 0, longest, np.int32(0)).astype(np.int32)
 
 
 @compiled
