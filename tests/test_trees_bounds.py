@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from plain_trees import Path, Study
 from test_trees_plain import recorded, spec_of, studies
 
+import simkit
 from simkit import policies
 from simkit.costs import Linear
 from simkit.drafters import layout_of
@@ -198,7 +199,7 @@ def total_s(spec: str, trace: Trace, cost: Linear, first: int) -> tuple[float, i
     study=studies(),
     cost=costs,
     first=st.sampled_from([1, 2]),
-    paid=st.sampled_from(["token", "chain", "none"]),
+    paid=st.sampled_from(["token", "chain", "draft", "block", "none"]),
 )
 def test_nothing_is_faster_than_the_prophet_of_trees(study, cost, first, paid):
     trace = recorded(study, draft_passes=paid)
@@ -255,3 +256,33 @@ def test_the_prophet_is_the_fastest_plan_there_is(study, cost, first, deepest):
     trace = recorded(study)
     found, _ = total_s(f"tree_prophet({deepest})", trace, cost, first)
     assert found == pytest.approx(searched(study, trace, cost, first, deepest), rel=1e-9, abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    study=studies(),
+    cost=costs,
+    first=st.sampled_from([1, 2]),
+    paid=st.sampled_from(["token", "chain", "draft", "block", "none"]),
+    length=st.integers(1, 5),
+)
+def test_a_tree_of_one_child_each_is_a_chain(study, cost, first, paid, length):
+    """In its steps and in its seconds, however drafts are paid."""
+    one = f"eagle2(top_k=1, depth={length - 1})"
+    shapes, deep = (*study.shapes, one), max(study.depth, length)
+    study = Study(study.toy, study.outputs, study.t_max, shapes, study.width, deep)
+    trace = recorded(study, draft_passes=paid)
+    chain = f"fixed({length})"
+    same = [one.replace(")", f", total={length + 1})")]
+    if not study.toy.eos:  # behind an EOS token a fixed tree goes on, a chain does not
+        same.append(spec_of([(0,) * level for level in range(1, length + 1)]))
+    first_token = {1: "draft", 2: "prefill"}[first]
+    found = simkit.replay(trace, [chain, *same], cost, by="sequence", first_token=first_token)
+    rows = {str(run.policy): [] for run in found.runs}
+    for row in found.records():
+        rows[row.pop("policy")].append(row)
+    expected, *others = rows.values()
+    assert len(others) == len(same)
+    for other in others:
+        for mine, theirs in zip(other, expected, strict=True):
+            assert mine == pytest.approx(theirs)
