@@ -93,6 +93,14 @@ class Start:
         said = dict(self.toy.said(self.i, (*self.output[: self.i - 1], *text[:-1])))
         return said[text[-1]]
 
+    def entropy(self, node: Path) -> float:
+        """Of what is said behind it, nats, as float32; NaN behind an EOS token."""
+        text = self._tokens[node]
+        if text and text[-1] in self.toy.eos:
+            return math.nan
+        said = self.toy.said(self.i, (*self.output[: self.i - 1], *text))
+        return float(np.float32(-sum(math.exp(log_prob) * log_prob for _, log_prob in said)))
+
     def token(self, node: Path) -> int:
         """The last known token of the root, which may be the prompt's."""
         return (1, *self.output[: self.i - 1], *self._tokens[node])[-1]
@@ -147,6 +155,35 @@ def beams(start: Start, top_k: int, levels: int, nodes: int) -> Done:
         pool |= set(new)
         beam = best(start, new, top_k)
     return Done(asked, len(pool), set(best(start, pool, nodes)))
+
+
+def until(
+    start: Start,
+    top_k: int,
+    levels: int,
+    nodes: int,
+    every: int,
+    stops: Callable[[int, list[Path], list[Path]], bool],
+) -> Done:
+    """EAGLE-2's beams until a rule stops them, of the nodes that there are then the best.
+
+    Behind every so many levels, but where no further one is possible, the rule is told which level
+    is the newest, the beam that has proposed it, and its own.
+    """
+    asked, pool, before, beam, decisions = [], set(), [], [ROOT], 0
+    for level in range(min(levels, start.room)):
+        if level and level % every == 0:
+            decisions += 1
+            if stops(level, before, beam):
+                break
+        found = {node: start.children(node, top_k) for node in beam}
+        new = [child for children in found.values() for child in children]
+        if not new:
+            break
+        asked.append([node for node in beam if found[node]])
+        pool |= set(new)
+        before, beam = beam, best(start, new, top_k)
+    return Done(asked, len(pool), set(best(start, pool, nodes)), decisions)
 
 
 def fixed(start: Start, paths: Sequence[Path]) -> Done:
@@ -210,6 +247,16 @@ def _eagle2(policy: Any, study: Study) -> Callable[[Start], Done]:
     return lambda start: beams(start, policy.top_k, levels, nodes)
 
 
+def _svip(policy: Any, study: Study) -> Callable[[Start], Done]:
+    def draft(start: Start) -> Done:
+        def stops(level: int, before: list[Path], beam: list[Path]) -> bool:
+            return math.sqrt(start.entropy(before[0])) > policy.h  # NaN: it goes on
+
+        return until(start, policy.top_k, policy.depth + 1, policy.total - 1, policy.every, stops)
+
+    return draft
+
+
 def _sequoia(policy: Any, study: Study) -> Callable[[Start], Done]:
     depth = min(policy.depth or study.depth, study.depth)
     owns = [start.own(study.width, depth) for start in study.starts()]
@@ -225,6 +272,7 @@ PLAIN: dict[str, Callable[[Any, Study], Callable[[Start], Done]]] = {
         lambda start: best_first(start, policy.budget, policy.least, policy.top_k, policy.depth)
     ),
     "sequoia": _sequoia,
+    "tree_svip": _svip,
 }
 """What each policy does at a start, by its name; `tree_prophet` is held against all others."""
 
@@ -361,6 +409,6 @@ def _tree(study: Study, start: Start, drafts: list[Done]) -> list[tuple]:
             if node
             else (-1, 0, 0, start.token(node), 0.0)
         )
-        entropy = 1.0 if node in asked else math.nan
+        entropy = start.entropy(node) if node in asked else math.nan
         rows.append((number[node], *about, start.is_output(node), entropy, top))
     return rows

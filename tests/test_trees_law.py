@@ -33,7 +33,8 @@ from plain_trees import PLAIN, Start, Study, Toy
 from simkit import policies
 from simkit.drafters import layout_of
 from simkit.policies import Setting
-from simkit.trees import TreePolicy, walk
+from simkit.simulator.branching import walk
+from simkit.trees import TreePolicy
 from traces.sampler import Sampler
 
 FIRST = {"draft": 1, "prefill": 2}

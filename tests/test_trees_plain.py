@@ -13,7 +13,8 @@ import simkit
 from simkit import policies
 from simkit.drafters import layout_of
 from simkit.policies import Setting
-from simkit.trees import TreePolicy, walk
+from simkit.simulator.branching import walk
+from simkit.trees import TreePolicy
 from traces.trace import Trace
 from traces.validate import validate
 from traces.writer import save
@@ -145,6 +146,21 @@ def test_eagle2_of_any_budget_and_depth(study, first, data):
     for depth in range(given_["depth"] + 1):
         total = data.draw(st.integers(depth + 2, 30))
         check(f"eagle2(top_k={given_['top_k']}, depth={depth}, total={total})", study, trace, first)
+
+
+@runs
+@given(study=studies(), first=firsts, data=st.data())
+def test_beams_that_exit(study, first, data):
+    given_ = data.draw(beams())
+    shape = "eagle2(top_k={top_k}, depth={depth})".format(**given_)
+    wide = max(study.width, given_["top_k"]), max(study.depth, given_["depth"] + 1)
+    study = Study(study.toy, study.outputs, study.t_max, (*study.shapes, shape), *wide)
+    trace = recorded(study)
+    for depth in range(given_["depth"] + 1):
+        total, every = data.draw(st.integers(depth + 2, 30)), data.draw(st.integers(1, 3))
+        h = data.draw(st.sampled_from([0, 0.5, 0.75, 0.9, 1.0, 1.1, 9]))
+        spec = f"tree_svip({h}, every={every}, top_k={given_['top_k']}, depth={depth}"
+        check(f"{spec}, total={total})", study, trace, first)
 
 
 @runs

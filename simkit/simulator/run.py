@@ -287,10 +287,9 @@ def _steps(
 
         steps: Steps = concurrent.walk(policy, layout, first, span)
     elif isinstance(policy, Branching):
-        from simkit import trees
+        from simkit.simulator import branching
 
-        assert isinstance(policy, trees.TreePolicy)
-        steps = trees.walk(policy, layout, first, span)
+        steps = branching.walk(policy, layout, first, span)
     else:
         assert isinstance(policy, Sequential)
         steps = walk(policy, layout, first, span)
@@ -304,10 +303,10 @@ def _seconds(policy: Policy, steps: Steps, charge: Charge) -> Seconds:
         assert isinstance(steps, concurrent.ConcurrentSteps)
         return concurrent.seconds(policy, steps, charge)
     if isinstance(policy, Branching):
-        from simkit import trees
+        from simkit.simulator import branching
 
-        assert isinstance(policy, trees.TreePolicy) and isinstance(steps, trees.TreeSteps)
-        return trees.seconds(policy, steps, charge)
+        assert isinstance(steps, branching.TreeSteps)
+        return branching.seconds(policy, steps, charge)
     assert isinstance(policy, Sequential)
     return charge.of_steps(policy, steps)
 

@@ -1,4 +1,4 @@
-"""Policies that draft trees, and their replay.
+"""Policies that draft trees; `simkit.simulator.branching` replays them.
 
 A step drafts level by level, verifies some of the nodes in one pass of the target, and emits the
 longest path of them that is the output's, and one token of the target's own. Which nodes those are
@@ -13,6 +13,5 @@ version of it in `tests/plain_trees.py`.
 from __future__ import annotations
 
 from simkit.trees.base import Outcomes, TreePolicy, Work
-from simkit.trees.steps import TreeSteps, seconds, walk
 
-__all__ = ["Outcomes", "TreePolicy", "TreeSteps", "Work", "seconds", "walk"]
+__all__ = ["Outcomes", "TreePolicy", "Work"]

@@ -142,7 +142,11 @@ class Grown(NamedTuple):
 
 
 def beam_outcomes(
-    found: Grown, level: np.ndarray, nodes: int, asked: np.ndarray | None = None
+    found: Grown,
+    level: np.ndarray,
+    nodes: int,
+    asked: np.ndarray | None = None,
+    room: np.ndarray | None = None,
 ) -> Outcomes:
     """What comes of beams that go on for so many levels, and of the best of their nodes.
 
@@ -150,7 +154,9 @@ def beam_outcomes(
         found: what they propose.
         level: (R,) levels at each start.
         nodes: that are verified at most.
-        asked: (L + 1,) int32, decisions of a step of so many levels; None: there are none.
+        asked: (L + 1,) int32, decisions behind so many levels and those before them; None: there
+            are none.
+        room: (R,) int32, levels that T_max leaves, which are not asked about behind the last one.
     """
     last = np.maximum(level, 1) - 1
     every = np.arange(len(level))
@@ -163,7 +169,9 @@ def beam_outcomes(
         widths = np.where(there, found.passed[rows], 0)
         drafted = np.where(there, found.made[rows], 0).sum(1, dtype=np.int32)
         passes = (widths > 0).sum(1, dtype=np.int32)
-        calls = np.zeros_like(mine) if asked is None else asked[mine]
+        calls = np.zeros_like(mine)
+        if asked is not None and room is not None:
+            calls = asked[np.clip(room[rows] - 1, 0, passes)]
         return Work(drafted, np.minimum(drafted, np.int32(nodes)), passes, calls, lambda: widths)
 
     return Outcomes(within.sum(1, dtype=np.int32), work)

@@ -68,7 +68,8 @@ class Exit(Growing):
         level = np.minimum(stops.argmax(1) + 1, layout.trees.room)
         behind = np.arange(self.levels + 1)
         asks = (behind % self.every == 0) & (behind > 0) & (behind < self.levels)
-        return beam_outcomes(found, level, self.total - 1, asks.cumsum().astype(np.int32))
+        asked = asks.cumsum().astype(np.int32)
+        return beam_outcomes(found, level, self.total - 1, asked, layout.trees.room)
 
     def grows(self, tree: Tree, level: int) -> np.ndarray:
         """See `Growing`."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from simkit.drafters.layout import Layout, Span
 from simkit.drafters.tree import TreeLayout
+from simkit.policies import Branching
 from simkit.simulator.charge import Charge
 from simkit.simulator.steps import Steps
 from simkit.trees.base import TreePolicy, Work
@@ -35,7 +36,7 @@ class TreeSteps(Steps):
         return widths[:, : int(self.draft_passes.max(initial=0))]
 
 
-def walk(policy: TreePolicy, layout: Layout, first: int, span: Span | None = None) -> TreeSteps:
+def walk(policy: Branching, layout: Layout, first: int, span: Span | None = None) -> TreeSteps:
     """Replay a policy step by step.
 
     Args:
@@ -47,7 +48,7 @@ def walk(policy: TreePolicy, layout: Layout, first: int, span: Span | None = Non
     Raises:
         ReplayError: nodes that it drafts were not recorded.
     """
-    assert isinstance(layout, TreeLayout)
+    assert isinstance(policy, TreePolicy) and isinstance(layout, TreeLayout)
     found = policy.outcomes(layout)
     low, high = span or (0, len(layout.n_output))
     rows, offsets = _visited(found.accepted, layout.offsets, first, low, high)
@@ -67,13 +68,14 @@ def walk(policy: TreePolicy, layout: Layout, first: int, span: Span | None = Non
     return TreeSteps(offsets, *counts, first, work, low=low)
 
 
-def seconds(policy: TreePolicy, steps: TreeSteps, charge: Charge) -> dict[str, np.ndarray]:
+def seconds(policy: Branching, steps: TreeSteps, charge: Charge) -> dict[str, np.ndarray]:
     """The parts and the baseline of each step, in seconds; the parts sum to the step's time.
 
     The draft makes a pass a level over the nodes that get children, the first one over the tokens
     that it has not read yet, or where one pass yields a whole draft, that pass. The target verifies
     the nodes and the token before them in one pass.
     """
+    assert isinstance(policy, TreePolicy)
     context = charge.context(steps)
     return {
         **charge.common(steps, context),
