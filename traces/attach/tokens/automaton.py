@@ -145,6 +145,16 @@ def target(a: Automaton, state: int, token: int) -> Any:
 
 
 @compiled_part
+def edge_of(a: Automaton, edge: int) -> tuple[Any, Any, Any]:
+    """An edge's token, the state that it leads to, and the next edge of its state; 0: none."""
+    return (
+        np.int64(a.edges[edge, _BY]),
+        np.int64(a.edges[edge, _TARGET]),
+        np.int64(a.edges[edge, _NEXT]),
+    )
+
+
+@compiled_part
 def _count_children(a: Automaton, before: int, depth: int, state: int, token: int) -> None:
     """Note the child by this token where none is counted more, at all suffixes before it.
 

@@ -5,14 +5,31 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
+from traces.arrays import count_up
+from traces.columns import Columns
 from traces.kernels import compiled
 
 
+class Found(ABC):
+    """What a rule finds from every start of one sequence.
+
+    Attributes:
+        table: the name of its table in a trace.
+    """
+
+    table: ClassVar[str]
+
+    @abstractmethod
+    def rows(self, sequence: int) -> Columns:
+        """Its rows, with the sequence's number."""
+
+
 @dataclass(frozen=True, eq=False)
-class Proposals(ABC):
+class Proposals(Found):
     """Drafts from starts 1 … T of a sequence of T output tokens.
 
     Attributes:
@@ -23,9 +40,25 @@ class Proposals(ABC):
             `tokens`; None where it has none.
     """
 
+    table: ClassVar[str] = "lattice"
     lengths: np.ndarray
     accepted: np.ndarray
     score: np.ndarray | None
+
+    def rows(self, sequence: int) -> Columns:
+        """See `Found`."""
+        lengths = self.lengths
+        depth = count_up(lengths)
+        columns = {
+            "sequence": np.full(len(depth), sequence, np.int32),
+            "start": np.repeat(np.arange(1, len(lengths) + 1, dtype=np.int32), lengths),
+            "depth": depth.astype(np.int32),
+            "accepted": depth <= np.repeat(self.accepted, lengths),
+            "draft_token": self.tokens,
+        }
+        if self.score is not None:
+            columns["draft_prob_raw"] = _conditional(self.score, depth)
+        return columns
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -79,6 +112,12 @@ class Listed(Proposals):
     def tokens(self) -> np.ndarray:
         """See `Proposals`."""
         return self.flat
+
+
+def _conditional(score: np.ndarray, depth: np.ndarray) -> np.ndarray:
+    """Probabilities of tokens given those before them, from those of the drafts up to them."""
+    before = np.where(depth > 1, np.concatenate([[1.0], score[:-1]])[: len(score)], 1.0)
+    return np.minimum(score / before, 1.0).astype(np.float32)
 
 
 @compiled

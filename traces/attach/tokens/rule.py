@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from traces.arrays import count_up
 from traces.attach.drafter import Attachable, Attachment, Means, header_of
-from traces.attach.tokens.proposals import Proposals
+from traces.attach.tokens.proposals import Found, Proposals
 from traces.columns import Columns
 from traces.schema import LATENCY
 from traces.trace import Trace
@@ -60,6 +59,26 @@ class TokenRule(Attachable):
             ValueError: the prompt is longer than the text.
         """
 
+    def found(
+        self,
+        text: np.ndarray,
+        n_prompt: int,
+        eos: np.ndarray,
+        max_new_tokens: int,
+        memory: Any = None,
+    ) -> Found:
+        """What is recorded of a sequence; see `propose`."""
+        return self.propose(text, n_prompt, eos, max_new_tokens, memory)
+
+    def facts(self, recording: Trace) -> dict[str, Any]:
+        """What a manifest says of what is recorded."""
+        return {
+            "kind": "lattice",
+            "draft_ends": True,
+            "lattice_columns": ("draft_token", *(("draft_prob_raw",) if self.has_score else ())),
+            "max_draft": max(1, min(self.longest, recording.max_new_tokens)),
+        }
+
     def open(self, recording: Trace, means: Means) -> Attachment:
         """See `Attachable`."""
         return _Proposing(recording, self)
@@ -74,17 +93,8 @@ class _Proposing(Attachment):
         self._remembered = 0  # sequences that the memory holds
         self._taken: dict[int, tuple[int, float]] = {}  # by sequence: context and seconds
         text, eos = np.zeros(4, np.int32), np.array(recording.eos_token_ids, np.int32)
-        rule.propose(text, 2, eos, 4, rule.memory())  # compiled before times are taken
-        columns = ("draft_token", *(("draft_prob_raw",) if rule.has_score else ()))
-        self.header = header_of(
-            recording,
-            rule,
-            kind="lattice",
-            draft_passes="none",
-            draft_ends=True,
-            lattice_columns=columns,
-            max_draft=max(1, min(rule.longest, recording.max_new_tokens)),
-        )
+        rule.found(text, 2, eos, 4, rule.memory())  # compiled before times are taken
+        self.header = header_of(recording, rule, draft_passes="none", **rule.facts(recording))
 
     def shard(self, index: int) -> Mapping[str, Columns]:
         """See `Attachment`."""
@@ -93,9 +103,11 @@ class _Proposing(Attachment):
         if self._memory is not None:
             for sequence in range(self._remembered, first):  # written before this run
                 self._propose(sequence)
-        parts = [self._rows(sequence) for sequence in range(first, end)]
+        found = [self._propose(sequence) for sequence in range(first, end)]
+        parts = [one.rows(first + k) for k, one in enumerate(found)]
         self._remembered = end
-        return {"lattice": {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}}
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return {found[0].table: joined}
 
     def times(self) -> pa.Table | None:
         """See `Attachment`: seconds of a proposal, a mean over the starts of each output.
@@ -115,22 +127,7 @@ class _Proposing(Attachment):
         columns |= {"seconds": seconds, "repeat": range(n)}
         return pa.table({f.name: pa.array(columns[f.name], f.type) for f in LATENCY}, LATENCY)
 
-    def _rows(self, sequence: int) -> dict[str, np.ndarray]:
-        found = self._propose(sequence)
-        lengths = found.lengths
-        depth = count_up(lengths)
-        columns = {
-            "sequence": np.full(len(depth), sequence, np.int32),
-            "start": np.repeat(np.arange(1, len(lengths) + 1, dtype=np.int32), lengths),
-            "depth": depth.astype(np.int32),
-            "accepted": depth <= np.repeat(found.accepted, lengths),
-            "draft_token": found.tokens,
-        }
-        if found.score is not None:
-            columns["draft_prob_raw"] = _conditional(found.score, depth)
-        return columns
-
-    def _propose(self, sequence: int) -> Proposals:
+    def _propose(self, sequence: int) -> Found:
         """The proposals from all starts of a sequence, timed."""
         row = self._recording.sequences.slice(sequence, 1)
         prompt, output = (
@@ -140,13 +137,7 @@ class _Proposing(Attachment):
         text = np.concatenate([prompt, output]).astype(np.int32)
         eos = np.array(self.header.eos_token_ids, np.int32)
         begin = time.perf_counter()
-        found = self._rule.propose(text, len(prompt), eos, self.header.max_new_tokens, self._memory)
+        found = self._rule.found(text, len(prompt), eos, self.header.max_new_tokens, self._memory)
         seconds = time.perf_counter() - begin
         self._taken[sequence] = len(prompt) + len(output) // 2, seconds / len(output)
         return found
-
-
-def _conditional(score: np.ndarray, depth: np.ndarray) -> np.ndarray:
-    """Probabilities of tokens given those before them, from those of the drafts up to them."""
-    before = np.where(depth > 1, np.concatenate([[1.0], score[:-1]])[: len(score)], 1.0)
-    return np.minimum(score / before, 1.0).astype(np.float32)

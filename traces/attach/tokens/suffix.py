@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,9 +21,12 @@ from traces.attach.tokens.automaton import (
     start,
     step,
 )
-from traces.attach.tokens.proposals import Listed, Proposals
+from traces.attach.tokens.planting import Limits, Planted, plant_all
+from traces.attach.tokens.proposals import Found, Listed, Proposals
 from traces.attach.tokens.rule import TokenRule
 from traces.kernels import compiled, compiled_part
+from traces.trace import Trace
+from traces.trees.shapes import DEEPEST, MOST_NODES, WIDEST, BestFirst, text_of
 
 _DEEPEST = 65_536
 _LARGEST = 1e6
@@ -68,6 +72,16 @@ class Suffix(TokenRule):
       forgets the oldest beyond a limit. Here it is exact for requests that run one after another.
     - A draft ends *with* an EOS token: the engine goes on, but nothing behind it is ever emitted.
 
+    With `tree` nodes are chosen one after another, each time the likeliest one whose parent was: a
+    match may go on with several tokens, a node's probability is the product of count(child) /
+    count(node) on the way to it, and a match has min(max_tokens, floor(m factor + offset + 1e-6),
+    max_depth - m) nodes, whose probability is at least `min_prob`. The score is the sum of theirs.
+    Of equally likely nodes the one of the lower level comes first, there that of the earlier rank
+    path; children of equal counts are ranked by their ids, behind the one that was counted last if
+    no other is counted more. No tree is deeper than 64 levels or T_max - i, and a node has at most
+    64 children. Log-probabilities are float32, rounded up, and what is compared are their sums.
+    What is said behind a node is its children and, as one more, its end.
+
     Probabilities and scores are float32 as there. Its limit of tokens by the model's length is
     T_max here.
 
@@ -81,6 +95,7 @@ class Suffix(TokenRule):
         offset: tokens that are allowed besides.
         min_prob: least probability of a drafted token.
         shared: whether earlier outputs count too.
+        tree: whether trees are recorded, of all nodes of the best match.
     """
 
     name: ClassVar[str] = "suffix"
@@ -91,6 +106,7 @@ class Suffix(TokenRule):
     offset: float = 0.0
     min_prob: float = 0.1
     shared: bool = False
+    tree: bool = False
 
     def __post_init__(self) -> None:
         check_whole(self, "max_depth", 2, _DEEPEST)
@@ -99,6 +115,9 @@ class Suffix(TokenRule):
         check_real(self, "offset", -_LARGEST, _LARGEST)
         check_real(self, "min_prob", 0, 1)
         check_flag(self, "shared")
+        check_flag(self, "tree")
+        if self.tree:
+            check_whole(self, "max_tokens", 1, MOST_NODES)
 
     @property
     def longest(self) -> int:
@@ -127,20 +146,87 @@ class Suffix(TokenRule):
             memory: with `shared`, of the sequences before; this one's output is added to it.
 
         Raises:
-            ValueError: the prompt is longer than the text, or there is a memory but not `shared`
-                or the other way round.
+            ValueError: the prompt is longer than the text, there is a memory but not `shared` or
+                the other way round, or it proposes trees.
         """
+        if self.tree:
+            raise ValueError("suffix: with tree=true it plants trees")
+        own, others, given, allowed = self._counts(text, n_prompt, eos, max_new_tokens, memory)
+        found = _propose(own, others, given, allowed, np.float32(self.min_prob))
+        if memory:
+            memory.add(given.text[n_prompt:], self.max_depth)
+        lengths, accepted, tokens, score = found
+        return Listed(lengths, accepted, score, tokens)
+
+    def plant(
+        self,
+        text: np.ndarray,
+        n_prompt: int,
+        eos: np.ndarray,
+        max_new_tokens: int,
+        memory: EarlierOutputs | None = None,
+    ) -> Planted:
+        """Trees from all starts of a sequence, see `propose`.
+
+        Raises:
+            ValueError: the prompt is longer than the text, or there is a memory but not `shared` or
+                the other way round.
+        """
+        own, others, given, allowed = self._counts(text, n_prompt, eos, max_new_tokens, memory)
+        least = math.log(self.min_prob) if self.min_prob > 0 else -math.inf
+        limits = Limits(least, self._width, DEEPEST)
+        found = plant_all(own, others, given, allowed, limits)
+        if memory:
+            memory.add(given.text[n_prompt:], self.max_depth)
+        return found
+
+    def found(
+        self,
+        text: np.ndarray,
+        n_prompt: int,
+        eos: np.ndarray,
+        max_new_tokens: int,
+        memory: EarlierOutputs | None = None,
+    ) -> Found:
+        """See `TokenRule`."""
+        given = text, n_prompt, eos, max_new_tokens, memory
+        return self.plant(*given) if self.tree else self.propose(*given)
+
+    def facts(self, recording: Trace) -> dict[str, Any]:
+        """See `TokenRule`; the likeliest nodes nest in those that are recorded."""
+        if not self.tree:
+            return super().facts(recording)
+        most = self.max_tokens, self.max_depth - 1, recording.max_new_tokens, DEEPEST
+        shape = BestFirst(self.max_tokens, self.min_prob, self._width, max(1, min(most)))
+        return {
+            "kind": "tree",
+            "sampler": replace(recording.sampler, draft_temperature=0.0),
+            "shapes": (text_of(shape),),
+            "width": shape.width,
+            "max_draft": shape.levels,
+        }
+
+    @property
+    def _width(self) -> int:
+        """Children of a node at most: no more have a probability of `min_prob`."""
+        likely = int(1 / self.min_prob + 1e-6) if self.min_prob > 1 / WIDEST else WIDEST
+        return min(likely, self.max_tokens)
+
+    def _counts(
+        self,
+        text: np.ndarray,
+        n_prompt: int,
+        eos: np.ndarray,
+        max_new_tokens: int,
+        memory: EarlierOutputs | None,
+    ) -> tuple[Automaton, Automaton, Given, np.ndarray]:
+        """Empty counts of a text, those of earlier ones, the text, and what matches allow."""
         if (memory is not None) != self.shared:
             raise ValueError("suffix: a memory goes with shared=true, and with nothing else")
         given = plain(text, n_prompt, eos, max_new_tokens)
         own = automaton.automaton(max(0, len(text) - 1))
         others = memory.counts if memory else automaton.automaton(0)
-        allowed, least = self._allowed(len(text)), np.float32(self.min_prob)
-        found = _propose(own, others, given, allowed, least)
-        if memory:
-            memory.add(given.text[n_prompt:], self.max_depth)
-        lengths, accepted, tokens, score = found
-        return Listed(lengths, accepted, score, tokens)
+        return own, others, given, self._allowed(len(text))
 
     def _allowed(self, n_tokens: int) -> np.ndarray:
         """Tokens that a match of each length allows, up to that of all known tokens: int64."""
