@@ -69,12 +69,43 @@ def select(
     return part
 
 
+def select_trees(trace: Trace, indices: Sequence[int], latency: pa.Table | None = None) -> Trace:
+    """A trace in memory of the trees of some sequences; they keep their numbers and their T_max.
+
+    Args:
+        trace: of trees.
+        indices: see `select`.
+        latency: likewise.
+
+    Raises:
+        TraceError: see `select`.
+    """
+    if trace.manifest.kind != "tree":
+        raise TraceError("the trace holds no trees")
+    _check_latency(latency)
+    chosen = _chosen(indices, trace.n_sequences)
+    begins = trace.position_offsets[chosen]
+    lengths = trace.position_offsets[chosen + 1] - begins
+    starts = _ranges(begins, begins + lengths)
+    offsets = trace.offsets("tree")
+    rows = _ranges(offsets[starts], offsets[starts + 1])
+    names = [name for name in schema.TREE.names if trace.has("tree", name)]
+    columns = {"tree": {name: trace.column("tree", name)[rows] for name in names}}
+    header = _header(trace.manifest, len(chosen), trace.max_new_tokens)
+    sequences = _sequences(trace, chosen, lengths)
+    return Trace(header, Arrays(header, sequences, columns, {"tree": len(rows)}, latency))
+
+
 def _check(trace: Trace, budget: int, latency: pa.Table | None) -> None:
     trace.manifest.drafter.refuse("select")
     if not 1 <= budget <= trace.max_new_tokens:
         raise TraceError(
             f"max_new_tokens must be from 1 to the trace's {trace.max_new_tokens}, not {budget}"
         )
+    _check_latency(latency)
+
+
+def _check_latency(latency: pa.Table | None) -> None:
     if latency is None:
         return
     if not isinstance(latency, pa.Table):

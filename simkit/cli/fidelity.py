@@ -35,7 +35,10 @@ def fidelity(
     target: Annotated[
         str | None, typer.Option(help="The trace's target: local folder or hub id.")
     ] = None,
-    draft: Annotated[str | None, typer.Option(help="Its draft: local folder or hub id.")] = None,
+    draft: Annotated[
+        str | None,
+        typer.Option(help="Its draft: local folder or hub id. Of trees: the drafter's folder."),
+    ] = None,
     from_: Annotated[
         Path | None,
         typer.Option(
@@ -73,6 +76,10 @@ def fidelity(
     revision: Revision = None,
     threads: Threads = None,
     turns: Annotated[Turns | None, typer.Option(help=TURNS)] = None,
+    clock: Annotated[
+        Literal["wall", "processor"] | None,
+        typer.Option(help="Of trees on a CPU: whose seconds. Default: wall."),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit status 1 if a bar is missed, too.")
     ] = False,
@@ -86,6 +93,7 @@ def fidelity(
     ] = None,
 ) -> int:
     """Run policies live on some of a trace's prompts and compare with their replay."""
+    from simkit.cli.fidelity_trees import decoded_trees, tree_plan
     from simkit.cli.running import decoded, files_of
     from simkit.errors import LiveError
     from simkit.fidelity import logs
@@ -94,12 +102,14 @@ def fidelity(
     from traces.trace import load
 
     there = load(trace, drafter)
-    check_recorded(there)
+    if not (trees := there.manifest.kind == "tree"):
+        check_recorded(there)
     run = {
         "--target": target, "--draft": draft, "--policy": policy, "--head": head,
         "--prompts": prompts, "--calibration": calibration, "--rounds": rounds,
         "--max-new-tokens": max_new_tokens, "--first-token": first_token, "--device": device,
         "--dtype": dtype, "--revision": revision, "--threads": threads, "--turns": turns,
+        "--clock": clock,
     }  # fmt: skip
     if from_ is not None:
         if given := [name for name, value in run.items() if value not in (None, [])]:
@@ -114,7 +124,12 @@ def fidelity(
         settings = DecoderSettings.of(there, first_token or "draft", max_new_tokens)
         given = {"prompts": prompts, "calibration": calibration, "rounds": rounds}
         sizes = _Sizes(**{name: n for name, n in given.items() if n is not None})
-        plan, heads = _planned(there, policy, head, settings, sizes)
+        if clock == "processor" and not trees:
+            raise LiveError("--clock processor is of trees: chains are timed by the wall's clock")
+        if trees:
+            plan, heads = tree_plan(there, policy, head, settings, sizes), {}
+        else:
+            plan, heads = _planned(there, policy, head, settings, sizes)
         out = out or Path("fidelity")
         files = (*RESULTS, "live.parquet")
         _check_apart(out, files, [trace, target, draft, *files_of(head)])
@@ -122,7 +137,12 @@ def fidelity(
         dtype = dtype or there.manifest.dtype or "float32"
         names = target, draft, device or "auto", dtype, revision
         how = threads, turns or "sequence"
-        log = decoded(there, plan, settings, heads, names, *how, out / "live.parquet")
+        log_file = out / "live.parquet"
+        if trees:
+            by_processor = clock == "processor"
+            log = decoded_trees(there, plan, settings, names, *how, by_processor, log_file)
+        else:
+            log = decoded(there, plan, settings, heads, names, *how, log_file)
     with logs.named(from_):
         comparison = conclude(there, log, out)
     return int(not (comparison.passes if strict else comparison.conclusive))

@@ -288,6 +288,8 @@ def _drafts(spans: Timings | None) -> tuple[list[Sample], float]:
     context, depth, seconds = spans.context, spans.depth, spans.seconds
     one, cell = np.ones(len(context), int), _cells(context)
     opening, later = depth == 1, (depth > 1) & (depth <= _DEEPEST)
+    if (spans.tokens[depth > 1] > 1).any():
+        return _tree_drafts(spans)
     if not later.any():
         return _means("draft", one, context, seconds, cell), 0.0
     surplus = [
@@ -298,6 +300,24 @@ def _drafts(spans: Timings | None) -> tuple[list[Sample], float]:
     values, counts = np.array(surplus).reshape(-1, 2).T
     mean = float(np.average(values, weights=counts)) if counts.sum() else 0.0
     return _means("draft", *(x[later] for x in (one, context, seconds, cell))), mean
+
+
+def _tree_drafts(spans: Timings) -> tuple[list[Sample], float]:
+    """The same of trees, whose passes are over several nodes each, by their number.
+
+    The first pass of a step is over the tokens that were not read yet: it is held against a later
+    one over as many nodes.
+    """
+    opening, cell = spans.depth == 1, _cells(spans.context)
+    tokens, context, seconds = (x[~opening] for x in (spans.tokens, spans.context, spans.seconds))
+    later = _means("draft", tokens, context, seconds, cell[~opening])
+    tokens, seconds = (np.array([sample[k] for sample in later]) for k in (1, 3))
+    known = np.unique(tokens)
+    mean_s = [seconds[tokens == n].mean() for n in known]
+    alike_s = np.interp(spans.tokens[opening], known, mean_s)
+    if not opening.any():
+        return later, 0.0
+    return later, trimmed_mean(spans.seconds[opening] - alike_s)
 
 
 def _means(

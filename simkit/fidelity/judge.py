@@ -9,13 +9,14 @@ import pyarrow.compute as pc
 
 from simkit.costs import fit
 from simkit.costs.passes import Passes
+from simkit.errors import LiveError
 from simkit.fidelity import logs
 from simkit.fidelity.comparison import compare
 from simkit.fidelity.errors import REFITS, refits
 from simkit.fidelity.results import FidelityResult
 from simkit.fidelity.run import LivePlan
 from simkit.simulator import replay
-from traces.subset import select
+from traces.subset import select, select_trees
 from traces.trace import Trace
 
 EXACT = ("float32", "float64")  # in which live steps must be the replayed ones
@@ -43,7 +44,7 @@ def judge(trace: Trace, log: pa.Table, n_refits: int = REFITS) -> Judgement:
     Nothing runs: the log says which policies decoded which prompts, and in which steps.
 
     Args:
-        trace: of rows; with the scores that the policies read.
+        trace: of rows, with the scores that the policies read; or of trees.
         log: `traces.schema.LIVE`.
         n_refits: of the cost, for the intervals of errors.
 
@@ -54,13 +55,7 @@ def judge(trace: Trace, log: pa.Table, n_refits: int = REFITS) -> Judgement:
     plan = logs.plan_of(log, trace)
     passes = _calibration(log, trace, plan)
     samples = passes.samples()
-    chosen = select(
-        trace,
-        plan.held_out,
-        list(dict.fromkeys(policy.head for policy in plan.policies if policy.head)),
-        int(logs.fact(log, "max_new_tokens", str(trace.max_new_tokens))),
-        samples,
-    )
+    chosen = _held_out(trace, log, plan, samples)
     replayed = replay(chosen, list(plan.policies), first_token=logs.first_token(log))
     dtype = logs.fact(log, "dtype", "unknown dtype")
     turns, device = logs.fact(log, "turns", "sequence"), logs.fact(log, "device", "unknown device")
@@ -71,10 +66,27 @@ def judge(trace: Trace, log: pa.Table, n_refits: int = REFITS) -> Judgement:
         "trace": f"{name}, {n_held_out} prompts held out, {n_fitted} for calibration",
         "live": f"{plan.rounds} round{'s'[: plan.rounds > 1]} by {turns}s, {dtype}, {device}",
     }
+    if logs.fact(log, "clock", "wall") == "processor":
+        facts["times"] = "the processor's, which stands still while others have it"
     if len(_prefilled(samples)) == 1:
         facts["prefill"] = "timed on prompts of one length: those of any length count as long"
     found = compare(log, plan, replayed, refits(passes, n_refits), exact)
     return Judgement(found, samples, fit.linear(samples)[1], facts)
+
+
+def _held_out(trace: Trace, log: pa.Table, plan: LivePlan, samples: pa.Table) -> Trace:
+    """The held-out prompts alone, with the times of the others' passes.
+
+    Raises:
+        LiveError: the run was on shorter outputs of a trace of trees, which are not cut.
+    """
+    budget = int(logs.fact(log, "max_new_tokens", str(trace.max_new_tokens)))
+    if trace.manifest.kind == "tree":
+        if budget != trace.max_new_tokens:
+            raise LiveError(f"trees of {trace.max_new_tokens} tokens are not cut to {budget}")
+        return select_trees(trace, plan.held_out, samples)
+    heads = list(dict.fromkeys(policy.head for policy in plan.policies if policy.head))
+    return select(trace, plan.held_out, heads, budget, samples)
 
 
 def _prefilled(samples: pa.Table) -> set[int]:

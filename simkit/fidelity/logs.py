@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simkit.errors import CostError, LiveError
-from simkit.fidelity.run import FITTED, LivePlan
+from simkit.fidelity.run import FITTED, FITTED_TREES, LivePlan
 from simkit.live.decoder import Step
 from simkit.live.log import read as read_log
 from simkit.policies import parse
@@ -109,27 +109,28 @@ def plan_of(log: pa.Table, trace: Trace) -> LivePlan:
     names = dict(arms)
     if len(arms) > len(names):
         raise LiveError("the log is of runs that tested different policies")
-    n = max(names, default=0) - len(FITTED) - 2
+    fitted = FITTED_TREES if trace.manifest.kind == "tree" else FITTED
+    n = max(names, default=0) - len(fitted) - 1
     tested = [names.get(k, "") for k in range(1, n + 1)]
     if n < 1 or not all(tested):
         raise LiveError("no log of simkit fidelity: it lacks arms")
     policies = tuple(parse(name) for name in tested)
     rounds = int(rows["round"].to_numpy().max()) + 1
-    plan = LivePlan(policies, (), (), rounds)  # pyright: ignore[reportArgumentType]
+    plan = LivePlan(policies, (), (), rounds, fitted)
     if [arm.name for arm in plan.arms] != [names.get(k) for k in range(len(plan.arms))]:
         raise LiveError("no log of simkit fidelity: its arms are others")
     if len(rows) == len(log):
         raise LiveError("holds whole sequences only: passes are needed to judge it again")
     calibration = _indices(trace, rows, plan.passes)
-    fitted = {*_indices(trace, rows, plan.passes[-1:])}
-    held_out = tuple(k for k in _indices(trace, rows, plan.tested) if k not in fitted)
+    timed = {*_indices(trace, rows, plan.passes[-1:])}
+    held_out = tuple(k for k in _indices(trace, rows, plan.tested) if k not in timed)
     ruled = set(_indices(trace, rows, plan.rules)) & set(calibration)
     if len(held_out) < 2 or not ruled:
         raise LiveError("the run broke off before every arm had decoded enough prompts")
     _check_prompts(log, trace, (*held_out, *calibration))
     if fact(log, "sampler", str(trace.sampler)) != str(trace.sampler):
         raise LiveError("the log is of another trace: its tokens were drawn otherwise")
-    return LivePlan(plan.policies, held_out, calibration, rounds)
+    return LivePlan(plan.policies, held_out, calibration, rounds, fitted)
 
 
 def taken(log: pa.Table, plan: LivePlan) -> dict[tuple[int, int], list[Step]]:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError, LiveError, PolicyError
 from simkit.fidelity.ladder import Ladder
+from simkit.fidelity.tree_ladder import TreeLadder
 from simkit.heads.files import Head, check_fits
-from simkit.live.arms import Arm, Bench, Job, run
+from simkit.live.arms import Arm, Benches, Job, run
 from simkit.live.decoder import DecoderSettings
 from simkit.live.log import Log
 from simkit.live.timed import check
 from simkit.policies import Fixed, Policy, Sequential, Setting
 from simkit.simulator.arguments import FIRST
 from simkit.statistics.enough import FOR_AGREEMENT
+from simkit.trees.eagle2 import Eagle2
 from traces import scores
 from traces.manifest import ModelInfo
 from traces.record.header import model_info
@@ -40,8 +43,11 @@ POLICIES = (
 _RULES = 3  # calibration prompts on which the tested rules' own time is taken
 
 
-FITTED = (Fixed(2), Fixed(4), Fixed(7))
-"""Policies whose passes the cost is fitted to, a ladder of drafts apart."""
+FITTED: tuple[Policy, ...] = (Fixed(2), Fixed(4), Fixed(7), Ladder())
+"""Whose passes the cost is fitted to."""
+
+FITTED_TREES: tuple[Policy, ...] = (Eagle2(1, 4, 6), Eagle2(5, 3, 16), TreeLadder())
+"""Those of trees."""
 
 
 @dataclass(frozen=True)
@@ -49,26 +55,27 @@ class LivePlan:
     """Arms, by number, and who decodes which prompt.
 
     Arm 0 is the target alone. Arms 1 to n are the policies to test, n + 1 the first of them again;
-    the rest are drafts of fixed lengths whose passes the cost is fitted to.
+    the rest are those whose passes the cost is fitted to.
 
     Attributes:
         policies: to test.
         held_out: indices of the prompts on which they are tested.
         calibration: indices of the prompts on which the cost is fitted.
         rounds: how often every prompt is decoded.
+        fitted: whose passes the cost is fitted to.
     """
 
-    policies: tuple[Sequential, ...]
+    policies: tuple[Policy, ...]
     held_out: tuple[int, ...]
     calibration: tuple[int, ...]
     rounds: int
+    fitted: tuple[Policy, ...] = FITTED
 
     @property
     def arms(self) -> list[Arm]:
         """All arms; those whose passes are fitted stand last."""
-        fitted = [*map(Arm, FITTED), Arm(Ladder())]
         tested = [Arm(policy) for policy in self.policies]
-        return [Arm(), *tested, Arm(self.policies[0]), *fitted]
+        return [Arm(), *tested, Arm(self.policies[0]), *map(Arm, self.fitted)]
 
     @property
     def tested(self) -> tuple[int, ...]:
@@ -129,7 +136,7 @@ def check_policies(
         check(policy, settings, heads)
         if policy.carried == "run":
             raise PolicyError(f"{policy} keeps state over the whole run: it is not tested here")
-        if isinstance(policy, Fixed) and policy.length in [fitted.length for fitted in FITTED]:
+        if policy in FITTED:
             raise PolicyError(f"{policy}: the cost is fitted to its passes: test another length")
         if type(policy).bind is not Policy.bind:
             setting = Setting(PathLayout(trace), None, FIRST[settings.first_token])
@@ -199,6 +206,22 @@ def check_pair(trace: Trace, pair: Pair) -> None:
         raise LiveError("the trace was recorded with another tokenizer")
 
 
+def check_drafter(trace: Trace, network: Any) -> None:
+    """Refuse a network that is not the one whose drafts a trace holds.
+
+    Args:
+        trace: to which it was attached.
+        network: a feature drafter, or a draft model.
+
+    Raises:
+        LiveError: as said.
+    """
+    known = trace.manifest.draft
+    here = network.describe() if hasattr(network, "describe") else model_info(network)
+    if known is not None and (found := _difference(known, here)):
+        raise LiveError(f"the trace's drafter is another: {found}")
+
+
 def _difference(there: ModelInfo, here: ModelInfo) -> str | None:
     """In words, in what two models differ."""
     for name in ("architecture", "n_parameters", "vocab_size"):
@@ -215,7 +238,7 @@ def _difference(there: ModelInfo, here: ModelInfo) -> str | None:
 
 
 def measure(
-    trace: Trace, bench: Bench, plan: LivePlan, log: Log, on_sequence: Callable[[], None]
+    trace: Trace, bench: Benches, plan: LivePlan, log: Log, on_sequence: Callable[[], None]
 ) -> None:
     """Run everything into a log, calibration and test prompts in turns.
 

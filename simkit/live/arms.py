@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import torch
 
@@ -16,7 +16,7 @@ from simkit.live.decoder import DecoderSettings
 from simkit.live.log import BASELINE, Log, Row
 from simkit.live.timed import TimedDecoder
 from simkit.live.turns import Turns, finished, in_turns
-from simkit.policies import Sequential
+from simkit.policies import Policy, Sequential
 from traces.record.header import device_name, library_versions
 from traces.record.latency import no_collection
 from traces.record.pair import Pair
@@ -39,7 +39,7 @@ class Arm:
         policy: None decodes with the target alone.
     """
 
-    policy: Sequential | None = None
+    policy: Policy | None = None
 
     @property
     def name(self) -> str:
@@ -70,6 +70,16 @@ class Runs(Protocol):
 
     def begin(self, job: Job) -> Decoding:
         """Decode a job's prompts."""
+        ...
+
+
+class Benches(Protocol):
+    """Models, and how to decode with them."""
+
+    turns: Turns
+
+    def decoder(self, arm: Arm, batched: bool) -> Runs:
+        """A decoder with a state of its own."""
         ...
 
 
@@ -124,14 +134,15 @@ class Bench:
     def decoder(self, arm: Arm, batched: bool) -> Runs:
         """A decoder with a state of its own."""
         pair = self.pair
-        given = pair.target, pair.draft, arm.policy, self.settings, pair.vocab_size
+        policy = cast(Sequential | None, arm.policy)
+        given = pair.target, pair.draft, policy, self.settings, pair.vocab_size
         if batched:
             return _Several(BatchDecoder(*given, stop=self.stop))
         return _One(TimedDecoder(*given, {n: head.another() for n, head in self.heads.items()}))
 
 
 def run(
-    bench: Bench,
+    bench: Benches,
     arms: Sequence[Arm],
     jobs: Sequence[Job],
     rounds: int,
@@ -146,7 +157,7 @@ def run(
     runs between jobs only.
 
     Args:
-        bench: the pair.
+        bench: the models.
         arms: by number.
         jobs: in ascending order of sequences.
         rounds: how often.

@@ -1,0 +1,120 @@
+"""`simkit fidelity` on a trace of trees: what runs, and running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from simkit.fidelity import LivePlan
+    from simkit.live.decoder import DecoderSettings
+    from simkit.live.turns import Turns
+    from simkit.policies import Policy
+    from traces.trace import Trace
+
+POLICIES = (
+    "eagle2(top_k=1, depth=5, total=7)",
+    "eagle2(top_k=4, depth=3, total=12)",
+    "eagle2(top_k=8, depth=5, total=32)",
+    "eagle2",
+    "static([[0], [0, 0], [0, 0, 0], [0, 1], [1], [1, 0], [2], [3]])",
+)
+"""Tested by default, where the trees hold them."""
+
+
+def tree_plan(
+    trace: Trace,
+    specs: list[str] | None,
+    heads: list[str] | None,
+    settings: DecoderSettings,
+    sizes: Any,
+) -> LivePlan:
+    """What to run, checked before the models are loaded.
+
+    Args:
+        trace: of trees.
+        specs: of the policies to test; none: `POLICIES`.
+        heads: that were given; trees read none.
+        settings: how to decode.
+        sizes: prompts, calibration and rounds.
+
+    Raises:
+        LiveError: T_max is not the trace's, a head is given, or there are too few prompts.
+        PolicyError: a policy drafts no trees, cannot run live, or its passes fit the cost.
+        ReplayError: nodes that it drafts were not recorded.
+    """
+    from simkit import policies
+    from simkit.errors import LiveError, PolicyError
+    from simkit.fidelity import run
+    from simkit.live.trees import check
+    from simkit.policies.base import Branching
+    from simkit.simulator import replay
+    from traces.subset import select_trees
+
+    if heads:
+        raise LiveError("--head: trees are drafted without heads")
+    if settings.max_new_tokens != trace.max_new_tokens:
+        raise LiveError(f"--max-new-tokens: trees are run to their T_max, {trace.max_new_tokens}")
+    if not trace.sampler.greedy and trace.manifest.coupling != "target":
+        raise LiveError("a live decoder of trees draws as the target alone does (coupling target)")
+    if min(sizes) < 1:
+        raise LiveError("prompts, calibration and rounds must be at least 1")
+    chosen: list[Policy] = []
+    for policy in dict.fromkeys(map(policies.parse, specs or POLICIES)):
+        if not isinstance(policy, Branching):
+            raise PolicyError(f"{policy} drafts no trees: it is not tested here")
+        if policy in run.FITTED_TREES:
+            raise PolicyError(f"{policy}: the cost is fitted to its passes: test another one")
+        chosen.append(check(policy))  # pyright: ignore[reportArgumentType]
+    held_out, fitted = run.split(trace.n_sequences, sizes.prompts, sizes.calibration)
+    replay(select_trees(trace, held_out), chosen, first_token=settings.first_token)
+    return run.LivePlan(tuple(chosen), held_out, fitted, sizes.rounds, run.FITTED_TREES)
+
+
+def decoded_trees(
+    trace: Trace,
+    plan: LivePlan,
+    settings: DecoderSettings,
+    names: tuple,
+    threads: int | None,
+    turns: Turns,
+    by_processor: bool,
+    file: Path | None,
+) -> pa.Table:
+    """Run a plan; the log, which is kept in a file too.
+
+    Args:
+        trace: of trees.
+        plan: what to run.
+        settings: how to decode.
+        names: target, drafter's folder, device, dtype, revision.
+        threads: see `use_threads`.
+        turns: see `simkit.live.turns`.
+        by_processor: take the processor's time.
+        file: of the log.
+    """
+    from simkit.cli.progress import decoding_bar
+    from simkit.cli.running import load_alone, must_fit, opened
+    from simkit.fidelity import run
+    from simkit.live.arms import use_threads
+    from simkit.live.tree_arms import TreeBench, load_network
+    from traces.conditions import Watch
+    from traces.record.drafters.target import check_target
+
+    use_threads(threads)
+    target_name, folder, device, dtype, revision = names
+    target = load_alone(target_name, device, dtype, revision)
+    check_target(trace, target.target)
+    kind = (trace.manifest.spec or "").partition("(")[0]
+    with must_fit():
+        network, vocab_size = load_network(f'{kind}("{folder}")', target, dtype)
+    run.check_drafter(trace, network)
+    bench = TreeBench(target, network, vocab_size, settings, turns, by_processor)
+    total = plan.rounds * sum(len(job.arms) for job in run.jobs_of(trace, plan))
+    watch = Watch()
+    with opened(file, bench) as log:  # pyright: ignore[reportArgumentType]
+        with decoding_bar(total) as tick:
+            run.measure(trace, bench, plan, log, tick)
+        return watch.conditions().kept_in(log.table())

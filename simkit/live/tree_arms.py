@@ -1,0 +1,105 @@
+"""Tree policies side by side: a target, a drafter, and how to decode with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from simkit.errors import LiveError
+from simkit.live.arms import Arm, Decoding, Job, Runs
+from simkit.live.batch import Outputs
+from simkit.live.clock import Clock, ProcessorClock
+from simkit.live.decoder import DecoderSettings
+from simkit.live.tree_drafts import FeatureDraft, ModelDraft, TreeDraft
+from simkit.live.trees import TreeDecoder
+from simkit.live.turns import Turns
+from simkit.trees.base import TreePolicy
+from traces.attach import registry
+from traces.record.drafters import feature
+from traces.record.header import device_name, library_versions
+from traces.record.pair import Alone, embedding, load_model
+
+
+@dataclass
+class _One:
+    decoder: TreeDecoder
+
+    def begin(self, job: Job) -> Decoding:
+        found = yield from self.decoder.stepwise(job.prompts[0], job.sequence)
+        return Outputs([cast(Any, found.steps)], [found.output]), found.rows
+
+
+@dataclass
+class TreeBench:
+    """What `simkit.live.arms.run` needs, for trees; see `Bench`.
+
+    Attributes:
+        target: loaded.
+        network: `Feature`, or a draft model.
+        vocab_size: ids that both have.
+        settings: how to decode.
+        turns: see `Bench`.
+        by_processor: take the processor's time in place of the wall's.
+    """
+
+    target: Alone
+    network: Any
+    vocab_size: int
+    settings: DecoderSettings
+    turns: Turns = "sequence"
+    by_processor: bool = False
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """See `Bench`; and by which clock, where it is not the wall's."""
+        return {
+            "device": device_name(self.target.target),
+            "dtype": str(self.target.target.dtype).removeprefix("torch."),
+            "engine": "eager",
+            "max_new_tokens": str(self.settings.max_new_tokens),
+            "sampler": str(self.settings.sampler),
+            **({} if self.turns == "sequence" else {"turns": self.turns}),
+            **({"clock": "processor"} if self.by_processor else {}),
+            **library_versions(),
+        }
+
+    def decoder(self, arm: Arm, batched: bool) -> Runs:
+        """A decoder with caches of its own.
+
+        Raises:
+            LiveError: of a batch.
+            PolicyError: the arm's policy drafts no trees, or cannot run live.
+        """
+        if batched:
+            raise LiveError("trees are decoded one prompt at a time: leave out --batch-size")
+        policy, clock = arm.policy, ProcessorClock() if self.by_processor else Clock()
+        if self.target.target.device.type == "cuda":
+            clock = None
+        draft = None if policy is None else self.draft()
+        given = self.settings, self.vocab_size, clock
+        return _One(TreeDecoder(self.target.target, draft, cast(TreePolicy, policy), *given))
+
+    def draft(self) -> TreeDraft:
+        """A drafter with a cache of its own."""
+        if isinstance(self.network, feature.Feature):
+            return FeatureDraft(self.network)
+        return ModelDraft(self.network, self.vocab_size)
+
+
+def load_network(spec: str, target: Alone, dtype: str) -> tuple[Any, int]:
+    """The network of a drafter's spec, such as `feature("models/eagle")`, and the shared ids.
+
+    Raises:
+        DrafterError: the spec cannot be read.
+        RecordError: the network does not fit the target.
+        LiveError: it is of a kind that drafts no trees here.
+    """
+    drafter: Any = registry.parse(spec)
+    device = str(target.target.device)
+    if drafter.name == "feature":
+        net = feature.load(drafter.path, target.target, device, dtype)
+        return net, net.vocab_size
+    if drafter.name == "model":
+        model = load_model(drafter.path, "", device, dtype).eval()
+        return model, min(embedding(model).num_embeddings, target.vocab_size)
+    raise LiveError(f"{spec}: a live decoder drafts trees with feature(…) and model(…) alone")
