@@ -83,7 +83,14 @@ def attach(
         quiet()
     with training_bar(console) as bar, must_fit():
         task = bar.add_task("attaching", total=there.n_sequences)
-        done = attach_all(there, chosen, means, resume, lambda n: bar.update(task, completed=n))
+        done = attach_all(
+            there,
+            chosen,
+            means,
+            resume,
+            lambda n: bar.update(task, completed=n),
+            lambda said: console.print(said, soft_wrap=True),
+        )
     seconds = time.perf_counter() - start
     for one in done:
         for note in one.notes:

@@ -64,6 +64,18 @@ class Timeable(NamedTuple):
     widest: int
 
 
+class Size(NamedTuple):
+    """What a drafter takes of a disk and of a processor, of each start; from a trial.
+
+    Attributes:
+        n_bytes: of its rows.
+        seconds: to draft them.
+    """
+
+    n_bytes: float
+    seconds: float
+
+
 class Attachable(ABC):
     """A kind of drafter with its arguments: a frozen dataclass, written as a spec.
 
@@ -128,6 +140,14 @@ class Attachment(ABC):
         Raises:
             UserError: the drafter cannot be run.
         """
+
+    def trial(self, index: int) -> Size | None:
+        """What a start takes, from a few of a shard; None where it is too little to be asked.
+
+        Args:
+            index: of the shard, which is drafted next.
+        """
+        return None
 
     def times(self) -> pa.Table | None:
         """Timing samples of the drafter that need no more than it has, `schema.LATENCY`; or None.

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from traces.attach.drafter import Attachable, Attachment, Means, check_means, check_outputs
 from traces.columns import Columns
+from traces.describe import size_in_words
 from traces.errors import DrafterError
 from traces.manifest import read_manifest
 from traces.outputs import hold_folder, passing_name, sync_folder, write_error
@@ -47,6 +48,7 @@ def attach(
     means: Means | None = None,
     resume: bool = False,
     on_shard: Callable[[int], None] = lambda n: None,
+    on_size: Callable[[str], None] | None = None,
 ) -> Done:
     """Draft from every start of every output of a recording.
 
@@ -61,6 +63,8 @@ def attach(
         means: what networks are run with.
         resume: go on where a run was stopped.
         on_shard: told after every shard how many prompts are done.
+        on_size: told before the first one, of a drafter that takes much room and time, how much:
+            a line of text, from a trial; None makes none.
 
     Returns:
         where the drafter is, and what should be known of it.
@@ -70,7 +74,7 @@ def attach(
             cannot be written.
     """
     chosen = {drafter.name if name is None else name: drafter}
-    return attach_all(recording, chosen, means, resume, on_shard)[0]
+    return attach_all(recording, chosen, means, resume, on_shard, on_size)[0]
 
 
 def attach_all(
@@ -79,6 +83,7 @@ def attach_all(
     means: Means | None = None,
     resume: bool = False,
     on_shard: Callable[[int], None] = lambda n: None,
+    on_size: Callable[[str], None] | None = None,
 ) -> list[Done]:
     """Attach drafters in one run, in which those that ask the target of the outputs share it.
 
@@ -88,6 +93,7 @@ def attach_all(
         means: each of its settings is of those drafters that heed it.
         resume: see `attach`.
         on_shard: see `attach`.
+        on_size: see `attach`.
 
     Returns:
         of each drafter, in their order.
@@ -110,7 +116,10 @@ def attach_all(
                 writers.append(stack.enter_context(TraceWriter(folder, one.header, resume=resume)))
             was_there = [writer.complete for writer in writers]
             both = zip(writers, opened, strict=True)
-            _draft([(writer, one) for writer, one in both if not writer.complete], on_shard)
+            left = [(writer, one) for writer, one in both if not writer.complete]
+            for writer, one in left if on_size else ():
+                _tell(recording, writer, one, on_size)
+            _draft(left, on_shard)
         except BaseException:
             for writer in writers:
                 _discard_if_empty(writer)
@@ -183,6 +192,26 @@ def _draft(parts: list[tuple[TraceWriter, Attachment]], on_shard: Callable[[int]
         if not writer.has_latency and (times := opened.times()) is not None:
             writer.write_latency(times)
         writer.finish()
+
+
+def _tell(
+    recording: Trace, writer: TraceWriter, opened: Attachment, on_size: Callable[[str], None]
+) -> None:
+    """Say what the shards that are left take."""
+    left = [index for index in range(writer.n_shards) if index not in writer.done]
+    size = opened.trial(left[0]) if left else None
+    if size is None:
+        return
+    shards = [writer.shard_sequences(index) for index in left]
+    begin = recording.position_offsets
+    starts = int(sum(begin[shard.stop] - begin[shard.start] for shard in shards))
+    seconds = size.seconds * starts
+    time = f"{seconds:,.0f} s" if seconds >= 1 else "less than a second"
+    sizes = size_in_words(int(size.n_bytes)), size_in_words(int(size.n_bytes * starts))
+    on_size(
+        f"{opened.header.kind}s: about {sizes[0]} a start, {starts:,} starts: {sizes[1]}, about"
+        f" {time}"
+    )
 
 
 def _discard_if_empty(writer: TraceWriter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from traces.attach.drafter import Attachable, Attachment, Means, header_of
-from traces.columns import Columns
+from traces import files
+from traces.attach.drafter import Attachable, Attachment, Means, Size, header_of
+from traces.columns import Columns, to_table
 from traces.errors import DrafterError, RecordError
 from traces.manifest import Manifest
 from traces.record.drafters import feature, mtp, parallel, trees
@@ -132,14 +134,26 @@ class Planting(Running):
 
     def shard(self, index: int) -> Mapping[str, Columns]:
         """See `Attachment`."""
-        header = self.header
         texts, _ = self._read(index)
-        known = [shapes.parse(text) for text in header.shapes]
-        rows = trees.trees_of(
-            self._network, texts, known, header.eos_token_ids, header.max_new_tokens
-        )
-        first = np.int32(index * header.batch_size)
+        rows = self._trees(texts, self.header.max_new_tokens)
+        first = np.int32(index * self.header.batch_size)
         return {"tree": rows | {"sequence": rows["sequence"] + first}}
+
+    def trial(self, index: int) -> Size:
+        """See `Attachment`: a few starts in the middle of a few outputs, drafted twice."""
+        texts, _ = self._read(index)
+        texts, middle = _a_few(texts)
+        longest = self.header.max_new_tokens - middle
+        self._trees(texts, longest)  # compiled, and caches warm
+        begin = time.perf_counter()
+        rows = self._trees(texts, longest)
+        data, _ = files.encode(to_table(rows, self.header.tables["tree"]))
+        seconds, n = time.perf_counter() - begin, int(texts.n_output.sum())
+        return Size(len(data) / n, seconds / n)
+
+    def _trees(self, texts: Texts, longest: int) -> trees.Columns:
+        known = [shapes.parse(text) for text in self.header.shapes]
+        return trees.trees_of(self._network, texts, known, self.header.eos_token_ids, longest)
 
 
 def planting(
@@ -183,6 +197,24 @@ def planting(
         shapes=tuple(map(shapes.text_of, wanted)),
         width=max(shape.width for shape in wanted),
     )
+
+
+def _a_few(texts: Texts) -> tuple[Texts, int]:
+    """The middle of up to four outputs, what stands before it taken for prompts; how much that is.
+
+    No more than eight tokens of each are taken.
+    """
+    middle = int(texts.n_output.max()) // 2
+    some = (texts.n_output > middle).nonzero()[:4, 0]
+    few = replace(
+        texts,
+        tokens=texts.tokens[some],
+        pads=texts.pads[some],
+        n_output=(texts.n_output[some] - middle).clamp(max=8),
+        start=texts.start + middle,
+        states=None if texts.states is None else texts.states[some],
+    )
+    return few, middle
 
 
 def _check_context(recording: Trace, drafter: Attachable, header: Manifest) -> None:
