@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +67,7 @@ def tree_plan(
             raise PolicyError(f"{policy} drafts no trees: it is not tested here")
         if policy in run.FITTED_TREES:
             raise PolicyError(f"{policy}: the cost is fitted to its passes: test another one")
-        chosen.append(check(policy))  # pyright: ignore[reportArgumentType]
+        chosen.append(check(cast(Any, policy)))
     held_out, fitted = run.split(trace.n_sequences, sizes.prompts, sizes.calibration)
     replay(select_trees(trace, held_out), chosen, first_token=settings.first_token)
     return run.LivePlan(tuple(chosen), held_out, fitted, sizes.rounds, run.FITTED_TREES)
@@ -114,7 +114,7 @@ def decoded_trees(
     bench = TreeBench(target, network, vocab_size, settings, turns, by_processor)
     total = plan.rounds * sum(len(job.arms) for job in run.jobs_of(trace, plan))
     watch = Watch()
-    with opened(file, bench) as log:  # pyright: ignore[reportArgumentType]
+    with opened(file, bench) as log:
         with decoding_bar(total) as tick:
             run.measure(trace, bench, plan, log, tick)
         return watch.conditions().kept_in(log.table())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from simkit.cli.options import TURNS, Cost, Device, Drafter, Dtype, Heads, Revision, Threads, Turns
+from simkit.cli.options import TURNS, Cost, Device, Dtype, Heads, Revision, Threads, Turns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 def live(
     target: Annotated[str, typer.Option(help="Target model: local folder or hub id.")],
-    draft: Annotated[str, typer.Option(help="Draft model: local folder or hub id.")],
     prompts: Annotated[Path, typer.Option(help="JSON Lines: prompt, messages or prompt_tokens.")],
+    draft: Annotated[
+        str | None, typer.Option(help="Draft model: local folder or hub id.", show_default=False)
+    ] = None,
     policy: Annotated[
         list[str] | None, typer.Option(help="Spec; repeat it. The first one runs twice.")
     ] = None,
@@ -63,26 +65,51 @@ def live(
     trace: Annotated[
         Path | None, typer.Option(help="Put the log into this trace, as live.parquet.")
     ] = None,
-    drafter: Drafter = None,
+    drafter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="What drafts trees, in place of --draft: 'feature(\"DIR\")'. With --trace: NAME of"
+            " the drafter under which the log is kept.",
+            show_default=False,
+        ),
+    ] = None,
+    clock: Annotated[
+        Literal["wall", "processor"],
+        typer.Option(help="Of trees on a CPU: whose seconds."),
+    ] = "wall",
 ) -> int:
     """Decode prompts under several policies in turns, and log every pass."""
     from simkit.cli.apart import check_apart
+    from simkit.cli.live_trees import Wanted, is_tree, live_trees
     from simkit.cli.progress import decoding_bar
     from simkit.cli.running import files_of, load_bench, opened, prepare
+    from simkit.errors import LiveError
     from simkit.live.decoder import DecoderSettings
     from traces.sampler import Sampler
 
     sampler = Sampler(temperature, top_k, top_p, draft_temperature)
     settings = DecoderSettings(sampler, seed, max_new_tokens, (), first_token)
+    if policy and (not draft or clock != "wall" or is_tree(policy)):
+        if not is_tree(policy):
+            raise LiveError("give --draft; --drafter 'feature(…)' and --clock are of tree policies")
+        others = {"--controller": controller, "--head": head, "--trace": trace, "--cost": cost}
+        spec = _of_trees(draft, drafter, others, batch_size)
+        shown = target, spec, device, dtype, revision, prompts, policy, n_prompts, rounds
+        how = settings, turns or "sequence", threads, clock == "processor", out
+        return _report(*live_trees(Wanted(*shown, *how)))
+    if draft is None:
+        raise LiveError("give --draft, or --drafter with tree policies")
     names = target, draft, device, dtype, revision
     if concurrency is not None or controller:
-        from simkit.cli.live_serving import Wanted, live_serving
+        from simkit.cli.live_serving import Wanted as WantedServing
+        from simkit.cli.live_serving import live_serving
 
         others = {"--policy": policy, "--head": head, "--trace": trace, "--drafter": drafter}
         _check_serving(concurrency, controller, others, batch_size)
         specs, many = controller or [], concurrency if concurrency is not None else 1
         how = (n_prompts, rounds, settings, turns or "step", threads, out)
-        return live_serving(Wanted(names, prompts, specs, many, cost, *how))
+        return live_serving(WantedServing(names, prompts, specs, many, cost, *how))
     numbers = (rounds, batch_size, max_new_tokens, 1 if n_prompts is None else n_prompts)
     chosen, heads = prepare(policy or [], head, settings, numbers)
     from simkit.live.arms import use_threads
@@ -99,6 +126,21 @@ def live(
 
             found = run(bench, arms, jobs, rounds, log, tick)
     return _report(log, found, arms, jobs)
+
+
+def _of_trees(
+    draft: str | None, drafter: str | None, others: dict[str, Any], batch_size: int
+) -> str:
+    """The spec of what drafts trees."""
+    from simkit.errors import LiveError
+
+    given = [name for name, value in others.items() if value]
+    given += ["--batch-size"] if batch_size != 1 else []
+    if given:
+        raise LiveError(f"{', '.join(given)}: not with policies that draft trees")
+    if (draft is None) == (drafter is None):
+        raise LiveError("what drafts the trees? Give --drafter 'feature(\"DIR\")', or --draft DIR")
+    return drafter or f'model("{draft}")'
 
 
 def _check_serving(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from simkit.fidelity import LivePlan
-    from simkit.live.arms import Bench
+    from simkit.live.arms import Bench, Benches
     from simkit.live.decoder import DecoderSettings
     from simkit.live.log import Log
     from simkit.live.turns import Turns
@@ -154,7 +154,7 @@ def must_fit() -> Iterator[None]:
 
 
 @contextmanager
-def opened(file: Path | None, bench: Bench, trace: Path | None = None) -> Iterator[Log]:
+def opened(file: Path | None, bench: Benches, trace: Path | None = None) -> Iterator[Log]:
     """A log that is kept whatever happens, in the end as a part of a trace if there is one.
 
     A run that breaks off replaces no log that is there, in a trace neither.

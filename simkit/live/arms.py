@@ -78,6 +78,11 @@ class Benches(Protocol):
 
     turns: Turns
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """What a log says of its run."""
+        ...
+
     def decoder(self, arm: Arm, batched: bool) -> Runs:
         """A decoder with a state of its own."""
         ...
