@@ -11,6 +11,7 @@ from simkit.serving.lookup import (
     prefill_s,
     single_s,
     table_s,
+    tree_s,
     verify_s,
 )
 from simkit.serving.world import (
@@ -274,7 +275,12 @@ def priced(
         step = outcomes.step_offsets[server.sequence[r]] + seen[4, 0]
         return prompt_s + draft, outcomes.step_s[0, step], outcomes.step_s[1, step], 0.0
     mean = unread / many if many and not prices.extra else 1.0
-    draft_only_s = draft_s(prices, made[0, :n], made[3, :n], seen[2, :n], mean)
+    if outcomes.widths.shape[1]:
+        for k in range(n):
+            spans[3, k] = outcomes.step_offsets[server.sequence[seen[0, k]]] + seen[4, k]
+        draft_only_s = tree_s(prices, outcomes.widths, spans[3, :n], made[3, :n], seen[2, :n], mean)
+    else:
+        draft_only_s = draft_s(prices, made[0, :n], made[3, :n], seen[2, :n], mean)
     tokens = made[1, :n].sum() + n if prices.ragged else n * (made[1, :n].max() + 1)
     if prices.extra and prices.from_model:
         draft_only_s += table_s(prices.block, float(n), tokens / n, context)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from simkit.simulator.kernels import compiled_part
 
 
@@ -104,6 +106,40 @@ def draft_s(prices: Any, drafted: Any, asked: Any, context: Any, unread: Any) ->
                     alive += 1
                     behind += context[r] + min(depth, drafted[r])
             seconds += single_s(prices, prices.token, alive, behind / alive)
+    return seconds
+
+
+@compiled_part
+def tree_s(prices: Any, widths: Any, steps: Any, asked: Any, context: Any, unread: float) -> float:
+    """All drafting of an iteration in which trees are drafted, a pass a level.
+
+    Args:
+        prices: see `draft_s`.
+        widths: (N, P) nodes in each pass of all steps.
+        steps: (n,) of each request.
+        asked: (n,) levels that its draft was asked for.
+        context: (n,) known tokens.
+        unread: see `draft_s`.
+    """
+    n = len(steps)
+    begun = np.zeros(n, np.int64)
+    for r in range(n):
+        begun[r] = widths[steps[r], 0] > 0
+    seconds = draft_s(prices, begun, asked, context, unread)
+    if not prices.each:
+        return seconds
+    for level in range(1, widths.shape[1]):
+        alive, nodes, behind = 0, 0, 0
+        for r in range(n):
+            width = widths[steps[r], level]
+            if width > 0:
+                alive += 1
+                nodes += width
+                behind += context[r] + level
+        if alive == 0:
+            break
+        requests, rows = padded_to(prices, alive, nodes)
+        seconds += table_s(prices.block, requests, rows / requests, behind / alive)
     return seconds
 
 

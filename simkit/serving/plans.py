@@ -9,13 +9,13 @@ import numpy as np
 
 from simkit.drafters.layout import Layout
 from simkit.errors import PolicyError, ServingError
-from simkit.policies import Concurrent, Policy, Sequential, Setting
+from simkit.policies import Branching, Concurrent, Policy, Sequential, Setting
 from simkit.serving.controllers.base import ByLength, ByRule, Controller, Slots
 from simkit.serving.engine import UNBOUNDED, Engine
 from simkit.serving.loads import Load
 from simkit.serving.prices import Prices, Pricing, prices_of
 from simkit.serving.world import Outcomes, Rules, outcomes
-from simkit.simulator import concurrent
+from simkit.simulator import branching, concurrent
 from simkit.simulator.fitted import fitted
 from simkit.simulator.run import walk
 from simkit.simulator.steps import Steps, extra_passes
@@ -101,6 +101,7 @@ def plan(
     if load.concurrency:
         max_batch = min(max_batch, load.concurrency)
     steps, step_s, call_s, extra = None, None, 0.0, False
+    widths: np.ndarray | None = None
     bound: Controller = controller
     column = _column(layout, getattr(controller, "column", ""))
     reads = isinstance(controller, ByRule) or controller.needs_future or column
@@ -113,12 +114,16 @@ def plan(
         steps, step_s, call_s, extra = _steps(policy, setting, max_batch)
         widest = max(int(steps[0].proposed.max(initial=0)), int(steps[0].asked.max(initial=0)))
         bound = Planned(widest)
+        if isinstance(steps[0], branching.TreeSteps):
+            widths = steps[0].widths
     elif isinstance(controller, ByRule):
         policy = fitted(controller.policy, setting)
         _check_batched(controller, policy)
         bound = replace(controller, policy=policy)  # type: ignore[type-var]
         call_s, column = charge.call_s(policy), ""
-    deepest = min(bound.max_draft, layout.trace.max_new_tokens - 1)
+    deepest = bound.max_draft
+    if widths is None:
+        deepest = min(deepest, layout.trace.max_new_tokens - 1)
     if layout.deepest and not isinstance(bound, Planned):
         deepest = min(deepest, layout.deepest)
     pricing = Pricing(
@@ -147,7 +152,7 @@ def plan(
         not isinstance(bound, ByRule),
     )
     _check_room(layout, rules)
-    known = outcomes(layout, setting.first, max(deepest, 1), column, steps, step_s, rates)
+    known = outcomes(layout, setting.first, max(deepest, 1), column, steps, step_s, rates, widths)
     return Plan(controller, bound, rules, prices, known, layout, load)
 
 
@@ -168,6 +173,9 @@ def _steps(
         verify_s = parts["verify_s"]
         rest_s = sum(v for k, v in parts.items() if k.endswith("_s") and k not in _APART)
         return (found, np.zeros(len(found))), np.stack([rest_s, verify_s]), 0.0, False
+    if isinstance(policy, Branching):
+        tree = branching.walk(policy, setting.layout, setting.first)
+        return (tree, tree.work.calls), None, charge.call_s(policy), False
     assert isinstance(policy, Sequential)
     steps = walk(policy, setting.layout, setting.first)
     calls = policy.calls(steps.drafted) if policy.looks else np.zeros(len(steps))

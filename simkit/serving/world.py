@@ -56,6 +56,8 @@ class Outcomes(NamedTuple):
             given; (2, 0) without.
         rates: (D,) float64, chances that a token at depth 1, 2, … is accepted if those before it
             were: outcomes are then drawn, and the trace's are not read; (0,) without.
+        widths: (M, P) int32, where a step drafts a tree: nodes in each pass of the draft, as
+            `simkit.trees.Work` has them; (0, 0) without.
     """
 
     offsets: np.ndarray
@@ -70,6 +72,7 @@ class Outcomes(NamedTuple):
     steps: np.ndarray
     step_s: np.ndarray
     rates: np.ndarray
+    widths: np.ndarray
 
 
 class Rules(NamedTuple):
@@ -229,6 +232,7 @@ def outcomes(
     steps: tuple[Steps, np.ndarray] | None = None,
     step_s: np.ndarray | None = None,
     rates: np.ndarray | None = None,
+    widths: np.ndarray | None = None,
 ) -> Outcomes:
     """What is known of a trace's drafts.
 
@@ -240,6 +244,7 @@ def outcomes(
         steps: of a policy whose steps do not hang on the batch, and the decisions that each paid.
         step_s: see `Outcomes`.
         rates: see `Outcomes`.
+        widths: see `Outcomes`.
 
     Raises:
         TraceError: the column was not recorded.
@@ -277,6 +282,7 @@ def outcomes(
         read_only(planned),
         read_only(np.zeros((2, 0)) if step_s is None else np.asarray(step_s, np.float64)),
         read_only(np.zeros(0) if rates is None else np.asarray(rates, np.float64)),
+        read_only(np.zeros((0, 0), np.int32) if widths is None else widths),
     )
 
 

@@ -111,6 +111,6 @@ def controller_of(given: Controller | Policy | str | Callable[[View], Any]) -> C
 
 
 def _check_known(name: str) -> None:
-    known = list(dict.fromkeys([*CONTROLLERS.known(), *policies.chains()]))
+    known = list(dict.fromkeys([*CONTROLLERS.known(), *policies.names()]))
     if name not in known:
         raise PolicyError(f"unknown controller {name!r} ({suggest(name, known)})")
