@@ -180,7 +180,7 @@ class BestRate(Exit):
         layout = setting.layout
         assert isinstance(layout, TreeLayout)
         layout.check_held(self, Beams(self.top_k, self.depth))
-        found = beams_of(layout, self.top_k)
+        found = beams_of(layout, self.top_k).down_to(self.levels)
         fit = calibrated(layout, found, self.folds)
         worth = fit.chance(found.mass, layout)
         price = self._price(setting, found)
