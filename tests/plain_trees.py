@@ -157,35 +157,6 @@ def beams(start: Start, top_k: int, levels: int, nodes: int) -> Done:
     return Done(asked, len(pool), set(best(start, pool, nodes)))
 
 
-def until(
-    start: Start,
-    top_k: int,
-    levels: int,
-    nodes: int,
-    every: int,
-    stops: Callable[[int, list[Path], list[Path]], bool],
-) -> Done:
-    """EAGLE-2's beams until a rule stops them, of the nodes that there are then the best.
-
-    Behind every so many levels, but where no further one is possible, the rule is told which level
-    is the newest, the beam that has proposed it, and its own.
-    """
-    asked, pool, before, beam, decisions = [], set(), [], [ROOT], 0
-    for level in range(min(levels, start.room)):
-        if level and level % every == 0:
-            decisions += 1
-            if stops(level, before, beam):
-                break
-        found = {node: start.children(node, top_k) for node in beam}
-        new = [child for children in found.values() for child in children]
-        if not new:
-            break
-        asked.append([node for node in beam if found[node]])
-        pool |= set(new)
-        before, beam = beam, best(start, new, top_k)
-    return Done(asked, len(pool), set(best(start, pool, nodes)), decisions)
-
-
 def fixed(start: Start, paths: Sequence[Path]) -> Done:
     """The same rank paths in every step, as far as T_max leaves levels."""
     there = {path for path in paths if len(path) <= start.room}
@@ -247,16 +218,6 @@ def _eagle2(policy: Any, study: Study) -> Callable[[Start], Done]:
     return lambda start: beams(start, policy.top_k, levels, nodes)
 
 
-def _svip(policy: Any, study: Study) -> Callable[[Start], Done]:
-    def draft(start: Start) -> Done:
-        def stops(level: int, before: list[Path], beam: list[Path]) -> bool:
-            return math.sqrt(start.entropy(before[0])) > policy.h  # NaN: it goes on
-
-        return until(start, policy.top_k, policy.depth + 1, policy.total - 1, policy.every, stops)
-
-    return draft
-
-
 def _sequoia(policy: Any, study: Study) -> Callable[[Start], Done]:
     depth = min(policy.depth or study.depth, study.depth)
     owns = [start.own(study.width, depth) for start in study.starts()]
@@ -272,9 +233,8 @@ PLAIN: dict[str, Callable[[Any, Study], Callable[[Start], Done]]] = {
         lambda start: best_first(start, policy.budget, policy.least, policy.top_k, policy.depth)
     ),
     "sequoia": _sequoia,
-    "tree_svip": _svip,
 }
-"""What each policy does at a start, by its name; `tree_prophet` is held against all others."""
+"""What each policy does at a start, by its name; those that exit are in `plain_exits`."""
 
 
 @dataclass(frozen=True)
@@ -321,7 +281,11 @@ class Step(NamedTuple):
 
 def steps(policy: Any, study: Study, first: int) -> list[Step]:
     """Decode every output with a policy, whose name `PLAIN` has."""
-    draft = PLAIN[policy.name](policy, study)
+    return decoded(PLAIN[policy.name](policy, study), study, first)
+
+
+def decoded(draft: Callable[[Start], Done], study: Study, first: int) -> list[Step]:
+    """Decode every output with what is drafted at each start."""
     found = []
     for sequence, output in enumerate(study.outputs):
         i = first

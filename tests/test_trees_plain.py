@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import plain_trees
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from plain_exits import BestRate
 from plain_trees import PLAIN, Step, Study, Toy
 
 import simkit
 from simkit import policies
+from simkit.costs import Linear
 from simkit.drafters import layout_of
-from simkit.policies import Setting
 from simkit.simulator.branching import walk
+from simkit.simulator.charge import Charge
+from simkit.simulator.run import Replayable
 from simkit.trees import TreePolicy
 from traces.trace import Trace
 from traces.validate import validate
@@ -100,9 +105,10 @@ def recorded(study: Study, **more) -> Trace:
     return plain_trees.record(study, [policies.parse(spec) for spec in study.shapes], **more)
 
 
-def replayed(spec: str, trace: Trace, first: int) -> list[Step]:
+def replayed(spec: str, trace: Trace, first: int, cost: Linear | None = None) -> list[Step]:
     layout = layout_of(trace)
-    policy = policies.parse(spec).bind(Setting(layout, None, first))
+    charge = Charge(cost.times(trace), layout, first) if cost else None
+    policy = policies.parse(spec).bind(Replayable(layout, charge, first))
     assert isinstance(policy, TreePolicy)
     found = walk(policy, layout, first)
     counts = (found.sequence, found.start, found.drafted, found.proposed, found.accepted)
@@ -124,7 +130,8 @@ runs = settings(max_examples=100, deadline=None)
 
 
 def test_every_policy_has_a_plain_version():
-    assert {*PLAIN, "tree_prophet"} == set(NAMES)
+    """`test_trees_bounds` has the prophet's."""
+    assert {*PLAIN, "best_rate", "tree_prophet"} == set(NAMES)
 
 
 @runs
@@ -161,6 +168,54 @@ def test_beams_that_exit(study, first, data):
         h = data.draw(st.sampled_from([0, 0.5, 0.75, 0.9, 1.0, 1.1, 9]))
         spec = f"tree_svip({h}, every={every}, top_k={given_['top_k']}, depth={depth}"
         check(f"{spec}, total={total})", study, trace, first)
+
+
+costs = st.builds(
+    Linear,
+    draft_s=st.sampled_from([0.0, 0.1, 0.7, 3.0]),
+    target_s=st.sampled_from([0.3, 1.1, 4.3]),
+    draft_per_token_s=st.sampled_from([0.0, 0.05]),
+    target_per_token_s=st.sampled_from([0.0, 0.07]),
+    overhead_s=st.sampled_from([0.0, 0.2]),
+)
+
+
+def of_beams(study: Study, top_k: int, depths: tuple[int, ...]) -> Study:
+    """The same outputs with nothing but beams of one width recorded."""
+    shapes = tuple(f"eagle2(top_k={top_k}, depth={depth})" for depth in sorted(set(depths)))
+    return replace(study, shapes=shapes, width=top_k, depth=max(depths) + 1)
+
+
+@runs
+@given(
+    study=studies(),
+    first=firsts,
+    cost=costs,
+    given_=beams(),
+    folds=st.integers(2, 4),
+    further=st.integers(0, 2),
+)
+def test_the_best_rate_is_a_fixed_point(study, first, cost, given_, folds, further):
+    """Also where deeper trees were recorded, which it does not look at."""
+    assume(len(set(study.outputs)) == len(study.outputs))
+    top_k, depth = given_["top_k"], given_["depth"]
+    study = of_beams(study, top_k, (depth, depth + further))
+    spec = f"best_rate({folds}, top_k={top_k}, depth={depth}, total={depth + 4})"
+    expected = BestRate(policies.parse(spec), study, cost, first).fixed_point()
+    assert replayed(spec, recorded(study), first, cost) == expected
+
+
+def test_the_best_rate_bites():
+    """It stops some drafts, and differs from the beams that it stops, on most of many studies."""
+    cost, differ = Linear(draft_s=0.3, target_s=2.0, target_per_token_s=0.02), 0
+    for seed in range(12):
+        toy = Toy(seed, kind=("dyadic", "few", "smooth")[seed % 3])
+        study = Study(toy, outputs_of(toy, 7, 6, 0.9, seed), 7, (), 1, 1)
+        trace = recorded(of_beams(study, 3, (3,)))
+        rule = replayed("best_rate(2, top_k=3, depth=3, total=12)", trace, 1, cost)
+        whole = replayed("eagle2(top_k=3, depth=3, total=12)", trace, 1)
+        differ += [step[:6] for step in rule] != [step[:6] for step in whole]
+    assert differ > 4
 
 
 @runs
