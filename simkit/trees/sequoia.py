@@ -69,10 +69,12 @@ class Sequoia(FixedTree):
         ranks = setting.layout.trees.ranks
         if self.depth:
             ranks = ranks[:, : self.depth]
-        fit = most_taken if self.by == "paths" else most_worth
         width = setting.layout.trace.manifest.width
         bound = replace(self)
-        vars(bound)["_paths"] = fit(ranks, self.budget, width)
+        if self.by == "paths":
+            vars(bound)["_paths"] = most_taken(ranks, self.budget, width)
+        else:
+            vars(bound)["_paths"] = most_worth(ranks, self.budget, width, _asked(setting.layout))
         return bound
 
     def remark(self, setting: Setting) -> str:
@@ -99,22 +101,38 @@ def most_taken(ranks: np.ndarray, budget: int, width: int) -> tuple[RankPath, ..
     return _best(lambda path: counts.get(path, 0.0), budget, width, ranks.shape[1])
 
 
-def most_worth(ranks: np.ndarray, budget: int, width: int) -> tuple[RankPath, ...]:
+def most_worth(
+    ranks: np.ndarray, budget: int, width: int, asked: np.ndarray | None = None
+) -> tuple[RankPath, ...]:
     """The paths of the highest product of their ranks' acceptance rates; see `most_taken`."""
-    rates = acceptance_by_rank(ranks, width)
+    rates = acceptance_by_rank(ranks, width, asked)
     return _best(lambda path: float(np.prod(rates[list(path)])), budget, width, ranks.shape[1])
 
 
-def acceptance_by_rank(ranks: np.ndarray, width: int) -> np.ndarray:
+def acceptance_by_rank(
+    ranks: np.ndarray, width: int, asked: np.ndarray | None = None
+) -> np.ndarray:
     """How often the k-th child is the output's token, (width,) float64.
 
     Over all nodes of the output that have children; where it is none of them, or the output ends,
     no child is.
+
+    Args:
+        ranks: see `most_taken`.
+        width: ranks are below it.
+        asked: (R,) how many nodes of the output have children, from each start; None: all do.
     """
-    before = np.ones(ranks.shape, np.bool_)
-    before[:, 1:] = ranks[:, :-1] >= 0
-    taken = np.bincount(ranks[before & (ranks >= 0)], minlength=width)[:width]
-    return taken / max(1, int(before.sum()))
+    deep = ranks.shape[1]
+    tried = np.minimum((ranks >= 0).sum(1) + 1 if asked is None else asked, deep)
+    taken = np.bincount(ranks[ranks >= 0], minlength=width)[:width]
+    return taken / max(1, int(tried.sum()))
+
+
+def _asked(layout: TreeLayout) -> np.ndarray:
+    """How many nodes of the output have children; an EOS token has none, nor has T_max."""
+    trees = layout.trees
+    start = np.repeat(np.arange(len(trees.room)), np.diff(trees.begin))
+    return np.bincount(start[trees.path & (trees.children > 0)], minlength=len(trees.room))
 
 
 def _best(
