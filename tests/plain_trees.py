@@ -190,18 +190,25 @@ def all_paths(width: int, depth: int) -> list[Path]:
     return [path for level in levels for path in level]
 
 
-def most_taken(owns: Sequence[Path], budget: int, width: int, depth: int) -> list[Path]:
+def most_taken(starts: Sequence[Start], budget: int, width: int, depth: int) -> list[Path]:
     """Sequoia by paths: those that the output takes most often."""
+    owns = [start.own(width, depth) for start in starts]
     taken = Counter(own[:level] for own in owns for level in range(1, min(len(own), depth) + 1))
     return sorted(all_paths(width, depth), key=lambda p: (-taken[p], len(p), p))[:budget]
 
 
-def most_worth(owns: Sequence[Path], budget: int, width: int, depth: int) -> list[Path]:
-    """Sequoia by ranks: those with the highest product of their ranks' acceptance rates."""
-    owns = [own[:depth] for own in owns]
-    reached = sum(min(len(own) + 1, depth) for own in owns)
-    taken = Counter(rank for own in owns for rank in own)
-    rates = [taken[rank] / max(1, reached) for rank in range(width)]
+def most_worth(starts: Sequence[Start], budget: int, width: int, depth: int) -> list[Path]:
+    """Sequoia by ranks: those with the highest product of their ranks' acceptance rates.
+
+    A rate is over all nodes of the output that have children.
+    """
+    taken, tried = Counter(), 0
+    for start in starts:
+        own = start.own(width, depth)
+        taken.update(own)
+        nodes = (own[:level] for level in range(min(len(own) + 1, depth)))
+        tried += sum(bool(start.children(node, width)) for node in nodes)
+    rates = [taken[rank] / max(1, tried) for rank in range(width)]
 
     def worth(path: Path) -> float:
         found = 1.0
@@ -220,9 +227,8 @@ def _eagle2(policy: Any, study: Study) -> Callable[[Start], Done]:
 
 def _sequoia(policy: Any, study: Study) -> Callable[[Start], Done]:
     depth = min(policy.depth or study.depth, study.depth)
-    owns = [start.own(study.width, depth) for start in study.starts()]
     fit = {"paths": most_taken, "ranks": most_worth}[policy.by]
-    paths = fit(owns, policy.budget, study.width, depth)
+    paths = fit(study.starts(), policy.budget, study.width, depth)
     return lambda start: fixed(start, paths)
 
 

@@ -126,7 +126,7 @@ def check(spec: str, study: Study, trace: Trace, first: int) -> None:
 
 
 firsts = st.sampled_from(list(FIRST.values()))
-runs = settings(max_examples=100, deadline=None)
+runs = settings(max_examples=60, deadline=None)
 
 
 def test_every_policy_has_a_plain_version():
