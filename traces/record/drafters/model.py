@@ -18,7 +18,7 @@ from traces.attach.drafter import (
 from traces.columns import Columns
 from traces.errors import DrafterError, RecordError
 from traces.record.drafters.nodes import Model
-from traces.record.drafters.running import planting, reader_of
+from traces.record.drafters.running import planting, reader_of, shapes_of
 from traces.record.drafters.target import check_target, given_outputs, own_dtype
 from traces.record.header import device_name, library_versions, model_info
 from traces.record.latency import PassBench
@@ -27,7 +27,6 @@ from traces.record.plan import Plan
 from traces.record.recorder import check_lengths
 from traces.record.shard import record_shard
 from traces.trace import Trace
-from traces.trees.shapes import expand
 
 _MOST_STRANGE = 0.02  # share of outputs' tokens that rounding may account for
 
@@ -94,11 +93,11 @@ class ModelDrafter(Attachable):
                 raise DrafterError(f"{self.name}: {name} is of rows, and --tree records trees")
         if means.max_draft != Means.max_draft:
             raise DrafterError("--max-draft: shapes say how deep trees are: leave it out")
-        expand(means.tree)  # before anything is loaded, which takes long
+        wanted = shapes_of(recording, self, means)
         reader = reader_of(recording, means, dtype)
         pair = with_draft(reader.target, self.path, dtype, means.revision)
         network = Model(pair.draft, pair.vocab_size)
-        return planting(recording, self, reader, network, means, "token")
+        return planting(recording, self, reader, network, wanted, "token")
 
     def timed(self, target: Alone, dtype: str) -> Timeable:
         """See `Attachable`; each pass is over one token."""

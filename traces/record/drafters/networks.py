@@ -19,7 +19,7 @@ from traces.attach.drafter import (
 from traces.errors import DrafterError
 from traces.record.drafters import dflash, feature, files, mtp, parallel
 from traces.record.drafters.coupling import COLUMNS
-from traces.record.drafters.running import Drafting, planting, reader_of
+from traces.record.drafters.running import Drafting, planting, reader_of, shapes_of
 from traces.record.drafters.target import own_dtype
 from traces.record.drafters.timing import ChainBench, ParallelBench
 from traces.record.folder import check_folder
@@ -83,12 +83,13 @@ class Network(Attachable):
                 f"{self.name}: length must be at most the trace's T_max ="
                 f" {recording.max_new_tokens} tokens, not {self.length}"
             )
+        wanted = shapes_of(recording, self, means) if means.tree else []
         self.check_folder()
         dtype = own_dtype(recording, means)
         reader = reader_of(recording, means, dtype)
         network = self.load(reader.target, dtype)
-        if means.tree:
-            return planting(recording, self, reader, network, means, self.draft_passes)
+        if wanted:
+            return planting(recording, self, reader, network, wanted, self.draft_passes)
         return Drafting(
             recording,
             self,

@@ -156,8 +156,39 @@ class Planting(Running):
         return trees.trees_of(self._network, texts, known, self.header.eos_token_ids, longest)
 
 
+def shapes_of(recording: Trace, drafter: Attachable, means: Means) -> list[shapes.Shape]:
+    """The shapes that are asked for.
+
+    Args:
+        recording: whose outputs are followed.
+        drafter: that was asked for.
+        means: with shapes.
+
+    Raises:
+        DrafterError: they cannot be read, or are deeper than the drafter's drafts or the outputs.
+    """
+    wanted = shapes.expand(means.tree)
+    depth = max(shape.levels for shape in wanted)
+    length = getattr(drafter, "length", depth) if drafter.name == "parallel" else depth
+    if depth > length:
+        raise DrafterError(
+            f"{drafter}: a tree of {depth} levels needs drafts of as many tokens: give"
+            f" length={depth}"
+        )
+    if depth > recording.max_new_tokens:
+        raise DrafterError(
+            f"--tree: {depth} levels are more than the trace's T_max = {recording.max_new_tokens}"
+        )
+    return wanted
+
+
 def planting(
-    recording: Trace, drafter: Attachable, reader: Reader, network: Any, means: Means, passes: str
+    recording: Trace,
+    drafter: Attachable,
+    reader: Reader,
+    network: Any,
+    wanted: list[shapes.Shape],
+    passes: str,
 ) -> Planting:
     """A drafter's trees of the shapes that were asked for.
 
@@ -168,23 +199,13 @@ def planting(
         drafter: that was asked for.
         reader: of the target.
         network: loaded.
-        means: with shapes.
+        wanted: see `shapes_of`.
         passes: see `Manifest.draft_passes`.
 
     Raises:
-        UserError: the shapes cannot be read, or do not fit the network.
+        UserError: the network does not fit the recording.
     """
-    wanted = shapes.expand(means.tree)
     depth = max(shape.levels for shape in wanted)
-    if isinstance(network, parallel.Parallel) and depth > drafter.length:  # pyright: ignore
-        raise DrafterError(
-            f"{drafter}: a tree of {depth} levels needs drafts of as many tokens: give"
-            f" length={depth}"
-        )
-    if depth > recording.max_new_tokens:
-        raise DrafterError(
-            f"--tree: {depth} levels are more than the trace's T_max = {recording.max_new_tokens}"
-        )
     return Planting(
         recording,
         drafter,
