@@ -182,8 +182,13 @@ PROPHET = "tree_prophet()"
 def others(study: Study) -> tuple[str, ...]:
     """Policies that can be replayed on a study's trace, chains of best children among them."""
     deep = study.depth
+    exits = []
+    for spec in study.shapes:
+        if spec.startswith("eagle2("):
+            arguments = spec.removeprefix("eagle2(")
+            exits += [f"tree_svip(0.9, {arguments}", f"best_rate(2, {arguments}"]
     chains = "autoregressive()", "fixed(1)", f"fixed({deep})", f"oracle(max_draft={deep})"
-    return (*study.shapes, *FITTED, *chains)
+    return (*study.shapes, *FITTED, *exits, *chains)
 
 
 def total_s(spec: str, trace: Trace, cost: Linear, first: int) -> tuple[float, int]:
