@@ -16,6 +16,7 @@ import pytest
 from simkit import policies
 from simkit.drafters import layout_of
 from simkit.drafters.tree import TreeLayout
+from simkit.simulator.branching import walk
 from simkit.trees import TreePolicy
 from traces.manifest import Manifest
 from traces.memory import Arrays
@@ -170,6 +171,11 @@ def replayed(
     work = found.work(firsts)
     assert len(set(work.drafted.tolist())) == len(set(work.verified.tolist())) == 1
     accepted = found.accepted[firsts].tolist()
+    steps = walk(policy, layout, 1)
+    begin = steps.offsets[:-1]
+    assert steps.accepted[begin].tolist() == accepted
+    assert set(steps.drafted[begin].tolist()) == set(work.drafted.tolist())
+    assert set(steps.proposed[begin].tolist()) == set(work.verified.tolist())
     kept = {leaf[: d + 1] for leaf, a in zip(leaves, accepted, strict=True) for d in range(a)}
     return kept, int(work.drafted[0]), int(work.verified[0])
 
