@@ -13,7 +13,6 @@ from simkit.policies import Branching
 from simkit.simulator.charge import Charge
 from simkit.simulator.steps import Steps
 from simkit.trees.base import TreePolicy, Work
-from traces.kernels import compiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,15 +48,12 @@ def walk(policy: Branching, layout: Layout, first: int, span: Span | None = None
         ReplayError: nodes that it drafts were not recorded.
     """
     assert isinstance(policy, TreePolicy) and isinstance(layout, TreeLayout)
-    found = policy.outcomes(layout)
     low, high = span or (0, len(layout.n_output))
-    rows, offsets = _visited(found.accepted, layout.offsets, first, low, high)
-    accepted = found.accepted[rows]
+    rows, offsets, accepted, work = policy.visit(layout, first, (low, high))
     ends = layout.offsets[low + 1 : high + 1]
     emitted = accepted + np.int32(1)
     last = offsets[1:][np.diff(offsets) > 0] - 1
     emitted[last] = np.minimum(emitted[last], (ends[np.diff(offsets) > 0] - rows[last]))
-    work = found.work(rows)
     passes = work.passes
     if layout.paid == "none":
         passes = np.zeros_like(passes)
@@ -112,21 +108,3 @@ def _levels(policy: TreePolicy, layout: TreeLayout, rows: np.ndarray, work: Work
     assert layout.deepest is not None
     longest = np.minimum(layout.trees.room[rows], min(policy.levels, layout.deepest))
     return np.where(work.passes > 0, longest, np.int32(0)).astype(np.int32)
-
-
-@compiled
-def _visited(
-    accepted: np.ndarray, offsets: np.ndarray, first: int, low: int, high: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The rows at which steps start, and where each sequence's steps begin."""
-    ends = np.zeros(high - low + 1, np.int64)
-    rows = np.empty(offsets[high] - offsets[low], np.int64)
-    count = 0
-    for s in range(low, high):
-        row = offsets[s] + first - 1
-        while row < offsets[s + 1]:
-            rows[count] = row
-            count += 1
-            row += accepted[row] + 1
-        ends[s - low + 1] = count
-    return rows[:count].copy(), ends

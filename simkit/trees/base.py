@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from simkit.drafters.layout import Span
 from simkit.drafters.tree import TreeLayout
 from simkit.policies.base import Branching
+from traces.kernels import compiled
 from traces.sampler import Sampler
 from traces.specs import render
 
@@ -46,6 +48,22 @@ class Outcomes(NamedTuple):
     work: Callable[[np.ndarray], Work]
 
 
+class Visit(NamedTuple):
+    """The steps of a replay.
+
+    Attributes:
+        rows: (N,) int64, the starts at which they begin.
+        offsets: (S + 1,) int64, where the steps of each sequence begin.
+        accepted: (N,) int32.
+        work: of them.
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
+    accepted: np.ndarray
+    work: Work
+
+
 def by_level(
     level: np.ndarray,
     drafted: np.ndarray,
@@ -63,12 +81,12 @@ def by_level(
         calls: (L + 1,) int32; None: none.
     """
     number = np.arange(len(widths) + 1, dtype=np.int32)
-    none = np.zeros_like(number)
+    made = drafted[level]
     return Work(
-        drafted[level],
-        verified[level],
+        made,
+        made if verified is drafted else verified[level],
         number[level],
-        (none if calls is None else calls)[level],
+        np.zeros(len(level), np.int32) if calls is None else calls[level],
         lambda: np.where(number[:-1] < number[:, None], widths, 0)[level],
     )
 
@@ -96,6 +114,16 @@ class TreePolicy(Branching):
             ReplayError: nodes that it drafts were not recorded.
         """
 
+    def visit(self, layout: TreeLayout, first: int, span: Span) -> Visit:
+        """The steps of a span of sequences, from position `first` of each on.
+
+        Raises:
+            ReplayError: see `outcomes`.
+        """
+        found = self.outcomes(layout)
+        rows, offsets = visited(found.accepted, layout.offsets, first, *span)
+        return Visit(rows, offsets, found.accepted[rows], found.work(rows))
+
     def columns(self, sampler: Sampler) -> tuple[str, ...]:
         """See `Policy`: nothing by row; what it reads of trees is in `TreeLayout.trees`."""
         return ()
@@ -110,3 +138,21 @@ class TreePolicy(Branching):
         }
         args = [given.pop(all_[0].name)] if self.unnamed else []
         return render(self.name, args, given)
+
+
+@compiled
+def visited(
+    accepted: np.ndarray, offsets: np.ndarray, first: int, low: int, high: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows at which steps start, and where each sequence's steps begin."""
+    ends = np.zeros(high - low + 1, np.int64)
+    rows = np.empty(offsets[high] - offsets[low], np.int64)
+    count = 0
+    for s in range(low, high):
+        row = offsets[s] + first - 1
+        while row < offsets[s + 1]:
+            rows[count] = row
+            count += 1
+            row += accepted[row] + 1
+        ends[s - low + 1] = count
+    return rows[:count].copy(), ends

@@ -11,7 +11,7 @@ from simkit.drafters.tree import TreeLayout
 from simkit.policies.acceptance_fit import BINS, edges_of, isotonic, others
 from simkit.policies.base import Setting
 from simkit.trees.base import TreePolicy
-from simkit.trees.eagle2 import NEVER, Grown
+from simkit.trees.beams import NEVER, Grown
 
 ROUNDS = 20
 TOLERANCE = 1e-9

@@ -15,8 +15,9 @@ from simkit.policies.base import Setting
 from simkit.policies.registry import register
 from simkit.policies.svip import largest_square
 from simkit.trees.base import Outcomes
+from simkit.trees.beams import Grown, beam_outcomes, beams_of
 from simkit.trees.calibrated import Calibrated, attained, calibrated
-from simkit.trees.eagle2 import Eagle2, Grown, beam_outcomes, beams_of
+from simkit.trees.eagle2 import Eagle2
 from simkit.trees.growing import Growing, Tree
 from traces.trees.shapes import Beams
 
