@@ -16,6 +16,7 @@ import simkit
 from simkit import policies
 from simkit.costs import Linear
 from simkit.drafters import layout_of
+from simkit.policies import Setting
 from simkit.simulator.branching import walk
 from simkit.simulator.charge import Charge
 from simkit.simulator.run import Replayable
@@ -108,9 +109,14 @@ def recorded(study: Study, **more) -> Trace:
 def replayed(spec: str, trace: Trace, first: int, cost: Linear | None = None) -> list[Step]:
     layout = layout_of(trace)
     charge = Charge(cost.times(trace), layout, first) if cost else None
-    policy = policies.parse(spec).bind(Replayable(layout, charge, first))
+    return visited(spec, Replayable(layout, charge, first))
+
+
+def visited(spec: str, setting: Setting, span: tuple[int, int] | None = None) -> list[Step]:
+    """The steps of a policy on a layout that others may have been replayed on."""
+    policy = policies.parse(spec).bind(setting)
     assert isinstance(policy, TreePolicy)
-    found = walk(policy, layout, first)
+    found = walk(policy, setting.layout, setting.first, span)
     counts = (found.sequence, found.start, found.drafted, found.proposed, found.accepted)
     rows = zip(*(c.tolist() for c in (*counts, found.emitted)), strict=True)
     widths = [tuple(width for width in row if width) for row in found.widths.tolist()]
@@ -275,6 +281,26 @@ def test_what_else_was_recorded_changes_nothing(study, other):
     narrow, wider = recorded(study), recorded(more)
     for spec in study.shapes:
         assert replayed(spec, narrow, 1) == replayed(spec, wider, 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(study=studies(), data=st.data())
+def test_neither_order_nor_span_changes_anything(study, data):
+    """What was found of some starts is kept; a replay of other depths and sequences finds more."""
+    top_k, n = data.draw(st.integers(1, 3)), len(study.outputs)
+    study = of_beams(study, top_k, (3,))
+    trace, first = recorded(study), data.draw(firsts)
+    setting = Replayable(layout_of(trace), None, first)
+    depths = data.draw(st.permutations([0, 1, 2, 3, 3]))
+    for depth in depths:
+        total = data.draw(st.integers(depth + 2, 12))
+        name = data.draw(st.sampled_from(["eagle2(", "tree_svip(0.9, "]))
+        spec = f"{name}top_k={top_k}, depth={depth}, total={total})"
+        low = data.draw(st.integers(0, n - 1))
+        span = low, data.draw(st.integers(low, n))
+        whole = plain_trees.steps(policies.parse(spec), study, first)
+        assert visited(spec, setting, span) == [s for s in whole if span[0] <= s.sequence < span[1]]
+    assert visited(spec, setting) == whole
 
 
 @pytest.mark.parametrize(("word", "passes"), [("draft", 1), ("block", 1), ("none", 0)])
