@@ -46,7 +46,11 @@ _RULES = 3  # calibration prompts on which the tested rules' own time is taken
 FITTED: tuple[Policy, ...] = (Fixed(2), Fixed(4), Fixed(7), Ladder())
 """Whose passes the cost is fitted to."""
 
-FITTED_TREES: tuple[Policy, ...] = (Eagle2(1, 4, 6), Eagle2(5, 3, 16), TreeLadder())
+FITTED_TREES: tuple[Policy, ...] = (
+    Eagle2(1, 4, 6),
+    Eagle2(5, 3, 16),
+    *(TreeLadder(turn) for turn in (0, 3, 5, 8)),
+)
 """Those of trees."""
 
 

@@ -23,13 +23,15 @@ class TreeLadder(Growing):
     of the tree.
 
     Attributes:
+        turn: shifts which tree has which widths and which size.
         widths: nodes in a pass of the draft.
         sizes: nodes in a verification.
         depth: levels.
     """
 
+    turn: int = 0
     widths: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8, 10)
-    sizes: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8, 11, 14, 18, 23, 30, 39, 48, 60)
+    sizes: tuple[int, ...] = (1, 2, 4, 6, 9, 13, 18, 26, 38, 60)
     depth: int = 6
 
     name = "tree_ladder"
@@ -46,13 +48,13 @@ class TreeLadder(Growing):
 
     def grows(self, tree: Tree, level: int) -> np.ndarray:
         """See `Growing`."""
-        width = self.widths[(_number(tree) + level) % len(self.widths)]
+        width = self.widths[(_number(tree) + self.turn + level) % len(self.widths)]
         return tree.likeliest(tree.of_level(level), width)
 
     def chosen(self, tree: Tree) -> np.ndarray:
         """See `Growing`."""
-        size = self.sizes[_number(tree) // len(self.widths) % len(self.sizes)]
-        return tree.likeliest(np.arange(1, len(tree.parent)), size)
+        size = (_number(tree) // len(self.widths) + self.turn) % len(self.sizes)
+        return tree.likeliest(np.arange(1, len(tree.parent)), self.sizes[size])
 
     def outcomes(self, layout: TreeLayout) -> Outcomes:
         """See `TreePolicy`.
@@ -63,7 +65,7 @@ class TreeLadder(Growing):
         raise ReplayError(f"{self} times passes: it is not replayed")
 
     def __str__(self) -> str:
-        return self.name
+        return f"{self.name}({self.turn})"
 
 
 def _number(tree: Tree) -> int:
