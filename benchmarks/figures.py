@@ -42,6 +42,7 @@ SAMPLED = (  # whose papers sample
     "draft_lengths",
     "text_position",
 )
+TREES_SAMPLED = ("tree_budget", "tree_exits")
 ALONE = ("drafters_by_depth", "drafters_by_task", "drafters_entropy", "drafters_confidence")
 
 
@@ -114,12 +115,16 @@ def made_up(rows: int, max_draft: int) -> Trace:
 def gallery(folder: Path, only: Collection[str]) -> None:
     """Write NAME.png of `reference`, and NAME-sampled.png of `reference-sampled`.
 
-    With some figures only, headlines and tables stay as they are.
+    Draft trees are those of `reference-trees` and `reference-trees-sampled`. With some figures
+    only, headlines and tables stay as they are.
     """
+    trees = tuple(name for name, entry in FIGURES.items() if entry.trees)
     for trace, names, end in (
-        ("reference", tuple(FIGURES), ""),
+        ("reference", tuple(name for name in FIGURES if name not in trees), ""),
         ("reference-sampled", SAMPLED, "-sampled"),
         ("reference-target", ALONE, "-sampled"),
+        ("reference-trees", trees, ""),
+        ("reference-trees-sampled", TREES_SAMPLED, "-sampled"),
     ):
         study = Study(trace)
         for name in (name for name in names if name in only):

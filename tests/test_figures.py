@@ -25,7 +25,7 @@ from traces.memory import from_arrays
 from traces.synthetic import iid
 
 TOO_SHORT = "drafts in this trace have at most max_draft"
-SINGLE = [name for name, one in FIGURES.items() if not one.drafters]
+SINGLE = [name for name, one in FIGURES.items() if not (one.drafters or one.trees)]
 COST = "linear(draft_s=1, target_s=6, target_per_token_s=0.1)"
 
 

@@ -56,6 +56,10 @@ from analysis.figures.runtime_breakdown import runtime_breakdown
 from analysis.figures.step_lengths import step_lengths
 from analysis.figures.text_position import text_position
 from analysis.figures.timeline import timeline
+from analysis.figures.tree_budget import tree_budget
+from analysis.figures.tree_exits import tree_exits
+from analysis.figures.tree_gap import tree_gap
+from analysis.figures.tree_step import tree_step
 
 __all__ = [
     "Drawn",
@@ -113,4 +117,8 @@ __all__ = [
     "style",
     "text_position",
     "timeline",
+    "tree_budget",
+    "tree_exits",
+    "tree_gap",
+    "tree_step",
 ]

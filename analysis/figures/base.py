@@ -28,6 +28,7 @@ from matplotlib.ticker import LogFormatter
 
 from analysis.stats import Estimate
 from analysis.study import Study, study_of
+from analysis.trees import tree_study
 from simkit.simulator.arguments import AnyCost, AnyTrace
 from traces.errors import UserError
 from traces.outputs import write_together
@@ -135,6 +136,7 @@ class FigureEntry(NamedTuple):
         what: its docstring's first line.
         draft_model: whether it needs one of its own, see `Study.need_draft_model`.
         drafters: whether it compares drafters, attached to a recording or trained for it.
+        trees: whether it shows draft trees.
     """
 
     name: str
@@ -143,6 +145,7 @@ class FigureEntry(NamedTuple):
     what: str
     draft_model: bool = False
     drafters: bool = False
+    trees: bool = False
 
     def under(self, trace: AnyTrace | Study, cost: AnyCost | None) -> Drawn:
         """Draw it under a cost, if it takes one.
@@ -166,7 +169,11 @@ FIGURES: Registry[FigureEntry] = Registry("figure", FigureError, "simkit.figures
 
 
 def figure(
-    source: str, *needs: str, draft_model: bool = False, drafters: bool = False
+    source: str,
+    *needs: str,
+    draft_model: bool = False,
+    drafters: bool = False,
+    trees: bool = False,
 ) -> Callable[[Callable[..., Drawn]], Callable[..., Drawn]]:
     """Make a function a figure (decorator).
 
@@ -176,6 +183,8 @@ def figure(
         draft_model: whether it means a draft model of its own, see `Study.need_draft_model`; of
             another program's data it is then refused with that reason.
         drafters: whether it compares drafters; a recording that has one alone is refused.
+        trees: whether it shows draft trees, those of a drafter that was attached to a recording
+            among them, see `analysis.trees.tree_study`; what has none is refused.
     """
 
     def made(draw: Callable[..., Drawn]) -> Callable[..., Drawn]:
@@ -195,17 +204,19 @@ def figure(
                 raise FigureError(f"{name}: the trace has no column {', '.join(missing)}")
             if trace.n_positions == 0:
                 raise FigureError(f"{name}: the trace is empty")
+            study = tree_study(study) if trees else study
             study.make_room(replays=True)
             with style():
                 if ax is None:
                     ax = _OwnFigure((WIDTH, HEIGHT), layout="constrained").subplots()
-                found = draw(study if replays else trace, ax, **options)
+                found = draw(study if replays else study.trace, ax, **options)
                 _spell_out(found.ax)
                 return found
 
         name = draw.__name__
         what = (draw.__doc__ or "").split("\n")[0].rstrip(".")
-        FIGURES.add(name, FigureEntry(name, drawn, source, what, draft_model, drafters), draw)
+        entry = FigureEntry(name, drawn, source, what, draft_model, drafters, trees)
+        FIGURES.add(name, entry, draw)
         return drawn
 
     return made

@@ -1,0 +1,58 @@
+"""EAGLE-2 with and without SVIP's exit, by task."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from analysis.figures.arms import below
+from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points, text
+from analysis.figures.tasks import tasks_on
+from analysis.replays import groups
+from analysis.shown import chosen, cost_name
+from analysis.speeds import speed, speedup
+from analysis.study import Study
+from analysis.trees import exits, name_of
+from simkit.simulator.arguments import AnyCost
+
+
+@figure("SVIP Table 4", trees=True)
+def tree_exits(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+    """Speedup of EAGLE-2 with and without SVIP's exit, of its own settings and of tuned ones.
+
+    Args:
+        study: of a trace of trees, or of a recording that has some attached.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`.
+    """
+    found = exits(study, cost)
+    masks = groups(study.trace)
+    arms = [(shape, arm) for shape in found.plain for arm in ("EAGLE-2", "+ SVIP")]
+    rows, said, against = [], [], []
+    for k, (shape, arm) in enumerate(arms):
+        one = (found.plain if arm == "EAGLE-2" else found.stopped)[shape]
+        speeds = [speedup(one, some) for some in masks.values()]
+        where = np.arange(len(masks)) + (k - (len(arms) - 1) / 2) * 0.16
+        points(ax, where, speeds, label=f"{arm}, {shape}", **{**look(k), "linestyle": ""})
+        said += missing(speeds, masks)
+        for (task, some), e in zip(masks.items(), speeds, strict=True):
+            row = {"task": task, "shape": shape, "arm": arm, "setting": one.spec}
+            ratio = speed(one, found.plain[shape], some) if arm != "EAGLE-2" else None
+            rows.append(row | cells(e, "speedup") | (cells(ratio, "against") if ratio else {}))
+        if arm != "EAGLE-2":
+            name = "its own settings" if shape != "tuned" else "tuned"
+            against.append(f"{name}: {text(speed(one, found.plain[shape]), '.2f')}")
+    tasks_on(ax, masks)
+    ax.axhline(1, color="black", linewidth=0.8)
+    ax.set(ylabel="speedup over the target alone")
+    below(ax, 2)
+    temperature = study.trace.sampler.temperature
+    caption(
+        ax,
+        f"EAGLE-2 with SVIP's exit, temperature {temperature:g}",
+        f"{name_of(study)}; n: prompts, bars: 95% over them; {chosen(study.trace, by_task=True)};"
+        f" {cost_name(study, cost)}. Times as fast with SVIP as without, {'; '.join(against)}.",
+        *list(dict.fromkeys(said))[:1],
+        *found.gone[:2],
+    )
+    return Drawn("tree_exits", frame(rows), ax, tuple(said + found.gone))
