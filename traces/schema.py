@@ -85,6 +85,9 @@ TREE = _fields(
         "draft_top1_prob": pa.float32(),
     }
 )
+# In which round each output token is accepted where children are drawn without replacement; 0: in
+# none of those that were told apart.
+ROUNDS = _fields(_KEY, {"round": pa.int16()})
 # What the target says alone, where no drafter was recorded with it.
 _TARGET = _fields(_KEY, {"target_token": pa.int32()})
 TARGET_COLUMNS = ("target_entropy", "target_top1_prob", "target_token_prob_raw")

@@ -63,14 +63,21 @@ class TreeLayout(LatticeLayout):
     """The trees of a trace, see `Layout`; its chains are those of the best children.
 
     Attributes:
+        drawn: whether children are drawn without replacement, so that a node has the first ones.
         kept: what policies have found of all starts, by what they call it.
     """
 
+    drawn = False
+
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self._nodes, self._tail = _chains(self.begin, trace.column("tree", "parent"))
         self.kept: dict[Any, Any] = {}
+        self._start()
         super().__init__(trace)
+
+    def _start(self) -> None:
+        """Find the chains of best children."""
+        self._nodes, self._tail = _chains(self.begin, self.trace.column("tree", "parent"))
 
     def has(self, column: str) -> bool:
         """See `LatticeLayout`."""

@@ -69,12 +69,13 @@ class Sequoia(FixedTree):
         ranks = setting.layout.trees.ranks
         if self.depth:
             ranks = ranks[:, : self.depth]
-        width = setting.layout.trace.manifest.width
+        width, drawn = setting.layout.trace.manifest.width, setting.layout.drawn
         bound = replace(self)
         if self.by == "paths":
-            vars(bound)["_paths"] = most_taken(ranks, self.budget, width)
+            vars(bound)["_paths"] = most_taken(ranks, self.budget, width, drawn)
         else:
-            vars(bound)["_paths"] = most_worth(ranks, self.budget, width, _asked(setting.layout))
+            asked = None if drawn else _asked(setting.layout)
+            vars(bound)["_paths"] = most_worth(ranks, self.budget, width, asked, drawn)
         return bound
 
     def remark(self, setting: Setting) -> str:
@@ -82,7 +83,9 @@ class Sequoia(FixedTree):
         return f"{self} is fitted to the prompts that it is replayed on"
 
 
-def most_taken(ranks: np.ndarray, budget: int, width: int) -> tuple[RankPath, ...]:
+def most_taken(
+    ranks: np.ndarray, budget: int, width: int, in_order: bool = False
+) -> tuple[RankPath, ...]:
     """The paths that the most rows of ranks (R, D), -1 at their ends, begin with.
 
     Of equal ones the shorter, then the earlier one. Where fewer are ever taken, the first children
@@ -92,21 +95,29 @@ def most_taken(ranks: np.ndarray, budget: int, width: int) -> tuple[RankPath, ..
         ranks: see above.
         budget: how many paths.
         width: ranks are below it.
+        in_order: a node has its first children, as those that are drawn without replacement; then
+            the tree is the best one where a child is no more often the output's than those before.
     """
     counts: dict[RankPath, float] = {}
     for depth in range(1, ranks.shape[1] + 1):
         there = ranks[ranks[:, depth - 1] >= 0, :depth]
         some, many = np.unique(there, axis=0, return_counts=True)
         counts |= {tuple(p): float(n) for p, n in zip(some.tolist(), many.tolist(), strict=True)}
-    return _best(lambda path: counts.get(path, 0.0), budget, width, ranks.shape[1])
+    bounds = budget, width, ranks.shape[1], in_order
+    return _best(lambda path: counts.get(path, 0.0), *bounds)
 
 
 def most_worth(
-    ranks: np.ndarray, budget: int, width: int, asked: np.ndarray | None = None
+    ranks: np.ndarray,
+    budget: int,
+    width: int,
+    asked: np.ndarray | None = None,
+    in_order: bool = False,
 ) -> tuple[RankPath, ...]:
     """The paths of the highest product of their ranks' acceptance rates; see `most_taken`."""
     rates = acceptance_by_rank(ranks, width, asked)
-    return _best(lambda path: float(np.prod(rates[list(path)])), budget, width, ranks.shape[1])
+    bounds = budget, width, ranks.shape[1], in_order
+    return _best(lambda path: float(np.prod(rates[list(path)])), *bounds)
 
 
 def acceptance_by_rank(
@@ -136,19 +147,24 @@ def _asked(layout: TreeLayout) -> np.ndarray:
 
 
 def _best(
-    worth: Callable[[RankPath], float], budget: int, width: int, deepest: int
+    worth: Callable[[RankPath], float], budget: int, width: int, deepest: int, in_order: bool
 ) -> tuple[RankPath, ...]:
     """The `budget` paths of the highest worth, where none is worth more than what leads to it."""
     found: list[RankPath] = []
-    heap: list[tuple[float, int, RankPath]] = [
-        (-worth((rank,)), 1, (rank,)) for rank in range(width)
-    ]
-    heapq.heapify(heap)
+    heap: list[tuple[float, int, RankPath]] = []
+
+    def offer(parent: RankPath, ranks: range) -> None:
+        for rank in ranks:
+            path = (*parent, rank)
+            heapq.heappush(heap, (-worth(path), len(path), path))
+
+    every = range(1 if in_order else width)
+    offer((), every)
     while heap and len(found) < budget:
-        _, depth, path = heapq.heappop(heap)
+        path = heapq.heappop(heap)[2]
         found.append(path)
-        if depth < deepest:
-            for rank in range(width):
-                child = (*path, rank)
-                heapq.heappush(heap, (-worth(child), depth + 1, child))
+        if in_order and path[-1] + 1 < width:
+            offer(path[:-1], range(path[-1] + 1, path[-1] + 2))
+        if len(path) < deepest:
+            offer(path, every)
     return tuple(found)

@@ -57,6 +57,8 @@ class FixedTree(Growing):
         """See `TreePolicy`."""
         shape, levels = self.shape, self.shape.levels
         layout.check_within(self, levels, shape.width)
+        if layout.drawn:
+            self._check_first(shape)
         upto = np.arange(levels + 1)
         depth = np.array([len(path) for path in shape.paths])
         inside = np.array([len(path) for path in inner(shape.paths)])
@@ -67,6 +69,19 @@ class FixedTree(Growing):
             accepted_by(shape.trie, layout.trees.ranks),
             lambda rows: by_level(np.minimum(room[rows], levels), nodes, nodes, widths),
         )
+
+    def _check_first(self, shape: Paths) -> None:
+        """Refuse a node that has not the first children, where they are drawn one by one.
+
+        Raises:
+            PolicyError: as said.
+        """
+        for path in shape.paths:
+            if path[-1] and (*path[:-1], path[-1] - 1) not in set(shape.paths):
+                raise PolicyError(
+                    f"{self}: {list(path)} without {[*path[:-1], path[-1] - 1]}: children that are"
+                    " drawn without replacement are asked in the order in which they are drawn"
+                )
 
 
 @register

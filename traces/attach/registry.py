@@ -17,6 +17,7 @@ BUILT_IN = {
     "parallel": "traces.record.drafters.networks:ParallelDrafter",
     "block": "traces.record.drafters.networks:BlockNetwork",
     "feature": "traces.record.drafters.networks:FeatureDrafter",
+    "rounds": "traces.record.drafters.rounds:RoundsDrafter",
     "mtp": "traces.record.drafters.networks:MtpLayers",
 }
 """Where the project's own are; none is imported before it is asked for, some need torch."""

@@ -11,10 +11,11 @@ from traces.drafters.kind import KINDS, DrafterKind, get, register
 from traces.drafters.lattice import Lattice
 from traces.drafters.log import Log
 from traces.drafters.path import OnPath
+from traces.drafters.rounds import Rounds
 from traces.drafters.target import TargetAlone
 from traces.drafters.tree import Tree
 
-BUILT_IN = (OnPath, Lattice, Tree, TargetAlone, Log)
+BUILT_IN = (OnPath, Lattice, Tree, Rounds, TargetAlone, Log)
 
 __all__ = ["BUILT_IN", "KINDS", "DrafterKind", "get", "register", "stored_as"]
 
