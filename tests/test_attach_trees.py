@@ -325,6 +325,11 @@ REFUSED = {
     "named twice": ("eagle1", ["static([[0], [0]])"], "the path [0] is named twice"),
     "unknown": ("eagle1", ["eagel2(top_k=2)"], "is no shape of a tree (did you mean eagle2?)"),
     "too many": ("eagle1", ["eagle2(top_k=1:50, depth=1:50)"], "means more than 1000 shapes"),
+    "together too many": (
+        "eagle1",
+        ["eagle2(top_k=1:60, depth=1:10)", "eagle2(top_k=1:60, depth=11:20)"],
+        "--tree means more than 1000 shapes together",
+    ),
     "unknown, of a model": ("model", ["best(2)"], "best(2) is no shape of a tree"),
 }
 

@@ -115,10 +115,9 @@ def attach_all(
             for folder, one in zip(folders, opened, strict=True):
                 writers.append(stack.enter_context(TraceWriter(folder, one.header, resume=resume)))
             was_there = [writer.complete for writer in writers]
-            both = zip(writers, opened, strict=True)
-            left = [(writer, one) for writer, one in both if not writer.complete]
-            for writer, one in left if on_size else ():
-                _tell(recording, writer, one, on_size)
+            left = [p for p in zip(writers, opened, strict=True) if not p[0].complete]
+            if on_size is not None:
+                _tell(recording, left, on_size)
             _draft(left, on_shard)
         except BaseException:
             for writer in writers:
@@ -195,23 +194,26 @@ def _draft(parts: list[tuple[TraceWriter, Attachment]], on_shard: Callable[[int]
 
 
 def _tell(
-    recording: Trace, writer: TraceWriter, opened: Attachment, on_size: Callable[[str], None]
+    recording: Trace,
+    parts: list[tuple[TraceWriter, Attachment]],
+    on_size: Callable[[str], None],
 ) -> None:
     """Say what the shards that are left take."""
-    left = [index for index in range(writer.n_shards) if index not in writer.done]
-    size = opened.trial(left[0]) if left else None
-    if size is None:
-        return
-    shards = [writer.shard_sequences(index) for index in left]
     begin = recording.position_offsets
-    starts = int(sum(begin[shard.stop] - begin[shard.start] for shard in shards))
-    seconds = size.seconds * starts
-    time = f"{seconds:,.0f} s" if seconds >= 1 else "less than a second"
-    sizes = size_in_words(int(size.n_bytes)), size_in_words(int(size.n_bytes * starts))
-    on_size(
-        f"{opened.header.kind}s: about {sizes[0]} a start, {starts:,} starts: {sizes[1]}, about"
-        f" {time}"
-    )
+    for writer, opened in parts:
+        left = [index for index in range(writer.n_shards) if index not in writer.done]
+        size = opened.trial(left[0]) if left else None
+        if size is None:
+            continue
+        shards = [writer.shard_sequences(index) for index in left]
+        starts = int(sum(begin[shard.stop] - begin[shard.start] for shard in shards))
+        seconds = size.seconds * starts
+        time = f"{seconds:,.0f} s" if seconds >= 1 else "less than a second"
+        sizes = size_in_words(int(size.n_bytes)), size_in_words(int(size.n_bytes * starts))
+        on_size(
+            f"{opened.header.kind}s: about {sizes[0]} a start, {starts:,} starts: {sizes[1]}, about"
+            f" {time}"
+        )
 
 
 def _discard_if_empty(writer: TraceWriter) -> None:

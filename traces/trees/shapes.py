@@ -234,8 +234,10 @@ def expand(texts: Iterable[str]) -> list[Shape]:
     Raises:
         DrafterError: see `parse`; or there are more than can be recorded.
     """
-    found = [shape for text in texts for shape in _of(text, ranges=True)]
-    return list(dict.fromkeys(found))
+    found = list(dict.fromkeys(shape for text in texts for shape in _of(text, ranges=True)))
+    if len(found) > _MOST_SHAPES:
+        raise DrafterError(f"--tree means more than {_MOST_SHAPES} shapes together")
+    return found
 
 
 def _of(text: str, ranges: bool) -> list[Shape]:
