@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from plain_trees import Path, Study, Toy
@@ -12,7 +11,7 @@ from test_trees_plain import outputs_of, recorded, studies
 
 from traces.record.drafters.nodes import Nodes
 from traces.record.drafters.texts import groups, make_texts
-from traces.record.drafters.trees import Planter
+from traces.record.drafters.trees import Planter, said
 from traces.trees import shapes
 
 KEYS = ("sequence", "start", "node", "parent", "depth", "rank", "token", "on_path")
@@ -61,8 +60,6 @@ def planted(study: Study) -> dict[str, np.ndarray]:
 @settings(max_examples=100, deadline=None)
 @given(study=studies())
 def test_the_rows_are_the_same(study):
-    """Of drafts without ties."""
-    study = replace(study, toy=replace(study.toy, kind="smooth"))
     expected, got = recorded(study), planted(study)
     for name in KEYS:
         np.testing.assert_array_equal(got[name], expected.column("tree", name), name)
@@ -70,9 +67,20 @@ def test_the_rows_are_the_same(study):
         np.testing.assert_allclose(got[name], expected.column("tree", name), 1e-5, 1e-6, name)
 
 
+@pytest.mark.parametrize("vocab", [40, 5000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_of_equal_tokens_those_of_the_lowest_ids_are_children(vocab, dtype):
+    """Also where the last child is as likely as the first token that is none."""
+    rng = np.random.default_rng(vocab)
+    logits = torch.tensor(rng.integers(0, 3, (50, vocab)), dtype=dtype)
+    found = said(logits, 4, None)
+    for row, tokens in zip(logits.tolist(), found.token.tolist(), strict=True):
+        assert tokens == sorted(range(vocab), key=lambda k: (-row[k], k))[:4]
+
+
 def test_groups_of_starts_make_no_difference():
     """Outputs of more starts than one group has."""
-    toy = Toy(5, vocab=3, kind="smooth", eos=())
+    toy = Toy(5, vocab=3, eos=())
     study = Study(toy, outputs_of(toy, 40, 1, 0.8, 2), 40, ("eagle2(top_k=2, depth=2)",), 2, 3)
     expected, got = recorded(study), planted(study)
     for name in KEYS:

@@ -152,7 +152,18 @@ class Concurrent(Policy):
 
 
 class Branching(Policy):
-    """Drafts a tree, of which it has some nodes verified; see `simkit.trees`."""
+    """Drafts a tree, of which it has some nodes verified; see `simkit.trees`.
+
+    Attributes:
+        looks: whether it decides between levels if it goes on.
+    """
+
+    looks: ClassVar[bool] = False
+
+    @property
+    def like(self) -> Sequential | None:
+        """A rule of chains that reads as much, whose time a decision takes if none was measured."""
+        return None
 
 
 class Sequential(Policy):

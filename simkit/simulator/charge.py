@@ -11,7 +11,7 @@ from simkit.costs.base import RuleTime
 from simkit.costs.drafting import CELLS, LONGEST_S, Drafting, checked, summed
 from simkit.costs.measured import DRAWS
 from simkit.drafters.layout import Layout, Span
-from simkit.policies import Policy, Sequential
+from simkit.policies import Branching, Policy, Sequential
 from simkit.simulator.rule_time import time_rule
 from simkit.simulator.steps import Steps, Sums, extra_passes
 
@@ -190,10 +190,11 @@ class Charge:
         Args:
             policy: as `bind` gave it.
         """
-        if not (isinstance(policy, Sequential) and policy.looks):
+        if not (isinstance(policy, Sequential | Branching) and policy.looks):
             return None
         known = self.times.rule_time(policy.timed_as)
-        return known or time_rule(policy, self.times, self._layout)
+        rule = policy.like if isinstance(policy, Branching) else policy
+        return known or (rule and time_rule(rule, self.times, self._layout))
 
     def call_s(self, policy: Policy) -> float:
         """One decision, head included; a policy that looks at no token makes none.

@@ -13,7 +13,7 @@ from simkit.errors import PolicyError
 from simkit.policies.arguments import check_real, check_whole
 from simkit.policies.base import Setting
 from simkit.policies.registry import register
-from simkit.policies.svip import largest_square
+from simkit.policies.svip import SVIP, largest_square
 from simkit.trees.base import Outcomes
 from simkit.trees.beams import Grown, beam_outcomes, beams_of
 from simkit.trees.calibrated import Calibrated, attained, calibrated
@@ -51,6 +51,11 @@ class Exit(Growing):
     def width(self) -> int:
         """See `Growing`."""
         return self.top_k
+
+    @property
+    def like(self) -> SVIP:
+        """See `Branching`."""
+        return SVIP(max_draft=self.levels)
 
     @abstractmethod
     def stops(self, layout: TreeLayout, found: Grown) -> np.ndarray:
@@ -120,6 +125,11 @@ class TreeSVIP(Exit):
 
     name = "tree_svip"
 
+    @property
+    def timed_as(self) -> str:
+        """See `Policy`: as the rule of chains."""
+        return "svip"
+
     def __post_init__(self) -> None:
         check_real(self, "h", 0)
         check_whole(self, "every", 1)
@@ -170,6 +180,11 @@ class BestRate(Exit):
     total: int = 60
 
     name = "best_rate"
+
+    @property
+    def timed_as(self) -> str:
+        """See `Policy`: as the rule of chains."""
+        return "rate_optimal"
 
     def __post_init__(self) -> None:
         check_whole(self, "folds", 2)

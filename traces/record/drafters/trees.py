@@ -49,16 +49,31 @@ def said(logits: Tensor, width: int, ids: Tensor | None) -> Said:
     logits = logits if logits.dtype == torch.float64 else logits.float()
     log_q = logits.log_softmax(-1)
     entropy = -(log_q.exp() * log_q.clamp_min(-1e30)).sum(-1)
-    most, column = log_q.topk(min(width, log_q.shape[-1]), dim=-1)
-    token = named(column, ids)
-    log_prob = most.float().cpu().numpy()
-    token = token.cpu().numpy().astype(np.int32)
+    column = _likeliest(log_q.float(), min(width, log_q.shape[-1]))
+    token = named(column, ids).cpu().numpy().astype(np.int32)
+    log_prob = log_q.float().gather(-1, column).cpu().numpy()
     order = np.lexsort((token, -log_prob), axis=-1)
     return Said(
         np.take_along_axis(token, order, -1),
         np.take_along_axis(log_prob, order, -1),
         entropy.float().cpu().numpy(),
     )
+
+
+def _likeliest(log_q: Tensor, many: int) -> Tensor:
+    """The `many` likeliest columns of each row, (n, many), in any order; of equal ones the first.
+
+    Which of equal ones `topk` takes is nowhere said; it differs with how many are asked for.
+    """
+    most, column = log_q.topk(min(many + 1, log_q.shape[-1]), dim=-1)
+    edge, column = most[:, many - 1 : many], column[:, :many]
+    tied = (most[:, many:] == edge).any(-1).nonzero()[:, 0]
+    if len(tied):
+        rows, edge = log_q[tied], edge[tied]
+        above, equal = rows > edge, rows == edge
+        taken = above | (equal & (equal.cumsum(-1) <= many - above.sum(-1, keepdim=True)))
+        column = column.index_copy(0, tied, taken.nonzero()[:, 1].view(-1, many))
+    return column
 
 
 class Bed:
