@@ -26,6 +26,7 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 WHOLE = (
     "09_drafters",
     "10_under_load",
+    "11_trees",
 )  # they compare what is attached to the whole of a bundled trace
 PROMPTS = 5  # of each task, in the traces that the tests run on; as many as `simkit.tune` has folds
 MOST_BYTES = 600_000
@@ -88,7 +89,7 @@ def parameters(cell) -> bool:
 
 
 def test_there_are_notebooks():
-    assert [path.stem[:2] for path in NOTEBOOKS] == [f"{n:02}" for n in range(1, 11)]
+    assert [path.stem[:2] for path in NOTEBOOKS] == [f"{n:02}" for n in range(1, 12)]
 
 
 @each
