@@ -252,7 +252,7 @@ def caption(ax: Axes, title: str, *lines: str) -> None:
     labels = [line for t in ax.get_yticklabels() for line in t.get_text().split("\n")]
     beside = max((len(line) for line in labels), default=0)
     whole = ax.get_figure(root=True)
-    width = int(15.5 * (whole.get_figwidth() if whole else WIDTH) - 1.1 * beside)
+    width = max(30, int(15.5 * (whole.get_figwidth() if whole else WIDTH) - 1.1 * beside))
     text = "\n".join(part for line in given for part in textwrap.wrap(line, width))
     height = 10.2 * (text.count("\n") + 1) if text else 0
     ax.set_title(title, loc="left", pad=6 + height)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from analysis.figures.arms import passes
-from analysis.figures.base import Drawn, caption, figure, frame
+from analysis.figures.base import Drawn, FigureError, caption, figure, frame
 from analysis.papers import pearl
 from analysis.replays import groups, of
 from analysis.shown import cost_name, replays, window_words
@@ -30,7 +30,9 @@ def pearl_runs(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     at = of(study, cost)
     window = at.window
     arms = {"PEARL": f"pearl({window})", "plain": f"fixed({window})"}
-    runs, _ = replays(study, arms, cost)
+    runs, why = replays(study, arms, cost)
+    if why:
+        raise FigureError(f"pearl_runs: {next(iter(why.values()))}")
     mine, plain = runs["PEARL"], runs["plain"]
     pairs = {
         "draft runs": (mine.counts["draft_passes"], plain.counts["draft_passes"]),

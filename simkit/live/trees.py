@@ -74,6 +74,8 @@ def check(policy: TreePolicy) -> Growing:
     """
     if not isinstance(policy, Growing) or policy.needs_future:
         raise PolicyError(f"{policy} does not grow its trees level by level: it cannot run live")
+    if not policy.live:
+        raise PolicyError(f"{policy} is fitted to a trace and its cost: it cannot run live")
     assert policy.levels > 0  # one that is fitted to a trace says here that it is not yet
     return policy
 

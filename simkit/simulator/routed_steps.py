@@ -15,7 +15,7 @@ import numpy as np
 from simkit.drafters.layout import DepthError, Layout
 from simkit.drafters.route import Routing
 from simkit.errors import PolicyError
-from simkit.policies import Policy, Prophet, Sequential, Setting
+from simkit.policies import Branching, Policy, Prophet, Sequential, Setting
 from simkit.policies.base import State
 from simkit.simulator import plain
 from simkit.simulator.charge import Charge
@@ -71,6 +71,10 @@ def armed(name: str, policy: Policy, setting: Setting) -> RoutedArm:
         PolicyError: the policy does not draft and verify in turn, plans the steps of one drafter
             alone, or lacks what it must be fitted to.
     """
+    if isinstance(policy, Branching):
+        raise PolicyError(
+            f"{policy} drafts trees: where several drafters take turns, all draft chains"
+        )
     if not isinstance(policy, Sequential):
         raise PolicyError(f"{policy} drafts while the target verifies: several drafters take turns")
     if isinstance(policy, Prophet):

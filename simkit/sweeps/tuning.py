@@ -208,7 +208,9 @@ def tune(
     remarks = where.charge.remarks if where.charge else []
     if where.charge and where.charge.times.drawn_anew(1):
         remarks = [*remarks, PROMPTS_ALONE]
-    notes = (*remarks, *timed, *idle(rows), *few_below(n_prompts(where.layout.trace, by)))
+    fits = dict.fromkeys(run.policy.remark(where) for run in runs.values()) if where.charge else {}
+    few = few_below(n_prompts(where.layout.trace, by))
+    notes = (*remarks, *timed, *(line for line in fits if line), *idle(rows), *few)
     parts = _parts(found, runs)
     return Tuned(choices, reference, held_s, parts, search.baseline_s, search.fold, notes)
 

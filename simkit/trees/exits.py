@@ -180,6 +180,7 @@ class BestRate(Exit):
     total: int = 60
 
     name = "best_rate"
+    live = False
 
     @property
     def timed_as(self) -> str:

@@ -65,11 +65,13 @@ class Growing(TreePolicy):
             that stand behind an EOS token, too.
         looks: `grows` is a rule whose time is charged by the call (`Outcomes.calls`), as the rules
             of chains are; else its time is a part of the draft's pass.
+        live: whether it can; else it is fitted to what only a replay has.
         every: such a rule is asked behind each level that this divides.
     """
 
     whole: ClassVar[bool] = False
     looks: ClassVar[bool] = False
+    live: ClassVar[bool] = True
     every: int = 1
 
     @property
