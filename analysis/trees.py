@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from analysis.gap import parts
 from analysis.replays import FAMILIES, Replayed, of
-from analysis.shown import replays, tuned
+from analysis.shown import replays, tuned, without
 from analysis.speeds import speed, speedup
 from analysis.stats import Estimate, clusters
 from analysis.study import MissingError, Study
@@ -125,10 +125,12 @@ class Budgets(NamedTuple):
     Attributes:
         curves: by policy, ascending in nodes; those that the trace cannot give are left out.
         bounds: the most tokens a step that a tree of the recorded nodes gives, and a chain.
+        gone: a line for each that is left out, with the reason.
     """
 
     curves: dict[str, list[Budget]]
     bounds: dict[str, Estimate]
+    gone: list[str]
 
 
 def by_budget(study: Study, budgets: Iterable[int] = BUDGETS) -> Budgets:
@@ -153,16 +155,25 @@ def by_budget(study: Study, budgets: Iterable[int] = BUDGETS) -> Budgets:
         specs["likeliest"] = {n: f"best_first({n}, {more})" for n in within}
     longest = min(study.trace.max_draft, ascending[-1])
     specs["chain"] = {n: f"fixed({n})" for n in range(1, longest + 1)}
+    specs |= {"tree prophet": {0: "tree_prophet()"}, "chain prophet": {0: "prophet()"}}
     curves: dict[str, list[Budget]] = {}
+    why: dict[str, str] = {}
     for label, mine in specs.items():
-        for n, spec in mine.items():
-            one = at.replay(spec)
-            found = Budget(n, one.spec, _per_step(one, "proposed"), _per_step(one, "emitted"))
-            curves.setdefault(label, []).append(found)
-    bounds = {"tree prophet": "tree_prophet()", "chain prophet": "prophet()"}
-    return Budgets(
-        curves, {label: _per_step(at.replay(spec), "emitted") for label, spec in bounds.items()}
-    )
+        try:
+            runs = {n: at.replay(spec) for n, spec in mine.items()}
+        except UserError as error:
+            why[label] = str(error)
+            continue
+        curves[label] = [
+            Budget(n, one.spec, _per_step(one, "proposed"), _per_step(one, "emitted"))
+            for n, one in runs.items()
+        ]
+    bounds = {
+        label: curves.pop(label)[0].tokens
+        for label in ("tree prophet", "chain prophet")
+        if label in curves
+    }
+    return Budgets(curves, bounds, without(why))
 
 
 def _per_step(one: Replayed, count: str) -> Estimate:
@@ -255,6 +266,8 @@ def tree_gap(study: Study, cost: AnyCost | None = None) -> TreeGap:
     wanted |= families(study)
     wanted |= {"chain prophet": "prophet()", "tree prophet": "tree_prophet()"}
     found, gone = tuned(study, wanted, cost)
+    if not {"fixed", "tree prophet"} <= found.keys():
+        raise MissingError("; ".join(gone))
     fixed, bound = found["fixed"], found["tree prophet"]
     policies = {}
     for label, one in found.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import polars as pl
 import pytest
@@ -17,6 +19,7 @@ from analysis.study import Study
 from analysis.tree_step import step_tree, verified
 from analysis.trees import BUDGETS, STEPS, by_budget, exits, layout_of_trees, tree_study
 from simkit import policies
+from simkit.cli import main
 from simkit.trees.growing import Growing
 from traces.errors import UserError
 from traces.synthetic import iid
@@ -154,3 +157,15 @@ def test_tokens_are_text_where_there_is_a_tokenizer(study):
     for token in (17, 200, 517, 827, 2682):
         assert spell(token) == known.decode([token])
     assert spelling(iid(2, 8, 0.5, max_draft=4, seed=0))(17) == "[17]"
+
+
+def test_what_a_lookups_trees_cannot_give_is_left_out(tmp_path):
+    """No beams, and no chain that goes on to the end."""
+    shutil.copytree(traces.load("reference-trees").path or "", tmp_path / "trace")
+    with pytest.raises(SystemExit, match="0"):
+        main(["attach", str(tmp_path / "trace"), "--drafter", "suffix(tree=true)"])
+    found = figures.tree_budget(Study(traces.load(tmp_path / "trace", "suffix")), budgets=(2, 8))
+    check(found)
+    assert {"Sequoia", "likeliest"} <= set(found.frame["series"])
+    with pytest.raises(UserError, match="EAGLE-2's beams"):
+        exits(Study(traces.load(tmp_path / "trace", "suffix")), COST)

@@ -63,5 +63,6 @@ def tree_budget(study: Study, ax: Axes, budgets: tuple[int, ...] = BUDGETS) -> D
         f"{name_of(study)}, {study.trace.n_sequences} prompts; bars: 95% over prompts. Of the"
         f" chain, nodes are γ. {levels}. Sequoia's trees are fitted to these prompts.",
         *list(dict.fromkeys(said))[:1],
+        *found.gone[:2],
     )
-    return Drawn("tree_budget", frame(rows), ax, tuple(dict.fromkeys(said)))
+    return Drawn("tree_budget", frame(rows), ax, tuple([*dict.fromkeys(said), *found.gone]))
