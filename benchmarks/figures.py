@@ -43,6 +43,7 @@ SAMPLED = (  # whose papers sample
     "text_position",
 )
 TREES_SAMPLED = ("tree_budget", "tree_exits")
+TREES_SERVED = ("tree_map",)  # of a drafter that makes one pass for a tree
 ALONE = ("drafters_by_depth", "drafters_by_task", "drafters_entropy", "drafters_confidence")
 
 
@@ -123,7 +124,8 @@ def gallery(folder: Path, only: Collection[str]) -> None:
         ("reference", tuple(name for name in FIGURES if name not in trees), ""),
         ("reference-sampled", SAMPLED, "-sampled"),
         ("reference-target", ALONE, "-sampled"),
-        ("reference-trees", trees, ""),
+        ("reference-trees", tuple(name for name in trees if name not in TREES_SERVED), ""),
+        (load("reference-trees", "pard2-tree"), TREES_SERVED, ""),
         ("reference-trees-sampled", TREES_SAMPLED, "-sampled"),
     ):
         study = Study(trace)

@@ -169,3 +169,13 @@ def test_what_a_lookups_trees_cannot_give_is_left_out(tmp_path):
     assert {"Sequoia", "likeliest"} <= set(found.frame["series"])
     with pytest.raises(UserError, match="EAGLE-2's beams"):
         exits(Study(traces.load(tmp_path / "trace", "suffix")), COST)
+
+
+def test_the_map_holds_the_best_tree_against_the_best_chain(parallel):
+    frame = figures.tree_map(parallel, sizes=(1, 8), nodes=(4, 16), seeds=2).frame
+    assert frame["nodes"].to_list() == [4, 16, 4, 16]
+    assert frame["concurrency"].to_list() == [1, 1, 8, 8]
+    for row in frame.iter_rows(named=True):
+        assert row["over_chain_lo"] <= row["over_chain"] <= row["over_chain_hi"]
+        policy = simkit.policies.parse(row["tree"])
+        assert getattr(policy, "nodes", getattr(policy, "budget", 0)) == row["nodes"]

@@ -59,6 +59,7 @@ from analysis.figures.timeline import timeline
 from analysis.figures.tree_budget import tree_budget
 from analysis.figures.tree_exits import tree_exits
 from analysis.figures.tree_gap import tree_gap
+from analysis.figures.tree_map import tree_map
 from analysis.figures.tree_step import tree_step
 
 __all__ = [
@@ -120,5 +121,6 @@ __all__ = [
     "tree_budget",
     "tree_exits",
     "tree_gap",
+    "tree_map",
     "tree_step",
 ]

@@ -152,7 +152,9 @@ class TreeLayout(LatticeLayout):
         return np.minimum(rejected[np.searchsorted(rejected, begins)], ends) - begins
 
     def _ended(self) -> np.ndarray:
-        """See `LatticeLayout`: by an EOS, or as T_max is reached."""
+        """See `LatticeLayout`: by an EOS, or as T_max is reached; of a lookup all are whole."""
+        if self.trace.manifest.draft_passes == "none":
+            return np.ones(len(self.recorded), bool)
         n_output = np.diff(self.offsets)
         position = np.arange(len(self.begin) - 1) - np.repeat(self.offsets[:-1], n_output) + 1
         ended = self.recorded >= self.trace.max_new_tokens - position
