@@ -131,16 +131,16 @@ def served_instead(
         threads=1,
     )
     mine, none, *others = served.records()
-    best = 1 + max(range(len(others)), key=lambda k: others[k]["tokens_s"])
+    best = 1 + max(range(len(others)), key=lambda k: others[k]["steady_tokens_s"])
     row = others[best - 1]
     change, low, high = (row[f"against{end}"] - 1 for end in ("", "_lo", "_hi"))
     note = (
         f"with {in_flight} requests in flight fixed({best}) serves the most tokens of all lengths,"
-        f" {row['tokens_s']:,.0f} a second, the controller {mine['tokens_s']:,.0f}"
+        f" {row['steady_tokens_s']:,.0f} a second, the controller {mine['steady_tokens_s']:,.0f}"
         f" ({change:+.1%} [{low:+.1%}, {high:+.1%}])"
     )
-    if none["tokens_s"] > row["tokens_s"]:
-        note += f"; without any drafts it is {none['tokens_s']:,.0f}"
+    if none["steady_tokens_s"] > row["steady_tokens_s"]:
+        note += f"; without any drafts it is {none['steady_tokens_s']:,.0f}"
     return Choice(best, note)
 
 

@@ -147,7 +147,7 @@ class Served:
         """`records`, one JSON list; what is not known is null."""
         return json.dumps([_plain(row) for row in self.records()], indent=1, ensure_ascii=False)
 
-    def best(self, measure: str = "tokens_s") -> pl.DataFrame:
+    def best(self, measure: str = "steady_tokens_s") -> pl.DataFrame:
         """Of each load the row whose controller has the most of a measure.
 
         Raises:
