@@ -133,7 +133,7 @@ def served_instead(
     mine, none, *others = served.records()
     best = 1 + max(range(len(others)), key=lambda k: others[k]["steady_tokens_s"])
     row = others[best - 1]
-    change, low, high = (row[f"against{end}"] - 1 for end in ("", "_lo", "_hi"))
+    change, low, high = (row[f"steady_against{end}"] - 1 for end in ("", "_lo", "_hi"))
     note = (
         f"with {in_flight} requests in flight fixed({best}) serves the most tokens of all lengths,"
         f" {row['steady_tokens_s']:,.0f} a second, the controller {mine['steady_tokens_s']:,.0f}"
