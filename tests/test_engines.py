@@ -229,10 +229,9 @@ def test_what_replaces_a_controller_is_served_beside_it():
     length = json.loads(found.text)["num_speculative_tokens"]
     (note,) = (note for note in found.notes if "replaced by fixed(" in note)
     assert f"fixed({length}) serves the most tokens" in note
-    assert f"{rows[length]['tokens_s']:,.0f} a second" in note
-    assert (
-        f"the controller {rows[0]['tokens_s']:,.0f} ({rows[length]['against'] - 1:+.1%} [" in note
-    )
+    assert f"{rows[length]['steady_tokens_s']:,.0f} a second" in note
+    change = rows[length]["steady_against"] - 1
+    assert f"the controller {rows[0]['steady_tokens_s']:,.0f} ({change:+.1%} [" in note
     batches = write("llama.cpp", controller=controller(BATCHES[0]), cost=cost, concurrency=4)
     assert any("with 4 requests in flight" in note for note in batches.notes)
     with pytest.raises(EngineError, match="is for a controller"):

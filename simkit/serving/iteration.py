@@ -167,7 +167,8 @@ def make_room(server: Any, outcomes: Any, rules: Any, n: int, seen: Any, made: A
             if server.read[r] >= 0:
                 held += server.base[r] + 1
             else:
-                held += seen[2, decoding] + made[0, decoding] + 1
+                tree = outcomes.widths.shape[1] > 0  # whose nodes are not all verified
+                held += seen[2, decoding] + made[1 if tree else 0, decoding] + 1
                 decoding += 1
         if held <= rules.kv_tokens or server.count[RUNNING] <= 1:
             return n, held

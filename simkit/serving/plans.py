@@ -112,10 +112,12 @@ def plan(
     if isinstance(controller, ByRule) and controller.together == "each":
         policy = fitted(controller.policy, setting)
         steps, step_s, call_s, extra = _steps(policy, setting, max_batch)
-        widest = max(int(steps[0].proposed.max(initial=0)), int(steps[0].asked.max(initial=0)))
-        bound = Planned(widest)
+        widest = int(steps[0].proposed.max(initial=0))
         if isinstance(steps[0], branching.TreeSteps):
             widths = steps[0].widths
+        else:
+            widest = max(widest, int(steps[0].asked.max(initial=0)))
+        bound = Planned(widest)
     elif isinstance(controller, ByRule):
         policy = fitted(controller.policy, setting)
         _check_batched(controller, policy)

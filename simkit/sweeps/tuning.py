@@ -210,7 +210,13 @@ def tune(
         remarks = [*remarks, PROMPTS_ALONE]
     fits = dict.fromkeys(run.policy.remark(where) for run in runs.values()) if where.charge else {}
     few = few_below(n_prompts(where.layout.trace, by))
-    notes = (*remarks, *timed, *(line for line in fits if line), *idle(rows), *few)
+    notes = (
+        *remarks,
+        *timed,
+        *(f"{line}, those held out among them" for line in fits if line),
+        *idle(rows),
+        *few,
+    )
     parts = _parts(found, runs)
     return Tuned(choices, reference, held_s, parts, search.baseline_s, search.fold, notes)
 

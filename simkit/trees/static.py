@@ -59,6 +59,11 @@ class FixedTree(Growing):
         layout.check_within(self, levels, shape.width)
         if layout.drawn:
             self._check_first(shape)
+        if layout.paid == "none":
+            raise PolicyError(
+                f"{self} is drafted whole, and a lookup proposes only what it finds: take"
+                " best_first, or a chain"
+            )
         upto = np.arange(levels + 1)
         depth = np.array([len(path) for path in shape.paths])
         inside = np.array([len(path) for path in inner(shape.paths)])
