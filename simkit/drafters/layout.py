@@ -59,6 +59,7 @@ class Layout(ABC):
     """
 
     by_start: ClassVar[bool]
+    has_trees: ClassVar[bool] = False
     trace: Trace
     offsets: np.ndarray
     n_prompt: np.ndarray

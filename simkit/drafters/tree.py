@@ -67,6 +67,7 @@ class TreeLayout(LatticeLayout):
         kept: what policies have found of all starts, by what they call it.
     """
 
+    has_trees = True
     drawn = False
 
     def __init__(self, trace: Trace) -> None:

@@ -72,6 +72,12 @@ if TYPE_CHECKING:
     from simkit.policies.rate_optimal import RateOptimal
     from simkit.policies.specdecpp import SpecDecPP
     from simkit.policies.svip import SVIP
+    from simkit.trees.best_first import BestFirstTree
+    from simkit.trees.eagle2 import Eagle2
+    from simkit.trees.exits import BestRate, TreeSVIP
+    from simkit.trees.prophet import TreeProphet
+    from simkit.trees.sequoia import Sequoia
+    from simkit.trees.static import StaticTree
 
 __all__ = [
     "PEARL",
@@ -79,10 +85,13 @@ __all__ = [
     "AcceptanceHead",
     "AdaEDL",
     "Autoregressive",
+    "BestFirstTree",
+    "BestRate",
     "Confidence",
     "ConfidenceAdaptive",
     "CumulativeConfidence",
     "DraftVerify",
+    "Eagle2",
     "Fixed",
     "FunctionPolicy",
     "Heuristic",
@@ -98,9 +107,13 @@ __all__ = [
     "Prophet",
     "RateOptimal",
     "Sequential",
+    "Sequoia",
     "Setting",
     "Slots",
     "SpecDecPP",
+    "StaticTree",
+    "TreeProphet",
+    "TreeSVIP",
     "chains",
     "expand",
     "from_function",

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from simkit.costs.base import RuleTime
 from simkit.drafters.lattice import LatticeLayout
 from simkit.drafters.layout import DepthError, Layout
-from simkit.drafters.tree import TreeLayout
 from simkit.errors import PolicyError
 from simkit.policies import Branching, Policy, Sequential, Setting, shortened
 from traces.errors import TraceError
@@ -62,7 +61,7 @@ def check_lag(policy: Policy, layout: Layout) -> None:
 
 def _check_columns(policy: Policy, layout: Layout) -> None:
     """Refuse a policy that reads a column of drafts which theirs lack."""
-    if isinstance(policy, Branching) and not isinstance(layout, TreeLayout):
+    if isinstance(policy, Branching) and not layout.has_trees:
         raise PolicyError(
             f"{policy} drafts trees, and {layout.trace.manifest.spec or 'this trace'} holds none:"
             " attach a drafter with --tree, and name it with --drafter"

@@ -19,7 +19,6 @@ from traces.arrays import read_only
 from traces.checks_tree import check_tree
 from traces.drafters.kind import DrafterKind, Shard, register
 from traces.errors import DrafterError, TraceError
-from traces.trees import shapes
 
 if TYPE_CHECKING:
     from traces.manifest import Manifest
@@ -52,6 +51,8 @@ class Tree(DrafterKind):
 
     def check_header(self, manifest: Manifest) -> None:
         """See `DrafterKind`."""
+        from traces.trees import shapes  # compiles, which readers of other kinds need not load
+
         if manifest.width < 1 or not manifest.shapes:
             raise TraceError("a trace of trees must name its shapes, and its width")
         try:
