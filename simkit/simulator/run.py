@@ -69,7 +69,14 @@ class Run:
 
     def remarks(self) -> list[str]:
         """What a reader should know of this run alone, one line each."""
-        return []
+        names = ("steps", "drafted", "proposed", "accepted")
+        steps, drafted, verified, accepted = (int(self.counts[name].sum()) for name in names)
+        if not isinstance(self.bound, Branching) or drafted <= verified:
+            return []
+        return [
+            f"{self.policy}: of {drafted / steps:.0f} nodes that are drafted in a step"
+            f" {verified / steps:.0f} are verified; {accepted / verified:.1%} of those are accepted"
+        ]
 
     @property
     def is_loss(self) -> bool:

@@ -64,11 +64,7 @@ class Coupled:
         self.of_target = [name for name in TARGET_STATISTICS if name in kept]
         self.known = Known(texts, p_logits, sampler, ids)
         self.eos = torch.tensor(eos_token_ids, device=device, dtype=torch.long)
-        numbers = torch.arange(first_sequence, first_sequence + len(output), device=device)
-        keys = [draws.first_key(seed, numbers)]
-        for token in output[:, :-1].unbind(1):
-            keys.append(draws.next_key(keys[-1], token))
-        self.keys = torch.stack(keys, 1)
+        self.keys = output_keys(output, seed, first_sequence)
         self.rows: list[dict[str, Tensor]] = []
 
     def choose(self, sequence: Tensor, start: Tensor, depth: int, logits: Tensor) -> Tensor:
@@ -134,6 +130,15 @@ class Coupled:
             part = slice(first, first + some)
             for depth in range(1, logits.shape[1] + 1):
                 self.choose(sequence[part], start[part], depth, logits[part, depth - 1])
+
+
+def output_keys(output: Tensor, seed: int, first_sequence: int) -> Tensor:
+    """The keys of all positions of outputs (B, T), by the tokens before them, (B, T) int64."""
+    numbers = torch.arange(first_sequence, first_sequence + len(output), device=output.device)
+    keys = [draws.first_key(seed, numbers)]
+    for token in output[:, :-1].unbind(1):
+        keys.append(draws.next_key(keys[-1], token))
+    return torch.stack(keys, 1)
 
 
 COLUMNS = ("draft_token", *DRAFT_STATISTICS, *TARGET_STATISTICS)

@@ -25,10 +25,10 @@ from traces.attach.drafter import NETWORK, Attachable, Attachment, Means, check_
 from traces.columns import Columns
 from traces.errors import DrafterError
 from traces.record import draws
+from traces.record.drafters.coupling import output_keys
 from traces.record.drafters.nodes import Model
 from traces.record.drafters.running import Running, reader_of
 from traces.record.drafters.target import own_dtype
-from traces.record.drafters.texts import Texts
 from traces.record.folder import check_folder
 from traces.record.forward import Forward
 from traces.record.pair import with_draft
@@ -109,7 +109,7 @@ class _Asking(Running):
         forward = Forward(model.model, model.vocab_size, width)
         begin = texts.start - 1
         q_logits = forward.pass_(texts.tokens, texts.text_positions, texts.mask)[:, begin:-1]
-        keys = _keys(texts, header.seed, first)
+        keys = output_keys(texts.tokens[:, texts.start :], header.seed, first)
         some = max(1, _MOST_VALUES // model.vocab_size)
         parts = []
         for sequence, n in enumerate(texts.n_output.tolist()):
@@ -128,16 +128,6 @@ class _Asking(Running):
             "round": np.concatenate(parts).astype(np.int16),
         }
         return {"rounds": rows}
-
-
-def _keys(texts: Texts, seed: int, first_sequence: int) -> Tensor:
-    """Those of all positions (B, T), by the tokens before them."""
-    output = texts.tokens[:, texts.start :]
-    numbers = torch.arange(first_sequence, first_sequence + len(output), device=output.device)
-    keys = [draws.first_key(seed, numbers)]
-    for token in output[:, :-1].unbind(1):
-        keys.append(draws.next_key(keys[-1], token))
-    return torch.stack(keys, 1)
 
 
 def rounds_of(p: Tensor, q: Tensor, y: Tensor, key: Tensor, most: int) -> Tensor:
