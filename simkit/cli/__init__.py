@@ -14,37 +14,55 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from keyword import iskeyword
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from traces.errors import SimkitWarning, UserError
 
-_HELP = {
-    "record": "Run a draft/target pair on prompts and write a trace.",
-    "attach": "Attach a drafter to a trace.",
-    "detach": "Remove a drafter that was attached to a trace.",
-    "latency": "Time the passes of a pair, for a measured cost.",
-    "calibrate": "Time passes, rules and heads in running decoders, for a measured cost.",
-    "info": "Say what is in a trace.",
-    "thin": "Write a smaller copy of a trace.",
-    "validate": "Check a trace: hashes, keys, ranges.",
-    "replay": "Replay stopping policies on a trace.",
-    "serving": "Serve many requests on one clock, with a trace's outcomes.",
-    "sweep": "Replay every setting of policies on a trace.",
-    "tune": "Choose policies' arguments by cross-validation.",
-    "train": "Train a learned head on a trace.",
-    "score": "Write a head's score table into a trace.",
-    "live": "Decode with a pair under several policies, timed.",
-    "fidelity": "Hold a trace's predictions against live runs.",
-    "figures": "Draw the papers' figures from a trace.",
-    "claims": "Test the papers' claims on a trace.",
-    "compare": "Hold traces or drafters against each other.",
-    "report": "Write one page about a trace.",
-    "import": "Import another program's acceptance data.",
-    "export": "Write a setting as an engine's configuration.",
+_GROUPS = {
+    "Record a trace": {
+        "record": "Run a draft/target pair on prompts and write a trace.",
+        "attach": "Attach a drafter to a trace.",
+        "detach": "Remove a drafter that was attached to a trace.",
+        "import": "Import another program's acceptance data.",
+        "thin": "Write a smaller copy of a trace.",
+        "info": "Say what is in a trace.",
+        "validate": "Check a trace: hashes, keys, ranges.",
+    },
+    "Time models": {
+        "latency": "Time the passes of a pair, for a measured cost.",
+        "calibrate": "Time passes, rules and heads in running decoders, for a measured cost.",
+        "live": "Decode with a pair under several policies, timed.",
+        "fidelity": "Hold a trace's predictions against live runs.",
+    },
+    "Replay policies": {
+        "replay": "Replay stopping policies on a trace.",
+        "sweep": "Replay every setting of policies on a trace.",
+        "tune": "Choose policies' arguments by cross-validation.",
+    },
+    "Serve": {
+        "serving": "Serve many requests on one clock, with a trace's outcomes.",
+        "export": "Write a setting as an engine's configuration.",
+    },
+    "Analyse": {
+        "figures": "Draw the papers' figures from a trace.",
+        "claims": "Test the papers' claims on a trace.",
+        "compare": "Hold traces or drafters against each other.",
+        "report": "Write one page about a trace.",
+    },
+    "Learned heads": {
+        "train": "Train a learned head on a trace.",
+        "score": "Write a head's score table into a trace.",
+    },
+    "What there is": {
+        "policies": "List policies, with their arguments.",
+        "drafters": "List drafters that can be attached.",
+        "costs": "List costs, devices and presets.",
+    },
 }
+_HELP = {name: says for group in _GROUPS.values() for name, says in group.items()}
 _ONE = "drafter"  # an option of which most commands take one; replay and compare take several
 _NEW_OBJECTS = 50_000  # before cyclic garbage is looked for, of which imports make none
 _MODELS_NEED = ("torch", "transformers", "tokenizers", "safetensors")
@@ -73,19 +91,48 @@ class _Lazy(TyperGroup):
         name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
         module = import_module(f"simkit.cli.{name}")
         single = typer.Typer(add_completion=False)
-        single.command(cmd_name, cls=_Command, help=_HELP[cmd_name])(getattr(module, name))
+        group = _group_of(cmd_name)
+        made = single.command(cmd_name, cls=_Command, help=_HELP[cmd_name], rich_help_panel=group)
+        made(getattr(module, name))
         return typer.main.get_command(single)
 
     def format_commands(self, ctx: typer.Context, formatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_HELP.items()))
+        widest = max(map(len, _HELP))
+        for group, commands in _GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(f"{name:{widest}}", says) for name, says in commands.items()])
+
+    def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[Any]:
+        """See typer; it would import every command."""
+        if incomplete[:1] == "-":
+            return super().shell_complete(ctx, incomplete)
+        from simkit.cli.complete import items
+
+        return items(incomplete, _HELP)
 
 
-app = typer.Typer(cls=_Lazy, add_completion=False, rich_markup_mode=None)
+def _group_of(command: str) -> str:
+    return next(group for group, commands in _GROUPS.items() if command in commands)
+
+
+app = typer.Typer(cls=_Lazy, rich_markup_mode=None)
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        from traces.versions import installed_version
+
+        print(f"simkit {installed_version('draft-simkit')}")
+        raise typer.Exit
 
 
 @app.callback()
-def _app() -> None:
+def _app(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Say it, and stop."),
+    ] = False,
+) -> None:
     """Record a speculative-decoding pair once, then replay any draft-length policy offline."""
 
 

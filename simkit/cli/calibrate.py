@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simkit.cli.options import TURNS, Device, Drafter, Heads, Revision, Threads, TracesDtype, Turns
+from simkit.cli import complete
+from simkit.cli.options import (
+    TURNS,
+    Device,
+    Drafter,
+    Heads,
+    Revision,
+    Threads,
+    TraceName,
+    TracesDtype,
+    Turns,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,13 +35,16 @@ FEWEST = 8
 
 
 def calibrate(
-    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    trace: TraceName,
     target: Annotated[str, typer.Option(help="The trace's target: local folder or hub id.")],
     draft: Annotated[str, typer.Option(help="Its draft: local folder or hub id.")],
     drafter: Drafter = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="Whose rule is timed; repeat it. Default: all that look at tokens."),
+        typer.Option(
+            help="Whose rule is timed; repeat it. Default: all that look at tokens.",
+            autocompletion=complete.policies,
+        ),
     ] = None,
     head: Heads = None,
     prompts: Annotated[int, typer.Option(help="So many of the trace's, spread over it.")] = 12,
@@ -168,9 +182,9 @@ def _prompts(trace: Trace, prompts: int, rounds: int) -> tuple[int, ...]:
 def _show(samples: pa.Table) -> None:
     """A line for each kind of pass, rule and head."""
     import numpy as np
-    from rich.console import Console
-    from rich.table import Table
 
+    from simkit.cli.tables import page, say, table
+    from simkit.digits import short
     from traces.conditions import DRAW, conditions
 
     groups: dict[str, list[float]] = {}
@@ -182,10 +196,9 @@ def _show(samples: pa.Table) -> None:
             tokens = "1 token" if row["tokens_in"] == 1 else "more tokens"
             kind = f"{kind} pass, {tokens}" if row["context_len"] else f"{kind} prefill"
         groups.setdefault(kind, []).append(row["seconds"] * 1e3)
-    view = Table("what", "median ms", "from – to, ms", "shapes")
-    view.columns[0].no_wrap = True
+    rows = []
     for kind, ms in groups.items():
-        span = f"{min(ms):.3f} – {max(ms):.3f}" if len(ms) > 1 else ""
-        view.add_row(kind, f"{np.median(ms):.3f}", span, str(len(ms)))
-    Console().print(view)
-    Console().print(f"control: {conditions(samples)}", highlight=False, soft_wrap=True)
+        span = f"{short(min(ms))} – {short(max(ms))}" if len(ms) > 1 else ""
+        rows.append((kind, short(float(np.median(ms))), span, str(len(ms))))
+    say(table(("what", "median ms", "from – to, ms", "shapes"), rows))
+    page().print(f"control: {conditions(samples)}", highlight=False, soft_wrap=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli.apart import check_apart
-from simkit.cli.options import Cost, Drafter, First, FirstToken, PageFormat
-from simkit.cli.pages import WIDE, in_words
+from simkit.cli.options import Cost, Drafter, First, FirstToken, PageFormat, TraceName
+from simkit.cli.pages import in_words
 from simkit.cli.places import check_option, drafted, tell_times
 from simkit.cli.progress import settings_bar
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def claims(
-    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    trace: TraceName,
     cost: Cost = None,
     drafter: Drafter = None,
     first_token: First = FirstToken.draft,
@@ -73,18 +73,18 @@ def claims(
     if out is not None:
         write_atomic(out, in_words(found, format, partial(_print, found)).encode())
     elif format is PageFormat.table:
-        from rich.console import Console
+        from simkit.cli.tables import page
 
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=WIDE)
-        _print(found, console)
+        _print(found, page())
     else:
         sys.stdout.write(in_words(found, format, partial(_print, found)))
 
 
 def _print(found: Findings | Beside, console: Console) -> None:
-    console.print(_table(found), found.note(), markup=False, highlight=False)
+    from simkit.cli.tables import say
+
+    say(_table(found), console)
+    console.print(found.note(), markup=False, highlight=False)
 
 
 def _table(found: Findings | Beside) -> Table:

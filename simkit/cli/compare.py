@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simkit.cli import complete
 from simkit.cli.apart import check_apart
 from simkit.cli.options import Cost, First, FirstToken, PageFormat
 from simkit.cli.pages import in_words
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 def compare(
     trace: Annotated[
         list[str],
-        typer.Argument(help="Traces' folders, or bundled traces' names: each against the first."),
+        typer.Argument(
+            help="Traces' folders, or bundled traces' names: each against the first.",
+            autocompletion=complete.traces,
+        ),
     ],
     drafter: Annotated[
         list[str] | None,
@@ -42,6 +46,7 @@ def compare(
             help="Give it again for more; one with ranges is tuned. Default: every policy that a"
             " drafter can follow.",
             show_default=False,
+            autocompletion=complete.policies,
         ),
     ] = None,
     cost: Cost = None,
@@ -76,17 +81,15 @@ def compare(
     if out is not None:
         write_atomic(out, in_words(found, format, partial(_print, found)).encode())
     elif format is PageFormat.table and sys.stdout.isatty():
-        from rich.console import Console
+        from simkit.cli.tables import page
 
-        _print(found, Console())
+        _print(found, page())
     else:
         sys.stdout.write(in_words(found, format, partial(_print, found)))
 
 
 def _print(found: Compared, console: Console) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    from simkit.cli import tables
 
     def say(line: str) -> None:
         console.print(line, markup=False, highlight=False)
@@ -95,13 +98,8 @@ def _print(found: Compared, console: Console) -> None:
         if title:
             say(f"{title}\n")
         for one in some:
-            table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-            for head in one.heads:
-                table.add_column(Text(head), overflow="fold")
-            for row in one.rows:
-                table.add_row(*map(Text, row))
             say(one.title)
-            console.print(table)
+            tables.say(tables.table(one.heads, one.rows), console)
             say(f"{one.note}\n" if one.note else "")
         for note in notes:
             say(f"note: {note}")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simkit.cli import complete
 from simkit.cli.apart import check_apart
-from simkit.cli.options import Cost, Drafter, First, FirstToken
+from simkit.cli.options import Cost, Drafter, First, FirstToken, TraceName
 from simkit.cli.places import check_option
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    trace: TraceName,
     engine: Annotated[
         str, typer.Option(help="vllm, sglang, tensorrt-llm, llama.cpp or transformers.")
     ],
@@ -27,6 +28,7 @@ def export(
             help="A spec such as 'fixed(5)'; with ranges, 'fixed(1:8)', it is tuned on the trace."
             " Default: the fastest fixed length.",
             show_default=False,
+            autocompletion=complete.policies,
         ),
     ] = None,
     controller: Annotated[
@@ -95,14 +97,10 @@ def export(
 
 
 def _print(errors: list[Measure]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from simkit.cli.tables import say, table
 
-    table = Table(
-        "outcomes", "of the trace", "drawn from the rates", box=box.SIMPLE_HEAD, show_edge=False
-    )
-    for name, true, mean, low, high in errors:
-        table.add_row(name, f"{true:.4g}", f"{mean:.4g} [{low:.4g}, {high:.4g}]")
-    console = Console()
-    (console if console.is_terminal else Console(width=120)).print(table)
+    rows = [
+        (name, f"{true:.4g}", f"{mean:.4g} [{low:.4g}, {high:.4g}]")
+        for name, true, mean, low, high in errors
+    ]
+    say(table(("outcomes", "of the trace", "drawn from the rates"), rows))

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from simkit.cli.options import TURNS, Drafter, Heads, Revision, Threads, TracesDtype, Turns
+from simkit.cli.options import (
+    TURNS,
+    Drafter,
+    Heads,
+    Revision,
+    Threads,
+    TraceName,
+    TracesDtype,
+    Turns,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +39,7 @@ class _Sizes(NamedTuple):
 
 
 def fidelity(
-    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    trace: TraceName,
     drafter: Drafter = None,
     target: Annotated[
         str | None, typer.Option(help="The trace's target: local folder or hub id.")
@@ -140,7 +149,8 @@ def fidelity(
         log_file = out / "live.parquet"
         if trees:
             by_processor = clock == "processor"
-            log = decoded_trees(there, plan, settings, names, *how, by_processor, log_file)
+            given = *how, by_processor, head, log_file
+            log = decoded_trees(there, plan, settings, names, *given)
         else:
             log = decoded(there, plan, settings, heads, names, *how, log_file)
     with logs.named(from_):
@@ -175,9 +185,8 @@ def _planned(
 
 def conclude(trace: Trace, log: pa.Table, out: Path) -> FidelityResult:
     """Write and print all that follows from a log; see `simkit.fidelity.judge`."""
-    from rich.console import Console
-
     from analysis.figures import fidelity_speedups
+    from simkit.cli.tables import page, say
     from simkit.fidelity import judge
     from simkit.fidelity.report import frame, markdown
     from simkit.fidelity.results import verdict
@@ -192,10 +201,8 @@ def conclude(trace: Trace, log: pa.Table, out: Path) -> FidelityResult:
     text = markdown(comparison, residuals, facts).encode()
     made = (encode(samples)[0], table.getvalue(), text, picture.getvalue())
     write_together({out / name: data for name, data in zip(RESULTS, made, strict=True)})
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    console.print(_table(comparison))
+    console = page()
+    say(_table(comparison), console)
     said = [f"{name}: {value}" for name, value in facts.items()]
     for line in (*said, *verdict(comparison)):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
@@ -204,18 +211,12 @@ def conclude(trace: Trace, log: pa.Table, out: Path) -> FidelityResult:
 
 
 def _table(comparison: FidelityResult) -> Any:
-    from rich.table import Table
-
+    from simkit.cli.tables import table
     from simkit.fidelity.results import cells
 
-    view = Table()
-    view.add_column("policy", no_wrap=True)
-    for name in ("predicted", "measured", "error", "tokens/step", "policy ms", "without", ""):
-        view.add_column(name)
-    for row in comparison.rows:
-        first, *others = cells(row)
-        view.add_row(first.strip("`"), *others)
-    return view
+    heads = "policy", "predicted", "measured", "error", "tokens/step", "policy ms", "without", ""
+    rows = [(first.strip("`"), *others) for first, *others in map(cells, comparison.rows)]
+    return table(heads, rows)
 
 
 def _check_apart(out: Path, names: Iterable[str], inputs: list[str | Path]) -> None:

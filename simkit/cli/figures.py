@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simkit.cli import complete
 from simkit.cli.apart import check_apart
 from simkit.cli.options import Cost, Drafter, First, FirstToken
 from simkit.cli.places import check_option, drafted, tell_times
@@ -19,13 +20,21 @@ if TYPE_CHECKING:
 
 def figures(
     trace: Annotated[
-        str | None, typer.Argument(help="A trace's folder, or a bundled trace's name.")
+        str | None,
+        typer.Argument(
+            help="A trace's folder, or a bundled trace's name.", autocompletion=complete.traces
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where files are written.")
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="This one; give it again for more.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="This one; give it again for more.",
+            autocompletion=complete.figures,
+        ),
     ] = None,
     cost: Cost = None,
     drafter: Drafter = None,

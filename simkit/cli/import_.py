@@ -220,33 +220,28 @@ def _spec_bench(file: Path, out: Path) -> None:
 
 
 def _print(table: pa.Table) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from simkit.cli import tables
 
     rows = table.to_pylist()
     depths = range(1, min(8, max(row["depth"] for row in rows)) + 1)
-    shown = Table(
-        "category",
-        *("questions", "steps", "tokens/s", "accepted/step"),
-        *(f"a ≥ {depth}" for depth in depths),
-        title="marginal (conditional) acceptance by depth",
-    )
+    heads = "category", "questions", "steps", "tokens/s", "accepted/step"
+    shown = []
     for first in (row for row in rows if row["depth"] == 1):
         mine = {row["depth"]: row for row in rows if row["category"] == first["category"]}
         cells = [
             f"{_share(mine[d]['marginal'])} ({_share(mine[d]['conditional'])})" if d in mine else ""
             for d in depths
         ]
-        shown.add_row(
+        numbers = (
             first["category"] or "all",
             f"{first['questions']:,}",
             f"{first['steps']:,}",
             _number(first["tokens_per_s"], 1),
             _number(first["accepted_per_step"], 2),
-            *cells,
         )
-    console = Console()
-    (console if console.is_terminal else Console(width=200)).print(shown)
+        shown.append((*numbers, *cells))
+    print("marginal (conditional) acceptance by depth")
+    tables.say(tables.table((*heads, *(f"a ≥ {depth}" for depth in depths)), shown))
 
 
 def _share(value: float | None) -> str:

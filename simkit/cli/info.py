@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from simkit.cli.options import TraceName
+
 
 class InfoFormat(StrEnum):
     """How to print."""
@@ -16,7 +18,7 @@ class InfoFormat(StrEnum):
 
 
 def info(
-    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    trace: TraceName,
     format: Annotated[InfoFormat, typer.Option(help="table or json.")] = InfoFormat.table,
 ) -> None:
     """Say what is in a trace."""

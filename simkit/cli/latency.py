@@ -226,7 +226,9 @@ def _chosen(
 
 def _tell_time(shapes: int, repeats: int, seconds: float) -> None:
     """Say how long the samples will take."""
-    lasts = f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} seconds"
+    from simkit.cli.progress import in_words
+
+    lasts = in_words(seconds)
     print(f"{shapes} passes, {repeats} samples of each: about {lasts}", file=sys.stderr)
 
 
@@ -239,17 +241,14 @@ def _measure(
     seed: int,
 ) -> pa.Table:
     """Time all rounds; those that are whole when it breaks off are kept."""
-    from rich.console import Console
-    from rich.progress import Progress
-
+    from simkit.cli.progress import bar
     from simkit.live.arms import is_out_of_memory
     from traces.errors import RecordError
     from traces.record.latency import measure
 
     done: list[pa.Table] = []
     try:
-        with Progress(transient=True, console=Console(stderr=True)) as progress:
-            task = progress.add_task("rounds", total=repeats)
+        with bar("rounds", repeats) as (progress, task):
 
             def on_round(so_far: pa.Table) -> None:
                 done.append(so_far)
@@ -320,9 +319,9 @@ def _numbers(name: str, text: str) -> list[int]:
 def _show(table: pa.Table) -> None:
     """Print median and quartiles of every shape, and how far the two control medians are apart."""
     import numpy as np
-    from rich.console import Console
-    from rich.table import Table
 
+    from simkit.cli import tables
+    from simkit.digits import short
     from traces.conditions import CONTROL, conditions
     from traces.record.latency import PassShape, control
 
@@ -331,10 +330,8 @@ def _show(table: pa.Table) -> None:
         shape = PassShape(row["component"], row["tokens_in"], row["context_len"], row["batch_size"])
         groups.setdefault(shape, []).append(row["seconds"])
     batched = len({shape.batch_size for shape in groups}) > 1
-    view = Table("component", *(["batch"] if batched else []), "context", "tokens")
-    for name in ("median ms", "quartiles ms", "samples"):
-        view.add_column(name)
-    view.columns[0].no_wrap = True
+    heads = "component", *(["batch"] if batched else []), "context", "tokens"
+    rows = []
     for shape in sorted(groups, key=_order):
         if shape.component.startswith(CONTROL):
             continue
@@ -342,16 +339,17 @@ def _show(table: pa.Table) -> None:
         kind = f"{shape.component} prefill" if shape.context_len == 0 else shape.component
         sizes = [shape.batch_size] if batched else []
         counts = map(str, (*sizes, shape.context_len, shape.tokens_in))
-        times = f"{middle:.3f}", f"{low:.3f} – {high:.3f}"
-        view.add_row(kind, *counts, *times, str(len(groups[shape])))
-    console = Console()
-    console.print(view)
+        times = short(middle), f"{short(low)} – {short(high)}"
+        rows.append((kind, *counts, *times, str(len(groups[shape]))))
+    console = tables.page()
+    tables.say(tables.table((*heads, "median ms", "quartiles ms", "samples"), rows), console)
     if found := control(table):
         shape, first, again = found
         several = f" of {shape.batch_size} sequences" if batched else ""
         console.print(
             f"control: {shape.component}{several}, {shape.tokens_in} tokens behind"
-            f" {shape.context_len}, measured twice: {first * 1e3:.3f} and {again * 1e3:.3f} ms, "
+            f" {shape.context_len}, measured twice: {short(first * 1e3)} and"
+            f" {short(again * 1e3)} ms, "
             f"{abs(again / first - 1):.1%} apart; {conditions(table).machine}",
             highlight=False,
             soft_wrap=True,
@@ -366,21 +364,21 @@ def _fit(table: pa.Table, out: Path | None) -> None:
     import json
 
     import pyarrow.compute as pc
-    from rich.console import Console
-    from rich.table import Table
 
+    from simkit.cli import tables
     from simkit.costs import fit
     from traces.outputs import write_atomic
 
     batch_size = min(table["batch_size"].to_pylist())
     cost, residuals = fit.linear(table.filter(pc.field("batch_size") == batch_size))
     given = fit.arguments(cost)
-    view = Table("linear cost", "shapes", "median residual", "95% of them", "worst")
+    rows = []
     for row in residuals:
         shares = (f"{share:.1%}" for share in (row.median, row.p95, row.worst))
-        view.add_row(row.what, str(row.cells), *shares)
-    console = Console()
-    console.print(view)
+        rows.append((row.what, str(row.cells), *shares))
+    console = tables.page()
+    heads = "linear cost", "shapes", "median residual", "95% of them", "worst"
+    tables.say(tables.table(heads, rows), console)
     spec = ", ".join(f"{name}={value:.6g}" for name, value in given.items())
     console.print(f"--cost 'linear({spec})'", highlight=False, soft_wrap=True, markup=False)
     if out is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from simkit.cli import complete
 from simkit.cli.options import TURNS, Cost, Device, Dtype, Heads, Revision, Threads, Turns
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ def live(
         str | None, typer.Option(help="Draft model: local folder or hub id.", show_default=False)
     ] = None,
     policy: Annotated[
-        list[str] | None, typer.Option(help="Spec; repeat it. The first one runs twice.")
+        list[str] | None,
+        typer.Option(
+            help="Spec; repeat it. The first one runs twice.", autocompletion=complete.policies
+        ),
     ] = None,
     controller: Annotated[
         list[str] | None,
@@ -93,10 +97,10 @@ def live(
     if policy and (not draft or clock != "wall" or is_tree(policy)):
         if not is_tree(policy):
             raise LiveError("give --draft; --drafter 'feature(…)' and --clock are of tree policies")
-        others = {"--controller": controller, "--head": head, "--trace": trace, "--cost": cost}
+        others = {"--controller": controller, "--trace": trace, "--cost": cost}
         spec = _of_trees(draft, drafter, others, batch_size)
         shown = target, spec, device, dtype, revision, prompts, policy, n_prompts, rounds
-        how = settings, turns or "sequence", threads, clock == "processor", out
+        how = settings, turns or "sequence", threads, clock == "processor", out, head
         return _report(*live_trees(Wanted(*shown, *how)))
     if draft is None:
         raise LiveError("give --draft, or --drafter with tree policies")
@@ -231,24 +235,25 @@ def _settle_kernel(bench: Bench, trace: Path | None, drafter: str | None) -> Non
 def _report(log: Log, found: dict, arms: list[Arm], jobs: list[Any]) -> int:
     """Print speeds, and whether they can be believed; the exit status."""
     from rich.console import Console
-    from rich.table import Table
 
+    from simkit.cli.tables import page, say
+    from simkit.cli.tables import table as made
+    from simkit.digits import short
     from simkit.live.summary import drifts, losses, per_step, sequences
 
     table = log.table()
     seen = sequences(table)
-    view = Table("policy", "tokens/s", "speedup", "95% interval", "tokens/step", "policy+head ms")
+    heads = "policy", "tokens/s", "speedup", "95% interval", "tokens/step", "policy+head ms"
+    rows = []
     for row, name in enumerate(seen.names):
         speed = seen.tokens[0].sum() / seen.seconds[row].sum()
         low, high = seen.interval(0, row)
         parts = per_step(table, int(seen.runs[row]))
         steps = f"{_tokens_per_step(table, int(seen.runs[row])):.3f}"
         cells = [f"{speed:.1f}", f"{seen.speedup(row):.3f}", f"{low:.3f} – {high:.3f}", steps]
-        view.add_row(name, *cells, f"{(parts['policy'] + parts['head']) * 1e3:.3f}")
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    console.print(view)
+        rows.append((name, *cells, short((parts["policy"] + parts["head"]) * 1e3)))
+    console = page()
+    say(made(heads, rows), console)
     for name in losses(table, seen):
         console.print(f"note: {name} is a loss: its own time eats its gain", markup=False)
     differ = sum(

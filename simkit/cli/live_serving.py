@@ -143,33 +143,30 @@ def _write(wanted: Wanted, pair: Pair, runs: list[ServedRun]) -> None:
 def _report(runs: list[ServedRun], found: dict[int, Served]) -> int:
     """Print throughputs, and whether they can be believed; the exit status."""
     import numpy as np
-    from rich.console import Console
-    from rich.table import Table
 
+    from simkit.cli.tables import page, say, table
+    from simkit.digits import short
     from simkit.live.serving_summary import summary
 
     arms = summary(runs)
-    view = Table("controller", "tokens/s", "x none", "95% interval", "tokens/step")
-    for name in ("length", "TPOT ms", "controller ms"):
-        view.add_column(name, justify="right")
+    heads = "controller", "tokens/s", "x none", "95% interval", "tokens/step"
+    rows = []
     for row, name in enumerate(arms.names):
         low, high = arms.interval(row)
         steps = arms.steps[row].sum()
         drafted = sum(s.drafted for i in found[int(arms.runs[row])].iterations for s in i.steps)
-        view.add_row(
-            name,
+        cells = (
             f"{arms.tokens_s[row]:.1f}",
             f"{arms.tokens_s[row] / arms.tokens_s[0]:.3f}",
             f"{low:.3f} – {high:.3f}",
             f"{arms.tokens[row].sum() / steps:.3f}",
             f"{drafted / steps:.2f}",
-            f"{np.nanmedian(arms.token_s[row]) * 1e3:.1f}",
-            f"{arms.policy_s[row] / arms.iterations[row] * 1e3:.3f}",
+            short(float(np.nanmedian(arms.token_s[row])) * 1e3),
+            short(arms.policy_s[row] / arms.iterations[row] * 1e3),
         )
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
-    console.print(view)
+        rows.append((name, *cells))
+    console = page()
+    say(table((*heads, "length", "TPOT ms", "controller ms"), rows), console)
     differ = sum(
         one.outputs[k] != found[0].outputs[k]
         for one in found.values()

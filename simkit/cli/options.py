@@ -7,11 +7,34 @@ from typing import Annotated, Literal
 
 import typer
 
+from simkit.cli import complete
+
+TraceName = Annotated[
+    str,
+    typer.Argument(
+        help="A trace's folder, or a bundled trace's name.", autocompletion=complete.traces
+    ),
+]
 Drafter = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
         help="A drafter that was attached to the trace. Default: the one it was recorded with.",
+        show_default=False,
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        help="Of an attached drafter: the target that was recorded; both are run again over the"
+        " outputs, for the drafter's states.",
+        show_default=False,
+    ),
+]
+Draft = Annotated[
+    str | None,
+    typer.Option(
+        help="With --target: the attached drafter's folder. Default: that of its spec.",
         show_default=False,
     ),
 ]
@@ -69,17 +92,10 @@ def list_costs(cost: str | None) -> str | None:
     """Print the costs for `--cost list`, before the command's other arguments are asked for."""
     if cost != "list":
         return cost
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
+    from simkit.cli.tables import say, table
     from simkit.costs import catalogue
 
-    table = Table("cost", "kind", "what", "source")
-    for entry in catalogue():
-        table.add_row(*map(escape, entry))
-    console = Console()
-    (console if console.is_terminal else Console(width=200)).print(table)
+    say(table(("cost", "kind", "what", "source"), catalogue()))
     raise typer.Exit
 
 
@@ -90,6 +106,7 @@ Cost = Annotated[
         help="As in replay; list shows all. Default: the trace's own timings.",
         callback=list_costs,
         is_eager=True,
+        autocompletion=complete.costs,
     ),
 ]
 ReplayThreads = Annotated[

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from simkit.cli.options import PageFormat
+from simkit.cli.tables import WIDE
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-WIDE = 200  # of a table where no terminal says how wide it is
 
 
 def in_words(found: Any, format: PageFormat, show: Callable[[Console], None]) -> str:

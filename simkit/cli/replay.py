@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simkit.cli.options import First, FirstToken, Format, Printed, list_costs
+from simkit.cli import complete
+from simkit.cli.options import First, FirstToken, Format, Printed, TraceName, list_costs
 
 if TYPE_CHECKING:
     from simkit.simulator import ByDrafter, Result
@@ -23,10 +24,13 @@ class ReplayBy(StrEnum):
 
 
 def replay(
-    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    trace: TraceName,
     policy: Annotated[
         list[str],
-        typer.Option(help="A spec such as 'fixed(5)' or 'svip(h=0.4)'; give it again for more."),
+        typer.Option(
+            help="A spec such as 'fixed(5)' or 'svip(h=0.4)'; give it again for more.",
+            autocompletion=complete.policies,
+        ),
     ],
     cost: Annotated[
         str | None,
@@ -37,6 +41,7 @@ def replay(
             "Default: the trace's own timings.",
             callback=list_costs,
             is_eager=True,
+            autocompletion=complete.costs,
         ),
     ] = None,
     by: Annotated[ReplayBy, typer.Option(help="What a row stands for.")] = ReplayBy.trace,
@@ -68,12 +73,9 @@ def replay(
 
 def _print(result: Result | ByDrafter, format: Format) -> None:
     if format is Format.table:
-        from rich.console import Console
+        from simkit.cli.tables import say_replay
 
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=200)
-        console.print(result.table(wide=console.width >= 130))
+        say_replay(result.table)
     elif format is Format.json:
         import json
 

@@ -8,14 +8,15 @@ from typing import Annotated
 
 import typer
 
+from simkit.cli import complete
 from simkit.cli.apart import check_apart
-from simkit.cli.options import Cost, Drafter, First, FirstToken
+from simkit.cli.options import Cost, Drafter, First, FirstToken, TraceName
 from simkit.cli.places import check_option, drafted
 from simkit.cli.progress import settings_bar
 
 
 def report(
-    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    trace: TraceName,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="Write there.")],
     cost: Cost = None,
     policy: Annotated[
@@ -23,6 +24,7 @@ def report(
         typer.Option(
             metavar="SPEC",
             help="Compare this one too, tuned if it holds ranges; give it again for more.",
+            autocompletion=complete.policies,
         ),
     ] = None,
     sampled: Annotated[

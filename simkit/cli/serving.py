@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from simkit.cli.options import Cost, Drafter, First, FirstToken, Format, Printed, ReplayThreads
+from simkit.cli.options import (
+    Cost,
+    Drafter,
+    First,
+    FirstToken,
+    Format,
+    Printed,
+    ReplayThreads,
+    TraceName,
+)
 
 if TYPE_CHECKING:
     from simkit.serving import Served
 
 
 def serving(
-    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    trace: TraceName,
     controller: Annotated[
         list[str],
         typer.Option(
@@ -166,12 +175,9 @@ def serving(
 
 def _print(served: Served, format: Format) -> None:
     if format is Format.table:
-        from rich.console import Console
+        from simkit.cli.tables import page, say
 
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=240)
-        console.print(served.table())
+        say(served.table(), page(240))
     elif format is Format.json:
         typer.echo(served.to_json())
     else:

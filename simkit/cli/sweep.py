@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simkit.cli import complete
 from simkit.cli.apart import check_apart
-from simkit.cli.options import By, Cost, Drafter, First, FirstToken, Format, Printed, ReplayThreads
+from simkit.cli.options import (
+    By,
+    Cost,
+    Drafter,
+    First,
+    FirstToken,
+    Format,
+    Printed,
+    ReplayThreads,
+    TraceName,
+)
 from simkit.cli.places import check_option, drafted
 from simkit.cli.progress import settings_bar
 
@@ -17,10 +28,13 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    trace: TraceName,
     policy: Annotated[
         list[str],
-        typer.Option(help="A spec with ranges, 'svip(h=0.1:1.0:0.05)'; give it again for more."),
+        typer.Option(
+            help="A spec with ranges, 'svip(h=0.1:1.0:0.05)'; give it again for more.",
+            autocompletion=complete.policies,
+        ),
     ],
     cost: Cost = None,
     by: Annotated[By, typer.Option(help="What a row stands for.")] = By.trace,
@@ -64,20 +78,16 @@ def sweep(
 
 def _print(result: Sweep, format: Format) -> None:
     if format is Format.table:
-        from rich.console import Console
-
+        from simkit.cli.tables import say_replay
         from simkit.simulator.display import rich
         from simkit.sweeps.grid import FASTEST, SHOWN
 
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=200)
         records = result.records()
         if len(records) > SHOWN and result.timed:
             records = result.best(FASTEST).to_dicts()
             note = f"{len(result.policies):,} settings; these are the fastest"
             typer.echo(f"{note}. All of them: --format csv, or --out FILE.parquet", err=True)
-        console.print(rich(records, wide=console.width >= 130))
+        say_replay(lambda wide: rich(records, wide))
     elif format is Format.json:
         import json
 

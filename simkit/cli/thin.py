@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from simkit.cli.options import TraceName
+
 
 def thin(
-    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    trace: TraceName,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the copy.")],
     columns: Annotated[
         str | None, typer.Option(help="Statistics to keep, with commas. Default: all.")

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simkit.cli.options import By, Cost, Drafter, First, FirstToken, Format, Printed, ReplayThreads
+from simkit.cli import complete
+from simkit.cli.options import (
+    By,
+    Cost,
+    Drafter,
+    First,
+    FirstToken,
+    Format,
+    Printed,
+    ReplayThreads,
+    TraceName,
+)
 from simkit.cli.places import drafted
 from simkit.cli.progress import settings_bar
 
@@ -15,10 +26,13 @@ if TYPE_CHECKING:
 
 
 def tune(
-    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    trace: TraceName,
     policy: Annotated[
         list[str],
-        typer.Option(help="A spec with ranges, 'svip(h=0.1:1.0:0.05)'; give it again for more."),
+        typer.Option(
+            help="A spec with ranges, 'svip(h=0.1:1.0:0.05)'; give it again for more.",
+            autocompletion=complete.policies,
+        ),
     ],
     cost: Cost = None,
     folds: Annotated[int, typer.Option(help="Of prompts, stratified by task.")] = 5,
@@ -63,29 +77,12 @@ def tune(
 
 def _print(tuned: Tuned, format: Format) -> None:
     if format is Format.table:
-        from rich.console import Console
+        from simkit.cli.tables import say, table
 
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=200)
-        console.print(_table(tuned))
+        say(table(*tuned.cells()))
     elif format is Format.json:
         import json
 
         typer.echo(json.dumps(tuned.records(), indent=1, ensure_ascii=False))
     else:
         typer.echo(tuned.frame.write_csv(), nl=False)
-
-
-def _table(tuned: Tuned) -> Any:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    heads, rows = tuned.cells()
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for head in heads:
-        table.add_column(head, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table

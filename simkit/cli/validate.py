@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
+
+from simkit.cli.options import TraceName
 
 
 def validate(
-    trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
+    trace: TraceName,
 ) -> None:
     """Check a trace: hashes, keys, ranges. Problems go to stderr, one a line; exit status 2."""
     import sys

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from simkit.digits import ratio, short
 from simkit.statistics.interval import ROUNDING
 
 if TYPE_CHECKING:
@@ -124,24 +125,11 @@ def _row(record: dict[str, Any], wide: bool) -> dict[str, str]:
     return {
         "policy": record["policy"],
         **{key: "" if record[key] is None else str(record[key]) for key in keys},
-        "speedup": _speedup(record),
+        "speedup": ratio(*(record[key] for key in ("speedup", "speedup_lo", "speedup_hi"))),
         "tokens/step": "" if tokens is None else f"{tokens:.3f}",
         **({"steps": f"{record['steps']:,}"} if wide else {}),
         "drafted": f"{drafted:,}",
         "accepted": f"{record['accepted'] / drafted:.1%}" if drafted else "",
-        **{part.replace("_s", " s"): _seconds(record[part]) for part in parts},
-        "total s": _seconds(record["total_s"]),
+        **{part.replace("_s", " s"): short(record[part]) for part in parts},
+        "total s": short(record["total_s"]),
     }
-
-
-def _speedup(record: dict[str, Any]) -> str:
-    value, low, high = (record[k] for k in ("speedup", "speedup_lo", "speedup_hi"))
-    if value is None:
-        return ""
-    return f"{value:.3f}" if low is None else f"{value:.3f} [{low:.3f}, {high:.3f}]"
-
-
-def _seconds(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"

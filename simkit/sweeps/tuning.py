@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from simkit.digits import ratio
 from simkit.errors import PolicyError, ReplayError
 from simkit.policies import Policy, Setting
 from simkit.simulator.arguments import (
@@ -131,9 +132,9 @@ class Tuned:
             [
                 *([c.spec, c.task or ""] if by_task else [c.spec]),
                 c.chosen,
-                _interval(c.speedup, c.speedup_lo, c.speedup_hi),
-                _interval(c.against, c.against_lo, c.against_hi),
-                f"{c.in_sample:.3f}",
+                ratio(c.speedup, c.speedup_lo, c.speedup_hi),
+                ratio(c.against, c.against_lo, c.against_hi),
+                ratio(c.in_sample),
                 counted(c.folds),
             ]
             for c in self.choices
@@ -365,9 +366,3 @@ def _families(specs: AnyPolicy | Iterable[AnyPolicy], reference: str) -> dict[st
 
 def _ratio(top: float, bottom: float) -> float:
     return float(top / bottom) if bottom > 0 else math.nan
-
-
-def _interval(value: float, low: float, high: float) -> str:
-    if math.isnan(value):
-        return ""
-    return f"{value:.3f}" if math.isnan(low) else f"{value:.3f} [{low:.3f}, {high:.3f}]"

@@ -1,0 +1,5 @@
+"""`python -m simkit`: the command."""
+
+from simkit.cli import main
+
+main()

@@ -1,0 +1,117 @@
+"""The one style of tables that commands print, and what becomes of one where there is no room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+WIDE = 200
+"""Columns of a page where no terminal says how wide it is."""
+_WORD = 20  # letters of a word that may be broken, in a column that is no number's
+_FITS = 130  # columns from which a replay's table has all of its parts
+
+
+def page(width: int = WIDE) -> Console:
+    """Standard output: as wide as its terminal, `width` where there is none."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=width)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], apart: bool = False) -> Table:
+    """A table in the style of all: a rule below the heads, numbers to the right.
+
+    Args:
+        heads: of the columns.
+        rows: of cells, shown as they are.
+        apart: an empty line between rows, for cells of several lines.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    lines = [list(row) for row in rows]
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, leading=1 if apart else 0)
+    for k, head in enumerate(heads):
+        right = k > 0 and all(_is_number(line[k]) for line in lines)
+        how = {"justify": "right", "no_wrap": True} if right else {}
+        made.add_column(Text(head), overflow="fold", **how)
+    for line in lines:
+        made.add_row(*map(Text, line))
+    return made
+
+
+def say(shown: Table, console: Console | None = None) -> None:
+    """Print a table; one row below the other, a line a cell, where its numbers have no room."""
+    console = console or page()
+    console.print(shown if needed(shown, console) <= console.width else stacked(shown))
+
+
+def say_replay(of: Callable[[bool], Table]) -> None:
+    """Print the table of a replay; where parts of the time have no room, say that there are more.
+
+    Args:
+        of: gives the table with all parts (True), or without.
+    """
+    console = page()
+    if console.width >= _FITS:
+        say(of(True), console)
+        return
+    some = of(False)
+    say(some, console)
+    tell_more(of(True), some)
+
+
+def tell_more(wide: Table, some: Table) -> None:
+    """Say on stderr which columns a narrow terminal does not get."""
+    import sys
+
+    there = [str(column.header) for column in some.columns]
+    more = [str(column.header) for column in wide.columns if str(column.header) not in there]
+    if more:
+        names = ", ".join(name.replace("\n", "") for name in more)
+        said = f"{len(more)} columns more ({names}): widen the terminal or use --format"
+        print(f"note: {said}", file=sys.stderr)
+
+
+def needed(shown: Table, console: Console) -> int:
+    """Columns that a table takes at least if no number, and no short word, is broken."""
+    from rich.measure import Measurement
+
+    widths = []
+    for column in shown.columns:
+        cells = [Measurement.get(console, console.options, cell) for cell in _cells(column)]
+        whole = column.no_wrap or column.justify == "right"
+        least = [cell.maximum if whole else min(cell.minimum, _WORD) for cell in cells]
+        widths.append(max(least, default=0))
+    return sum(widths) + 3 * max(0, len(widths) - 1)
+
+
+def stacked(shown: Table) -> Table:
+    """The cells of a table, each on a line with its head; an empty line behind each row."""
+    from rich.table import Table
+
+    made = Table.grid(padding=(0, 2, 0, 0))
+    made.add_column(style="bold", no_wrap=True)
+    made.add_column(overflow="fold")
+    heads = [" ".join(str(column.header).split("\n")) for column in shown.columns]
+    for row in zip(*(column.cells for column in shown.columns), strict=True):
+        for head, cell in zip(heads, row, strict=True):
+            if str(cell):
+                made.add_row(head, cell)
+        made.add_row("", "")
+    return made
+
+
+def _cells(column: object) -> list:
+    """A column's cells, its head among them."""
+    return [column.header, *column.cells]  # type: ignore[attr-defined]
+
+
+def _is_number(cell: str) -> bool:
+    return not cell or cell.lstrip("-–+~≈ [")[:1].isdigit()
