@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simkit import costs, policies, serving
+    from simkit.recording import record
     from simkit.serving import Served, serve
     from simkit.simulator import Result, replay
     from simkit.sweeps import Sweep, Tuned, sweep, tune
@@ -18,6 +19,7 @@ __all__ = [
     "Tuned",
     "costs",
     "policies",
+    "record",
     "replay",
     "serve",
     "serving",
@@ -27,6 +29,7 @@ __all__ = [
 
 _MODULES = ("costs", "policies", "serving")
 _HOMES = {
+    "record": "recording",
     "Served": "serving",
     "Sweep": "sweeps",
     "Tuned": "sweeps",

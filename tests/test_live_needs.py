@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,8 @@ from simkit.fidelity.run import check_pair
 from simkit.heads import files, registry
 from traces.record.pair import load_pair
 from traces.trace import load
+
+PROMPTS = Path(__file__).parents[1] / "traces" / "reference" / "prompts.jsonl"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,7 @@ def test_a_name_that_is_nowhere_is_one_line(monkeypatch, tmp_path, capfd):
     """No folder here, and a hub that refuses: its client would try for a minute, and log it."""
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub := "http://127.0.0.1:9")
     prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text('{"text": "a"}\n')
+    prompts.write_text('{"prompt": "a"}\n')
     begun = time.monotonic()
     names = ["--target", "nosuchdir", "--draft", "nosuchdir"]
     more = ["--prompts", prompts, "--policy", "fixed(1)", "-o", tmp_path / "live.parquet"]
@@ -68,7 +71,7 @@ def test_without_the_hub_its_cache_is_read(folder, monkeypatch, tmp_path):
         "fidelity reference --policy svip",
         "calibrate reference --policy svip",
         "latency",
-        f"record --prompts {__file__} --out x",
+        f"record --prompts {PROMPTS} --out x",
     ],
 )
 def test_without_torch_it_says_what_to_install(command):

@@ -90,8 +90,10 @@ def live(
     from simkit.cli.running import files_of, load_bench, opened, prepare
     from simkit.errors import LiveError
     from simkit.live.decoder import DecoderSettings
+    from traces.record.prompts import check_file
     from traces.sampler import Sampler
 
+    check_file(prompts)
     sampler = Sampler(temperature, top_k, top_p, draft_temperature)
     settings = DecoderSettings(sampler, seed, max_new_tokens, (), first_token)
     if policy and (not draft or clock != "wall" or is_tree(policy)):

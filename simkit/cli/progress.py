@@ -1,7 +1,9 @@
-"""Bars of progress, on stderr, where somebody looks at it."""
+"""How far a command is, on stderr: a bar in a terminal, elsewhere a line a minute."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,35 +13,97 @@ from rich.console import Console
 if TYPE_CHECKING:
     from simkit.sweeps.engine import Progress as OnSetting
 
-
-@contextmanager
-def settings_bar(what: str) -> Iterator[OnSetting | None]:
-    """A bar on stderr while settings are replayed; None where nobody looks at it."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True, console=console) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+EVERY_S = 60.0
+"""Seconds between lines, where there is no terminal."""
 
 
 @contextmanager
-def decoding_bar(total: int) -> Iterator[Any]:
-    """A progress bar in a terminal; gives what moves it on by one."""
-    from rich.progress import Progress
+def settings_bar(what: str) -> Iterator[OnSetting]:
+    """While settings are replayed; gives what is told how many are done, and of how many."""
+    with bar(what) as (progress, task):
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
-    console = Console(stderr=True)
-    with Progress(transient=True, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("decoding", total=total)
+
+@contextmanager
+def decoding_bar(total: int, what: str = "decoding") -> Iterator[Any]:
+    """While prompts are decoded; gives what moves it on by one."""
+    with bar(what, total) as (progress, task):
         yield lambda: progress.advance(task)
 
 
-def training_bar(console: Console):
-    """A bar on a terminal, nothing elsewhere."""
+@contextmanager
+def bar(what: str, total: int | None = None, *columns: Any) -> Iterator[tuple[Any, Any]]:
+    """A bar with one task.
+
+    Args:
+        what: is done.
+        total: of its parts; None is not known yet.
+        columns: more than how many of all are done, and what time is left.
+
+    Yields:
+        the `Progress`, which takes `advance` and `update`, and the task.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+    shown = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    with _progress(Console(stderr=True), *shown, *columns, TimeRemainingColumn()) as progress:
+        yield progress, progress.add_task(what, total=total)
+
+
+def training_bar(console: Console) -> Any:
+    """A bar to which the caller adds a task, see `bar`."""
+    return _progress(console)
+
+
+def _progress(console: Console, *columns: Any) -> Any:
     from rich.progress import Progress
 
-    return Progress(console=console, transient=True, disable=not console.is_terminal)
+    class Told(Progress):
+        """Where nobody looks at it, it says how far it is, a line a minute at most."""
+
+        last_s = time.monotonic()
+
+        def update(self, task_id: Any, **given: Any) -> None:  # pyright: ignore
+            super().update(task_id, **given)
+            self._tell(task_id)
+
+        def advance(self, task_id: Any, advance: float = 1) -> None:
+            super().advance(task_id, advance)
+            self._tell(task_id)
+
+        def _tell(self, task_id: Any) -> None:
+            now_s = time.monotonic()
+            if not self.disable or now_s - self.last_s < EVERY_S:
+                return
+            self.last_s = now_s
+            task = self.tasks[self.task_ids.index(task_id)]
+            passed_s = task.elapsed or 0.0
+            print(f"simkit: {line(task.description, task.completed, task.total, passed_s)}",
+                  file=sys.stderr, flush=True)  # fmt: skip
+
+    return Told(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def line(what: str, done: float, total: float | None, passed_s: float) -> str:
+    """How far something is, in words.
+
+    Args:
+        what: is done.
+        done: of its parts.
+        total: of them; None if that is not known.
+        passed_s: seconds since it began.
+    """
+    if not total:
+        return f"{what}: {in_words(passed_s)} passed"
+    said = f"{what}: {done:,.0f} of {total:,.0f} ({done / total:.0%}), {in_words(passed_s)} passed"
+    left_s = passed_s * (total - done) / done if done else None
+    return said if left_s is None else f"{said}, about {in_words(left_s)} left"
+
+
+def in_words(seconds: float) -> str:
+    """A length of time: seconds, minutes or hours."""
+    if seconds < 1:
+        return "less than a second"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

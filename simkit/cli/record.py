@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
 
 from simkit.cli.options import Device, Dtype, Revision
+from simkit.cli.progress import bar, in_words
 
 if TYPE_CHECKING:
-    from traces.record.plan import Plan
+    from traces.record.estimate import Estimate
 
 
 class CouplingChoice(StrEnum):
@@ -34,9 +26,15 @@ class CouplingChoice(StrEnum):
 
 
 def record(
-    target: Annotated[str, typer.Option(help="Target model: local folder or hub id.")],
-    prompts: Annotated[Path, typer.Option(help="JSON Lines: prompt, messages or prompt_tokens.")],
+    ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Folder of the new trace.")],
+    target: Annotated[
+        str | None, typer.Option(help="Target model: local folder or hub id.", show_default=False)
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(help="JSON Lines: prompt, messages or prompt_tokens.", show_default=False),
+    ] = None,
     draft: Annotated[
         str | None,
         typer.Option(
@@ -89,105 +87,73 @@ def record(
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a stopped recording.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with a stopped recording; it knows what it was asked for, so --out is all"
+            " that must be given.",
+        ),
     ] = False,
 ) -> None:
     """Run a draft/target pair, or a target alone, on prompts and write a trace."""
-    from traces.sampler import Sampler
+    from simkit import recording
+    from simkit.cli.running import must_fit
 
-    sampler = Sampler(temperature, top_k, top_p, draft_temperature)
-    pair, plan, rows = _prepare(
-        (target, draft, device, dtype, revision),
-        prompts,
-        ignore_eos,
-        sampler=sampler,
-        seed=seed,
-        max_new_tokens=max_new_tokens,
-        max_draft=max_draft,
-        batch_size=batch_size,
-        hidden=hidden,
-        branch_target=branch_target,
-        mix=mix,
-        kernel=kernel,
-        coupling=coupling.value if coupling else "draft" if draft else "target",
-    )
-    from traces.record.header import make_header
-    from traces.record.recorder import record as run
-
-    console = Console(stderr=True)
+    given = _given(ctx)
+    if resume and recording.is_whole(out) and not given.keys() - {"out"}:
+        Console(stderr=True).print(f"{out} is recorded already, whole", soft_wrap=True)
+        return
+    asked, rows = recording.prepare(out, given, resume)
+    with must_fit():
+        _quiet()
+        loaded = asked.load()
+    cut = recording.cut_rows(rows, loaded[0])
     start = time.perf_counter()
-    with _progress(console) as progress:
-        task = progress.add_task("recording", total=len(rows) * max_new_tokens)
-        done = run(
-            pair,
-            rows,
-            out,
-            plan,
-            make_header(pair, rows, plan),
-            resume,
+    with bar("recording", len(cut) * asked.max_new_tokens, _speed()) as (progress, task):
+        told = recording.Listening(
             on_token=lambda n: progress.advance(task, n),
-            on_shard=lambda n: progress.update(task, completed=n * max_new_tokens),
+            on_shard=lambda n: progress.update(task, completed=n * asked.max_new_tokens),
+            on_size=lambda size: _tell(size, len(cut)),
         )
+        done = recording.run(asked, loaded, cut, out, resume, told)
     seconds = time.perf_counter() - start
     speed = f"{done:,} tokens in {seconds:.1f} s, {done / seconds:,.0f} tokens/s"
-    console.print(f"recorded {len(rows)} prompts to {out} ({speed})", soft_wrap=True)
+    Console(stderr=True).print(f"recorded {len(cut)} prompts to {out} ({speed})", soft_wrap=True)
 
 
-def _prepare(
-    names: tuple, prompts: Path, ignore_eos: bool, kernel: bool | None, **settings: object
-):
-    """Check the cheap things before the models are loaded."""
-    from dataclasses import replace
-
-    from simkit.cli.running import load_alone, load_models
-    from traces.errors import RecordError
-    from traces.record.pair import Alone
-    from traces.record.plan import Plan
-    from traces.record.prompts import read_prompts
-
-    plan = Plan(**settings)  # type: ignore[arg-type]
-    alone = names[1] is None
-    if alone:
-        _check_alone(plan)
-    if not prompts.is_file():
-        raise RecordError(f"{prompts}: no such prompts file")
-    pair = load_alone(names[0], *names[2:]) if alone else load_models(names)
-    from traces.record.statistics_triton import chosen
-
-    # The kernel reduces pairs of rows.
-    use_kernel = not isinstance(pair, Alone) and chosen(pair, kernel)
-    ends = () if ignore_eos else pair.eos_token_ids
-    plan = replace(plan, eos_token_ids=ends, kernel=use_kernel)
-    return pair, plan, read_prompts(prompts, pair.tokenizer, pair.vocab_size)
+def _given(ctx: typer.Context) -> dict[str, Any]:
+    """The options on the command line that say what is recorded, by name."""
+    given = {}
+    for name, value in ctx.params.items():
+        source = ctx.get_parameter_source(name)
+        if name not in ("out", "resume") and source is not None and source.name == "COMMANDLINE":
+            value = value.value if isinstance(value, StrEnum) else value
+            given[name] = str(value) if isinstance(value, Path) else value
+    return given
 
 
-def _check_alone(plan: Plan) -> None:
-    """Refuse what asks for a draft model where there is none."""
-    from traces.errors import RecordError
+def _quiet() -> None:
+    from traces.record.pair import quiet
 
-    asked = {"--hidden": plan.hidden, "--branch-target": plan.branch_target, "--mix": plan.mix}
-    for option, given in asked.items():
-        if given:
-            raise RecordError(f"{option} is about a draft model: give --draft")
-    if plan.coupling == "draft" and not plan.sampler.greedy:
-        raise RecordError("--coupling draft draws outputs with a draft model: give --draft")
+    quiet()
 
 
-class _Speed(ProgressColumn):
+def _tell(size: Estimate, prompts: int) -> None:
+    """Say on stderr what a recording takes, before it starts."""
+    from traces.describe import size_in_words
+
+    n_bytes = size_in_words(int(size.n_bytes))
+    said = f"{prompts} prompts take {in_words(size.seconds)} and {n_bytes} at most"
+    print(f"simkit: {said}; less if outputs end early", file=sys.stderr, flush=True)
+
+
+def _speed() -> Any:
     """Tokens a second since the start."""
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
 
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed or 0:,.0f} tokens/s")
+    class Speed(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed or 0:,.0f} tokens/s")
 
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _Speed(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    return Speed()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from traces.errors import RecordError
 from traces.manifest import Manifest
+from traces.record.estimate import Estimate, estimate
 from traces.record.pair import Alone, Pair
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt
@@ -23,6 +24,8 @@ def record(
     resume: bool = False,
     on_token: Callable[[int], None] = lambda n: None,
     on_shard: Callable[[int], None] = lambda n: None,
+    on_open: Callable[[], None] = lambda: None,
+    on_size: Callable[[Estimate], None] | None = None,
 ) -> int:
     """Record every prompt and write the trace at `out`.
 
@@ -35,6 +38,9 @@ def record(
         resume: go on where a recording was stopped; whole shards are kept.
         on_token: told at every position how many outputs grew by a token.
         on_shard: told after every shard how many prompts are recorded.
+        on_open: called when the folder is there, and is this recording's.
+        on_size: told before the first shard what those that are left take, of a long recording;
+            None makes no trial.
 
     Returns:
         output tokens that were recorded by this call.
@@ -45,10 +51,18 @@ def record(
     """
     check_lengths(pair, prompts, plan)
     tokens = 0
+    batches = [
+        prompts[start : start + plan.batch_size]
+        for start in range(0, len(prompts), plan.batch_size)
+    ]
     with TraceWriter(out, header, resume=resume) as writer:
         try:
-            for shard, start in enumerate(range(0, len(prompts), plan.batch_size)):
-                batch = prompts[start : start + plan.batch_size]
+            on_open()
+            left = [batch for shard, batch in enumerate(batches) if shard not in writer.done]
+            if on_size is not None and (size := estimate(pair, left, plan, header)):
+                on_size(size)
+            for shard, batch in enumerate(batches):
+                start = shard * plan.batch_size
                 if shard not in writer.done:
                     rows = record_shard(pair, batch, start, plan, on_token)
                     writer.write_shard(

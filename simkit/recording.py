@@ -1,0 +1,335 @@
+"""Record a pair, or a target alone: what `simkit record` and `simkit.record` share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from traces.errors import RecordError, TraceError
+from traces.sampler import Sampler
+
+if TYPE_CHECKING:
+    from traces.record.estimate import Estimate
+    from traces.record.pair import Alone, Pair
+    from traces.record.plan import Plan
+    from traces.record.prompts import Prompt, Row
+    from traces.trace import Trace
+
+NOTE = ".asked.json.tmp"
+"""Where an unfinished recording says what it was asked for: named like what a writer leaves behind,
+so it goes away as those files do, when the recording is finished or given up."""
+_PLACES = ("target", "draft", "prompts")  # of files and folders
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked for, under the names of the command's options; see `record`."""
+
+    target: str
+    prompts: str | None
+    draft: str | None = None
+    max_new_tokens: int = 256
+    ignore_eos: bool = False
+    max_draft: int = 40
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    draft_temperature: float | None = None
+    seed: int = 0
+    device: str = "auto"
+    dtype: str = "float32"
+    batch_size: int = 8
+    revision: str | None = None
+    hidden: bool = False
+    branch_target: bool = False
+    mix: float = 0.0
+    coupling: str | None = None
+    kernel: bool | None = None
+
+    def plan(self) -> Plan:
+        """The settings of the recording, as far as no model is needed for that.
+
+        Raises:
+            RecordError: a number is out of range, or there is no draft model for what is asked.
+        """
+        from traces.record.plan import Plan
+
+        sampler = Sampler(self.temperature, self.top_k, self.top_p, self.draft_temperature)
+        names = ("seed", "max_new_tokens", "max_draft", "batch_size", "hidden", "branch_target")
+        given = {name: getattr(self, name) for name in (*names, "mix")}
+        coupling = self.coupling or ("draft" if self.draft else "target")
+        plan = Plan(sampler, **given, coupling=cast(Any, coupling))
+        if self.draft is None:
+            _check_alone(plan)
+        return plan
+
+    def load(self) -> tuple[Pair | Alone, Plan]:
+        """The models, and the settings with what these say.
+
+        Raises:
+            RecordError: a model cannot be loaded, or the two do not fit.
+        """
+        try:
+            from traces.record.pair import Alone, load_pair, load_target
+            from traces.record.statistics_triton import chosen
+        except ModuleNotFoundError as error:
+            raise RecordError(
+                f"running models needs {error.name}: pip install 'draft-simkit[record]'"
+            ) from None
+        how = self.device, self.dtype, self.revision
+        if self.draft is None:
+            pair: Pair | Alone = load_target(self.target, *how)
+        else:
+            pair = load_pair(self.target, self.draft, *how)
+        # The kernel reduces pairs of rows.
+        kernel = not isinstance(pair, Alone) and chosen(pair, self.kernel)
+        ends = () if self.ignore_eos else pair.eos_token_ids
+        return pair, replace(self.plan(), eos_token_ids=ends, kernel=kernel)
+
+
+def _check_alone(plan: Plan) -> None:
+    """Refuse what asks for a draft model where there is none."""
+    asked = {"--hidden": plan.hidden, "--branch-target": plan.branch_target, "--mix": plan.mix}
+    for option, given in asked.items():
+        if given:
+            raise RecordError(f"{option} is about a draft model: give --draft")
+    if plan.coupling == "draft" and not plan.sampler.greedy:
+        raise RecordError("--coupling draft draws outputs with a draft model: give --draft")
+
+
+class Listening(NamedTuple):
+    """Who is told how far a recording is; see `traces.record.recorder.record`."""
+
+    on_token: Callable[[int], None] = lambda n: None
+    on_shard: Callable[[int], None] = lambda n: None
+    on_size: Callable[[Estimate], None] | None = None
+
+
+def run(
+    asked: Asked,
+    loaded: tuple[Pair | Alone, Plan],
+    prompts: list[Prompt],
+    out: Path,
+    resume: bool,
+    told: Listening,
+) -> int:
+    """Record; returns how many output tokens. See `record`."""
+    from traces.record.header import make_header
+    from traces.record.recorder import record as write
+
+    pair, plan = loaded
+    header = make_header(pair, prompts, plan)
+    return write(
+        pair, prompts, out, plan, header, resume,
+        told.on_token, told.on_shard, lambda: _note(asked, out), told.on_size,
+    )  # fmt: skip
+
+
+def _note(asked: Asked, out: Path) -> None:
+    """Keep what was asked for beside the shards until all of them are there."""
+    from traces.outputs import write_atomic
+
+    write_atomic(out / NOTE, json.dumps(asdict(_absolute(asked)), indent=1).encode())
+
+
+def _absolute(asked: Asked) -> Asked:
+    """With folders and files by their full names, wherever one goes on; hub ids as they are."""
+    there = {name: getattr(asked, name) for name in _PLACES if getattr(asked, name)}
+    return replace(
+        asked, **{k: str(Path(v).resolve()) for k, v in there.items() if Path(v).exists()}
+    )
+
+
+def asked_before(out: Path, given: Mapping[str, Any]) -> Asked | None:
+    """What the unfinished recording in a folder was asked for; None if it does not say.
+
+    Args:
+        out: the folder.
+        given: options that are given again, by name.
+
+    Raises:
+        RecordError: one of them is not what was asked for.
+    """
+    try:
+        known = json.loads((out / NOTE).read_text(encoding="utf-8"))
+        asked = Asked(**known)
+    except (OSError, ValueError, TypeError):
+        return None
+    again = _absolute(replace(asked, **given))
+    for field in fields(asked):
+        now, before = getattr(again, field.name), getattr(asked, field.name)
+        if now != before:
+            raise RecordError(
+                f"{_option(field.name, now)}: the recording in {out} was asked for with"
+                f" {_option(field.name, before)}"
+            )
+    return asked
+
+
+def _option(name: str, value: Any) -> str:
+    """An option as it is written."""
+    option = f"--{name.replace('_', '-')}"
+    if value is None or value is False:
+        return f"no {option}"
+    return option if value is True else f"{option} {value}"
+
+
+def is_whole(out: Path) -> bool:
+    """Whether a folder has a finished trace."""
+    from traces.manifest import read_manifest
+
+    try:
+        return read_manifest(out).complete
+    except TraceError:
+        return False
+
+
+def record(
+    target: str | None = None,
+    prompts: str | Path | Iterable[str | Mapping[str, Any]] | None = None,
+    out: str | Path = "",
+    draft: str | None = None,
+    *,
+    max_new_tokens: int = 256,
+    ignore_eos: bool = False,
+    max_draft: int = 40,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    draft_temperature: float | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "float32",
+    batch_size: int = 8,
+    revision: str | None = None,
+    hidden: bool = False,
+    branch_target: bool = False,
+    mix: float = 0.0,
+    coupling: str | None = None,
+    kernel: bool | None = None,
+    resume: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Trace:
+    """Run a draft/target pair, or a target alone, on prompts and write a trace.
+
+    Args:
+        target: the target model, a local folder or hub id.
+        prompts: a JSON Lines file; or texts, or objects as its lines hold them ("prompt",
+            "messages" or "prompt_tokens", with "task" and "id").
+        out: folder of the new trace.
+        draft: the draft model; without one the target is recorded alone, and drafters are attached
+            later.
+        max_new_tokens: longest output, T_max.
+        ignore_eos: outputs go on behind EOS, all to T_max.
+        max_draft: deepest draft to record, Γ.
+        temperature: 0 is greedy.
+        top_k: 0 keeps all tokens.
+        top_p: 1 keeps all tokens.
+        draft_temperature: of the draft alone; 0 proposes its likeliest token.
+        seed: of the keyed draws.
+        device: "auto", "cpu", "cuda", "cuda:1" ….
+        dtype: "float32", "float64", "bfloat16" or "float16".
+        batch_size: prompts run together, one shard.
+        revision: hub revision of the target, or "TARGET,DRAFT".
+        hidden: keep the draft's states.
+        branch_target: the target's view of branch rows too.
+        mix: share of the draft's own tokens in mixed contexts to record, for an acceptance head.
+        coupling: what sampled outputs are drawn with: "draft" or "target"; None is "draft" where
+            there is a draft model.
+        kernel: reduce logits with the Triton kernel; None where CUDA and Triton are there.
+        resume: go on with the recording in `out`, if there is one. It knows what it was asked for
+            but prompts that came as a list; options that are given too must agree with that.
+        progress: told how many output tokens are done at most, and of how many.
+
+    Returns:
+        the trace.
+
+    Raises:
+        RecordError: prompts or models cannot be recorded, a number is out of range, or torch or
+            transformers is not installed.
+        TraceError: the folder cannot be written, or holds another recording.
+    """
+    named = dict(locals())
+    options = {field.name: named[field.name] for field in fields(Asked)}
+    from traces.trace import load
+
+    if not str(out):
+        raise RecordError("out is missing: name the folder of the new trace")
+    folder = Path(out)
+    rows = None
+    if prompts is not None and not isinstance(prompts, str | Path):
+        from traces.record.prompts import rows_of
+
+        rows, options["prompts"] = rows_of(prompts), None
+    elif prompts is not None:
+        options["prompts"] = str(prompts)
+    if resume and target is None and is_whole(folder):
+        return load(folder)
+    given = {k: v for k, v in options.items() if v != _DEFAULTS.get(k)}
+    asked, rows = prepare(folder, given, resume, rows)
+    loaded = asked.load()
+    cut = cut_rows(rows, loaded[0])
+    run(asked, loaded, cut, folder, resume, _told(progress, len(cut), asked.max_new_tokens))
+    return load(folder)
+
+
+_DEFAULTS = {field.name: field.default for field in fields(Asked)} | dict.fromkeys(_PLACES)
+
+
+def _told(progress: Callable[[int, int], None] | None, n: int, t_max: int) -> Listening:
+    """How a function of what is done, and of how much, is told of tokens and shards."""
+    if progress is None:
+        return Listening()
+    done = [0]
+
+    def at(tokens: int) -> None:
+        done[0] = tokens
+        progress(tokens, n * t_max)
+
+    return Listening(lambda more: at(done[0] + more), lambda prompts: at(prompts * t_max))
+
+
+def prepare(
+    out: Path, given: Mapping[str, Any], resume: bool, rows: list[Row] | None = None
+) -> tuple[Asked, list[Row]]:
+    """What is asked for, all of it checked that needs no model.
+
+    Args:
+        out: folder of the trace.
+        given: the options that are given, by name.
+        resume: go on with the recording in `out`, which may know the other options.
+        rows: of prompts that are no file.
+
+    Raises:
+        RecordError: an option or a prompt is missing or wrong.
+    """
+    from traces.record.prompts import read_rows
+
+    asked = asked_before(out, given) if resume else None
+    if asked is None:
+        more = f"{out} does not say what was asked for: " if resume else ""
+        if given.get("target") is None:
+            raise RecordError(f"{more}--target is missing: give the target model")
+        if given.get("prompts") is None and rows is None:
+            raise RecordError(f"{more}--prompts is missing: give a JSON Lines file")
+        asked = Asked(**{"prompts": None, **given})
+    asked.plan()
+    if rows is None:
+        if asked.prompts is None:
+            raise RecordError(
+                f"the prompts of the recording in {out} were no file: give them again"
+            )
+        if not Path(asked.prompts).is_file():
+            raise RecordError(f"{asked.prompts}: no such prompts file")
+        rows = read_rows(asked.prompts)
+    return asked, rows
+
+
+def cut_rows(rows: list[Row], pair: Pair | Alone) -> list[Prompt]:
+    """The prompts as the pair's tokens."""
+    from traces.record.prompts import cut
+
+    return cut(rows, pair.tokenizer, pair.vocab_size)

@@ -1,0 +1,196 @@
+"""Recording as a function and by the command: checked early, resumed by its folder, estimated."""
+
+import json
+
+import pytest
+from test_bad_input import pair, refused  # noqa: F401
+
+import simkit
+from simkit import recording
+from simkit.cli import main, progress
+from simkit.errors import UserError
+from traces.record import recorder
+from traces.trace import load
+
+SIZES = {"max_new_tokens": 8, "max_draft": 4, "batch_size": 1}
+PROMPTS = [{"prompt": "def f(x):", "id": "one", "task": "code"}, {"prompt": "Two words"}]
+
+
+@pytest.fixture
+def prompts(tmp_path):
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in PROMPTS))
+    return file
+
+
+def command(*arguments):
+    with pytest.raises(SystemExit) as stopped:
+        main(["record", *map(str, arguments)])
+    return stopped.value.code
+
+
+def options():
+    return [word for name, n in SIZES.items() for word in (f"--{name.replace('_', '-')}", n)]
+
+
+def files(folder):
+    return {f.relative_to(folder): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+def test_the_function_records_what_the_command_does(pair, prompts, tmp_path):  # noqa: F811
+    models = {"target": str(pair / "target"), "draft": str(pair / "draft")}
+    seen = []
+    made = simkit.record(
+        **models, prompts=PROMPTS, out=tmp_path / "a", **SIZES, progress=lambda *n: seen.append(n)
+    )
+    assert command("--target", models["target"], "--draft", models["draft"], "--prompts", prompts,
+                   "--out", tmp_path / "b", *options()) == 0  # fmt: skip
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    assert (made.hash, made.n_sequences) == (load(tmp_path / "b").hash, 2)
+    assert seen[-1] == (16, 16) and sorted(seen) == seen
+
+
+def test_prompts_are_checked_before_models_are_loaded(pair, tmp_path, capsys, monkeypatch):  # noqa: F811
+    """Also where nothing of a model is there."""
+    monkeypatch.setattr(recording.Asked, "load", lambda self: pytest.fail("a model is loaded"))
+    file = tmp_path / "prompts.jsonl"
+    for line, says in (
+        ('{"prompt": 3}', "line 1: prompt must be text"),
+        ('{"prompt": ""}', "line 1: the prompt has no tokens"),
+        ('{"messages": [{}]}', "line 1: messages must be a list of objects with role and content"),
+        ('{"prompt_tokens": [1, -4]}', "line 1: token id -4 is outside of any vocabulary"),
+        ('{"prompt": "x", "task": []}', "line 1: task must be text, not []"),
+    ):
+        file.write_text(line)
+        words = ["--target", "nowhere/at-all", "--prompts", file, "--out", tmp_path / "t"]
+        assert says in refused(capsys, lambda words=words: main(["record", *map(str, words)]))
+
+
+def test_live_checks_prompts_before_models_are_loaded(tmp_path, capsys):
+    (tmp_path / "p.jsonl").write_text('{"prompt": 3}')
+    words = ["--target", "nowhere/x", "--draft", "nowhere/y", "--policy", "fixed(2)"]
+    line = refused(capsys, lambda: main(["live", *words, "--prompts", str(tmp_path / "p.jsonl")]))
+    assert "line 1: prompt must be text" in line
+
+
+def stopped(pair, prompts, out, monkeypatch):  # noqa: F811
+    """Record until the second shard, where it breaks off."""
+    real = recorder.record_shard
+
+    def breaks(pair, batch, first, *more):
+        if first:
+            raise KeyboardInterrupt
+        return real(pair, batch, first, *more)
+
+    monkeypatch.setattr(recorder, "record_shard", breaks)
+    names = "--target", pair / "target", "--draft", pair / "draft", "--prompts", prompts
+    assert command(*names, "--out", out, "--seed", "5", *options()) == 130
+    monkeypatch.setattr(recorder, "record_shard", real)
+
+
+def test_resume_needs_the_folder_alone(pair, prompts, tmp_path, monkeypatch, capsys):  # noqa: F811
+    out = tmp_path / "t"
+    stopped(pair, prompts, out, monkeypatch)
+    capsys.readouterr()
+    other = ["record", "--out", str(out), "--resume", "--seed", "4"]
+    assert "--seed 4: the recording in " in (line := refused(capsys, lambda: main(other)))
+    assert line.endswith(f"{out} was asked for with --seed 5")
+    hidden = ["record", "--out", str(out), "--resume", "--hidden"]
+    assert "was asked for with no --hidden" in refused(capsys, lambda: main(hidden))
+    assert command("--out", out, "--resume", "--seed", "5") == 0
+    assert load(out).manifest.seed == 5
+    assert not (out / recording.NOTE).exists()
+    assert command("--out", out, "--resume") == 0
+    assert "recorded already, whole" in capsys.readouterr().err.replace("\n", " ")
+    whole = simkit.record(
+        str(pair / "target"), prompts, tmp_path / "w", str(pair / "draft"), seed=5, **SIZES
+    )
+    assert files(out) == files(whole.path)
+
+
+def test_the_function_resumes_too(pair, prompts, tmp_path, monkeypatch):  # noqa: F811
+    stopped(pair, prompts, tmp_path / "t", monkeypatch)
+    with pytest.raises(
+        UserError, match="--seed 4: the recording in .* was asked for with --seed 5"
+    ):
+        simkit.record(out=tmp_path / "t", resume=True, seed=4)
+    assert simkit.record(out=tmp_path / "t", resume=True).n_sequences == 2
+    assert simkit.record(out=tmp_path / "t", resume=True).n_sequences == 2  # it is whole
+
+
+def test_what_is_missing_is_said(tmp_path, capsys):
+    out = ["--out", str(tmp_path / "t")]
+    assert "--target is missing" in refused(capsys, lambda: main(["record", *out]))
+    words = [*out, "--target", "x"]
+    assert "--prompts is missing" in refused(capsys, lambda: main(["record", *words]))
+    resumed = refused(capsys, lambda: main(["record", *out, "--resume"]))
+    assert "does not say what was asked for: --target is missing" in resumed
+    with pytest.raises(UserError, match="out is missing"):
+        simkit.record("x", [])
+    with pytest.raises(UserError, match="there are no prompts"):
+        simkit.record("x", [], tmp_path / "t")
+
+
+def test_a_long_recording_says_what_it_takes(pair, tmp_path, capsys):  # noqa: F811
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, PROMPTS)))
+    words = (
+        "--target",
+        pair / "target",
+        "--draft",
+        pair / "draft",
+        "--prompts",
+        tmp_path / "p.jsonl",
+    )
+    sizes = "--max-new-tokens", "64", "--max-draft", "4", "--batch-size", "1", "--ignore-eos"
+    monkey = pytest.MonkeyPatch()
+    with monkey.context() as patch:
+        patch.setattr("traces.record.estimate._FEWEST", 128)
+        assert command(*words, "--out", tmp_path / "t", *sizes) == 0
+    said = capsys.readouterr().err
+    assert said.startswith("simkit: 2 prompts take ") and "; less if outputs end early" in said
+    told = float(said.split(" and ")[1].split(" kB at most")[0])
+    taken = sum(map(len, files(tmp_path / "t").values())) / 1e3
+    assert taken / 2 < told < 4 * taken  # from a few tokens, whose files are all heads
+    assert command(*words, "--out", tmp_path / "u", *sizes) == 0  # without a trial
+    assert files(tmp_path / "t") == files(tmp_path / "u")
+
+
+def test_lines_where_there_is_no_terminal(pair, prompts, tmp_path, monkeypatch, capsys):  # noqa: F811
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    words = "--target", pair / "target", "--draft", pair / "draft", "--prompts", prompts
+    assert command(*words, "--out", tmp_path / "t", *options()) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "recording" in line]
+    assert "simkit: recording: 16 of 16 (100%), " in lines[-1] and "left" in lines[-1]
+
+
+def test_lines_come_once_a_minute(capsys):
+    with progress.bar("counting", 1000) as (told, task):
+        for _ in range(1000):
+            told.advance(task)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("facts", "says"),
+    [
+        (("attaching", 3, 16, 60.0), "attaching: 3 of 16 (19%), 60 s passed, about 4 min left"),
+        (("settings", 0, 10, 0.2), "settings: 0 of 10 (0%), less than a second passed"),
+        (("claims", 5, None, 7200.0), "claims: 2.0 h passed"),
+    ],
+)
+def test_lines_of_progress(facts, says):
+    assert progress.line(*facts) == says
+
+
+def test_defaults_are_those_of_the_command():
+    """The function, the command, and what a recording notes have one set of options."""
+    import inspect
+
+    from simkit.cli.record import record
+
+    by_command = inspect.signature(record).parameters
+    by_function = inspect.signature(simkit.record).parameters
+    assert by_command.keys() - {"ctx"} == by_function.keys() - {"progress"}
+    for name, option in by_command.items():
+        if name not in ("ctx", "out"):
+            assert option.default == by_function[name].default
