@@ -52,7 +52,7 @@ def test_docs_hold_every_claim():
     """docs/claims.md is what `simkit claims reference --format markdown` prints, and prose."""
     text = (Path(__file__).parents[1] / "docs" / "claims.md").read_text(encoding="utf-8")
     for one in CLAIMS.values():
-        assert f"| {one.says} | {one.name} | {one.printed} |" in text
+        assert f"| {one.says} | {one.name}: {one.measure} | {one.printed} |" in text
         assert f"- `{one.name}`: {one.statistic}\n" in text
 
 

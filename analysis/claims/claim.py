@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from analysis.claims.evidence import Evidence
+from analysis.claims.measure import measure, referred
 from analysis.claims.verdict import BELOW_1, Allowed
 from analysis.replays import Replayed
 from analysis.speeds import factors, ratio
@@ -81,6 +82,12 @@ class Claim:
     kind: ClaimKind = ClaimKind.TESTED
     theorem: str = ""
     draft_model: bool = False
+
+    @property
+    def measure(self) -> str:
+        """What kind of number the statistic is: "ratio of speeds", "difference", …."""
+        other = referred(self.statistic)
+        return measure(CLAIMS[other].statistic if other in CLAIMS else self.statistic)
 
 
 CLAIMS: Registry[Claim] = Registry("claim", UserError, "simkit.claims", lambda *_: False)

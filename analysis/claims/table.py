@@ -75,6 +75,7 @@ class Finding:
             "place": one.place,
             "says": one.says,
             "statistic": one.statistic,
+            "measure": one.measure,
             "printed": one.printed,
             "kind": str(one.kind),
             "parts": [_plain(part) for part in self.parts],
@@ -105,7 +106,8 @@ class Finding:
         verdict += f"; {ALIKE}" if self.without_structure else ""
         paper = f"{one.paper}, {one.place}"
         null = "–" if self.placebo is None else f"{self.placebo}{self.share}"
-        return paper, one.says, one.name, one.printed, self.ours(), verdict, null
+        named = f"{one.name}: {one.measure}"
+        return paper, one.says, named, one.printed, self.ours(), verdict, null
 
 
 @dataclass(frozen=True)
