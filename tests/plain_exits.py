@@ -15,15 +15,17 @@ from simkit.policies.acceptance_fit import BINS, edges_of, isotonic
 Stops = Callable[[int, list[Path], list[Path]], bool]
 
 
-def until(start: Start, top_k: int, levels: int, nodes: int, every: int, stops: Stops) -> Done:
+def until(
+    start: Start, top_k: int, levels: int, nodes: int, asks: Callable[[int], bool], stops: Stops
+) -> Done:
     """EAGLE-2's beams until a rule stops them, of the nodes that there are then the best.
 
-    Behind every so many levels, but where no further one is possible, the rule is told which level
-    is the newest, the beam that has proposed it, and its own.
+    Behind the levels that it asks about, but where no further one is possible, the rule is told
+    which level is the newest, the beam that has proposed it, and its own.
     """
     asked, pool, before, beam, decisions = [], set(), [], [ROOT], 0
     for level in range(min(levels, start.room)):
-        if level and level % every == 0:
+        if level and asks(level):
             decisions += 1
             if stops(level, before, beam):
                 break
@@ -42,12 +44,48 @@ def _svip(policy: Any, study: Study) -> Callable[[Start], Done]:
         def stops(level: int, before: list[Path], beam: list[Path]) -> bool:
             return math.sqrt(start.entropy(before[0])) > policy.h  # NaN: it goes on
 
-        return until(start, policy.top_k, policy.depth + 1, policy.total - 1, policy.every, stops)
+        def asks(level: int) -> bool:
+            return level % policy.every == 0
+
+        return until(start, policy.top_k, policy.depth + 1, policy.total - 1, asks, stops)
 
     return draft
 
 
 PLAIN["tree_svip"] = _svip
+
+
+def _head(policy: Any, study: Study) -> Callable[[Start], Done]:
+    """The acceptance head: in the paper all branches are judged, in its public code all lanes."""
+
+    def draft(start: Start) -> Done:
+        lanes: list[float] = []  # of the code: products by place, whoever stands there
+
+        def rejected(node: Path) -> float:
+            """1 - Π of the scores along a branch."""
+            found = 1.0
+            for level in range(len(node), 0, -1):
+                found *= start.score(node[:level])
+            return 1 - found
+
+        def paper(level: int, before: list[Path], beam: list[Path]) -> bool:
+            read = [node for node in before if not math.isnan(start.score(node))]
+            return any(rejected(node) > policy.h for node in read)
+
+        def code(level: int, before: list[Path], beam: list[Path]) -> bool:
+            lanes[:] = lanes or [start.score(ROOT)] * policy.top_k
+            for place, node in enumerate(beam):
+                lanes[place] *= start.score(node[:-1])
+            return all(1 - lane > policy.h for lane in lanes[: len(beam)])
+
+        stops = {"paper": paper, "code": code}[policy.variant]
+        args = policy.top_k, policy.depth + 1, policy.total - 1
+        return until(start, *args, lambda level: level >= 2, stops)
+
+    return draft
+
+
+PLAIN["tree_acceptance_head"] = _head
 
 
 class Seen(NamedTuple):
@@ -137,7 +175,8 @@ class BestRate:
                 return chance < rate * self._price(seen, self._context(sequence, start.i), level)
 
             policy = self.policy
-            return until(start, policy.top_k, policy.depth + 1, policy.total - 1, 1, stops)
+            args = policy.top_k, policy.depth + 1, policy.total - 1
+            return until(start, *args, lambda level: True, stops)
 
         return decoded(draft, self.study, self.first)
 

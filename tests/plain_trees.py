@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from traces import scores
 from traces.manifest import Manifest
 from traces.memory import Arrays
 from traces.sampler import Sampler
@@ -43,6 +44,11 @@ class Toy:
     def said(self, start: int, prefix: Path) -> tuple[tuple[int, float], ...]:
         """(token, log-probability as float32) of all tokens, the likeliest first."""
         return _said(self, start if self.by_start else 0, prefix)
+
+    def scored(self, start: int, prefix: Path) -> float:
+        """A made-up head's score of the last token of a prefix."""
+        rng = np.random.default_rng([self.seed, start, 11, *prefix])
+        return float(np.float16(rng.choice([0.25, 0.5, 0.9, 0.95, 1.0, rng.random()])))
 
 
 @lru_cache(maxsize=50_000)
@@ -105,6 +111,14 @@ class Start:
         """The last known token of the root, which may be the prompt's."""
         return (1, *self.output[: self.i - 1], *self._tokens[node])[-1]
 
+    def score(self, node: Path) -> float:
+        """What a made-up head says of its token, a float16; of an EOS token nothing."""
+        text = self._tokens[node]
+        if text and text[-1] in self.toy.eos:
+            return math.nan
+        prefix = (*self.output[: self.i - 1], *text)
+        return self.toy.scored(self.i if self.toy.by_start else 0, prefix)
+
     def is_output(self, node: Path) -> bool:
         """Whether it and all before it are the output's tokens."""
         text = self._tokens[node]
@@ -119,6 +133,23 @@ class Start:
                 break
             node = hit[0]
         return node
+
+
+def with_scores(trace: Trace, study: Study, name: str = "acceptance_head") -> Trace:
+    """The trace with a made-up head's scores of all nodes that the draft was asked behind."""
+    begin, values = trace.offsets("tree"), np.full(trace.rows("tree"), np.nan, np.float32)
+    parent, rank = trace.column("tree", "parent"), trace.column("tree", "rank")
+    asked = ~np.isnan(trace.column("tree", "draft_entropy"))
+    for row, start in enumerate(study.starts()):
+        paths: list[Path] = []
+        for m in range(begin[row], begin[row + 1]):
+            above = int(parent[m])
+            paths.append(ROOT if above < 0 else (*paths[above], int(rank[m])))
+            if paths[-1] == ROOT or asked[m]:
+                start.children(paths[-1], study.width)
+            if asked[m]:
+                values[m] = start.score(paths[-1])
+    return scores.attach(trace, name, scores.NodeScores(values))
 
 
 class Done(NamedTuple):

@@ -19,6 +19,8 @@ from transformers import PreTrainedTokenizerFast
 
 import simkit as toolkit
 from simkit import policies
+from simkit.heads import files, registry, run
+from simkit.heads.nodes import Models
 from simkit.live.decoder import DecoderSettings
 from simkit.live.sapling import Sapling
 from simkit.live.tree_drafts import FeatureDraft, ModelDraft
@@ -26,7 +28,7 @@ from simkit.live.trees import TreeDecoder
 from simkit.policies import PolicyError
 from simkit.policies.base import Branching, Setting
 from simkit.trees.growing import Growing
-from traces import load
+from traces import load, scores
 from traces.record.drafters import feature
 from traces.record.drafters.trees import Said
 
@@ -44,6 +46,10 @@ SPECS = {  # of every registered tree policy that can run live
     ),
     "sequoia": ("sequoia(12)",),  # as the replay has fitted it
     "tree_svip": (f"tree_svip(h=1.3, every=2, top_k={WIDTH}, depth={DEPTH - 1}, total=20)",),
+    "tree_acceptance_head": (
+        f"tree_acceptance_head(h=0.86, top_k={WIDTH}, depth={DEPTH - 1}, total=20)",
+        f"tree_acceptance_head(h=0.86, variant=code, top_k={WIDTH}, depth={DEPTH - 1}, total=20)",
+    ),
 }
 OFFLINE = ("best_rate", "tree_prophet")  # one is fitted to prices, one needs the output
 SHAPES = (
@@ -93,7 +99,23 @@ def planted(root, trace, name):
     given = ["--target", root / "target", "--device", "cpu", "--name", name]
     given += [word for shape in SHAPES for word in ("--tree", shape)]
     assert simkit(["attach", root / trace, "--drafter", f'{kind}("{root / name}")', *given]) == 0
+    trees = load(root / trace, name)
+    models = Models(str(root / "target"), device="cpu")
+    assert run.score(trees, head_of(trees), models=models) == "acceptance_head"
     return load(root / trace, name)
+
+
+def head_of(trace):
+    """One that has learned nothing; its scores are far apart."""
+    torch.manual_seed(7)
+    kind = registry.get("acceptance")
+    options, width = kind.settle({}), make_target(torch.float32).config.hidden_size
+    module = kind.build(width, options)
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.copy_(0.5 * torch.randn_like(weight))
+    known = {f"{m}_sha256": getattr(trace.manifest, m).weights_sha256 for m in ("target", "draft")}
+    return files.Head("acceptance", width, options, module.eval(), {"trained_on": known})
 
 
 @cache
@@ -119,6 +141,7 @@ def recorded(trace, policy, sequence, start, root):
     """The token paths that a policy has verified of the recorded tree of a start."""
     row = trace.position_offsets[sequence] + start - 1
     low, high = trace.offsets("tree")[row : row + 2]
+    score = scores.load(trace, "acceptance_head").values[low:high]
     names = ("parent", "rank", "depth", "token", "log_prob", "draft_entropy")
     parent, rank, depth, token, log_prob, entropy = (
         trace.column("tree", name)[low:high] for name in names
@@ -130,6 +153,7 @@ def recorded(trace, policy, sequence, start, root):
         nodes = nodes[~sapling.tree.ended[nodes]]
         if not len(nodes):
             break
+        sapling.judge(nodes, score[[place[n] for n in nodes]])
         below = [np.flatnonzero(parent == place[n])[: policy.width] for n in nodes]
         children = np.array(below)
         assert (rank[children] == np.arange(policy.width)).all()
@@ -155,7 +179,8 @@ def check(root, name, drafter_name, spec, first_token="draft"):
     policy, frame = policies.parse(spec).bind(setting), replayed.frame
     target, draft = drafter(root, name, drafter_name)
     settings = DecoderSettings.of(trace, first_token)
-    decoder = TreeDecoder(target, draft, policy, settings, V)
+    heads = {"acceptance_head": head_of(trace)}
+    decoder = TreeDecoder(target, draft, policy, settings, V, heads=heads)
     columns = ("start", "drafted", "draft_passes", "proposed", "accepted", "emitted")
     accepted = 0
     for k, row in enumerate(trace.sequences.to_pylist()):

@@ -176,6 +176,37 @@ def test_beams_that_exit(study, first, data):
         check(f"{spec}, total={total})", study, trace, first)
 
 
+@runs
+@given(study=studies(), first=firsts, data=st.data())
+def test_beams_that_a_head_stops(study, first, data):
+    given_ = data.draw(beams())
+    shape = "eagle2(top_k={top_k}, depth={depth})".format(**given_)
+    wide = max(study.width, given_["top_k"]), max(study.depth, given_["depth"] + 1)
+    study = Study(study.toy, study.outputs, study.t_max, (*study.shapes, shape), *wide)
+    trace = plain_trees.with_scores(recorded(study), study)
+    for depth in range(given_["depth"] + 1):
+        total = data.draw(st.integers(depth + 2, 30))
+        h = data.draw(st.sampled_from([0, 0.05, 0.1, 0.5, 0.75, 0.95, 0.9921875, 1]))
+        for variant in ("paper", "code"):
+            spec = f"tree_acceptance_head({h}, variant={variant}, top_k={given_['top_k']}"
+            check(f"{spec}, depth={depth}, total={total})", study, trace, first)
+
+
+@runs
+@given(study=studies(), first=firsts, h=st.sampled_from([0, 0.1, 0.5, 0.75, 0.95, 1]))
+def test_a_head_on_a_beam_of_one_is_that_of_chains(study, first, h):
+    """To the last count: the chain of best children, and its rule with a lag."""
+    study = of_beams(study, 1, (3,))
+    trace = plain_trees.with_scores(recorded(study), study)
+    tree = f"tree_acceptance_head({h}, top_k=1, depth=3, total=9)"
+    names = ("steps", "proposed", "accepted", "emitted", "draft_passes")
+    one, other = (
+        simkit.replay(trace, spec, first_token=list(FIRST)[first - 1], by="sequence").records()
+        for spec in (tree, f"acceptance_head({h}, max_draft=4)")
+    )
+    assert [[r[n] for n in names] for r in one] == [[r[n] for n in names] for r in other]
+
+
 costs = st.builds(
     Linear,
     draft_s=st.sampled_from([0.0, 0.1, 0.7, 3.0]),

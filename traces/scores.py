@@ -49,7 +49,19 @@ class StartScores:
     values: np.ndarray
 
 
-Scores = RowScores | StartScores
+@dataclass(frozen=True, eq=False)
+class NodeScores:
+    """One score for each node of trees.
+
+    Attributes:
+        values: (n_rows,) float32, in the order of the trace's nodes, of each one's token, from the
+            state that has consumed it; NaN where the draft has not read it.
+    """
+
+    values: np.ndarray
+
+
+Scores = RowScores | StartScores | NodeScores
 
 
 def file_name(name: str) -> str:
@@ -77,7 +89,7 @@ def load(trace: Trace, name: str) -> Scores:
             raise TraceError(f"{where} are missing: {trace.manifest.drafter.lacks['scores']}")
         raise TraceError(f"{where} are missing; write them with simkit score")
     # First: a program that rewrites the file may drop what it was made from too.
-    for column in ("sequence", "position or start", "depth", "score"):
+    for column in ("sequence", "position or start", "depth or node", "score"):
         if not set(column.split(" or ")) & set(table.column_names):
             raise TraceError(f"{where}: column {column} is missing")
     if len(set(table.column_names)) < table.num_columns:
@@ -88,11 +100,8 @@ def load(trace: Trace, name: str) -> Scores:
         score = table["score"].to_numpy().astype(np.float32)
         if not np.all((score >= 0) & (score <= 1)):
             raise TraceError(f"{where} hold a value that is no probability")
-        return (
-            _by_row(trace, table, score)
-            if "position" in table.column_names
-            else _by_start(trace, table, score)
-        )
+        made = next(make for key, make in _MADE.items() if key in table.column_names)
+        return made(trace, table, score)
     except (ValueError, IndexError):
         raise TraceError(f"{where} do not fit the trace's rows") from None
 
@@ -130,6 +139,10 @@ def to_table(
     if isinstance(scores, RowScores):
         columns = {name: _joined(trace, name) for name in ("sequence", "position", "depth")}
         score = np.concatenate([scores.path, scores.branches])
+    elif isinstance(scores, NodeScores):
+        there = np.flatnonzero(~np.isnan(scores.values))
+        columns = {name: trace.column("tree", name)[there] for name in _NODE}
+        score = scores.values[there]
     else:
         row, depth = np.nonzero(~np.isnan(scores.values))
         sequence = np.searchsorted(trace.position_offsets, row, side="right") - 1
@@ -173,7 +186,28 @@ def _by_row(trace: Trace, table: pa.Table, score: np.ndarray) -> RowScores:
     return RowScores(_read_only(score[:n]), _read_only(score[n:]), lag)
 
 
+def _by_node(trace: Trace, table: pa.Table, score: np.ndarray) -> NodeScores:
+    if trace.manifest.kind != "tree":
+        raise ValueError
+    keys = trace.column("tree", "sequence"), trace.column("tree", "start")
+    begin = trace.offsets("tree")
+    sequence, start, node = (table[name].to_numpy().astype(np.int64) for name in _NODE)
+    numbers = trace.sequences["sequence"].to_numpy()
+    index = np.searchsorted(numbers, sequence)
+    row = begin[trace.position_offsets[index] + start - 1] + node
+    for key, mine in zip(keys, (sequence, start), strict=True):
+        if not np.array_equal(key[row], mine):
+            raise ValueError
+    if np.any(node < 0) or len(np.unique(row)) < len(row):
+        raise ValueError
+    values = np.full(trace.rows("tree"), np.nan, np.float32)
+    values[row] = score
+    return NodeScores(_read_only(values))
+
+
 def _by_start(trace: Trace, table: pa.Table, score: np.ndarray) -> StartScores:
+    if trace.manifest.kind == "tree":
+        raise ValueError
     sequence, start, depth = (table[key].to_numpy() for key in ("sequence", "start", "depth"))
     numbers = trace.sequences["sequence"].to_numpy()
     index = np.searchsorted(numbers, sequence)
@@ -184,6 +218,10 @@ def _by_start(trace: Trace, table: pa.Table, score: np.ndarray) -> StartScores:
     values = np.full((trace.n_positions, int(depth.max(initial=1))), np.nan, np.float32)
     values[trace.position_offsets[index] + start - 1, depth - 1] = score
     return StartScores(_read_only(values))
+
+
+_NODE = ("sequence", "start", "node")
+_MADE = {"position": _by_row, "node": _by_node, "depth": _by_start}  # by a column that it has
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

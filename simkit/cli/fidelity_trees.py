@@ -36,16 +36,18 @@ def tree_plan(
     Args:
         trace: of trees.
         specs: of the policies to test; none: `POLICIES`.
-        heads: that were given; trees read none.
+        heads: that were given, as --head names them.
         settings: how to decode.
         sizes: prompts, calibration and rounds.
 
     Raises:
-        LiveError: T_max is not the trace's, a head is given, or there are too few prompts.
-        PolicyError: a policy drafts no trees, cannot run live, or its passes fit the cost.
+        LiveError: T_max is not the trace's, nobody reads a head, or there are too few prompts.
+        PolicyError: a policy drafts no trees, cannot run live, lacks its head, or its passes fit
+            the cost.
         ReplayError: nodes that it drafts were not recorded.
     """
     from simkit import policies
+    from simkit.cli.live_trees import heads_of
     from simkit.errors import LiveError, PolicyError
     from simkit.fidelity import run
     from simkit.live.trees import check
@@ -53,8 +55,6 @@ def tree_plan(
     from simkit.simulator import replay
     from traces.subset import select_trees
 
-    if heads:
-        raise LiveError("--head: trees are drafted without heads")
     if settings.max_new_tokens != trace.max_new_tokens:
         raise LiveError(f"--max-new-tokens: trees are run to their T_max, {trace.max_new_tokens}")
     if not trace.sampler.greedy and trace.manifest.coupling != "target":
@@ -68,6 +68,7 @@ def tree_plan(
         if policy in run.FITTED_TREES:
             raise PolicyError(f"{policy}: the cost is fitted to its passes: test another one")
         chosen.append(check(cast(Any, policy)))
+    heads_of(cast(Any, chosen), heads)
     held_out, fitted = run.split(trace.n_sequences, sizes.prompts, sizes.calibration)
     replay(select_trees(trace, held_out), chosen, first_token=settings.first_token)
     return run.LivePlan(tuple(chosen), held_out, fitted, sizes.rounds, run.FITTED_TREES)
@@ -81,6 +82,7 @@ def decoded_trees(
     threads: int | None,
     turns: Turns,
     by_processor: bool,
+    heads: list[str] | None,
     file: Path | None,
 ) -> pa.Table:
     """Run a plan; the log, which is kept in a file too.
@@ -93,10 +95,11 @@ def decoded_trees(
         threads: see `use_threads`.
         turns: see `simkit.live.turns`.
         by_processor: take the processor's time.
+        heads: as --head names them.
         file: of the log.
     """
     from simkit.cli.progress import decoding_bar
-    from simkit.cli.running import load_alone, must_fit, opened
+    from simkit.cli.running import load_alone, load_heads, must_fit, opened
     from simkit.fidelity import run
     from simkit.live.arms import use_threads
     from simkit.live.tree_arms import TreeBench, load_network
@@ -111,7 +114,8 @@ def decoded_trees(
     with must_fit():
         network, vocab_size = load_network(f'{kind}("{folder}")', target, dtype)
     run.check_drafter(trace, network)
-    bench = TreeBench(target, network, vocab_size, settings, turns, by_processor)
+    known = load_heads(heads)
+    bench = TreeBench(target, network, vocab_size, settings, turns, by_processor, known)
     total = plan.rounds * sum(len(job.arms) for job in run.jobs_of(trace, plan))
     watch = Watch()
     with opened(file, bench) as log:

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from simkit.heads.files import Head
     from simkit.live.arms import Arm, Job
     from simkit.live.log import Log
     from simkit.live.tree_arms import TreeBench
@@ -31,6 +34,7 @@ class Wanted(NamedTuple):
     threads: int | None
     by_processor: bool
     out: Path | None
+    heads: list[str] | None = None
 
 
 def is_tree(specs: list[str]) -> bool:
@@ -59,13 +63,15 @@ def live_trees(wanted: Wanted) -> tuple[Log, dict, list[Arm], list[Job]]:
     """
     from simkit.cli.apart import check_apart
     from simkit.cli.progress import decoding_bar
-    from simkit.cli.running import opened
+    from simkit.cli.running import files_of, opened
     from simkit.live.arms import Arm, run, use_threads
 
     chosen = _checked(wanted)
-    check_apart([("--out", wanted.out)], [wanted.target, wanted.prompts])
+    heads = heads_of(chosen, wanted.heads)
+    files = [wanted.target, wanted.prompts, *files_of(wanted.heads)]
+    check_apart([("--out", wanted.out)], files)
     use_threads(wanted.threads)
-    bench = _bench(wanted)
+    bench = _bench(wanted, heads)
     arms = [Arm(), *map(Arm, chosen), Arm(chosen[0])]
     jobs = _jobs(bench, wanted, len(arms), max(policy.max_draft for policy in chosen))
     with opened(wanted.out, bench) as log:
@@ -89,7 +95,27 @@ def _checked(wanted: Wanted) -> list[Growing]:
     return [check(cast(Any, policy)) for policy in found.values()]
 
 
-def _bench(wanted: Wanted) -> TreeBench:
+def heads_of(chosen: Sequence[Growing], given: list[str] | None) -> dict[str, Head]:
+    """The heads that were given, each of which some policy reads.
+
+    Raises:
+        PolicyError: one is missing, or judges no nodes.
+        LiveError: nobody reads one.
+    """
+    from simkit.cli.running import load_heads
+    from simkit.errors import LiveError
+    from simkit.live.node_scorer import node_scorer
+
+    heads = load_heads(given)
+    for policy in chosen:
+        node_scorer(policy, heads)
+    for name in heads:
+        if name not in {policy.head for policy in chosen}:
+            raise LiveError(f"--head: no policy reads a head {name}")
+    return heads
+
+
+def _bench(wanted: Wanted, heads: dict[str, Head]) -> TreeBench:
     from simkit.cli.running import load_alone, must_fit
     from simkit.live.tree_arms import TreeBench, load_network
 
@@ -98,7 +124,7 @@ def _bench(wanted: Wanted) -> TreeBench:
         network, vocab_size = load_network(wanted.drafter, target, wanted.dtype)
     settings = replace(wanted.settings, eos_token_ids=target.eos_token_ids)
     how = settings, wanted.turns, wanted.by_processor
-    return TreeBench(target, network, vocab_size, *how)
+    return TreeBench(target, network, vocab_size, *how, heads)
 
 
 def _jobs(bench: TreeBench, wanted: Wanted, n_arms: int, levels: int) -> list[Job]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from simkit.fidelity import LivePlan
+    from simkit.heads.nodes import Models
     from simkit.live.arms import Bench, Benches
     from simkit.live.decoder import DecoderSettings
     from simkit.live.log import Log
@@ -136,6 +137,24 @@ def load_alone(target: str, device: str, dtype: str, revision: str | None) -> Al
     quiet()
     with must_fit():
         return load_target(target, device, dtype, revision)
+
+
+def models_of(target: str | None, draft: str | None, device: str) -> Models | None:
+    """With what an attached drafter is run again; None if no target is given.
+
+    Raises:
+        HeadError: a draft without a target.
+    """
+    from simkit.errors import HeadError
+    from simkit.heads.nodes import Models
+    from traces.record.pair import quiet
+
+    if target is None:
+        if draft is not None:
+            raise HeadError("--draft is of no use without --target")
+        return None
+    quiet()
+    return Models(target, draft, device)
 
 
 @contextmanager

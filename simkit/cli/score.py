@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from simkit.cli.options import Drafter
+from simkit.cli.options import Device, Draft, Drafter, Target
 from simkit.cli.progress import training_bar
-from simkit.cli.running import needs_torch
+from simkit.cli.running import models_of, needs_torch
 
 
 def score(
@@ -26,6 +27,9 @@ def score(
         typer.Option(help="The same recording made with --hidden, if the trace has no states."),
     ] = None,
     max_draft: Annotated[int, typer.Option(help="pacer: deepest token to score.")] = 40,
+    target: Target = None,
+    draft: Draft = None,
+    device: Device = "auto",
 ) -> None:
     """Write a head's score table into a trace."""
     needs_torch("scoring")
@@ -35,13 +39,13 @@ def score(
     there = traces.load(trace, drafter)
     recording = None if hidden is None else traces.load(hidden)
     loaded = files.load(head)
+    models = models_of(target, draft, device)
     console = Console(stderr=True)
     start = time.perf_counter()
     with training_bar(console) as bar:
         task = bar.add_task("scoring", total=there.n_sequences if loaded.by_start else None)
-        done = run.score(
-            there, loaded, name, recording, max_draft, lambda: bar.update(task, advance=1)
-        )
+        tick = partial(bar.update, task, advance=1)
+        done = run.score(there, loaded, name, recording, max_draft, tick, models)
     if done is None:
         console.print("nothing to do: this head's scores are there", soft_wrap=True)
         return

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from simkit.cli.apart import check_apart
-from simkit.cli.options import Drafter
+from simkit.cli.options import Draft, Drafter, Target
 from simkit.cli.places import check_option
 from simkit.cli.progress import training_bar
-from simkit.cli.running import needs_torch
+from simkit.cli.running import models_of, needs_torch
 
 if TYPE_CHECKING:
     from simkit.heads.files import Head
@@ -22,9 +22,21 @@ if TYPE_CHECKING:
 
 def train(
     head: Annotated[str, typer.Argument(help="pacer, acceptance or specdecpp.")],
-    trace: Annotated[str, typer.Argument(help="A trace recorded with --hidden.")],
+    trace: Annotated[
+        str,
+        typer.Argument(help="A trace recorded with --hidden; or any, with --drafter and --target."),
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="FILE.safetensors")],
     drafter: Drafter = None,
+    target: Target = None,
+    draft: Draft = None,
+    mix: Annotated[
+        float | None,
+        typer.Option(
+            help="With --target: share of the draft's tokens in the texts that are trained on."
+            " [0.5; variant code 0.15]"
+        ),
+    ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the prompts; the best is kept.")] = 12,
     seed: Annotated[int, typer.Option(help="Of the split, the weights and the order.")] = 0,
     learning_rate: Annotated[
@@ -93,6 +105,7 @@ def train(
     rate = registry.get(head).learning_rate if learning_rate is None else learning_rate
     settings = TrainingSettings(epochs, rate, noise=noise, starts=starts, seed=seed, device=device)
     given = {name: value for name, value in options.items() if value is not None}
+    models = models_of(target, draft, device)
     console = Console(stderr=True)
     start = time.perf_counter()
     with training_bar(console) as bar:
@@ -101,7 +114,8 @@ def train(
         def on_epoch(epoch: int, loss: float, held_out: float) -> None:
             bar.update(task, advance=1, description=f"loss {loss:.4f}, held out {held_out:.4f}")
 
-        trained = run.train(head, traces.load(trace, drafter), given, settings, on_epoch)
+        there = traces.load(trace, drafter)
+        trained = run.train(head, there, given, settings, on_epoch, models, mix)
     files.save(trained, output)
     Console().print(_table(trained))
     size = output.stat().st_size / 1000

@@ -28,7 +28,7 @@ class PathLayout(Layout):
     def __init__(self, trace: Trace) -> None:
         trace.manifest.drafter.refuse("path", ReplayError)
         self.trace = trace
-        self._found: dict[str, scores.Scores] = {}
+        self._found: dict[str, scores.RowScores | scores.StartScores] = {}
         self.offsets = trace.position_offsets
         self.n_prompt = trace.sequences["n_prompt"].to_numpy().astype(np.int64)
         self.n_output = np.diff(self.offsets)
@@ -57,11 +57,13 @@ class PathLayout(Layout):
         found = self._column(f"score:{head}")
         return found.lag if isinstance(found, scores.RowScores) else 0
 
-    def _column(self, name: str) -> scores.Scores:
+    def _column(self, name: str) -> scores.RowScores | scores.StartScores:
         if name not in self._found:
             head = name.removeprefix("score:")
             if head != name:
-                self._found[name] = scores.load(self.trace, head)
+                found = scores.load(self.trace, head)
+                assert not isinstance(found, scores.NodeScores)
+                self._found[name] = found
             else:
                 path = self.trace.positions(name)
                 off = self.trace.branches(name) if self.trace.n_branch_rows else path[:0]

@@ -14,6 +14,7 @@ import numpy as np
 
 from simkit.drafters.lattice import LatticeLayout
 from simkit.errors import ReplayError
+from traces import scores
 from traces.kernels import compiled
 from traces.trace import Trace
 from traces.trees import shapes
@@ -83,6 +84,24 @@ class TreeLayout(LatticeLayout):
     def has(self, column: str) -> bool:
         """See `LatticeLayout`."""
         return column in _COLUMNS
+
+    def lag(self, head: str) -> int:
+        """See `Layout`: a token is judged from the state that has consumed it."""
+        self.scored(head)
+        return 1
+
+    def scored(self, head: str) -> np.ndarray:
+        """A head's scores of all nodes, (M,) float32; NaN where the draft has read none.
+
+        Raises:
+            TraceError: there are none of that name.
+        """
+        key = "score", head
+        if key not in self.kept:
+            found = scores.load(self.trace, head)
+            assert isinstance(found, scores.NodeScores)
+            self.kept[key] = found.values
+        return self.kept[key]
 
     @property
     def readable(self) -> list[str]:
@@ -164,6 +183,13 @@ class TreeLayout(LatticeLayout):
         tokens = self.trace.column("tree", "token")[last]
         ended[some] |= np.isin(tokens, self.trace.eos_token_ids)
         return ended
+
+    def _scores(self, head: str) -> np.ndarray:
+        """See `LatticeLayout`; 1 where a chain was recorded no deeper: a late rule reads none."""
+        own = self.scored(head)[self._nodes]
+        out = np.full((len(self.recorded), int(self.recorded.max(initial=1))), np.nan, np.float32)
+        out[np.arange(out.shape[1]) < self.recorded[:, None]] = np.where(np.isnan(own), 1, own)
+        return out
 
     def _values(self, name: str) -> np.ndarray:
         """See `LatticeLayout`: what was said behind each node's parent."""

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simkit.drafters.path import PathLayout
-from simkit.heads import examples, metrics
+from simkit.heads import metrics
 from simkit.heads.drafts import drafts
 from simkit.heads.files import Head
+from simkit.heads.material import Material, Recorded, said
 from simkit.heads.scoring import score_drafts, score_rows
 from simkit.heads.starts import StartHead
 from simkit.heads.states import States
@@ -37,7 +38,7 @@ class Judged(NamedTuple):
     signals: Mapping[str, np.ndarray]
 
 
-def evaluate(head: Head, layout: PathLayout, states: States, parts: Split) -> dict[str, Any]:
+def evaluate(head: Head, material: Material, parts: Split) -> dict[str, Any]:
     """Judge a head on the test prompts.
 
     All figures are about the same draft tokens: for a head that scores rows, those on the path; for
@@ -45,8 +46,7 @@ def evaluate(head: Head, layout: PathLayout, states: States, parts: Split) -> di
 
     Args:
         head: that was trained on the training prompts.
-        layout: of the trace.
-        states: of the trace.
+        material: on which.
         parts: its prompts. Signals get a monotone fit on the training prompts, and so does the
             head's own score on the validation prompts ("head, refitted").
 
@@ -55,7 +55,7 @@ def evaluate(head: Head, layout: PathLayout, states: States, parts: Split) -> di
         calibration error, and the head's `reliability` curve. For PACER also `auc_reached`: over
         the tokens up to each draft's first rejected one.
     """
-    train, validation, test = (judge(head, layout, states, part) for part in parts)
+    train, validation, test = (judge(head, material, part) for part in parts)
     found = {HEAD: test.score}
     found[REFITTED] = metrics.fit(validation.score, validation.accepted)(test.score)
     for name, values in train.signals.items():
@@ -73,24 +73,20 @@ def evaluate(head: Head, layout: PathLayout, states: States, parts: Split) -> di
     }
 
 
-def judge(head: Head, layout: PathLayout, states: States, wanted: np.ndarray) -> Judged:
+def judge(head: Head, material: Material, wanted: np.ndarray) -> Judged:
     """What a head and simple signals say of the draft tokens of some sequences, (S,) bool."""
-    return (_by_start if head.by_start else _by_row)(head, layout, states, wanted)
-
-
-def _by_row(head: Head, layout: PathLayout, states: States, wanted: np.ndarray) -> Judged:
-    rows, judged = examples.on_path(head.kind, head.options, layout, states, wanted)
-    signals = {name: values[judged] for name, values in _signals(layout, False).items()}
-    accepted = layout.trace.positions("accepted")
-    signals["depth"] = _depth(accepted, layout.offsets)[judged]
+    if head.by_start:
+        assert isinstance(material, Recorded)
+        return _by_start(head, material.layout, material.states, wanted)
+    rows, accepted, signals = material.asked(head.kind, head.options, wanted)
     score = score_rows(head, rows.state)
-    return Judged(accepted[judged], np.ones(len(judged), bool), score, signals)
+    return Judged(accepted, np.ones(len(accepted), bool), score, signals)
 
 
 def _by_start(head: Head, layout: PathLayout, states: States, wanted: np.ndarray) -> Judged:
     module = head.network()
     assert isinstance(module, StartHead)
-    columns = _signals(layout, True)
+    columns = said(layout, True)
     parts: dict[str, list[np.ndarray]] = {}
     for sequence in np.flatnonzero(wanted):
         rows = drafts(layout, states, int(sequence), module.max_depth)
@@ -106,31 +102,3 @@ def _by_start(head: Head, layout: PathLayout, states: States, wanted: np.ndarray
             parts.setdefault(name, []).append(values[recorded])
     flat = {name: np.concatenate(values) for name, values in parts.items()}
     return Judged(flat.pop("_accepted"), flat.pop("_reached"), flat.pop("_score"), flat)
-
-
-def _signals(layout: PathLayout, with_branches: bool) -> dict[str, np.ndarray]:
-    """What the draft says of its own tokens, of positions and, behind them, of branches."""
-
-    def column(name: str) -> np.ndarray:
-        path = layout.trace.positions(name)
-        if not with_branches or not layout.trace.n_branch_rows:
-            return path
-        return np.concatenate([path, layout.trace.branches(name)])
-
-    top1, top2 = column("draft_top1_prob"), column("draft_top2_prob")
-    return {
-        "entropy": column("draft_entropy"),
-        "top-1 probability": top1,
-        "margin top-1 - top-2": top1 - top2,
-        "token's probability": column("draft_prob_raw"),
-    }
-
-
-def _depth(accepted: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Depth of each row in the draft that began after the rejection before it, from 1."""
-    rows = np.arange(len(accepted))
-    begin = np.zeros(len(accepted), np.int64)
-    begin[offsets[:-1]] = offsets[:-1]
-    after = np.flatnonzero(~accepted[:-1]) + 1
-    begin[after] = after
-    return rows - np.maximum.accumulate(begin) + 1

@@ -10,14 +10,17 @@ from typing import Any
 
 from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError
-from simkit.heads import files, registry, scoring, states, training
+from simkit.heads import files, nodes, registry, scoring, states, training
 from simkit.heads.evaluate import evaluate
 from simkit.heads.files import Head
+from simkit.heads.material import Material, Recorded
+from simkit.heads.nodes import Models
 from simkit.heads.training import TrainingSettings
 from traces import scores
 from traces.manifest import Manifest
 from traces.trace import Trace
 
+_MIXES = {"code": 0.15}  # of the variants, where it is not the paper's
 _LIBRARIES = ("torch", "numpy", "safetensors", "scikit-learn")
 
 
@@ -27,28 +30,40 @@ def train(
     options: Mapping[str, Any],
     settings: TrainingSettings,
     on_epoch: Callable[[int, float, float], None] = lambda epoch, train, validation: None,
+    models: Models | None = None,
+    mix: float | None = None,
 ) -> Head:
     """Train a head on a trace and judge it on prompts that were held out.
 
     Args:
         kind: one of `registry.names()`.
-        trace: recorded with hidden states.
+        trace: recorded with hidden states; or of an attached drafter, with `models`.
         options: those of its kind that differ from the default, or from its variant's.
         settings: how to train.
         on_epoch: told its number from 1, the mean training loss and the validation loss, nats.
+        models: with which the attached drafter is run again; None: the states are in the trace.
+        mix: of mixed texts' tokens, the share that is the drafter's; None takes the paper's, or
+            that of the public code for the variant "code". Of a recording it is the recording's.
 
     Raises:
         HeadError: an unknown kind or option, no hidden states, or training failed.
     """
     settled = registry.get(kind).settle(options)
-    layout, found = PathLayout(trace), states.read(trace)
+    more: dict[str, Any] = {}
+    if models is None:
+        if mix is not None:
+            raise HeadError("mix is of attached drafters: a recording has its own (record --mix)")
+        material: Material = Recorded(PathLayout(trace), states.read(trace))
+    else:
+        more["mix"] = _MIXES.get(str(settled.get("variant")), nodes.SHARE) if mix is None else mix
+        material = nodes.read_drafts(trace, models, more["mix"], settings.seed)
     parts = training.split(trace.n_sequences, settings)
-    head, how = training.train(kind, settled, layout, found, parts, settings, on_epoch)
+    head, how = training.train(kind, settled, material, parts, settings, on_epoch)
     counts = {f"{name}_prompts": int(part.sum()) for name, part in parts._asdict().items()}
     facts = {
         "trained_on": _models(trace.manifest) | {"trace": trace.hash},
-        "training": asdict(settings) | how | counts,
-        "metrics": evaluate(head, layout, found, parts),
+        "training": asdict(settings) | how | counts | more,
+        "metrics": evaluate(head, material, parts),
         "libraries": {name: version(name) for name in _LIBRARIES},
     }
     return Head(head.kind, head.width, head.options, head.module, facts)
@@ -61,6 +76,7 @@ def score(
     recording: Trace | None = None,
     max_draft: int = 40,
     on_sequence: Callable[[], None] = lambda: None,
+    models: Models | None = None,
 ) -> str | None:
     """Write a head's score table into a trace's folder, unless it is there.
 
@@ -73,6 +89,7 @@ def score(
         recording: where the hidden states are, if not in the trace.
         max_draft: deepest token that a head by (start, depth) scores.
         on_sequence: told when a sequence is scored.
+        models: with which a drafter of trees is run again; of other traces None.
 
     Returns:
         the name, or None if this head's scores of that name were there already.
@@ -96,9 +113,15 @@ def score(
     made_from = scores.facts(trace, name)
     if made_from is not None and made_from == {"trace": trace.hash, "head": about}:
         return None
-    found = states.read(trace, recording)
-    layout = PathLayout(trace)
-    values = scoring.score(head, layout, found, max_draft, on_sequence=on_sequence)
+    values: scores.Scores
+    if trace.manifest.kind == "tree":
+        if models is None:
+            raise HeadError(f"{trace.path}: nodes of trees are read again: give --target")
+        values = nodes.score_nodes(trace, head, models, on_sequence)
+    else:
+        found = states.read(trace, recording)
+        layout = PathLayout(trace)
+        values = scoring.score(head, layout, found, max_draft, on_sequence=on_sequence)
     scores.save(trace.path, trace, name, values, about, trace.manifest.bits)
     return name
 

@@ -14,12 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from simkit.drafters.path import PathLayout
 from simkit.errors import HeadError
 from simkit.heads import examples, files, registry, rows
 from simkit.heads.drafts import drafts
+from simkit.heads.material import Material, Recorded
 from simkit.heads.starts import StartHead
-from simkit.heads.states import States
 
 _FEWEST_PROMPTS = 5
 _ROWS = 512  # of a step of a row head
@@ -108,8 +107,7 @@ def split(n_sequences: int, settings: TrainingSettings) -> Split:
 def train(
     kind: str,
     options: Mapping[str, Any],
-    layout: PathLayout,
-    states: States,
+    material: Material,
     parts: Split,
     settings: TrainingSettings,
     on_epoch: Callable[[int, float, float], None] = lambda epoch, train, validation: None,
@@ -119,8 +117,7 @@ def train(
     Args:
         kind: of the head.
         options: all of its kind.
-        layout: of the trace.
-        states: of the trace.
+        material: what to train it on.
         parts: which of its sequences are for what.
         settings: how to train.
         on_epoch: told its number from 1, the mean training loss and the validation loss, nats.
@@ -132,8 +129,8 @@ def train(
         HeadError: an option is out of range, or the loss is not a number.
     """
     torch.manual_seed(settings.seed)
-    module = files.build(kind, states.width, options).to(settings.device)
-    given = _Training(kind, options, layout, states, parts, settings)
+    module = files.build(kind, material.width, options).to(settings.device)
+    given = _Training(kind, options, material, parts, settings)
     task: Task = _Drafts(given) if registry.get(kind).by_start else _ByRow(given)
     generator = np.random.default_rng(settings.seed)
     best, best_epoch, kept = math.inf, 0, module.state_dict()
@@ -153,7 +150,7 @@ def train(
         on_epoch(epoch, mean, held_out)
     module.load_state_dict(kept)
     how = {"epochs": settings.epochs, "best_epoch": best_epoch, "validation_loss": best}
-    return files.Head(kind, states.width, dict(options), module.cpu().eval()), how
+    return files.Head(kind, material.width, dict(options), module.cpu().eval()), how
 
 
 def _epoch(
@@ -177,8 +174,7 @@ class _Training(NamedTuple):
 
     kind: str
     options: Mapping[str, Any]
-    layout: PathLayout
-    states: States
+    material: Material
     parts: Split
     settings: TrainingSettings
 
@@ -187,10 +183,10 @@ class _ByRow(Task):
     """Rows by themselves."""
 
     def __init__(self, given: _Training) -> None:
-        kind, options, layout, states, parts, settings = given
+        kind, options, material, parts, settings = given
         self.weights = options["accept_weight"], options["reject_weight"]
-        train = examples.to_train_on(kind, options, layout, states, parts.train)
-        held_out, _ = examples.on_path(kind, options, layout, states, parts.validation)
+        train = material.to_train_on(kind, options, parts.train)
+        held_out = material.asked(kind, options, parts.validation).rows
         self.rows, self.held_out = (_tensors(part, settings.device) for part in (train, held_out))
         self.noise = _Noise(train.state, settings)
 
@@ -213,8 +209,10 @@ class _Drafts(Task):
     """Packed drafts: of each prompt, some starts an epoch, and all their recorded depths."""
 
     def __init__(self, given: _Training) -> None:
-        _, options, layout, states, parts, settings = given
-        self.layout, self.states = layout, states
+        kind, options, material, parts, settings = given
+        if not isinstance(material, Recorded):
+            raise HeadError(f"the {kind} head is trained on recorded drafts, not on nodes of trees")
+        self.layout, self.states = layout, states = material.layout, material.states
         self.max_depth, self.settings = options["max_depth"], settings
         self.noise = _Noise(states.path[np.repeat(parts.train, layout.n_output)], settings)
         self.train, self.held_out = (

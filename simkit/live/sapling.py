@@ -28,6 +28,7 @@ class Sapling:
         self._log_prob = np.zeros(1, np.float32)
         self._entropy = np.full(1, np.nan, np.float32)
         self._ended = np.zeros(1, np.bool_)
+        self._score = self._entropy.copy()
 
     @property
     def tree(self) -> Tree:
@@ -42,6 +43,7 @@ class Sapling:
             ended=self._ended,
             log_prob=self._log_prob,
             entropy=self._entropy,
+            score=self._score,
         )
 
     def extend(self, nodes: np.ndarray, found: Said) -> None:
@@ -59,5 +61,10 @@ class Sapling:
         self.token = np.concatenate([self.token, new])
         self._log_prob = np.concatenate([self._log_prob, found.log_prob.reshape(-1)])
         self._entropy = np.concatenate([self._entropy, np.full(n * many, np.nan, np.float32)])
+        self._score = np.concatenate([self._score, np.full(n * many, np.nan, np.float32)])
         self._ended = np.isin(self.token, self._eos)
         self._ended[0] = False
+
+    def judge(self, nodes: np.ndarray, score: np.ndarray) -> None:
+        """Take up what a head says of nodes that the draft has read."""
+        self._score[nodes] = score

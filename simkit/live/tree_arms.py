@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from simkit.errors import LiveError
+from simkit.heads.files import Head
 from simkit.live.arms import Arm, Decoding, Job, Runs
 from simkit.live.batch import Outputs
 from simkit.live.clock import Clock, ProcessorClock
@@ -40,6 +42,7 @@ class TreeBench:
         settings: how to decode.
         turns: see `Bench`.
         by_processor: take the processor's time in place of the wall's.
+        heads: learned heads by name.
     """
 
     target: Alone
@@ -48,6 +51,7 @@ class TreeBench:
     settings: DecoderSettings
     turns: Turns = "sequence"
     by_processor: bool = False
+    heads: Mapping[str, Head] = field(default_factory=dict)
 
     @property
     def facts(self) -> dict[str, str]:
@@ -76,7 +80,7 @@ class TreeBench:
         if self.target.target.device.type == "cuda":
             clock = None
         draft = None if policy is None else self.draft()
-        given = self.settings, self.vocab_size, clock
+        given = self.settings, self.vocab_size, clock, self.heads
         return _One(TreeDecoder(self.target.target, draft, cast(TreePolicy, policy), *given))
 
     def draft(self) -> TreeDraft:

@@ -41,6 +41,11 @@ class TreeDraft(ABC):
     def take(self, states: Tensor) -> None:  # noqa: B027 (most read none)
         """The target's states (u, F) behind the next u tokens of the text."""
 
+    @property
+    @abstractmethod
+    def states(self) -> Tensor:
+        """The states (n, H) behind the nodes of the last pass, which a head may judge."""
+
     @abstractmethod
     def unread(self, text: Sequence[int]) -> int:
         """How many of its tokens the next pass has to read, the last one of all among them."""
@@ -86,8 +91,13 @@ class ModelDraft(TreeDraft):
     name: ClassVar[str] = "model"
 
     def __init__(self, model: PreTrainedModel, vocab_size: int) -> None:
-        self.reader = TreeReader(model, vocab_size)
+        self.reader = TreeReader(model, vocab_size, (-1,))
         self.slots = self.reader.slots
+
+    @property
+    def states(self) -> Tensor:
+        """See `TreeDraft`: those of its last norm."""
+        return self.reader.states[-self._rows :]
 
     def unread(self, text: Sequence[int]) -> int:
         """See `TreeDraft`."""
@@ -99,12 +109,14 @@ class ModelDraft(TreeDraft):
 
     def roots(self, text: Sequence[int]) -> Tensor:
         """See `TreeDraft`."""
+        self._rows = 1
         return self.reader.read(text[self.slots.text :])
 
     def below(
         self, parent: np.ndarray, tokens: Sequence[int], depth: int, sees: np.ndarray
     ) -> Tensor:
         """See `TreeDraft`; its own position is one less than what stands behind it."""
+        self._rows = len(tokens)
         return self.reader.branch(tokens, np.full(len(tokens), depth - 1), sees)
 
     def keep(self, rows: Sequence[int]) -> None:
@@ -131,6 +143,12 @@ class FeatureDraft(TreeDraft):
         super().forget()
         self._waiting: list[Tensor] = []  # states of the target that no pair was made of yet
         self._features = torch.empty(0)
+        self._rows = 0
+
+    @property
+    def states(self) -> Tensor:
+        """See `TreeDraft`: its features."""
+        return self._features[-self._rows :]
 
     def take(self, states: Tensor) -> None:
         """See `TreeDraft`."""
@@ -155,7 +173,7 @@ class FeatureDraft(TreeDraft):
             none = self.net.embedded.new_zeros(1, self.net.embedded.shape[1])
             own = np.ones((1, 1), np.bool_)
             self._features = self._step(text, none, np.zeros(1, np.int64), own)
-        self._root = self.slots.cache.length
+        self._root, self._rows = self.slots.cache.length, 1
         return self._logits(self._features)
 
     def _pairs(self, text: Sequence[int]) -> Tensor:
@@ -180,6 +198,7 @@ class FeatureDraft(TreeDraft):
         sees = np.pad(sees, ((0, 0), (behind, 0)), constant_values=True)
         position = np.full(len(tokens), self._root - 1 + depth)
         features = self._step(tokens, before, position, sees)
+        self._rows = len(tokens)
         self._features = torch.cat([self._features, features])
         return self._logits(features)
 

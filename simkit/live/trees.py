@@ -12,8 +12,8 @@ is drafted (coupling "target").
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import NamedTuple
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from simkit.errors import LiveError
 from simkit.live.clock import Clock, Mark, clock_of
 from simkit.live.decoder import DecoderSettings
 from simkit.live.log import Row, Spans
+from simkit.live.node_scorer import node_scorer
 from simkit.live.sapling import Sapling
 from simkit.live.tree_drafts import TreeDraft
 from simkit.live.tree_slots import TreeReader, lines
@@ -34,6 +35,9 @@ from simkit.trees.growing import Growing
 from traces.record import draws
 from traces.record.drafters.trees import said
 from traces.record.statistics import target_rows, target_token
+
+if TYPE_CHECKING:
+    from simkit.heads.files import Head
 
 
 class TreeStep(NamedTuple):
@@ -95,9 +99,10 @@ class TreeDecoder:
         settings: how to decode.
         vocab_size: ids that target and draft share.
         clock: of the times; None: the device's own.
+        heads: by name, that of the policy among them if it reads one.
 
     Raises:
-        PolicyError: see `check`.
+        PolicyError: see `check`; or the policy's head is not given, or none that judges nodes.
         LiveError: a policy without a draft.
     """
 
@@ -109,10 +114,12 @@ class TreeDecoder:
         settings: DecoderSettings,
         vocab_size: int,
         clock: Clock | None = None,
+        heads: Mapping[str, Head] | None = None,
     ) -> None:
         if policy is not None and draft is None:
             raise LiveError(f"{policy} needs a draft")
         self.policy = None if policy is None else check(policy)
+        self.head = node_scorer(policy, heads or {}) if policy else None
         self.draft = draft if policy is not None else None
         self.settings, self.eos = settings, frozenset(settings.eos_token_ids)
         self.target = TreeReader(target, vocab_size, self.draft.layers if self.draft else ())
@@ -197,6 +204,7 @@ class TreeDecoder:
             each pass had.
         """
         row, widths = np.full(1, -1, np.int64), []
+        self._unjudged: list[tuple[np.ndarray, Tensor]] = []
         if not (self.policy and self.draft):
             return row, widths
         room = min(self.policy.levels, self.settings.max_new_tokens - self.position)
@@ -217,6 +225,7 @@ class TreeDecoder:
             sapling.extend(nodes, said(logits, self.policy.width, self.draft.ids))
             row = np.pad(row, (0, len(sapling.token) - len(row)), constant_values=-1)
             widths.append(len(nodes))
+            self._unjudged.append((nodes, self.draft.states))
             self.spans.add("draft", "draft", begun, self.clock.mark(), read, context, level + 1)
         return row, widths
 
@@ -230,15 +239,28 @@ class TreeDecoder:
     def _grown(self, sapling: Sapling, level: int, begun: Mark) -> tuple[np.ndarray, Mark]:
         """The nodes of a level that get children; when the pass over them begins."""
         assert self.policy is not None
+        asked = bool(level) and self.policy.looks and self.policy.asks(level)
+        if asked and self.head:
+            begun = self._judge(sapling, begun)
         tree = sapling.tree
         nodes = self.policy.grows(tree, level)
         if not self.policy.whole:
             nodes = nodes[~tree.ended[nodes]]
-        if not (self.policy.looks and level) or level % self.policy.every:
+        if not asked:
             return nodes, begun
         now, what = self.clock.mark(), f"policy:{self.policy.timed_as}"
         self.spans.add("policy", what, begun, now, depth=level)
         return nodes, now
+
+    def _judge(self, sapling: Sapling, begun: Mark) -> Mark:
+        """Have the head judge what the draft has read since it was asked last; when it has."""
+        assert self.policy is not None and self.head is not None
+        for nodes, states in self._unjudged:
+            sapling.judge(nodes, self.head(states))
+        n, self._unjudged = sum(len(nodes) for nodes, _ in self._unjudged), []
+        now = self.clock.mark()
+        self.spans.add("head", f"head:{self.policy.head}", begun, now, n)
+        return now
 
     def _below(
         self, draft: TreeDraft, sapling: Sapling, nodes: np.ndarray, level: int, row: np.ndarray

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from simkit.policies.rate_optimal import RateOptimal
     from simkit.policies.specdecpp import SpecDecPP
     from simkit.policies.svip import SVIP
+    from simkit.trees.acceptance_head import TreeAcceptanceHead
     from simkit.trees.best_first import BestFirstTree
     from simkit.trees.eagle2 import Eagle2
     from simkit.trees.exits import BestRate, TreeSVIP
@@ -112,6 +113,7 @@ __all__ = [
     "Slots",
     "SpecDecPP",
     "StaticTree",
+    "TreeAcceptanceHead",
     "TreeProphet",
     "TreeSVIP",
     "chains",

@@ -41,6 +41,7 @@ _TREES = {
     "eagle2": "eagle2:Eagle2",
     "sequoia": "sequoia:Sequoia",
     "static": "static:StaticTree",
+    "tree_acceptance_head": "acceptance_head:TreeAcceptanceHead",
     "tree_prophet": "prophet:TreeProphet",
     "tree_svip": "exits:TreeSVIP",
 }

@@ -29,7 +29,6 @@ class Exit(Growing):
     """
 
     looks = True
-    every: int = 1
     top_k: int
     depth: int
     total: int
@@ -63,7 +62,7 @@ class Exit(Growing):
 
     @abstractmethod
     def stops_live(self, tree: Tree, level: int) -> bool:
-        """The same of one tree whose nodes of a level, 1 or more, are there."""
+        """The same of one tree whose nodes of a level are there, behind which it `asks`."""
 
     def outcomes(self, layout: TreeLayout) -> Outcomes:
         """See `TreePolicy`."""
@@ -72,14 +71,13 @@ class Exit(Growing):
         stops = self.stops(layout, found)[:, : self.levels].copy()
         stops[:, self.levels - 1 :] = True
         level = np.minimum(stops.argmax(1) + 1, layout.trees.room)
-        behind = np.arange(self.levels + 1)
-        asks = (behind % self.every == 0) & (behind > 0) & (behind < self.levels)
-        asked = asks.cumsum().astype(np.int32)
+        asks = [0 < level < self.levels and self.asks(level) for level in range(self.levels + 1)]
+        asked = np.cumsum(asks, dtype=np.int32)
         return beam_outcomes(found, level, self.total - 1, asked, layout.trees.room)
 
     def grows(self, tree: Tree, level: int) -> np.ndarray:
         """See `Growing`."""
-        if level and self.stops_live(tree, level):
+        if level and self.asks(level) and self.stops_live(tree, level):
             return np.zeros(0, np.int64)
         return self.beams.grows(tree, level)
 
@@ -135,6 +133,10 @@ class TreeSVIP(Exit):
         check_whole(self, "every", 1)
         super().__post_init__()
 
+    def asks(self, level: int) -> bool:
+        """See `Growing`."""
+        return level % self.every == 0
+
     def stops(self, layout: TreeLayout, found: Grown) -> np.ndarray:
         """See `Exit`."""
         asked = (np.arange(found.entropy.shape[1]) + 1) % self.every == 0
@@ -142,8 +144,6 @@ class TreeSVIP(Exit):
 
     def stops_live(self, tree: Tree, level: int) -> bool:
         """See `Exit`."""
-        if level % self.every:
-            return False
         (best,) = tree.likeliest(tree.of_level(level - 1), 1)
         return float(tree.entropy[best]) > largest_square(self.h)
 

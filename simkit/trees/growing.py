@@ -36,6 +36,8 @@ class Tree(NamedTuple):
         ended: (M,) bool, whether its token is an EOS.
         log_prob: (M,) float32, raw, behind its parent.
         entropy: (M,) float32, nats, of what is said behind it; NaN where the draft was not asked.
+        score: (M,) float32, of the policy's head; NaN where the draft has not read the node, or
+            where there is no head.
     """
 
     parent: np.ndarray
@@ -46,6 +48,7 @@ class Tree(NamedTuple):
     ended: np.ndarray
     log_prob: np.ndarray
     entropy: np.ndarray
+    score: np.ndarray
 
     def of_level(self, level: int) -> np.ndarray:
         """Its nodes of a level, ascending."""
@@ -53,8 +56,11 @@ class Tree(NamedTuple):
 
     def likeliest(self, nodes: np.ndarray, most: int) -> np.ndarray:
         """The `most` likeliest of some ascending nodes, ascending; of equal ones the earlier."""
-        order = np.argsort(-self.total[nodes], kind="stable")[:most]
-        return np.sort(nodes[order])
+        return np.sort(self.descending(nodes, most))
+
+    def descending(self, nodes: np.ndarray, most: int) -> np.ndarray:
+        """The same, the likeliest first."""
+        return nodes[np.argsort(-self.total[nodes], kind="stable")[:most]]
 
 
 class Growing(TreePolicy):
@@ -66,13 +72,15 @@ class Growing(TreePolicy):
         looks: `grows` is a rule whose time is charged by the call (`Outcomes.calls`), as the rules
             of chains are; else its time is a part of the draft's pass.
         live: whether it can; else it is fitted to what only a replay has.
-        every: such a rule is asked behind each level that this divides.
     """
 
     whole: ClassVar[bool] = False
     looks: ClassVar[bool] = False
     live: ClassVar[bool] = True
-    every: int = 1
+
+    def asks(self, level: int) -> bool:
+        """Of a policy that `looks`: whether its rule is asked behind a level, 1 or more."""
+        return True
 
     @property
     @abstractmethod

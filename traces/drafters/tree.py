@@ -37,7 +37,6 @@ class Tree(DrafterKind):
         "path": "the trace holds trees: it has no rows on a path",
         "select": "the trace holds trees: only of a trace of rows can prompts be selected",
         "live": "the trace holds trees: a live decoder that drafts them is `simkit.live.trees`",
-        "scores": "trees have no states to make them from",
     }
     noun = ("node", "tree")
 

@@ -28,6 +28,11 @@ class Nodes(ABC):
 
     alike: ClassVar[bool] = False
 
+    @property
+    def states(self) -> Tensor | None:
+        """The draft's states (n, H) behind the nodes of the last call; None where it has none."""
+        return None
+
     @abstractmethod
     def roots(self) -> Tensor:
         """Logits (S, D) behind the last known token of every start."""
@@ -123,6 +128,11 @@ class FeatureNodes(Network):
         features = before.gather(1, last.expand(-1, -1, before.shape[-1]))
         self._features = features[group.alive]
 
+    @property
+    def states(self) -> Tensor:
+        """See `Nodes`: its features."""
+        return self._features
+
     def _before(
         self, place: tuple[Tensor, Tensor], shape: tuple[int, int], parent: Tensor | None
     ) -> Tensor:
@@ -149,12 +159,20 @@ class ModelNodes(Network):
         position = texts.text_positions.gather(1, group.slot)
         super().__init__(texts, group, seen, position, forward.cache)
         self._forward = forward
+        self._states = torch.empty(0)
+
+    @property
+    def states(self) -> Tensor:
+        """See `Nodes`: those of its last norm."""
+        return self._states
 
     def _run(
         self, tokens: Tensor, before: Any, positions: Tensor, mask: Tensor, place: Any
     ) -> Tensor:
         """See `Network`."""
-        return self._forward.pass_(tokens, positions, mask[:, None])[place]
+        logits = self._forward.pass_(tokens, positions, mask[:, None])
+        self._states = self._forward.hidden[place]
+        return logits[place]
 
 
 class MarginalNodes(Nodes):
@@ -228,7 +246,7 @@ def nodes_of(
                 yield group, FeatureNodes(network, texts, before, cache, group)
                 cache.cut(width)
         return
-    forward = Forward(network.model, network.vocab_size, width)
+    forward = Forward(network.model, network.vocab_size, width, keep_hidden=True)
     forward.pass_(texts.tokens, texts.text_positions, texts.mask, 1)
     for group in parts:
         yield group, ModelNodes(forward, texts, group)

@@ -17,8 +17,9 @@ from traces.columns import Columns, to_table
 from traces.errors import DrafterError, RecordError
 from traces.manifest import Manifest
 from traces.record.drafters import feature, mtp, parallel, trees
+from traces.record.drafters.consumed import Consumed, consumed
 from traces.record.drafters.coupling import COLUMNS, Coupled
-from traces.record.drafters.target import Reader, check_target
+from traces.record.drafters.target import Read, Reader, check_target
 from traces.record.drafters.texts import Texts
 from traces.record.header import device_name, library_versions, model_info
 from traces.record.pair import load_target
@@ -89,7 +90,11 @@ class Running(Attachment):
 
     def _read(self, index: int) -> tuple[Texts, Tensor]:
         """The texts of a shard, with the states that the network reads, and the target's logits."""
-        texts, logits, states = self.reader.shard(index)
+        return self._given(self.reader.shard(index))
+
+    def _given(self, read: Read) -> tuple[Texts, Tensor]:
+        """As `_read`, of texts that the target has read."""
+        texts, logits, states = read
         if bool((texts.tokens[:, texts.start :] >= self._network.vocab_size).any()):
             raise RecordError(
                 f"an output holds a token beyond the drafter's vocabulary of"
@@ -134,10 +139,32 @@ class Planting(Running):
 
     def shard(self, index: int) -> Mapping[str, Columns]:
         """See `Attachment`."""
+        return {"tree": self.judged(index, {})}
+
+    def judged(self, index: int, judges: Mapping[str, trees.Judge]) -> trees.Columns:
+        """The rows of a shard's trees, with what is said of each node; see `trees.Planter`."""
         texts, _ = self._read(index)
-        rows = self._trees(texts, self.header.max_new_tokens)
+        rows = self._trees(texts, self.header.max_new_tokens, judges)
         first = np.int32(index * self.header.batch_size)
-        return {"tree": rows | {"sequence": rows["sequence"] + first}}
+        return rows | {"sequence": rows["sequence"] + first}
+
+    def consumed(
+        self, index: int, share: float, generator: torch.Generator
+    ) -> tuple[Consumed, Consumed]:
+        """Draft tokens of a shard that the drafter has read; see there."""
+        texts, logits = self._read(index)
+        header, first = self.header, index * self.header.batch_size
+        parts = consumed(
+            self._network,
+            Read(texts, logits, {}),
+            lambda mixed: self._given(self.reader.read(mixed)),
+            header.sampler,
+            header.eos_token_ids,
+            share,
+            generator,
+        )
+        on_text, mixed = (part._replace(sequence=part.sequence + first) for part in parts)
+        return on_text, mixed
 
     def trial(self, index: int) -> Size:
         """See `Attachment`: a few starts in the middle of a few outputs, drafted twice."""
@@ -151,9 +178,12 @@ class Planting(Running):
         seconds, n = time.perf_counter() - begin, int(texts.n_output.sum())
         return Size(len(data) / n, seconds / n)
 
-    def _trees(self, texts: Texts, longest: int) -> trees.Columns:
+    def _trees(
+        self, texts: Texts, longest: int, judges: Mapping[str, trees.Judge] | None = None
+    ) -> trees.Columns:
         known = [shapes.parse(text) for text in self.header.shapes]
-        return trees.trees_of(self._network, texts, known, self.header.eos_token_ids, longest)
+        eos = self.header.eos_token_ids
+        return trees.trees_of(self._network, texts, known, eos, longest, judges)
 
 
 def shapes_of(recording: Trace, drafter: Attachable, means: Means) -> list[shapes.Shape]:

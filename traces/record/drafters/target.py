@@ -68,7 +68,10 @@ class Reader:
         size = self._recording.manifest.batch_size
         prompts, outputs = given_outputs(self._recording, index * size, size)
         model = self.target.target
-        texts = make_texts([p.tokens for p in prompts], outputs, model.device)
+        return self.read(make_texts([p.tokens for p in prompts], outputs, model.device))
+
+    def read(self, texts: Texts) -> Read:
+        """What the target says of any texts, one by one."""
         n_slots, first = texts.tokens.shape[1], texts.start - 1
         logits, states = None, {}
         for row, (pad, n) in enumerate(
@@ -77,8 +80,8 @@ class Reader:
             mine = slice(pad, texts.start + n)
             said, seen = self._pass(texts.tokens[row, mine], n + 1)
             if logits is None:
-                logits = said.new_zeros(len(outputs), n_slots - first, said.shape[-1])
-                whole = len(outputs), n_slots
+                logits = said.new_zeros(len(texts.tokens), n_slots - first, said.shape[-1])
+                whole = len(texts.tokens), n_slots
                 states = {k: s.new_zeros(*whole, s.shape[-1]) for k, s in seen.items()}
             logits[row, : n + 1] = said
             for layer, state in seen.items():

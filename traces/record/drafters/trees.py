@@ -8,13 +8,15 @@ nor has a node at which T_max is reached.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from traces.errors import RecordError
 from traces.record.drafters.nodes import Nodes, nodes_of
 from traces.record.drafters.texts import StartGroup, Texts
 from traces.record.drafters.vocabulary import named
@@ -22,6 +24,8 @@ from traces.trees.forest import forest, grow, with_room
 from traces.trees.shapes import Shape
 
 Columns = dict[str, np.ndarray]
+Judge = Callable[[Tensor], np.ndarray]
+"""Of states (n, H) of a draft, probabilities (n,) float32."""
 
 
 class Said(NamedTuple):
@@ -90,9 +94,10 @@ class Bed:
         entropy: of what is said behind each node; NaN where nothing is.
         top1: of the likeliest token behind each node.
         asked: the number of each node in the last pass of the draft; -1 where it was not in it.
+        scores: by judge, what it says of each node's state; NaN where there is none.
     """
 
-    def __init__(self, last: np.ndarray, nodes: int) -> None:
+    def __init__(self, last: np.ndarray, nodes: int, judges: Iterable[str] = ()) -> None:
         shape = len(last), nodes
         self.trees = forest(*shape)
         self.token = np.full(shape, -1, np.int32)
@@ -101,6 +106,7 @@ class Bed:
         self.entropy = np.full(shape, np.nan, np.float32)
         self.top1 = self.entropy.copy()
         self.asked = np.full(shape, -1, np.int64)
+        self.scores = {name: self.entropy.copy() for name in judges}
 
     def extend(self, tree: np.ndarray, node: np.ndarray, found: Said) -> np.ndarray:
         """Give nodes the children that were found; the children's columns, (n, C)."""
@@ -117,10 +123,10 @@ class Bed:
     def _make_room(self, nodes: int) -> None:
         self.trees = with_room(self.trees, nodes)
         more = self.trees.parent.shape[1] - self.token.shape[1]
+        wider = partial(_padded, more=more)
         for name in ("token", "log_prob", "entropy", "top1", "asked"):
-            old = getattr(self, name)
-            fill: Any = np.nan if old.dtype.kind == "f" else -1
-            setattr(self, name, np.pad(old, ((0, 0), (0, more)), constant_values=fill))
+            setattr(self, name, wider(getattr(self, name)))
+        self.scores = {name: wider(values) for name, values in self.scores.items()}
 
     def rows(self, sequence: np.ndarray, start: np.ndarray) -> Columns:
         """The table's columns; a root without children is none."""
@@ -140,7 +146,13 @@ class Bed:
             "on_path": trees.path[there],
             "draft_entropy": self.entropy[there],
             "draft_top1_prob": self.top1[there],
+            **{f"score:{name}": values[there] for name, values in self.scores.items()},
         }
+
+
+def _padded(values: np.ndarray, more: int) -> np.ndarray:
+    fill: Any = np.nan if values.dtype.kind == "f" else -1
+    return np.pad(values, ((0, 0), (0, more)), constant_values=fill)
 
 
 class Planter:
@@ -152,6 +164,7 @@ class Planter:
         eos: tokens that have no children.
         max_new_tokens: T_max.
         ids: see `said`.
+        judges: by name, of the state behind each node that is asked.
     """
 
     def __init__(
@@ -161,8 +174,9 @@ class Planter:
         eos: Sequence[int],
         max_new_tokens: int,
         ids: Tensor | None,
+        judges: Mapping[str, Judge] | None = None,
     ) -> None:
-        self.shapes, self.ids = shapes, ids
+        self.shapes, self.ids, self.judges = shapes, ids, judges or {}
         self.width = max(shape.width for shape in shapes)
         self.levels = max(shape.levels for shape in shapes)
         self._text, self._begin = texts.tokens.cpu().numpy(), texts.start
@@ -174,7 +188,8 @@ class Planter:
         """The rows of a group's trees, by tree and node; `sequence` counts from 0."""
         alive = group.alive.cpu().numpy()
         sequence, start = np.nonzero(alive)[0], group.start.cpu().numpy()[alive]
-        bed = Bed(self._text[sequence, self._begin + start - 2], 1 + self.width)
+        last = self._text[sequence, self._begin + start - 2]
+        bed = Bed(last, 1 + self.width, self.judges)
         carried = [shape.begin(len(start)) for shape in self.shapes]
         for level in range(self.levels):
             tree, node = self._marked(bed, level, carried, self._longest - start)
@@ -183,6 +198,7 @@ class Planter:
             found = self._ask(bed, nodes, tree, node, level)
             bed.asked[:] = -1
             bed.asked[tree, node] = np.arange(len(tree)) if level else tree
+            self._judge(bed, nodes, tree, node, level)
             column = bed.extend(tree, node, found)
             at = start[tree] + level  # the children's position in the output
             y = self._text[sequence[tree], np.minimum(self._begin + at, self._text.shape[1]) - 1]
@@ -204,6 +220,19 @@ class Planter:
             marks &= ~np.isin(bed.token, self._eos)
         tree, node = np.nonzero(marks)
         return tree, node
+
+    def _judge(
+        self, bed: Bed, nodes: Nodes, tree: np.ndarray, node: np.ndarray, level: int
+    ) -> None:
+        """Have the states judged from which the last pass spoke; the root's are of all trees."""
+        if not self.judges:
+            return
+        states = nodes.states
+        if states is None:
+            raise RecordError("this drafter has no states of its nodes: no head can judge them")
+        states = states if level else states[torch.from_numpy(tree).to(states.device)]
+        for name, judge in self.judges.items():
+            bed.scores[name][tree, node] = judge(states)
 
     def _ask(self, bed: Bed, nodes: Nodes, tree: np.ndarray, node: np.ndarray, level: int) -> Said:
         """What the draft says behind nodes of one level."""
@@ -233,6 +262,7 @@ def trees_of(
     shapes: Sequence[Shape],
     eos: Sequence[int],
     max_new_tokens: int,
+    judges: Mapping[str, Judge] | None = None,
 ) -> Columns:
     """The rows of the trees from every start of a batch, in order; `sequence` counts from 0.
 
@@ -242,8 +272,12 @@ def trees_of(
         shapes: that are recorded.
         eos: tokens that end an output.
         max_new_tokens: T_max.
+        judges: see `Planter`; each gives a column `score:` and its name.
+
+    Raises:
+        RecordError: there are judges, and no states that they could judge.
     """
-    planter = Planter(texts, shapes, eos, max_new_tokens, network.ids)
+    planter = Planter(texts, shapes, eos, max_new_tokens, network.ids, judges)
     rows = 2 * planter.width
     parts = [
         planter.plant(group, nodes)

@@ -1,0 +1,100 @@
+"""The acceptance head on EAGLE-2's trees, as in its paper and as in its public code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from simkit.drafters.tree import TreeLayout
+from simkit.errors import PolicyError
+from simkit.policies.arguments import check_real, settle_head
+from simkit.policies.registry import register
+from simkit.trees.beams import Grown
+from simkit.trees.exits import Exit
+from simkit.trees.growing import Tree
+from simkit.trees.judged import judged, lane_products, least_product
+
+VARIANTS = ("paper", "code")
+
+
+@register
+@dataclass(frozen=True)
+class TreeAcceptanceHead(Exit):
+    """Stop EAGLE-2's trees when a head foretells a rejection: 1 - Π P̂ > h along branches.
+
+    P̂ of a node's token is the head's, from the state that has consumed it: the draft's pass over a
+    beam, which proposes the next level, has read that beam's tokens. So behind level l the branches
+    to the nodes that were read at level l - 1 are judged, and the rule is first asked behind the
+    second level; what the pass has proposed is kept. A beam of one node is `acceptance_head` on the
+    chain of best children.
+
+    With `variant=paper` it stops as soon as any branch's 1 - Π P̂ exceeds h (eqs. 6 and 7: "if any
+    branch's rejection probability exceeds the threshold"). With `variant=code` it stops once those
+    of all lanes do (`rej_prob.min() > 0.96`). A lane is a place in the beam, likeliest first, whose
+    running product begins with the score of the root, which is the verified token, and is
+    multiplied behind each further level with the score of the parent of the node that stands there
+    now; from the third level on this mixes branches, since products do not follow their parents.
+
+    Tripping token: kept, as all nodes of its level. Score: of the level before the newest one.
+    State: of the variant "code" the lanes' products, reset each step. Feedback: none.
+    Source: "Acceptance-guided adaptive speculative decoding", eqs. 4 to 7, and its public code
+    (cnets_head.py). It sweeps h over 0.94-0.96 and the longest draft over 5-7.
+
+    Attributes:
+        h: in [0, 1].
+        variant: paper or code.
+        head: whose scores of nodes are read; "" means the policy's own name.
+        top_k: see `Eagle2`.
+        depth: see `Eagle2`.
+        total: see `Eagle2`.
+
+    Raises:
+        PolicyError: an argument is out of range.
+    """
+
+    h: float = 0.95
+    variant: str = "paper"
+    head: str = "acceptance_head"
+    top_k: int = 10
+    depth: int = 7
+    total: int = 60
+
+    name = "tree_acceptance_head"
+    lag: ClassVar[int] = 1
+
+    @property
+    def timed_as(self) -> str:
+        """See `Policy`: as the rule of chains, whose head judges one token a call."""
+        return "acceptance_head"
+
+    def __post_init__(self) -> None:
+        check_real(self, "h", 0, 1)
+        if self.variant not in VARIANTS:
+            raise PolicyError(
+                f"{self.name}: variant must be {' or '.join(VARIANTS)}, not {self.variant!r}"
+            )
+        settle_head(self)
+        super().__post_init__()
+
+    def asks(self, level: int) -> bool:
+        """See `Growing`: behind the first level no token of the draft has been read."""
+        return level > 1
+
+    def stops(self, layout: TreeLayout, found: Grown) -> np.ndarray:
+        """See `Exit`."""
+        said = judged(layout, self.top_k, found.made.shape[1], self.head)
+        return 1 - (said.least if self.variant == "paper" else said.lanes) > self.h
+
+    def stops_live(self, tree: Tree, level: int) -> bool:
+        """See `Exit`."""
+        if self.variant == "paper":
+            read = self.beams.grows(tree, level - 1)
+            return bool(1 - least_product(tree.score, tree.parent, read) > self.h)
+        lanes = np.full(self.top_k, np.float64(tree.score[0]))
+        beam = np.zeros(0, np.int64)
+        for below in range(2, level + 1):
+            beam = tree.descending(tree.of_level(below), self.top_k)
+            lanes = lane_products(tree.score, tree.parent, beam, lanes)
+        return bool(1 - lanes[: len(beam)].max(initial=0) > self.h)

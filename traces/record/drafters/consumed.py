@@ -1,0 +1,208 @@
+"""Draft tokens that a drafter has read: its states behind them, and what the target says of them.
+
+They are what the acceptance head is trained on and judged by ("Acceptance-Guided Adaptive
+Speculative Decoding", section 2.3 and its public code). Behind the target's own text y_<i the
+drafter proposes x̃_i, which the target would accept with probability min(1, p/q). The state that
+judges it is the one that has consumed it: behind y_<i, or inside a mixed text, in which a share of
+all tokens are such proposals. Of a mixed text the drafter gets what it gets of any text: tokens,
+and if it reads them the target's features, which are of the mixed text, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from traces.errors import RecordError
+from traces.record.cache import Buffer
+from traces.record.drafters.feature import Feature
+from traces.record.drafters.nodes import Model, nodes_of
+from traces.record.drafters.target import Read
+from traces.record.drafters.texts import Texts
+from traces.record.drafters.vocabulary import named
+from traces.record.forward import Forward
+from traces.record.statistics import at, target_rows
+from traces.sampler import Sampler
+
+
+class Consumed(NamedTuple):
+    """Draft tokens of n positions of outputs, in any order; each is read by the drafter.
+
+    Attributes:
+        sequence: (n,) int64, of the recording.
+        position: (n,) int64, 1-based, of the token.
+        state: (n, H) float16, of the drafter, which has consumed the token.
+        accept_prob: (n,) float32, min(1, p/q) with the target's processed p; q is at temperature 1,
+            or the certainty of the likeliest token where the target is greedy.
+        accepted: (n,) bool, whether it is the output's.
+        entropy: (n,) float32, nats, of q.
+        top1: (n,) float32, of q.
+        top2: (n,) float32, of q.
+        prob: (n,) float32, q of the token.
+    """
+
+    sequence: np.ndarray
+    position: np.ndarray
+    state: np.ndarray
+    accept_prob: np.ndarray
+    accepted: np.ndarray
+    entropy: np.ndarray
+    top1: np.ndarray
+    top2: np.ndarray
+    prob: np.ndarray
+
+
+class _Proposed(NamedTuple):
+    """What is proposed behind the target's text at N starts, on the device."""
+
+    sequence: Tensor
+    position: Tensor
+    token: Tensor
+    columns: dict[str, Tensor]
+
+
+def consumed(
+    network: Any,
+    read: Read,
+    read_again: Callable[[Texts], tuple[Texts, Tensor]],
+    sampler: Sampler,
+    eos: Sequence[int],
+    share: float,
+    generator: torch.Generator,
+) -> tuple[Consumed, Consumed]:
+    """The likeliest tokens behind the target's text, and the proposals inside mixed texts.
+
+    What a mixed text holds of the draft's is drawn from q if the target is sampled. An EOS is no
+    part of either: drafting stops at one, so no head is asked behind it.
+
+    Args:
+        network: `Feature` or `Model`.
+        read: texts with the states that it reads, and the target's logits behind them.
+        read_again: gives the same of other texts.
+        sampler: of the target.
+        eos: tokens that end an output.
+        share: of a mixed text's tokens that are the draft's.
+        generator: of all draws.
+
+    Returns:
+        sequences count from 0.
+
+    Raises:
+        RecordError: the network says nothing of its own tokens.
+    """
+    if not isinstance(network, Feature | Model):
+        raise RecordError("this drafter reads none of its own tokens: no head can judge them")
+    texts, logits, _ = read
+    best, states, drawn = [], [], []
+    for group, nodes in nodes_of(network, texts, 1, 1):
+        sequence = group.alive.nonzero(as_tuple=True)[0]
+        position = group.start[group.alive]
+        log_q = _wide(nodes.roots()).log_softmax(-1)
+        likeliest = log_q.argmax(-1)
+        p = logits[sequence, position - 1]
+        known = texts.tokens[sequence, texts.start + position - 1]
+        given = network.ids, log_q, p, known, sampler
+        best.append(_Proposed(sequence, position, *_judged(likeliest, *given)))
+        if sampler.greedy:
+            drawn.append(best[-1])
+        else:
+            column = torch.multinomial(log_q.exp(), 1, generator=generator)[:, 0]
+            drawn.append(_Proposed(sequence, position, *_judged(column, *given)))
+        tree = torch.arange(len(sequence), device=sequence.device)
+        nodes.below(tree, tree, best[-1].token, 1)
+        assert nodes.states is not None
+        states.append(nodes.states)
+    on_text = _columns(_joined(best), torch.cat(states), texts, eos)
+    return on_text, _mixed(network, texts, _joined(drawn), read_again, eos, share, generator)
+
+
+def _judged(
+    column: Tensor, ids: Tensor | None, log_q: Tensor, logits: Tensor, known: Tensor, sampler: Any
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The tokens of some columns of q (N, D), and what is said of them; p by its logits (N, V)."""
+    token = named(column, ids)
+    q, top = at(log_q, column).exp(), log_q.topk(min(2, log_q.shape[-1]), dim=-1).values.exp()
+    p = target_rows(logits, sampler)
+    accept = (p.best == token).to(q) if sampler.greedy else at(p.processed, token) / q
+    return token, {
+        "accept_prob": accept.clamp(max=1),
+        "accepted": token == known,
+        "entropy": -(log_q.exp() * log_q.clamp_min(-1e30)).sum(-1),
+        "top1": top[:, 0],
+        "top2": top[:, -1],
+        "prob": q,
+    }
+
+
+def _mixed(
+    network: Any,
+    texts: Texts,
+    drawn: _Proposed,
+    read_again: Callable[[Texts], tuple[Texts, Tensor]],
+    eos: Sequence[int],
+    share: float,
+    generator: torch.Generator,
+) -> Consumed:
+    """See `consumed`."""
+    chosen = torch.rand(len(drawn.token), generator=generator).to(drawn.token.device) < share
+    chosen &= ~torch.isin(drawn.token, torch.tensor(list(eos), device=drawn.token.device))
+    few = _Proposed(
+        drawn.sequence[chosen],
+        drawn.position[chosen],
+        drawn.token[chosen],
+        {name: values[chosen] for name, values in drawn.columns.items()},
+    )
+    tokens = texts.tokens.clone()
+    place = few.sequence, texts.start + few.position - 1
+    tokens[place] = few.token
+    mixed, _ = read_again(replace(texts, tokens=tokens, states=None))
+    return _columns(few, _states(network, mixed)[place], texts, eos)
+
+
+def _states(network: Any, texts: Texts) -> Tensor:
+    """The drafter's state (B, W, H) behind every token of texts, in one pass over each."""
+    width = texts.tokens.shape[1]
+    if isinstance(network, Model):
+        forward = Forward(network.model, network.vocab_size, width, keep_hidden=True)
+        forward.pass_(texts.tokens, texts.text_positions, texts.mask, 1)
+        return forward.hidden
+    with torch.inference_mode():
+        positions = (texts.text_positions - 1).clamp_min(0)
+        before = network._before(texts)
+        return network.step(texts.tokens, before, positions, texts.pair_mask, Buffer(1, width))
+
+
+def _columns(given: _Proposed, states: Tensor, texts: Texts, eos: Sequence[int]) -> Consumed:
+    """On the host, without EOS."""
+    keep = ~torch.isin(given.token, torch.tensor(list(eos), device=given.token.device))
+    keep &= given.position <= texts.n_output[given.sequence]
+
+    def host(values: Tensor, dtype: Any) -> np.ndarray:
+        return values[keep].cpu().numpy().astype(dtype)
+
+    kinds = {name: np.float32 for name in given.columns} | {"accepted": np.bool_}
+    return Consumed(
+        sequence=host(given.sequence, np.int64),
+        position=host(given.position, np.int64),
+        state=host(states.float(), np.float16),
+        **{name: host(values, kinds[name]) for name, values in given.columns.items()},
+    )
+
+
+def _joined(parts: list[_Proposed]) -> _Proposed:
+    names = parts[0].columns
+    return _Proposed(
+        torch.cat([part.sequence for part in parts]),
+        torch.cat([part.position for part in parts]),
+        torch.cat([part.token for part in parts]),
+        {name: torch.cat([part.columns[name] for part in parts]) for name in names},
+    )
+
+
+def _wide(logits: Tensor) -> Tensor:
+    return logits if logits.dtype == torch.float64 else logits.float()
