@@ -16,6 +16,7 @@ from simkit.simulator.display import grid, noted
 from simkit.simulator.run import run
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
+from simkit.surface import Framed
 from simkit.sweeps.folds import DEALS
 from simkit.sweeps.grid import settings
 from simkit.sweeps.tuning import BEST, tune
@@ -28,7 +29,7 @@ NO_GAP = "the best fixed length takes as long as the prophet: no gap to have sha
 
 
 @dataclass(frozen=True, eq=False)
-class Gap:
+class Gap(Framed):
     """The time between the tuned `fixed` and `prophet`, in parts.
 
     Attributes:

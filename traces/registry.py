@@ -15,6 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from traces.errors import UserError
+from traces.surface import missing
 
 T = TypeVar("T")
 
@@ -192,7 +193,9 @@ def attribute(package: str, name: str, places: Iterable[str]) -> Any:
         module, _, inside = place.partition(":")
         if inside == name:
             return getattr(import_module(module), name)
-    raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    if name.startswith("__"):  # asked by Python, of every module
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    raise AttributeError(missing(f"module {package!r}", name, dir(sys.modules[package])))
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from traces import files, parquet, schema
+from traces.card import card
 from traces.errors import TraceError
 from traces.folder_source import AttachedSource, FolderSource
 from traces.manifest import MANIFEST, Manifest, read_manifest
@@ -21,6 +22,7 @@ from traces.registry import suggest
 from traces.room import trim
 from traces.sampler import Sampler
 from traces.samples import check_samples, with_own
+from traces.surface import Helpful, facts_html
 
 DATA = Path(__file__).parent / "data"
 OWN = "own"  # the word for the drafter that a trace was recorded with
@@ -57,7 +59,7 @@ class Source(Protocol):
         """A sha256 that tells contents apart."""
 
 
-class Trace:
+class Trace(Helpful):
     """One recording: every output position of every sequence, and the branches off the path.
 
     What tables there are is the kind of drafter's, `manifest.drafter`: a lattice has neither rows
@@ -89,6 +91,9 @@ class Trace:
         if self.path is not None and self.path.is_relative_to(DATA):
             name = self.path.relative_to(DATA)
         return f"<Trace {name}: {self.n_sequences} sequences, {self.n_positions} positions>"
+
+    def _repr_html_(self) -> str:
+        return facts_html(card(self))
 
     @property
     def sampler(self) -> Sampler:

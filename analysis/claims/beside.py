@@ -13,6 +13,7 @@ from analysis.claims.claim import Part
 from analysis.claims.table import ALIKE, Finding, Findings
 from analysis.claims.verdict import Verdict, against_print
 from simkit.simulator.display import grid
+from simkit.surface import Framed
 from traces.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _REFUTED = {Verdict.FAILS, Verdict.NO_EXAMPLE}
 
 
 @dataclass(frozen=True)
-class Beside:
+class Beside(Framed):
     """What several traces say of the same claims; shows itself as a table.
 
     Attributes:

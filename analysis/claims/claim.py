@@ -87,7 +87,7 @@ class Claim:
     def measure(self) -> str:
         """What kind of number the statistic is: "ratio of speeds", "difference", …."""
         other = referred(self.statistic)
-        return measure(CLAIMS[other].statistic if other in CLAIMS else self.statistic)
+        return measure(CLAIMS[other].statistic if other else self.statistic)
 
 
 CLAIMS: Registry[Claim] = Registry("claim", UserError, "simkit.claims", lambda *_: False)

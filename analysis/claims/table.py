@@ -19,6 +19,7 @@ from analysis.study import LONG, FirstToken, Study, study_of
 from simkit.simulator.arguments import AnyCost, AnyTrace
 from simkit.simulator.display import grid
 from simkit.statistics.enough import FOR_INTERVAL
+from simkit.surface import Framed
 from simkit.sweeps.engine import Progress
 from traces.errors import UserError
 from traces.placebo import placebo as coin_flips
@@ -111,7 +112,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Findings:
+class Findings(Framed):
     """What a trace says of all claims; shows itself as a table.
 
     Attributes:

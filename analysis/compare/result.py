@@ -13,6 +13,7 @@ from analysis.compare.measures import Measured
 from analysis.compare.ranks import Order, Rank, Ranking
 from analysis.stats import Estimate
 from simkit.simulator.display import grid, noted
+from simkit.surface import Framed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -190,7 +191,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Compared:
+class Compared(Framed):
     """Traces, or drafters of one, held against each other; shows itself as tables.
 
     Attributes:

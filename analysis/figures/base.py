@@ -30,6 +30,7 @@ from analysis.stats import Estimate
 from analysis.study import Study, study_of
 from analysis.trees import tree_study
 from simkit.simulator.arguments import AnyCost, AnyTrace
+from simkit.surface import Framed
 from traces.errors import UserError
 from traces.outputs import write_together
 from traces.registry import Registry
@@ -78,7 +79,7 @@ def style() -> Iterator[None]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Drawn:
+class Drawn(Framed):
     """A figure.
 
     Attributes:

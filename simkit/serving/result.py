@@ -13,6 +13,7 @@ from simkit.errors import ServingError
 from simkit.serving import measures
 from simkit.serving.run import Run
 from simkit.simulator.display import Cell, grid, noted
+from simkit.surface import Framed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -37,7 +38,7 @@ _SHOWN = {
 }
 
 
-class Served:
+class Served(Framed):
     """Runs of controllers under loads.
 
     Attributes:

@@ -10,9 +10,10 @@ from simkit.drafters.route import is_choice, parse
 from simkit.errors import ReplayError
 from simkit.policies import Policy
 from simkit.simulator.arguments import AnyTrace
-from simkit.simulator.display import html, noted, rich
+from simkit.simulator.display import html, in_text, noted, rich
 from simkit.simulator.result import Comparison, Result, compared
 from simkit.simulator.run import Run
+from simkit.surface import Framed
 from traces.trace import OWN, Trace, load
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def drafted_by(trace: AnyTrace, drafter: str) -> Trace:
     return load(there.path, drafter)
 
 
-class ByDrafter:
+class ByDrafter(Framed):
     """Counts and times of policies, by drafter; see `Result`.
 
     Attributes:
@@ -142,12 +143,7 @@ class ByDrafter:
         return f"<ByDrafter: {', '.join(self.results)}>"
 
     def __str__(self) -> str:
-        from rich.console import Console
-
-        console = Console(width=160, color_system=None)
-        with console.capture() as text:
-            console.print(rich(self.shown(), wide=True))
-        return "\n".join([text.get().rstrip(), *(f"note: {note}" for note in self.notes)])
+        return in_text(rich(self.shown(), wide=True), self.notes)
 
     def shown(self) -> list[dict[str, Any]]:
         """The rows for people: the drafter stands before its policy."""

@@ -32,11 +32,15 @@ class Cell(NamedTuple):
 
 def rich(records: list[dict[str, Any]], wide: bool) -> Table:
     """Rows of a result, for the terminal; `wide` adds the parts of the time."""
+    return written(*cells(records, wide))
+
+
+def written(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Cells as a table for the terminal: the first column is words, the others are numbers."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    heads, rows = cells(records, wide)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for k, head in enumerate(heads):
         head = head.replace("/", "/\n")
@@ -44,6 +48,16 @@ def rich(records: list[dict[str, Any]], wide: bool) -> Table:
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
+
+
+def in_text(table: Table, notes: Iterable[str]) -> str:
+    """A table and what a reader of it should know, as `print` shows it."""
+    from rich.console import Console
+
+    console = Console(width=160, color_system=None)
+    with console.capture() as text:
+        console.print(table)
+    return "\n".join([text.get().rstrip(), *(f"note: {note}" for note in notes)])
 
 
 def html(records: list[dict[str, Any]]) -> str:

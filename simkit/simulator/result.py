@@ -12,15 +12,18 @@ import numpy as np
 
 from simkit.costs.base import RuleTime
 from simkit.costs.presets import PRESETS
+from simkit.digits import ratio
 from simkit.drafters.layout import Layout
 from simkit.errors import ReplayError
 from simkit.policies import Concurrent, Policy, PolicyError, Setting, parse
-from simkit.simulator.display import html, idle, noted, rich
+from simkit.simulator.display import grid, html, idle, in_text, noted, rich
 from simkit.simulator.fields import Columns, fields, groups, n_prompts, series, totals
 from simkit.simulator.rule_time import said
 from simkit.simulator.run import Run, rules_of, tokens
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
+from simkit.surface import Framed
+from traces.surface import Helpful
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,7 +35,7 @@ BY = ("trace", "task", "sequence", "step")
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Helpful):
     """Two policies on the same prompts.
 
     Attributes:
@@ -48,6 +51,14 @@ class Comparison:
     speedup: float
     speedup_lo: float | None
     speedup_hi: float | None
+
+    def __repr__(self) -> str:
+        speedup = ratio(self.speedup, self.speedup_lo, self.speedup_hi) or "?"
+        return f"<Comparison: {self.a} is {speedup} times as fast as {self.b}>"
+
+    def _repr_html_(self) -> str:
+        speedup = ratio(self.speedup, self.speedup_lo, self.speedup_hi)
+        return grid(("a", "b", "speed of a ÷ b"), [(self.a, self.b, speedup)])
 
 
 def compared(
@@ -66,12 +77,12 @@ def compared(
     if spreads[0] and spreads[1] and len(spreads[0].total) == len(spreads[1].total):
         factors = spreads[0].total / spreads[1].total
     low, high = ratio_interval(other, mine, confidence, seed, factors)
-    ratio = float(other.sum() / mine.sum()) if mine.sum() > 0 else math.nan
+    speedup = float(other.sum() / mine.sum()) if mine.sum() > 0 else math.nan
     low, high = (None if math.isnan(x) else x for x in (low, high))
-    return Comparison(*names, ratio, low, high)
+    return Comparison(*names, speedup, low, high)
 
 
-class Result:
+class Result(Framed):
     """Counts and times of policies on one trace.
 
     tokens_per_step is the mean of a + 1, accepted_per_step that of a. The parts sum to total_s;
@@ -184,12 +195,7 @@ class Result:
         return f"<Result by {self.by}: {', '.join(str(run.policy) for run in self.runs)}>"
 
     def __str__(self) -> str:
-        from rich.console import Console
-
-        console = Console(width=160, color_system=None)
-        with console.capture() as text:
-            console.print(rich(self.records(), wide=True))
-        return "\n".join([text.get().rstrip(), *(f"note: {note}" for note in self.notes)])
+        return in_text(rich(self.records(), wide=True), self.notes)
 
     def _repr_html_(self) -> str:
         return html(self.records()) + noted(self.notes)

@@ -14,6 +14,7 @@ import numpy as np
 
 from simkit.costs import CostModel
 from simkit.costs.base import RuleTime
+from simkit.digits import ratio
 from simkit.errors import PolicyError, ReplayError
 from simkit.policies import FunctionPolicy, Policy, Setting, expand
 from simkit.simulator.arguments import (
@@ -31,6 +32,7 @@ from simkit.simulator.fields import FIELDS, Columns, fields, groups, series, tot
 from simkit.simulator.rule_time import said
 from simkit.simulator.run import Run
 from simkit.statistics.interval import ratio_interval
+from simkit.surface import Framed
 from simkit.sweeps.engine import Progress, replays
 from traces.versions import installed_version
 
@@ -43,7 +45,7 @@ SHOWN = 40  # rows of a table for people; of a longer one the fastest are shown
 FASTEST = 10
 
 
-class Sweep:
+class Sweep(Framed):
     """Counts and times of many settings on one trace, one row for each setting and group.
 
     Attributes:
@@ -117,17 +119,33 @@ class Sweep:
         return len(self.columns["policy"])
 
     def __repr__(self) -> str:
-        return f"<Sweep by {self.facts['by']}: {len(self.policies):,} settings>"
+        said = f"<Sweep by {self.facts['by']}: {len(self.policies):,} settings"
+        speedups = self.columns["speedup"]
+        if self.facts["by"] != "trace" or np.isnan(speedups).all():
+            return f"{said}>"
+        k = int(np.nanargmax(speedups))
+        return f"{said}, fastest {self.policies[k]}: {ratio(float(speedups[k]))}>"
+
+    def __str__(self) -> str:
+        from simkit.simulator.display import in_text, rich
+
+        some, note = self._for_people()
+        return in_text(rich(some, wide=True), [*([note] if note else []), *self.notes])
 
     def _repr_html_(self) -> str:
         from simkit.simulator.display import html, noted
 
+        some, note = self._for_people()
+        return html(some) + (f"<p>{note}</p>" if note else "") + noted(self.notes)
+
+    def _for_people(self) -> tuple[list[dict[str, Any]], str]:
+        """Rows that fit on a page, and which of all they are; nothing where they are all."""
         if len(self) <= SHOWN:
-            return html(self.records()) + noted(self.notes)
+            return self.records(), ""
         some = self.best(FASTEST) if self.timed else self.frame.head(SHOWN)
         which = "fastest" if self.timed else "first"
-        note = f"<p>{len(self.policies):,} settings, the {which} of them. All: .frame</p>"
-        return html(some.to_dicts()) + note + noted(self.notes)
+        note = f"{len(self.policies):,} settings, the {which} of them. All: .frame"
+        return some.to_dicts(), note
 
 
 def sweep(

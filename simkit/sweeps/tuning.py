@@ -22,12 +22,13 @@ from simkit.simulator.arguments import (
     setting,
 )
 from simkit.simulator.charge import PARTS
-from simkit.simulator.display import grid, idle, noted
+from simkit.simulator.display import grid, idle, in_text, noted, written
 from simkit.simulator.fields import groups, n_prompts
 from simkit.simulator.rule_time import said
 from simkit.simulator.run import Run, rules_of
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
+from simkit.surface import Framed
 from simkit.sweeps.engine import Progress, replays
 from simkit.sweeps.folds import DEALS, Deals, dealt, mean_of
 from simkit.sweeps.grid import BY, settings
@@ -77,7 +78,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Tuned:
+class Tuned(Framed):
     """Families of policies, tuned and judged by cross-validation.
 
     Attributes:
@@ -121,7 +122,11 @@ class Tuned:
         return pl.DataFrame(rows, schema_overrides=kinds)
 
     def __repr__(self) -> str:
-        return f"<Tuned: {', '.join(f'{c.spec}: {c.chosen}' for c in self.choices)}>"
+        of = (
+            f"{c.chosen}{f' on {c.task}' if c.task else ''}: {ratio(c.speedup)}"
+            for c in self.choices
+        )
+        return f"<Tuned: {', '.join(of)} held out>"
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Column heads, and the cells of each row, for people."""
@@ -140,6 +145,9 @@ class Tuned:
             for c in self.choices
         ]
         return heads, rows
+
+    def __str__(self) -> str:
+        return in_text(written(*self.cells()), self.notes)
 
     def _repr_html_(self) -> str:
         return grid(*self.cells()) + noted(self.notes)

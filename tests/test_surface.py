@@ -1,0 +1,87 @@
+"""How results, traces and modules answer at a prompt and in a notebook."""
+
+import importlib.util
+import sys
+
+import pytest
+
+import simkit
+import traces
+from simkit.errors import UserError
+from traces.synthetic import iid
+
+COST = "linear(draft_s=0.001, target_s=0.01)"
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return iid(14, 40, 0.7, max_draft=10, seed=3)
+
+
+@pytest.fixture(scope="module")
+def result(trace):
+    return simkit.replay(trace, ["fixed(2)", "svip(h=0.5)"], COST)
+
+
+def test_a_comparison_shows_itself(result):
+    found = result.compare("svip(h=0.5)", "fixed(2)")
+    assert repr(found).startswith("<Comparison: svip(h=0.5) is ")
+    assert repr(found).endswith("] times as fast as fixed(2)>")
+    assert f'<td style="white-space: nowrap">{found.speedup:.3f} [' in found._repr_html_()
+
+
+def test_a_trace_shows_itself():
+    there = traces.load("reference")
+    html = there._repr_html_()
+    assert '<th style="text-align: left">target</th>' in html and "eagle, ngram" in html
+    assert there.kept_bytes == 0  # no column was read
+
+
+def test_sweeps_and_tuned_show_themselves(trace):
+    swept = simkit.sweep(trace, "fixed(1:3)", COST)
+    fastest = swept.best(1).row(0, named=True)
+    name, speedup = fastest["policy"], fastest["speedup"]
+    assert repr(swept) == f"<Sweep by trace: 3 settings, fastest {name}: {speedup:.3f}>"
+    assert repr(simkit.sweep(trace, "fixed(1:3)")) == "<Sweep by trace: 3 settings>"
+    assert "fixed(2)" in str(swept) and "<table>" in swept._repr_html_()
+    tuned = simkit.tune(trace, "fixed(1:3)", COST, folds=2, deals=1)
+    assert repr(tuned).startswith("<Tuned: fixed(") and repr(tuned).endswith(" held out>")
+    assert "held-out speedup" in str(tuned) and "<table>" in tuned._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "says"),
+    [
+        (simkit, "repaly", "module 'simkit' has no attribute 'repaly' (did you mean replay?)"),
+        (simkit, "zzz", r"module 'simkit' has no attribute 'zzz' (there is Result, Served"),
+        (traces, "laod", "module 'traces' has no attribute 'laod' (did you mean load?)"),
+        (simkit.policies, "SVPI", "'simkit.policies' has no attribute 'SVPI' (did you mean SVIP?)"),
+        (simkit.costs, "Linaer", "no attribute 'Linaer' (did you mean Linear?)"),
+    ],
+)
+def test_misspelt_names_of_modules(owner, name, says):
+    with pytest.raises(AttributeError) as error:
+        getattr(owner, name)
+    assert says in str(error.value)
+
+
+def test_misspelt_attributes(result, trace):
+    for owner, name, says in (
+        (result, "farme", "a Result has no attribute 'farme' (did you mean frame?)"),
+        (trace, "n_sequence", "a Trace has no attribute 'n_sequence' (did you mean n_sequences?)"),
+        (result.compare("fixed(2)", "svip(h=0.5)"), "speed_up", "(did you mean speedup?)"),
+        (simkit.sweep(trace, "fixed(1)"), "bset", "a Sweep has no attribute 'bset' (did you"),
+    ):
+        with pytest.raises(AttributeError) as error:
+            getattr(owner, name)
+        assert says in str(error.value)
+    assert not hasattr(result, "_repr_png_")
+
+
+def test_frames_of_other_libraries(result, monkeypatch):
+    assert result.to_polars() is result.frame
+    if importlib.util.find_spec("pandas"):
+        assert list(result.to_pandas().columns) == result.frame.columns
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UserError, match="^to_pandas needs pandas: pip install pandas$"):
+        result.to_pandas()
