@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from traces.surface import missing
+
 if TYPE_CHECKING:
     from simkit import costs, policies, serving
+    from simkit.policies import policy
     from simkit.recording import record
     from simkit.serving import Served, serve
     from simkit.simulator import Result, replay
@@ -19,6 +22,7 @@ __all__ = [
     "Tuned",
     "costs",
     "policies",
+    "policy",
     "record",
     "replay",
     "serve",
@@ -29,6 +33,7 @@ __all__ = [
 
 _MODULES = ("costs", "policies", "serving")
 _HOMES = {
+    "policy": "policies",
     "record": "recording",
     "Served": "serving",
     "Sweep": "sweeps",
@@ -45,7 +50,9 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         home = importlib.import_module(f"simkit.{_HOMES.get(name, 'simulator')}")
         return getattr(home, name)
-    raise AttributeError(f"module 'simkit' has no attribute {name!r}")
+    if name.startswith("__"):  # asked by Python, of every module
+        raise AttributeError(f"module 'simkit' has no attribute {name!r}")
+    raise AttributeError(missing("module 'simkit'", name, __all__))
 
 
 def __dir__() -> list[str]:

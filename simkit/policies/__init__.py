@@ -52,6 +52,7 @@ from simkit.policies.base import (
 )
 from simkit.policies.function import FunctionPolicy, from_function
 from simkit.policies.registry import BUILT_IN, chains, expand, get, names, parse, register
+from simkit.policies.stateful import StatefulPolicy, Token, policy
 from traces.registry import attribute
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ __all__ = [
     "Setting",
     "Slots",
     "SpecDecPP",
+    "StatefulPolicy",
     "StaticTree",
+    "Token",
     "TreeAcceptanceHead",
     "TreeProphet",
     "TreeSVIP",
@@ -122,6 +125,7 @@ __all__ = [
     "get",
     "names",
     "parse",
+    "policy",
     "register",
     "score_column",
     "shortened",

@@ -7,15 +7,20 @@ from collections import namedtuple
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from inspect import signature
+from itertools import count
 from typing import Any
 
 from simkit.errors import PolicyError
 from simkit.policies.arguments import check_whole
 from simkit.policies.base import (
     MAX_DRAFT,
+    NumericPolicy,
     Outcome,
+    Policy,
     Row,
     Sequential,
+    Setting,
+    Slots,
     State,
 )
 from traces.sampler import Sampler
@@ -27,7 +32,7 @@ _VERDICT = (*TARGET_STATISTICS, "accepted", "target_token", "target_token_prob_r
 FUNCTION = "function:"  # before a function's label, where costs have its time
 
 
-class _Watched:
+class Watched:
     """A row that notes which of its values are asked for by name, and is nothing else."""
 
     def __init__(self, values: dict[str, float], found: set[str]) -> None:
@@ -38,6 +43,13 @@ class _Watched:
             raise AttributeError(name)
         self._found.add(name)
         return self._values[name]
+
+
+# Functions that were compiled, by what they read. Their code is not kept between processes: they
+# may use any number or function around them, which the name of a file would not tell apart.
+_FOUND: dict[tuple[Callable[..., Any], tuple[str, ...]], tuple[type, Slots]] = {}
+_NUMBERS = count()
+_NOWHERE = "made"  # a module whose code is not kept, see `simkit.simulator.compiled`
 
 
 @dataclass(frozen=True)
@@ -53,16 +65,13 @@ class FunctionPolicy(Sequential):
     label: str
     max_draft: int = MAX_DRAFT
     _row: Callable[..., Any] = field(init=False, repr=False, compare=False)
+    compiled: bool = False
 
     name = "function"
 
     def __post_init__(self) -> None:
         check_whole(self, "max_draft", 0)
-        for column in self.reads:
-            if not re.fullmatch(r"[A-Za-z]\w*", column):
-                raise PolicyError(f"{self.label}: {column!r} cannot be a column's name")
-        if len(set(self.reads)) < len(self.reads):
-            raise PolicyError(f"{self.label}: a column is named twice")
+        check_columns(self.label, self.reads)
         try:
             signature(self.function).bind(1, ())
         except TypeError:
@@ -71,7 +80,21 @@ class FunctionPolicy(Sequential):
             ) from None
         except ValueError:  # a builtin that does not say
             pass
-        object.__setattr__(self, "_row", namedtuple("Row", self.reads)._make)
+        object.__setattr__(self, "_row", row_of(self.reads))
+
+    def __call__(self, depth: int, row: Any) -> Any:
+        """What the function says."""
+        return self.function(depth, row)
+
+    def bind(self, setting: Setting) -> Policy:
+        """See `Policy`; compiled, if that was asked for.
+
+        Raises:
+            PolicyError: numba cannot compile it.
+        """
+        if not self.compiled:
+            return self
+        return _compiled(self)
 
     def columns(self, sampler: Sampler) -> tuple[str, ...]:
         """See `Policy`; a rule reads only what the draft knows, not the target's verdict."""
@@ -95,7 +118,7 @@ class FunctionPolicy(Sequential):
         found: set[str] = set()
         for depth, row in seen:
             try:
-                self.function(depth, _Watched(dict(zip(self.reads, row, strict=True)), found))
+                self.function(depth, Watched(dict(zip(self.reads, row, strict=True)), found))
             except Exception:  # it needs a real row
                 return self.reads
         return tuple(name for name in self.reads if name in found)
@@ -118,6 +141,83 @@ class FunctionPolicy(Sequential):
 
     def __str__(self) -> str:
         return self.label
+
+
+@dataclass(frozen=True)
+class CompiledFunction(FunctionPolicy, NumericPolicy):
+    """See `FunctionPolicy`; the compiled loop takes it, everything else calls the function."""
+
+    rule: tuple[type, Slots] = field(kw_only=True, repr=False, compare=False)
+
+    @property
+    def slots(self) -> Slots:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """See `NumericPolicy`."""
+        return self.rule[1]
+
+    @property
+    def params(self) -> Any:
+        """See `NumericPolicy`."""
+        return self.rule[0](self.max_draft)
+
+
+def _compiled(policy: FunctionPolicy) -> CompiledFunction:
+    """The policy for the compiled loop.
+
+    Raises:
+        PolicyError: numba cannot compile the function; the message has its reason.
+    """
+    key = policy.function, policy.reads
+    if key not in _FOUND:
+        _FOUND[key] = _rule(policy)
+    given = policy.function, policy.reads, policy.label, policy.max_draft
+    return CompiledFunction(*given, compiled=True, rule=_FOUND[key])
+
+
+def _rule(policy: FunctionPolicy) -> tuple[type, Slots]:
+    """A class of parameters that no other policy has, and the rule."""
+    import numba
+    from numba.core.errors import NumbaError
+
+    row = namedtuple("Row", policy.reads)
+    function = numba.njit(nogil=True)(policy.function)
+    try:
+        function.compile((numba.int64, numba.typeof(row(*[0.0] * len(policy.reads)))))
+    except NumbaError as error:
+        said = [line for line in str(error).splitlines() if line.strip()]
+        why = said[1] if len(said) > 1 else said[0]
+        raise PolicyError(f"{policy.label}: numba cannot compile it: {why.strip()}") from None
+    params = namedtuple(f"Function{next(_NUMBERS)}", ("max_draft",), module=_NOWHERE)
+    return params, Slots(trips=_trips(function, row, len(policy.reads)))
+
+
+def _trips(function: Any, row: type, n: int) -> Callable[..., Any]:
+    """The slot, which names the values of a row: numba takes no star before a tuple there."""
+    values = ", ".join(f"row[{k}]" for k in range(n))
+    made: dict[str, Any] = {"function": function, "Row": row}
+    exec(  # of numbers alone
+        "def trips(params, state, depth, row):\n"
+        f"    return bool(function(depth, Row({values}))), state\n",
+        made,
+    )
+    return made["trips"]
+
+
+def check_columns(label: str, columns: tuple[str, ...]) -> None:
+    """Refuse what cannot be the names of a row's values.
+
+    Raises:
+        PolicyError: as said.
+    """
+    for column in columns:
+        if not re.fullmatch(r"[A-Za-z]\w*", column):
+            raise PolicyError(f"{label}: {column!r} cannot be a column's name")
+    if len(set(columns)) < len(columns):
+        raise PolicyError(f"{label}: a column is named twice")
+
+
+def row_of(columns: tuple[str, ...]) -> Callable[..., Any]:
+    """What makes a named tuple of values."""
+    return namedtuple("Row", columns)._make
 
 
 def from_function(
