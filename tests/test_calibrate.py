@@ -1,6 +1,7 @@
 """`simkit calibrate` on tiny models: the cost that it puts into a trace."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -40,6 +41,9 @@ def test_every_rule_that_can_run_is_timed_and_charged(folder, tmp_path, capsys):
     assert simkit(calibrate(folder, trace, "--log", tmp_path / "log.parquet")) == 0
     said = capsys.readouterr()
     assert "policy:svip" in said.out
+    assert re.search(
+        r"^simkit: \d+ runs of a prompt take about .*, their log about ", said.err, re.M
+    )
     assert (
         "simkit: warning: 4 prompts make a cost, but intervals of speeds may have no end"
         in said.err

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from traces.record.pair import Alone, Pair
     from traces.trace import Trace
 
+_ROW_BYTES = 11  # of a log, as the bundled one has them
+
 
 def prepare(
     specs: list[str], heads: list[str] | None, settings: Any, numbers: tuple[int, ...]
@@ -225,10 +227,30 @@ def decoded(
     run.check_pair(trace, bench.pair)
     total = plan.rounds * sum(len(job.arms) for job in run.jobs_of(trace, plan))
     watch = Watch()
+
+    def tell(seconds: float, rows: int) -> None:
+        tell_size(total, seconds, rows if file else 0)
+
     with opened(file, bench) as log:
         with decoding_bar(total) as tick:
-            run.measure(trace, bench, plan, log, tick)
+            run.measure(trace, bench, plan, log, tick, tell)
         return watch.conditions().kept_in(log.table())
+
+
+def tell_size(runs: int, seconds: float, rows: int) -> None:
+    """Say on stderr, before anything is measured, how long it takes and how large its log will be.
+
+    Args:
+        runs: prompts decoded, by all arms in all rounds.
+        seconds: of all of them, about.
+        rows: of the log; none if it is not kept.
+    """
+    from simkit.cli.progress import in_words
+    from traces.describe import size_in_words
+
+    said = f"simkit: {runs:,} runs of a prompt take about {in_words(seconds)}"
+    said += f", their log about {size_in_words(rows * _ROW_BYTES)}" if rows else ""
+    print(said, file=sys.stderr, flush=True)
 
 
 def needs_torch(what: str) -> None:

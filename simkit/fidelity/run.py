@@ -13,7 +13,7 @@ from simkit.errors import HeadError, LiveError, PolicyError
 from simkit.fidelity.ladder import Ladder
 from simkit.fidelity.tree_ladder import TreeLadder
 from simkit.heads.files import Head, check_fits
-from simkit.live.arms import Arm, Benches, Job, run
+from simkit.live.arms import Arm, Benches, Job, Warm, run
 from simkit.live.decoder import DecoderSettings
 from simkit.live.log import Log
 from simkit.live.timed import check
@@ -243,14 +243,45 @@ def _difference(there: ModelInfo, here: ModelInfo) -> str | None:
 
 
 def measure(
-    trace: Trace, bench: Benches, plan: LivePlan, log: Log, on_sequence: Callable[[], None]
+    trace: Trace,
+    bench: Benches,
+    plan: LivePlan,
+    log: Log,
+    on_sequence: Callable[[], None],
+    on_size: Callable[[float, int], None] | None = None,
 ) -> None:
     """Run everything into a log, calibration and test prompts in turns.
+
+    Args:
+        trace: whose prompts are decoded.
+        bench: the models.
+        plan: who decodes what.
+        log: is told everything.
+        on_sequence: called after every sequence.
+        on_size: told, before anything is logged, about how many seconds all of it takes, and how
+            many rows the log will have: as many a token as of the first prompt, by each arm.
 
     Raises:
         LiveError: memory ran out; the log has what came before.
     """
-    run(bench, plan.arms, jobs_of(trace, plan), plan.rounds, log, on_sequence)
+    jobs = jobs_of(trace, plan)
+
+    def on_warm(warm: dict[int, Warm]) -> None:
+        lengths = _lengths(trace, bench.settings.max_new_tokens)
+        shares = {job.sequence: lengths[job.sequence] / lengths[jobs[0].sequence] for job in jobs}
+        pairs = [(warm[arm], shares[job.sequence]) for job in jobs for arm in job.arms]
+        if on_size is not None:
+            seconds, rows = (sum(one[k] * share for one, share in pairs) for k in (0, 1))
+            on_size(plan.rounds * seconds, int(plan.rounds * rows))
+
+    run(bench, plan.arms, jobs, plan.rounds, log, on_sequence, on_warm)
+
+
+def _lengths(trace: Trace, most: int) -> dict[int, int]:
+    """Output tokens of each sequence as far as they are decoded."""
+    table = trace.sequences
+    pairs = zip(table["sequence"].to_pylist(), table["n_output"].to_pylist(), strict=True)
+    return {number: max(1, min(n, most)) for number, n in pairs}
 
 
 def jobs_of(trace: Trace, plan: LivePlan) -> list[Job]:

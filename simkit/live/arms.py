@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -146,6 +147,13 @@ class Bench:
         return _One(TimedDecoder(*given, {n: head.another() for n, head in self.heads.items()}))
 
 
+class Warm(NamedTuple):
+    """What a prompt took that is not logged: seconds, and rows that a log would have of it."""
+
+    seconds: float
+    rows: int
+
+
 def run(
     bench: Benches,
     arms: Sequence[Arm],
@@ -153,6 +161,7 @@ def run(
     rounds: int,
     log: Log,
     on_sequence: Callable[[], None] = lambda: None,
+    on_warm: Callable[[dict[int, Warm]], None] | None = None,
 ) -> dict[tuple[int, int], Outputs]:
     """Decode every job by each of its arms in every round.
 
@@ -168,6 +177,7 @@ def run(
         rounds: how often.
         log: is told everything.
         on_sequence: called after every sequence.
+        on_warm: told, before anything is logged, what the first prompt took by each arm.
 
     Returns:
         What came out, by (arm, sequence), in the first round.
@@ -179,8 +189,14 @@ def run(
         raise LiveError(f"rounds must be at least 1, not {rounds}")
     found: dict[tuple[int, int], Outputs] = {}
     batched = any(len(job.prompts) > 1 for job in jobs)
+    warm: dict[int, Warm] = {}
     for number in sorted({number for job in jobs for number in job.arms}):
-        finished(_guarded(bench.decoder(arms[number], batched), jobs[0], arms[number], log))
+        begun = time.perf_counter()
+        decoder = bench.decoder(arms[number], batched)
+        _, rows = finished(_guarded(decoder, jobs[0], arms[number], log))
+        warm[number] = Warm(time.perf_counter() - begun, len(rows))
+    if on_warm is not None:
+        on_warm(warm)
     for round_ in range(rounds):
         decoders = [bench.decoder(arm, batched) for arm in arms]
         for k, job in enumerate(jobs):
