@@ -143,8 +143,8 @@ def _tell(size: Estimate, prompts: int) -> None:
     from traces.describe import size_in_words
 
     n_bytes = size_in_words(int(size.n_bytes))
-    said = f"{prompts} prompts take {in_words(size.seconds)} and {n_bytes} at most"
-    print(f"simkit: {said}; less if outputs end early", file=sys.stderr, flush=True)
+    said = f"{prompts} prompts, if no output ends early: about {in_words(size.seconds)}, {n_bytes}"
+    print(f"simkit: {said}", file=sys.stderr, flush=True)
 
 
 def _speed() -> Any:

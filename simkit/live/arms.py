@@ -77,6 +77,7 @@ class Runs(Protocol):
 class Benches(Protocol):
     """Models, and how to decode with them."""
 
+    settings: DecoderSettings
     turns: Turns
 
     @property

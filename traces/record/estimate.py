@@ -6,6 +6,8 @@ import time
 from dataclasses import replace
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from traces import files, schema
 from traces.columns import state_table, to_table
 from traces.manifest import Manifest
@@ -21,10 +23,10 @@ _MORE = 8  # tokens behind the deepest draft: enough to see branches of that len
 
 
 class Estimate(NamedTuple):
-    """At most, as every output may end before T_max.
+    """Of all shards that are left, if no output ends before T_max.
 
     Attributes:
-        seconds: of all shards that are left.
+        seconds: to record them.
         n_bytes: of their files.
     """
 
@@ -32,10 +34,18 @@ class Estimate(NamedTuple):
     n_bytes: float
 
 
+class _Tried(NamedTuple):
+    """A shard of a few tokens: seconds, and by table its rows and its file's bytes."""
+
+    seconds: float
+    rows: dict[str, int]
+    n_bytes: dict[str, int]
+
+
 def estimate(
     pair: Pair | Alone, batches: list[list[Prompt]], plan: Plan, header: Manifest
 ) -> Estimate | None:
-    """What the shards that are left take at most; None where a trial would take too long for that.
+    """What the shards that are left take; None where a trial would take too long for that.
 
     The first of them is run for a few tokens, twice, and for some more: what a token more takes is
     what every token takes, but for the growth of contexts.
@@ -53,26 +63,61 @@ def estimate(
     _run(pair, batches[0], plan, header, _WARM)
     first = _run(pair, batches[0], plan, header, _WARM)
     more = _run(pair, batches[0], plan, header, tried)
-    rest = (plan.max_new_tokens - _WARM) / (tried - _WARM)
-    of_shard = [a + max(0.0, b - a) * rest for a, b in zip(first, more, strict=True)]
+    token_s = max(0.0, more.seconds - first.seconds) / (tried - _WARM)
+    seconds = first.seconds + token_s * (plan.max_new_tokens - _WARM)
+    rows = _rows_of_all(more.rows, tried, plan)
+    n_bytes = sum(_bytes_of(name, rows[name], first, more) for name in rows)
     shards = sum(map(len, batches)) / len(batches[0])
-    return Estimate(*(value * shards for value in of_shard))
+    return Estimate(seconds * shards, n_bytes * shards)
+
+
+def _rows_of_all(tried: dict[str, int], tokens: int, plan: Plan) -> dict[str, int]:
+    """Rows of a whole shard, from those of one of so many tokens.
+
+    Branches begin at a share of the positions, and are as long as budget and Γ leave room for.
+    """
+    longer = plan.max_new_tokens / tokens
+    found = {name: round(n * longer) for name, n in tried.items()}
+    if "branches" in tried:
+        off_path = _room(plan.max_new_tokens, plan.max_draft) / _room(tokens, plan.max_draft)
+        found["branches"] = round(tried["branches"] * off_path)
+        if "hidden" in tried:
+            on_path = round((tried["hidden"] - tried["branches"]) * longer)
+            found["hidden"] = on_path + found["branches"]
+    return found
+
+
+def _room(tokens: int, max_draft: int) -> int:
+    """Rows of an output of so many tokens, if a branch begins at each."""
+    return max(1, sum(min(max_draft - 1, tokens - 1 - m) for m in range(1, tokens)))
+
+
+def _bytes_of(name: str, rows: int, first: _Tried, more: _Tried) -> float:
+    """Of a table of so many rows: what a file has without any, and what a row adds."""
+    added = more.rows[name] - first.rows[name]
+    if added <= 0:
+        return more.n_bytes[name] * rows / max(1, more.rows[name])
+    row_bytes = (more.n_bytes[name] - first.n_bytes[name]) / added
+    return more.n_bytes[name] + row_bytes * (rows - more.rows[name])
 
 
 def _run(
     pair: Pair | Alone, prompts: list[Prompt], plan: Plan, header: Manifest, tokens: int
-) -> Estimate:
+) -> _Tried:
     """Record a shard of so many tokens, and write it nowhere."""
     begun = time.perf_counter()
     rows = record_shard(pair, prompts, 0, replace(plan, max_new_tokens=tokens))
-    n_bytes = sum(len(files.encode(table)[0]) for table in _tables(rows, header))
-    return Estimate(time.perf_counter() - begun, n_bytes)
+    tables = _tables(rows, header)
+    n_bytes = {name: len(files.encode(table)[0]) for name, table in tables.items()}
+    seconds = time.perf_counter() - begun
+    n_rows = {name: table.num_rows for name, table in tables.items()}
+    n_rows["sequences"] = sum(rows.sequences["n_output"])  # what they hold grows with outputs
+    return _Tried(seconds, n_rows, n_bytes)
 
 
-def _tables(rows: ShardColumns, header: Manifest) -> list:
+def _tables(rows: ShardColumns, header: Manifest) -> dict[str, pa.Table]:
     """A shard's files as they would be written."""
-    found = [to_table(rows.tables[name], columns) for name, columns in header.tables.items()]
-    found.append(to_table(rows.sequences, schema.SEQUENCES))
+    found = {name: to_table(rows.tables[name], kind) for name, kind in header.tables.items()}
     states = {"hidden": rows.hidden, "mixed": rows.mixed}
-    found += [state_table(name, columns) for name, columns in states.items() if columns]
-    return found
+    found |= {name: state_table(name, columns) for name, columns in states.items() if columns}
+    return {"sequences": to_table(rows.sequences, schema.SEQUENCES), **found}
