@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORK := .work
 
-.PHONY: demo test lint unit browser minimal stories install notebooks reference timings heads \
+.PHONY: demo test lint docs unit browser minimal stories install notebooks reference timings heads \
   heads-greedy heads-sampled heads-prompts ablation-heads answers drafters trees arms \
   smollm2 smollm2-answers smollm2-draft smollm2-feature smollm2-parallel smollm2-recordings smollm2-prompts \
   smollm2-greedy smollm2-sampled smollm2-long smollm2-heads smollm2-timings smollm2-bundle clean
@@ -25,7 +25,7 @@ demo: $(VENV)/.installed  ## record the shipped pair on a few prompts, time it, 
 	$(BIN)/simkit info $(WORK)/demo/trace
 	$(BIN)/simkit replay $(WORK)/demo/trace $(POLICIES)
 
-test: lint unit minimal stories  ## everything that CI runs
+test: lint docs unit minimal stories  ## everything that CI runs
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -33,8 +33,15 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
+# The site, in build/docs/html: a warning is an error, every link within it is followed, and what leads
+# out of it is listed in build/docs/external-links.txt and not asked.
+docs: $(VENV)/.installed-docs
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs -d build/docs/doctrees . build/docs/html
+	$(BIN)/python docs/_ext/links.py build/docs/html
+	$(BIN)/python -m pytest tests/test_site.py
+
 unit: $(VENV)/.installed-dev browser
-	$(BIN)/python -m pytest -n 2 --ignore tests/test_notebooks.py
+	$(BIN)/python -m pytest -n 2 --ignore tests/test_notebooks.py --ignore tests/test_site.py
 
 BROWSER := chromium chromium-driver
 browser:  ## Chromium, in which the report's page is tested, if it can be had
@@ -61,6 +68,10 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) --editable '.[all]' --group dev
+	touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed-dev
+	$(PIP) --group docs
 	touch $@
 
 # $(call clean_venv,PACKAGES): an environment that has nothing else.
