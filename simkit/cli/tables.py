@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 WIDE = 200
 """Columns of a page where no terminal says how wide it is."""
-_WORD = 20  # letters of a word that may be broken, in a column that is no number's
+_WORD = 12  # letters of a word that may be broken, in a column that is no number's
 _FITS = 130  # columns from which a replay's table has all of its parts
 
 
@@ -99,7 +99,7 @@ def stacked(shown: Table) -> Table:
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(style="bold", no_wrap=True)
     made.add_column(overflow="fold")
-    heads = [" ".join(str(column.header).split("\n")) for column in shown.columns]
+    heads = [str(column.header).replace("\n", "") for column in shown.columns]
     for row in zip(*(column.cells for column in shown.columns), strict=True):
         for head, cell in zip(heads, row, strict=True):
             if str(cell):
