@@ -29,10 +29,19 @@ def test_version(capsys):
 
 def test_help_is_in_groups(capsys):
     said = run(capsys, "--help").out
-    groups = ["Record a trace:", "Time models:", "Replay policies:", "Serve:", "Analyse:"]
-    assert [said.index(group) for group in groups] == sorted(said.index(group) for group in groups)
-    assert said.index("Replay policies:") < said.index("  tune") < said.index("Serve:")
+    groups = ["Record a trace", "Time models", "Replay policies", "Serve", "Analyse"]
+    at = [said.index(f"─ {group} ─") for group in groups]
+    assert at == sorted(at)
+    assert at[2] < said.index(" tune ") < at[3]
     assert "--install-completion" in said
+
+
+def test_options_are_in_groups(capsys):
+    said = run(capsys, "record", "--help").out
+    groups = ["Options", "How tokens are drawn", "What is kept", "How models are run"]
+    at = [said.index(f"─ {group} ─") for group in groups]
+    assert at == sorted(at)
+    assert at[1] < said.index("--temperature") < at[2] < said.index("--mix") < at[3]
 
 
 def test_a_module_is_the_command():
@@ -123,6 +132,7 @@ def test_one_of_a_list_in_full(arguments, says, capsys):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (["repaly"], "no command 'repaly' (did you mean replay?)"),
         (["policies", "svpi"], "unknown policy 'svpi' (did you mean svip?)"),
         (["drafters", "suffxi"], "unknown drafter 'suffxi' (did you mean suffix?)"),
         (["costs", "linea"], "unknown cost 'linea' (did you mean linear?)"),

@@ -82,25 +82,39 @@ class _Command(TyperCommand):
 class _Lazy(TyperGroup):
     """A group that imports a subcommand only when it is called or asked for its help."""
 
+    _named = False  # whether commands are asked for to be named alone
+
     def list_commands(self, ctx: typer.Context) -> list[str]:
         return list(_HELP)
 
     def get_command(self, ctx: typer.Context, cmd_name: str):
         if cmd_name not in _HELP:
             return None
+        about = {"help": _HELP[cmd_name], "rich_help_panel": _group_of(cmd_name)}
+        if self._named:
+            return TyperCommand(cmd_name, **about)  # pyright: ignore[reportArgumentType]
         name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
         module = import_module(f"simkit.cli.{name}")
         single = typer.Typer(add_completion=False)
-        group = _group_of(cmd_name)
-        made = single.command(cmd_name, cls=_Command, help=_HELP[cmd_name], rich_help_panel=group)
+        made = single.command(cmd_name, cls=_Command, **about)  # pyright: ignore[reportArgumentType]
         made(getattr(module, name))
         return typer.main.get_command(single)
 
-    def format_commands(self, ctx: typer.Context, formatter) -> None:
-        widest = max(map(len, _HELP))
-        for group, commands in _GROUPS.items():
-            with formatter.section(group):
-                formatter.write_dl([(f"{name:{widest}}", says) for name, says in commands.items()])
+    def format_help(self, ctx: typer.Context, formatter: Any) -> None:
+        """See typer; it asks for each command, of which the names are enough here."""
+        self._named = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._named = False
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:
+        """See typer; an unknown command is answered with the nearest one."""
+        if args[0] not in _HELP and args[0][:1] != "-" and not ctx.resilient_parsing:
+            from traces.registry import suggest
+
+            raise UserError(f"no command {args[0]!r} ({suggest(args[0], _HELP)})")
+        return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[Any]:
         """See typer; it would import every command."""
@@ -115,7 +129,7 @@ def _group_of(command: str) -> str:
     return next(group for group, commands in _GROUPS.items() if command in commands)
 
 
-app = typer.Typer(cls=_Lazy, rich_markup_mode=None)
+app = typer.Typer(cls=_Lazy)
 
 
 def _say_version(asked: bool) -> None:

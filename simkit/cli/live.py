@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from simkit.cli import complete
-from simkit.cli.options import TURNS, Cost, Device, Dtype, Heads, Revision, Threads, Turns
+from simkit.cli.options import (
+    DRAWN,
+    RUN,
+    TURNS,
+    Cost,
+    Device,
+    Dtype,
+    Heads,
+    Revision,
+    Threads,
+    Turns,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,17 +55,22 @@ def live(
         int | None, typer.Option("--n-prompts", help="So many, spread over the file.")
     ] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Longest output, T_max.")] = 256,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
-    top_k: Annotated[int, typer.Option(help="0 keeps all tokens.")] = 0,
-    top_p: Annotated[float, typer.Option(help="1 keeps all tokens.")] = 1.0,
+    temperature: Annotated[float, typer.Option(rich_help_panel=DRAWN, help="0 is greedy.")] = 0.0,
+    top_k: Annotated[int, typer.Option(rich_help_panel=DRAWN, help="0 keeps all tokens.")] = 0,
+    top_p: Annotated[float, typer.Option(rich_help_panel=DRAWN, help="1 keeps all tokens.")] = 1.0,
     draft_temperature: Annotated[
-        float | None, typer.Option(help="Of the draft alone; 0 proposes its likeliest token.")
+        float | None,
+        typer.Option(
+            rich_help_panel=DRAWN, help="Of the draft alone; 0 proposes its likeliest token."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the keyed draws.")] = 0,
+    seed: Annotated[int, typer.Option(rich_help_panel=DRAWN, help="Of the keyed draws.")] = 0,
     first_token: Annotated[
         Literal["draft", "prefill"], typer.Option(help="Which pass emits the first token.")
     ] = "draft",
-    batch_size: Annotated[int, typer.Option(help="Sequences that share each draft length.")] = 1,
+    batch_size: Annotated[
+        int, typer.Option(rich_help_panel=RUN, help="Sequences that share each draft length.")
+    ] = 1,
     stop: Annotated[
         Literal["all", "any"], typer.Option(help="Of a batch: whose rules must stop.")
     ] = "all",

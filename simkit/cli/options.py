@@ -38,11 +38,20 @@ Draft = Annotated[
         show_default=False,
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")]
-Dtype = Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")]
-TracesDtype = Annotated[str | None, typer.Option(help="Default: the trace's.")]
-Revision = Annotated[str | None, typer.Option(help="Hub revision of the target, or TARGET,DRAFT.")]
-Threads = Annotated[int | None, typer.Option(help="Of torch on a CPU. Default: its own.")]
+DRAWN, KEPT, RUN = "How tokens are drawn", "What is kept", "How models are run"
+"""Titles of groups of options in a command's help."""
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …", rich_help_panel=RUN)]
+Dtype = Annotated[
+    str, typer.Option(help="float32, float64, bfloat16 or float16.", rich_help_panel=RUN)
+]
+TracesDtype = Annotated[str | None, typer.Option(help="Default: the trace's.", rich_help_panel=RUN)]
+Revision = Annotated[
+    str | None,
+    typer.Option(help="Hub revision of the target, or TARGET,DRAFT.", rich_help_panel=RUN),
+]
+Threads = Annotated[
+    int | None, typer.Option(help="Of torch on a CPU. Default: its own.", rich_help_panel=RUN)
+]
 Turns = Literal["sequence", "step"]
 TURNS = "What an arm decodes before the next one's turn. By steps, drift hits all arms alike."
 Heads = Annotated[

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from simkit.cli.options import Device, Dtype, Revision
+from simkit.cli.options import DRAWN, KEPT, RUN, Device, Dtype, Revision
 from simkit.cli.progress import bar, in_words
 
 if TYPE_CHECKING:
@@ -44,34 +44,51 @@ def record(
     ] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Longest output, T_max.")] = 256,
     ignore_eos: Annotated[
-        bool, typer.Option("--ignore-eos", help="Outputs go on behind EOS, all to T_max.")
+        bool,
+        typer.Option(
+            "--ignore-eos", rich_help_panel=DRAWN, help="Outputs go on behind EOS, all to T_max."
+        ),
     ] = False,
-    max_draft: Annotated[int, typer.Option(help="Deepest draft to record, Γ.")] = 40,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
-    top_k: Annotated[int, typer.Option(help="0 keeps all tokens.")] = 0,
-    top_p: Annotated[float, typer.Option(help="1 keeps all tokens.")] = 1.0,
+    max_draft: Annotated[
+        int, typer.Option(rich_help_panel=KEPT, help="Deepest draft to record, Γ.")
+    ] = 40,
+    temperature: Annotated[float, typer.Option(rich_help_panel=DRAWN, help="0 is greedy.")] = 0.0,
+    top_k: Annotated[int, typer.Option(rich_help_panel=DRAWN, help="0 keeps all tokens.")] = 0,
+    top_p: Annotated[float, typer.Option(rich_help_panel=DRAWN, help="1 keeps all tokens.")] = 1.0,
     draft_temperature: Annotated[
-        float | None, typer.Option(help="Of the draft alone; 0 proposes its likeliest token.")
+        float | None,
+        typer.Option(
+            rich_help_panel=DRAWN, help="Of the draft alone; 0 proposes its likeliest token."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the keyed draws.")] = 0,
+    seed: Annotated[int, typer.Option(rich_help_panel=DRAWN, help="Of the keyed draws.")] = 0,
     device: Device = "auto",
     dtype: Dtype = "float32",
-    batch_size: Annotated[int, typer.Option(help="Prompts run together, one shard.")] = 8,
+    batch_size: Annotated[
+        int, typer.Option(rich_help_panel=RUN, help="Prompts run together, one shard.")
+    ] = 8,
     revision: Revision = None,
-    hidden: Annotated[bool, typer.Option("--hidden", help="Keep the draft's states.")] = False,
+    hidden: Annotated[
+        bool, typer.Option("--hidden", rich_help_panel=KEPT, help="Keep the draft's states.")
+    ] = False,
     branch_target: Annotated[
-        bool, typer.Option("--branch-target", help="The target's view of branch rows too.")
+        bool,
+        typer.Option(
+            "--branch-target", rich_help_panel=KEPT, help="The target's view of branch rows too."
+        ),
     ] = False,
     mix: Annotated[
         float,
         typer.Option(
+            rich_help_panel=KEPT,
             help="Share of the draft's own tokens in mixed contexts to record, with the draft's"
-            " states, for an acceptance head (its paper: 0.5); 0 records none."
+            " states, for an acceptance head (its paper: 0.5); 0 records none.",
         ),
     ] = 0.0,
     coupling: Annotated[
         CouplingChoice | None,
         typer.Option(
+            rich_help_panel=DRAWN,
             help="What sampled outputs are drawn with: the draft's tokens, which a live decoder can"
             " repeat, or the target alone, so that all drafters share one output. Default: draft;"
             " target where there is no draft model.",
@@ -82,6 +99,7 @@ def record(
         bool | None,
         typer.Option(
             "--kernel/--no-kernel",
+            rich_help_panel=RUN,
             help="Reduce logits with the Triton kernel; if neither is said, where CUDA and Triton"
             " are there.",
         ),
