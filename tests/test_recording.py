@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from rich.console import Console
 from test_bad_input import pair, refused  # noqa: F401
 
 import simkit
@@ -161,6 +162,14 @@ def test_lines_where_there_is_no_terminal(pair, prompts, tmp_path, monkeypatch, 
     assert command(*words, "--out", tmp_path / "t", *options()) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "recording" in line]
     assert "simkit: recording: 16 of 16 (100%), " in lines[-1] and "left" in lines[-1]
+
+
+def test_lines_of_attaching_training_and_scoring(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    with progress.training_bar(Console(stderr=True)) as told:
+        task = told.add_task("attaching", total=4)
+        told.update(task, completed=3)
+    assert capsys.readouterr().err.startswith("simkit: attaching: 3 of 4 (75%), ")
 
 
 def test_lines_come_once_a_minute(capsys):
