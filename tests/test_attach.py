@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from handed import Handed, logits_of, output_of
+from handed import Handed, Remembering, logits_of, output_of, remembering
 from pair_folders import model, pair, pair_folder, simkit
 from test_import import records, written
 from trace_files import edit, hashes
@@ -162,6 +162,7 @@ def test_a_rule_replays_as_it_decodes(root, trace, spec):
 def check(found, target, propose, specs=SPECS, by_start=False, least=10):
     rows = found.sequences.to_pylist()
     sampler, eos = found.sampler, found.eos_token_ids
+    target, propose = Remembering(target), remembering(propose)
     made = [
         output_of(target, row["prompt_tokens"], row["sequence"], sampler, T_MAX, eos)
         for row in rows

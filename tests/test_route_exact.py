@@ -6,7 +6,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
-from handed import Handed, logits_of, output_of
+from handed import Handed, Remembering, logits_of, output_of
 from pair_folders import model, pair_folder, simkit
 
 from simkit import policies
@@ -50,21 +50,9 @@ def root(tmp_path_factory):
     return folder
 
 
-class Remembered:
-    """A model that answers a text again as it did before."""
-
-    def __init__(self, noise, dtype):
-        self.model, self.answers = model(noise).to(dtype), {}
-        self.device = self.model.device
-
-    def __call__(self, tokens):
-        text = tuple(tokens[0].tolist())
-        if text not in self.answers:
-            self.answers[text] = self.model(tokens)
-        return self.answers[text]
-
-
-remembered = cache(Remembered)
+@cache
+def remembered(noise, dtype):
+    return Remembering(model(noise).to(dtype))
 
 
 class Asked:
