@@ -1,12 +1,17 @@
 """What README and changelog count is what is there."""
 
 import re
+import tomllib
 from pathlib import Path
+
+import yaml
 
 from analysis.claims import claims
 from analysis.figures import FIGURES
+from simkit.policies.registry import names
 
 ROOT = Path(__file__).parents[1]
+PAGES = ("policies.md", "trees.md")
 
 
 def counted(page, pattern):
@@ -19,8 +24,33 @@ def counted(page, pattern):
 def test_claims_are_counted():
     n_claims = len(claims())
     assert counted("README.md", r"(\d+) claims of the five papers") == {n_claims}
+    assert counted("docs/papers.md", r"(\d+) claims of the five papers") == {n_claims}
     assert counted("CHANGELOG.md", r"`simkit claims`: (\d+) ") == {n_claims}
 
 
 def test_figures_are_counted():
     assert counted("CHANGELOG.md", r"`simkit figures`: (\d+) figures") == {len(FIGURES)}
+    assert counted("README.md", r"(\d+) figures") == {len(FIGURES)}
+
+
+def test_policies_are_counted_and_described():
+    assert counted("README.md", r"(\d+) policies") == {len(names())}
+    pages = [(ROOT / "docs" / page).read_text(encoding="utf-8") for page in PAGES]
+    assert not [name for name in names() if not any(f"`{name}(" in page for page in pages)]
+
+
+def test_notebooks_are_counted():
+    n_notebooks = len(list(ROOT.glob("notebooks/*.ipynb")))
+    assert counted("README.md", r"(\d+) \[notebooks\]") == {n_notebooks}
+    assert counted("CHANGELOG.md", r"(\d+) notebooks, from") == {n_notebooks}
+
+
+def test_the_citation_is_of_this_version():
+    """The keys that CFF 1.2 asks for, and the project's own facts."""
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert cited["cff-version"] == "1.2.0" and cited["type"] == "software"
+    assert cited["message"] and cited["title"] and cited["authors"]
+    assert all(set(author) == {"name"} for author in cited["authors"])  # an entity
+    assert str(cited["version"]) == project["version"]
+    assert cited["license"] == project["license"] and cited["keywords"] == project["keywords"]

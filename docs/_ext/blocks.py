@@ -10,9 +10,11 @@ import ast
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from markdown_it import MarkdownIt
 
+ENDS = ("&", ";", "|", ">", "&&")  # what follows is no word of the command
 PROGRAMS = ("simkit", "python", "pip", "make", "jupyter", "taskset", "mkdir", "cd")
 
 
@@ -54,7 +56,8 @@ def is_python(text: str) -> bool:
 
 def commands(text: str) -> list[list[str]]:
     """The words of each command in a block, comments left out."""
-    return [shlex.split(line, comments=True) for line in _parts(text)[0]]
+    found = [shlex.split(line, comments=True) for line in _parts(text)[0]]
+    return [list(takewhile(lambda word: word not in ENDS, words)) for words in found]
 
 
 def rest(text: str) -> str:
@@ -70,7 +73,12 @@ def _parts(text: str) -> tuple[list[str], str]:
         command = line.split(maxsplit=1)[:1]
         if goes_on:
             found[-1] += " " + line.strip().removesuffix("\\")
-        elif command and command[0] in PROGRAMS and not line.startswith(" "):
+        elif (
+            command
+            and command[0] in PROGRAMS
+            and "─" not in line
+            and (line[0] != " " or "".join(others[-1:]).endswith("; do"))
+        ):
             found.append(line.removesuffix("\\"))
         else:
             others.append(line)
