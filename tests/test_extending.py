@@ -12,6 +12,8 @@ from heads_traces import recorded
 
 import traces
 from traces.errors import TraceError
+from traces.synthetic import iid
+from traces.writer import save
 
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
 BLOCK = re.compile(r"```(?:python|toml)\n# (\S+)\n(.*?)```", re.DOTALL)
@@ -94,8 +96,11 @@ def test_its_figure(simkit, tmp_path):
     assert "[Acme Fig. 1]" in simkit("figures", "--list").stdout
 
 
-def test_its_claim(simkit):
-    found = json.loads(simkit("claims", "reference", "--format", "json").stdout)
+def test_its_claim(simkit, tmp_path):
+    trace = tmp_path / "trace"
+    save(iid(14, 40, 0.7, max_draft=12, seed=3), trace)
+    cost = ["--cost", "linear(draft_s=1, target_s=6)"]
+    found = json.loads(simkit("claims", trace, *cost, "--format", "json").stdout)
     (mine,) = (one for one in found if one["claim"] == "drafts_pay")
     assert mine["verdict"] == "holds"
 

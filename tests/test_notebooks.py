@@ -101,7 +101,7 @@ def test_runs_on_a_few_prompts_without_a_warning(path, small, tmp_path):
             cell.source = cell.source.replace(f'"{name}"', repr(small(name)))
     notebook.cells.insert(0, nbformat.v4.new_code_cell(STRICT))
     where = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=180, kernel_name="python3", resources=where).execute()
+    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=where).execute()
     outputs = [out for cell in notebook.cells for out in cell.get("outputs", [])]
     assert not [out for out in outputs if out.get("name") == "stderr"]
     assert not list(tmp_path.iterdir())
