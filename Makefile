@@ -41,7 +41,7 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/python -m pytest tests/test_site.py
 
 unit: $(VENV)/.installed-dev browser
-	$(BIN)/python -m pytest -n 2 --ignore tests/test_notebooks.py --ignore tests/test_site.py
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/test_notebooks.py --ignore tests/test_site.py
 
 BROWSER := chromium chromium-driver
 browser:  ## Chromium, in which the report's page is tested, if it can be had
