@@ -30,7 +30,8 @@ def test_claims_are_counted():
 
 def test_figures_are_counted():
     assert counted("CHANGELOG.md", r"`simkit figures`: (\d+) figures") == {len(FIGURES)}
-    assert counted("README.md", r"(\d+) figures") == {len(FIGURES)}
+    (over,) = counted("README.md", r"over (\d+) figures")
+    assert over <= len(FIGURES) < over + 10
 
 
 def test_policies_are_counted_and_described():
