@@ -16,6 +16,7 @@ from simkit.drafters.tree import TreeLayout
 from simkit.simulator.arguments import AnyCost
 from simkit.trees.growing import Growing
 from traces.errors import UserError
+from traces.scores import file_name
 from traces.trace import load
 from traces.trees.shapes import Beams, BestFirst
 
@@ -24,6 +25,8 @@ TOTALS = (4, 6, 9, 13, 17, 25, 33, 49, 60)  # of EAGLE-2's trees that are tried,
 STEPS = "linear(draft_s=0, target_s=1)"
 """Passes of the target alone take time, so that a prophet's steps are the fewest that there are."""
 THRESHOLDS = tuple(round(0.2 * k, 1) for k in range(2, 13))  # of SVIP
+RISKS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995)  # h of the acceptance head
+HEAD, ON_TREES = "acceptance_head", "tree_acceptance_head"
 NEEDS = (
     "needs trees: attach a drafter with --tree (simkit attach), and name it (--drafter) if it is"
     " not the recording itself that is looked at"
@@ -195,6 +198,10 @@ def families(study: Study) -> Families:
         found["EAGLE-2 + SVIP"] = tuple(
             spec for k, t in deep for spec in with_svip(k, beam.depth, t, THRESHOLDS[::2])
         )
+        if has_head(study):
+            found["EAGLE-2 + head"] = tuple(
+                spec for k, t in deep for spec in with_head(k, beam.depth, t, RISKS[::2])
+            )
         found["EAGLE-2 + best rate"] = tuple(
             f"best_rate(top_k={k}, depth={beam.depth}, total={t})" for k, t in deep
         )
@@ -221,6 +228,19 @@ def with_svip(
     """Specs of `tree_svip` on these beams, by threshold, asked at every level and every second."""
     more = f"top_k={top_k}, depth={depth}, total={total}"
     return tuple(f"tree_svip(h={h}, every={e}, {more})" for h in thresholds for e in (1, 2))
+
+
+def has_head(study: Study) -> bool:
+    """Whether the trees' nodes have the acceptance head's scores."""
+    return study.trace.extra(file_name(HEAD)) is not None
+
+
+def with_head(
+    top_k: int, depth: int, total: int, risks: Iterable[float] = RISKS, variant: str = "paper"
+) -> tuple[str, ...]:
+    """Specs of `tree_acceptance_head` on these beams, by threshold."""
+    more = f"variant={variant}, top_k={top_k}, depth={depth}, total={total}"
+    return tuple(f"{ON_TREES}(h={h}, {more})" for h in risks)
 
 
 class Closed(NamedTuple):
@@ -281,7 +301,7 @@ def tree_gap(study: Study, cost: AnyCost | None = None) -> TreeGap:
 
 @dataclass(frozen=True, eq=False)
 class Exits:
-    """EAGLE-2 with and without SVIP's exit.
+    """EAGLE-2 with and without an exit.
 
     Attributes:
         plain: by shape, the trees without it.
@@ -294,32 +314,48 @@ class Exits:
     gone: list[str]
 
 
-def exits(study: Study, cost: AnyCost | None = None) -> Exits:
-    """SVIP on trees of EAGLE-2's own settings, and on those that are fastest on other prompts.
+def own_beam(study: Study) -> tuple[int, int, int]:
+    """The widest recorded beams and EAGLE-2's own number of nodes: `top_k`, `depth`, `total`.
 
     Raises:
-        MissingError: there are no times, or no beams.
+        MissingError: there are none.
     """
     beam = beams(study)
     if beam is None:
         raise MissingError("needs EAGLE-2's beams: attach with --tree 'eagle2(…)'")
-    own = beam.widths[-1], beam.depth, max(60, beam.depth + 2)
+    return beam.widths[-1], beam.depth, max(60, beam.depth + 2)
+
+
+def exits(study: Study, cost: AnyCost | None = None, rule: str = "SVIP") -> Exits:
+    """An exit on trees of EAGLE-2's own settings, and on those that are fastest on other prompts.
+
+    Args:
+        study: of a trace of trees.
+        cost: see `simkit.replay`.
+        rule: SVIP, or head.
+
+    Raises:
+        MissingError: there are no times, no beams, or no scores of the head.
+    """
+    own = own_beam(study)
+    if rule == "head" and not has_head(study):
+        raise MissingError("needs a head's scores of the nodes: simkit score")
     label = "top_k={}, depth={}, total={}".format(*own)
     plain, gone = replays(study, {label: "eagle2(top_k={}, depth={}, total={})".format(*own)}, cost)
     mine = families(study)
     found, why = tuned(
         study,
         {
-            "own": with_svip(*own),
+            "own": (with_head if rule == "head" else with_svip)(*own),
             "plain": mine["EAGLE-2"],
-            "exit": mine["EAGLE-2 + SVIP"],
+            "exit": mine[f"EAGLE-2 + {rule}"],
         },
         cost,
     )
     return Exits(
         {label: plain[label], "tuned": found["plain"]},
         {label: found["own"], "tuned": found["exit"]},
-        [*gone.values(), *why, *untimed(study, {"SVIP on trees": found["own"]}, cost)],
+        [*gone.values(), *why, *untimed(study, {f"{rule} on trees": found["own"]}, cost)],
     )
 
 

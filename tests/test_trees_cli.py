@@ -142,13 +142,39 @@ def test_a_drafter_without_trees_is_named(capsys):
 
 CHAINS = {
     "fixed(9)": "depth 9 was not recorded: drafts in this trace have at most max_draft (Γ) = 8",
-    "acceptance_head()": "scores of acceptance_head are missing: trees have no states",
+    "specdecpp()": "scores of specdecpp are missing; write them with simkit score",
 }
 
 
 @pytest.mark.parametrize("spec", CHAINS)
 def test_chains_that_trees_cannot_tell(spec, capsys):
     refused(capsys, CHAINS[spec], "replay", *TRACE, "--policy", spec, *COST)
+
+
+HEAD = "traces/reference/heads/acceptance{}.safetensors".format
+BESIDE = ("--target", "traces/reference/models/target")
+HEADS = {
+    ("score", *TRACE, "--head", HEAD("-trees-sampled")): "nodes of trees are read again: give --t",
+    ("score", *TRACE, "--head", HEAD("")): "trained for another draft model",
+    ("score", *TRACE, "--head", HEAD("-trees"), "--draft", "x"): "--draft is of no use without",
+    ("train", "acceptance", "reference", "--mix", "0.3"): "mix is of attached drafters",
+    ("train", "acceptance", "reference", *BESIDE): "no attached drafter: name one with --drafter",
+    ("train", "acceptance", *TRACE, *BESIDE, "--mix", "3"): "mix must be from 0 to 1",
+    (
+        "replay",
+        *TRACE,
+        "--policy",
+        "tree_acceptance_head(variant=both)",
+    ): "paper or code, not 'both'",
+    ("replay", *TRACE, "--policy", "tree_acceptance_head(1.5)"): "h must be a number in [0, 1]",
+}
+
+
+@pytest.mark.parametrize("words", HEADS)
+def test_heads_that_do_not_fit_trees(words, capsys, tmp_path):
+    more = ("-o", str(tmp_path / "head.safetensors")) if words[0] == "train" else ()
+    status, out, said = command(capsys, *words, *more)
+    assert status == 2 and out == "" and said.count("\n") == 1 and HEADS[words] in said, said
 
 
 def test_a_row_each_policy(capsys):

@@ -57,7 +57,7 @@ from analysis.figures.step_lengths import step_lengths
 from analysis.figures.text_position import text_position
 from analysis.figures.timeline import timeline
 from analysis.figures.tree_budget import tree_budget
-from analysis.figures.tree_exits import tree_exits
+from analysis.figures.tree_exits import tree_exits, tree_head
 from analysis.figures.tree_gap import tree_gap
 from analysis.figures.tree_map import tree_map
 from analysis.figures.tree_step import tree_step
@@ -120,6 +120,7 @@ __all__ = [
     "timeline",
     "tree_budget",
     "tree_exits",
+    "tree_head",
     "tree_gap",
     "tree_map",
     "tree_step",

@@ -36,6 +36,7 @@ from analysis.figures.pacer_growth import ARMS as GROWTHS
 from analysis.figures.pacer_threshold import ARMS as THRESHOLDS
 from analysis.figures.pearl_strategies import ARMS as STRATEGIES
 from analysis.figures.svip_lengths import by_length
+from analysis.figures.tree_tables import tree_tables
 from analysis.papers import TableRow, acceptance_head, pacer, svip
 from analysis.replays import (
     ALONE,
@@ -72,6 +73,7 @@ def tables(
     study = study_of(trace)
     if study.trace.n_positions == 0:
         raise FigureError("the trace is empty")
+    of_trees = tree_tables(study, cost)
     at, found, gone = of(study, cost), [], []
     _ = at.charge  # without times there are no tables
     for make in (*_TABLES, *((_hybrids,) if lookups.names(at) else ())):
@@ -82,7 +84,7 @@ def tables(
             found.append(one)
         except UserError as error:
             gone.append(f"{make.__name__.strip('_')}: {error}")
-    return found, gone
+    return found + of_trees[0], gone + of_trees[1]
 
 
 def _long(

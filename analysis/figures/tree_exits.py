@@ -1,4 +1,4 @@
-"""EAGLE-2 with and without SVIP's exit, by task."""
+"""EAGLE-2 with and without an exit, by task: SVIP's, and the acceptance head's."""
 
 from __future__ import annotations
 
@@ -25,9 +25,26 @@ def tree_exits(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
         ax: to draw on; None makes one.
         cost: see `simkit.replay`.
     """
-    found = exits(study, cost)
+    return _drawn(study, ax, cost, "SVIP", "SVIP's exit", "tree_exits")
+
+
+@figure("acceptance head Fig. 2 and Table 1", trees=True)
+def tree_head(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
+    """Speedup of EAGLE-2 with and without the acceptance head, of its own settings and of tuned.
+
+    Args:
+        study: of a trace of trees with the head's scores, or of a recording that has some attached.
+        ax: to draw on; None makes one.
+        cost: see `simkit.replay`.
+    """
+    return _drawn(study, ax, cost, "head", "the acceptance head", "tree_head")
+
+
+def _drawn(study: Study, ax: Axes, cost: AnyCost | None, rule: str, title: str, name: str) -> Drawn:
+    """Both arms of both shapes, a point for each task."""
+    found = exits(study, cost, rule)
     masks = groups(study.trace)
-    arms = [(shape, arm) for shape in found.plain for arm in ("EAGLE-2", "+ SVIP")]
+    arms = [(shape, arm) for shape in found.plain for arm in ("EAGLE-2", f"+ {rule}")]
     rows, said, against = [], [], []
     for k, (shape, arm) in enumerate(arms):
         one = (found.plain if arm == "EAGLE-2" else found.stopped)[shape]
@@ -40,8 +57,8 @@ def tree_exits(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
             ratio = speed(one, found.plain[shape], some) if arm != "EAGLE-2" else None
             rows.append(row | cells(e, "speedup") | (cells(ratio, "against") if ratio else {}))
         if arm != "EAGLE-2":
-            name = "its own settings" if shape != "tuned" else "tuned"
-            against.append(f"{name}: {text(speed(one, found.plain[shape]), '.2f')}")
+            which = "its own settings" if shape != "tuned" else "tuned"
+            against.append(f"{which}: {text(speed(one, found.plain[shape]), '.2f')}")
     tasks_on(ax, masks)
     ax.axhline(1, color="black", linewidth=0.8)
     ax.set(ylabel="speedup over the target alone")
@@ -49,10 +66,10 @@ def tree_exits(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     temperature = study.trace.sampler.temperature
     caption(
         ax,
-        f"EAGLE-2 with SVIP's exit, temperature {temperature:g}",
+        f"EAGLE-2 with {title}, temperature {temperature:g}",
         f"{name_of(study)}; n: prompts, bars: 95% over them; {chosen(study.trace, by_task=True)};"
-        f" {cost_name(study, cost)}. Times as fast with SVIP as without, {'; '.join(against)}.",
+        f" {cost_name(study, cost)}. Times as fast with it as without, {'; '.join(against)}.",
         *list(dict.fromkeys(said))[:1],
         *found.gone[:2],
     )
-    return Drawn("tree_exits", frame(rows), ax, tuple(said + found.gone))
+    return Drawn(name, frame(rows), ax, tuple(said + found.gone))

@@ -33,8 +33,8 @@ def train(
     mix: Annotated[
         float | None,
         typer.Option(
-            help="With --target: share of the draft's tokens in the texts that are trained on."
-            " [0.5; variant code 0.15]"
+            help="With --target: share of the draft's tokens in the texts that are trained on; 0:"
+            " on drafts as they are read when drafting. [0.5; variant code 0.15]"
         ),
     ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the prompts; the best is kept.")] = 12,

@@ -64,7 +64,7 @@ def read_drafts(
     Args:
         trace: of an attached drafter, `feature(...)` or `model(...)`.
         models: see there.
-        share: of a mixed text's tokens that are the draft's.
+        share: of a mixed text's tokens that are the draft's; 0: it learns from drafts themselves.
         seed: of which ones.
         on_shard: told when one is read.
 
@@ -72,8 +72,8 @@ def read_drafts(
         HeadError: the drafter reads none of its tokens, or is another than the trace's.
         UserError: it cannot be run.
     """
-    if not 0 < share <= 1:
-        raise HeadError(f"mix must be above 0 and at most 1, not {share}")
+    if not 0 <= share <= 1:
+        raise HeadError(f"mix must be from 0 to 1, not {share}")
     opened, n_shards = _open(trace, models, (_ONE,))
     generator = torch.Generator().manual_seed(seed)
     parts: tuple[list[Consumed], list[Consumed]] = ([], [])

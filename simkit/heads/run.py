@@ -43,7 +43,8 @@ def train(
         on_epoch: told its number from 1, the mean training loss and the validation loss, nats.
         models: with which the attached drafter is run again; None: the states are in the trace.
         mix: of mixed texts' tokens, the share that is the drafter's; None takes the paper's, or
-            that of the public code for the variant "code". Of a recording it is the recording's.
+            that of the public code for the variant "code"; 0: of drafts behind the target's own
+            text, as they are read when drafting. Of a recording it is the recording's.
 
     Raises:
         HeadError: an unknown kind or option, no hidden states, or training failed.

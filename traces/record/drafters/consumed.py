@@ -5,7 +5,9 @@ Speculative Decoding", section 2.3 and its public code). Behind the target's own
 drafter proposes x̃_i, which the target would accept with probability min(1, p/q). The state that
 judges it is the one that has consumed it: behind y_<i, or inside a mixed text, in which a share of
 all tokens are such proposals. Of a mixed text the drafter gets what it gets of any text: tokens,
-and if it reads them the target's features, which are of the mixed text, too.
+and if it reads them the target's features, which are of the mixed text, too. A draft cannot have
+those: behind y_<i it reads x̃_i with the features that it has made itself. The paper's head is
+trained on the former and asked about the latter.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ def consumed(
         read_again: gives the same of other texts.
         sampler: of the target.
         eos: tokens that end an output.
-        share: of a mixed text's tokens that are the draft's.
+        share: of a mixed text's tokens that are the draft's; 0: there are no mixed texts.
         generator: of all draws.
 
     Returns:
