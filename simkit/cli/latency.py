@@ -228,8 +228,8 @@ def _tell_time(shapes: int, repeats: int, seconds: float) -> None:
     """Say how long the samples will take."""
     from simkit.cli.progress import in_words
 
-    lasts = in_words(seconds)
-    print(f"{shapes} passes, {repeats} samples of each: about {lasts}", file=sys.stderr)
+    lasts = f"{'about ' if seconds >= 1 else ''}{in_words(seconds)}"
+    print(f"{shapes} passes, {repeats} samples of each: {lasts}", file=sys.stderr)
 
 
 def _measure(
