@@ -199,7 +199,8 @@ def test_the_bundled_scores_are_those_of_the_bundled_heads(file):
     """Trained on other prompts of the same pair; `make heads smollm2-heads` makes them."""
     head = files.load(file)
     pair = file.parts[-3]
-    trace = load(f"{pair}-sampled" if file.stem.endswith("-sampled") else pair)
+    parts = file.stem.split("-")[1:]  # of the head's name: trees, sampled
+    trace = load("-".join([pair, *parts]), "eagle-tree" if "trees" in parts else None)
     files.check_fits(head, trace.manifest, pair)
     assert head.facts["trained_on"]["trace"] != trace.hash
     facts = scores.facts(trace, registry.get(head.kind).policy)
