@@ -23,6 +23,7 @@ from PIL import Image
 from analysis import claims
 from analysis.figures import FIGURES, Drawn
 from analysis.figures.tables import tables
+from analysis.figures.tree_tables import tree_tables
 from analysis.study import Study
 from traces.errors import UserError
 from traces.outputs import write_atomic
@@ -42,7 +43,7 @@ SAMPLED = (  # whose papers sample
     "draft_lengths",
     "text_position",
 )
-TREES_SAMPLED = ("tree_budget", "tree_exits")
+TREES_SAMPLED = ("tree_budget", "tree_exits", "tree_head")
 TREES_SERVED = ("tree_map",)  # of a drafter that makes one pass for a tree
 ALONE = ("drafters_by_depth", "drafters_by_task", "drafters_entropy", "drafters_confidence")
 
@@ -147,6 +148,8 @@ def in_form() -> str:
         found, gone = tables(name)
         lines += [one.markdown() for one in found if not only or one.source in only]
         lines += [] if only else [f"Missing: {line}.\n" for line in gone]
+    for name in ("reference-trees", "reference-trees-sampled"):
+        lines += [f"## {name}", "", *(one.markdown() for one in tree_tables(Study(name))[0])]
     return "\n".join(lines).rstrip() + "\n"
 
 
