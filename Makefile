@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 WORK := .work
 
 .PHONY: demo test lint docs unit browser minimal stories install notebooks reference timings heads \
-  heads-greedy heads-sampled heads-prompts ablation-heads answers drafters trees arms \
+  heads-greedy heads-sampled heads-prompts ablation-heads answers drafters trees tree-heads arms \
   smollm2 smollm2-answers smollm2-draft smollm2-feature smollm2-parallel smollm2-recordings smollm2-prompts \
   smollm2-greedy smollm2-sampled smollm2-long smollm2-heads smollm2-timings smollm2-bundle clean
 
@@ -275,6 +275,27 @@ trees: $(VENV)/.installed  ## their `reference-trees` and `reference-trees-sampl
 	$(call trees_of,reference-trees-sampled)
 	$(call thinned_trees,reference-trees-sampled)
 	$(call same_times,reference-target,reference-trees-sampled)
+
+# Heads of its EAGLE drafter, trained on its answers to the prompts that the bundled traces do not
+# hold, and the scores of the bundled trees. Half an hour, most of it recording.
+TREE_HEADS := $(WORK)/tree-heads
+# $(call tree_head,SUFFIX,TEMPERATURE)
+define tree_head
+	$(BIN)/simkit record $(TARGET) --prompts $(TREE_HEADS)/prompts.jsonl --batch-size 16 \
+	  --temperature $(2) --out $(TREE_HEADS)/answers$(1)
+	$(BIN)/simkit attach $(TREE_HEADS)/answers$(1) $(TARGET) --name eagle \
+	  --drafter 'feature("$(MODELS)/eagle", length=1)'
+	OMP_NUM_THREADS=1 $(BIN)/simkit train acceptance $(TREE_HEADS)/answers$(1) --drafter eagle $(TARGET) \
+	  -o $(HEADS)/acceptance-trees$(1).safetensors
+	OMP_NUM_THREADS=1 $(BIN)/simkit score reference-trees$(1) --drafter eagle-tree $(TARGET) \
+	  --head $(HEADS)/acceptance-trees$(1).safetensors
+endef
+
+tree-heads: $(VENV)/.installed-dev
+	rm -rf $(TREE_HEADS) && mkdir -p $(TREE_HEADS)
+	$(call rest,32) > $(TREE_HEADS)/prompts.jsonl
+	$(call tree_head,,0)
+	$(call tree_head,-sampled,1)
 
 arms: $(VENV)/.installed-dev
 	$(TRAIN).arms train
