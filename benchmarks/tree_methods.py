@@ -1,7 +1,7 @@
 """The acceptance head's Table 1 from live runs: speedup, its variance over the rounds, and τ.
 
     simkit live --target DIR --drafter 'feature("DIR")' --prompts FILE.jsonl --rounds 4 \
-      --head HEAD.safetensors --policy … -o live.parquet
+      --head HEAD.safetensors --policy 'tree_acceptance_head()' -o live.parquet
     python -m benchmarks.tree_methods live.parquet FILE.jsonl
 
 A round is a run. As in the paper, entries are "mean ± variance" of the runs' speedups over the
