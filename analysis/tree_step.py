@@ -99,7 +99,7 @@ def verified(policy: Growing, layout: TreeLayout, row: int) -> np.ndarray:
     trees, low = layout.trees, int(layout.trees.begin[row])
     kept, width = np.zeros(1, np.int64), policy.width
     for level in range(min(policy.levels, int(trees.room[row]))):
-        grown = kept[policy.grows(_tree(layout, low, kept), level)]
+        grown = kept[policy.grows(_tree(layout, low, kept, policy.head), level)]
         new = [
             trees.first[low + node] + np.arange(min(width, int(trees.children[low + node])))
             for node in grown
@@ -108,11 +108,11 @@ def verified(policy: Growing, layout: TreeLayout, row: int) -> np.ndarray:
         if not new:
             break
         kept = np.concatenate([kept, *new])
-    return kept[policy.chosen(_tree(layout, low, kept))] if len(kept) > 1 else kept[:0]
+    return kept[policy.chosen(_tree(layout, low, kept, policy.head))] if len(kept) > 1 else kept[:0]
 
 
-def _tree(layout: TreeLayout, low: int, kept: np.ndarray) -> Tree:
-    """Some nodes of a recorded tree, as policies see them."""
+def _tree(layout: TreeLayout, low: int, kept: np.ndarray, head: str | None) -> Tree:
+    """Some nodes of a recorded tree, as policies see them that read a head, if they do."""
     trees, at = layout.trees, low + kept
     place = np.full(int(kept[-1]) + 1, -1, np.int32)
     place[kept] = np.arange(len(kept))
@@ -124,8 +124,18 @@ def _tree(layout: TreeLayout, low: int, kept: np.ndarray) -> Tree:
     ended = np.isin(tokens, layout.trace.eos_token_ids)
     ended[0] = False
     entropy = np.where(asked > 0, trees.entropy[at], np.nan).astype(np.float32)
-    children = asked.astype(np.int32)
-    return Tree(parent, trees.depth[at], trees.rank[at], total, children, ended, log_prob, entropy)
+    said = layout.scored(head)[at] if head else np.full(len(kept), np.nan, np.float32)
+    return Tree(
+        parent=parent,
+        depth=trees.depth[at],
+        rank=trees.rank[at],
+        total=total,
+        children=asked.astype(np.int32),
+        ended=ended,
+        log_prob=log_prob,
+        entropy=entropy,
+        score=np.where(asked > 0, said, np.nan).astype(np.float32),
+    )
 
 
 def _kept(layout: TreeLayout, row: int, nodes: np.ndarray, most: int) -> np.ndarray:

@@ -236,10 +236,10 @@ def has_head(study: Study) -> bool:
 
 
 def with_head(
-    top_k: int, depth: int, total: int, risks: Iterable[float] = RISKS, variant: str = "paper"
+    top_k: int, depth: int, total: int, risks: Iterable[float] = RISKS
 ) -> tuple[str, ...]:
     """Specs of `tree_acceptance_head` on these beams, by threshold."""
-    more = f"variant={variant}, top_k={top_k}, depth={depth}, total={total}"
+    more = f"top_k={top_k}, depth={depth}, total={total}"
     return tuple(f"{ON_TREES}(h={h}, {more})" for h in risks)
 
 

@@ -96,17 +96,25 @@ def test_rows_are_those_of_one_text_at_a_time(network, target, temperature):
             begin = len(PROMPTS[row])
             text = there.tokens[row, int(there.pads[row]) :].tolist()
             known = text[: begin + position - 1]
-            full, said = read(target, network, make_texts([known[:begin]], [[*known[begin:], 0]]))
+            full, said = read(target, network, alone(known, begin))
             q, p = draft_of(network, target, known, full), said[0, position - 1].softmax(-1)
             token = int(q.argmax()) if part is on_text else text[begin + position - 1]
-            if part is on_text:
-                check_numbers(part, k, q, p, token, OUTPUTS[row][position - 1], temperature)
+            own = texts.tokens[row, int(texts.pads[row]) :].tolist()[: begin + position - 1]
+            if part is mixed:  # it was proposed behind the target's own text
+                plain_, said = read(target, network, alone(own, begin))
+                q, p = draft_of(network, target, own, plain_), said[0, position - 1].softmax(-1)
+            check_numbers(part, k, q, p, token, OUTPUTS[row][position - 1], temperature)
             before = None if full.states is None else full.states[0, : len(known)]
             assert token not in EOS
             if len(known) > 1 or isinstance(network, Model):  # else a draft begins without a pair
                 given_ = [*known, token], before, part is on_text
                 expected = state_of(network, target, *given_)
                 np.testing.assert_allclose(part.state[k], expected.numpy(), rtol=2e-3, atol=2e-3)
+
+
+def alone(known, begin):
+    """One text, of which so many tokens are the prompt's; a last token is read by nobody."""
+    return make_texts([known[:begin]], [[*known[begin:], 0]])
 
 
 def draft_of(network, target, known, texts):
@@ -134,9 +142,13 @@ def check_numbers(part, k, q, p, token, known, temperature):
 def test_a_share_of_the_tokens_is_the_drafts(network, target):
     texts, logits = read(target, network, make_texts(PROMPTS, OUTPUTS))
     counts = {}
-    for share in (0.2, 0.5, 1.0):
+    for share in (0.0, 0.2, 0.5, 1.0):
         generator = torch.Generator().manual_seed(3)
         given = Read(texts, logits, {}), lambda mixed: read(target, network, mixed)
-        _, mixed = consumed(network, *given, Sampler(), EOS, share, generator)
+        on_text, mixed = consumed(network, *given, Sampler(), EOS, share, generator)
         counts[share] = len(mixed.state)
-    assert 0 < counts[0.2] < counts[0.5] < counts[1.0] <= sum(map(len, OUTPUTS))
+    assert 0 == counts[0.0] < counts[0.2] < counts[0.5] < counts[1.0] <= sum(map(len, OUTPUTS))
+    assert counts[1.0] == len(on_text.state)  # all but EOS
+    for share in (0.2, 0.5):  # four standard deviations
+        off = abs(counts[share] - share * counts[1.0])
+        assert off <= 4 * (share * (1 - share) * counts[1.0]) ** 0.5

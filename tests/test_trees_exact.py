@@ -27,6 +27,7 @@ from simkit.live.tree_drafts import FeatureDraft, ModelDraft
 from simkit.live.trees import TreeDecoder
 from simkit.policies import PolicyError
 from simkit.policies.base import Branching, Setting
+from simkit.simulator.branching import walk
 from simkit.trees.growing import Growing
 from traces import load, scores
 from traces.record.drafters import feature
@@ -182,10 +183,12 @@ def check(root, name, drafter_name, spec, first_token="draft"):
     heads = {"acceptance_head": head_of(trace)}
     decoder = TreeDecoder(target, draft, policy, settings, V, heads=heads)
     columns = ("start", "drafted", "draft_passes", "proposed", "accepted", "emitted")
-    accepted = 0
+    accepted = calls = 0
     for k, row in enumerate(trace.sequences.to_pylist()):
         got = decoder.decode(row["prompt_tokens"], row["sequence"])
         assert got.output == row["output_tokens"]
+        asked = sum(1 for r in got.rows if r.kind == "policy")
+        calls += asked
         mine = frame.filter(frame["sequence"] == row["sequence"])
         counts = (
             (s.start, s.drafted, len(s.widths), s.verified, s.accepted, len(s.emitted))
@@ -199,6 +202,9 @@ def check(root, name, drafter_name, spec, first_token="draft"):
             eos = trace.eos_token_ids
             assert reachable(step.paths, eos) == reachable(wanted, eos)
         accepted += sum(s.accepted for s in got.steps)
+    if policy.looks:
+        walked = walk(policy, setting.layout, setting.first)
+        assert calls == walked.work.calls.sum() > 0
     return accepted
 
 

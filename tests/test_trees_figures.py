@@ -27,6 +27,7 @@ from traces.synthetic import iid
 TREES = [name for name, one in FIGURES.items() if one.trees]
 COST = "linear(draft_s=0.05, target_s=1, target_per_token_s=0.01)"
 GROWN = ("eagle2()", "eagle2(top_k=3, depth=4, total=9)", "tree_svip(h=0.8, every=1)")
+GROWN += ("tree_acceptance_head(h=0.9)", "tree_acceptance_head(h=0.8, variant=code)")
 GROWN += ("static([[0], [1], [0, 0], [1, 2]])", "sequoia(16)", "sequoia(9, by=ranks)")
 
 
@@ -41,8 +42,8 @@ def parallel():
 
 
 @pytest.mark.parametrize("name", TREES)
-def test_draws(name, parallel, tmp_path):
-    found = FIGURES[name].under(parallel, COST)
+def test_draws(name, study, parallel, tmp_path):
+    found = FIGURES[name].under(study if name == "tree_head" else parallel, COST)  # scores of nodes
     check(found)
     assert found.name == name and FIGURES[name].what and FIGURES[name].source
     assert all(path.stat().st_size for path in found.save(tmp_path))
@@ -61,6 +62,11 @@ def test_times_are_needed(name, parallel, monkeypatch):
     monkeypatch.setattr(Study, "charge", lambda *_: None)
     with pytest.raises(UserError, match="needs times"):
         FIGURES[name].under(Study(parallel.trace), None)
+
+
+def test_a_head_that_has_judged_no_node_is_asked_for(parallel):
+    with pytest.raises(UserError, match="simkit score"):
+        FIGURES["tree_head"].under(parallel, COST)
 
 
 def test_of_a_recording_it_is_the_attached_one(study):

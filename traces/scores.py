@@ -129,7 +129,8 @@ def save(
 
 def attach(trace: Trace, name: str, scores: Scores) -> Trace:
     """The same trace with scores, in memory."""
-    return Trace(trace.manifest, _With(trace, file_name(name), to_table(trace, scores)), trace.path)
+    source = _With(trace, file_name(name), to_table(trace, scores))
+    return Trace(trace.manifest, source, trace.path, trace.recording)
 
 
 def to_table(
@@ -198,9 +199,13 @@ def _by_node(trace: Trace, table: pa.Table, score: np.ndarray) -> NodeScores:
     for key, mine in zip(keys, (sequence, start), strict=True):
         if not np.array_equal(key[row], mine):
             raise ValueError
-    if np.any(node < 0) or len(np.unique(row)) < len(row):
+    parent = trace.column("tree", "parent")
+    above = np.arange(len(parent)) - trace.column("tree", "node") + parent
+    read = np.zeros(len(parent), np.bool_)
+    read[above[parent >= 0]] = True
+    if not np.array_equal(np.sort(row), np.flatnonzero(read)):  # each that has children, no other
         raise ValueError
-    values = np.full(trace.rows("tree"), np.nan, np.float32)
+    values = np.full(len(parent), np.nan, np.float32)
     values[row] = score
     return NodeScores(_read_only(values))
 

@@ -14,7 +14,7 @@ from traces.arrays import count_up
 from traces.errors import TraceError
 from traces.manifest import Manifest
 from traces.memory import Arrays
-from traces.scores import RowScores, Scores, attach, load
+from traces.scores import NodeScores, RowScores, Scores, attach, load
 from traces.trace import Trace
 
 
@@ -69,13 +69,19 @@ def select(
     return part
 
 
-def select_trees(trace: Trace, indices: Sequence[int], latency: pa.Table | None = None) -> Trace:
+def select_trees(
+    trace: Trace,
+    indices: Sequence[int],
+    latency: pa.Table | None = None,
+    heads: Sequence[str] = (),
+) -> Trace:
     """A trace in memory of the trees of some sequences; they keep their numbers and their T_max.
 
     Args:
         trace: of trees.
         indices: see `select`.
         latency: likewise.
+        heads: whose scores of nodes come with it.
 
     Raises:
         TraceError: see `select`.
@@ -93,7 +99,12 @@ def select_trees(trace: Trace, indices: Sequence[int], latency: pa.Table | None 
     columns = {"tree": {name: trace.column("tree", name)[rows] for name in names}}
     header = _header(trace.manifest, len(chosen), trace.max_new_tokens)
     sequences = _sequences(trace, chosen, lengths)
-    return Trace(header, Arrays(header, sequences, columns, {"tree": len(rows)}, latency))
+    part = Trace(header, Arrays(header, sequences, columns, {"tree": len(rows)}, latency))
+    for head in heads:
+        found = load(trace, head)
+        assert isinstance(found, NodeScores)
+        part = attach(part, head, NodeScores(found.values[rows]))
+    return part
 
 
 def _check(trace: Trace, budget: int, latency: pa.Table | None) -> None:

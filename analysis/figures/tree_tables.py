@@ -9,7 +9,7 @@ from analysis.figures.measures import speedup, tokens
 from analysis.replays import Replayed, groups
 from analysis.shown import chosen, replays
 from analysis.study import MissingError, Study
-from analysis.trees import ON_TREES, exits, has_head, layout_of_trees, own_beam, tree_study
+from analysis.trees import ON_TREES, exits, has_head, own_beam, tree_study
 from simkit.simulator.arguments import AnyCost
 from traces.errors import UserError
 from traces.trace import load
@@ -72,7 +72,6 @@ def head_methods(study: Study, cost: AnyCost | None = None) -> FilledTable:
         "ours": f"{ON_TREES}(h={THRESHOLD}, {shape})",
         "ours, as in the code": f"{ON_TREES}(h={THRESHOLD}, variant=code, {shape})",
     }
-    layout_of_trees(study)
     runs, gone = replays(study, methods, cost)
     like = _medusa(study, cost)
     masks = groups(study.trace)
@@ -100,8 +99,11 @@ def head_methods(study: Study, cost: AnyCost | None = None) -> FilledTable:
 def _medusa(study: Study, cost: AnyCost | None) -> Mapping[str, Replayed]:
     """A fixed tree of the marginals of a parallel drafter that is attached beside, if there is."""
     recording = study.trace.recording
-    for name in recording.drafters if recording is not None else ():
-        one = load(recording.path or "", name) if recording is not None else study.trace
+    for name in recording.drafters if recording is not None and recording.path else ():
+        try:
+            one = load(recording.path, name)
+        except UserError:  # half attached
+            continue
         if one.manifest.kind == "tree" and (one.manifest.spec or "").startswith("parallel"):
             other = Study(one, study.first_token)
             spec = f"sequoia({MEDUSA_NODES}, by=ranks)"

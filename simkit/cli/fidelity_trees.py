@@ -68,9 +68,10 @@ def tree_plan(
         if policy in run.FITTED_TREES:
             raise PolicyError(f"{policy}: the cost is fitted to its passes: test another one")
         chosen.append(check(cast(Any, policy)))
-    heads_of(cast(Any, chosen), heads)
+    run.check_heads(chosen, heads_of(cast(Any, chosen), heads), trace)
+    read = list(dict.fromkeys(policy.head for policy in chosen if policy.head))
     held_out, fitted = run.split(trace.n_sequences, sizes.prompts, sizes.calibration)
-    replay(select_trees(trace, held_out), chosen, first_token=settings.first_token)
+    replay(select_trees(trace, held_out, heads=read), chosen, first_token=settings.first_token)
     return run.LivePlan(tuple(chosen), held_out, fitted, sizes.rounds, run.FITTED_TREES)
 
 

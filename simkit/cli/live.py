@@ -109,6 +109,7 @@ def live(
     from traces.record.prompts import check_file
     from traces.sampler import Sampler
 
+    check_apart([("--out", out)], [prompts])
     check_file(prompts)
     sampler = Sampler(temperature, top_k, top_p, draft_temperature)
     settings = DecoderSettings(sampler, seed, max_new_tokens, (), first_token)

@@ -81,11 +81,11 @@ def _held_out(trace: Trace, log: pa.Table, plan: LivePlan, samples: pa.Table) ->
         LiveError: the run was on shorter outputs of a trace of trees, which are not cut.
     """
     budget = int(logs.fact(log, "max_new_tokens", str(trace.max_new_tokens)))
+    heads = list(dict.fromkeys(policy.head for policy in plan.policies if policy.head))
     if trace.manifest.kind == "tree":
         if budget != trace.max_new_tokens:
             raise LiveError(f"trees of {trace.max_new_tokens} tokens are not cut to {budget}")
-        return select_trees(trace, plan.held_out, samples)
-    heads = list(dict.fromkeys(policy.head for policy in plan.policies if policy.head))
+        return select_trees(trace, plan.held_out, samples, heads)
     return select(trace, plan.held_out, heads, budget, samples)
 
 

@@ -102,8 +102,8 @@ def score_nodes(
     """
     if head.by_start or not head.lag:
         raise HeadError(
-            f"nodes of trees are judged from the state that has consumed them: a {head.kind} head"
-            " with lag 1 does so, this one does not"
+            f"a {head.kind} head of this kind judges no nodes of trees: give one that simkit train"
+            " acceptance --drafter … has made"
         )
     opened, n_shards = _open(trace, models, trace.manifest.shapes)
     where = str(trace.path or "the trace")

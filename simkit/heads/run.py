@@ -52,6 +52,10 @@ def train(
     settled = registry.get(kind).settle(options)
     more: dict[str, Any] = {}
     if models is None:
+        if trace.recording is not None:
+            raise HeadError(
+                f"{trace.path} is an attached drafter, which is read again: give --target"
+            )
         if mix is not None:
             raise HeadError("mix is of attached drafters: a recording has its own (record --mix)")
         material: Material = Recorded(PathLayout(trace), states.read(trace))
@@ -119,6 +123,11 @@ def score(
         if models is None:
             raise HeadError(f"{trace.path}: nodes of trees are read again: give --target")
         values = nodes.score_nodes(trace, head, models, on_sequence)
+    elif models is not None:
+        raise HeadError(
+            f"{trace.path} holds no trees: name a drafter of trees with --drafter; or leave out"
+            " --target, and score the states of a recording made with --hidden"
+        )
     else:
         found = states.read(trace, recording)
         layout = PathLayout(trace)

@@ -29,7 +29,10 @@ def node_scorer(policy: Policy, heads: Mapping[str, Head]) -> Scorer | None:
         raise PolicyError(f"{policy} reads the head {policy.head}, which is not given (--head)")
     head = heads[policy.head]
     if head.by_start or not head.lag:
-        raise PolicyError(f"{policy}: nodes of trees are judged by a head by row with lag 1")
+        raise PolicyError(
+            f"{policy}: a {head.kind} head of this kind judges no nodes of trees: give one that"
+            " simkit train acceptance --drafter … has made"
+        )
     modules: dict[torch.device, torch.nn.Module] = {}
 
     def score(states: Tensor) -> np.ndarray:

@@ -225,7 +225,8 @@ class TreeDecoder:
             sapling.extend(nodes, said(logits, self.policy.width, self.draft.ids))
             row = np.pad(row, (0, len(sapling.token) - len(row)), constant_values=-1)
             widths.append(len(nodes))
-            self._unjudged.append((nodes, self.draft.states))
+            if self.head:
+                self._unjudged.append((nodes, self.draft.states))
             self.spans.add("draft", "draft", begun, self.clock.mark(), read, context, level + 1)
         return row, widths
 

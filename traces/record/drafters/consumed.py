@@ -89,7 +89,7 @@ def consumed(
         sampler: of the target.
         eos: tokens that end an output.
         share: of a mixed text's tokens that are the draft's; 0: there are no mixed texts.
-        generator: of all draws.
+        generator: of all draws, on the CPU.
 
     Returns:
         sequences count from 0.
@@ -113,14 +113,16 @@ def consumed(
         if sampler.greedy:
             drawn.append(best[-1])
         else:
-            column = torch.multinomial(log_q.exp(), 1, generator=generator)[:, 0]
+            column = torch.multinomial(log_q.exp().cpu(), 1, generator=generator)[:, 0]
+            column = column.to(log_q.device)
             drawn.append(_Proposed(sequence, position, *_judged(column, *given)))
         tree = torch.arange(len(sequence), device=sequence.device)
         nodes.below(tree, tree, best[-1].token, 1)
         assert nodes.states is not None
         states.append(nodes.states)
     on_text = _columns(_joined(best), torch.cat(states), texts, eos)
-    return on_text, _mixed(network, texts, _joined(drawn), read_again, eos, share, generator)
+    given = _joined(drawn), read_again, eos, share, generator
+    return on_text, _mixed(network, texts, *given, states[0].shape[1])
 
 
 def _judged(
@@ -149,8 +151,9 @@ def _mixed(
     eos: Sequence[int],
     share: float,
     generator: torch.Generator,
+    width: int,
 ) -> Consumed:
-    """See `consumed`."""
+    """See `consumed`; states are `width` wide."""
     chosen = torch.rand(len(drawn.token), generator=generator).to(drawn.token.device) < share
     chosen &= ~torch.isin(drawn.token, torch.tensor(list(eos), device=drawn.token.device))
     few = _Proposed(
@@ -159,6 +162,8 @@ def _mixed(
         drawn.token[chosen],
         {name: values[chosen] for name, values in drawn.columns.items()},
     )
+    if not len(few.token):
+        return _columns(few, texts.tokens.new_zeros(0, width), texts, eos)
     tokens = texts.tokens.clone()
     place = few.sequence, texts.start + few.position - 1
     tokens[place] = few.token
