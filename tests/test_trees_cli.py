@@ -6,9 +6,13 @@ import csv
 import io
 import json
 
+import numpy as np
 import pytest
 
+import simkit
+import traces
 from simkit import cli
+from traces import scores
 
 TRACE = ("reference-trees", "--drafter", "eagle-tree")
 COST = ("--cost", "linear(draft_s=0.001, target_s=0.02, target_per_token_s=0.0001)")
@@ -144,6 +148,31 @@ CHAINS = {
     "fixed(9)": "depth 9 was not recorded: drafts in this trace have at most max_draft (Γ) = 8",
     "specdecpp()": "scores of specdecpp are missing; write them with simkit score",
 }
+
+
+def test_a_drafter_that_reads_none_of_its_tokens_has_no_scores(capsys):
+    parallel = "reference-trees", "--drafter", "pard2-tree"
+    expected = "scores of acceptance_head are missing: this drafter reads none of its own tokens"
+    refused(capsys, expected, "replay", *parallel, "--policy", "tree_acceptance_head()", *COST)
+
+
+@pytest.mark.parametrize("kept", ["none", "half", "all and an unread one"])
+def test_scores_of_nodes_are_whole(kept):
+    """Every node that the draft has read has one, and no other."""
+    trace = traces.load("reference-trees", "eagle-tree")
+    values = scores.load(trace, "acceptance_head").values.copy()
+    read = ~np.isnan(values)
+    assert (read == ~np.isnan(trace.column("tree", "draft_entropy"))).all()
+    if kept == "none":
+        values[:] = np.nan
+    elif kept == "half":
+        values[np.flatnonzero(read)[::2]] = np.nan
+    else:
+        values[np.flatnonzero(~read)[0]] = 0.5
+    altered = scores.attach(trace, "acceptance_head", scores.NodeScores(values))
+    assert altered.recording is trace.recording
+    with pytest.raises(traces.TraceError, match="do not fit"):
+        simkit.replay(altered, "tree_acceptance_head()")
 
 
 @pytest.mark.parametrize("spec", CHAINS)

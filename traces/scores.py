@@ -19,6 +19,7 @@ from traces.arrays import rounded
 from traces.errors import TraceError
 from traces.trace import Trace
 
+_READ = ("token", "chain")  # passes of drafters that read the tokens of their drafts
 _FACTS = b"simkit"  # where the table's metadata holds what it was made from, as JSON
 
 
@@ -87,6 +88,11 @@ def load(trace: Trace, name: str) -> Scores:
     if table is None:
         if not trace.manifest.drafter.can("scores"):
             raise TraceError(f"{where} are missing: {trace.manifest.drafter.lacks['scores']}")
+        if trace.manifest.kind == "tree" and trace.manifest.draft_passes not in _READ:
+            raise TraceError(
+                f"{where} are missing: this drafter reads none of its own tokens, no head can judge"
+                " them"
+            )
         raise TraceError(f"{where} are missing; write them with simkit score")
     # First: a program that rewrites the file may drop what it was made from too.
     for column in ("sequence", "position or start", "depth or node", "score"):
