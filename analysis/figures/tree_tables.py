@@ -99,7 +99,9 @@ def head_methods(study: Study, cost: AnyCost | None = None) -> FilledTable:
 def _medusa(study: Study, cost: AnyCost | None) -> Mapping[str, Replayed]:
     """A fixed tree of the marginals of a parallel drafter that is attached beside, if there is."""
     recording = study.trace.recording
-    for name in recording.drafters if recording is not None and recording.path else ():
+    if recording is None or recording.path is None:
+        return {}
+    for name in recording.drafters:
         try:
             one = load(recording.path, name)
         except UserError:  # half attached
