@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORK := .work
 
-.PHONY: demo test lint docs unit browser minimal stories install notebooks reference timings heads \
+.PHONY: demo test lint docs unit browser minimal wheel release stories install notebooks reference timings heads \
   heads-greedy heads-sampled heads-prompts ablation-heads answers drafters trees tree-heads arms \
   smollm2 smollm2-answers smollm2-draft smollm2-feature smollm2-parallel smollm2-recordings smollm2-prompts \
   smollm2-greedy smollm2-sampled smollm2-long smollm2-heads smollm2-timings smollm2-bundle clean
@@ -52,6 +52,27 @@ browser:  ## Chromium, in which the report's page is tested, if it can be had
 
 minimal: $(VENV)-minimal/.installed  ## replay without torch
 	$(VENV)-minimal/bin/python -m pytest --noconftest tests/test_minimal.py
+
+# The wheel, and tests of what it installs without a repository around it: with the newest versions of
+# what it needs and with the lowest that pyproject.toml allows.
+WHEEL := build/wheel
+wheel: $(VENV)/.installed-dev
+	rm -rf $(WHEEL) build/lib build/bdist.*
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(WHEEL) .
+	$(BIN)/python tests/release.py size $(WHEEL)
+
+release: wheel
+	$(BIN)/python tests/release.py lowest > $(WHEEL)/lowest.txt
+	$(call installed_wheel,newest,)
+	$(call installed_wheel,lowest,--constraint $(WHEEL)/lowest.txt)
+
+# $(call installed_wheel,NAME,CONSTRAINTS): the small install's tests on the wheel alone.
+define installed_wheel
+	rm -rf $(WHEEL)/$(1) && $(PYTHON) -m venv $(WHEEL)/$(1)
+	$(WHEEL)/$(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2) $(WHEEL)/*.whl pytest
+	cp tests/test_minimal.py $(WHEEL)/$(1)/
+	cd $(WHEEL)/$(1) && bin/python -m pytest --noconftest -c /dev/null --rootdir . test_minimal.py
+endef
 
 stories: $(VENV)-notebooks/.installed  ## the notebooks, with what they ask for and nothing else
 	$(VENV)-notebooks/bin/python -m pytest --noconftest -n 2 tests/test_notebooks.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 FLOAT_BITS = 24  # significant bits of a float32
 
@@ -30,3 +31,8 @@ def rounded(values: np.ndarray, bits: int) -> np.ndarray:
     words &= np.uint64(~((1 << drop) - 1) & (2**64 - 1))
     found = words.astype(np.uint32).view(np.float32)
     return np.where(np.isfinite(values), found, values)
+
+
+def dtype_of(kind: pa.DataType) -> np.dtype:
+    """NumPy's type for values of an Arrow type; Arrow's own answer asks for pandas before 19."""
+    return pa.array([], kind).to_numpy(zero_copy_only=False).dtype

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from traces import schema
+from traces.arrays import dtype_of
 
 Columns = Mapping[str, "np.ndarray | Sequence[Any]"]
 
@@ -33,7 +34,7 @@ def to_table(columns: Columns, wanted: pa.Schema) -> pa.Table:
 def _array(values: Any, field: pa.Field) -> pa.Array:
     """No silent change of kind: floats may lose digits, nothing else may."""
     if isinstance(values, np.ndarray):
-        kind = np.dtype(field.type.to_pandas_dtype())
+        kind = dtype_of(field.type)
         if values.size and not np.can_cast(values.dtype, kind, "same_kind"):
             raise ValueError(f"column {field.name}: {values.dtype}, not {kind}")
         if kind.kind == "f" or not values.size:

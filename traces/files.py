@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from traces import parquet, reading
+from traces.arrays import dtype_of
 from traces.errors import TraceError
 from traces.manifest import FileInfo
 from traces.outputs import waiting_name
@@ -244,8 +245,8 @@ def list_width(file: Path, column: str) -> int:
 def empty(kind: pa.DataType, rows: int) -> np.ndarray:
     """An array for `rows` values of a column; a fixed-size list makes it 2-D."""
     if pa.types.is_fixed_size_list(kind):
-        return np.empty((rows, kind.list_size), kind.value_type.to_pandas_dtype())
-    return np.empty(rows, kind.to_pandas_dtype())
+        return np.empty((rows, kind.list_size), dtype_of(kind.value_type))
+    return np.empty(rows, dtype_of(kind))
 
 
 def fill(out: np.ndarray, column: pa.ChunkedArray, file: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from traces import drafters, schema
-from traces.arrays import count_up
+from traces.arrays import count_up, dtype_of
 from traces.drafters.passes import Passes
 from traces.errors import TraceError
 from traces.manifest import Manifest, SourceInfo
@@ -310,7 +310,7 @@ class Arrays:
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(tokens))
 
     def _check(self, table: str, column: str, values: Any) -> np.ndarray:
-        kind = self._types[table].field(column).type.to_pandas_dtype()
+        kind = dtype_of(self._types[table].field(column).type)
         array = np.asarray(values)
         rows = self.rows(table)
         if array.shape != (rows,):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from traces import schema
+from traces.arrays import dtype_of
 from traces.errors import RecordError
 from traces.record.branches import record_branches, slots_for_branches
 from traces.record.forward import Forward
@@ -130,7 +131,7 @@ def _branches(
     """The branch rows in the order of their keys, and their hidden states if they are kept."""
     wanted = schema.BRANCHES_WITH_TARGET if plan.branch_target else schema.BRANCHES
     if not rows:
-        return {f.name: np.zeros(0, f.type.to_pandas_dtype()) for f in wanted}, None
+        return {f.name: np.zeros(0, dtype_of(f.type)) for f in wanted}, None
     arrays = {name: np.concatenate([_numpy(r[name]) for r in rows]) for name in rows[0]}
     states = arrays.pop("hidden", None)
     order = np.lexsort([arrays[k] for k in ("depth", "position", "sequence")])
