@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerFast
 
 import simkit as toolkit
 from traces import load
+from traces.attach import run
 from traces.record.drafters import running
 from traces.record.drafters.target import Reader
 
@@ -166,6 +167,38 @@ def test_several_in_one_run_share_the_target(root, tmp_path, monkeypatch, trace)
     for name in names:
         one, many = load(root / trace, name), load(folder, name)
         assert one.hash == many.hash
+
+
+def test_resume_needs_the_trace_alone(root, tmp_path, monkeypatch, capsys):
+    """A run of two drafters is stopped behind a shard; it goes on with what it was asked for."""
+    folder = tmp_path / "greedy"
+    shutil.copytree(root / "greedy", folder, ignore=shutil.ignore_patterns("drafters"))
+    assert simkit(["attach", folder, "--resume"]) == 2
+    assert "no unfinished attachment says what it was asked for" in capsys.readouterr().err
+    assert simkit(["attach", folder]) == 2
+    assert "--drafter is missing" in capsys.readouterr().err
+    names = ("independent", "eagle3")
+    given = ["--target", root / "target", "--device", "cpu", "--columns", "draft_entropy"]
+    for name in names:
+        given += ["--drafter", f'{DRAFTERS[name]}("{root / name}", length={T_MAX})', "--name", name]
+    with monkeypatch.context() as patch:
+        write, written = run.TraceWriter.write_shard, []
+
+        def stop(self, *args, **more):
+            if len(written) == 3:
+                raise KeyboardInterrupt
+            written.append(write(self, *args, **more))
+
+        patch.setattr(run.TraceWriter, "write_shard", stop)
+        assert simkit(["attach", folder, *given]) == 130
+    assert simkit(["attach", folder, "--resume", "--max-draft", 3]) == 2
+    assert "--max-draft is of a drafter: give --drafter, too" in capsys.readouterr().err
+    assert simkit(["attach", folder, "--resume"]) == 0
+    assert not list(folder.rglob("*.tmp"))
+    again = tmp_path / "again"
+    shutil.copytree(root / "greedy", again, ignore=shutil.ignore_patterns("drafters"))
+    assert simkit(["attach", again, *given]) == 0
+    assert [load(folder, name).hash for name in names] == [load(again, name).hash for name in names]
 
 
 def test_rows_and_prices_of_a_draft(root):

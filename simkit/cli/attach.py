@@ -14,19 +14,23 @@ from simkit.cli.running import must_fit
 from traces.errors import DrafterError
 
 if TYPE_CHECKING:
+    from simkit.attaching import Asked
     from traces.attach.drafter import Attachable
+    from traces.trace import Trace
 
 
 def attach(
+    ctx: typer.Context,
     trace: Annotated[str, typer.Argument(help="A trace's folder.")],
     drafter: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             metavar="SPEC",
             help="'prompt_lookup(length=10)', 'model(\"models/draft\")'. Give it again for several"
             " in one run, in which networks share what the target says.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     name: Annotated[
         list[str] | None,
         typer.Option(
@@ -60,21 +64,38 @@ def attach(
     device: Device = "auto",
     dtype: TracesDtype = None,
     revision: Revision = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a stopped run.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with a stopped run; it knows what it was asked for, so the trace is all"
+            " that must be given.",
+        ),
+    ] = False,
 ) -> None:
     """Attach a drafter to a trace: what it would draft from every position of the outputs."""
     import traces
+    from simkit.attaching import Asked
     from traces.attach import registry
     from traces.attach.drafter import Means
     from traces.attach.run import attach_all
 
-    parsed = [registry.parse(spec) for spec in drafter]
-    chosen = dict(zip(_names(parsed, name or []), parsed, strict=True))
     there = traces.load(trace)
-    kept = None if columns is None else tuple(name.strip() for name in columns.split(","))
+    if drafter is None:
+        asked = _asked_before(ctx, there, resume)
+        parsed = [registry.parse(spec) for spec in asked.drafter]
+    else:
+        parsed = [registry.parse(spec) for spec in drafter]
+        asked = Asked(
+            drafter, _names(parsed, name or []), target, max_draft, draft_temperature, columns,
+            tree, device, dtype, revision,
+        )  # fmt: skip
+    chosen = dict(zip(asked.name, parsed, strict=True))
+    kept = None if asked.columns is None else tuple(c.strip() for c in asked.columns.split(","))
     means = Means(
-        target, device, dtype, revision, max_draft, draft_temperature, kept, tuple(tree or ())
-    )
+        asked.target, asked.device, asked.dtype, asked.revision, asked.max_draft,
+        asked.draft_temperature, kept, tuple(asked.tree or ()),
+    )  # fmt: skip
     console = Console(stderr=True)
     start = time.perf_counter()
     if any(one.runs_models for one in parsed):
@@ -90,6 +111,7 @@ def attach(
             resume,
             lambda n: bar.update(task, completed=n),
             lambda said: console.print(said, soft_wrap=True),
+            asked.note,
         )
     seconds = time.perf_counter() - start
     for one in done:
@@ -106,6 +128,23 @@ def attach(
         named = " ".join(f"--drafter {name}" for name in new)
         it = "it" if len(new) == 1 else "them"
         console.print(f"{said}; name {it} with {named}", soft_wrap=True)
+
+
+def _asked_before(ctx: typer.Context, there: Trace, resume: bool) -> Asked:
+    """What a stopped run was asked for, of which nothing is said again.
+
+    Raises:
+        DrafterError: it is not to be resumed, or does not say so, or is in memory.
+    """
+    from simkit.attaching import asked_before
+
+    if not resume or there.path is None:
+        raise DrafterError("--drafter is missing: give what is to be attached")
+    sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    for name, source in sources.items():
+        if name not in ("trace", "resume") and source and source.name == "COMMANDLINE":
+            raise DrafterError(f"--{name.replace('_', '-')} is of a drafter: give --drafter, too")
+    return asked_before(there.path)
 
 
 def _names(drafters: list[Attachable], given: list[str]) -> list[str]:

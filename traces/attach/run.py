@@ -84,6 +84,7 @@ def attach_all(
     resume: bool = False,
     on_shard: Callable[[int], None] = lambda n: None,
     on_size: Callable[[str], None] | None = None,
+    on_open: Callable[[Path], None] = lambda folder: None,
 ) -> list[Done]:
     """Attach drafters in one run, in which those that ask the target of the outputs share it.
 
@@ -94,6 +95,7 @@ def attach_all(
         resume: see `attach`.
         on_shard: see `attach`.
         on_size: see `attach`.
+        on_open: told, before the first shard is made, each folder that is to be filled.
 
     Returns:
         of each drafter, in their order.
@@ -116,6 +118,8 @@ def attach_all(
                 writers.append(stack.enter_context(TraceWriter(folder, one.header, resume=resume)))
             was_there = [writer.complete for writer in writers]
             left = [p for p in zip(writers, opened, strict=True) if not p[0].complete]
+            for writer, _ in left:
+                on_open(writer.path)
             if on_size is not None:
                 _tell(recording, left, on_size)
             _draft(left, on_shard)
