@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from simkit.cluster import Cluster, Job, joined, node
 from traces.errors import RecordError, TraceError
 from traces.sampler import Sampler
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from traces.record.pair import Alone, Pair
     from traces.record.plan import Plan
     from traces.record.prompts import Prompt, Row
+    from traces.record.recorder import Batch
+    from traces.record.shard import ShardColumns
     from traces.trace import Trace
 
 NOTE = ".asked.json.tmp"
@@ -115,6 +119,7 @@ def run(
     out: Path,
     resume: bool,
     told: Listening,
+    ray: str | None = None,
 ) -> int:
     """Record; returns how many output tokens. See `record`."""
     from traces.record.header import make_header
@@ -122,10 +127,51 @@ def run(
 
     pair, plan = loaded
     header = make_header(pair, prompts, plan)
-    return write(
-        pair, prompts, out, plan, header, resume,
-        told.on_token, told.on_shard, lambda: _note(asked, out), told.on_size,
-    )  # fmt: skip
+    with joined(ray) as cluster:
+        spread = partial(_spread, cluster, _far(asked, pair)) if cluster else None
+        on_size = None if spread else told.on_size  # which is of one process
+        return write(
+            pair, prompts, out, plan, header, resume,
+            told.on_token, told.on_shard, lambda: _note(asked, out), on_size, spread,
+        )  # fmt: skip
+
+
+def _far(asked: Asked, pair: Pair | Alone) -> Job:
+    """Shards as tasks: a worker loads the models once, on a GPU of its own where there are any.
+
+    On a CPU a worker takes as many threads as this process, since sums hang on their number.
+    """
+    from traces.record.processes import place_of
+
+    device, threads = place_of(pair)
+    there = replace(_absolute(asked), device=device)
+    gpu = device == "cuda"
+    return Job(partial(_loaded, there, threads), _shard, 1 if gpu else threads, int(gpu))
+
+
+def _loaded(asked: Asked, threads: int) -> tuple[Pair | Alone, Plan]:
+    """The models, in a worker."""
+    from traces.record.pair import quiet
+    from traces.record.processes import take_threads
+
+    quiet()
+    take_threads(threads)
+    for place in (asked.target, asked.draft):
+        if place and Path(place).is_absolute() and not Path(place).exists():
+            raise RecordError(f"{place}: no such model on {node()}, where a worker runs")
+    return asked.load()
+
+
+def _shard(loaded: tuple[Pair | Alone, Plan], batch: Batch) -> ShardColumns:
+    from traces.record.shard import record_shard
+
+    pair, plan = loaded
+    start, prompts = batch
+    return record_shard(pair, prompts, start, plan)
+
+
+def _spread(cluster: Cluster, job: Job, batches: list[Batch]) -> Iterator[ShardColumns]:
+    return cluster.map(job, batches)
 
 
 def _note(asked: Asked, out: Path) -> None:
@@ -212,6 +258,7 @@ def record(
     kernel: bool | None = None,
     resume: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    ray: str | None = None,
 ) -> Trace:
     """Run a draft/target pair, or a target alone, on prompts and write a trace.
 
@@ -243,6 +290,7 @@ def record(
         resume: go on with the recording in `out`, if there is one. It knows what it was asked for
             but prompts that came as a list; options that are given too must agree with that.
         progress: told how many output tokens are done at most, and of how many.
+        ray: address of a Ray cluster whose workers record, or "local"; see `simkit.cluster.joined`.
 
     Returns:
         the trace.
@@ -272,7 +320,8 @@ def record(
     asked, rows = prepare(folder, given, resume, rows)
     loaded = asked.load()
     cut = cut_rows(rows, loaded[0])
-    run(asked, loaded, cut, folder, resume, _told(progress, len(cut), asked.max_new_tokens))
+    told = _told(progress, len(cut), asked.max_new_tokens)
+    run(asked, loaded, cut, folder, resume, told, ray)
     return load(folder)
 
 

@@ -121,3 +121,10 @@ Cost = Annotated[
 ReplayThreads = Annotated[
     int | None, typer.Option(help="Default: one for each core that it may use.", show_default=False)
 ]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS|local",
+        help="Share the work out over a Ray cluster; local starts one; --threads: of workers.",
+    ),
+]

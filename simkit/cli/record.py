@@ -112,6 +112,14 @@ def record(
             " that must be given.",
         ),
     ] = False,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS|local",
+            rich_help_panel=RUN,
+            help="Record shards by the workers of a Ray cluster; local starts one here.",
+        ),
+    ] = None,
 ) -> None:
     """Run a draft/target pair, or a target alone, on prompts and write a trace."""
     from simkit import recording
@@ -133,7 +141,7 @@ def record(
             on_shard=lambda n: progress.update(task, completed=n * asked.max_new_tokens),
             on_size=lambda size: _tell(size, len(cut)),
         )
-        done = recording.run(asked, loaded, cut, out, resume, told)
+        done = recording.run(asked, loaded, cut, out, resume, told, ray)
     seconds = time.perf_counter() - start
     speed = f"{done:,} tokens in {seconds:.1f} s, {done / seconds:,.0f} tokens/s"
     Console(stderr=True).print(f"recorded {len(cut)} prompts to {out} ({speed})", soft_wrap=True)
@@ -144,7 +152,11 @@ def _given(ctx: typer.Context) -> dict[str, Any]:
     given = {}
     for name, value in ctx.params.items():
         source = ctx.get_parameter_source(name)
-        if name not in ("out", "resume") and source is not None and source.name == "COMMANDLINE":
+        if (
+            name not in ("out", "resume", "ray")
+            and source is not None
+            and source.name == "COMMANDLINE"
+        ):
             value = value.value if isinstance(value, StrEnum) else value
             given[name] = str(value) if isinstance(value, Path) else value
     return given

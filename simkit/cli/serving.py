@@ -14,6 +14,7 @@ from simkit.cli.options import (
     FirstToken,
     Format,
     Printed,
+    Ray,
     ReplayThreads,
     TraceName,
 )
@@ -118,6 +119,7 @@ def serving(
         Path | None, typer.Option(metavar="FILE.parquet", help="Write a row for each iteration.")
     ] = None,
     threads: ReplayThreads = None,
+    ray: Ray = None,
 ) -> None:
     """Serve many requests with a trace's outcomes."""
     from simkit.cli.apart import check_apart
@@ -166,6 +168,7 @@ def serving(
             confidence=confidence,
             threads=threads,
             progress=progress,
+            ray=ray,
         )
     _print(served, format)
     _write(served, dict(files))

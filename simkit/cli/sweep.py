@@ -17,6 +17,7 @@ from simkit.cli.options import (
     FirstToken,
     Format,
     Printed,
+    Ray,
     ReplayThreads,
     TraceName,
 )
@@ -49,6 +50,7 @@ def sweep(
     ] = False,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     threads: ReplayThreads = None,
+    ray: Ray = None,
 ) -> None:
     """Replay every setting of policies on a trace."""
     import simkit
@@ -68,6 +70,7 @@ def sweep(
             intervals=intervals,
             confidence=confidence,
             progress=progress,
+            ray=ray,
         )
     if out is not None:
         result.save(out)

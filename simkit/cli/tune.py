@@ -15,6 +15,7 @@ from simkit.cli.options import (
     FirstToken,
     Format,
     Printed,
+    Ray,
     ReplayThreads,
     TraceName,
 )
@@ -50,6 +51,7 @@ def tune(
     first_token: First = FirstToken.draft,
     confidence: Annotated[float, typer.Option(help="Of the bootstrap intervals.")] = 0.95,
     threads: ReplayThreads = None,
+    ray: Ray = None,
 ) -> None:
     """Choose policies' arguments on some prompts, judge them on others."""
     import simkit
@@ -68,6 +70,7 @@ def tune(
             confidence=confidence,
             threads=threads,
             progress=progress,
+            ray=ray,
             deals=deals,
         )
     _print(tuned, format)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from simkit.cluster import joined
 from simkit.errors import ReplayError, ServingError
 from simkit.policies import Policy
 from simkit.serving.controllers import (
@@ -30,6 +31,7 @@ from simkit.serving.controllers import (
     parse,
 )
 from simkit.serving.engine import Engine
+from simkit.serving.far import far
 from simkit.serving.loads import Closed, Copies, Load, Poisson, Timestamps, read_times
 from simkit.serving.measures import check_limits
 from simkit.serving.plans import Plan, Planned, plan
@@ -84,6 +86,7 @@ def serve(
     confidence: float = 0.95,
     threads: int | None = None,
     progress: Progress | None = None,
+    ray: str | None = None,
 ) -> Served:
     """Serve requests, each with the outcomes of one of a trace's sequences.
 
@@ -111,6 +114,7 @@ def serve(
         confidence: of the intervals over seeds.
         threads: None means one for each core that this process may use.
         progress: called as runs are done.
+        ray: see `simkit.sweep`.
 
     Raises:
         UserError: an argument is out of range, the controller does not fit the trace or the cost,
@@ -135,7 +139,13 @@ def serve(
     server = engine or Engine()
     plans = [plan(one, where, server, load, outcomes) for one in chosen for load in loads]
     jobs = [(p, seed) for p in plans for seed in range(seeds)]
-    done = _all(jobs, requests, drawn, threads, progress)
+    how = requests, drawn
+    if ray is None:
+        done = _all(jobs, *how, threads, progress)
+    else:
+        with joined(ray, threads) as cluster:
+            assert cluster is not None
+            done = far(cluster, jobs, where, server, outcomes, how, progress)
     return Served(done, limits, confidence, _notes(where.charge, server, plans))
 
 

@@ -8,23 +8,30 @@ prompts does not depend on how the work was split. State that lasts a run is nev
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
+from simkit.cluster import Cluster, ClusterError, Job, cores, node
+from simkit.costs import Times
+from simkit.drafters import layout_of
 from simkit.drafters.layout import Span, spans
 from simkit.errors import ReplayError
 from simkit.policies import Concurrent, NumericPolicy, Policy, Setting
 from simkit.simulator import compiled
+from simkit.simulator.charge import Charge
 from simkit.simulator.fitted import advised, fitted
-from simkit.simulator.run import Run, Seconds, divides, gather, total
+from simkit.simulator.run import Replayable, Run, Seconds, divides, gather, total
 from simkit.simulator.steps import Sums
-from traces.errors import UserError
+from traces.errors import TraceError, UserError
+from traces.trace import OWN, load
 
 SPAN = 2**16  # positions in a work item
+FAR = 2**20  # positions in one that another process does
 TOGETHER = 32  # policies in a work item
 _HELD = 2**20  # sequences' sums in one batch of policies
 
@@ -53,6 +60,7 @@ def replays(
     setting: Setting,
     threads: int | None = None,
     progress: Progress | None = None,
+    cluster: Cluster | None = None,
 ) -> Iterator[Run]:
     """The replay of each policy, in order; the same as `run` gives one by one.
 
@@ -61,11 +69,15 @@ def replays(
         setting: what all of them share.
         threads: None means one for each core that this process may use.
         progress: called as policies are done.
+        cluster: whose workers replay, in place of threads.
 
     Raises:
         ReplayError: threads is below 1.
         UserError: a policy cannot be replayed; the message names it.
     """
+    if cluster:
+        yield from _far(policies, setting, progress, cluster)
+        return
     threads = cores() if threads is None else threads
     if threads < 1:
         raise ReplayError(f"threads must be at least 1, not {threads}")
@@ -91,20 +103,76 @@ def replays(
         pool.shutdown(cancel_futures=True)
 
 
-def cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _far(
+    policies: Sequence[Policy], setting: Setting, progress: Progress | None, cluster: Cluster
+) -> Iterator[Run]:
+    """What `replays` gives, from the workers of a cluster."""
+    waiting: deque[_Batch] = deque()
+
+    def items() -> Iterator[tuple[list[Policy], Span | None]]:
+        for batch in _batches(policies, setting, FAR):
+            waiting.append(batch)
+            yield from ((batch.given, span) for span in batch.spans)
+
+    parts: list[list[Part]] = []
+    done = 0
+    for part in cluster.map(Job(opening(setting), _far_work), items()):
+        parts.append(part)
+        if len(parts) == len(waiting[0].spans):
+            batch = waiting.popleft()
+            yield from _gathered(batch, setting, parts)
+            parts = []
+            done += len(batch.given)
+            if progress:
+                progress(done, len(policies))
 
 
-def _batches(policies: Iterable[Policy], setting: Setting) -> Iterator[_Batch]:
+def _far_work(setting: Setting, item: tuple[list[Policy], Span | None]) -> list[Part]:
+    """One work item, in a worker; policies are bound there anew, as they are here."""
+    given, span = item
+    bound = []
+    for policy in given:
+        with _named(policy):
+            bound.append(fitted(policy, setting))
+    return _work(_Batch(given, bound, [span]), setting, span)
+
+
+def opening(setting: Setting) -> Callable[[], Setting]:
+    """What opens a setting once more in another process, which must see the trace's folder.
+
+    Raises:
+        ClusterError: the trace is in memory.
+    """
+    trace, charge = setting.layout.trace, setting.charge
+    if trace.path is None:
+        raise ClusterError("the trace is in memory: save it, so that workers can open its folder")
+    recording = trace.recording or trace
+    assert recording.path is not None
+    place = str(recording.path.resolve())
+    drafter = OWN if trace.recording is None else trace.path.name
+    times = charge.times if charge else None
+    return partial(_opened, place, drafter, trace.hash, times, setting.first)
+
+
+def _opened(place: str, drafter: str, hash: str, times: Times | None, first: int) -> Setting:
+    if not Path(place).exists():
+        raise TraceError(f"{place}: no such trace on {node()}, where a worker runs")
+    trace = load(place) if drafter == OWN else load(place, drafter)
+    if trace.hash != hash:
+        raise TraceError(f"{place}: another trace on {node()}, where a worker runs")
+    layout = layout_of(trace)
+    return Replayable(layout, Charge(times, layout, first) if times else None, first)
+
+
+def _batches(
+    policies: Iterable[Policy], setting: Setting, positions: int = SPAN
+) -> Iterator[_Batch]:
     """Bind the policies and put those side by side that can be split.
 
     Whatever is made once and then shared is made here, by one thread: a policy of a new kind is
     compiled, and its columns and the tables of times are laid out.
     """
-    cuts = spans(setting.layout.offsets, SPAN)
+    cuts = spans(setting.layout.offsets, positions)
     most = max(1, min(TOGETHER, _HELD // max(1, len(setting.layout.n_output))))
     known: set[_Kind | None] = {None}
     batch = _Batch([], [], cuts)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from simkit.cluster import joined
 from simkit.costs import CostModel
 from simkit.costs.base import RuleTime
 from simkit.digits import ratio
@@ -159,6 +160,7 @@ def sweep(
     confidence: float = 0.95,
     seed: int = 0,
     progress: Progress | None = None,
+    ray: str | None = None,
 ) -> Sweep:
     """Replay every setting of policies on a trace; each number is the one that `replay` gives.
 
@@ -175,6 +177,8 @@ def sweep(
         confidence: of these intervals.
         seed: of the bootstrap.
         progress: called with the number of settings done, and of all.
+        ray: address of a Ray cluster whose workers replay, or "local"; see `simkit.cluster.joined`.
+            threads is then how many workers there are at most.
 
     Raises:
         PolicyError: a spec cannot be read, or there are more than 100,000 settings.
@@ -185,10 +189,11 @@ def sweep(
     check_confidence(confidence)
     policies = settings(specs)
     where = setting(trace, cost, first_token)
-    runs = replays(policies, where, threads, progress)
     rules: dict[str, tuple[Policy, RuleTime]] = {}
-    watched = _watched(runs, rules)
-    columns = _columns(watched, len(policies), where, by, (confidence, seed) if intervals else None)
+    with joined(ray, threads) as cluster:
+        runs = _watched(replays(policies, where, threads, progress, cluster), rules)
+        interval = (confidence, seed) if intervals else None
+        columns = _columns(runs, len(policies), where, by, interval)
     remarks = where.charge.remarks if where.charge else []
     notes = [*remarks, *said(rules.values())]
     return Sweep(policies, columns, _facts(where, cost, by) | {"notes": notes})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from simkit.cluster import Cluster, joined
 from simkit.digits import ratio
 from simkit.errors import PolicyError, ReplayError
 from simkit.policies import Policy, Setting
@@ -171,6 +172,7 @@ def tune(
     threads: int | None = None,
     progress: Progress | None = None,
     deals: int = DEALS,
+    ray: str | None = None,
 ) -> Tuned:
     """Choose arguments of policies by cross-validation over prompts.
 
@@ -192,6 +194,7 @@ def tune(
         threads: see `simkit.sweep`, as for progress.
         progress: called as settings are done.
         deals: how often prompts are dealt into folds; times are means over the deals.
+        ray: see `simkit.sweep`.
 
     Raises:
         PolicyError: a spec cannot be read, means too many settings, or needs the future.
@@ -203,7 +206,8 @@ def tune(
     reference = reference or f"fixed(0:{min(20, where.layout.trace.max_draft)})"
     families = _families(specs, reference)
     search = _Search(where, by, folds, seed, deals)
-    found = search(families, threads, progress)
+    with joined(ray, threads) as cluster:
+        found = search(families, threads, progress, cluster)
     choices = [
         _judged(search, found[spec], found[reference], g, (confidence, seed))
         for g in range(len(search.names))
@@ -278,13 +282,17 @@ class _Search:
         self.fold = np.max([one.fold for one in self.deals], axis=0)
 
     def __call__(
-        self, families: dict[str, list[Policy]], threads: int | None, progress: Progress | None
+        self,
+        families: dict[str, list[Policy]],
+        threads: int | None,
+        progress: Progress | None,
+        cluster: Cluster | None = None,
     ) -> dict[str, _Family]:
         """Replay every setting once, and choose."""
         policies = settings(policy for family in families.values() for policy in family)
         index = {str(policy): k for k, policy in enumerate(policies)}
         total_s = np.empty((len(policies), self.fold.shape[1]))
-        for k, run in enumerate(replays(policies, self.where, threads, progress)):
+        for k, run in enumerate(replays(policies, self.where, threads, progress, cluster)):
             total_s[k] = run.total_s
         found = {}
         for spec, family in families.items():

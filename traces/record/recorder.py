@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from traces.errors import RecordError
@@ -11,8 +11,13 @@ from traces.record.estimate import Estimate, estimate
 from traces.record.pair import Alone, Pair
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt
-from traces.record.shard import record_shard
+from traces.record.shard import ShardColumns, record_shard
 from traces.writer import TraceWriter
+
+Batch = tuple[int, list[Prompt]]
+"""The number of a shard's first sequence, and its prompts."""
+Spread = Callable[[list[Batch]], Iterator[ShardColumns]]
+"""Gives the columns of shards in their order, wherever these are recorded."""
 
 
 def record(
@@ -26,6 +31,7 @@ def record(
     on_shard: Callable[[int], None] = lambda n: None,
     on_open: Callable[[], None] = lambda: None,
     on_size: Callable[[Estimate], None] | None = None,
+    spread: Spread | None = None,
 ) -> int:
     """Record every prompt and write the trace at `out`.
 
@@ -41,6 +47,7 @@ def record(
         on_open: called when the folder is there, and is this recording's.
         on_size: told before the first shard what those that are left take, of a long recording;
             None makes no trial.
+        spread: records shards elsewhere; None records them here, with `pair`.
 
     Returns:
         output tokens that were recorded by this call.
@@ -52,19 +59,21 @@ def record(
     check_lengths(pair, prompts, plan)
     tokens = 0
     batches = [
-        prompts[start : start + plan.batch_size]
+        (start, prompts[start : start + plan.batch_size])
         for start in range(0, len(prompts), plan.batch_size)
     ]
     with TraceWriter(out, header, resume=resume) as writer:
         try:
             on_open()
-            left = [batch for shard, batch in enumerate(batches) if shard not in writer.done]
-            if on_size is not None and (size := estimate(pair, left, plan, header)):
+            left = [one for shard, one in enumerate(batches) if shard not in writer.done]
+            texts = [batch for _, batch in left]
+            if on_size is not None and (size := estimate(pair, texts, plan, header)):
                 on_size(size)
-            for shard, batch in enumerate(batches):
-                start = shard * plan.batch_size
+            here = (record_shard(pair, batch, start, plan, on_token) for start, batch in left)
+            found = spread(left) if spread else here
+            for shard, (start, batch) in enumerate(batches):
                 if shard not in writer.done:
-                    rows = record_shard(pair, batch, start, plan, on_token)
+                    rows = next(found)
                     writer.write_shard(
                         shard, rows.sequences, hidden=rows.hidden, mixed=rows.mixed, **rows.tables
                     )
