@@ -96,7 +96,11 @@ class Part:
 
 
 def check_rows(
-    folder: Path, manifest: Manifest, outputs: pa.Table | None = None, part: Part | None = None
+    folder: Path,
+    manifest: Manifest,
+    outputs: pa.Table | None = None,
+    part: Part | None = None,
+    first: int = 0,
 ) -> Iterator[str]:
     """A line for each row that is wrong.
 
@@ -106,6 +110,7 @@ def check_rows(
         outputs: the sequences, checked; None: they are read, and looked at too.
         part: of the columns that are looked at; None is all of them, also those of tables with
             states, in files that were found to have the hashes that the manifest lists.
+        first: number of the first of the manifest's shards, which are some of a trace's.
     """
     try:
         sequences = read_sequences(folder, manifest) if outputs is None else outputs
@@ -119,7 +124,7 @@ def check_rows(
             width = partial(_state_width, folder, manifest)
             states = manifest.with_state if part is None else part.states
             with ExitStack() as stack:
-                rows = partial(_shard_rows, folder, manifest, shard, part, stack)
+                rows = partial(_shard_rows, folder, manifest, first + shard, part, stack)
                 found = Shard(folder, manifest, mine, rows, width, states)
                 return list(manifest.drafter.check_shard(found))
 

@@ -23,6 +23,7 @@ from traces.outputs import waiting_name
 ADDED = ("latency.parquet", "live.parquet", "scores")  # of what may be added to a recording
 _FEW_VALUES = 16  # up to so many different floats a dictionary is the smallest
 _ZSTD_LEVEL = 3
+_GROUP = 2**14  # rows of long texts that are read at a time
 _TIGHT_LEVEL = 15  # a tenth smaller, in six times as long
 _CHANGED = "corrupt: its sha256 is not the manifest's"
 
@@ -54,6 +55,7 @@ def encode(table: pa.Table, tight: bool = False) -> tuple[bytes, FileInfo]:
     pq.write_table(
         table,
         sink,
+        row_group_size=_GROUP if any(map(pa.types.is_list, table.schema.types)) else None,
         compression="zstd",
         compression_level=_TIGHT_LEVEL if tight else _ZSTD_LEVEL,
         use_dictionary=dictionary,  # pyright: ignore[reportArgumentType]

@@ -41,4 +41,4 @@ class Kept:
             self._left_bytes += sum(part.nbytes for part in parts.values())
         if not parts or len(parts) < self._n_shards:
             return None
-        return np.concatenate([parts[shard] for shard in range(self._n_shards)])
+        return np.concatenate([parts[shard] for shard in sorted(parts)])

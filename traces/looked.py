@@ -51,14 +51,20 @@ class Look:
         folder: of the trace, or of a drafter that was attached to one.
         manifest: of the folder.
         outputs: gives the sequences of the recording, checked, where a drafter was attached to it.
+        first: number of the first of the manifest's shards, which are some of a trace's.
     """
 
     def __init__(
-        self, folder: Path, manifest: Manifest, outputs: Callable[[], pa.Table] | None = None
+        self,
+        folder: Path,
+        manifest: Manifest,
+        outputs: Callable[[], pa.Table] | None = None,
+        first: int = 0,
     ) -> None:
         self._folder = folder
         self._manifest = manifest
         self._outputs = outputs
+        self._first = first
         self._sequences: pa.Table | None = None
         self._kept = Kept(manifest.n_shards)
         self._fine: set[seen.Column] = set()
@@ -138,7 +144,8 @@ class Look:
         """Apply all rules that tie the columns that are asked for."""
         columns = content.Part(asked, [part] if part else [], self._kept, hashed)
         sequences = self._read_sequences()
-        for problem in content.check_rows(self._folder, self._manifest, sequences, columns):
+        found = content.check_rows(self._folder, self._manifest, sequences, columns, self._first)
+        for problem in found:
             raise TraceError(problem)
         self._fine |= _pairs(asked)
 

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Literal
 
 import typer
 
 from simkit.cli import complete
+
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNITS |= {f"{unit}i": 2 ** (10 * k) for k, unit in enumerate("kMGT", 1)}
+
+
+def size(text: str) -> int:
+    """Bytes of a size such as "4GB" or "512MiB".
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]?i?)B?", str(text))
+    if not found or found[2] not in _UNITS:
+        raise typer.BadParameter(f"{text!r} is no size: write 4GB or 512MiB")
+    return int(float(found[1]) * _UNITS[found[2]])
+
 
 TraceName = Annotated[
     str,
@@ -120,6 +137,15 @@ Cost = Annotated[
 ]
 ReplayThreads = Annotated[
     int | None, typer.Option(help="Default: one for each core that it may use.", show_default=False)
+]
+Memory = Annotated[
+    int | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Read the rows in windows, so that a trace larger than memory takes about so much:"
+        " 2GB, 4GiB.",
+        parser=size,
+    ),
 ]
 Ray = Annotated[
     str | None,

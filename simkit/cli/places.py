@@ -55,6 +55,15 @@ def drafted(trace: str, drafter: str | None) -> str:
     return str(find(trace, drafter)[0])
 
 
+def opened(trace: str, drafter: str | None, memory: int | None) -> Trace | str:
+    """A trace as `drafted` names it, or, at a bounded memory, open: read in windows."""
+    if memory is None:
+        return drafted(trace, drafter)
+    from traces.streamed import stream
+
+    return stream(trace, drafter, memory)
+
+
 def folder_to_write(trace: Trace, given: str) -> Path:
     """The folder of a trace that something is put into; not the package's own, given by its name.
 

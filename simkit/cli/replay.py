@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli import complete
-from simkit.cli.options import First, FirstToken, Format, Printed, TraceName, list_costs
+from simkit.cli.options import First, FirstToken, Format, Memory, Printed, TraceName, list_costs
 
 if TYPE_CHECKING:
     from simkit.simulator import ByDrafter, Result
@@ -58,12 +58,15 @@ def replay(
         ),
     ] = None,
     first_token: First = FirstToken.draft,
+    memory: Memory = None,
 ) -> None:
     """Replay stopping policies on a trace."""
     import simkit
+    from simkit.cli.places import opened
 
     settings = cost, by.value, first_token.value
-    result = simkit.replay(trace, {name: policy for name in drafter or ["own"]}, *settings)
+    there = opened(trace, None, memory)
+    result = simkit.replay(there, {name: policy for name in drafter or ["own"]}, *settings)
     if len(result.results) == 1:
         (result,) = result.results.values()
     _print(result, format)

@@ -16,12 +16,13 @@ from simkit.cli.options import (
     First,
     FirstToken,
     Format,
+    Memory,
     Printed,
     Ray,
     ReplayThreads,
     TraceName,
 )
-from simkit.cli.places import check_option, drafted
+from simkit.cli.places import check_option, opened
 from simkit.cli.progress import settings_bar
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def sweep(
     ] = False,
     confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     threads: ReplayThreads = None,
+    memory: Memory = None,
     ray: Ray = None,
 ) -> None:
     """Replay every setting of policies on a trace."""
@@ -58,10 +60,10 @@ def sweep(
     if out is not None:
         check_option("--out", out)
         check_apart([("--out", out)], [trace, cost])
-    trace = drafted(trace, drafter)
+    there = opened(trace, drafter, memory)
     with settings_bar("settings") as progress:
         result = simkit.sweep(
-            trace,
+            there,
             policy,
             cost,
             by=by.value,

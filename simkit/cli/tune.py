@@ -14,12 +14,13 @@ from simkit.cli.options import (
     First,
     FirstToken,
     Format,
+    Memory,
     Printed,
     Ray,
     ReplayThreads,
     TraceName,
 )
-from simkit.cli.places import drafted
+from simkit.cli.places import opened
 from simkit.cli.progress import settings_bar
 
 if TYPE_CHECKING:
@@ -51,15 +52,16 @@ def tune(
     first_token: First = FirstToken.draft,
     confidence: Annotated[float, typer.Option(help="Of the bootstrap intervals.")] = 0.95,
     threads: ReplayThreads = None,
+    memory: Memory = None,
     ray: Ray = None,
 ) -> None:
     """Choose policies' arguments on some prompts, judge them on others."""
     import simkit
 
-    trace = drafted(trace, drafter)
+    there = opened(trace, drafter, memory)
     with settings_bar("settings") as progress:
         tuned = simkit.tune(
-            trace,
+            there,
             policy,
             cost,
             folds=folds,

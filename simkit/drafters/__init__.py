@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from simkit.drafters.layout import Layout
+from traces.streamed import Streamed
 from traces.trace import Trace
 
 
@@ -14,5 +15,9 @@ def layout_of(trace: Trace) -> Layout:
     Raises:
         ReplayError: its outputs' lengths do not fit its limits.
     """
+    if isinstance(trace, Streamed):
+        from simkit.drafters.streamed import Outputs
+
+        return Outputs(trace)
     module, _, name = trace.manifest.drafter.layout.partition(":")
     return getattr(import_module(module), name)(trace)

@@ -107,6 +107,8 @@ class Policy(ABC):
             With a lag, nothing may depend on the scores of the newest token but the next decision.
         needs_future: whether it must know which tokens will be accepted; only the simulator can
             tell it.
+        binds_prompts_apart: of one that overrides `bind`: whether that takes nothing of a prompt's
+            rows for other prompts, so that prompts can be replayed some at a time.
     """
 
     name: ClassVar[str]
@@ -114,6 +116,7 @@ class Policy(ABC):
     head: str | None = None
     lag: int = 0
     needs_future: ClassVar[bool] = False
+    binds_prompts_apart: ClassVar[bool] = False
 
     @property
     def timed_as(self) -> str:

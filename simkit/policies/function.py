@@ -68,6 +68,7 @@ class FunctionPolicy(Sequential):
     compiled: bool = False
 
     name = "function"
+    binds_prompts_apart = True
 
     def __post_init__(self) -> None:
         check_whole(self, "max_draft", 0)

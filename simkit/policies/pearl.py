@@ -63,6 +63,7 @@ class PEARL(Concurrent):
     max_draft: int = MAX_DRAFT
 
     name = "pearl"
+    binds_prompts_apart = True  # once its window is known
 
     def __post_init__(self) -> None:
         check_whole(self, "max_draft", 1)

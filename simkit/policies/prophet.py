@@ -74,6 +74,7 @@ class Prophet(NumericPolicy):
 
     name = "prophet"
     needs_future = True
+    binds_prompts_apart = True
     slots = Slots(begin=begin, limit=limit, update=update)
 
     def __post_init__(self) -> None:

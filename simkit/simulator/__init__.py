@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, overload
 
 from simkit.drafters.route import is_choice
 from simkit.drafters.route import parse as parse_choice
+from simkit.drafters.streamed import windowed
 from simkit.errors import ReplayError
-from simkit.policies import Policy, parse
+from simkit.policies import Policy, Setting, parse
 from simkit.simulator.arguments import (
     AnyCost,
     AnyPolicy,
@@ -21,7 +22,9 @@ from simkit.simulator.arguments import (
 )
 from simkit.simulator.by_drafter import ByDrafter, drafted_by
 from simkit.simulator.result import BY, Comparison, Result
-from simkit.simulator.run import run
+from simkit.simulator.run import Run, run
+from simkit.simulator.streamed import in_windows
+from traces.streamed import Streamed
 from traces.trace import Trace, load
 
 __all__ = ["ByDrafter", "Comparison", "ReplayError", "Result", "replay"]
@@ -104,8 +107,18 @@ def replay(
 
         return logged(trace, _chosen(policies), cost, by, confidence, seed)
     where = setting(trace, cost, first_token)
-    runs = [run(policy, *where) for policy in _chosen(policies)]
+    chosen = _chosen(policies)
+    if windowed(where.layout):
+        if by == "step":
+            raise ReplayError("steps one by one want all rows at once: leave --memory out")
+        runs = list(in_windows(chosen, where, _one_by_one))
+    else:
+        runs = list(_one_by_one(chosen, where))
     return Result(where.layout, runs, by, confidence, seed)
+
+
+def _one_by_one(policies: Iterable[Policy], where: Setting) -> Iterator[Run]:
+    return (run(policy, *where) for policy in policies)
 
 
 def _of(
@@ -124,6 +137,8 @@ def _of(
         return drafter, replay(drafted_by(trace, drafter), listed(given), *settings)
     from simkit.simulator.routed import routed
 
+    if isinstance(trace, Streamed):
+        raise ReplayError(f"{drafter}: several drafters in one decoder: leave --memory out")
     several = parse_choice(drafter)
     there = [drafted_by(trace, name) for name in several.drafters]
     runs = routed(several, there, _chosen(given), cost, first_token)

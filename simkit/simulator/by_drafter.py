@@ -14,6 +14,7 @@ from simkit.simulator.display import html, in_text, noted, rich
 from simkit.simulator.result import Comparison, Result, compared
 from simkit.simulator.run import Run
 from simkit.surface import Framed
+from traces.streamed import Streamed, stream
 from traces.trace import OWN, Trace, load
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def drafted_by(trace: AnyTrace, drafter: str) -> Trace:
         return there
     if there.path is None or there.recording is not None:
         raise ReplayError(f"{there!r} has no attached drafters: give the recording in its folder")
+    if isinstance(there, Streamed):
+        return stream(there.path, drafter, there.memory)
     return load(there.path, drafter)
 
 

@@ -55,12 +55,10 @@ class Run:
     @cached_property
     def spread(self) -> Spread | None:
         """By how much the seconds change under times drawn anew; None: that is not known."""
-        charges = self.charge.drawn_anew if self.charge else []
-        if not charges or self.seconds is None or not self.total_s.any():
+        if self.charge is None or self.seconds is None or not self.total_s.any():
             return None
-        price = _pricing(self)
-        totals = np.array([price(charge) for charge in [self.charge, *charges] if charge])
-        return Spread(*(totals[1:] / totals[0]).T)
+        setting = Setting(self.layout, self.charge, self.first)
+        return spread_of(self.bound, setting, opening(self.layout))
 
     @property
     def rule_time(self) -> RuleTime | None:
@@ -146,16 +144,38 @@ class Spread(NamedTuple):
     baseline: np.ndarray
 
 
-def _pricing(run: Run) -> Callable[[Charge], tuple[float, float]]:
-    """What gives a run's seconds and the baseline's under a charge; of a long trace, a part's."""
-    bound, layout, first = run.bound, run.layout, run.first
-    span = spans(layout.offsets, ENOUGH)[0]
+def opening(layout: Layout) -> Span:
+    """The sequences over which the spread of times is taken."""
+    return spans(layout.offsets, ENOUGH)[0]
+
+
+def spread_of(bound: Policy, setting: Setting, span: Span) -> Spread | None:
+    """The spread of a policy's seconds over some of the prompts; None: that is not known.
+
+    Args:
+        bound: to the setting.
+        setting: with a cost.
+        span: sequences; of a policy that cannot be cut, all are taken.
+    """
+    charges = setting.charge.drawn_anew if setting.charge else []
+    if not charges:
+        return None
+    price = _pricing(bound, setting, span)
+    totals = np.array([price(charge) for charge in [setting.charge, *charges] if charge])
+    return Spread(*(totals[1:] / totals[0]).T)
+
+
+def _pricing(
+    bound: Policy, setting: Setting, span: Span
+) -> Callable[[Charge], tuple[float, float]]:
+    """What gives a policy's seconds and the baseline's under a charge."""
+    layout, first = setting.layout, setting.first
 
     def summed(seconds: Seconds) -> tuple[float, float]:
         parts = sum(float(seconds[part].sum()) for part in PARTS)
         return parts, float(seconds["baseline_s"].sum())
 
-    if isinstance(bound, NumericPolicy) and divides(bound, Setting(layout, run.charge, first)):
+    if isinstance(bound, NumericPolicy) and divides(bound, setting):
 
         def by_sums(charge: Charge) -> tuple[float, float]:
             seconds = total(bound, layout, charge, first, span)[1]

@@ -20,6 +20,7 @@ from simkit.cluster import Cluster, ClusterError, Job, cores, node
 from simkit.costs import Times
 from simkit.drafters import layout_of
 from simkit.drafters.layout import Span, spans
+from simkit.drafters.streamed import windowed
 from simkit.errors import ReplayError
 from simkit.policies import Concurrent, NumericPolicy, Policy, Setting
 from simkit.simulator import compiled
@@ -27,6 +28,7 @@ from simkit.simulator.charge import Charge
 from simkit.simulator.fitted import advised, fitted
 from simkit.simulator.run import Replayable, Run, Seconds, divides, gather, total
 from simkit.simulator.steps import Sums
+from simkit.simulator.streamed import in_windows
 from traces.errors import TraceError, UserError
 from traces.trace import OWN, load
 
@@ -75,6 +77,12 @@ def replays(
         ReplayError: threads is below 1.
         UserError: a policy cannot be replayed; the message names it.
     """
+    if windowed(setting.layout):
+        if cluster:
+            raise ReplayError("rows are read in windows (--memory) by one machine: leave --ray out")
+        near = partial(replays, threads=threads)
+        yield from in_windows(policies, setting, near, progress)
+        return
     if cluster:
         yield from _far(policies, setting, progress, cluster)
         return
