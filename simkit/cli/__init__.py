@@ -51,6 +51,7 @@ _GROUPS = {
         "claims": "Test the papers' claims on a trace.",
         "compare": "Hold traces or drafters against each other.",
         "report": "Write one page about a trace.",
+        "explore": "Move policies' arguments and costs by sliders, in a browser.",
     },
     "Learned heads": {
         "train": "Train a learned head on a trace.",

@@ -1,0 +1,52 @@
+"""The explorer: a trace's policies under sliders, in JupyterLab or a browser.
+
+`model`, `arguments` and `tokens` know no widget; `page` needs Panel, which `[explore]` installs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analysis.explore.extra import need_extra
+from analysis.study import Study
+from simkit.simulator.arguments import AnyCost, AnyTrace
+from simkit.simulator.by_drafter import drafted_by
+
+__all__ = ["explore"]
+
+
+def explore(
+    trace: AnyTrace | Study, drafter: str | None = None, cost: AnyCost | None = None
+) -> Any:
+    """The explorer of a trace, as a Panel object: the last line of a cell shows it.
+
+    Args:
+        trace: a trace, its folder, or a bundled trace's name; or a study.
+        drafter: one that was attached to the trace; None means its own.
+        cost: see `simkit.replay`.
+
+    Raises:
+        UserError: Panel is not installed, or as `simkit.replay` does.
+    """
+    need_extra()
+    import panel as pn
+
+    from analysis.explore.model import Model
+    from analysis.explore.page import Page
+
+    if not isinstance(trace, Study):
+        trace = Study(trace if drafter is None else drafted_by(trace, drafter))
+    _for_notebooks(pn)
+    return Page(Model(trace, cost)).view
+
+
+def _for_notebooks(pn: Any) -> None:
+    """Load what a cell needs, once."""
+    from importlib.util import find_spec
+
+    if find_spec("IPython") is None:
+        return
+    from IPython import get_ipython  # pyright: ignore[reportMissingImports]
+
+    if getattr(get_ipython(), "kernel", None) is not None:
+        pn.extension()

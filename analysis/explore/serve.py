@@ -1,0 +1,66 @@
+"""The page behind an address of this machine."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import panel as pn
+
+from analysis.explore.model import Model
+from analysis.explore.page import Page, title
+from analysis.study import Study
+from simkit.simulator.arguments import AnyCost, AnyTrace
+from traces.errors import UserError
+
+HOST = "127.0.0.1"
+
+
+def serve(trace: AnyTrace, cost: AnyCost | None, port: int, show: bool) -> None:
+    """Serve the explorer until Ctrl-C; each tab has sliders of its own.
+
+    Args:
+        trace: a trace, its folder, or a bundled trace's name.
+        cost: see `simkit.replay`.
+        port: of this machine alone; 0 means any that is free.
+        show: whether to open a browser.
+
+    Raises:
+        UserError: the port is taken, or as `simkit.replay` does.
+    """
+    study = Study(trace)
+    first = Page(Model(study, cost))  # what is wrong is said here, and rules are compiled
+
+    port = port or _free()
+
+    def page() -> Any:
+        return Page(Model(study, cost)).view
+
+    try:
+        server: Any = pn.serve(
+            {"/": page},
+            title=title(first.model),
+            address=HOST,
+            port=port,
+            websocket_origin=[f"{host}:{port}" for host in (HOST, "localhost")],
+            show=False,
+            start=False,
+            verbose=False,
+        )
+    except OSError as error:
+        raise UserError(f"--port {port}: {error.strerror or error}") from None
+    print(f"http://{HOST}:{server.port}/ (Ctrl-C ends it)", flush=True)
+    if show:
+        server.io_loop.add_callback(server.show, "/")
+    try:
+        server.start()
+        server.io_loop.start()
+    finally:
+        server.stop()
+
+
+def _free() -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as found:
+        found.bind((HOST, 0))
+        return int(found.getsockname()[1])

@@ -1,0 +1,31 @@
+"""`simkit explore`: a trace's policies under sliders, in a browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from simkit.cli.options import Cost, Drafter, TraceName
+from simkit.cli.places import drafted
+
+
+def explore(
+    trace: TraceName,
+    drafter: Drafter = None,
+    cost: Cost = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="N", help="Of this machine; 0 means any.")
+    ] = 5006,
+    show: Annotated[bool, typer.Option(help="Open it in a browser.")] = True,
+) -> None:
+    """Explore a trace's policies under sliders, in a browser."""
+    from analysis.explore.extra import need_extra
+
+    need_extra()
+    from analysis.explore.serve import serve
+
+    try:
+        serve(drafted(trace, drafter), cost, port, show)
+    except KeyboardInterrupt:  # how it is ended
+        print()
