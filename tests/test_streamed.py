@@ -7,6 +7,7 @@ import pytest
 
 import simkit
 import traces
+from analysis.stats.outline import outline
 from simkit.cli import main
 from simkit.errors import ReplayError
 from simkit.policies import parse
@@ -192,3 +193,15 @@ def test_the_commands(capsys, small_windows, command):
 def test_a_size_that_is_none(capsys):
     code, text = printed(capsys, "sweep", "reference", "--policy", "fixed(3)", "--memory", "lots")
     assert code == 2 and "'lots' is no size" in text.err
+
+
+def test_statistics_from_windows_are_those_of_the_trace(small_windows):
+    trace = stream("reference", memory=LEAST)
+    assert isinstance(trace, Streamed)
+    whole, mine = outline([traces.load("reference")]), outline(trace.windows())
+    assert whole == mine
+    accepted = traces.load("reference").positions("accepted")
+    assert whole["accepted"].value == pytest.approx(accepted.mean(), rel=1e-12)
+    assert whole["marginal 2"].value < whole["marginal 1"].value == whole["conditional 1"].value
+    with pytest.raises(traces.UserError, match="no part"):
+        outline([])
