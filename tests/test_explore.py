@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -27,9 +28,6 @@ from traces.synthetic import iid
 from traces.trace import load
 
 COST = "linear(draft_s=1, target_s=6, overhead_s=1)"
-PICTURES = (
-    Path(os.environ.get("EXPLORE_PICTURES", "")) if "EXPLORE_PICTURES" in os.environ else None
-)
 SPECS = ("fixed(3)", "fixed(0)", "svip(h=0.8)", "heuristic", "llamacpp(p_min=0.5)", "oracle")
 
 
@@ -275,6 +273,9 @@ def requested(driver) -> list[str]:
 
 
 def saved(driver, name: str) -> None:
-    """Keep a picture where EXPLORE_PICTURES says; docs/ has those of a run."""
-    if PICTURES is not None:
-        driver.save_screenshot(str(PICTURES / name))
+    """Keep a picture in the folder EXPLORE_PICTURES, in few colours; docs/ has those of a run."""
+    if "EXPLORE_PICTURES" in os.environ:
+        from PIL import Image
+
+        shot = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
+        shot.quantize(48).save(Path(os.environ["EXPLORE_PICTURES"]) / name, optimize=True)

@@ -12,7 +12,7 @@ from bokeh.models import Range1d
 from analysis.explore import text as texts
 from analysis.explore.model import OVERHEAD, Model, Point, point
 from analysis.explore.plots import LOOKS, Frontier, Signals
-from analysis.explore.side import Side
+from analysis.explore.side import Side, at_once
 from simkit.simulator.run import Run
 from traces.errors import UserError
 
@@ -47,7 +47,7 @@ class Page:
             for name, first in zip("AB", _beginning(model), strict=True)
         }
         self.positions = Range1d(start=0, end=1)
-        self.signals = {name: Signals(name, self.positions) for name in self.sides}
+        self.signals = {name: Signals(name, self.positions, model.most) for name in self.sides}
         how: dict[str, Any] = {"sizing_mode": "stretch_width", "stylesheets": [texts.STYLE]}
         self.texts = {name: pn.pane.HTML("", **how) for name in self.sides}
         self.prompt = pn.pane.HTML("", **how)
@@ -81,7 +81,7 @@ class Page:
             value=OVERHEAD,
             **how,
         )
-        for widget in (self.cost, self.ratio, self.overhead):
+        for widget in (self.cost, at_once(self.ratio), at_once(self.overhead)):
             widget.param.watch(lambda event: self._priced(), "value")
 
     def _choosers(self) -> None:
@@ -152,7 +152,7 @@ class Page:
 
     def _show_table(self) -> None:
         rows = "".join(_row(name, one) for name, one in sorted(self._points.items()))
-        heads = "".join(f"<th>{head}</th>" for head in HEADS)
+        heads = "".join(f'<th style="padding-left:14px">{head}</th>' for head in HEADS)
         self.table.object = f"<table><tr>{heads}</tr>{rows}</table>"
         said = " · ".join(self._errors[name] for name in sorted(self._errors))
         self.error.param.update(object=escape(said), visible=bool(said))

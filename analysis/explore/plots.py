@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from bokeh.models import ColumnDataSource, HoverTool, Range1d, Span
 from bokeh.plotting import figure
+from bokeh.transform import factor_cmap
 
 from analysis.explore.model import Point
 from analysis.explore.text import COLOURS, Spell, spelled
@@ -37,6 +40,8 @@ class Frontier:
             y_axis_label="speedup over the target alone",
             tools="pan,wheel_zoom,reset,save",
             toolbar_location="above",
+            x_range=Range1d(start=-0.5, end=1),
+            y_range=Range1d(start=0.9, end=1.1),
         )
         self.figure.toolbar.logo = None
         self.line = _source((*_POINT, "length"))
@@ -64,6 +69,7 @@ class Frontier:
     def draw_line(self, points: list[Point]) -> None:
         """Put the fixed lengths where they are."""
         data = _columns(points)
+        self._show(points)
         self.line.data = data | {"length": [f" {k}" for k in range(len(data["x"]))]}
 
     def draw(self, side: str, point: Point, keep: bool) -> None:
@@ -74,6 +80,7 @@ class Frontier:
             point: where it is now.
             keep: whether its last place stays to be seen; not after another cost.
         """
+        self._show([point])
         before: dict[str, Any] = dict(self.now[side].data)
         old: dict[str, Any] = dict(self.trail[side].data)
         self.trail[side].data = {
@@ -81,7 +88,22 @@ class Frontier:
         }
         self.now[side].data = _columns([point]) | {"now": [side][: point.speedup is not None]}
 
+    def _show(self, points: list[Point]) -> None:
+        """Widen the axes where points are beyond them.
 
+        Ranges that follow the data have all of the figure laid out anew whenever a point moves.
+        """
+        found = _columns(points)
+        for name, axis in (("x", self.figure.x_range), ("y", self.figure.y_range)):
+            step = _GRID[name]
+            low, high = min(found[name], default=1.0), max(found[name], default=1.0)
+            if low < axis.start:
+                axis.start = step * math.floor(low / step)
+            if high > axis.end - step / 5:
+                axis.end = step * math.ceil((high + step / 5) / step)
+
+
+_GRID = {"x": 2.0, "y": 0.2}  # at which the axes end
 _SMALL: dict[str, Any] = {"text_font_size": "10px", "text_baseline": "bottom"}
 
 
@@ -91,17 +113,23 @@ class Signals:
     Attributes:
         figures: the entropies, and the probabilities below them.
         source: drafted tokens, one row each.
+
+    Args:
+        side: A or B.
+        positions: what the plots of both sides show.
+        most: the greatest entropy, nats.
     """
 
-    def __init__(self, side: str, positions: Range1d) -> None:
-        self.source = _source(("x", *_LABELS, "colour", "kind", "word"))
+    def __init__(self, side: str, positions: Range1d, most: float) -> None:
+        self.source = _source(("x", *_LABELS, "kind", "word"))
         heads: dict[str, tuple[str, ...]] = {f"{side}: entropy of the draft, nats": ("entropy",)}
         heads[f"{side}: draft probability ●, overlap of draft and target ×"] = (
             "probability",
             "acceptance",
         )
         self.figures = [self._figure(head, names, positions) for head, names in heads.items()]
-        self.figures[1].y_range = Range1d(start=-0.03, end=1.03)
+        self.figures[0].y_range = Range1d(start=-0.05 * most, end=1.05 * most)
+        self.figures[1].y_range = Range1d(start=-0.05, end=1.05)
 
     def _figure(self, head: str, names: tuple[str, ...], positions: Range1d) -> Any:
         made: Any = figure(
@@ -115,11 +143,12 @@ class Signals:
         made.yaxis.ticker.desired_num_ticks = 4
         made.yaxis.ticker.num_minor_ticks = 0
         made.xaxis.axis_label = "position in the output"
+        colours = factor_cmap("kind", list(_KINDS.values()), list(_KINDS))
         for name, marker in zip(names, ("circle", "x"), strict=False):
             line = GREY if marker == "circle" else "#222222"
-            how: dict[str, Any] = {"line_color": line, "fill_color": "colour", "line_width": 0.6}
+            how: dict[str, Any] = {"line_color": line, "fill_color": colours, "line_width": 0.6}
             made.scatter("x", name, source=self.source, marker=marker, size=6, **how)
-        tips = [("", "@word, @kind"), ("position", "@x")]
+        tips = [("", "@word"), ("position", "@x")]
         tips += [(name, f"@{name}{{0.000}}") for name in names]
         made.add_tools(HoverTool(tooltips=tips))
         return made
@@ -127,15 +156,17 @@ class Signals:
     def draw(self, text: Text, spell: Spell) -> None:
         """Show the drafted tokens of a text."""
         tokens = [token for token in text.tokens if token.depth]
-        data: dict[str, list[Any]] = {"x": [token.position for token in tokens]}
-        for k, name in enumerate(_LABELS):
-            data[name] = [token.signals[k] for token in tokens]
-        data["colour"] = [COLOURS[token.kind] for token in tokens]
-        data["kind"] = [token.kind for token in tokens]
+        signals = np.array([token.signals for token in tokens], np.float32).reshape(
+            -1, len(_LABELS)
+        )
+        data: dict[str, Any] = dict(zip(_LABELS, signals.T.copy(), strict=True))
+        data["x"] = np.array([token.position for token in tokens], np.int32)
+        data["kind"] = [token.kind[0] for token in tokens]
         data["word"] = [spelled(token, spell) for token in tokens]
         self.source.data = data
 
 
+_KINDS = {kind[0]: colour for kind, colour in COLOURS.items()}
 _LABELS = ("entropy", "probability", "acceptance")
 
 

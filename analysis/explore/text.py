@@ -14,23 +14,28 @@ WORDS = {
     "rejected": "rejected: drafted and thrown away",
     "own": "the target's own: bonus, correction, or no draft",
 }
+SIGNS = ("H", "q", "β")
+HOVER = (
+    "Hover: position; of a drafted token its depth d, the draft's entropy H in nats and probability"
+    " q of it, and the overlap β of draft and target."
+)
 STYLE = (
     ".tokens { font: 13px/1.75 ui-monospace, monospace; white-space: pre-wrap; color: #111;"
     " overflow-wrap: anywhere; max-height: 340px; overflow-y: auto; background: #fff;"
     " border: 1px solid #bbb; padding: 6px }"
     " .tokens span { border-radius: 2px } .tokens .first { margin-left: 3px }"
-    " .rejected { text-decoration: line-through; font-size: 11px }"
-    " .own { box-shadow: inset 0 -2px #2b6cb0 }"
+    " .r { text-decoration: line-through; font-size: 11px }"
+    " .o { box-shadow: inset 0 -2px #2b6cb0 }"
     " .legend span { padding: 0 4px; margin-right: 8px; color: #111 }"
-) + "".join(f" .{kind} {{ background: {colour} }}" for kind, colour in COLOURS.items())
+) + "".join(f" .{kind[0]} {{ background: {colour} }}" for kind, colour in COLOURS.items())
 
 Spell = Callable[[int], str]
 
 
 def legend() -> str:
     """What the colours mean."""
-    parts = (f'<span class="{kind}">{escape(says)}</span>' for kind, says in WORDS.items())
-    return f'<div class="legend">{"".join(parts)}</div>'
+    parts = (f'<span class="{kind[0]}">{escape(says)}</span>' for kind, says in WORDS.items())
+    return f'<div class="legend">{"".join(parts)} {HOVER}</div>'
 
 
 def html(text: Text, spell: Spell) -> str:
@@ -56,25 +61,18 @@ def spelled(token: Token, spell: Spell) -> str:
 
 
 def _span(token: Token, spell: Spell, opens: bool) -> str:
-    word = spelled(token, spell)
-    shown = escape(word).replace("\n", "↵" if token.kind == "rejected" else "↵\n")
-    names = f"{token.kind} first" if opens else token.kind
-    return f'<span class="{names}" title="{escape(_said(token))}">{shown}</span>'
+    """Short, as hundreds of them are sent whenever a slider moves."""
+    shown = escape(spelled(token, spell)).replace("\n", "↵" if token.kind == "rejected" else "↵\n")
+    name = f'"{token.kind[0]} first"' if opens else token.kind[0]
+    return f'<span class={name} title="{_said(token)}">{shown}</span>'
 
 
 def _lost(count: int) -> str:
-    says = f"{count} more drafted in this step and thrown away"
-    return f'<span class="rejected" title="{says}">×{count}</span>'
+    return f'<span class=r title="{count} more drafted in this step">×{count}</span>'
 
 
 def _said(token: Token) -> str:
-    words = [
-        f"position {token.position}",
-        f"step {token.step}",
-        WORDS[token.kind].partition(":")[0],
-    ]
-    words += [f"depth {token.depth}"] if token.depth else []
-    names = ("draft entropy", "draft probability", "overlap")
-    for name, value in zip(names, token.signals, strict=True):
-        words += [] if math.isnan(value) else [f"{name} {value:.3g}"]
+    words = [f"{token.position}"] + ([f"d {token.depth}"] if token.depth else [])
+    for sign, value in zip(SIGNS, token.signals, strict=True):
+        words += [] if math.isnan(value) else [f"{sign} {value:.3g}"]
     return ", ".join(words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -75,35 +76,56 @@ class Drafts:
         there = layout.by_start or trace.has("branches", DRAFT_TOKEN) or not trace.n_branch_rows
         self.knows_tokens = whole and there and _has(layout, DRAFT_TOKEN)
 
-    def tokens(self, row: int, length: int) -> list[int] | None:
-        """Ids of the first tokens of the draft from a row; None if they are not known."""
+    def tokens(self, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray | None:
+        """Ids of the first tokens of drafts, one behind another; None if some are not known.
+
+        Args:
+            rows: (N,) of the on-path rows from which the drafts start.
+            lengths: (N,) tokens of each.
+        """
         if not self.knows_tokens:
             return None
-        found = self._values(DRAFT_TOKEN, row, length)
-        return None if np.isnan(found).any() else found.astype(int).tolist()
+        found = self._values(DRAFT_TOKEN, rows, lengths)
+        return None if np.isnan(found).any() else found.astype(np.int64)
 
-    def signals(self, row: int, length: int) -> np.ndarray:
-        """See `SIGNALS`; (length, 3), NaN where nothing was recorded."""
-        none = np.full(length, np.nan)
-        parts = [self._values(c, row, length) if c else none for c in self.columns.values()]
-        return np.stack(parts, axis=1) if length else np.empty((0, len(parts)))
+    def signals(self, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """See `SIGNALS` and `tokens`; (tokens, 3), NaN where nothing was recorded."""
+        none = np.full(int(lengths.sum()), np.nan)
+        parts = [self._values(c, rows, lengths) if c else none for c in self.columns.values()]
+        return np.stack(parts, axis=1)
 
-    def _values(self, column: str, row: int, length: int) -> np.ndarray:
-        """A column over the draft from a row, (length,) float64."""
+    def greatest(self, signal: str) -> float:
+        """The greatest value of a signal in all drafts; 1 where there is none."""
+        name = self.columns[signal]
+        if name is None:
+            return 1.0
+        read = self.layout.columns((name,))
+        parts = (*read.path, *read.branches, *read.starts)
+        values = [
+            float(np.nanmax(part)) for part in parts if part.size and not np.isnan(part).all()
+        ]
+        return max(values, default=0.0) or 1.0
+
+    def _values(self, column: str, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """A column over drafts, one behind another, float64."""
         layout, trace = self.layout, self.layout.trace
-        out = np.full(length, np.nan)
+        row = np.repeat(rows, lengths)
+        depth = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)  # from 0
+        out = np.full(len(row), np.nan)
         if layout.by_start:
-            found = layout.columns((column,)).starts[0][row, :length]
-            out[: len(found)] = found
+            starts = layout.columns((column,)).starts[0]
+            there = depth < starts.shape[1]
+            out[there] = starts[row[there], depth[there]]
             return out
-        m = row + int(layout.ahead[row])  # the rejected one, or the row behind the output
-        rejects = m < len(layout.ahead)
-        found = trace.positions(column)[row : m + 1]
-        if rejects and len(found) < length and trace.has("branches", column):
-            behind = trace.branches(column)[slice(*layout.branch[m : m + 2])]
-            found = np.concatenate([found, behind])
-        found = found[:length]
-        out[: len(found)] = found
+        path = trace.positions(column)
+        m = row + layout.ahead[row]  # the rejected one, or the row behind the output
+        at = row + depth
+        there = (at <= m) & (at < len(path))
+        out[there] = path[at[there]]
+        if trace.has("branches", column):
+            at = layout.branch[m] + depth - layout.ahead[row] - 1
+            there = (depth > layout.ahead[row]) & (at < layout.branch[np.minimum(m + 1, len(path))])
+            out[there] = trace.branches(column)[at[there]]
         return out
 
 
@@ -132,44 +154,55 @@ def text_of(policy: Policy, drafts: Drafts, steps: Steps, index: int, output: li
         index: of the sequence in the trace.
         output: ids of its tokens; empty if they are not known.
     """
-    origin = int(drafts.layout.offsets[index])
     text = Text([], [])
-    position = steps.first
     begin, end = steps.offsets[index - steps.low : index - steps.low + 2].tolist()
-    for number, k in enumerate(range(begin, end), start=1):
-        drafted, accepted = int(steps.drafted[k]), int(steps.accepted[k])
-        seen = drafted if isinstance(policy, Sequential) else 0  # else a depth is no row
-        step = _Step(number, position, drafts.signals(origin + position - 1, seen).tolist(), output)
-        text.tokens.extend(step.token("accepted", depth) for depth in range(1, accepted + 1))
-        ids = drafts.tokens(origin + position - 1, seen) if seen > accepted else None
-        for depth in range(accepted + 1, seen + 1) if ids else ():
-            text.tokens.append(step.token("rejected", depth, ids))
-        lost = 0 if ids or isinstance(policy, Concurrent) else drafted - accepted
+    emitted = steps.emitted[begin:end].astype(np.int64)
+    rows = drafts.layout.offsets[index] + steps.first - 1 + np.cumsum(emitted) - emitted
+    drafted = steps.drafted[begin:end].astype(np.int64)
+    seen = drafted if isinstance(policy, Sequential) else 0 * drafted  # else a depth is no row
+    ids = drafts.tokens(rows, seen)
+    signals = list(map(tuple, drafts.signals(rows, seen).tolist()))
+    known = [] if ids is None else ids.tolist()
+    ends = np.cumsum(seen).tolist()
+    position = steps.first
+    for k, accepted in enumerate(steps.accepted[begin:end].tolist()):
+        part = slice(ends[k] - int(seen[k]), ends[k])
+        step = _Step(k + 1, position, signals[part], known[part], output)
+        text.tokens.extend(step.tokens(accepted, int(emitted[k])))
+        lost = 0 if step.ids or isinstance(policy, Concurrent) else int(drafted[k]) - accepted
         text.thrown.append(max(0, lost))
-        if steps.emitted[k] > accepted:
-            text.tokens.append(step.token("own", accepted + 1))
-        position += int(steps.emitted[k])
+        position += int(emitted[k])
     return text
 
 
 class _Step(NamedTuple):
-    """A step from `start`, as far as its tokens need it."""
+    """A step from position `start`: what its draft held, as far as that is known."""
 
     number: int
     start: int
-    signals: list[list[float]]
+    signals: list[tuple[float, ...]]
+    ids: list[int]
     output: list[int]
 
-    def token(self, kind: Kind, place: int, ids: list[int] | None = None) -> Token:
-        """The token at a place behind the step's start, of the draft's ids or of the output."""
-        position = self.start + place - 1
-        at, known = (place, ids) if ids else (position, self.output)
-        seen = kind != "own" and place <= len(self.signals)
-        return Token(
-            kind,
-            known[at - 1] if at <= len(known) else None,
-            self.number,
-            position,
-            place if seen else 0,
-            tuple(self.signals[place - 1]) if seen else (math.nan,) * len(SIGNALS),
-        )
+    def tokens(self, accepted: int, emitted: int) -> Iterator[Token]:
+        """Those accepted, those rejected, the target's own."""
+        for depth in range(1, accepted + 1):
+            yield self._token("accepted", self._known(depth), depth)
+        for depth in range(accepted + 1, len(self.ids) + 1):
+            yield self._token("rejected", self.ids[depth - 1], depth)
+        if emitted > accepted:
+            position = self.start + accepted
+            yield Token("own", self._known(accepted + 1), self.number, position, 0, _NOTHING)
+
+    def _token(self, kind: Kind, token: int | None, depth: int) -> Token:
+        seen = depth <= len(self.signals)
+        signals = self.signals[depth - 1] if seen else _NOTHING
+        position = self.start + depth - 1
+        return Token(kind, token, self.number, position, depth if seen else 0, signals)
+
+    def _known(self, place: int) -> int | None:
+        at = self.start + place - 2
+        return self.output[at] if at < len(self.output) else None
+
+
+_NOTHING = (math.nan,) * len(SIGNALS)
