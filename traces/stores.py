@@ -287,7 +287,12 @@ def _limit() -> int:
 
 def _root() -> Path:
     given = os.environ.get(FOLDER, "")
-    return Path(os.path.realpath(given if os.path.isabs(given) else cache_folder() / "copies"))
+    return _resolved(given if os.path.isabs(given) else str(cache_folder() / "copies"))
+
+
+@lru_cache(8)
+def _resolved(folder: str) -> Path:
+    return Path(os.path.realpath(folder))
 
 
 def _copy(folder: Path) -> _Copy | None:
