@@ -26,6 +26,7 @@ class Request:
     to_read: int = -1  # tokens that prefill has still to read; -1: not admitted
     had: int = 0  # of those, read
     draft_reads: int = -1  # tokens of the prompt that the draft model still has to read
+    behind: int = 0  # output tokens that came out while the draft model was left out
     log: list = field(default_factory=list)  # (iteration, start, drafted, proposed, accepted, out)
     first: float = math.nan
     done: float = math.nan
@@ -79,8 +80,14 @@ class Times:
     def draft(self, n, context):
         return self._between(n, lambda one: self._mixed(lambda _, c: one.draft(c), 1, context))
 
+    def draft_several(self, n, tokens, context):
+        return self._between(n, lambda one: self._mixed(one.draft_block, tokens / n, context))
+
     def once(self, n, context):
         return self._between(n, lambda one: self._mixed(lambda _, c: one.draft_step(c), 1, context))
+
+    def overhead(self, n):
+        return self._between(n, lambda one: one.overhead())
 
     def prompts(self, model, spans, joins):
         """Prompts read from a to b tokens, in one pass."""
@@ -157,7 +164,7 @@ class PlainServer:
         held, preempted = self.hold(running, kept), False
         while held > self.engine.kv_tokens and len(running) > 1:
             victim = running.pop()
-            victim.to_read, victim.had, victim.draft_reads = -1, 0, -1
+            victim.to_read, victim.had, victim.draft_reads, victim.behind = -1, 0, -1, 0
             victim.preempted += 1
             waiting.insert(0, victim)
             preempted, held = True, self.hold(running, kept)
@@ -191,6 +198,7 @@ class PlainServer:
             if request.out == 0:
                 request.first = self.clock
             request.out += out
+            request.behind = 0 if k > 0 else request.behind + out
         for request, _, upto in spans:
             request.to_read -= upto - request.had
             request.had = upto
@@ -220,17 +228,23 @@ class PlainServer:
             return total
         context = sum(r.context for r in batch) / n
         if not speculative:
-            return total + times.decode(n, context) + times.one.baseline_overhead()
+            total += times.decode(n, context)
+            return total + times._between(n, lambda one: one.baseline_overhead())
         new = [r for r, k in zip(batch, drafted, strict=True) if k > 0 and r.draft_reads >= 0]
         total += times.prompts("draft", [(0, r.draft_reads) for r in new], False)
         for request in new:
             request.draft_reads = -1
         total += times.once(n, context)
         for depth in range(max(drafted)):
-            alive = [r.context + depth for r, k in zip(batch, drafted, strict=True) if k > depth]
-            total += times.draft(len(alive), sum(alive) / len(alive))
+            going = [r for r, k in zip(batch, drafted, strict=True) if k > depth]
+            late = sum(r.behind for r in going) if depth == 0 and self.engine.catch_up else 0
+            known = sum(r.context + depth for r in going) - late
+            if late:  # the pass holds what each has not read, and its last token
+                total += times.draft_several(len(going), len(going) + late, known / len(going))
+            else:
+                total += times.draft(len(going), known / len(going))
         total += times.verify(n, n + sum(proposed), context)
-        return total + times.one.overhead()
+        return total + times.overhead(n)
 
 
 @dataclass
@@ -238,6 +252,7 @@ class Limits:
     max_batch: int = 64
     kv_tokens: float = math.inf
     chunk: float = math.inf
+    catch_up: bool = True
 
 
 class Rule:
@@ -418,7 +433,7 @@ class Budget(Rule):
         n, old = self.past[-1 - self.stale]
         times, now = server.times, len(batch)
         context = sum(r.context for r in batch) / now
-        fixed = times.one.overhead() + times.once(now, context)
+        fixed = times.overhead(now) + times.once(now, context)
         for depth in range(max(drafted)):
             alive = [r.context + depth for r, k in zip(batch, drafted, strict=True) if k > depth]
             fixed += times.draft(len(alive), sum(alive) / len(alive))

@@ -84,6 +84,34 @@ def test_one_request_in_flight_takes_what_the_replay_says(spec, first):
     np.testing.assert_allclose(of["latency_s"], [row["total_s"] for row in replayed], rtol=1e-9)
 
 
+BLOCKS = Linear(
+    draft_s=1e-3, target_s=1e-2, draft_per_token_s=2e-4, draft_per_kv_token_s=1e-7,
+    target_per_token_s=1e-4,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", dict.fromkeys(SPECS))
+def test_and_so_it_does_where_longer_passes_of_the_draft_take_longer(spec):
+    """But for what a replay has for nothing: reading what came out in steps without a draft."""
+    trace = traces.load("reference")
+    replayed = simkit.replay(trace, spec, BLOCKS, by="sequence").records()
+    wanted = np.array([row["total_s"] for row in replayed])
+    how = {"concurrency": 1, "requests": None, "seeds": 1}
+    engine = Engine(catch_up=False)
+    free = serving.serve(trace, f"each({spec})", BLOCKS, engine=engine, **how).runs[0]
+    np.testing.assert_allclose(per_request(free)["latency_s"], wanted, rtol=1e-9)
+    paid = serving.serve(trace, f"each({spec})", BLOCKS, **how).runs[0]
+    late_s = np.zeros(len(wanted))
+    if spec != "pearl()":  # its draft model reads along while the target verifies
+        left_out = 0
+        for row in simkit.replay(trace, spec, BLOCKS, by="step").records():
+            left_out *= row["step"] > 1
+            late_s[row["sequence"]] += left_out * (2e-4 - 1e-7) if row["drafted"] else 0.0
+            left_out = 0 if row["drafted"] else left_out + row["emitted"]
+    assert (late_s > 0).any() == (spec in ("oracle()", "prophet()"))
+    np.testing.assert_allclose(per_request(paid)["latency_s"], wanted + late_s, rtol=1e-9)
+
+
 @pytest.mark.parametrize("spec", ["static(4)", "fixed(4)"])
 @pytest.mark.parametrize("drafter", ["pard2", "eagle", "prompt_lookup"])
 def test_so_does_an_attached_drafter(drafter, spec):

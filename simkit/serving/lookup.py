@@ -52,6 +52,20 @@ def padded_to(prices: Any, n: int, tokens: int) -> tuple[float, float]:
 
 
 @compiled_part
+def overhead_s(prices: Any, speculative: bool, n: int) -> float:
+    """What an iteration of n requests takes outside its passes, linear between sizes of batches."""
+    sizes = prices.verify.sizes
+    values = prices.overhead_s if speculative else prices.baseline_overhead_s
+    row = 0
+    while row + 2 < len(sizes) and sizes[row + 1] <= n:
+        row += 1
+    if len(sizes) == 1 or values[row] == values[row + 1]:
+        return values[row]
+    share = (n - sizes[row]) / (sizes[row + 1] - sizes[row])
+    return max(values[row] * (1 - share) + values[row + 1] * share, 0.0)
+
+
+@compiled_part
 def verify_s(prices: Any, n: int, tokens: int, context: float) -> float:
     """The target's pass over so many tokens of n requests, behind so many each on average."""
     requests, rows = padded_to(prices, n, tokens)
@@ -66,7 +80,9 @@ def single_s(prices: Any, table: Any, n: int, context: float) -> float:
 
 
 @compiled_part
-def draft_s(prices: Any, drafted: Any, asked: Any, context: Any, unread: Any) -> float:
+def draft_s(
+    prices: Any, drafted: Any, asked: Any, context: Any, unread: float, missed: int
+) -> float:
     """All drafting of an iteration.
 
     Args:
@@ -76,6 +92,8 @@ def draft_s(prices: Any, drafted: Any, asked: Any, context: Any, unread: Any) ->
         context: (n,) known tokens.
         unread: of those, the ones that its draft model has not read, the mean over the requests
             that draft.
+        missed: tokens of requests that draft, from steps in which they did not: a model that drafts
+            token by token reads them in its first pass.
     """
     n = len(drafted)
     if not prices.from_model:
@@ -98,6 +116,12 @@ def draft_s(prices: Any, drafted: Any, asked: Any, context: Any, unread: Any) ->
         behind = max(known / making - form.back * (unread - 1), 0.0)
         seconds += table_s(prices.block, requests, max(tokens, 1.0), behind)
         first = 1
+    elif missed > 0 and prices.catch_up:
+        alive = n if prices.padded else making
+        held = context.sum() if prices.padded else known
+        requests, rows = padded_to(prices, alive, alive + missed)
+        seconds += table_s(prices.block, requests, rows / requests, max(held - missed, 0) / alive)
+        first = 1
     if prices.each:
         for depth in range(first, deepest):
             alive, behind = 0, 0
@@ -110,7 +134,9 @@ def draft_s(prices: Any, drafted: Any, asked: Any, context: Any, unread: Any) ->
 
 
 @compiled_part
-def tree_s(prices: Any, widths: Any, steps: Any, asked: Any, context: Any, unread: float) -> float:
+def tree_s(
+    prices: Any, widths: Any, steps: Any, asked: Any, context: Any, unread: float, missed: int
+) -> float:
     """All drafting of an iteration in which trees are drafted, a pass a level.
 
     Args:
@@ -120,12 +146,13 @@ def tree_s(prices: Any, widths: Any, steps: Any, asked: Any, context: Any, unrea
         asked: (n,) levels that its draft was asked for.
         context: (n,) known tokens.
         unread: see `draft_s`.
+        missed: see `draft_s`.
     """
     n = len(steps)
     begun = np.zeros(n, np.int64)
     for r in range(n):
         begun[r] = widths[steps[r], 0] > 0
-    seconds = draft_s(prices, begun, asked, context, unread)
+    seconds = draft_s(prices, begun, asked, context, unread, missed)
     if not prices.each:
         return seconds
     for level in range(1, widths.shape[1]):
