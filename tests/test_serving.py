@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serving_plain import (
+from serving_plain import Limits, PlainServer
+from serving_plain_rules import (
     Budget,
     ByBatch,
     Ema,
     Goodput,
-    Limits,
     NoDrafts,
     OffAbove,
-    PlainServer,
     Prophet,
     Schedule,
     Static,

@@ -64,6 +64,26 @@ def test_a_full_house_of_equal_requests_has_the_closed_form_s_throughput(n):
     assert found.records()[0]["tokens_s"] == pytest.approx(60 * n / spent_s, rel=1e-12)
 
 
+def every_other_step(view):
+    return 3 * (view.steps % 2)
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("n", [1, 16])
+def test_a_full_house_that_drafts_in_every_other_step_reads_what_it_missed(n, padded):
+    trace = synthetic.iid(4, 60, 1.0, max_draft=4, seed=0)  # all accepted: 5 tokens in two steps
+    cost = Linear(draft_s=1e-3, target_s=1e-2, draft_per_token_s=1e-5, target_per_token_s=1e-4)
+    engine = Engine(padded=padded)
+    found = serving.serve(
+        trace, every_other_step, cost, concurrency=n, requests=5 * n, seeds=1, drawn=False,
+        engine=engine,
+    )  # fmt: skip
+    prompts_s = 1e-2 + n * 1e-4 + 1e-3 + n * 1e-5
+    drafts_s = 3 * (1e-3 + n * 1e-5) + n * 1e-5  # the first pass is over two tokens of each
+    spent_s = prompts_s + 12 * (1e-2 + n * 1e-4 + drafts_s + 1e-2 + 4 * n * 1e-4)
+    assert found.records()[0]["tokens_s"] == pytest.approx(60 * n / spent_s, rel=1e-12)
+
+
 SPECS = [f"{name}()" for name in policies.chains()] + [
     "fixed(3)",
     "svip(h=0.2)",

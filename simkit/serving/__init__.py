@@ -110,7 +110,7 @@ def serve(
             `gap_s`: goodput is counted under them.
         confidence: of the intervals over seeds.
         threads: None means one for each core that this process may use.
-        progress: called as runs are done.
+        progress: called before the first run, behind all compiling, and as runs are done.
         ray: see `simkit.sweep`.
 
     Raises:
@@ -166,6 +166,8 @@ def _all(
     with ThreadPoolExecutor(threads) as pool:
         for p in {type(p.bound): p for p, _ in jobs if not isinstance(p.bound, Plain)}.values():
             run(p, p.load, 1, 0, drawn)  # compiled by one thread, then shared
+        if progress:
+            progress(0, len(jobs))
         waiting = [pool.submit(job, *given) for given in jobs]
         for one in waiting:
             found.append(one.result())

@@ -313,12 +313,10 @@ def advance(
         server.drafted[r] += made[0, k]
         server.proposed[r] += made[1, k]
         server.accepted[r] += made[2, k]
-        if made[0, k] > 0:
-            server.unread[r], server.missed[r] = emitted, 0
-            server.drafts[r] = True
-        else:
-            server.unread[r] += emitted
-            server.missed[r] += emitted
+        idle = made[0, k] == 0
+        server.unread[r] = emitted + (server.unread[r] if idle else 0)
+        server.missed[r] = emitted + server.missed[r] if idle else 0
+        server.drafts[r] = server.drafts[r] or not idle
         for row in range(3):
             server.last[row, r] = made[row, k]
         log = server.log[:, count[STEPS]]

@@ -108,20 +108,14 @@ def draft_s(
     seconds = table_s(prices.once, float(n), 1.0, context.sum() / n)
     if making == 0:
         return seconds
-    first = 0
+    first = 1
     if prices.has_opening:
-        form = prices.opening
-        tokens = form.draft * (wanted / making) + form.unread * unread + form.more
-        requests, _ = padded_to(prices, making, making)
-        behind = max(known / making - form.back * (unread - 1), 0.0)
-        seconds += table_s(prices.block, requests, max(tokens, 1.0), behind)
-        first = 1
+        seconds += _opening_s(prices, making, wanted / making, known / making, unread)
     elif missed > 0 and prices.catch_up:
-        alive = n if prices.padded else making
         held = context.sum() if prices.padded else known
-        requests, rows = padded_to(prices, alive, alive + missed)
-        seconds += table_s(prices.block, requests, rows / requests, max(held - missed, 0) / alive)
-        first = 1
+        seconds += _late_s(prices, n if prices.padded else making, missed, held)
+    else:
+        first = 0
     if prices.each:
         for depth in range(first, deepest):
             alive, behind = 0, 0
@@ -131,6 +125,30 @@ def draft_s(
                     behind += context[r] + min(depth, drafted[r])
             seconds += single_s(prices, prices.token, alive, behind / alive)
     return seconds
+
+
+@compiled_part
+def _opening_s(prices: Any, n: int, asked: float, context: float, unread: float) -> float:
+    """The first pass of drafts that begin with what was kept; means over n requests."""
+    form = prices.opening
+    tokens = form.draft * asked + form.unread * unread + form.more
+    requests, _ = padded_to(prices, n, n)
+    behind = max(context - form.back * (unread - 1), 0.0)
+    return table_s(prices.block, requests, max(tokens, 1.0), behind)
+
+
+@compiled_part
+def _late_s(prices: Any, n: int, missed: int, known: int) -> float:
+    """The first pass of a model that drafts token by token, over a token each and those missed.
+
+    Args:
+        prices: see `draft_s`.
+        n: requests.
+        missed: tokens of all.
+        known: tokens of all before the last one, those that were missed among them.
+    """
+    requests, rows = padded_to(prices, n, n + missed)
+    return table_s(prices.block, requests, rows / requests, max(known - missed, 0) / n)
 
 
 @compiled_part

@@ -141,13 +141,8 @@ def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
         for each in alike
     ]
     opening = draftings[0].opening
-    widest, unread = how.max_draft + 1, min(_UNREAD, layout.trace.max_new_tokens)
     catches_up = how.catch_up and layout.paid == "token" and times.knows_blocks
-    if catches_up:
-        widest = max(widest, unread)
-    if opening:
-        asked = max(how.max_draft, layout.deepest or 0)
-        widest = max(widest, int(opening.tokens(asked, unread)))
+    widest = _widest(layout, how.max_draft, opening, catches_up)
     prompts = np.arange(longest + 1)
     from_model = layout.paid != "none"
     none = maker.flat(lambda k, c: np.zeros(np.shape(c)))
@@ -216,6 +211,15 @@ def fitted(prices: Prices) -> tuple[float, ...]:
     return (*map(float, draft), *map(float, verify))
 
 
+def _widest(layout: Layout, max_draft: int, opening: Opening | None, catches_up: bool) -> int:
+    """The most tokens of a request in a pass of the draft; more go on in a line."""
+    unread = min(_UNREAD, layout.trace.max_new_tokens)
+    if opening:
+        asked = max(max_draft, layout.deepest or 0)
+        return max(max_draft + 1, int(opening.tokens(asked, unread)))
+    return max(max_draft + 1, unread) if catches_up else max_draft + 1
+
+
 def _prefill(times: Times, model: str, tokens: np.ndarray) -> np.ndarray:
     """A model's pass over prompts; of no tokens what is left of it, from the first two."""
     seconds = checked(f"{model} prefill", times.prefill(model, np.maximum(tokens, 1)))  # type: ignore[arg-type]
@@ -239,6 +243,12 @@ def _sizes(times: Times, most: int, extrapolate: bool) -> np.ndarray:
     known = np.array(sorted(known), np.int64)
     if known[0] > 1:
         raise ServingError(f"the cost has times of {known[0]} and more sequences in a pass only")
+    if len(known) == 1 and most > 1:
+        raise ServingError(
+            f"a batch may hold {most} requests, but passes over one sequence alone were timed:"
+            " give a cost that knows batches (--cost 'atlas(target=qwen3-8b, draft=qwen3-0.6b)'),"
+            " or time them (simkit latency --grid)"
+        )
     if known[-1] < most and not extrapolate:
         sizes = ", ".join(map(str, known))
         raise ServingError(
@@ -246,8 +256,6 @@ def _sizes(times: Times, most: int, extrapolate: bool) -> np.ndarray:
             f" timed ({sizes}): lower the largest batch, time larger ones (simkit latency --grid),"
             " or let times go on in a line (extrapolate)"
         )
-    if len(known) == 1 and most > 1:
-        raise ServingError("passes over one sequence alone were timed: there is no line to go on")
     return known[: np.searchsorted(known, most) + 1]
 
 
