@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
 from analysis.figures.panels import doubling
-from analysis.serving import ALONE, COST, EACH, LEAST, Curves, closed, crossing, curves, priced_as
+from analysis.serving import ALONE, COST, EACH, Curves, closed, crossing, curves, priced_as
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
@@ -68,10 +68,8 @@ def _words(
     where += [f"{', '.join(under)} throughout"] if under else []
     told = f"Below none: {'; '.join(where)}." if where else ""
     return [
-        told,
-        f"{seeds} runs of {LEAST} requests or {EACH} for each in flight, without their start and"
-        " end; bars: 95% over runs; exact given the simulated schedule."
-        f" {COST if cost is None else cost}."
-        f" {found.timed} {priced_as({'the drafter': study.trace}, cost)}",
+        f"{told} {seeds} runs, {EACH} requests for each in flight; bars: 95%; exact given the"
+        f" schedule. {COST if cost is None else cost}. {found.timed}"
+        f" {priced_as({'the drafter': study.trace}, cost)}".strip(),
         *found.gone,
     ]

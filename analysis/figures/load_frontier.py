@@ -24,7 +24,6 @@ from analysis.serving import (
     ALONE,
     COST,
     EACH,
-    LEAST,
     Curve,
     closed,
     curves,
@@ -82,9 +81,8 @@ def load_frontier(
     caption(
         ax,
         "Tokens a second for a user and of the device",
-        f"Figures: requests in flight. {seeds} runs of {LEAST} requests or {EACH} for each in"
-        " flight, the device's tokens without their start and end; bars: 95% over runs; exact given"
-        f" the simulated schedule. {priced}."
+        f"Figures: requests in flight. {seeds} runs, {EACH} requests for each; bars: 95%; exact"
+        f" given the schedule. {priced}."
         f" {priced_as(traces, cost)} {timed}",
         *gone,
     )

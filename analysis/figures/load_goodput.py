@@ -66,9 +66,9 @@ def load_goodput(
     caption(
         ax,
         "Requests served in time, by arrival rate",
-        f"In time: {kept}. {seeds} runs of {REQUESTS} requests at random times; bars: 95% over"
-        " runs; exact given the simulated schedule."
-        f" {COST if cost is None else cost}. {priced_as({'the drafter': study.trace}, cost)}",
+        f"In time: {kept}. {seeds} runs of {REQUESTS} requests; bars: 95%; exact given the"
+        f" schedule. {COST if cost is None else cost}."
+        f" {priced_as({'the drafter': study.trace}, cost)}",
         *said,
         *found.gone,
     )

@@ -73,13 +73,13 @@ def load_latency(
         both[0].set_ylim(0.5 * min(first), None)
     both[1].set_ylim(0, None)
     below(ax, 5)
-    shown = ", ".join(f"{label} {e.text('.1f')}" for label, e in ends.items())
+    shown = ", ".join(f"{label} {e.value or 0.0:.1f}" for label, e in ends.items())
     caption(
         ax,
         "Latencies by arrival rate",
-        f"Lines: median, pale: 99th percentile; bars: 95% over {seeds} runs of {REQUESTS} requests"
-        f" at random times, exact given the simulated schedule. Saturates ({LARGEST} requests"
-        f" always in flight; requests a second): {shown}. {COST if cost is None else cost}."
+        f"Lines: median, pale: 99th percentile; {seeds} runs of {REQUESTS} requests; bars: 95%;"
+        f" exact given the schedule. With {LARGEST} in flight, requests a second: {shown}."
+        f" {COST if cost is None else cost}."
         f" {priced_as({'the drafter': study.trace}, cost)}",
         *most.gone,
     )

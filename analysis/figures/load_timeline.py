@@ -71,9 +71,9 @@ def load_timeline(
     caption(
         ax,
         "Draft lengths and batches under a burst",
-        f"Above: draft tokens verified for each request and step. One run of {requests} requests at"
-        f" random times, {TIMES:g} times as many a second where it is grey; at most {LARGEST} at"
-        f" once; exact given the simulated schedule. {COST if cost is None else cost}."
+        f"Above: draft tokens verified a step. One run of {requests} requests, {TIMES:g} times as"
+        f" many a second where it is grey, at most {LARGEST} at once; exact given the schedule."
+        f" {COST if cost is None else cost}."
         f" {priced_as({'the drafter': study.trace}, cost)}",
         *gone,
     )
