@@ -9,6 +9,7 @@ import matplotlib as mpl
 import polars as pl
 import pytest
 from matplotlib.figure import Figure
+from printed import fit_to_print
 from replay_traces import with_scores
 from test_lattice import spelled_out
 
@@ -53,7 +54,7 @@ def check(found: Drawn) -> None:
     floats = found.frame.select(pl.selectors.float())
     assert not any(floats[column].is_nan().any() for column in floats.columns)
     assert found.ax.get_title(loc="left") and found.ax.get_xlabel() + found.ax.get_ylabel()
-    found.figure.canvas.draw()
+    fit_to_print(found)
 
 
 @pytest.mark.parametrize("name", SINGLE)

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.base import FigureError, bars_high, cells, ink, look, missing, points
+from analysis.figures.captions import points_of, room_of, wrapped
 from analysis.figures.legends import below
 from analysis.figures.tasks import few
 from analysis.papers import PaperTable, TableRow
@@ -185,7 +186,8 @@ def passes(
     if printed:
         ax.plot([], [], "--", color=ink(), linewidth=1, label=paper)
     ax.axhline(1, color=ink(), linewidth=0.8)
-    ax.set_xticks(range(len(measures)), list(measures))
+    slot, size = 0.9 * room_of(ax) / len(measures), points_of("xtick.labelsize")
+    ax.set_xticks(range(len(measures)), ["\n".join(wrapped(m, slot, size)) for m in measures])
     ax.grid(axis="x", visible=False)
     ax.set_xlim(-0.6, len(measures) - 0.4)
     below(ax)

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from analysis.figures.base import Drawn, caption, cells, figure, frame, paper, small
+from analysis.figures.captions import length, room_of
 from analysis.figures.legends import below
 from analysis.looks import of_policy
 from analysis.shown import chosen, tuned
@@ -77,10 +78,11 @@ def _mean_overlap(trace: Trace) -> np.ndarray:
 
 def _draw(ax: Axes, rows: list[dict], names: list[str]) -> None:
     won = [name for name in names if any(row["policy"] == name for row in rows)]
+    digits = 2 if length("8.88*", small()) < 0.85 * room_of(ax) / len(RATIOS) else 1
     for row in rows:
         ax.bar(row["x"], 1, 1, row["group"], linewidth=0.8, **_look(row["policy"]))
         star = "*" if row["chosen"] is not None and row["chosen"] >= SURE else ""
-        shown = "" if row["speedup"] is None else f"{row['speedup']:.2f}{star}"
+        shown = "" if row["speedup"] is None else f"{row['speedup']:.{digits}f}{star}"
         box: dict[str, Any] = {"facecolor": paper(), "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
         spot = (row["x"], row["group"] + 0.5)
         ax.text(*spot, shown, ha="center", va="center", fontsize=small(), bbox=box)

@@ -41,7 +41,8 @@ def caption(ax: Axes, title: str, *lines: str) -> None:
         title: a few words.
         lines: sentences, the most important first.
     """
-    size, room = small(), _room(ax)
+    wrap_labels(ax)
+    size, room = small(), room_of(ax)
     shown, left = fitted([line for line in dict.fromkeys(lines) if line], room, size)
     head = wrapped(title, room, points_of("axes.titlesize"), bold=True)
     pad = (6 + 1.36 * size * len(shown)) if shown else 6
@@ -136,7 +137,7 @@ def _length(text: str, bold: bool, family: tuple[str, ...], _: tuple[str, ...]) 
     return font.get_width_height()[0] / 64
 
 
-def _room(ax: Axes) -> float:
+def room_of(ax: Axes) -> float:
     """Points from where the Axes begins to where its figure ends."""
     whole = ax.get_figure(root=True)
     wide = 72 * (whole.get_figwidth() if whole else WIDTH)
@@ -153,7 +154,7 @@ def wrap_labels(ax: Axes) -> None:
     high = 72 * (whole.get_figheight() if whole else HEIGHT)
     for one in (ax, *ax.child_axes):
         n = max(1, len(ax.child_axes))
-        for axis, room in ((one.xaxis, _room(ax)), (one.yaxis, 0.62 * high / n)):
+        for axis, room in ((one.xaxis, room_of(ax)), (one.yaxis, 0.62 * high / n)):
             words = " ".join(axis.label.get_text().split())
             axis.label.set_text("\n".join(wrapped(words, room, size)))
 
@@ -167,5 +168,6 @@ def beside(ax: Axes) -> float:
         size = mpl.rcParams["font.size"]
         labels = [line for t in one.get_yticklabels() for line in t.get_text().split("\n")]
         wide = max((length(line, size) for line in labels), default=0.0) or 2.5 * size
-        found.append(wide + (1.6 * size if one.get_ylabel() else 0) + 10)
+        lines = len(one.get_ylabel().splitlines())
+        found.append(wide + 1.25 * size * lines + 12)
     return max(found)

@@ -57,7 +57,7 @@ def gap_decomposition(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dr
         found["prophet"].total_s,
     )
     masks = groups(trace)
-    bars_high(ax, len(masks))
+    bars_high(ax, len(masks), 0.36)
     none = [task for task, some in masks.items() if not seconds["gap"][some].any()]
     rows, said = [], []
     for i, (task, some) in enumerate(masks.items()):

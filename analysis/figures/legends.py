@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.base import room_for
-from analysis.figures.captions import length, points_of, wrap_labels
+from analysis.figures.captions import length, points_of, room_of, wrap_labels
 
 _HANDLE = 4.2  # of the font's size: a handle, and the gaps beside it
 
@@ -28,7 +29,7 @@ def below(ax: Axes, columns: int = 3, handles: Sequence[Any] | None = None) -> N
         return
     wrap_labels(ax)
     size = points_of("legend.fontsize")
-    ncols = _columns([str(one.get_label()) for one in handles], columns, _width(ax), size)
+    ncols = _columns([str(one.get_label()) for one in handles], columns, room_of(ax), size)
     rows = math.ceil(len(handles) / ncols)
     room_for(ax, 0.9 * rows, 1.8)
     words = float(mpl.rcParams["font.size"])
@@ -53,19 +54,12 @@ def _labelled(ax: Axes) -> list[Any]:
 
 def _columns(labels: Sequence[str], most: int, room: float, size: float) -> int:
     """As many columns as fit side by side, each as wide as its longest label."""
-    wide = [max(length(line, size) for line in label.split("\n")) for label in labels]
+    wide = np.array([max(length(line, size) for line in label.split("\n")) for label in labels])
     for n in range(min(most, len(labels)), 1, -1):
-        rows = math.ceil(len(labels) / n)
-        each = [max(wide[k : k + rows]) for k in range(0, len(wide), rows)]
+        each = [float(column.max()) for column in np.array_split(wide, n)]
         if sum(each) + len(each) * _HANDLE * size <= room:
             return n
     return 1
-
-
-def _width(ax: Axes) -> float:
-    """Points across the figure."""
-    whole = ax.get_figure(root=True)
-    return 72 * whole.get_figwidth() - 12 if whole else 450.0
 
 
 def _lines(ax: Axes) -> float:

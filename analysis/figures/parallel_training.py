@@ -8,7 +8,18 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, look, missing, points
+from analysis.figures.base import (
+    Drawn,
+    caption,
+    cells,
+    figure,
+    frame,
+    ink,
+    look,
+    missing,
+    points,
+    small,
+)
 from analysis.figures.legends import below
 from analysis.papers import PaperTable
 from analysis.papers import pard2 as paper
@@ -145,7 +156,7 @@ def parallel_training(study: Study, ax: Axes) -> Drawn:
     how = {"marker": "*", "s": 70, "facecolors": "none", "edgecolors": ink()}
     ax.scatter(stars, heights, label="PARD-2", **how)  # pyright: ignore[reportArgumentType]
     ax.set_yticks(heights, labels)
-    ax.tick_params(axis="y", labelsize=7)
+    ax.tick_params(axis="y", labelsize=small())
     ax.axvline(1, color=ink(), linewidth=0.8)
     ax.set(xlabel="τ ÷ τ of the table's first row", ylim=(height + 0.2, 0.8))
     below(ax)

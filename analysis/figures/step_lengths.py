@@ -96,7 +96,7 @@ def _bars(ax: Axes, y: np.ndarray, cut: np.ndarray, looped: np.ndarray) -> None:
         (~cut & looped, COLORS[5], "....", "the same, begun in a loop"),
         (cut, COLORS[4], "////", "cut off by the end of the text"),
     ):
-        if some.any():
+        if y[some].any():
             ax.bar(x[some], y[some], 0.9, color=color, hatch=hatch, label=label)
     ax.set(
         xlabel="step of a decoder that drafts γ* tokens",
