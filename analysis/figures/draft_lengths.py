@@ -97,7 +97,8 @@ def _bars(
     height = [e.value or 0.0 for e in drafted]
     ax.bar(at, height, 0.25, color=paper(), edgecolor=look.color, linewidth=1.2)
     how: dict[str, Any] = look.bar | {"edgecolor": paper()}
-    ax.bar(at, [e.value or 0.0 for e in accepted], 0.25, label=label, **how)
+    filled = [e.value or 0.0 for e in accepted]
+    ax.bar(at, filled, 0.25, label=label if any(filled) else None, **how)
     for some in (drafted, accepted):
         for x, e in zip(at, some, strict=True):
             if e.lo is not None and e.hi is not None:

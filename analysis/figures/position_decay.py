@@ -61,7 +61,7 @@ def position_decay(
         for j, n, e in zip(one.depth, one.at_risk, getattr(one, name), strict=True)
     ]
     rows.append({"series": "alpha"} | cells(alpha, "acceptance"))
-    if alpha.value is not None:
+    if alpha.value is not None and len(found.depth):
         law = alpha.value ** found.depth.astype(float)
         ax.plot(found.depth, law, ":", color=COLORS[7], label=f"α^j, α = {alpha.value:.3f}")
         rows += [
