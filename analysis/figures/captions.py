@@ -33,7 +33,8 @@ class Caption(Annotation):
 def caption(ax: Axes, title: str, *lines: str) -> None:
     """A title, and below it what n is, what the intervals are, and how to read the picture.
 
-    As many clauses as `LINES` lines hold are shown, from the first on; what is left goes to the
+    As many clauses as `LINES` lines hold are shown, from the first on, without those that are too
+    long for them alone, such as a cost in full; what is left goes to the
     notes of the figure. What is missing from a picture belongs to its notes from the start.
 
     Args:
@@ -73,12 +74,15 @@ def fitted(lines: Sequence[str], room: float, size: float) -> tuple[list[str], t
         The lines, and the sentences that are left.
     """
     ended = [line if line.rstrip()[-1] in ".;:!?" else f"{line.rstrip()}." for line in lines]
-    clauses = _clauses(" ".join(ended))
+    every = _clauses(" ".join(ended))
+    long = {one for one in every if len(wrapped(one, room, size)) > LINES}  # a cost, in full
+    clauses = [one for one in every if one not in long] or every
     for n in range(len(clauses), 0, -1):
         some = " ".join(clauses[:n])
         shown = wrapped(re.sub(r"[;:]$", ".", some), room, size)
         if len(shown) <= LINES:
-            return shown, _sentences(clauses[n:])
+            shown_too = set(clauses[:n])
+            return shown, _sentences([one for one in every if one not in shown_too])
     if not clauses:
         return [], ()
     shown = wrapped(clauses[0], room - length(_CUT, size), size)[:LINES]
