@@ -1,6 +1,8 @@
 """A trace that is read in windows: the same numbers to the bit, at a memory that does not grow."""
 
+import gc
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -205,3 +207,37 @@ def test_statistics_from_windows_are_those_of_the_trace(small_windows):
     assert whole["marginal 2"].value < whole["marginal 1"].value == whole["conditional 1"].value
     with pytest.raises(traces.UserError, match="no part"):
         outline([])
+
+
+@pytest.mark.parametrize("name, drafter", [("reference", None), ("reference", "suffix")])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda trace: simkit.replay(trace, ["fixed(3)", "svip(h=1, max_draft=4)"][: trace.both]),
+        lambda trace: simkit.sweep(trace, "fixed(1:4)"),
+        lambda trace: [w.position_offsets for w in trace.windows()],
+    ],
+    ids=["replay", "sweep", "read"],
+)
+def test_no_window_stays_but_the_one_before(small_windows, monkeypatch, name, drafter, use):
+    """Though no garbage is collected: what refers to itself would stay until then."""
+    trace = stream(name, drafter, LEAST)
+    trace.both = 2 if drafter is None else 1
+    seen, alive = [], []
+    window = trace.window
+
+    def watched(shards):
+        alive.append(sum(one() is not None for one in seen))
+        found = window(shards)
+        seen.append(weakref.ref(found))
+        seen.append(weakref.ref(found._source))
+        return found
+
+    monkeypatch.setattr(trace, "window", watched)
+    gc.collect()
+    gc.disable()
+    try:
+        use(trace)
+    finally:
+        gc.enable()
+    assert len(seen) > 4 and max(alive) <= 2, alive  # the one before, and its source

@@ -114,4 +114,5 @@ class AttachedSource(FolderSource):
         super().__init__(folder, manifest)
 
     def _new_look(self) -> Look:
-        return Look(self.folder, self.manifest, lambda: self.recording.sequences)
+        recording = self.recording  # not this object, which has the look
+        return Look(self.folder, self.manifest, lambda: recording.sequences)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -207,14 +207,9 @@ class _Window(FolderSource):
         self._look = self._new_look()
 
     def _new_look(self) -> Look:
-        return Look(self.folder, self.manifest, self._read_sequences, self._first)
-
-    def _read_sequences(self) -> pa.Table:
-        return self._sequences
-
-    @cached_property
-    def _sequences(self) -> pa.Table:
-        return self._outputs.of(self._rows)
+        # Not a method of this: what refers to itself stays in memory until garbage is collected.
+        read = cache(partial(self._outputs.of, self._rows))
+        return Look(self.folder, self.manifest, read, self._first)
 
     def extra(self, name: str) -> pa.Table | None:
         """What was added is the whole trace's."""
