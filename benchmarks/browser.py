@@ -38,7 +38,7 @@ window.column = (source, name) => source.data instanceof Map ? source.data.get(n
 window.points = () => window.models().filter(
   m => m.type == 'ColumnDataSource' && window.column(m, 'now')
   ).map(m => ['policy', 'x', 'y'].map(name => window.column(m, name)[0]));
-window.texts = () => window.everywhere('.tokens').map(one => one.innerText);
+window.texts = () => window.everywhere('.tokens').map(one => one.textContent);
 """
 
 

@@ -155,9 +155,11 @@ def in_form() -> str:
 
 def picture(found: Drawn, path: Path) -> None:
     """Write a figure with 256 colours, which makes it small."""
-    out = io.BytesIO()
-    found.figure.savefig(out, format="png", dpi=100)
-    image = Image.open(out).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+    image = (
+        Image.open(io.BytesIO(found.picture("png", 100)))
+        .convert("RGB")
+        .quantize(256, Image.Quantize.MAXCOVERAGE)
+    )
     small = io.BytesIO()
     image.save(small, format="png", optimize=True)
     write_atomic(path, small.getvalue())

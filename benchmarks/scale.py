@@ -3,8 +3,9 @@
 Makes a trace in a folder, shard by shard, and replays `fixed` and `svip`, sweeps 20 settings and
 takes statistics with `--memory`, each in a process of its own: seconds on the clock, CPU seconds a
 million positions, and the most memory that the process ever had. Beside them stands how long the
-same files take to be read and not looked into. The first of them looks at each row (hashes, rules);
-it is timed apart, and what it found is remembered as usual.
+same files take to be read from the disk and not looked into; all of them begin with no file in
+memory. The first of them looks at each row (hashes, rules); it is timed apart, and what it found is
+remembered as usual.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -77,10 +79,17 @@ def report(folder: Path, n: int, memory: float) -> None:
     )
     read_s = read(folder)
     print(f"{'files read':14} {read_s:8.1f} s, {size / 1e6 / read_s:,.0f} MB/s", flush=True)
+    cache = folder.parent / f"{folder.name}-cache"
+    shutil.rmtree(cache, ignore_errors=True)  # what was remembered of these rows
     for task in TASKS:
+        forget(folder)
         words = [sys.executable, "-m", "benchmarks.scale", "--folder", folder, "--task", task]
         done = subprocess.run(
-            [*map(str, words), "--memory", str(memory)], check=True, capture_output=True, text=True
+            [*map(str, words), "--memory", str(memory)],
+            env=os.environ | {"XDG_CACHE_HOME": str(cache.resolve())},
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         wall_s, cpu_s, peak = map(float, done.stdout.split()[-3:])
         each = cpu_s / n * 1e9
@@ -151,8 +160,17 @@ def shards(folder: Path) -> list[Path]:
     return sorted(folder.glob("*/*.parquet"))
 
 
+def forget(folder: Path) -> None:
+    """Have the system drop what it keeps of the files in memory."""
+    os.sync()
+    for file in shards(folder):
+        with open(file, "rb") as stream_:
+            os.posix_fadvise(stream_.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def read(folder: Path) -> float:
-    """Seconds to read all of them."""
+    """Seconds to read all of them from the disk."""
+    forget(folder)
     begin = time.perf_counter()
     for file in shards(folder):
         with open(file, "rb", buffering=0) as stream_:

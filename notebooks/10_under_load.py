@@ -32,7 +32,7 @@ figures.load_crossover(study)
 # **What it shows.** With one request in flight a token a step is worth 1.08 [1.04, 1.12]; with 64 it is
 # at 0.83, with 256 at 0.61. It falls below no drafts at about 21 in flight, [17, 26]; three tokens at about 7, [4, 15], and
 # are no gain before; five and seven lose everywhere. `ema` follows three tokens as long as its slot for batch
-# 8 allows them, is at 0.87 with 64, where an eighth is lost though it drafts little, and even with none
+# 8 allows them, is at 0.85 with 64, where a seventh is lost though it drafts little, and even with none
 # from 128 on. `budget` verifies less than it drafts, but drafts seven a step, and here a draft pass takes
 # half as long as the target's: it is where `static(7)` is. And `prophet`, which knows what will be
 # accepted, is at 1.50 alone, and below none from 4 requests on: a round of drafting lasts as long for one
@@ -138,7 +138,7 @@ few.frame.select(shown)
 
 # %% [markdown]
 # **What it shows.** Alone it drafts four tokens and is at 1.80 ±0.21, ahead of one token (1.46 ±0.07); with 16 in flight it
-# drafts none most of the time and is at 1.03 ±0.01, behind one token (1.35 ±0.06): it gives up too early. With a state, or
+# drafts none most of the time and is at 1.02 ±0.01, behind one token (1.35 ±0.06): it gives up too early. With a state, or
 # feedback, a controller is a subclass of `simkit.serving.Plain`.
 
 # %% [markdown]

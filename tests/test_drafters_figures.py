@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from printed import fit_to_print, legend
 
 import simkit
 import traces
 from analysis import figures
 from analysis.drafters import drafts, side_by_side
 from analysis.figures import FIGURES
+from analysis.looks import drafters_of
 from analysis.stats.drafts import fixed_steps
 from analysis.study import Study
 from traces.errors import UserError
@@ -40,6 +42,10 @@ def test_draws(name, study, tmp_path):
     assert len(found.frame) and not any(floats[c].is_nan().any() for c in floats.columns)
     for path in found.save(tmp_path):
         assert path.stat().st_size
+    fit_to_print(found)
+    looks = drafters_of(study.trace)
+    marks = {label.split(",")[0]: look for label, look in legend(found)}
+    assert all(marks[name][1] == looks[name].marker for name in looks.keys() & marks.keys())
 
 
 def test_the_own_drafter_comes_first(study):

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serving_plain import (
+from serving_plain import Limits, PlainServer
+from serving_plain_rules import (
     Budget,
     ByBatch,
     Ema,
     Goodput,
-    Limits,
     NoDrafts,
     OffAbove,
-    PlainServer,
     Prophet,
     Schedule,
     Static,
@@ -24,7 +24,7 @@ from serving_plain import (
 
 from simkit.costs import Linear
 from simkit.drafters import layout_of
-from simkit.serving import Closed, Engine, Poisson, controllers, serve
+from simkit.serving import Closed, Engine, Poisson, controllers, loop, plainly, serve
 from simkit.serving.measures import requests as per_request
 from simkit.serving.measures import summary
 from simkit.serving.plans import plan
@@ -43,6 +43,20 @@ COST = Linear(
     overhead_s=2e-4,
     baseline_overhead_s=1e-4,
 )
+
+
+@dataclass(frozen=True)
+class Looping(Linear):
+    """A loop that takes longer the more requests it goes over."""
+
+    def overhead(self):
+        return self.overhead_s * (3 + self.batch_size**0.5)
+
+    def baseline_overhead(self):
+        return self.baseline_overhead_s * (1 + self.batch_size**0.5)
+
+
+LOOPING = Looping(**vars(COST))
 TABLE = ((1, 2, 5), (3, 4, 3), (7, 9, 1))
 SLOTS = ((1, (1, 3, 5)), (4, (0, 1, 3)), (8, (0, 2)))
 
@@ -101,7 +115,9 @@ def trace():
 def same(trace, spec, limits, load, n, first, cost=COST):
     """Hold both servers against each other, step for step and second for second."""
     whole = {k: None if v == math.inf else v for k, v in vars(limits).items()}
-    engine = Engine(whole["max_batch"], whole["kv_tokens"], whole["chunk"])
+    engine = Engine(
+        whole["max_batch"], whole["kv_tokens"], whole["chunk"], catch_up=limits.catch_up
+    )
     where = setting(trace, cost, first)
     planned = plan(controllers.parse(spec), where, engine, load)
     found = run(planned, load, n, seed=1)
@@ -154,6 +170,71 @@ def test_every_controller_equals_a_plain_one_under_arrivals_that_overload(trace,
 )
 def test_servers_agree_whatever_their_limits(trace, spec, max_batch, kv_tokens, chunk, load, first):
     same(trace, spec, Limits(max_batch, kv_tokens, chunk), load, 25, first)
+
+
+@pytest.mark.parametrize(
+    "spec", ["none", "ema(3, candidates={1: [1, 3, 5], 4: [0, 1, 3], 8: [0, 2]})", "budget(4)"]
+)
+def test_an_iterations_overhead_is_that_of_its_batch(trace, spec):
+    same(trace, spec, Limits(12), Closed(9), 30, "draft", LOOPING)
+
+
+@pytest.mark.parametrize("catch_up", [True, False])
+@pytest.mark.parametrize("spec", ["off_above(4, batch=3)", "prophet(6)"])
+def test_a_draft_model_reads_what_it_missed_unless_that_is_free(trace, spec, catch_up):
+    """Batches grow and shrink, so that drafts are left out for some steps."""
+    limits = Limits(6, 400, catch_up=catch_up)
+    found = same(trace, spec, limits, Poisson(12.0), 40, "draft")
+    order = np.lexsort((found.steps["start"], found.steps["request"]))
+    drafted, of = (found.steps[name][order] for name in ("drafted", "request"))
+    again = (drafted[:-1] == 0) & (drafted[1:] > 0) & (of[1:] == of[:-1])
+    assert again.sum() > 5
+
+
+def test_what_the_times_do_not_know_of_batches_is_said(trace):
+    """The bundled pair's own times are those of single passes, over one token of the draft."""
+    loop_s, late = "an iteration's time outside its passes", "no draft pass over several tokens"
+    many = {"concurrency": 4, "requests": 8, "seeds": 1}
+    told = {
+        "the same for all": serve(trace, ["none", "static(2)"], COST, **many),
+        "by batch": serve(trace, ["none", "static(2)"], LOOPING, **many),
+        "left out": serve("reference", "prophet(8)", concurrency=1, requests=2, seeds=1),
+        "never": serve("reference", "static(2)", concurrency=1, requests=2, seeds=1),
+        "for nothing": serve(
+            "reference", "prophet(8)", concurrency=1, requests=2, seeds=1,
+            engine=Engine(catch_up=False),
+        ),
+    }  # fmt: skip
+    found = {name: "; ".join(served.notes) for name, served in told.items()}
+    assert f"{loop_s} is the same in every batch: 0.1 ms and 0.2 ms" in found["the same for all"]
+    assert loop_s not in found["by batch"] + found["left out"]
+    assert late in found["left out"] and late not in found["never"] + found["for nothing"]
+
+
+def test_no_controller_sees_a_draft_before_it_is_made_nor_the_future(trace, monkeypatch):
+    """The loop that is compiled, here as plain Python; what `budget` is shown, and when."""
+    seen = []
+
+    def watched(slot):
+        def look(params, state, view, *rest):
+            seen.append((slot.__name__, ~np.isnan(view.confidence).all(), (view.ahead >= 0).any()))
+            return slot(params, state, view, *rest)
+
+        return look
+
+    slots = controllers.parse("budget(3)").slots
+    for stub, slot in zip(("_decide", "_choose", "_observe"), vars(slots).values(), strict=True):
+        monkeypatch.setattr(loop, stub, watched(slot))
+    for name, part in {**vars(plainly._parts()), "seen_by": loop.seen_by.py_func}.items():
+        monkeypatch.setattr(loop, name, part)
+    monkeypatch.setattr(loop, "_loop", lambda params: loop._drive)
+    serve(trace, "budget(3)", COST, concurrency=2, requests=3, seeds=1, threads=1)
+    assert len(seen) > 30
+    assert set(seen) == {
+        ("_decide", False, False),
+        ("_choose", True, False),
+        ("_observe", True, False),
+    }
 
 
 def test_goodput_reads_a_linear_cost_off_its_tables(trace):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
 import simkit
 from simkit import cli, serving
+from simkit.cli import progress
 from simkit.errors import PolicyError, UserError
 from simkit.serving import Engine, Plain
 from traces import synthetic
@@ -37,6 +40,27 @@ def test_it_prints_a_row_for_each_load_and_controller(capsys):
     for row in rows:
         assert row["tokens_s_lo"] <= row["tokens_s"] <= row["tokens_s_hi"]
         assert row["against"] == pytest.approx(1) or row["controller"] != "none()"
+
+
+def test_time_is_counted_from_the_first_run_on(monkeypatch):
+    """What compiles before it says nothing of how long the others take."""
+    moved = []
+
+    @contextmanager
+    def bar(what):
+        yield (
+            SimpleNamespace(
+                reset=lambda task, total: moved.append(("reset", total)),
+                update=lambda task, completed, total: moved.append((completed, total)),
+            ),
+            0,
+        )
+
+    monkeypatch.setattr(progress, "bar", bar)
+    with progress.settings_bar("runs") as told:
+        given = {"concurrency": 2, "requests": 4, "seeds": 3, "threads": 1}
+        serving.serve("reference", "none", ATLAS, progress=told, **given)
+    assert moved == [("reset", 3), (1, 3), (2, 3), (3, 3)]
 
 
 def test_it_writes_rows_requests_and_iterations(capsys, tmp_path):

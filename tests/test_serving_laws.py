@@ -64,6 +64,26 @@ def test_a_full_house_of_equal_requests_has_the_closed_form_s_throughput(n):
     assert found.records()[0]["tokens_s"] == pytest.approx(60 * n / spent_s, rel=1e-12)
 
 
+def every_other_step(view):
+    return 3 * (view.steps % 2)
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("n", [1, 16])
+def test_a_full_house_that_drafts_in_every_other_step_reads_what_it_missed(n, padded):
+    trace = synthetic.iid(4, 60, 1.0, max_draft=4, seed=0)  # all accepted: 5 tokens in two steps
+    cost = Linear(draft_s=1e-3, target_s=1e-2, draft_per_token_s=1e-5, target_per_token_s=1e-4)
+    engine = Engine(padded=padded)
+    found = serving.serve(
+        trace, every_other_step, cost, concurrency=n, requests=5 * n, seeds=1, drawn=False,
+        engine=engine,
+    )  # fmt: skip
+    prompts_s = 1e-2 + n * 1e-4 + 1e-3 + n * 1e-5
+    drafts_s = 3 * (1e-3 + n * 1e-5) + n * 1e-5  # the first pass is over two tokens of each
+    spent_s = prompts_s + 12 * (1e-2 + n * 1e-4 + drafts_s + 1e-2 + 4 * n * 1e-4)
+    assert found.records()[0]["tokens_s"] == pytest.approx(60 * n / spent_s, rel=1e-12)
+
+
 SPECS = [f"{name}()" for name in policies.chains()] + [
     "fixed(3)",
     "svip(h=0.2)",
@@ -82,6 +102,34 @@ def test_one_request_in_flight_takes_what_the_replay_says(spec, first):
     for name, field in (("steps", "steps"), ("drafted", "drafted"), ("accepted", "accepted")):
         assert of[name].tolist() == [row[field] for row in replayed]
     np.testing.assert_allclose(of["latency_s"], [row["total_s"] for row in replayed], rtol=1e-9)
+
+
+BLOCKS = Linear(
+    draft_s=1e-3, target_s=1e-2, draft_per_token_s=2e-4, draft_per_kv_token_s=1e-7,
+    target_per_token_s=1e-4,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", dict.fromkeys(SPECS))
+def test_and_so_it_does_where_longer_passes_of_the_draft_take_longer(spec):
+    """But for what a replay has for nothing: reading what came out in steps without a draft."""
+    trace = traces.load("reference")
+    replayed = simkit.replay(trace, spec, BLOCKS, by="sequence").records()
+    wanted = np.array([row["total_s"] for row in replayed])
+    how = {"concurrency": 1, "requests": None, "seeds": 1}
+    engine = Engine(catch_up=False)
+    free = serving.serve(trace, f"each({spec})", BLOCKS, engine=engine, **how).runs[0]
+    np.testing.assert_allclose(per_request(free)["latency_s"], wanted, rtol=1e-9)
+    paid = serving.serve(trace, f"each({spec})", BLOCKS, **how).runs[0]
+    late_s = np.zeros(len(wanted))
+    if spec != "pearl()":  # its draft model reads along while the target verifies
+        left_out = 0
+        for row in simkit.replay(trace, spec, BLOCKS, by="step").records():
+            left_out *= row["step"] > 1
+            late_s[row["sequence"]] += left_out * (2e-4 - 1e-7) if row["drafted"] else 0.0
+            left_out = 0 if row["drafted"] else left_out + row["emitted"]
+    assert (late_s > 0).any() == (spec in ("oracle()", "prophet()"))
+    np.testing.assert_allclose(per_request(paid)["latency_s"], wanted + late_s, rtol=1e-9)
 
 
 @pytest.mark.parametrize("spec", ["static(4)", "fixed(4)"])

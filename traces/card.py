@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def card(trace: Trace) -> Iterator[tuple[str, str]]:
     """Names and what is said of them, in order."""
     manifest, sampler = trace.manifest, trace.sampler
-    yield "trace", str(trace.path or "in memory")
+    yield "trace", trace.place
     for role, model in (("target", manifest.target), ("draft", manifest.draft)):
         if model is not None:
             yield role, f"{model.id}, {model.n_parameters:,} parameters"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from traces import files, schema
+from traces import files, schema, stores
 from traces.drafters.kind import Shard
 from traces.errors import TraceError
 from traces.kept import Kept
@@ -60,6 +61,11 @@ def _shards(table: str, manifest: Manifest) -> list[str]:
 
 def check_files(folder: Path, manifest: Manifest) -> Iterator[str]:
     """A line for each file that is not what the manifest lists, or not listed."""
+    try:
+        files.bring(folder, manifest, manifest.files)
+    except TraceError as error:
+        yield str(error)
+        return
     for name, info in sorted(manifest.files.items()):
         try:
             files.check_hash(folder, name, info)
@@ -70,11 +76,16 @@ def check_files(folder: Path, manifest: Manifest) -> Iterator[str]:
     for name in wanted if manifest.attached_to else [SEQUENCES, *wanted]:
         if name not in manifest.files:
             yield f"{folder / name}: the manifest does not list it"
-    for file in sorted([*folder.glob("*.parquet"), *folder.glob("*/*.parquet")]):
-        name = file.relative_to(folder).as_posix()
+    found = stores.sizes(folder)
+    if found is None:
+        there = (*folder.glob("*.parquet"), *folder.glob("*/*.parquet"))
+        found = [file.relative_to(folder).as_posix() for file in there]
+    for name in sorted(found):
+        if not re.fullmatch(r"([^/]+/)?[^/]+\.parquet", name):
+            continue
         left = name.startswith((".", "parts/"))  # by a writer that was killed: no one reads it
         if name not in manifest.files and not left:
-            yield f"{file}: not listed in the manifest"
+            yield f"{folder / name}: not listed in the manifest"
 
 
 @dataclass

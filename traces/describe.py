@@ -25,7 +25,7 @@ def describe(trace: Trace) -> dict[str, Any]:
     """
     manifest = trace.manifest
     return {
-        "path": None if trace.path is None else str(trace.path),
+        "path": None if trace.path is None else trace.place,
         "hash": trace.hash,
         "kind": manifest.kind,
         "coupling": manifest.coupling,

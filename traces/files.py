@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from traces import parquet, reading
+from traces import parquet, reading, stores
 from traces.arrays import dtype_of
 from traces.errors import TraceError
-from traces.manifest import FileInfo
+from traces.manifest import FileInfo, Manifest
 from traces.outputs import waiting_name
 
 ADDED = ("latency.parquet", "live.parquet", "scores")  # of what may be added to a recording
@@ -80,7 +80,14 @@ def _has_few_values(column: pa.ChunkedArray) -> bool:
 
 
 def place(folder: Path, name: str, info: FileInfo) -> Path:
-    """Where a listed file is: what was added since the recording may still wait for its place."""
+    """Where a listed file is: what was added since the recording may still wait for its place.
+
+    One of a copy of a store is brought first.
+
+    Raises:
+        TraceError: it cannot be.
+    """
+    stores.bring(folder, {name: info})
     file = folder / name
     # What was recorded is never replaced; and no path is made of what is no hash.
     if name.split("/")[0] not in ADDED or not info.sha256.isalnum():
@@ -100,10 +107,40 @@ def check_size(folder: Path, name: str, info: FileInfo) -> Path:
     if not os.path.lexists(where):
         raise TraceError(f"{file}: missing")
     size = reading.check_file(where, float("inf"), TraceError).st_size
+    _compare_size(file, size, info)
+    return where
+
+
+def bring(folder: Path, manifest: Manifest, names: Iterable[str]) -> None:
+    """Have files of a copy of a store there, several at a time; others are there already.
+
+    Raises:
+        TraceError: one cannot be brought.
+    """
+    stores.bring(folder, {name: manifest.files[name] for name in names})
+
+
+def check_sizes(folder: Path, manifest: Manifest) -> None:
+    """`check_size` of all listed files; those of a store are asked of it, and not brought.
+
+    Raises:
+        TraceError: see there.
+    """
+    there = stores.sizes(folder)
+    for name, info in manifest.files.items():
+        if there is None:
+            check_size(folder, name, info)
+            continue
+        where = f"{stores.copied_from(folder)}/{name}"
+        if name not in there:
+            raise TraceError(f"{where}: missing")
+        _compare_size(where, there[name], info)
+
+
+def _compare_size(where: str | Path, size: int, info: FileInfo) -> None:
     if size != info.bytes:
         kind = "truncated" if size < info.bytes else "too long"
-        raise TraceError(f"{file}: {kind}: {size} bytes, the manifest says {info.bytes}")
-    return where
+        raise TraceError(f"{where}: {kind}: {size} bytes, the manifest says {info.bytes}")
 
 
 def check_hash(folder: Path, name: str, info: FileInfo) -> None:

@@ -29,8 +29,7 @@ class FolderSource:
         self.tables |= {name: schema.WITH_STATE[name] for name in manifest.with_state}
         self._look = self._new_look()
         content.check_listed(folder, manifest)
-        for name, info in manifest.files.items():
-            files.check_size(folder, name, info)
+        files.check_sizes(folder, manifest)
 
     def _new_look(self) -> Look:
         return Look(self.folder, self.manifest)

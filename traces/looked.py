@@ -101,6 +101,7 @@ class Look:
         names = [name for table in tables for name in self._manifest.shard_files(table)]
         if not part and self._outputs is None:
             names = [content.SEQUENCES, *names]
+        files.bring(self._folder, self._manifest, names)
         is_known = seen.is_known(self._folder, self._manifest, names)
         before = seen.stamps(self._folder, names)
         self._fine |= seen.columns(self._content)

@@ -151,11 +151,12 @@ def _hold_new(folder: Path, made: list[Path]) -> int | None:
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a place for a new folder where something is, or where this process is.
+    """Refuse a place for a new folder where something is, or where this process is, or a URL.
 
     Raises:
         TraceError: as said, or it cannot be looked at.
     """
+    refuse_url(folder)
     try:
         if folder.is_dir() and not any(folder.iterdir()):
             if os.path.samefile(folder, os.curdir):  # it is replaced: nobody should stand in it
@@ -166,6 +167,16 @@ def check_free(folder: Path) -> None:
         raise write_error(folder, error) from None
     if there:
         raise TraceError(f"{folder}: exists and is no empty folder: name another")
+
+
+def refuse_url(place: Path) -> None:
+    """Refuse a URL, of which a path makes folders of one slash.
+
+    Raises:
+        TraceError: it is one.
+    """
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(place)):
+        raise TraceError(f"{place}: is a URL: write to a folder of this machine")
 
 
 def waiting_name(file: Path, sha256: str) -> Path:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from traces import reading
+from traces.cache import cache_folder
 from traces.errors import TraceError
 from traces.files import place
 from traces.manifest import Manifest
@@ -111,17 +112,11 @@ def _checks() -> str:
 
 def _file(folder: Path, names: Sequence[str]) -> Path:
     what = json.dumps([str(folder.resolve()), sorted({name.split("/")[0] for name in names})])
-    return _cache_folder() / "seen" / hashlib.sha256(what.encode()).hexdigest()[:32]
+    return cache_folder() / "seen" / hashlib.sha256(what.encode()).hexdigest()[:32]
 
 
 def _note(digest: str) -> Path:
-    return _cache_folder() / "contents" / digest[:32]
-
-
-def _cache_folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(home) if os.path.isabs(home) else Path.home() / ".cache"
-    return base / "simkit"
+    return cache_folder() / "contents" / digest[:32]
 
 
 def _read(file: Path) -> Any:

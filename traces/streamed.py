@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from traces import content, files, parquet, schema, seen
+from traces import content, files, parquet, schema, seen, stores
 from traces.errors import TraceError
 from traces.folder_source import FolderSource
 from traces.looked import Look
@@ -49,6 +49,11 @@ class Streamed(Trace):
         source = _Short(whole.path, whole.manifest, self._outputs)
         super().__init__(whole.manifest, source, whole.path, whole.recording)
 
+    @property
+    def _folders(self) -> list[Path]:
+        """Where the windows' files lie: its own, and those of the recording."""
+        return [one.path for one in (self._whole, self.recording) if one and one.path]
+
     def __repr__(self) -> str:
         return super().__repr__().replace("<Trace", f"<Trace in {len(self.ranges)} windows:", 1)
 
@@ -75,8 +80,13 @@ class Streamed(Trace):
     def windows(self) -> Iterator[Trace]:
         """Each window's trace, in order; the one before must be let go of by then."""
         for shards in self.ranges:
-            yield self.window(shards)
+            window = self.window(shards)
+            sources = [one.manifest for one in (window, window.recording) if one]
+            yield window
+            del window
             trim()
+            for one, manifest in zip(self._folders, sources, strict=True):
+                stores.let_go(one, [*manifest.files])
 
     def window(self, shards: range) -> Trace:
         """Some shards, one after another, as a trace; its prompts keep their numbers."""
@@ -131,6 +141,7 @@ class _Outputs:
 
     def _check_hash(self) -> None:
         names = [content.SEQUENCES]
+        files.bring(self._folder, self._manifest, names)
         if seen.is_known(self._folder, self._manifest, names):
             return
         before = seen.stamps(self._folder, names)

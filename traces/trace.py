@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from traces import files, parquet, schema
+from traces import files, parquet, schema, stores
 from traces.card import card
 from traces.errors import TraceError
 from traces.folder_source import AttachedSource, FolderSource
@@ -86,8 +86,15 @@ class Trace(Helpful):
         self._source = source
         self._cache: dict[tuple[str, str], np.ndarray] = {}
 
+    @property
+    def place(self) -> str:
+        """Where it lies, for people: a folder, the URL of one in a store, or "in memory"."""
+        if self.path is None:
+            return "in memory"
+        return stores.copied_from(self.path) or str(self.path)
+
     def __repr__(self) -> str:
-        name = self.path or "in memory"
+        name: Path | str = self.place
         if self.path is not None and self.path.is_relative_to(DATA):
             name = self.path.relative_to(DATA)
         return f"<Trace {name}: {self.n_sequences} sequences, {self.n_positions} positions>"
@@ -295,7 +302,7 @@ def load(path_or_name: str | Path, drafter: str | None = None) -> Trace:
     """Open a trace. Reads the manifest and the sizes of the files, nothing else.
 
     Args:
-        path_or_name: its folder, or the name of a bundled trace.
+        path_or_name: its folder, its URL in a store, or the name of a bundled trace.
         drafter: the name of a drafter that was attached to it, whose drafts are then those of the
             trace; None means the one that it was recorded with.
 
@@ -321,7 +328,7 @@ def find(path_or_name: str | Path, drafter: str | None = None) -> tuple[Path, Ma
     """The folder and the manifest of a finished trace, its files unseen.
 
     Args:
-        path_or_name: its folder, or the name of a bundled trace.
+        path_or_name: see `load`.
         drafter: see `load`; then the folder and the manifest are the drafter's.
 
     Raises:
@@ -370,6 +377,8 @@ def bundled() -> list[str]:
 
 
 def _folder(path_or_name: str | Path) -> Path:
+    if stores.is_url(path_or_name):
+        return stores.open_url(str(path_or_name))
     if not isinstance(path_or_name, str | Path):
         raise TraceError(f"{path_or_name!r} is no trace: give its folder or a bundled trace's name")
     folder = Path(path_or_name)

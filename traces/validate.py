@@ -74,6 +74,7 @@ def check_schemas(trace: Trace) -> None:
     for table, wanted in {**own, **trace.manifest.tables}.items():
         types = {field.name: field.type for field in wanted}
         names = [table] if table == SEQUENCES else trace.manifest.shard_files(table)
+        files.bring(trace.path, trace.manifest, names)
         for name in names:
             files.check_schema(trace.path, name, types)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from traces import content, files, parquet, schema, seen
+from traces import content, files, parquet, schema, seen, stores
 from traces.columns import Columns, state_table, to_table
 from traces.copying import check_can_be_saved, copy_rows
 from traces.errors import TraceError
@@ -27,6 +27,7 @@ from traces.outputs import (
     hold_folder,
     make_folder,
     passing_name,
+    refuse_url,
     remove_empty,
     waiting_name,
     whole_folder,
@@ -328,6 +329,8 @@ def add_file(path: str | Path, name: str, table: pa.Table) -> None:
 
 def _lock_folder(folder: Path, make: bool, patience_s: float = 0.0) -> int | None:
     """Hold the folder against other writers until the handle is closed or the process dies."""
+    refuse_url(folder)
+    stores.refuse_copy(folder)
     until = time.monotonic() + patience_s
     while True:
         try:

@@ -23,11 +23,14 @@ STYLE = (
     ".tokens { font: 13px/1.75 ui-monospace, monospace; white-space: pre-wrap; color: #111;"
     " overflow-wrap: anywhere; max-height: 340px; overflow-y: auto; background: #fff;"
     " border: 1px solid #bbb; padding: 6px }"
+    " .tokens div { content-visibility: auto; contain-intrinsic-size: auto 90px }"
     " .tokens span { border-radius: 2px } .tokens .first { margin-left: 3px }"
     " .r { text-decoration: line-through; font-size: 11px }"
     " .o { box-shadow: inset 0 -2px #2b6cb0 }"
     " .legend span { padding: 0 4px; margin-right: 8px; color: #111 }"
 ) + "".join(f" .{kind[0]} {{ background: {colour} }}" for kind, colour in COLOURS.items())
+
+_BLOCK = 30  # tokens
 
 Spell = Callable[[int], str]
 
@@ -39,18 +42,24 @@ def legend() -> str:
 
 
 def html(text: Text, spell: Spell) -> str:
-    """A text; a gap parts steps, and hovering over a token says what is known of it."""
-    parts: list[str] = []
-    step = 0
+    """A text; a gap parts steps, and hovering over a token says what is known of it.
+
+    Some lines are a block, of which the browser lays out only those that are in sight.
+    """
+    parts: list[str] = ["<div>"]
+    step = began = 0
     for token in text.tokens:
         opens = token.step != step
         lost = text.thrown[step - 1] if opens and step else 0
         parts += [_lost(lost)] if lost else []
         step = token.step
         parts.append(_span(token, spell, opens))
+        if len(parts) > began + _BLOCK and parts[-1].endswith("\n</span>"):
+            began = len(parts)
+            parts.append("</div><div>")
     rest = text.thrown[step - 1] if step else 0
     parts += [_lost(rest)] if rest else []
-    return f'<div class="tokens" tabindex="0">{"".join(parts)}</div>'
+    return f'<div class="tokens" tabindex="0">{"".join(parts)}</div></div>'
 
 
 def spelled(token: Token, spell: Spell) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
-from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, look, missing, points
+from analysis.figures.legends import below
 from analysis.figures.tasks import tasks_on
 from analysis.papers import acceptance_head as paper
 from analysis.replays import groups
@@ -50,8 +50,8 @@ def acceptance_head(study: Study, ax: Axes, cost: AnyCost | None = None) -> Draw
                 tau = clusters.ratio(counts["accepted"][some] + steps, steps)
                 row |= cells(tau, f"tokens_per_step{end}")
             rows.append(row)
-    ax.axhline(1, color="black", linewidth=0.8)
-    line: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}
+    ax.axhline(1, color=ink(), linewidth=0.8)
+    line: dict[str, Any] = {"color": ink(), "linestyle": "--", "linewidth": 1}
     printed = paper.PRINTED_MEAN.speed("with head", "EAGLE-2")
     ax.axhline(printed, label="Table 1, Vicuna 7B, mean", **line)
     rows.append({"arm": "paper", "speed": printed})
@@ -63,7 +63,5 @@ def acceptance_head(study: Study, ax: Axes, cost: AnyCost | None = None) -> Draw
         "What the acceptance head is worth",
         f"n: prompts; tuned: {chosen(trace, by_task=True)}; {cost_name(study, cost)};"
         " bars: 95% over prompts, paired. τ: in the frame.",
-        *list(dict.fromkeys(said))[:2],
-        *gone,
     )
     return Drawn("acceptance_head", frame(rows), ax, tuple(said + gone))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.base import FigureError, cells, look, missing, points
+from analysis.figures.base import FigureError, bars_high, cells, ink, look, missing, points
+from analysis.figures.captions import points_of, room_of, wrapped
+from analysis.figures.legends import below
 from analysis.figures.tasks import few
 from analysis.papers import PaperTable, TableRow
 from analysis.shown import replays, without
@@ -99,6 +99,7 @@ def _one(run: Any) -> Estimate:
 def ranked(ax: Axes, arms: Sequence[TableRow], found: Compared, against: str, paper: str) -> None:
     """Arms from top to bottom, each with its τ; the paper's ratios as stars."""
     n = len(arms)
+    bars_high(ax, n, 0.5)
     for k, (name, values) in enumerate(found.speeds.items()):
         here = [(n - 1 - i, e) for i, e in enumerate(values) if e is not None]
         at = np.array([y for y, _ in here]) + 0.12 - 0.24 * k
@@ -106,7 +107,7 @@ def ranked(ax: Axes, arms: Sequence[TableRow], found: Compared, against: str, pa
         points(ax, at, [e for _, e in here], sideways=True, label=fill(name, _WIDE), **how)
     stars = [(x, n - 1 - i) for i, x in enumerate(found.printed) if x is not None]
     if stars:
-        how: dict[str, Any] = {"marker": "*", "s": 70, "facecolors": "none", "edgecolors": "black"}
+        how: dict[str, Any] = {"marker": "*", "s": 70, "facecolors": "none", "edgecolors": ink()}
         ax.scatter(*zip(*stars, strict=True), label=paper, **how)
     tau: dict[str, dict[str, None]] = {}  # by arm; a tuned one may differ from cost to cost
     for row in found.rows:
@@ -114,7 +115,7 @@ def ranked(ax: Axes, arms: Sequence[TableRow], found: Compared, against: str, pa
             tau.setdefault(row["arm"], {})[f"{row['accepted_per_step']:.2f}"] = None
     shown = [a.label + (f"\nτ {', '.join(tau[a.label])}" if a.label in tau else "") for a in arms]
     ax.set_yticks(range(n - 1, -1, -1), shown)
-    ax.axvline(1, color="black", linewidth=0.8)
+    ax.axvline(1, color=ink(), linewidth=0.8)
     ax.set(xlabel=f"speed ÷ speed of {against}", ylim=(-0.6, n - 0.4))
     below(ax)
 
@@ -137,8 +138,8 @@ def swept(
             "markerfacecolor": "none",
             "linestyle": ":",
         }
-        ax.plot(*zip(*stars, strict=True), color="black", linewidth=0.8, label=paper, **how)
-    ax.axhline(1, color="black", linewidth=0.8)
+        ax.plot(*zip(*stars, strict=True), color=ink(), linewidth=0.8, label=paper, **how)
+    ax.axhline(1, color=ink(), linewidth=0.8)
     ax.set(xlabel=xlabel, ylabel=f"speed ÷ speed at {against}")
     below(ax)
 
@@ -180,37 +181,14 @@ def passes(
             rows.append({"task": task, "measure": name} | cells(e, "ratio"))
     for at, name in enumerate(measures):
         if name in printed:
-            ax.hlines(printed[name], at - 0.4, at + 0.4, colors="black", linestyles="--", lw=1)
+            ax.hlines(printed[name], at - 0.4, at + 0.4, colors=ink(), linestyles="--", lw=1)
             rows.append({"task": "paper", "measure": name, "ratio": printed[name]})
     if printed:
-        ax.plot([], [], "k--", linewidth=1, label=paper)
-    ax.axhline(1, color="black", linewidth=0.8)
-    ax.set_xticks(range(len(measures)), list(measures))
+        ax.plot([], [], "--", color=ink(), linewidth=1, label=paper)
+    ax.axhline(1, color=ink(), linewidth=0.8)
+    slot, size = 0.9 * room_of(ax) / len(measures), points_of("xtick.labelsize")
+    ax.set_xticks(range(len(measures)), ["\n".join(wrapped(m, slot, size)) for m in measures])
     ax.grid(axis="x", visible=False)
     ax.set_xlim(-0.6, len(measures) - 0.4)
     below(ax)
     return rows, list(dict.fromkeys([which, *said] if which else said))
-
-
-def below(ax: Axes, columns: int = 3, handles: list | None = None) -> None:
-    """The legend under the axes and what is written there, where it hides nothing."""
-    handles = ax.get_legend_handles_labels()[0] if handles is None else handles
-    if handles:
-        points = 6 + 11.5 * (_lines(ax) + bool(ax.get_xlabel()))
-        ax.legend(
-            handles=handles,
-            loc="upper center",
-            bbox_to_anchor=(0.5, 0),
-            borderaxespad=points / mpl.rcParams["legend.fontsize"],
-            ncols=min(columns, len(handles)),
-        )
-
-
-def _lines(ax: Axes) -> float:
-    """How many lines of text the labels along x are high; aslant, half a line for each letter."""
-    labels = ax.get_xticklabels()
-    aslant = math.sin(math.radians(labels[0].get_rotation())) if labels else 0.0
-    return max(
-        (1 + t.get_text().count("\n") + 0.45 * aslant * len(t.get_text()) for t in labels),
-        default=1,
-    )

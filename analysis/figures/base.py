@@ -11,21 +11,40 @@ from __future__ import annotations
 
 import inspect
 import io
-import textwrap
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib as mpl
-import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import LogFormatter
 
+from analysis.figures.captions import caption, left_out, wrap_labels
+from analysis.figures.marks import COLORS, MARKERS, band, look, points, reach
+from analysis.figures.styles import (
+    DEFAULT_FORMATS,
+    DPI,
+    GREY,
+    WIDTH,
+    FigureError,
+    check_dpi,
+    height_of,
+    inches,
+    ink,
+    metadata_of,
+    paper,
+    small,
+    style,
+)
+from analysis.looks import HATCHES, LINES
 from analysis.stats import Estimate
 from analysis.study import Study, study_of
 from analysis.trees import tree_study
@@ -38,44 +57,36 @@ from traces.registry import Registry
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito (2008), ordered by lightness so that neighbours also differ in grey.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#7F7F7F")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-LINES = ("-", "--", "-.", ":")
-HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oooo")
-GREY = "#666666"
-WIDTH, HEIGHT = 6.4, 4.2  # inches
-_STYLE: dict[Any, Any] = {
-    "font.size": 9.0,
-    "axes.titlesize": 10.0,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": "#E3E3E3",
-    "grid.linewidth": 0.6,
-    "hatch.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": 8.0,
-    "lines.linewidth": 1.4,
-    "lines.markersize": 4.5,
-    "errorbar.capsize": 2.0,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "simkit",
-}
-
-
-class FigureError(UserError):
-    """A figure that this trace cannot give."""
-
-
-@contextmanager
-def style() -> Iterator[None]:
-    """The look of the figures; what was set before comes back."""
-    with mpl.rc_context(_STYLE):
-        yield
+__all__ = [
+    "COLORS",
+    "FIGURES",
+    "GREY",
+    "HATCHES",
+    "LINES",
+    "MARKERS",
+    "Drawn",
+    "FigureEntry",
+    "FigureError",
+    "band",
+    "bars_high",
+    "caption",
+    "cells",
+    "columns",
+    "figure",
+    "finished",
+    "frame",
+    "ink",
+    "look",
+    "missing",
+    "on",
+    "paper",
+    "points",
+    "reach",
+    "room_for",
+    "small",
+    "style",
+    "text",
+]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,13 +97,16 @@ class Drawn(Framed):
         name: of the function that drew it.
         frame: every number that is drawn, intervals and counts included.
         ax: the Axes.
-        notes: what the caption says of missing intervals and left-out rows.
+        notes: what the picture does not say: missing intervals, left-out rows, and what the
+            caption had no room for.
+        sheet: the style that it was drawn with, see `style`.
     """
 
     name: str
     frame: pl.DataFrame
     ax: Axes
     notes: tuple[str, ...] = ()
+    sheet: str | Path | None = None
 
     @property
     def figure(self) -> Figure:
@@ -101,30 +115,55 @@ class Drawn(Framed):
         assert isinstance(found, Figure)
         return found
 
-    def save(self, folder: str | Path) -> list[Path]:
-        """Write NAME.png, NAME.svg and the frame as NAME.parquet; gives their paths.
+    def picture(self, form: str = "png", dpi: float = DPI) -> bytes:
+        """The contents of a picture's file.
+
+        Args:
+            form: png, svg or pdf; words stay words in the last two.
+            dpi: dots an inch, of png.
 
         Raises:
+            FigureError: there is no such format, or the dots are too few or too many.
+        """
+        out, how = io.BytesIO(), {"metadata": metadata_of(form), "dpi": check_dpi(dpi)}
+        with style(_width_of(self.ax), self.sheet):
+            self.figure.savefig(out, format=form, **how)
+        return out.getvalue()
+
+    def save(
+        self, folder: str | Path, formats: Sequence[str] = DEFAULT_FORMATS, dpi: float = DPI
+    ) -> list[Path]:
+        """Write NAME.png and so on, and the frame as NAME.parquet; gives their paths.
+
+        The frame's metadata have the notes, as JSON under the key "simkit".
+
+        Args:
+            folder: that they are written into.
+            formats: see `picture`; none writes the frame alone.
+            dpi: see `picture`.
+
+        Raises:
+            FigureError: see `picture`.
             TraceError: a file cannot be written; what was there is as it was.
         """
-        png, svg, table = (io.BytesIO() for _ in range(3))
-        with style():
-            self.figure.savefig(png, format="png", dpi=110)
-            self.figure.savefig(svg, format="svg", metadata={"Date": None})
-        self.frame.write_parquet(table)
-        made = {"png": png, "svg": svg, "parquet": table}
-        contents = {Path(folder) / f"{self.name}.{end}": made[end].getvalue() for end in made}
+        made = {form: self.picture(form, dpi) for form in dict.fromkeys(formats)}
+        made["parquet"] = self._table()
+        contents = {Path(folder) / f"{self.name}.{end}": made[end] for end in made}
         write_together(contents)
         return list(contents)
+
+    def _table(self) -> bytes:
+        facts = {"figure": self.name, "title": self.ax.get_title(loc="left"), "notes": self.notes}
+        said = {"simkit": json.dumps(facts, ensure_ascii=False)}
+        sink = pa.BufferOutputStream()
+        pq.write_table(self.frame.to_arrow().replace_schema_metadata(said), sink)
+        return sink.getvalue().to_pybytes()
 
     def __repr__(self) -> str:
         return f"<Drawn {self.name}: {len(self.frame)} rows>"
 
     def _repr_png_(self) -> bytes:
-        out = io.BytesIO()
-        with style():
-            self.figure.savefig(out, format="png", dpi=100)
-        return out.getvalue()
+        return self.picture("png", 100)
 
 
 class FigureEntry(NamedTuple):
@@ -148,19 +187,20 @@ class FigureEntry(NamedTuple):
     drafters: bool = False
     trees: bool = False
 
-    def under(self, trace: AnyTrace | Study, cost: AnyCost | None) -> Drawn:
+    def under(self, trace: AnyTrace | Study, cost: AnyCost | None, **look: Any) -> Drawn:
         """Draw it under a cost, if it takes one.
 
         Args:
             trace: or a study, where figures share replays and the first token's choice.
             cost: see `simkit.replay`.
+            look: `width` and `style`, see `figure`.
 
         Raises:
             UserError: this trace cannot give it; the message says why.
         """
         takes = cost is not None and "cost" in inspect.signature(self.draw).parameters
         try:
-            return self.draw(trace, **({"cost": cost} if takes else {}))
+            return self.draw(trace, **({"cost": cost} if takes else {}), **look)
         except UserError as error:
             raise type(error)(str(error).removeprefix(f"{self.name}: ")) from None
 
@@ -178,6 +218,9 @@ def figure(
 ) -> Callable[[Callable[..., Drawn]], Callable[..., Drawn]]:
     """Make a function a figure (decorator).
 
+    The figure then also takes `width` (inches or "column", "text", "page"; of a figure that is made
+    here) and `style` (see there).
+
     Args:
         source: paper and number, or "new".
         needs: columns of `positions` without which there is nothing to draw.
@@ -192,7 +235,14 @@ def figure(
         replays = next(iter(inspect.signature(draw).parameters)) == "study"
 
         @wraps(draw)
-        def drawn(trace: AnyTrace | Study, ax: Axes | None = None, **options: Any) -> Drawn:
+        def drawn(
+            trace: AnyTrace | Study,
+            ax: Axes | None = None,
+            *,
+            width: float | str | None = None,
+            style: str | Path | None = None,
+            **options: Any,
+        ) -> Drawn:
             first = options.pop("first_token", "draft") if replays else "draft"
             study = study_of(trace, first)
             trace = study.trace
@@ -207,12 +257,9 @@ def figure(
                 raise FigureError(f"{name}: the trace is empty")
             study = tree_study(study) if trees else study
             study.make_room(replays=True)
-            with style():
-                if ax is None:
-                    ax = _OwnFigure((WIDTH, HEIGHT), layout="constrained").subplots()
+            with on(ax, width, style) as ax:
                 found = draw(study if replays else study.trace, ax, **options)
-                _spell_out(found.ax)
-                return found
+                return finished(found, style)
 
         name = draw.__name__
         what = (draw.__doc__ or "").split("\n")[0].rstrip(".")
@@ -227,11 +274,63 @@ class _OwnFigure(Figure):
     """One that was made here and not given, so that it may grow."""
 
 
-def room_for(ax: Axes, lines: int) -> None:
-    """Make the figure higher for so many lines along y, if it is one that was made here."""
+@contextmanager
+def on(
+    ax: Axes | None, width: float | str | None = None, sheet: str | Path | None = None
+) -> Iterator[Axes]:
+    """An Axes to draw on, in our style: the one that is given, or that of a new figure.
+
+    Raises:
+        FigureError: see `inches` and `style`; or there is an Axes and a width.
+    """
+    if ax is not None and width is not None:
+        raise FigureError("width is that of a new figure: give an Axes or a width")
+    wide = inches(width)
+    with style(wide, sheet):
+        if ax is None:
+            ax = _OwnFigure((wide, height_of(wide)), layout="constrained").subplots()
+        yield ax
+
+
+def finished(found: Drawn, sheet: str | Path | None = None) -> Drawn:
+    """A figure as it leaves: words as they are, and with the notes that its caption left."""
+    wrap_labels(found.ax)
+    _spell_out(found.ax)
+    notes = tuple(dict.fromkeys((*left_out(found.ax), *found.notes)))
+    return replace(found, notes=notes, sheet=sheet)
+
+
+def _width_of(ax: Axes) -> float:
+    """The width that fonts were chosen for: that of a figure that was made here."""
+    whole = ax.get_figure(root=True)
+    return whole.get_figwidth() if isinstance(whole, _OwnFigure) else WIDTH
+
+
+def bars_high(ax: Axes, bars: int, each: float = 0.42) -> None:
+    """Make a figure that was made here as high as its bars along y need, so that few are not fat.
+
+    Args:
+        ax: on it.
+        bars: how many.
+        each: inches of one in a wide figure.
+    """
     whole = ax.get_figure(root=True)
     if isinstance(whole, _OwnFigure):
-        whole.set_figheight(HEIGHT + 0.2 * max(0, lines - 7))
+        whole.set_figheight((1.7 + each * bars) * float(mpl.rcParams["font.size"]) / 9)
+
+
+def room_for(ax: Axes, lines: float, fit: float = 7) -> None:
+    """Make the figure higher for so many lines along y, if it is one that was made here.
+
+    Args:
+        ax: on it.
+        lines: that are needed.
+        fit: that there is room for.
+    """
+    whole = ax.get_figure(root=True)
+    if isinstance(whole, _OwnFigure):
+        size = float(mpl.rcParams["font.size"]) / 45  # 0.2 inches in a wide figure
+        whole.set_figheight(whole.get_figheight() + size * max(0.0, lines - fit))
 
 
 def _spell_out(ax: Axes) -> None:
@@ -245,88 +344,6 @@ def _spell_out(ax: Axes) -> None:
     for text in ax.findobj(Text):
         if isinstance(text, Text) and text not in powers:
             text.set_parse_math(False)
-
-
-def caption(ax: Axes, title: str, *lines: str) -> None:
-    """A title, and below it what n is, what the intervals are, and what is missing."""
-    given = [line for line in dict.fromkeys(lines) if line]
-    labels = [line for t in ax.get_yticklabels() for line in t.get_text().split("\n")]
-    beside = max((len(line) for line in labels), default=0)
-    whole = ax.get_figure(root=True)
-    width = max(30, int(15.5 * (whole.get_figwidth() if whole else WIDTH) - 1.1 * beside))
-    text = "\n".join(part for line in given for part in textwrap.wrap(line, width))
-    height = 10.2 * (text.count("\n") + 1) if text else 0
-    ax.set_title(title, loc="left", pad=6 + height)
-    ax.annotate(
-        text,
-        (0, 1),
-        (0, 4),
-        "axes fraction",
-        "offset points",
-        fontsize=7.5,
-        color=GREY,
-        va="bottom",
-    )
-
-
-def look(k: int) -> dict[str, Any]:
-    """Colour, marker and line of the k-th series, which differ in grey as well."""
-    return {
-        "color": COLORS[k % len(COLORS)],
-        "marker": MARKERS[k % len(MARKERS)],
-        "linestyle": LINES[k % len(LINES)],
-    }
-
-
-def points(
-    ax: Axes,
-    at: Sequence[float] | np.ndarray,
-    found: Sequence[Estimate],
-    sideways: bool = False,
-    **how: Any,
-) -> None:
-    """Estimates with their intervals; a hollow mark has none. Values that are not there are left.
-
-    Args:
-        ax: to draw on.
-        at: where, along the other axis.
-        found: as many estimates.
-        sideways: whether values run along x.
-        how: for `Axes.errorbar`.
-    """
-    kept = [(x, e) for x, e in zip(at, found, strict=True) if e.value is not None]
-    x = np.array([x for x, _ in kept], float)
-    y = np.array([e.value for _, e in kept], float)
-    has = np.array([e.lo is not None for _, e in kept], bool)
-    arms = np.array([reach(e) for _, e in kept], float).reshape(-1, 2).T
-    marker, color = how.pop("marker", "o"), how.pop("color", COLORS[0])
-    label, line = how.pop("label", None), how.pop("linestyle", "")
-    if line:
-        ax.plot(*((y, x) if sideways else (x, y)), linestyle=line, color=color, alpha=0.75)
-    for some, face in ((has, color), (~has, "white")):
-        if not some.any():
-            continue
-        both = (y[some], x[some]) if sideways else (x[some], y[some])
-        bars: dict[str, Any] = (
-            {"xerr" if sideways else "yerr": arms[:, some]} if face == color else {}
-        )
-        ax.errorbar(
-            *both, **bars, fmt=marker, color=color, mfc=face, elinewidth=0.9, zorder=3, **how
-        )
-    ax.plot([], [], marker=marker, color=color, linestyle=line or "", label=label)
-
-
-def band(
-    ax: Axes, x: np.ndarray, found: Sequence[Estimate], label: str, k: int, every: int = 1
-) -> None:
-    """A line of estimates and a band of their intervals."""
-    drawn = look(k)
-    kept = [i for i, e in enumerate(found) if e.value is not None]
-    y = [found[i].value or 0.0 for i in kept]
-    ax.plot(x[kept], y, label=label, markevery=every, **drawn)
-    has = [i for i in kept if found[i].lo is not None]
-    lo, hi = np.array([(found[i].lo, found[i].hi) for i in has], float).reshape(-1, 2).T
-    ax.fill_between(x[has], lo, hi, color=drawn["color"], alpha=0.18, linewidth=0)
 
 
 def columns(found: Iterable[Estimate], name: str = "value") -> dict[str, list[Any]]:
@@ -377,10 +394,3 @@ def text(e: Estimate, form: str = ".3f") -> str:
     if e.lo is None or e.hi is None:
         return f"{e.value:{form}} ({e.note})"
     return f"{e.value:{form}} [{e.lo:{form}}, {e.hi:{form}}]"
-
-
-def reach(e: Estimate) -> tuple[float, float]:
-    """How far the interval reaches down and up from the value; 0 where there is none."""
-    if e.value is None or e.lo is None or e.hi is None:
-        return 0.0, 0.0
-    return max(0.0, e.value - e.lo), max(0.0, e.hi - e.value)

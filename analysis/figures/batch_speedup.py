@@ -7,7 +7,6 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
 from analysis.figures.base import (
     Drawn,
     FigureError,
@@ -15,10 +14,12 @@ from analysis.figures.base import (
     cells,
     figure,
     frame,
-    look,
+    ink,
     missing,
     points,
 )
+from analysis.figures.legends import below
+from analysis.looks import of_policy
 from analysis.shown import chosen, tuned
 from analysis.speeds import speedup
 from analysis.stats import Estimate
@@ -77,10 +78,10 @@ def batch_speedup(study: Study, ax: Axes, c: float = 8.0) -> Drawn:
             speeds.setdefault(name, []).append(e := speedup(one))
             rows.append(row | {"drafted_per_step": drafted} | cells(e, "speedup"))
     rows.sort(key=lambda row: list(speeds).index(row["policy"]))
-    for k, (name, values) in enumerate(speeds.items()):
-        points(ax, SIZES, values, label=name, **look(k))
+    for name, values in speeds.items():
+        points(ax, SIZES, values, label=name, **of_policy(FAMILIES[name]).line)
         said += missing(values)
-    ax.axhline(1, color="black", linewidth=0.8)
+    ax.axhline(1, color=ink(), linewidth=0.8)
     ax.set_xscale("log", base=2)
     ax.set_xticks(SIZES, [str(size) for size in SIZES])
     ax.set(xlabel="batch size, sequences", ylabel="speedup over the target alone")
@@ -92,8 +93,6 @@ def batch_speedup(study: Study, ax: Axes, c: float = 8.0) -> Drawn:
         f"{1e3 * cost.target_s:.2f} ms + {1e3 * cost.target_per_token_s:.3f} ms a token of the"
         f" batch + its context's; draft: 1/{c:g} of it. {trace.n_sequences} prompts,"
         f" {chosen(trace)}; bars: 95% over prompts.",
-        *list(dict.fromkeys(said))[:2],
-        *gone,
     )
     return Drawn("batch_speedup", frame(rows), ax, tuple(said + gone))
 

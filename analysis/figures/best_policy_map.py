@@ -8,8 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from analysis.figures.arms import below
-from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame
+from analysis.figures.base import Drawn, caption, cells, figure, frame, paper, small
+from analysis.figures.captions import length, room_of
+from analysis.figures.legends import below
+from analysis.looks import of_policy
 from analysis.shown import chosen, tuned
 from analysis.stats import clusters, optimal
 from analysis.study import Study
@@ -64,7 +66,6 @@ def best_policy_map(study: Study, ax: Axes, groups: int = 6) -> Drawn:
         " costs: draft pass 1, target pass c, whatever its tokens; no overheads.",
         f"Figures: speedup over the target alone; *: alone the fastest in {SURE:.0%} of resamples"
         " of prompts; of equals the first is drawn. Intervals are in the frame.",
-        *dict.fromkeys(gone),
     )
     return Drawn("best_policy_map", frame(rows), ax, tuple(dict.fromkeys(gone)))
 
@@ -77,22 +78,22 @@ def _mean_overlap(trace: Trace) -> np.ndarray:
 
 def _draw(ax: Axes, rows: list[dict], names: list[str]) -> None:
     won = [name for name in names if any(row["policy"] == name for row in rows)]
+    digits = 2 if length("8.88*", small()) < 0.85 * room_of(ax) / len(RATIOS) else 1
     for row in rows:
-        ax.bar(row["x"], 1, 1, row["group"], linewidth=0.8, **_look(names, row["policy"]))
+        ax.bar(row["x"], 1, 1, row["group"], linewidth=0.8, **_look(row["policy"]))
         star = "*" if row["chosen"] is not None and row["chosen"] >= SURE else ""
-        shown = "" if row["speedup"] is None else f"{row['speedup']:.2f}{star}"
-        box: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
+        shown = "" if row["speedup"] is None else f"{row['speedup']:.{digits}f}{star}"
+        box: dict[str, Any] = {"facecolor": paper(), "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
         spot = (row["x"], row["group"] + 0.5)
-        ax.text(*spot, shown, ha="center", va="center", fontsize=7, bbox=box)
+        ax.text(*spot, shown, ha="center", va="center", fontsize=small(), bbox=box)
     betas = {row["group"]: row["beta"] for row in rows}
     ax.set_xticks(range(len(RATIOS)), [f"{c:g}" for c in RATIOS])
     ax.set_yticks([g + 0.5 for g in betas], [f"{b:.2f}" for b in betas.values()])
     ax.set(xlabel="cost ratio c = T_target ÷ T_draft", ylabel="mean overlap β of the prompts")
     ax.set(xlim=(-0.5, len(RATIOS) - 0.5), ylim=(0, len(betas)))
     ax.grid(visible=False)
-    below(ax, 3, [Patch(label=name, **_look(names, name)) for name in won])
+    below(ax, 3, [Patch(label=name, **_look(name)) for name in won])
 
 
-def _look(names: list[str], name: str) -> dict[str, Any]:
-    k = names.index(name)
-    return {"facecolor": COLORS[k], "hatch": HATCHES[k], "edgecolor": "white", "alpha": 0.75}
+def _look(name: str) -> dict[str, Any]:
+    return of_policy(FAMILIES[name]).bar | {"edgecolor": paper(), "alpha": 0.75}

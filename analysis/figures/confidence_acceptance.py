@@ -5,7 +5,20 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points, text
+from analysis.figures.base import (
+    Drawn,
+    caption,
+    cells,
+    figure,
+    frame,
+    ink,
+    look,
+    missing,
+    points,
+    small,
+    text,
+)
+from analysis.figures.legends import below
 from analysis.stats import binned, correlation
 from analysis.study import loops_of
 from traces.trace import Trace
@@ -25,7 +38,7 @@ def confidence_acceptance(trace: Trace, ax: Axes, bins: int = 10) -> Drawn:
     found = binned.curve(x, y, offsets, np.linspace(0, 1, bins + 1))
     rank = correlation.correlation(x, y, offsets)
     points(ax, found.x, found.y, label=f"Spearman ρ {text(rank, '.2f')}", **look(0))
-    ax.plot([0, 1], [0, 1], ":", color="black", linewidth=0.8, label="acceptance = confidence")
+    ax.plot([0, 1], [0, 1], ":", color=ink(), linewidth=0.8, label="acceptance = confidence")
     rows = [
         {"confidence": float(at), "rows": int(n)} | cells(e, "accepted")
         for at, e, n in zip(found.x, found.y, found.rows, strict=True)
@@ -38,16 +51,17 @@ def confidence_acceptance(trace: Trace, ax: Axes, bins: int = 10) -> Drawn:
         apart = f", outside of them ρ {text(free, '.2f')}"
     for at, e, n in zip(found.x, found.y, found.rows, strict=True):
         spot = (at, max(e.hi or 0.0, e.value or 0.0))
-        ax.annotate(f"{n:,}", spot, (0, 2), textcoords="offset points", ha="center", fontsize=6.5)
+        ax.annotate(
+            f"{n:,}", spot, (0, 2), textcoords="offset points", ha="center", fontsize=small()
+        )
     ax.set(xlabel="target's probability of the output's token", ylabel="share accepted")
     ax.set(xlim=(0, 1.02), ylim=(0, 1.1))
-    ax.legend(loc="lower right")
+    below(ax, 2)
     said = missing(found.y)
     caption(
         ax,
         "The target's confidence and acceptance",
         f"{len(x):,} positions of {trace.n_sequences} prompts; figures: positions in a bin; bars:"
         f" 95% over prompts. {looped.share:.0%} of the positions repeat a verbatim loop{apart}.",
-        *said,
     )
     return Drawn("confidence_acceptance", frame(rows), ax, tuple(said))

@@ -9,9 +9,12 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis import outside
-from analysis.figures.arms import below
-from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame, missing
-from analysis.figures.tasks import MOST, tasks_on
+from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, missing, paper, small
+from analysis.figures.captions import length
+from analysis.figures.legends import below
+from analysis.figures.styles import WIDTH
+from analysis.figures.tasks import tasks_on
+from analysis.looks import Look, of_policy
 from analysis.papers import svip
 from analysis.replays import groups, of
 from analysis.shown import replays, without
@@ -49,7 +52,8 @@ def draft_lengths(study: Study, ax: Axes, h: float = 0.8) -> Drawn:
             apart = _measured(free[label], masks)
             measured |= {f"{task}, outside of loops": found for task, found in apart.items()}
             shown.append(list(apart.values())[-1])  # all tasks together
-        _bars(ax, np.arange(len(shown)) + (k - (len(runs) - 1) / 2) * 0.27, shown, k, label)
+        at = np.arange(len(shown)) + (k - (len(runs) - 1) / 2) * 0.27
+        _bars(ax, at, shown, of_policy(one.spec), label)
         for task, found in measured.items():
             row = {"policy": label, "task": task}
             for name, e in found.items():
@@ -69,8 +73,6 @@ def draft_lengths(study: Study, ax: Axes, h: float = 0.8) -> Drawn:
         " up to the next loop; all prompts."
         if free
         else "",
-        *list(dict.fromkeys(said))[:2],
-        *gone,
     )
     return Drawn("draft_lengths", frame(rows), ax, tuple(said + gone))
 
@@ -88,21 +90,24 @@ def _measured(
 
 
 def _bars(
-    ax: Axes, at: np.ndarray, measured: Sequence[Mapping[str, Estimate]], k: int, label: str
+    ax: Axes, at: np.ndarray, measured: Sequence[Mapping[str, Estimate]], look: Look, label: str
 ) -> None:
     """One policy: drafted as an outline, accepted inside it, and their ratio above."""
     drafted, accepted, rate = ([found[name] for found in measured] for name in MEASURES)
-    color = COLORS[k]
     height = [e.value or 0.0 for e in drafted]
-    ax.bar(at, height, 0.25, color="white", edgecolor=color, linewidth=1.2)
-    how: dict[str, Any] = {"color": color, "hatch": HATCHES[k], "edgecolor": "white"}
-    ax.bar(at, [e.value or 0.0 for e in accepted], 0.25, label=label, **how)
+    ax.bar(at, height, 0.25, color=paper(), edgecolor=look.color, linewidth=1.2)
+    how: dict[str, Any] = look.bar | {"edgecolor": paper()}
+    filled = [e.value or 0.0 for e in accepted]
+    ax.bar(at, filled, 0.25, label=label if any(filled) else None, **how)
     for some in (drafted, accepted):
         for x, e in zip(at, some, strict=True):
             if e.lo is not None and e.hi is not None:
-                ax.vlines(x, e.lo, e.hi, colors="black", lw=0.8)
-    size = 7 if len(at) <= MOST + 2 else 5.5
-    for x, e, share in zip(at, drafted, rate, strict=True):
+                ax.vlines(x, e.lo, e.hi, colors=ink(), lw=0.8)
+    whole = ax.get_figure(root=True)
+    wide = 72 * (whole.get_figwidth() if whole else WIDTH) / (4 * len(at))
+    if wide < length("88%", small()):
+        return  # too many bars to write on: the ratios are in the frame
+    for x, e, a, share in zip(at, drafted, accepted, rate, strict=True):
         if share.value is not None:
-            top = max(e.hi or 0.0, e.value or 0.0)
-            ax.text(x, top, f"{share.value:.0%}", ha="center", va="bottom", fontsize=size)
+            top = max(e.hi or 0.0, e.value or 0.0, a.hi or 0.0)
+            ax.text(x, top, f"{share.value:.0%}", ha="center", va="bottom", fontsize=small())

@@ -5,8 +5,9 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from analysis.drafters import drafts, side_by_side
-from analysis.figures.arms import below
-from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.base import Drawn, caption, cells, figure, frame, missing, points
+from analysis.figures.legends import below
+from analysis.looks import drafters_of
 from analysis.stats import depth
 from analysis.study import Study
 
@@ -25,7 +26,7 @@ def drafters_by_depth(study: Study, ax: Axes, max_draft: int = DEEPEST) -> Drawn
         ax: to draw on; None makes one.
         max_draft: γ; a drafter that recorded less drafts as much as it has.
     """
-    found = side_by_side(study)
+    found, looks = side_by_side(study), drafters_of(study.trace)
     rows, said, gone = [], [], list(found.gone)
     loops = study.loops.outside is not None
     for k, (name, at) in enumerate(found.replays.items()):
@@ -39,7 +40,7 @@ def drafters_by_depth(study: Study, ax: Axes, max_draft: int = DEEPEST) -> Drawn
         deep = [n for n, e in enumerate(shown.conditional) if e.lo is not None]
         label = f"{name}, τ = {tau:.2f}"
         some = [shown.conditional[n] for n in deep]
-        points(ax, shown.depth[deep] + (k - 2) * 0.05, some, label=label, **look(k))
+        points(ax, shown.depth[deep] + (k - 2) * 0.05, some, label=label, **looks[name].line)
         said += missing(shown.conditional, [f"{name} at {j}" for j in shown.depth])
         for where, curve in curves.items():
             for kind in ("conditional", "marginal"):
@@ -58,6 +59,5 @@ def drafters_by_depth(study: Study, ax: Axes, max_draft: int = DEEPEST) -> Drawn
         "Acceptance by position in the draft, by drafter",
         f"Steps of fixed({max_draft}){apart}, {study.trace.n_sequences} prompts; bars: 95% over"
         " prompts; τ: accepted tokens a step; depths without an interval are in the frame.",
-        *gone,
     )
     return Drawn("drafters_by_depth", frame(rows), ax, tuple(said + gone))

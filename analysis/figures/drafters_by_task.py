@@ -7,11 +7,12 @@ from matplotlib.axes import Axes
 
 from analysis import outside
 from analysis.drafters import side_by_side
-from analysis.figures.arms import below
-from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, missing, points
+from analysis.figures.legends import below
 from analysis.figures.measures import PER_STEP_APART as APART
 from analysis.figures.measures import tau
-from analysis.figures.tasks import tasks_on
+from analysis.figures.tasks import mark_size, tasks_on
+from analysis.looks import drafters_of
 from analysis.replays import groups
 from analysis.shown import chosen, cost_name
 from analysis.speeds import speedup
@@ -35,14 +36,15 @@ def drafters_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
     """
     found = side_by_side(study, cost, timed=True)
     first = next(iter(found.replays.values())).study  # a target alone has no steps to price
-    masks = groups(study.trace)
+    masks, looks = groups(study.trace), drafters_of(study.trace)
     rows, said = [], []
     n = len(found.replays)
+    size = mark_size(ax, len(masks), n)
     for k, (name, at) in enumerate(found.replays.items()):
         one, bound = at.tuned_fixed(), at.replay(BOUND)
         speeds = [speedup(one, some) for some in masks.values()]
         where = np.arange(len(masks)) + (k - (n - 1) / 2) * 0.8 / n
-        points(ax, where, speeds, label=name, **{**look(k), "linestyle": ""})
+        points(ax, where, speeds, label=name, markersize=size, **looks[name].dots)
         said += missing(speeds, masks)
         free = outside.if_any(at, {name: one})
         for (task, some), e in zip(masks.items(), speeds, strict=True):
@@ -52,7 +54,7 @@ def drafters_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
             row |= cells(tau(one.counts, some), "accepted_per_step")
             rows.append(row | (cells(tau(free[name], some), APART) if free else {}))
     tasks_on(ax, masks)
-    ax.axhline(1, color="black", linewidth=0.8)
+    ax.axhline(1, color=ink(), linewidth=0.8)
     ax.set(ylabel="speedup over the target alone")
     below(ax, 4)
     caption(
@@ -60,7 +62,5 @@ def drafters_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
         "Drafters by task",
         f"Each with its best fixed length; n: prompts, {chosen(study.trace, by_task=True)};"
         f" bars: 95% over prompts; {cost_name(first, cost)}.",
-        *list(dict.fromkeys(said))[:2],
-        *found.gone,
     )
     return Drawn("drafters_by_task", frame(rows), ax, tuple(said + found.gone))

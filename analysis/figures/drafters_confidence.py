@@ -6,8 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.drafters import side_by_side
-from analysis.figures.arms import below
-from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, missing, points
+from analysis.figures.legends import below
+from analysis.looks import drafters_of
 from analysis.replays import Replays
 from analysis.stats import binned, clusters, correlation
 from analysis.study import MissingError, Study
@@ -29,12 +30,12 @@ def drafters_confidence(study: Study, ax: Axes, bins: int = 10) -> Drawn:
         ax: to draw on; None makes one.
         bins: of equal width in [0, 1].
     """
-    found = side_by_side(study)
+    found, looks = side_by_side(study), drafters_of(study.trace)
     sure = confidence(study.trace.recording or study.trace)
     left = study.loops.outside
     rows, said = [], []
     edges = np.linspace(0, 1, bins + 1)
-    for k, (name, at) in enumerate(found.replays.items()):
+    for name, at in found.replays.items():
         there, accepted = first_tokens(at)
         there &= True if left is None else left.rows
         sums = clusters.by_prompt(at.trace.position_offsets, lambda rows, t=there: [t[rows]])
@@ -43,13 +44,13 @@ def drafters_confidence(study: Study, ax: Axes, bins: int = 10) -> Drawn:
         curve = binned.curve(x, y, offsets, edges)
         rank = correlation.correlation(x, y, offsets)
         label = name if rank.value is None else f"{name}, ρ = {rank.value:.2f}"
-        points(ax, curve.x, curve.y, label=label, **look(k))
+        points(ax, curve.x, curve.y, label=label, **looks[name].line)
         said += missing(curve.y, [name] * len(curve.y))
         for at_x, e, n in zip(curve.x, curve.y, curve.rows, strict=True):
             row = {"drafter": name, "series": "accepted", "confidence": float(at_x)}
             rows.append(row | {"rows": int(n)} | cells(e))
         rows.append({"drafter": name, "series": "spearman", "rows": len(x)} | cells(rank))
-    ax.plot([0, 1], [0, 1], ":", color="black", linewidth=0.8)
+    ax.plot([0, 1], [0, 1], ":", color=ink(), linewidth=0.8)
     ax.set(xlabel="target's probability of the output's token", ylabel="first token accepted")
     ax.set(xlim=(0, 1.02), ylim=(0, 1.05))
     below(ax)
@@ -59,7 +60,6 @@ def drafters_confidence(study: Study, ax: Axes, bins: int = 10) -> Drawn:
         "The target's confidence and acceptance, by drafter",
         f"Positions{apart} from which there is a draft, {study.trace.n_sequences} prompts; bars:"
         " 95% over prompts; dotted: acceptance = confidence.",
-        *found.gone,
     )
     return Drawn("drafters_confidence", frame(rows), ax, tuple(said + found.gone))
 

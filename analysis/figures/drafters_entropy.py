@@ -8,18 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.drafters import side_by_side
-from analysis.figures.arms import below
-from analysis.figures.base import (
-    COLORS,
-    Drawn,
-    caption,
-    cells,
-    figure,
-    frame,
-    look,
-    missing,
-    points,
-)
+from analysis.figures.base import Drawn, caption, cells, figure, frame, missing, points
+from analysis.figures.legends import below
+from analysis.looks import drafters_of
 from analysis.stats import binned, entropy
 from analysis.study import MissingError, Study
 from traces.errors import UserError
@@ -59,8 +50,8 @@ def drafters_entropy(study: Study, ax: Axes, bins: int = 12) -> Drawn:
     Raises:
         MissingError: no drafter has a q, as where all are rules from tokens.
     """
-    found = side_by_side(study)
-    rows, said, k = [], [], 0
+    found, looks = side_by_side(study), drafters_of(study.trace)
+    rows, said = [], []
     without: dict[str, list[str]] = {}
     for name, at in found.replays.items():
         try:
@@ -74,10 +65,10 @@ def drafters_entropy(study: Study, ax: Axes, bins: int = 12) -> Drawn:
         fit = entropy.fit(*columns)
         tight = entropy.tightness(*columns, c=fit.value or 0.0)
         label = f"{name}, c = {fit.value:.2f}" if fit.value is not None else name
-        points(ax, curve.x, curve.y, label=label, **look(k))
+        points(ax, curve.x, curve.y, label=label, **looks[name].line)
         x = np.linspace(0, float(edges[-1]), 60)
         guess = np.maximum(entropy.estimate(x, fit.value or 0.0), 0)
-        ax.plot(x, guess, ":", color=COLORS[k % len(COLORS)], linewidth=0.9)
+        ax.plot(x, guess, ":", color=looks[name].color, linewidth=0.9)
         said += missing(curve.y, [name] * len(curve.y))
         for h, e, n in zip(curve.x, curve.y, curve.rows, strict=True):
             row = {"drafter": name, "series": "overlap", "draft_entropy": float(h), "rows": int(n)}
@@ -87,7 +78,6 @@ def drafters_entropy(study: Study, ax: Axes, bins: int = 12) -> Drawn:
         for series, e in told.items():
             row = {"drafter": name, "series": series, "rows": len(some.overlap)}
             rows.append(row | cells(e))
-        k += 1
     if not rows:
         raise MissingError(f"no drafter has a distribution to look at: {'; '.join(without)}")
     gone = found.gone + [f"{', '.join(names)}: {why}." for why, names in without.items()]
@@ -98,7 +88,6 @@ def drafters_entropy(study: Study, ax: Axes, bins: int = 12) -> Drawn:
         "The draft's entropy and acceptance, by drafter",
         f"Rows that a draft reaches, in {bins} bins; {study.trace.n_sequences} prompts; bars: 95%"
         " over prompts; dotted: SVIP's estimate 1 − √(c H(q)) with each drafter's own c.",
-        *gone,
     )
     return Drawn("drafters_entropy", frame(rows), ax, tuple(said + gone))
 

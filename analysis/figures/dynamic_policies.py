@@ -8,7 +8,6 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis import outside
-from analysis.figures.arms import below
 from analysis.figures.base import (
     Drawn,
     FigureError,
@@ -16,12 +15,14 @@ from analysis.figures.base import (
     cells,
     figure,
     frame,
-    look,
+    ink,
     missing,
     reach,
 )
+from analysis.figures.legends import below
 from analysis.figures.measures import PER_STEP_APART as APART
 from analysis.figures.measures import Counts, tau, taus
+from analysis.looks import Look, of_policy
 from analysis.papers.pacer import TABLE_3
 from analysis.replays import FAMILIES, of
 from analysis.shown import against_fixed, choices, chosen, cost_name, tuned
@@ -52,9 +53,10 @@ def dynamic_policies(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
     free = outside.if_any(of(study, cost), {"fixed": base, **found})
     rows = [{"policy": "fixed", "setting": base.spec} | _taus(base.counts, free.get("fixed"))]
     ratios = {name: _ratio(one.counts, base.counts) for name, one in found.items()}
-    for k, (name, one) in enumerate(found.items()):
+    for name, one in found.items():
+        look = of_policy(one.spec)
         x, y = ratios[name], speeds[name]
-        _mark(ax, k, name, x, y)
+        _mark(ax, look, name, x, y)
         row = {"policy": name, "setting": one.spec}
         if name in TABLE_3.rows:
             paper = TABLE_3.speed(name, "Speculative"), TABLE_3.tau(name, "Speculative")
@@ -64,31 +66,29 @@ def dynamic_policies(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
             apart = _ratio(free[name], free["fixed"])
             row |= cells(apart, "tau_ratio_outside")
             if apart.value is not None:
-                ax.plot(apart.value, y.value or 0.0, "x", color=look(k)["color"])
+                ax.plot(apart.value, y.value or 0.0, "x", color=look.color)
         rows.append(row)
-    ax.axhline(1, color="black", linewidth=0.8)
-    ax.axvline(1, color="black", linewidth=0.8)
+    ax.axhline(1, color=ink(), linewidth=0.8)
+    ax.axvline(1, color=ink(), linewidth=0.8)
+    ax.margins(0.08)
     ax.set(xlabel="τ ÷ τ of the best fixed length", ylabel="speed ÷ speed of the best fixed length")
     below(ax, 4)
+    printed = " hollow: PACER Table 3;" if TABLE_3.rows.keys() & found.keys() else ""
     said = missing([*speeds.values(), *ratios.values()])
     caption(
         ax,
         "Dynamic draft lengths against the best fixed one",
-        f"Filled: this trace, {trace.n_sequences} prompts, {chosen(trace)}; "
-        f"{cost_name(study, cost)}; bars: 95%, paired, those of speeds for all {len(speeds)}"
-        f" at once. Best fixed length: {choices(base)}. Hollow: PACER Table 3.",
-        "×: τ outside of verbatim loops of the output, over that of the best fixed length there."
-        if free
-        else "",
-        *said,
-        *gone,
+        f"Filled: this trace, {trace.n_sequences} prompts, {chosen(trace)};{printed}"
+        f" bars: 95%, paired, those of speeds for all {len(speeds)} at once.",
+        "×: τ outside of verbatim loops, over that of the best fixed length there." if free else "",
+        f"{cost_name(study, cost)}. Best fixed length: {choices(base)}.",
     )
     return Drawn("dynamic_policies", frame(rows), ax, tuple(said + gone))
 
 
-def _mark(ax: Axes, k: int, name: str, x: Estimate, y: Estimate) -> None:
+def _mark(ax: Axes, look: Look, name: str, x: Estimate, y: Estimate) -> None:
     """A policy with its bars, and hollow what the paper has of it."""
-    color, marker = look(k)["color"], look(k)["marker"]
+    color, marker = look.color, look.marker
     ends = zip(("xerr", "yerr"), (x, y), strict=True)
     bars: dict[str, Any] = {
         end: np.reshape(reach(e), (2, 1)) for end, e in ends if e.lo is not None

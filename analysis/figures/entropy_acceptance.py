@@ -5,6 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points, text
+from analysis.figures.legends import below
 from analysis.stats import binned, correlation
 from analysis.study import loops_of
 from traces.trace import Trace
@@ -44,9 +45,9 @@ def entropy_acceptance(trace: Trace, ax: Axes, bins: int = 16) -> Drawn:
         rows.append(row | cells(free, "mean"))
         apart = f", outside of them ρ of β {text(free, '.2f')}"
     ax.set(xlabel="draft entropy H(q), nats", ylabel="probability", ylim=(0, 1.02))
-    ax.legend(loc="upper right")
+    below(ax, 2)
     how = "greedy" if trace.sampler.greedy else "sampled"
     loop = f"{looped.share:.0%} of the positions repeat a verbatim loop{apart}."
     n = f"{len(h):,} positions of {trace.n_sequences} prompts, {how}; bins of equal counts;"
-    caption(ax, "Acceptance by the draft's entropy", f"{n} bars: 95% over prompts.", loop, *said)
+    caption(ax, "Acceptance by the draft's entropy", f"{n} bars: 95% over prompts.", loop)
     return Drawn("entropy_acceptance", frame(rows), ax, tuple(said))

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawn, band, caption, cells, figure, frame, missing, text
+from analysis.figures.legends import below
 from analysis.stats import binned, entropy
 from traces.trace import Trace
 
@@ -46,7 +47,7 @@ def entropy_bound(trace: Trace, ax: Axes, bins: int = 40, c: float | None = None
     rows.append({"series": "c", "rows": len(beta)} | cells(fitted))
     ax.set(xlabel="positions sorted by β, share", ylabel="probability", xlim=(0, 1))
     ax.set_ylim(-1.0, 1.02)
-    ax.legend(loc="lower right")
+    below(ax, 2)
     n = f"{len(beta):,} positions of {trace.n_sequences} prompts in {bins} bins; bands: 95% over"
     caption(
         ax,
@@ -55,6 +56,5 @@ def entropy_bound(trace: Trace, ax: Axes, bins: int = 40, c: float | None = None
         f"{text(tight.below, '.2f')} of positions.",
         f"Pinsker ÷ Bretagnolle–Huber − 1 (means) = {text(tight.gain, '+.2f')}, with negative "
         f"bounds set to 0 {text(tight.gain_clipped, '+.2f')}.",
-        *said,
     )
     return Drawn("entropy_bound", frame(rows), ax, tuple(said))

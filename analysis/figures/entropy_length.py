@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points, text
+from analysis.figures.legends import below
 from analysis.stats import binned, correlation, drafts
 from analysis.study import loops_of, path_layout
 from simkit.drafters.path import PathLayout
@@ -44,7 +45,7 @@ def entropy_length(
     rows += more
     ax.set(xlabel="draft entropy H(q) of the first token, nats", ylabel="accepted tokens a")
     ax.set_ylim(0)
-    ax.legend(loc="upper right")
+    below(ax, 2)
     how = "greedy" if trace.sampler.greedy else "sampled"
     said = missing(found.y) + weak
     n = f"Drafts of {longest} tokens from all {len(h):,} positions of {trace.n_sequences} prompts,"
@@ -52,7 +53,6 @@ def entropy_length(
         ax,
         "Accepted length by the draft's entropy",
         f"{n} {how}; bars: 95% over prompts. {share:.0%} of the positions repeat a verbatim loop.",
-        *list(dict.fromkeys(said))[:2],
     )
     return Drawn("entropy_length", frame(rows), ax, tuple(said))
 

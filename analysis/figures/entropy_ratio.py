@@ -7,7 +7,18 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.base import COLORS, Drawn, caption, cells, figure, frame, missing, text
+from analysis.figures.base import (
+    COLORS,
+    Drawn,
+    caption,
+    cells,
+    figure,
+    frame,
+    ink,
+    missing,
+    paper,
+    text,
+)
 from analysis.papers import svip
 from analysis.stats import entropy
 from traces.trace import Trace
@@ -34,13 +45,13 @@ def entropy_ratio(trace: Trace, ax: Axes, bins: int = 60) -> Drawn:
         bars: dict[str, Any] = {
             "color": color,
             "hatch": hatch,
-            "edgecolor": "white",
+            "edgecolor": paper(),
             "linewidth": 0.3,
         }
         ax.bar(edges[:-1][some], share[some], np.diff(edges)[some], align="edge", **bars)
     median = found.quantiles[0.5]
     if median.value is not None:
-        ax.axvline(median.value, color="black", linestyle="--")
+        ax.axvline(median.value, color=ink(), linestyle="--")
     rows = [
         {"series": "share", "ratio_lo": low, "ratio_hi": high, "rows": int(n), "value": float(p)}
         for low, high, n, p in zip(edges[:-1], edges[1:], counts, share, strict=True)
@@ -58,6 +69,5 @@ def entropy_ratio(trace: Trace, ax: Axes, bins: int = 60) -> Drawn:
         f"In {low:g} – {high:g} (solid bars): {text(found.in_band)} of {len(found.values):,} "
         f"positions, {trace.n_sequences} prompts; 95% over prompts.",
         f"Median (dashed): {text(median, '.2f')}. H(q) too small to divide by: {found.left_out}.",
-        *said,
     )
     return Drawn("entropy_ratio", frame(rows), ax, tuple(said))

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
 from analysis.figures.base import (
     COLORS,
     Drawn,
@@ -22,6 +21,7 @@ from analysis.figures.base import (
     points,
     text,
 )
+from analysis.figures.legends import below
 from analysis.stats import acceptance_length, drafts, iid
 from analysis.stats.acceptance_length import Prediction
 from analysis.stats.loops import Loops
@@ -78,7 +78,6 @@ def expected_length(trace: Trace, ax: Axes) -> Drawn:
         f"Drafts from every position with K tokens behind it; {trace.n_sequences} prompts; bars:"
         f" 95% over prompts. {looped.share:.0%} of the positions repeat a verbatim loop.",
         f"At K = {lengths[-1]}: correlation of predicted and accepted {told}.",
-        *list(dict.fromkeys(said))[:2],
     )
     return Drawn("expected_length", frame(rows), ax, tuple(said))
 

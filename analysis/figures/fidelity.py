@@ -7,7 +7,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures.base import COLORS, Drawn, caption, look, points, style
+from analysis.figures.base import COLORS, Drawn, caption, ink, look, points, style
 from analysis.stats import Estimate
 
 
@@ -32,7 +32,7 @@ def fidelity_speedups(policies: pl.DataFrame, ax: Axes | None = None) -> Drawn:
             points(ax, place + 0.12 - 0.24 * k, found, sideways=True, label=name, **how)
         both = table.select("policy", "error").iter_rows()
         ax.set_yticks(place, [f"{policy}  {error:+.1%}" for policy, error in both])
-        ax.axvline(1, color="black", linewidth=0.8)
+        ax.axvline(1, color=ink(), linewidth=0.8)
         ax.set(xlabel="speedup over the target alone")
         ax.legend(loc="lower right")
         what = "Beside the policies: predicted ÷ measured − 1; bars: 95% over prompts."
@@ -50,7 +50,7 @@ def fidelity_prompts(prompts: pl.DataFrame, ax: Axes | None = None) -> Drawn:
     with style():
         if ax is None:
             ax = Figure((4.8, 4.4), layout="constrained").subplots()
-        ax.axline((1, 1), slope=1, color="black", linewidth=0.8, label="as predicted")
+        ax.axline((1, 1), slope=1, color=ink(), linewidth=0.8, label="as predicted")
         ax.loglog(prompts["seconds"], prompts["total_s"], "o", color=COLORS[0], alpha=0.6)
         ax.set(xlabel="measured, s", ylabel="predicted, s")
         ax.legend(loc="lower right")

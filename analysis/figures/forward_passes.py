@@ -55,7 +55,5 @@ def forward_passes(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn
         f"{trace.n_sequences} prompts, {chosen(trace, by_task=True)}; {cost_name(study, cost)};"
         " bars: 95% over prompts, paired.",
         f"Best fixed length: {choices(fixed)}. PACER: {choices(found['PACER'])}.",
-        *said[:2],
-        *gone,
     )
     return Drawn("forward_passes", frame(rows), ax, tuple(said + gone))

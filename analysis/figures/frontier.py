@@ -9,24 +9,28 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import (
     GREY,
-    MARKERS,
     Drawn,
     caption,
     cells,
     figure,
     frame,
-    look,
+    ink,
     missing,
+    paper,
+    small,
     text,
 )
+from analysis.figures.legends import below
+from analysis.figures.styles import HEIGHT
+from analysis.looks import of_policy
 from analysis.replays import FAMILIES
 from analysis.shown import HINDSIGHT, against_fixed, choices, chosen, cost_name, tuned
 from analysis.stats import waste
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
-SHAPES = (*MARKERS, "<", ">", "p", "h", "d", "H", "8")
-LEADER: dict[str, Any] = {"arrowstyle": "-", "relpos": (0, 0.5), "shrinkB": 3}
+NARROW = 5.0  # inches, below which names stand under the axes
+LEADER: dict[str, Any] = {"arrowstyle": "-", "shrinkA": 0, "shrinkB": 3}
 LEADER |= {"color": GREY, "linewidth": 0.5}
 
 
@@ -55,24 +59,21 @@ def frontier(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     _draw(ax, rows)
     said = missing(speeds.values())
     hindsight = [f"{name} {text(e, '.2f')}" for name, e in speeds.items() if name in HINDSIGHT]
-    above = f"Above the axes, with the future known: {', '.join(hindsight)}." if hindsight else ""
+    above = f"Not drawn, with the future known: {', '.join(hindsight)}." if hindsight else ""
     caption(
         ax,
         "Speed and overhead of all policies",
-        f"{trace.n_sequences} prompts, {chosen(trace)}; {cost_name(study, cost)};"
-        f" bars: 95%, up and down for all {len(speeds)} at once, those with the future"
-        " known among them, paired. Line: no policy with less overhead is faster."
-        f" Best fixed length: {choices(found['fixed'])}.",
+        f"{trace.n_sequences} prompts, {chosen(trace)}; line: no policy with less overhead is"
+        f" faster; bars: 95%, up and down for all {len(speeds)} at once, paired.",
         above,
-        *said,
-        *gone,
+        f"{cost_name(study, cost)}. Best fixed length: {choices(found['fixed'])}.",
     )
     return Drawn("frontier", frame(rows), ax, tuple(said + gone))
 
 
 def _draw(ax: Axes, rows: list[dict[str, Any]]) -> None:
     edge = sorted((r["overhead"], r["speed"]) for r in rows if r["frontier"])
-    ax.plot(*zip(*edge, strict=True), color="black", linewidth=0.8, linestyle="--", zorder=1)
+    ax.plot(*zip(*edge, strict=True), color=ink(), linewidth=0.8, linestyle="--", zorder=1)
     for row in rows:
         if row["hindsight"]:
             continue  # far above: named in the caption
@@ -81,21 +82,63 @@ def _draw(ax: Axes, rows: list[dict[str, Any]]) -> None:
             lo, hi = row.get(f"{name}_lo"), row.get(f"{name}_hi")
             if lo is not None and hi is not None:
                 bars[axis] = np.maximum(0, [[row[name] - lo], [hi - row[name]]])
-        color, marker = look(row["order"])["color"], SHAPES[row["order"] % len(SHAPES)]
-        how: dict[str, Any] = {"fmt": marker, "color": color, "elinewidth": 0.7, "mec": "white"}
+        look = of_policy(row["setting"])
+        how: dict[str, Any] = {"fmt": "", "elinewidth": 0.7, "mec": paper(), **look.dots}
         how |= {"markersize": 6.5, "markeredgewidth": 0.4}
         ax.errorbar(row["overhead"] or 0.0, row["speed"], **bars, **how)
-    _name(ax, [row for row in rows if not row["hindsight"]])
-    ax.axhline(1, color="black", linewidth=0.8)
+    ax.axhline(1, color=ink(), linewidth=0.8)
+    ax.margins(0.08)
     ax.set(ylabel="speed ÷ speed of the best fixed length")
     ax.set_xlabel("overhead: decisions, heads, drafts not accepted; share of the time")
+    shown = [row for row in rows if not row["hindsight"]]
+    whole = ax.get_figure(root=True)
+    if whole is not None and whole.get_figwidth() < NARROW:
+        _legend(ax, shown)
+    else:
+        _name(ax, shown)
+
+
+def _legend(ax: Axes, rows: list[dict[str, Any]]) -> None:
+    """Names under the axes, from the fastest on."""
+    for row in sorted(rows, key=lambda row: -row["speed"]):
+        ax.plot([], [], label=row["policy"], **of_policy(row["setting"]).dots)
+    below(ax)
 
 
 def _name(ax: Axes, rows: list[dict[str, Any]]) -> None:
-    """Names in a column beside the axes, in the order of the points' heights, with leaders."""
+    """Names in a column beside the axes, each about as high as its point, with its mark."""
+    whole = ax.get_figure(root=True)
+    high = 0.65 * 72 * (whole.get_figheight() if whole else HEIGHT)
+    low, top = ax.get_ylim()
+    ax.set_ylim(low, top)
     order = sorted(rows, key=lambda row: row["speed"])
-    heights = np.linspace(0.03, 0.97, len(order)) if len(order) > 1 else [0.5]
-    for row, height in zip(order, heights, strict=True):
+    at = np.array([(row["speed"] - low) / (top - low) for row in order])
+    line: dict[str, Any] = {"transform": ax.transAxes, "clip_on": False, "markersize": 5.0}
+    for row, height in zip(order, spread(at, 1.35 * small() / high), strict=True):
         point = row["overhead"] or 0.0, row["speed"]
-        how: dict[str, Any] = {"fontsize": 7.5, "va": "center", "arrowprops": LEADER}
-        ax.annotate(row["policy"], point, (1.03, height), "data", "axes fraction", **how)
+        ax.annotate("", point, (1.035, height), "data", "axes fraction", arrowprops=LEADER)
+        ax.plot(1.05, height, **of_policy(row["setting"]).dots, **line)
+        ax.text(
+            1.075, height, row["policy"], fontsize=small(), va="center", transform=line["transform"]
+        )
+
+
+def spread(at: np.ndarray, gap: float) -> np.ndarray:
+    """Ascending heights that are at least `gap` apart, within 0 and 1, each near its own.
+
+    Args:
+        at: (N,) ascending.
+        gap: made smaller where so many do not fit.
+    """
+    if len(at) < 2:
+        return np.clip(at, 0, 1)
+    gap = min(gap, 1 / (len(at) - 1))
+    steps = gap * np.arange(len(at))
+    groups: list[list[float]] = []  # neighbours that push each other: their mean, and how many
+    for one in at - steps:
+        groups.append([float(one), 1])
+        while len(groups) > 1 and groups[-2][0] >= groups[-1][0]:
+            (mine, n), (other, m) = groups.pop(), groups.pop()
+            groups.append([(mine * n + other * m) / (n + m), n + m])
+    base = np.concatenate([np.full(int(n), mean) for mean, n in groups])
+    return np.clip(base, 0, 1 - steps[-1]) + steps

@@ -7,18 +7,20 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
 from analysis.figures.base import (
     COLORS,
     HATCHES,
     Drawn,
+    bars_high,
     caption,
     cells,
     figure,
     frame,
     missing,
-    room_for,
+    paper,
+    small,
 )
+from analysis.figures.legends import below
 from analysis.gap import parts
 from analysis.replays import FAMILIES, groups
 from analysis.shown import HINDSIGHT, choices, chosen, cost_name, tuned
@@ -26,6 +28,7 @@ from analysis.stats import clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
+LEAST = 1e-4  # of the time, that a bar shows
 MEANING = {
     "reachable": "best policy saves",
     "overhead": "its decisions, heads",
@@ -54,7 +57,7 @@ def gap_decomposition(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dr
         found["prophet"].total_s,
     )
     masks = groups(trace)
-    room_for(ax, len(masks))
+    bars_high(ax, len(masks), 0.36)
     none = [task for task, some in masks.items() if not seconds["gap"][some].any()]
     rows, said = [], []
     for i, (task, some) in enumerate(masks.items()):
@@ -63,18 +66,19 @@ def gap_decomposition(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dr
             share = clusters.ratio(seconds[name][some], seconds["fixed"][some])
             of_gap = clusters.ratio(seconds[name][some], seconds["gap"][some])
             value = share.value or 0.0
-            how: dict[str, Any] = {"color": COLORS[k], "hatch": HATCHES[k], "edgecolor": "white"}
-            ax.barh(at, value, 0.55, left, label=MEANING[name] if i == 0 else None, **how)
+            how: dict[str, Any] = {"color": COLORS[k], "hatch": HATCHES[k], "edgecolor": paper()}
+            label = MEANING[name] if abs(value) > LEAST else None
+            ax.barh(at, value, 0.55, left, label=label, **how)
             left += max(0.0, value)
-            if share.lo is not None and share.hi is not None and abs(value) > 1e-4:
+            if share.lo is not None and share.hi is not None and abs(value) > LEAST:
                 reach = [[value - share.lo], [share.hi - value]]
                 y = at - 0.36 - 0.06 * k
                 ax.errorbar(left, y, xerr=reach, fmt="|", color=COLORS[k], elinewidth=1.2)
             row = {"task": task, "part": name, "seconds": float(seconds[name][some].sum())}
             rows.append(row | cells(share, "of_fixed") | cells(of_gap, "of_gap"))
-            said += missing([share], [task]) if abs(value) > 1e-4 else []
+            said += missing([share], [task]) if abs(value) > LEAST else []
         if task in none:
-            ax.text(0, at, " no gap", va="center", fontsize=7.5)
+            ax.text(0, at, " no gap", va="center", fontsize=small())
     ax.set_yticks(
         range(len(masks) - 1, -1, -1),
         [f"{fill(t, 18)}, n = {int(m.sum())}" for t, m in masks.items()],
@@ -89,10 +93,8 @@ def gap_decomposition(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dr
     caption(
         ax,
         "From the best fixed length to the prophet",
-        f"Best policy: {choices(best)}; best fixed length: {choices(found['fixed'])};"
-        f" {chosen(trace, by_task=True)}; n: prompts; {cost_name(study, cost)};"
-        " bars below each end: 95% of that part over prompts, paired.",
-        *list(dict.fromkeys(said))[:2],
-        *gone,
+        "n: prompts; bars below each end: 95% of that part over prompts, paired."
+        f" Best policy: {choices(best)}; best fixed length: {choices(found['fixed'])};"
+        f" {chosen(trace, by_task=True)}; {cost_name(study, cost)}.",
     )
     return Drawn("gap_decomposition", frame(rows), ax, tuple(said + gone))

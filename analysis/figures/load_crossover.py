@@ -6,10 +6,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
-from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, missing, points
+from analysis.figures.legends import below
 from analysis.figures.panels import doubling
-from analysis.serving import ALONE, COST, EACH, LEAST, Curves, closed, crossing, curves, priced_as
+from analysis.looks import of_controller
+from analysis.serving import ALONE, COST, EACH, Curves, closed, crossing, curves, priced_as
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
@@ -38,10 +39,10 @@ def load_crossover(
     """
     found = curves(study, (ALONE, *controllers), closed(concurrency), cost, seeds)
     rows, said, ends = [], [], {}
-    for k, (label, one) in enumerate(found.of.items()):
+    for label, one in found.of.items():
         ratios = one.estimates("steady_against")
         if label != ALONE:
-            points(ax, one.at, ratios, label=label, **look(k - 1))
+            points(ax, one.at, ratios, label=label, **of_controller(label).line)
             said += missing(ratios)
         end = crossing(one, found.of[ALONE])
         ends[label] = end.note if end.value is None else end.text(".0f")
@@ -50,12 +51,12 @@ def load_crossover(
         for at, ratio, tokens_s in zip(one.at, ratios, whole, strict=True):
             row = {"controller": label, "concurrency": int(at)} | cells(ratio, "steady_against")
             rows.append(row | cells(tokens_s, "steady_tokens_s") | crosses)
-    ax.axhline(1, color="black", linewidth=0.8)
+    ax.axhline(1, color=ink(), linewidth=0.8)
     doubling(ax, "x", concurrency)
     ax.set(xlabel="requests in flight", ylabel="throughput ÷ that without drafts", ylim=(0, None))
     below(ax, 4)
     said = list(dict.fromkeys(said))
-    caption(ax, "Throughput by concurrency", *_words(study, cost, found, ends, seeds), *said)
+    caption(ax, "Throughput by concurrency", *_words(study, cost, found, ends, seeds))
     return Drawn("load_crossover", frame(rows), ax, tuple(said + found.gone))
 
 
@@ -69,9 +70,7 @@ def _words(
     told = f"Below none: {'; '.join(where)}." if where else ""
     return [
         told,
-        f"{seeds} runs of {LEAST} requests or {EACH} for each in flight, without their start and"
-        " end; bars: 95% over runs; exact given the simulated schedule."
-        f" {COST if cost is None else cost}."
-        f" {found.timed} {priced_as({'the drafter': study.trace}, cost)}",
-        *found.gone,
+        f"{seeds} runs, {EACH} requests for each in flight; bars: 95%; exact given the"
+        f" schedule. {COST if cost is None else cost}. {found.timed}"
+        f" {priced_as({'the drafter': study.trace}, cost)}",
     ]

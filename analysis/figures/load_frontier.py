@@ -6,25 +6,26 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 
-from analysis.figures.arms import below
 from analysis.figures.base import (
-    COLORS,
     LINES,
-    MARKERS,
     Drawn,
     FigureError,
     caption,
     cells,
     figure,
     frame,
+    ink,
+    paper,
     reach,
+    small,
 )
+from analysis.figures.legends import below
 from analysis.figures.panels import doubling, round_ticks
+from analysis.looks import Look, drafters_of, of_controller
 from analysis.serving import (
     ALONE,
     COST,
     EACH,
-    LEAST,
     Curve,
     closed,
     curves,
@@ -37,7 +38,6 @@ from traces.errors import UserError
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 CONTROLLERS = ("static(3)", "by_batch")
-OUTLINE = withStroke(linewidth=2, foreground="white")
 
 
 @figure("PARD-2 Fig. 1")
@@ -77,16 +77,14 @@ def load_frontier(
     rows = [row for name, one in drawn for row in _rows(name, one)]
     if all(row["user_tokens_s"] is None for row in rows):
         raise FigureError("load_frontier: outputs are too short for a time between tokens")
-    _draw(ax, drawn, list(traces), controllers)
+    _draw(ax, drawn, drafters_of(study.trace), controllers)
     below(ax, 3)
     caption(
         ax,
         "Tokens a second for a user and of the device",
-        f"Figures: requests in flight. {seeds} runs of {LEAST} requests or {EACH} for each in"
-        " flight, the device's tokens without their start and end; bars: 95% over runs; exact given"
-        f" the simulated schedule. {priced}."
+        f"Figures: requests in flight. {seeds} runs, {EACH} requests for each; bars: 95%; exact"
+        f" given the schedule. {priced}."
         f" {priced_as(traces, cost)} {timed}",
-        *gone,
     )
     return Drawn("load_frontier", frame(rows), ax, tuple(gone))
 
@@ -102,28 +100,27 @@ def _rows(name: str, one: Curve) -> list[dict]:
 
 
 def _draw(
-    ax: Axes, drawn: list[tuple[str, Curve]], names: list[str], controllers: tuple[str, ...]
+    ax: Axes, drawn: list[tuple[str, Curve]], looks: dict[str, Look], controllers: tuple[str, ...]
 ) -> None:
-    seen = []
+    seen, outline = [], [withStroke(linewidth=2, foreground=paper())]
     for name, one in drawn:
         mine, whole = one.estimates("user_tokens_s"), one.estimates("steady_tokens_s")
         kept = [k for k, e in enumerate(mine) if e.value]
         x, y = ([found[k].value or 0.0 for k in kept] for found in (mine, whole))
-        k = names.index(name) if name else -1
-        color = COLORS[k % 6] if name else "black"
+        look = looks[name] if name else of_controller(ALONE)
         line = LINES[controllers.index(one.label) % len(LINES)] if name else "-"
         bars = {
             f"{axis}err": np.array([reach(found[i]) for i in kept]).reshape(-1, 2).T
             for axis, found in (("x", mine), ("y", whole))
         }
-        how = {"color": color, "linestyle": line, "marker": MARKERS[k % len(MARKERS)]}
+        how = look.line | {"linestyle": line}
         label = f"{name}, {one.label}" if name else f"{one.label}: the target alone"
         ax.errorbar(x, y, **bars, label=label, elinewidth=0.5, capsize=0, **how)  # type: ignore[arg-type]
         seen += y
         if not name:
             for i, at in enumerate(kept):
                 shown = str(int(one.at[at]))
-                how = {"fontsize": 7, "color": "black", "path_effects": [OUTLINE], "zorder": 5}
+                how = {"fontsize": small(), "color": ink(), "path_effects": outline, "zorder": 5}
                 how |= {"ha": "right", "va": "center", "textcoords": "offset points"}
                 ax.annotate(shown, (x[i], y[i]), (-5, 0), **how)
     doubling(ax, "y", round_ticks(0.8 * min(seen), 1.25 * max(seen)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
-from analysis.figures.base import GREY, Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.base import GREY, Drawn, caption, cells, figure, frame, missing, points
+from analysis.figures.legends import below
+from analysis.looks import of_controller
 from analysis.serving import ALONE, COST, At, alone, capacity, curves, priced_as
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
@@ -50,9 +51,9 @@ def load_goodput(
     loads = [At("rate", most * share, REQUESTS) for share in shares]
     found = curves(study, (ALONE, *controllers), loads, cost, seeds, limits)
     rows, said = [], []
-    for k, (label, one) in enumerate(found.of.items()):
+    for label, one in found.of.items():
         good, share = one.estimates("goodput_s"), one.estimates("good_share")
-        points(ax, one.at, good, label=label, **look(k))
+        points(ax, one.at, good, label=label, **of_controller(label).line)
         said += missing(good)
         for rate, a, b in zip(one.at, good, share, strict=True):
             row = {"controller": label, "rate": float(rate)} | limits
@@ -66,10 +67,8 @@ def load_goodput(
     caption(
         ax,
         "Requests served in time, by arrival rate",
-        f"In time: {kept}. {seeds} runs of {REQUESTS} requests at random times; bars: 95% over"
-        " runs; exact given the simulated schedule."
-        f" {COST if cost is None else cost}. {priced_as({'the drafter': study.trace}, cost)}",
-        *said,
-        *found.gone,
+        f"In time: {kept}. {seeds} runs of {REQUESTS} requests; bars: 95%; exact given the"
+        f" schedule. {COST if cost is None else cost}."
+        f" {priced_as({'the drafter': study.trace}, cost)}",
     )
     return Drawn("load_goodput", frame(rows), ax, tuple(said + found.gone))

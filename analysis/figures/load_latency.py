@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
-from analysis.figures.base import COLORS, MARKERS, Drawn, caption, cells, figure, frame
+from analysis.figures.base import Drawn, caption, cells, figure, frame, ink
+from analysis.figures.legends import below
 from analysis.figures.panels import doubling, panels, round_ticks
+from analysis.looks import Look, of_controller
 from analysis.serving import (
     ALONE,
     COST,
@@ -61,27 +62,28 @@ def load_latency(
     rows = [row for label, one in found.of.items() for row in _rows(label, one, ends[label])]
     both = panels(ax, "requests a second", list(MEASURES.values()))
     heights: dict[str, list[float]] = {name: [] for name in MEASURES}
-    for k, (label, one) in enumerate(found.of.items()):
+    for label, one in found.of.items():
+        look = of_controller(label)
         for panel, measure in zip(both, MEASURES, strict=True):
-            heights[measure] += _draw(panel, one, measure, k)
-            panel.axvline(ends[label].value or 0.0, color=COLORS[k], linewidth=0.9, linestyle=":")
-        how: dict[str, Any] = {"color": COLORS[k], "marker": MARKERS[k], "label": label}
+            heights[measure] += _draw(panel, one, measure, look)
+            end: dict[str, Any] = {"color": look.color, "linewidth": 0.9, "linestyle": ":"}
+            panel.axvline(ends[label].value or 0.0, **end)
+        how: dict[str, Any] = look.line | {"linestyle": "-", "label": label}
         ax.plot([], [], **how)
-    ax.plot([], [], color="black", linewidth=0.9, linestyle=":", label="saturates")
+    ax.plot([], [], color=ink(), linewidth=0.9, linestyle=":", label="saturates")
     if first := heights["ttft_s"]:
         doubling(both[0], "y", round_ticks(0.7 * min(first), 1.4 * max(first), 6))
         both[0].set_ylim(0.5 * min(first), None)
     both[1].set_ylim(0, None)
     below(ax, 5)
-    shown = ", ".join(f"{label} {e.text('.1f')}" for label, e in ends.items())
+    shown = ", ".join(f"{label} {e.value or 0.0:.1f}" for label, e in ends.items())
     caption(
         ax,
         "Latencies by arrival rate",
-        f"Lines: median, pale: 99th percentile; bars: 95% over {seeds} runs of {REQUESTS} requests"
-        f" at random times, exact given the simulated schedule. Saturates ({LARGEST} requests"
-        f" always in flight; requests a second): {shown}. {COST if cost is None else cost}."
+        f"Lines: median, pale: 99th percentile; {seeds} runs of {REQUESTS} requests; bars: 95%;"
+        f" exact given the schedule. With {LARGEST} in flight, requests a second: {shown}."
+        f" {COST if cost is None else cost}."
         f" {priced_as({'the drafter': study.trace}, cost)}",
-        *most.gone,
     )
     return Drawn("load_latency", frame(rows), ax, tuple(most.gone))
 
@@ -101,7 +103,7 @@ def _rows(label: str, one: Curve, end: Estimate) -> list[dict[str, Any]]:
     return rows
 
 
-def _draw(panel: Axes, one: Curve, measure: str, k: int) -> list[float]:
+def _draw(panel: Axes, one: Curve, measure: str, look: Look) -> list[float]:
     """Draw two lines; gives their heights."""
     heights: list[float] = []
     for p, alpha, width in ((50, 1.0, 1.4), (99, 0.45, 1.1)):
@@ -109,7 +111,7 @@ def _draw(panel: Axes, one: Curve, measure: str, k: int) -> list[float]:
         kept = [i for i, e in enumerate(found) if e.value is not None and e.value > 0]
         y = np.array([1e3 * (found[i].value or 0.0) for i in kept])
         arms = np.array([_arms(found[i]) for i in kept]).reshape(-1, 2).T * 1e3
-        how: dict[str, Any] = {"color": COLORS[k], "marker": MARKERS[k], "alpha": alpha}
+        how: dict[str, Any] = look.line | {"linestyle": "-", "alpha": alpha}
         panel.errorbar(one.at[kept], y, yerr=arms, linewidth=width, elinewidth=0.8, **how)
         heights += y.tolist()
     return heights

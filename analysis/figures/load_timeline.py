@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
-from analysis.figures.base import COLORS, GREY, LINES, Drawn, caption, figure, frame
+from analysis.figures.base import GREY, Drawn, caption, figure, frame
+from analysis.figures.legends import below
 from analysis.figures.panels import panels
+from analysis.looks import of_controller
 from analysis.serving import COST, LARGEST, burst, over_time, priced_as, served
 from analysis.serving import capacity as most_of
 from analysis.shown import without
@@ -50,9 +51,9 @@ def load_timeline(
     edges = np.linspace(0, end_s, BINS + 1)
     upper, lower = panels(ax, "seconds", ["tokens a request", "requests in the batch"])
     rows = []
-    for k, (label, run) in enumerate(runs.items()):
+    for label, run in runs.items():
         found = over_time(run, edges)
-        how: dict[str, Any] = {"color": COLORS[k], "linestyle": LINES[k % len(LINES)]}
+        how: dict[str, Any] = of_controller(label).line | {"marker": ""}
         verified = np.append(found["verified"], np.nan)
         upper.step(edges, verified, where="post", label=label, **how)
         lower.step(edges, np.append(found["batch"], np.nan), where="post", **how)
@@ -71,10 +72,9 @@ def load_timeline(
     caption(
         ax,
         "Draft lengths and batches under a burst",
-        f"Above: draft tokens verified for each request and step. One run of {requests} requests at"
-        f" random times, {TIMES:g} times as many a second where it is grey; at most {LARGEST} at"
-        f" once; exact given the simulated schedule. {COST if cost is None else cost}."
+        f"Above: draft tokens verified a step. One run of {requests} requests, {TIMES:g} times as"
+        f" many a second where it is grey, at most {LARGEST} at once; exact given the schedule."
+        f" {COST if cost is None else cost}."
         f" {priced_as({'the drafter': study.trace}, cost)}",
-        *gone,
     )
     return Drawn("load_timeline", frame(rows), ax, tuple(gone))

@@ -5,18 +5,19 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
 from analysis.figures.base import (
     Drawn,
     caption,
     cells,
     figure,
     frame,
+    ink,
     look,
     missing,
     points,
     reach,
 )
+from analysis.figures.legends import below
 from analysis.replays import of
 from analysis.shown import cost_name, replays, without
 from analysis.stats import clusters
@@ -53,7 +54,7 @@ def mutual_waiting(
         arms += [max(reach(e)) / e.value for e in found if e.value and e.lo is not None]
         for gamma, e in zip(gammas, found, strict=True):
             rows.append({"phase": part, "gamma": int(gamma)} | cells(e, "ms_per_step"))
-    ax.axvline(c, color="black", linestyle="--", linewidth=1, label=f"c = {c:.2f}")
+    ax.axvline(c, color=ink(), linestyle="--", linewidth=1, label=f"c = {c:.2f}")
     rows.append({"phase": "c", "gamma": None, "ms_per_step": c})
     ax.set(xlabel="draft length γ, tokens", ylabel="time of a step, ms")
     ax.set_ylim(0)
@@ -63,7 +64,5 @@ def mutual_waiting(
         ax,
         "Drafting and verification phases of a step",
         f"{trace.n_sequences} prompts; {cost_name(study, cost)}; bars: 95% over prompts{size}.",
-        *list(dict.fromkeys(said))[:2],
-        *gone[:2],
     )
     return Drawn("mutual_waiting", frame(rows), ax, tuple(said + gone))

@@ -48,6 +48,5 @@ def optimal_gain(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
         f" fixed({length}): the fastest on all these prompts, one length for all tasks.",
         f"γ* is {text(speed(best, fixed), '.2f')} times as fast as fixed({length});"
         f" PACER prints {pacer.OPTIMAL_SPEED[0]:g}.",
-        *said[:2],
     )
     return Drawn("optimal_gain", frame(rows), ax, tuple(said))

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
 from analysis.figures.base import (
     COLORS,
     Drawn,
@@ -15,10 +14,12 @@ from analysis.figures.base import (
     cells,
     figure,
     frame,
+    ink,
     look,
     missing,
     points,
 )
+from analysis.figures.legends import below
 from analysis.figures.tasks import few
 from analysis.replays import each_task, groups, of
 from analysis.shown import cost_name, replays, without
@@ -63,7 +64,7 @@ def optimal_gamma(
             row = {"series": task, "gamma": int(gammas[i]), "best": i == winner, "chosen": chosen}
             rows.append(row | cells(e, "speedup"))
     rows += _law(study, ax, gammas, cost)
-    ax.axhline(1, color="black", linewidth=0.8)
+    ax.axhline(1, color=ink(), linewidth=0.8)
     ax.set(xlabel="fixed draft length γ, tokens", ylabel="speedup over the target alone")
     below(ax)
     n = ", ".join(f"{t} {int(some.sum())}" for t, some in each_task(trace).items() if t in shown)
@@ -72,8 +73,6 @@ def optimal_gamma(
         "Speed by fixed draft length",
         f"Prompts: {n}; {cost_name(study, cost)}; bars: 95% over prompts; rings: fastest γ.",
         which,
-        *said,
-        *gone[:2],
     )
     return Drawn("optimal_gamma", frame(rows), ax, tuple(said + gone))
 

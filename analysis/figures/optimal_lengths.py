@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points, text
+from analysis.figures.legends import below
 from analysis.figures.tasks import few
 from analysis.replays import groups
 from analysis.stats import drafts, optimal
@@ -55,13 +56,12 @@ def optimal_lengths(trace: Trace, ax: Axes) -> Drawn:
         )
     ax.set(xlabel="γ*, tokens that the step could use", ylabel="share of steps")
     ax.set_ylim(0)
-    ax.legend(loc="upper right")
+    below(ax, 3)
     caption(
         ax,
         "How many draft tokens a step can use",
         f"{trace.n_sequences} prompts; beyond {LONGEST} tokens not drawn; bars: 95% over"
         f" prompts. {looped.share:.0%} of the positions repeat a verbatim loop.",
         which,
-        *said[:2],
     )
     return Drawn("optimal_lengths", frame(rows), ax, tuple(said))

@@ -37,6 +37,5 @@ def pacer_attention(study: Study, ax: Axes, cost: AnyCost | None = None) -> Draw
         ax,
         "What PACER's head attends to, at the paper's settings",
         f"{trace.n_sequences} prompts; bars: 95% over prompts, paired. τ: accepted tokens a step.",
-        *found.notes,
     )
     return Drawn("pacer_attention", frame(found.rows), ax, tuple(found.notes))

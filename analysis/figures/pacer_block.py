@@ -30,6 +30,5 @@ def pacer_block(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
         "PACER by block size",
         f"{trace.n_sequences} prompts; bars: 95% over prompts, paired. Other settings: the"
         " paper's.",
-        *found.notes,
     )
     return Drawn("pacer_block", frame(found.rows), ax, tuple(found.notes))

@@ -40,6 +40,5 @@ def pacer_components(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
         "What PACER's parts are worth, at the paper's settings",
         f"{trace.n_sequences} prompts; bars: 95% over prompts, paired. τ: accepted tokens a step.",
         f"Best fixed: {lengths}; {chosen(trace)}.",
-        *found.notes,
     )
     return Drawn("pacer_components", frame(found.rows), ax, tuple(found.notes))

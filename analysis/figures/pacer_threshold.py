@@ -30,6 +30,5 @@ def pacer_threshold(study: Study, ax: Axes, cost: AnyCost | None = None) -> Draw
         "PACER by threshold",
         f"{trace.n_sequences} prompts; bars: 95% over prompts, paired. Other settings: the"
         " paper's.",
-        *found.notes,
     )
     return Drawn("pacer_threshold", frame(found.rows), ax, tuple(found.notes))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.drafters import side_by_side
-from analysis.figures.arms import below
-from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.base import Drawn, caption, cells, figure, frame, missing, points
+from analysis.figures.legends import below
+from analysis.looks import LINES, drafters_of, of_name
 from analysis.replays import Replays
 from analysis.shown import cost_name
 from analysis.stats import clusters
@@ -33,23 +36,22 @@ def parallel_stop(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """
     found = _parallel(study, cost)
     first = next(iter(found.values())).study
-    rows, said, k = [], [], 0
+    rows, said, looks = [], [], drafters_of(study.trace)
     for name, at in found.items():
         best_s = at.replay("prophet").total_s
         lengths = np.arange(1, min(DEEPEST, at.trace.max_draft) + 1)
         mine = [_lost(at, int(length), best_s) for length in lengths]
         lost = {"late": [late for late, _ in mine], "early": [early for _, early in mine]}
         lost["both"] = [late + early for late, early in mine]
-        for series, values in lost.items():
+        for k, (series, values) in enumerate(lost.items()):
             estimates = [clusters.ratio(value, best_s) for value in values]
-            how = look(k)
-            points(ax, lengths + 0.06 * (k % 3 - 1), estimates, label=f"{name}: {series}", **how)
+            how: dict[str, Any] = looks.get(name, of_name(name)).line | {"linestyle": LINES[k - 1]}
+            points(ax, lengths + 0.06 * (k - 1), estimates, label=f"{name}: {series}", **how)
             said += missing(estimates, [f"{name}, {length}" for length in lengths])
             rows += [
                 {"drafter": name, "k": int(j), "series": series} | cells(e, "lost")
                 for j, e in zip(lengths, estimates, strict=True)
             ]
-            k += 1
     ax.set(xlabel="tokens verified of each draft, k", ylabel="time lost ÷ prophet's time")
     ax.set_ylim(0)
     below(ax)
@@ -59,7 +61,6 @@ def parallel_stop(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
         "Late: verifying tokens behind the first rejected one; early: the rest, steps that"
         f" verifying more would have saved. {cost_name(first, cost)}; {study.trace.n_sequences}"
         " prompts; bars: 95% over prompts.",
-        *list(dict.fromkeys(said))[:2],
     )
     return Drawn("parallel_stop", frame(rows), ax, tuple(said))
 

@@ -8,8 +8,19 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
-from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.base import (
+    Drawn,
+    caption,
+    cells,
+    figure,
+    frame,
+    ink,
+    look,
+    missing,
+    points,
+    small,
+)
+from analysis.figures.legends import below
 from analysis.papers import PaperTable
 from analysis.papers import pard2 as paper
 from analysis.stats import Estimate
@@ -142,11 +153,11 @@ def parallel_training(study: Study, ax: Axes) -> Drawn:
     compared = [e for e, row in zip(mine, rows, strict=True) if row["row"] not in _FIRST]
     said = missing(compared)
     points(ax, np.array(heights), mine, sideways=True, label="here", **{**look(0), "linestyle": ""})
-    how = {"marker": "*", "s": 70, "facecolors": "none", "edgecolors": "black"}
+    how = {"marker": "*", "s": 70, "facecolors": "none", "edgecolors": ink()}
     ax.scatter(stars, heights, label="PARD-2", **how)  # pyright: ignore[reportArgumentType]
     ax.set_yticks(heights, labels)
-    ax.tick_params(axis="y", labelsize=7)
-    ax.axvline(1, color="black", linewidth=0.8)
+    ax.tick_params(axis="y", labelsize=small())
+    ax.axvline(1, color=ink(), linewidth=0.8)
     ax.set(xlabel="τ ÷ τ of the table's first row", ylim=(height + 0.2, 0.8))
     below(ax)
     outside = study.loops.outside is not None
@@ -157,7 +168,6 @@ def parallel_training(study: Study, ax: Axes) -> Drawn:
         f" points: τ{' outside of loops' if outside else ''} ÷ that of the table's first row.",
         f"{study.trace.n_sequences} prompts, {max(r['seeds'] for r in rows)} seeds of training;"
         " bars: 95% over both.",
-        *said,
     )
     return Drawn("parallel_training", frame(rows), ax, tuple(said))
 

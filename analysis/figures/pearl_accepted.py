@@ -8,9 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis import outside
-from analysis.figures.arms import below
-from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.base import Drawn, caption, cells, figure, frame, missing, points
+from analysis.figures.legends import below
 from analysis.figures.tasks import tasks_on
+from analysis.looks import of_policy
 from analysis.papers import pearl
 from analysis.replays import Replays, groups, of
 from analysis.shown import cost_name, replays, window_words
@@ -40,13 +41,14 @@ def pearl_accepted(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn
         sums = at.accepted_runs(one.spec)
         found = [accepted_runs.mean_accepted(sums[some]) for some in masks.values()]
         x = np.arange(len(masks)) + (k - 0.5) * 0.16
-        points(ax, x, found, label=f"{label}, MAT", **{**look(k), "linestyle": ""})
+        points(ax, x, found, label=f"{label}, MAT", **of_policy(one.spec).dots)
         said += missing(found, masks)
         rows += _rows(label, "mat", masks, found)
         rows += _outside(at, label, one.spec, masks, ax, k)
     plain = runs["plain speculation"].counts
     a = [clusters.ratio(plain["accepted"][m], plain["steps"][m]) for m in masks.values()]
-    x, how = np.arange(len(masks)) + 0.24, {**look(2), "linestyle": ""}
+    x = np.arange(len(masks)) + 0.24
+    how: dict[str, Any] = of_policy("fixed").dots | {"marker": "X"}
     points(ax, x, a, label="plain speculation, accepted a step", **how)
     rows += _rows("plain speculation", "accepted_per_step", masks, a)
     printed = pearl.PAIRS[pearl.DEEPSEEK]
@@ -62,7 +64,6 @@ def pearl_accepted(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn
         f" {printed.pearl_accepted}; plain speculation {printed.plain_accepted} accepted a step at"
         f" γ = {printed.best_length}. A run between rejections is never shorter than what a step"
         " accepts of it.",
-        *list(dict.fromkeys(said))[:2],
     )
     return Drawn("pearl_accepted", frame(rows), ax, tuple(said))
 
@@ -76,7 +77,8 @@ def _outside(
     except MissingError:
         return []
     found = [accepted_runs.mean_accepted(sums[some]) for some in masks.values()]
-    x, how = np.arange(len(masks)) - 0.24 - (1 - k) * 0.12, {**look(k + 3), "linestyle": ""}
+    x = np.arange(len(masks)) - 0.24 - (1 - k) * 0.12
+    how: dict[str, Any] = of_policy(spec).dots | {"marker": "v<"[k]}
     points(ax, x, found, label=f"{label}, MAT outside of loops", **how)
     return _rows(label, "mat, outside of loops", masks, found)
 

@@ -48,6 +48,5 @@ def pearl_runs(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
         "Model runs of PEARL and of plain speculation",
         f"{trace.n_sequences} prompts; {window_words(at)}; {cost_name(study, cost)};"
         " bars: 95% over prompts, paired.",
-        *said[:2],
     )
     return Drawn("pearl_runs", frame(rows), ax, tuple(said))

@@ -43,6 +43,5 @@ def pearl_strategies(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
         "What PEARL's strategies are worth",
         f"{trace.n_sequences} prompts; bars: 95% over prompts, paired. {', '.join(windows)};"
         " draft and target on devices of their own. τ: accepted tokens a step.",
-        *found.notes,
     )
     return Drawn("pearl_strategies", frame(found.rows), ax, tuple(found.notes))

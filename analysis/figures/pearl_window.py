@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
-from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, look, missing, points
+from analysis.figures.legends import below
+from analysis.figures.tasks import few
 from analysis.replays import groups, of
 from analysis.shown import cost_name, replays, without
 from analysis.speeds import speedup
@@ -35,18 +36,20 @@ def pearl_window(
     c, why = at.cost_ratio(), at.too_wide
     masks = groups(trace)
     rows, said = [], []
-    for k, (task, some) in enumerate(masks.items()):
-        found = [speedup(r, some) for r in runs.values()]
-        values = [e.value or 0.0 for e in found]
-        best = int(kept[int(np.argmax(values))])
-        points(ax, kept + (k - 2) * 0.06, found, label=f"{task}: γ = {best}", **look(k))
-        said += missing(found, [task] * len(found))
+    speeds = {task: [speedup(r, some) for r in runs.values()] for task, some in masks.items()}
+    shown, which = few({t: max(e.value or 0.0 for e in found) for t, found in speeds.items()})
+    for task, found in speeds.items():
+        best = int(kept[int(np.argmax([e.value or 0.0 for e in found]))])
+        if task in shown:
+            k = shown.index(task)
+            points(ax, kept + (k - 2) * 0.06, found, label=f"{task}: γ = {best}", **look(k))
+            said += missing(found, [task] * len(found))
         for gamma, e in zip(kept, found, strict=True):
             row = {"task": task, "gamma": int(gamma), "best": int(gamma) == best}
             rows.append(row | cells(e, "speedup"))
-    ax.axvline(round(c), color="black", linestyle="--", linewidth=1, label=f"round(c) = {round(c)}")
+    ax.axvline(round(c), color=ink(), linestyle="--", linewidth=1, label=f"round(c) = {round(c)}")
     rows.append({"task": "c", "speedup": c})
-    ax.axhline(1, color="black", linewidth=0.8)
+    ax.axhline(1, color=ink(), linewidth=0.8)
     ax.set(xlabel="window γ, tokens", ylabel="speedup over the target alone")
     below(ax)
     caption(
@@ -54,8 +57,7 @@ def pearl_window(
         "PEARL's window",
         f"{trace.n_sequences} prompts; {cost_name(study, cost)}; draft and target on devices of"
         " their own; bars: 95% over prompts.",
+        which,
         f"Whether round(c) is best cannot be seen: {why}." if why else "",
-        *list(dict.fromkeys(said))[:2],
-        *gone,
     )
     return Drawn("pearl_window", frame(rows), ax, tuple(said + gone))

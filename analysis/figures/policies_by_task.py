@@ -8,21 +8,12 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis import lookups, outside
-from analysis.figures.arms import below
-from analysis.figures.base import (
-    MARKERS,
-    Drawn,
-    caption,
-    cells,
-    figure,
-    frame,
-    look,
-    missing,
-    points,
-)
+from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, missing, points
+from analysis.figures.legends import below
 from analysis.figures.measures import PER_STEP_APART as APART
 from analysis.figures.measures import tau
-from analysis.figures.tasks import tasks_on
+from analysis.figures.tasks import mark_size, tasks_on
+from analysis.looks import Look, drafters_of, of_policy
 from analysis.replays import FAMILIES, Replayed, Replays, groups, of
 from analysis.shown import chosen, cost_name, tuned
 from analysis.speeds import speedup
@@ -50,11 +41,12 @@ def policies_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
     at = of(study, cost)
     found |= _looked_up(at, found)
     masks, free = groups(trace), outside.if_any(at, found)
-    rows, said = [], []
+    looks = _looks(at, found)
+    rows, said, size = [], [], mark_size(ax, len(masks), len(found))
     for k, (name, one) in enumerate(found.items()):
         some_speeds = [speedup(one, m) for m in masks.values()]
         x = np.arange(len(masks)) + (k - (len(found) - 1) / 2) * 0.8 / max(7, len(found))
-        points(ax, x, some_speeds, label=name, **{**look(k), **_marks(k), "linestyle": ""})
+        points(ax, x, some_speeds, label=name, markersize=size, **looks[name].dots)
         said += missing(some_speeds, masks)
         for (task, some), e in zip(masks.items(), some_speeds, strict=True):
             rate = float(one.counts["emitted"][some].sum() / one.total_s[some].sum())
@@ -62,7 +54,7 @@ def policies_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
             row |= cells(e, "speedup") | cells(tau(one.counts, some), "accepted_per_step")
             rows.append(row | (cells(tau(free[name], some), APART) if free else {}))
     tasks_on(ax, masks)
-    ax.axhline(1, color="black", linewidth=0.8)
+    ax.axhline(1, color=ink(), linewidth=0.8)
     ax.set(ylabel="speedup over the target alone")
     below(ax, 4)
     caption(
@@ -70,8 +62,6 @@ def policies_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
         "Policies by task",
         f"n: prompts, {chosen(trace, by_task=True)}; {cost_name(study, cost)}; bars: 95% over"
         " prompts (of each policy: policies of one task share prompts).",
-        *list(dict.fromkeys(said))[:2],
-        *gone,
     )
     return Drawn("policies_by_task", frame(rows), ax, tuple(said + gone))
 
@@ -85,6 +75,11 @@ def _looked_up(at: Replays, found: Mapping[str, Replayed]) -> dict[str, Replayed
     return {name: lookups.alone(at, name), f"{name}, then PACER": both.replayed}
 
 
-def _marks(k: int) -> dict[str, str]:
-    """Beyond the looks that there are, others of the same colours."""
-    return {"marker": "<>1234"[k - len(MARKERS)]} if k >= len(MARKERS) else {}
+def _looks(at: Replays, found: Mapping[str, Replayed]) -> dict[str, Look]:
+    """Of policies their own; of a lookup that of the drafter, before a model that of a route."""
+    drafters = drafters_of(at.trace)
+    return {
+        name: drafters.get(name)
+        or of_policy("route" if name.endswith(", then PACER") else one.spec)
+        for name, one in found.items()
+    }

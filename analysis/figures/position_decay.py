@@ -6,7 +6,6 @@ from typing import Literal
 
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
 from analysis.figures.base import (
     COLORS,
     Drawn,
@@ -18,6 +17,7 @@ from analysis.figures.base import (
     missing,
     points,
 )
+from analysis.figures.legends import below
 from analysis.stats import depth, drafts, iid
 from analysis.study import loops_of, path_layout
 from simkit.drafters.path import PathLayout
@@ -61,7 +61,7 @@ def position_decay(
         for j, n, e in zip(one.depth, one.at_risk, getattr(one, name), strict=True)
     ]
     rows.append({"series": "alpha"} | cells(alpha, "acceptance"))
-    if alpha.value is not None:
+    if alpha.value is not None and len(found.depth):
         law = alpha.value ** found.depth.astype(float)
         ax.plot(found.depth, law, ":", color=COLORS[7], label=f"α^j, α = {alpha.value:.3f}")
         rows += [
@@ -82,7 +82,6 @@ def position_decay(
         "Acceptance by position in the draft",
         f"{n} still {deepest:,} drafts; bars: 95% over prompts. {share:.0%} of the positions repeat"
         " a verbatim loop. PARD-2 Fig. 2a prints the conditional ratio.",
-        *said,
     )
     return Drawn("position_decay", frame(rows), ax, tuple(said))
 

@@ -6,9 +6,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis import by_position
-from analysis.figures.arms import below
-from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.base import Drawn, caption, cells, figure, frame, missing, points
+from analysis.figures.legends import below
 from analysis.figures.regret_by_task import SHOWN
+from analysis.looks import of_policy
 from analysis.replays import FAMILIES, folds, of
 from analysis.shown import chosen, cost_name, tuned
 from analysis.stats import waste
@@ -42,7 +43,13 @@ def regret_by_position(study: Study, ax: Axes, cost: AnyCost | None = None, bins
     rows, said = [], []
     for k, (name, mine) in enumerate(taken.items()):
         values = [waste.regret(mine[:, b], best[:, b]) for b in range(len(middle))]
-        points(ax, middle + (k - 3) * 0.01 * edges[-1] / bins, values, label=name, **look(k))
+        points(
+            ax,
+            middle + (k - 3) * 0.01 * edges[-1] / bins,
+            values,
+            label=name,
+            **of_policy(found[name].spec).line,
+        )
         said += missing(values, [f"from {low}" for low in edges[:-1]])
         for b, e in enumerate(values):
             row = {"policy": name, "setting": found[name].spec}
@@ -59,7 +66,5 @@ def regret_by_position(study: Study, ax: Axes, cost: AnyCost | None = None, bins
         f"{n} prompts, fewer where outputs have ended (frame); {how}; prefill left out;"
         f" {cost_name(study, cost)};"
         " bars: 95% over prompts, paired.",
-        *said[:2],
-        *gone,
     )
     return Drawn("regret_by_position", frame(rows), ax, tuple(said + gone))

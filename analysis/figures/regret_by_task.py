@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
-from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
-from analysis.figures.tasks import tasks_on
+from analysis.figures.base import Drawn, caption, cells, figure, frame, missing, points
+from analysis.figures.legends import below
+from analysis.figures.tasks import mark_size, tasks_on
+from analysis.looks import of_policy
 from analysis.replays import FAMILIES, groups
 from analysis.shown import chosen, cost_name, tuned
 from analysis.stats import waste
@@ -31,11 +32,11 @@ def regret_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn
     found, gone = tuned(study, families, cost)
     best = found.pop("prophet").total_s
     masks = groups(trace)
-    rows, said = [], []
+    rows, said, size = [], [], mark_size(ax, len(masks), len(found))
     for k, (name, one) in enumerate(found.items()):
         values = [waste.regret(one.total_s[some], best[some]) for some in masks.values()]
         at = np.arange(len(masks)) + (k - (len(found) - 1) / 2) * 0.11
-        points(ax, at, values, label=name, **{**look(k), "linestyle": ""})
+        points(ax, at, values, label=name, markersize=size, **of_policy(one.spec).dots)
         said += missing(values, masks)
         for task, e in zip(masks, values, strict=True):
             rows.append({"policy": name, "task": task, "setting": one.spec} | cells(e, "regret"))
@@ -48,7 +49,5 @@ def regret_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn
         "Regret against the prophet, by task",
         f"n: prompts, {chosen(trace, by_task=True)}; {cost_name(study, cost)};"
         " bars: 95% over prompts, paired.",
-        *list(dict.fromkeys(said))[:2],
-        *gone,
     )
     return Drawn("regret_by_task", frame(rows), ax, tuple(said + gone))

@@ -14,11 +14,13 @@ from analysis.figures.base import (
     cells,
     figure,
     frame,
-    look,
+    ink,
     missing,
     points,
     text,
 )
+from analysis.figures.legends import below
+from analysis.looks import of_policy
 from analysis.papers import svip
 from analysis.stats import entropy
 from analysis.stats import reliability as stats
@@ -49,14 +51,15 @@ def reliability(trace: Trace, ax: Axes, bins: int = 10, c: float = svip.SCALE) -
     signals[label] = lambda: np.maximum(0, entropy.estimate(trace.positions("draft_entropy"), c))
     accepted, offsets = trace.positions("accepted"), trace.position_offsets
     rows, said, gone = [], [], []
-    for k, (label, read) in enumerate(signals.items()):
+    looks = dict(zip(signals, map(of_policy, (*HEADS.values(), "confidence", "svip")), strict=True))
+    for label, read in signals.items():
         try:
             found = stats.reliability(read(), accepted, offsets, bins)
         except UserError as error:
             gone.append(f"Without {label}: {error}.")
             continue
         shown = f"{label}: off by {text(found.error, '.2f')}"
-        points(ax, found.predicted, found.accepted, label=shown, **look(k))
+        points(ax, found.predicted, found.accepted, label=shown, **looks[label].line)
         said += missing(found.accepted)
         for x, n, e in zip(found.predicted, found.rows, found.accepted, strict=True):
             row = {"signal": label, "predicted": float(x), "rows": int(n)}
@@ -65,17 +68,15 @@ def reliability(trace: Trace, ax: Axes, bins: int = 10, c: float = svip.SCALE) -
         rows += [{"signal": label} | cells(e, name) for name, e in whole.items()]
     if not rows:
         raise FigureError(" ".join(gone))
-    ax.plot([0, 1], [0, 1], ":", color="black", linewidth=0.8, label="calibrated")
+    ax.plot([0, 1], [0, 1], ":", color=ink(), linewidth=0.8, label="calibrated")
     ax.set(xlabel="predicted acceptance, mean of a bin", ylabel="share accepted")
     ax.set(xlim=(0, 1.02), ylim=(0, 1.02))
-    ax.legend(loc="lower right")
+    below(ax, 2)
     caption(
         ax,
         "Does predicted acceptance come true?",
         f"{len(accepted):,} positions of {trace.n_sequences} prompts in {bins} bins; bars: 95% over"
         " prompts. Off by: expected calibration error.",
-        *list(dict.fromkeys(said))[:2],
-        *gone,
     )
     return Drawn("reliability", frame(rows), ax, tuple(said + gone))
 

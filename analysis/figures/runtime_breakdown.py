@@ -9,8 +9,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patheffects import Normal, Stroke
 
-from analysis.figures.arms import below
-from analysis.figures.base import COLORS, HATCHES, Drawn, caption, cells, figure, frame
+from analysis.figures.base import (
+    COLORS,
+    HATCHES,
+    Drawn,
+    bars_high,
+    caption,
+    cells,
+    figure,
+    frame,
+    ink,
+    paper,
+    small,
+)
+from analysis.figures.legends import below
 from analysis.papers.pacer import DEEPSEEK, TABLE_15
 from analysis.replays import of
 from analysis.shown import replays, without
@@ -25,6 +37,7 @@ DEFAULTS = {
     "acceptance head": "acceptance_head",
     "PACER": "pacer",
 }
+LEAST = 1e-3  # of the time, that a bar shows
 NAMES = ("prefill", "draft model", "target model", "decisions and heads", "other")
 
 
@@ -49,6 +62,7 @@ def runtime_breakdown(study: Study, ax: Axes, cost: AnyCost = DEEPSEEK) -> Drawn
     arms = {f"fixed({length})": f"fixed({length})", **DEFAULTS, "oracle": "oracle"}
     runs, why = replays(study, arms, cost)
     gone = without(why)
+    bars_high(ax, len(runs))
     rows, at = [], np.arange(len(runs))[::-1]
     until_s = {label: np.zeros(trace.n_sequences) for label in runs}
     for k, (part, name) in enumerate(zip(PARTS, NAMES, strict=True)):
@@ -71,9 +85,8 @@ def runtime_breakdown(study: Study, ax: Axes, cost: AnyCost = DEEPSEEK) -> Drawn
         "What the time goes into",
         f"{trace.n_sequences} prompts; times: {cost}. PACER Table 15, DeepSeek, HumanEval:"
         f" {_printed()}. Lines: the end of a part, 95% over prompts.",
-        f"fixed({length}) is the fastest on these prompts"
-        + (f"; not tuned: {defaults}." if defaults else "."),
-        *gone,
+        f"fixed({length}) is the fastest on these prompts.",
+        f"Not tuned: {defaults}." if defaults else "",
     )
     return Drawn("runtime_breakdown", frame(rows), ax, tuple(gone))
 
@@ -83,16 +96,17 @@ def _part(
 ) -> None:
     """The k-th part of each bar, its share where that is wide, and the interval of its end."""
     width, right = (np.array([e.value or 0.0 for e in some]) for some in (found, ends))
-    how: dict[str, Any] = {"color": COLORS[k], "hatch": HATCHES[k], "edgecolor": "white"}
-    ax.barh(at, width, 0.65, right - width, label=NAMES[k], **how)
-    box: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85}
-    place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
+    how: dict[str, Any] = {"color": COLORS[k], "hatch": HATCHES[k], "edgecolor": paper()}
+    label = NAMES[k] if (width > LEAST).any() else None
+    ax.barh(at, width, 0.65, right - width, label=label, **how)
+    box: dict[str, Any] = {"facecolor": paper(), "edgecolor": "none", "pad": 1, "alpha": 0.85}
+    place: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": small()}
     for y, x, w, end in zip(at, right, width, ends, strict=True):
         if w > 0.04:
             ax.text(x - w / 2, y, f"{w:.0%}", bbox=box, **place)
         if end.lo is not None and end.hi is not None:
-            line = ax.hlines(y - 0.2, end.lo, end.hi, colors="black", linewidths=1, zorder=3)
-            line.set_path_effects([Stroke(linewidth=3.5, foreground="white"), Normal()])
+            line = ax.hlines(y - 0.2, end.lo, end.hi, colors=ink(), linewidths=1, zorder=3)
+            line.set_path_effects([Stroke(linewidth=3.5, foreground=paper()), Normal()])
 
 
 def _printed() -> str:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
-from analysis.figures.base import COLORS, Drawn, caption, figure, frame
-from analysis.figures.tasks import MOST
+from analysis.figures.base import COLORS, Drawn, caption, figure, frame, ink
+from analysis.figures.captions import length
+from analysis.figures.legends import below
+from analysis.figures.styles import WIDTH
 from analysis.replays import MissingError, of, tasks
 from analysis.stats import drafts
 from analysis.study import Study
@@ -45,16 +46,20 @@ def step_lengths(study: Study, ax: Axes, cost: AnyCost | None = None, steps: int
     _bars(ax, *(found[name].to_numpy() for name in ("length", "cut", "in_loop")))
     said = ""
     try:
-        length = of(study, cost).best_length
-        ax.axhline(length, color=COLORS[1], linestyle="--", label=f"best fixed γ = {length}")
-        found = found.with_columns(best_fixed=length)
+        best = of(study, cost).best_length
+        ax.axhline(best, color=COLORS[1], linestyle="--", label=f"best fixed γ = {best}")
+        found = found.with_columns(best_fixed=best)
     except MissingError:
         said = "No times, so no best fixed length."
-    turned = 90 if len(names) > MOST else 0
+    whole = ax.get_figure(root=True)
+    inch = 0.85 * (whole.get_figwidth() if whole else WIDTH) / max(1, len(found))
+    number = {name: int((found["task"] == name).sum()) for name in names}
+    tight = any(length(f"{name} ", 9) > 72 * inch * n for name, n in number.items())
+    turned = 90 if tight else 0
     where: dict[str, Any] = {"xycoords": ax.get_xaxis_transform(), "va": "top"}
     for name in names:
         at = found["task"].to_list().index(name) - 0.5
-        ax.axvline(at, color="black", linewidth=0.6)
+        ax.axvline(at, color=ink(), linewidth=0.6)
         ax.annotate(f" {name}", (at, 0.985), rotation=turned, **where)
     below(ax)
     caption(
@@ -64,7 +69,6 @@ def step_lengths(study: Study, ax: Axes, cost: AnyCost | None = None, steps: int
         f" {_spread(runs)}.",
         f"{study.loops.share:.0%} of the positions repeat a verbatim loop"
         + (f"; outside of loops: {_spread(free)}." if free is not None else "."),
-        said,
     )
     return Drawn("step_lengths", found, ax, (said,) if said else ())
 
@@ -92,7 +96,7 @@ def _bars(ax: Axes, y: np.ndarray, cut: np.ndarray, looped: np.ndarray) -> None:
         (~cut & looped, COLORS[5], "....", "the same, begun in a loop"),
         (cut, COLORS[4], "////", "cut off by the end of the text"),
     ):
-        if some.any():
+        if y[some].any():
             ax.bar(x[some], y[some], 0.9, color=color, hatch=hatch, label=label)
     ax.set(
         xlabel="step of a decoder that drafts γ* tokens",

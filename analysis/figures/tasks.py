@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.base import COLORS
+from analysis.figures.captions import length, points_of
+from analysis.figures.marks import COLORS
+from analysis.figures.styles import WIDTH
 
 MOST = 7
 """Series that eyes tell apart in one picture, and names that stand side by side along an axis."""
@@ -22,7 +25,8 @@ def tasks_on(ax: Axes, masks: Mapping[str, np.ndarray], *more: str) -> None:
         masks: prompts of each task.
         more: what stands behind them.
     """
-    many = len(masks) > MOST
+    longest = max(length(line, points_of("xtick.labelsize")) for line in (*masks, "n = 100"))
+    many = len(masks) > MOST or longest > 0.7 * 72 * _width(ax) / (len(masks) + len(more))
     between = ", {}" if many else "\nn = {}"
     names = [task + between.format(int(some.sum())) for task, some in masks.items()]
     names += more if many else [name.replace(" ", "\n", 1) for name in more]
@@ -32,6 +36,24 @@ def tasks_on(ax: Axes, masks: Mapping[str, np.ndarray], *more: str) -> None:
     ax.grid(axis="x", visible=False)
     for at in range(1, len(names)):
         ax.axvline(at - 0.5, color=COLORS[7], linewidth=0.5)
+
+
+def _width(ax: Axes) -> float:
+    """The figure's, inches."""
+    whole = ax.get_figure(root=True)
+    return whole.get_figwidth() if whole else WIDTH
+
+
+def mark_size(ax: Axes, tasks: int, series: int) -> float:
+    """The size of marks that stand side by side without hiding each other, points.
+
+    Args:
+        ax: that they are drawn on.
+        tasks: along x.
+        series: of each.
+    """
+    room = 0.8 * 72 * _width(ax) / (tasks * series)
+    return float(np.clip(room, 2.2, mpl.rcParams["lines.markersize"]))
 
 
 def few(values: Mapping[str, float | None]) -> tuple[list[str], str]:

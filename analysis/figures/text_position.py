@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import ScalarFormatter
 
-from analysis.figures.arms import below
 from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points
+from analysis.figures.legends import below
 from analysis.stats import binned
 from analysis.study import loops_of
 from traces.trace import Trace
@@ -65,7 +65,6 @@ def text_position(trace: Trace, ax: Axes) -> Drawn:
         "Acceptance and entropy by position in the text",
         f"{trace.n_sequences} prompts, fewer where outputs have ended (frame: rows);"
         f" {looped.share:.0%} of the positions repeat a verbatim loop; bars: 95% over prompts.",
-        *list(dict.fromkeys(said))[:2],
     )
     return Drawn("text_position", frame(rows), ax, tuple(said))
 

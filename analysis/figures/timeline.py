@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
-from analysis.figures.base import COLORS, Drawn, FigureError, caption, figure
+from analysis.figures.base import COLORS, Drawn, FigureError, caption, figure, paper, small
+from analysis.figures.legends import below
 from analysis.replays import Replays, of
 from analysis.shown import cost_name, window_words
 from analysis.stats.timeline import lanes
@@ -93,6 +93,6 @@ def _bars(ax: Axes, row: dict[str, float], low: float) -> None:
     spans = [(begin_ms, dark_ms), (begin_ms + dark_ms, pale_ms)]
     ax.broken_barh(spans, (low + 1, 0.9), color=[DRAFT, PALE], linewidth=0)
     verify = row["verify_begin_ms"], row["verify_ms"]
-    ax.broken_barh([verify], (low, 0.9), color=TARGET, edgecolor="white")
+    ax.broken_barh([verify], (low, 0.9), color=TARGET, edgecolor=paper())
     middle = verify[0] + verify[1] / 2, low + 0.45
-    ax.text(*middle, str(row["emitted"]), ha="center", va="center", fontsize=7.5)
+    ax.text(*middle, str(row["emitted"]), ha="center", va="center", fontsize=small())

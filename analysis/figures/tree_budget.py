@@ -5,23 +5,14 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
-from analysis.figures.base import (
-    COLORS,
-    Drawn,
-    caption,
-    cells,
-    figure,
-    frame,
-    look,
-    missing,
-    points,
-    text,
-)
+from analysis.figures.base import Drawn, caption, cells, figure, frame, missing, points, text
+from analysis.figures.legends import below
 from analysis.figures.panels import doubling
+from analysis.looks import of_policy
 from analysis.study import Study
 from analysis.trees import BUDGETS, by_budget, name_of
 
+PROPHETS = ("tree_prophet", "prophet")
 TICKS = (1, 2, 4, 8, 16, 32, 60)
 
 
@@ -40,7 +31,13 @@ def tree_budget(study: Study, ax: Axes, budgets: tuple[int, ...] = BUDGETS) -> D
     rows, said = [], []
     for k, (label, curve) in enumerate(found.curves.items()):
         at = np.array([one.nodes for one in curve], float)
-        points(ax, at * 1.02 ** (k - 1), [one.tokens for one in curve], label=label, **look(k))
+        points(
+            ax,
+            at * 1.02 ** (k - 1),
+            [one.tokens for one in curve],
+            label=label,
+            **of_policy(curve[0].spec).line,
+        )
         said += missing([one.tokens for one in curve])
         for one in curve:
             row = {"series": label, "nodes": one.nodes, "policy": one.spec}
@@ -50,7 +47,12 @@ def tree_budget(study: Study, ax: Axes, budgets: tuple[int, ...] = BUDGETS) -> D
     for k, (label, level) in enumerate(found.bounds.items()):
         rows.append({"series": label} | cells(level, "tokens_per_step"))
         if level.value is not None:
-            ax.axhline(level.value, color=COLORS[6 + k], linestyle=(":", "--")[k], label=label)
+            ax.axhline(
+                level.value,
+                color=of_policy(PROPHETS[k]).color,
+                linestyle=(":", "--")[k],
+                label=label,
+            )
     doubling(ax, "x", [tick for tick in TICKS if tick <= max(budgets)])
     ax.set(
         xlabel="nodes verified in a step, at most", ylabel="output tokens a step", ylim=(1, None)
@@ -62,7 +64,5 @@ def tree_budget(study: Study, ax: Axes, budgets: tuple[int, ...] = BUDGETS) -> D
         "Tokens a step by nodes",
         f"{name_of(study)}, {study.trace.n_sequences} prompts; bars: 95% over prompts. Of the"
         f" chain, nodes are γ. {levels}. Sequoia's trees are fitted to these prompts.",
-        *list(dict.fromkeys(said))[:1],
-        *found.gone[:2],
     )
     return Drawn("tree_budget", frame(rows), ax, tuple([*dict.fromkeys(said), *found.gone]))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.arms import below
-from analysis.figures.base import Drawn, caption, cells, figure, frame, look, missing, points, text
+from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, missing, points, text
+from analysis.figures.legends import below
 from analysis.figures.tasks import tasks_on
+from analysis.looks import of_policy
 from analysis.replays import groups
 from analysis.shown import chosen, cost_name
 from analysis.speeds import speed, speedup
@@ -40,6 +43,12 @@ def tree_head(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     return _drawn(study, ax, cost, "head", "the acceptance head", "tree_head")
 
 
+def _look(shape: str, spec: str) -> dict[str, Any]:
+    """That of the policy; its own settings have other marks than tuned ones."""
+    found = of_policy(spec).dots
+    return found if shape == "tuned" else found | {"marker": "s" if "eagle2" in spec else "v"}
+
+
 def _drawn(study: Study, ax: Axes, cost: AnyCost | None, rule: str, title: str, name: str) -> Drawn:
     """Both arms of both shapes, a point for each task."""
     found = exits(study, cost, rule)
@@ -50,7 +59,7 @@ def _drawn(study: Study, ax: Axes, cost: AnyCost | None, rule: str, title: str, 
         one = (found.plain if arm == "EAGLE-2" else found.stopped)[shape]
         speeds = [speedup(one, some) for some in masks.values()]
         where = np.arange(len(masks)) + (k - (len(arms) - 1) / 2) * 0.16
-        points(ax, where, speeds, label=f"{arm}, {shape}", **{**look(k), "linestyle": ""})
+        points(ax, where, speeds, label=f"{arm}, {shape}", **_look(shape, one.spec))
         said += missing(speeds, masks)
         for (task, some), e in zip(masks.items(), speeds, strict=True):
             row = {"task": task, "shape": shape, "arm": arm, "setting": one.spec}
@@ -60,7 +69,7 @@ def _drawn(study: Study, ax: Axes, cost: AnyCost | None, rule: str, title: str, 
             which = "its own settings" if shape != "tuned" else "tuned"
             against.append(f"{which}: {text(speed(one, found.plain[shape]), '.2f')}")
     tasks_on(ax, masks)
-    ax.axhline(1, color="black", linewidth=0.8)
+    ax.axhline(1, color=ink(), linewidth=0.8)
     ax.set(ylabel="speedup over the target alone")
     below(ax, 2)
     temperature = study.trace.sampler.temperature
@@ -69,7 +78,5 @@ def _drawn(study: Study, ax: Axes, cost: AnyCost | None, rule: str, title: str, 
         f"EAGLE-2 with {title}, temperature {temperature:g}",
         f"{name_of(study)}; n: prompts, bars: 95% over them; {chosen(study.trace, by_task=True)};"
         f" {cost_name(study, cost)}. Times as fast with it as without, {'; '.join(against)}.",
-        *list(dict.fromkeys(said))[:1],
-        *found.gone[:2],
     )
     return Drawn(name, frame(rows), ax, tuple(said + found.gone))

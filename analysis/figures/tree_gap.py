@@ -7,17 +7,19 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from analysis.figures.base import (
-    COLORS,
-    HATCHES,
     Drawn,
+    bars_high,
     caption,
     cells,
     figure,
     frame,
+    ink,
     missing,
+    paper,
     points,
-    room_for,
+    small,
 )
+from analysis.looks import of_policy
 from analysis.shown import choices, chosen, cost_name
 from analysis.study import Study
 from analysis.trees import name_of
@@ -36,19 +38,18 @@ def tree_gap(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     """
     found = split(study, cost)
     rows, said, names = [], [], []
-    room_for(ax, len(found.policies))
+    bars_high(ax, len(found.policies))
     for k, (label, one) in enumerate(found.policies.items()):
         at = len(found.policies) - 1 - k
-        chain = label.startswith("chain")
-        how: dict[str, Any] = {"color": COLORS[7 if chain else 0], "hatch": HATCHES[chain]}
-        ax.barh(at, one.of_gap.value or 0.0, 0.6, edgecolor="white", alpha=0.8, **how)
-        points(ax, [at], [one.of_gap], sideways=True, color="black", marker="|")
+        how: dict[str, Any] = of_policy(one.spec).bar | {"edgecolor": paper(), "alpha": 0.8}
+        ax.barh(at, one.of_gap.value or 0.0, 0.6, **how)
+        points(ax, [at], [one.of_gap], sideways=True, color=ink(), marker="|")
         said += missing([one.of_gap], [label]) if label != "tree prophet" else []
         names.append(f"{label}: {_text(one.speedup.value)}\n{_short(one.spec)}")
         row = {"policy": label, "setting": one.spec} | cells(one.of_gap, "of_gap")
         rows.append(row | cells(one.speedup, "speedup") | cells(one.against, "against_fixed"))
-    ax.set_yticks(range(len(names) - 1, -1, -1), names, fontsize=7.5)
-    ax.axvline(0, color="black", linewidth=0.8)
+    ax.set_yticks(range(len(names) - 1, -1, -1), names, fontsize=small())
+    ax.axvline(0, color=ink(), linewidth=0.8)
     ax.set(xlabel="share of the gap that is closed; 0: the best fixed chain")
     ax.grid(axis="y", visible=False)
     caption(
@@ -57,8 +58,6 @@ def tree_gap(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
         f"{name_of(study)}; best fixed chain: {choices(found.fixed)}; beside each policy its"
         f" speedup; {chosen(study.trace)}; bars: 95% over {study.trace.n_sequences} prompts,"
         f" paired; {cost_name(study, cost)}.",
-        *list(dict.fromkeys(said))[:1],
-        *found.gone[:2],
     )
     return Drawn("tree_gap", frame(rows), ax, tuple(said + found.gone))
 

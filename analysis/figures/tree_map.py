@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 
-from analysis.figures.base import Drawn, FigureError, caption, cells, figure, frame
+from analysis.figures.base import Drawn, FigureError, caption, cells, figure, frame, small
 from analysis.serving import COST
 from analysis.study import Study
 from analysis.tree_map import NODES, SIZES
@@ -44,7 +44,7 @@ def tree_map(
     for one in found.cells:
         x, y = sizes.index(one.at), nodes.index(one.nodes)
         value = one.ratio.value or 1.0
-        how: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5}
+        how: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": small()}
         ax.pcolormesh([x - 0.5, x + 0.5], [y - 0.5, y + 0.5], [[value]], norm=norm, cmap="RdBu")
         sure = one.ratio.lo is not None and not one.ratio.lo <= 1 <= (one.ratio.hi or 1.0)
         dark = abs(value - 1) > 0.7 * most
@@ -63,6 +63,5 @@ def tree_map(
         f"{name_of(study)}; tokens/s of the best tree of so many nodes (Sequoia's, EAGLE-2's) ÷ of"
         f" the best of five fixed chains; *: {seeds} runs tell it from 1 (95%)."
         f" {COST if cost is None else cost}.",
-        *found.gone[:1],
     )
     return Drawn("tree_map", frame(rows), ax, tuple(found.gone))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.base import COLORS, GREY, Drawn, caption, figure, frame
+from analysis.figures.base import COLORS, GREY, Drawn, caption, figure, frame, paper, small
 from analysis.spelling import spelling
 from analysis.study import Study
 from analysis.tree_step import StepTree, step_tree
@@ -45,10 +45,10 @@ def tree_step(
             ends = [found.depth[above], here], [heights[above], heights[k]]
             ax.plot(*ends, linewidth=2.2 if own else 0.7, **line)
         label = words[k] if above < 0 else f"{words[k]} {_chance(found.chance[k])}"
-        box = {"facecolor": "#D9F0E5" if own else "white", "edgecolor": COLORS[2] if own else GREY}
+        box = {"facecolor": "#D9F0E5" if own else paper(), "edgecolor": COLORS[2] if own else GREY}
         box |= {"boxstyle": "round,pad=0.2", "linewidth": 1.2 if own else 0.5}
         weight = "bold" if own else "normal"
-        how: dict[str, Any] = {"fontsize": 6.5, "ha": "center", "va": "center", "bbox": box}
+        how: dict[str, Any] = {"fontsize": small(), "ha": "center", "va": "center", "bbox": box}
         ax.text(here, heights[k], label, weight=weight, **how)
     deepest = int(found.depth.max())
     ax.set(xlim=(-0.6, deepest + 0.6), ylim=(-heights.max() * 0.04 - 0.6, heights.max() + 0.7))

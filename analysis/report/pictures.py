@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import io
 from typing import NamedTuple
 
 from analysis.claims import PAPERS
-from analysis.figures import FIGURES, Drawn, FigureEntry, style
+from analysis.figures import FIGURES, Drawn, FigureEntry
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 from simkit.sweeps.engine import Progress
@@ -25,12 +24,14 @@ class Picture(NamedTuple):
         src: the picture as a data URI, SVG or PNG, whichever is smaller.
         width: CSS pixels.
         height: CSS pixels.
+        notes: what it does not say itself, see `Drawn.notes`.
     """
 
     entry: FigureEntry
     src: str
     width: int
     height: int
+    notes: tuple[str, ...]
 
 
 class Pictures(NamedTuple):
@@ -66,12 +67,8 @@ def _paper(entry: FigureEntry) -> str:
 
 
 def _picture(entry: FigureEntry, drawn: Drawn) -> Picture:
-    svg, png = io.BytesIO(), io.BytesIO()
-    with style():
-        drawn.figure.savefig(svg, format="svg", metadata={"Date": None})
-        drawn.figure.savefig(png, format="png", dpi=DPI)
-    kinds = {"svg+xml": svg.getvalue(), "png": png.getvalue()}
+    kinds = {"svg+xml": drawn.picture("svg"), "png": drawn.picture("png", DPI)}
     kind = min(kinds, key=lambda name: len(kinds[name]))
     src = f"data:image/{kind};base64,{base64.b64encode(kinds[kind]).decode()}"
     width, height = (round(96 * inches) for inches in drawn.figure.get_size_inches())
-    return Picture(entry, src, width, height)
+    return Picture(entry, src, width, height, drawn.notes)

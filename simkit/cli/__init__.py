@@ -15,11 +15,13 @@ from contextlib import contextmanager
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from keyword import iskeyword
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from traces import stores
 from traces.errors import SimkitWarning, UserError
 
 _GROUPS = {
@@ -81,8 +83,9 @@ class _Command(TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: typer.Context) -> Any:
-        """See typer; pandas is not imported for a command."""
+        """See typer; pandas is not imported for a command, and what stores bring is said."""
         _spare_pandas()
+        stores.on_bring = _Brought()
         return super().invoke(ctx)
 
 
@@ -148,6 +151,18 @@ def _spare_pandas() -> None:
         pa.array([0])
     finally:
         sys.meta_path.remove(absent)
+
+
+class _Brought:
+    """Says once of each URL that a trace's files are brought from there."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def __call__(self, url: str, folder: Path) -> None:
+        if url not in self._told:
+            self._told.add(url)
+            print(f"note: {url} is read through a copy in {folder}", file=sys.stderr)
 
 
 class _Absent(MetaPathFinder):

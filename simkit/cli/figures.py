@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -15,7 +16,56 @@ from simkit.cli.places import check_option, drafted, tell_times
 
 if TYPE_CHECKING:
     from analysis.figures import FigureEntry
-    from traces.registry import Registry
+    from analysis.study import Study
+
+
+class PictureFormat(StrEnum):
+    """A picture's file."""
+
+    png = "png"
+    svg = "svg"
+    pdf = "pdf"
+
+
+LOOK = "How pictures look"
+Formats = Annotated[
+    list[PictureFormat] | None,
+    typer.Option(
+        "--format",
+        help="Of pictures; give it again for more. Default: png and svg.",
+        rich_help_panel=LOOK,
+        show_default=False,
+    ),
+]
+Width = Annotated[
+    str | None,
+    typer.Option(
+        metavar="INCHES",
+        help="Of pictures; or column (3.3, of two), text (5.5, of one), page (6.75, across two)."
+        " Default: 6.4.",
+        rich_help_panel=LOOK,
+        show_default=False,
+    ),
+]
+Dpi = Annotated[float, typer.Option(help="Dots an inch, of png.", rich_help_panel=LOOK)]
+Style = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="A style of matplotlib's, or a .mplstyle file, on top of ours.",
+        rich_help_panel=LOOK,
+        show_default=False,
+    ),
+]
+
+
+class _Look(NamedTuple):
+    """What pictures are written as."""
+
+    formats: tuple[str, ...]
+    width: float
+    dpi: float
+    style: str | None
 
 
 def figures(
@@ -39,60 +89,92 @@ def figures(
     cost: Cost = None,
     drafter: Drafter = None,
     first_token: First = FirstToken.draft,
+    formats: Formats = None,
+    width: Width = None,
+    dpi: Dpi = 110,
+    style: Style = None,
     list_: Annotated[bool, typer.Option("--list", help="Name the figures, and stop.")] = False,
 ) -> None:
-    """Draw the papers' figures from a trace: PNG, SVG, and the frame as Parquet."""
-    from analysis.figures import FIGURES
+    """Draw the papers' figures from a trace; the frame of each is a Parquet file beside it."""
     from traces.errors import UserError
 
-    chosen = _chosen(FIGURES, only or [])
+    chosen = _chosen(only or [])
     if list_:
-        width = max(len(entry.name) for entry in chosen)
-        for entry in chosen:
-            typer.echo(f"{entry.name:{width}}  {entry.what} [{entry.source}]")
-        return
+        return _list(chosen)
     if trace is None or out is None:
         raise UserError("figures needs a TRACE and --out DIR (or --list)")
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: is a file; give a folder's name")
-    files = [out / f"{entry.name}.{end}" for entry in chosen for end in ("png", "svg", "parquet")]
+    look = _look(formats, width, dpi, style)
+    ends = (*look.formats, "parquet")
+    files = [out / f"{entry.name}.{end}" for entry in chosen for end in ends]
     check_apart([("--out", file) for file in files], [trace, cost])
     if out.is_dir():
         check_option("--out", files[0])
-    _draw(chosen, drafted(trace, drafter), out, cost, first_token)
+    study = _study(drafted(trace, drafter), cost, first_token)
+    _draw(chosen, study, trace, out, cost, look)
 
 
-def _draw(
-    chosen: list[FigureEntry], name: str, out: Path, cost: str | None, first_token: FirstToken
-) -> None:
-    """Draw and write all that the trace can give, one line each; what it cannot give comes last."""
+def _look(
+    formats: list[PictureFormat] | None, width: str | None, dpi: float, style: str | None
+) -> _Look:
+    """The options of pictures, refused before anything is replayed."""
+    from analysis.figures.styles import DEFAULT_FORMATS, check_dpi, inches, settings_of
+
+    settings_of(style)
+    kinds = tuple(dict.fromkeys(one.value for one in formats)) if formats else DEFAULT_FORMATS
+    return _Look(kinds, inches(width), check_dpi(dpi), style)
+
+
+def _study(name: str, cost: str | None, first_token: FirstToken) -> Study:
+    """What a trace may lack skips a figure, what it must have ends them all."""
     from analysis.study import Study
     from simkit import costs
-    from traces.errors import UserError
     from traces.validate import check_schemas
 
-    study, skipped = Study(name, first_token.value), {}
-    # What a trace may lack skips a figure, what it must have ends them all.
+    study = Study(name, first_token.value)
     check_schemas(study.trace)
     if cost is not None:
         costs.parse(cost)  # refused here, though no chosen figure may take one
+    return study
+
+
+def _draw(
+    chosen: list[FigureEntry], study: Study, name: str, out: Path, cost: str | None, look: _Look
+) -> None:
+    """Draw and write all that the trace can give, one line each; what it cannot give comes last."""
+    from traces.errors import UserError
+
+    skipped, noted = {}, 0
     for entry in chosen:
         begun = time.perf_counter()
         try:
-            found = entry.under(study, cost)
+            found = entry.under(study, cost, width=look.width, style=look.style)
         except UserError as error:
             skipped[entry.name] = str(error)
             continue
-        found.save(out)
-        typer.echo(f"{entry.name}: {time.perf_counter() - begun:.1f} s")
+        found.save(out, look.formats, look.dpi)
+        noted += len(found.notes)
+        notes = f", notes: {len(found.notes)}" if found.notes else ""
+        typer.echo(f"{entry.name}: {time.perf_counter() - begun:.1f} s{notes}")
     if len(skipped) == len(chosen):
         why = "; ".join(dict.fromkeys(skipped.values()))
         raise UserError(f"nothing can be drawn from {name}: {why}")
     tell_times(study, cost)
     for left, why in skipped.items():
         typer.echo(f"{left}: skipped: {why}")
+    if noted:
+        typer.echo("notes say what pictures do not: see the key simkit in the Parquet's metadata")
     typer.echo(f"{len(chosen) - len(skipped)} of {len(chosen)} figures in {out}")
 
 
-def _chosen(figures: Registry[FigureEntry], only: list[str]) -> list[FigureEntry]:
-    return [figures[name] for name in dict.fromkeys(only)] or figures.values()
+def _list(chosen: list[FigureEntry]) -> None:
+    width = max(len(entry.name) for entry in chosen)
+    for entry in chosen:
+        typer.echo(f"{entry.name:{width}}  {entry.what} [{entry.source}]")
+
+
+def _chosen(only: list[str]) -> list[FigureEntry]:
+    from analysis.figures import FIGURES
+
+    return [FIGURES[name] for name in dict.fromkeys(only)] or FIGURES.values()

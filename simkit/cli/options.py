@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import Annotated, Literal
 
 import typer
 
 from simkit.cli import complete
-
-_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_UNITS |= {f"{unit}i": 2 ** (10 * k) for k, unit in enumerate("kMGT", 1)}
+from traces.cache import parse_size
 
 
 def size(text: str) -> int:
@@ -20,16 +17,17 @@ def size(text: str) -> int:
     Raises:
         typer.BadParameter: it is none.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]?i?)B?", str(text))
-    if not found or found[2] not in _UNITS:
-        raise typer.BadParameter(f"{text!r} is no size: write 4GB or 512MiB")
-    return int(float(found[1]) * _UNITS[found[2]])
+    try:
+        return parse_size(str(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 TraceName = Annotated[
     str,
     typer.Argument(
-        help="A trace's folder, or a bundled trace's name.", autocompletion=complete.traces
+        help="A trace's folder, its URL in a store, or a bundled trace's name.",
+        autocompletion=complete.traces,
     ),
 ]
 Drafter = Annotated[

@@ -71,7 +71,10 @@ def folder_to_write(trace: Trace, given: str) -> Path:
         UserError: it is that.
     """
     from traces.errors import UserError
+    from traces.stores import refuse_copy
 
+    if trace.path is not None:
+        refuse_copy(trace.path)
     folder, path = Path(given), (trace.recording or trace).path
     if path not in (None, folder):  # found by its name
         raise UserError(

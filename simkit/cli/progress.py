@@ -19,9 +19,19 @@ EVERY_S = 60.0
 
 @contextmanager
 def settings_bar(what: str) -> Iterator[OnSetting]:
-    """While settings are replayed; gives what is told how many are done, and of how many."""
+    """While settings are replayed; gives what is told how many are done, and of how many.
+
+    Told of none, it counts time from then on.
+    """
     with bar(what) as (progress, task):
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+        def told(done: int, total: int) -> None:
+            if done:
+                progress.update(task, completed=done, total=total)
+            else:
+                progress.reset(task, total=total)
+
+        yield told
 
 
 @contextmanager

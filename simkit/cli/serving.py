@@ -91,6 +91,14 @@ def serving(
     uniform: Annotated[
         bool, typer.Option("--uniform", help="Verify as many tokens of all as of the longest.")
     ] = False,
+    no_catch_up: Annotated[
+        bool,
+        typer.Option(
+            "--no-catch-up",
+            help="A draft model knows for nothing what came out while it was left out, as in a"
+            " replay.",
+        ),
+    ] = False,
     extrapolate: Annotated[
         bool, typer.Option("--extrapolate", help="Larger batches than were timed, in a line.")
     ] = False,
@@ -146,6 +154,7 @@ def serving(
         padded,
         not uniform,
         extrapolate,
+        not no_catch_up,
     )
     with settings_bar("runs") as progress:
         served = serve(

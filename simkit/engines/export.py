@@ -154,7 +154,10 @@ def _controlled(
     choice = _best(controller, engine, trace, cost, how)
     notes = [choice.note]
     if name == "budget" and engine.name == "vllm":
-        notes.append("vLLM sizes what it verifies by confidence with method dspark alone")
+        notes.append(
+            "what vLLM verifies goes by confidence (enable_adaptive_verification) with method"
+            " dspark alone there; where pull request 52228 is in, with eagle3, mtp and dflash, too"
+        )
     return plan._replace(length=choice.length), notes
 
 

@@ -21,10 +21,7 @@ from simkit.policies import Policy
 from simkit.serving.controllers import (
     CONTROLLERS,
     Controller,
-    Each,
-    Nothing,
     Plain,
-    Static,
     View,
     controller_of,
     expand,
@@ -34,12 +31,12 @@ from simkit.serving.engine import Engine
 from simkit.serving.far import far
 from simkit.serving.loads import Closed, Copies, Load, Poisson, Timestamps, read_times
 from simkit.serving.measures import check_limits
-from simkit.serving.plans import Plan, Planned, plan
-from simkit.serving.result import SCHEDULE, Served
+from simkit.serving.notes import notes_of
+from simkit.serving.plans import Plan, plan
+from simkit.serving.result import Served
 from simkit.serving.run import Run, run
 from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence, setting
 from simkit.simulator.by_drafter import drafted_by
-from simkit.simulator.charge import Charge
 from simkit.sweeps.engine import Progress, cores
 
 __all__ = [
@@ -113,7 +110,7 @@ def serve(
             `gap_s`: goodput is counted under them.
         confidence: of the intervals over seeds.
         threads: None means one for each core that this process may use.
-        progress: called as runs are done.
+        progress: called before the first run, behind all compiling, and as runs are done.
         ray: see `simkit.sweep`.
 
     Raises:
@@ -146,7 +143,7 @@ def serve(
         with joined(ray, threads) as cluster:
             assert cluster is not None
             done = far(cluster, jobs, where, server, outcomes, how, progress)
-    return Served(done, limits, confidence, _notes(where.charge, server, plans))
+    return Served(done, limits, confidence, notes_of(where.charge, server, done))
 
 
 def _all(
@@ -169,6 +166,8 @@ def _all(
     with ThreadPoolExecutor(threads) as pool:
         for p in {type(p.bound): p for p, _ in jobs if not isinstance(p.bound, Plain)}.values():
             run(p, p.load, 1, 0, drawn)  # compiled by one thread, then shared
+        if progress:
+            progress(0, len(jobs))
         waiting = [pool.submit(job, *given) for given in jobs]
         for one in waiting:
             found.append(one.result())
@@ -218,40 +217,3 @@ def _checked_rates(rates: Iterable[float]) -> np.ndarray:
     if found.ndim != 1 or not len(found) or not ((found >= 0) & (found <= 1)).all():
         raise ServingError("rates must be chances between 0 and 1, one for each depth")
     return found
-
-
-def _notes(charge: Charge | None, engine: Engine, plans: list[Plan]) -> list[str]:
-    looks = [p for p in plans if not isinstance(p.bound, Planned | Static | Nothing)]
-    found = [SCHEDULE] if looks else []
-    if any(p.load.concurrency > engine.max_batch for p in plans):
-        found.append(
-            f"at most {engine.max_batch} requests run at once (max_batch); of more in flight the"
-            " others wait"
-        )
-    if charge is not None:
-        found += charge.remarks
-        known = charge.times.batches
-        most = max(p.rules.max_batch for p in plans)
-        if known and max(known) < most:
-            found.append(
-                f"passes over more than {max(known)} sequences were not timed: up to {most} their"
-                " times go on in a line"
-            )
-    if any(
-        len(p.prices.prefill) > 2 and p.prices.prefill[1] == p.prices.prefill[-1] for p in plans
-    ):
-        found.append(
-            "prompts of one length alone were timed: all take as long, and further ones in a pass"
-            " are free"
-        )
-    carried = [
-        str(p.controller)
-        for p in plans
-        if isinstance(p.controller, Each) and getattr(p.controller.policy, "carried", "") == "run"
-    ]
-    if carried:
-        found.append(
-            f"{', '.join(dict.fromkeys(carried))}: state that lasts a run is that of a replay in"
-            " the trace's order"
-        )
-    return list(dict.fromkeys(found))

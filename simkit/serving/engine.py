@@ -31,6 +31,9 @@ class Engine:
         ragged: whether a verification holds of each request the tokens that it drafted; else of all
             as many as the longest draft has.
         extrapolate: whether times of larger batches than were timed go on in a line.
+        catch_up: whether a model that drafts token by token reads what came out while it drafted
+            nothing, in the first pass of its next draft; else it knows that for nothing, as in a
+            replay.
 
     Raises:
         ServingError: an argument is out of range.
@@ -45,6 +48,7 @@ class Engine:
     padded: bool = False
     ragged: bool = True
     extrapolate: bool = False
+    catch_up: bool = True
 
     def __post_init__(self) -> None:
         for name in ("max_batch", "kv_tokens", "prefill_tokens"):

@@ -83,7 +83,7 @@ def gather(server: Any, outcomes: Any, rules: Any, seen: Any, confidence: Any) -
         seen[5, n] = server.last[0, r]
         seen[6, n] = server.last[1, r]
         seen[7, n] = server.last[2, r]
-        seen[8, n] = ahead
+        seen[8, n] = ahead if rules.future else -1
         seen[9, n] = row
         if outcomes.confidence.shape[0]:
             for d in range(rules.max_draft):
@@ -179,6 +179,7 @@ def make_room(server: Any, outcomes: Any, rules: Any, n: int, seen: Any, made: A
         server.read[r] = 0
         server.drafts[r] = False
         server.unread[r] = 1
+        server.missed[r] = 0
         server.preempted[r] += 1
         server.returned[server.count[RETURNED]] = r
         server.count[RETURNED] += 1
@@ -259,12 +260,13 @@ def priced(
     context = seen[2, :n].sum() / n
     if not rules.speculative:
         return prompt_s, 0.0, single_s(prices, prices.decode, n, context), 0.0
-    draft, calls, new, unread, many = 0.0, 0, 0, 0, 0
+    draft, calls, new, unread, missed, many = 0.0, 0, 0, 0, 0, 0
     for k in range(n):
         calls = max(calls, made[4, k])
         if made[0, k] > 0:
             r = seen[0, k]
             unread += server.unread[r]
+            missed += server.missed[r]
             many += 1
             if not server.drafts[r]:
                 spans[3, new], spans[4, new] = 0, server.base[r]
@@ -276,12 +278,14 @@ def priced(
         step = outcomes.step_offsets[server.sequence[r]] + seen[4, 0]
         return prompt_s + draft, outcomes.step_s[0, step], outcomes.step_s[1, step], 0.0
     mean = unread / many if many and not prices.extra else 1.0
+    late = 0 if prices.extra else missed
     if outcomes.widths.shape[1]:
         for k in range(n):
             spans[3, k] = outcomes.step_offsets[server.sequence[seen[0, k]]] + seen[4, k]
-        draft_only_s = tree_s(prices, outcomes.widths, spans[3, :n], made[3, :n], seen[2, :n], mean)
+        asked, steps, widths = made[3, :n], spans[3, :n], outcomes.widths
+        draft_only_s = tree_s(prices, widths, steps, asked, seen[2, :n], mean, late)
     else:
-        draft_only_s = draft_s(prices, made[0, :n], made[3, :n], seen[2, :n], mean)
+        draft_only_s = draft_s(prices, made[0, :n], made[3, :n], seen[2, :n], mean, late)
     tokens = made[1, :n].sum() + n if prices.ragged else n * (made[1, :n].max() + 1)
     if prices.extra and prices.from_model:
         draft_only_s += table_s(prices.block, float(n), tokens / n, context)
@@ -309,9 +313,10 @@ def advance(
         server.drafted[r] += made[0, k]
         server.proposed[r] += made[1, k]
         server.accepted[r] += made[2, k]
-        server.unread[r] = emitted + (server.unread[r] if made[0, k] == 0 else 0)
-        if made[0, k] > 0:
-            server.drafts[r] = True
+        idle = made[0, k] == 0
+        server.unread[r] = emitted + (server.unread[r] if idle else 0)
+        server.missed[r] = emitted + server.missed[r] if idle else 0
+        server.drafts[r] = server.drafts[r] or not idle
         for row in range(3):
             server.last[row, r] = made[row, k]
         log = server.log[:, count[STEPS]]

@@ -52,6 +52,20 @@ def padded_to(prices: Any, n: int, tokens: int) -> tuple[float, float]:
 
 
 @compiled_part
+def overhead_s(prices: Any, speculative: bool, n: int) -> float:
+    """What an iteration of n requests takes outside its passes, linear between sizes of batches."""
+    sizes = prices.verify.sizes
+    values = prices.overhead_s if speculative else prices.baseline_overhead_s
+    row = 0
+    while row + 2 < len(sizes) and sizes[row + 1] <= n:
+        row += 1
+    if len(sizes) == 1 or values[row] == values[row + 1]:
+        return values[row]
+    share = (n - sizes[row]) / (sizes[row + 1] - sizes[row])
+    return max(values[row] * (1 - share) + values[row + 1] * share, 0.0)
+
+
+@compiled_part
 def verify_s(prices: Any, n: int, tokens: int, context: float) -> float:
     """The target's pass over so many tokens of n requests, behind so many each on average."""
     requests, rows = padded_to(prices, n, tokens)
@@ -66,7 +80,9 @@ def single_s(prices: Any, table: Any, n: int, context: float) -> float:
 
 
 @compiled_part
-def draft_s(prices: Any, drafted: Any, asked: Any, context: Any, unread: Any) -> float:
+def draft_s(
+    prices: Any, drafted: Any, asked: Any, context: Any, unread: float, missed: int
+) -> float:
     """All drafting of an iteration.
 
     Args:
@@ -76,6 +92,8 @@ def draft_s(prices: Any, drafted: Any, asked: Any, context: Any, unread: Any) ->
         context: (n,) known tokens.
         unread: of those, the ones that its draft model has not read, the mean over the requests
             that draft.
+        missed: tokens of requests that draft, from steps in which they did not: a model that drafts
+            token by token reads them in its first pass.
     """
     n = len(drafted)
     if not prices.from_model:
@@ -90,14 +108,14 @@ def draft_s(prices: Any, drafted: Any, asked: Any, context: Any, unread: Any) ->
     seconds = table_s(prices.once, float(n), 1.0, context.sum() / n)
     if making == 0:
         return seconds
-    first = 0
+    first = 1
     if prices.has_opening:
-        form = prices.opening
-        tokens = form.draft * (wanted / making) + form.unread * unread + form.more
-        requests, _ = padded_to(prices, making, making)
-        behind = max(known / making - form.back * (unread - 1), 0.0)
-        seconds += table_s(prices.block, requests, max(tokens, 1.0), behind)
-        first = 1
+        seconds += _opening_s(prices, making, wanted / making, known / making, unread)
+    elif missed > 0 and prices.catch_up:
+        held = context.sum() if prices.padded else known
+        seconds += _late_s(prices, n if prices.padded else making, missed, held)
+    else:
+        first = 0
     if prices.each:
         for depth in range(first, deepest):
             alive, behind = 0, 0
@@ -110,7 +128,33 @@ def draft_s(prices: Any, drafted: Any, asked: Any, context: Any, unread: Any) ->
 
 
 @compiled_part
-def tree_s(prices: Any, widths: Any, steps: Any, asked: Any, context: Any, unread: float) -> float:
+def _opening_s(prices: Any, n: int, asked: float, context: float, unread: float) -> float:
+    """The first pass of drafts that begin with what was kept; means over n requests."""
+    form = prices.opening
+    tokens = form.draft * asked + form.unread * unread + form.more
+    requests, _ = padded_to(prices, n, n)
+    behind = max(context - form.back * (unread - 1), 0.0)
+    return table_s(prices.block, requests, max(tokens, 1.0), behind)
+
+
+@compiled_part
+def _late_s(prices: Any, n: int, missed: int, known: int) -> float:
+    """The first pass of a model that drafts token by token, over a token each and those missed.
+
+    Args:
+        prices: see `draft_s`.
+        n: requests.
+        missed: tokens of all.
+        known: tokens of all before the last one, those that were missed among them.
+    """
+    requests, rows = padded_to(prices, n, n + missed)
+    return table_s(prices.block, requests, rows / requests, max(known - missed, 0) / n)
+
+
+@compiled_part
+def tree_s(
+    prices: Any, widths: Any, steps: Any, asked: Any, context: Any, unread: float, missed: int
+) -> float:
     """All drafting of an iteration in which trees are drafted, a pass a level.
 
     Args:
@@ -120,12 +164,13 @@ def tree_s(prices: Any, widths: Any, steps: Any, asked: Any, context: Any, unrea
         asked: (n,) levels that its draft was asked for.
         context: (n,) known tokens.
         unread: see `draft_s`.
+        missed: see `draft_s`.
     """
     n = len(steps)
     begun = np.zeros(n, np.int64)
     for r in range(n):
         begun[r] = widths[steps[r], 0] > 0
-    seconds = draft_s(prices, begun, asked, context, unread)
+    seconds = draft_s(prices, begun, asked, context, unread, missed)
     if not prices.each:
         return seconds
     for level in range(1, widths.shape[1]):

@@ -26,6 +26,7 @@ from simkit.serving.iteration import (
     priced,
     receive,
 )
+from simkit.serving.lookup import overhead_s
 from simkit.serving.prices import Prices
 from simkit.serving.world import (
     ARRIVED,
@@ -57,12 +58,14 @@ class Buffers(NamedTuple):
         spans: (5, B) int64: of prompts tokens before, after and the request; of the draft model's
             prompts tokens before and after.
         confidence: (B, K) float64.
+        unknown: (B, K) float64 of NaN, in its place before anything is drafted.
     """
 
     seen: np.ndarray
     made: np.ndarray
     spans: np.ndarray
     confidence: np.ndarray
+    unknown: np.ndarray
 
 
 def buffers(rules: Rules, outcomes: Outcomes) -> Buffers:
@@ -73,6 +76,7 @@ def buffers(rules: Rules, outcomes: Outcomes) -> Buffers:
         np.zeros((10, n), np.int64),
         np.zeros((7, n), np.int64),
         np.zeros((5, n), np.int64),
+        np.full((n, width), np.nan),
         np.full((n, width), np.nan),
     )
 
@@ -110,8 +114,8 @@ def _find_observe(
 
 
 @compiled_part
-def seen_by(server: Any, room: Any, n: int, prefilling: int) -> Any:
-    """The first n requests that decode, as a controller sees them."""
+def seen_by(server: Any, room: Any, confidence: Any, n: int, prefilling: int) -> Any:
+    """The first n requests that decode, as a controller sees them; (B, K) of their drafts."""
     count, seen = server.count, room.seen
     waiting = count[ARRIVED] - count[STARTED] + count[RETURNED]
     return View(
@@ -129,7 +133,7 @@ def seen_by(server: Any, room: Any, n: int, prefilling: int) -> Any:
         seen[6, :n],
         seen[7, :n],
         seen[8, :n],
-        room.confidence[:n],
+        confidence[:n],
     )
 
 
@@ -144,7 +148,7 @@ def close(
     )
     overhead = 0.0
     if n > 0 and not outcomes.step_s.shape[1]:
-        overhead = prices.overhead_s if rules.speculative else prices.baseline_overhead_s
+        overhead = overhead_s(prices, rules.speculative, n)
     begin_s = server.clock[0]
     end_s = begin_s + (prompt_s + draft + verify + policy + overhead)
     count = server.count
@@ -209,14 +213,14 @@ def _drive(
         if n == -2:
             return FULL, 0
         if n > 0:
-            view = seen_by(server, room, n, prefilling)
+            view = seen_by(server, room, room.unknown, n, prefilling)
             _decide(params, state, view, prices, made[0, :n])
             beyond = plan(server, outcomes, rules, n, room.seen, made)
             if beyond >= 0:
                 return OUTRUN, beyond
         n, held, m = settle(server, outcomes, rules, room, n)
         if n > 0:
-            view = seen_by(server, room, n, m)
+            view = seen_by(server, room, room.confidence, n, m)
             _choose(params, state, view, prices, made[0, :n], made[1, :n])
             judge(server, outcomes, n, room.seen, made, rng)
             _observe(params, state, view, made[0, :n], made[1, :n], made[2, :n], made[6, :n])

@@ -62,7 +62,7 @@ def drive(planned: Plan, server: Server, rng: np.random.Generator) -> tuple[Logs
             continue
         made = room.made
         if n > 0:
-            view = asks.shown(_view(server, room, n, prefilling))
+            view = _view(server, room, room.unknown, n, prefilling)
             made[0, :n] = asks.lengths(view, server, room.seen[9, :n])
             beyond = parts.plan(server, outcomes, rules, n, room.seen, made)
             if beyond >= 0:
@@ -70,20 +70,20 @@ def drive(planned: Plan, server: Server, rng: np.random.Generator) -> tuple[Logs
             made[4, :n] = asks.calls
         n, held, m = parts.settle(server, outcomes, rules, room, n)
         if n > 0:
-            view = asks.shown(_view(server, room, n, m))
+            view = _view(server, room, room.confidence, n, m)
             made[1, :n] = asks.chosen(view, made[0, :n].copy())
             parts.judge(server, outcomes, n, room.seen, made, rng)
             asks.observe(view, *[made[k, :n].copy() for k in (0, 1, 2, 6)])
         parts.close(server, outcomes, rules, prices, room, n, held, m)
 
 
-def _view(server: Server, room: Buffers, n: int, prefilling: int) -> View:
+def _view(server: Server, room: Buffers, confidence: np.ndarray, n: int, prefilling: int) -> View:
     """See `simkit.serving.loop.seen_by`; of copies."""
     count = server.count
     waiting = int(count[ARRIVED] - count[STARTED] + count[RETURNED])
     rows: list[Any] = [room.seen[k, :n].copy() for k in range(9)]
     where: list[Any] = [int(count[ITERATIONS]), float(server.clock[0]), int(prefilling)]
-    return View._make([*where, waiting, int(count[BEFORE]), *rows, room.confidence[:n].copy()])
+    return View._make([*where, waiting, int(count[BEFORE]), *rows, confidence[:n].copy()])
 
 
 class _Own:
@@ -97,14 +97,7 @@ class _Own:
     def begin(self, max_batch: int) -> None:
         self.controller.begin(max_batch)
 
-    def shown(self, view: View) -> View:
-        """What it may know: the future only if it says that it must."""
-        if self.controller.needs_future:
-            return view
-        return view._replace(ahead=np.full(len(view.ahead), -1))
-
     def lengths(self, view: View, server: Server, rows: np.ndarray) -> np.ndarray:
-        view = view._replace(confidence=np.full_like(view.confidence, np.nan))
         return _whole(self.controller, self.controller.lengths(view), len(view.request))
 
     def chosen(self, view: View, drafted: np.ndarray) -> np.ndarray:
@@ -146,9 +139,6 @@ class _Shared:
 
     def begin(self, max_batch: int) -> None:
         self.states = {-1: self.policy.begin(0)}
-
-    def shown(self, view: View) -> View:
-        return view
 
     def lengths(self, view: View, server: Server, rows: np.ndarray) -> np.ndarray:
         sequences = server.sequence[view.request]

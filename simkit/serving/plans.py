@@ -139,6 +139,7 @@ def plan(
         engine.extrapolate,
         extra,
         call_s,
+        engine.catch_up,
     )
     prices = prices_of(times, layout, pricing)
     if isinstance(bound, ByLength):
@@ -152,6 +153,7 @@ def plan(
         deepest,
         getattr(bound, "speculative", True),
         not isinstance(bound, ByRule),
+        bound.needs_future,
     )
     _check_room(layout, rules)
     known = outcomes(layout, setting.first, max(deepest, 1), column, steps, step_s, rates, widths)

@@ -55,14 +55,16 @@ class Prices(NamedTuple):
         proposal_s: of one request's proposal, where none does.
         extra: whether the draft reads each verified batch anew.
         call_s: a decision of a rule over the batch.
-        overhead_s: of an iteration, outside its passes.
-        baseline_overhead_s: of one in which nothing is speculative.
+        overhead_s: (B,) of an iteration, outside its passes, at each of the sizes of `verify`.
+        baseline_overhead_s: (B,) of one in which nothing is speculative.
         captured: (G,) int64, sizes to which a pass is padded up; none if empty.
         by_tokens: whether those are sizes in tokens; else in requests.
         padded: whether a draft round holds all requests until the last has stopped.
         ragged: whether a verification holds of each request the tokens that it drafted; else of all
             as many as the longest draft has.
         mixed: whether prompts are read in the pass of a verification; else in one of their own.
+        catch_up: whether a draft's first pass reads what came out in steps that drafted nothing;
+            else, as where no longer passes were timed, it is over one token.
     """
 
     verify: PassTable
@@ -79,13 +81,14 @@ class Prices(NamedTuple):
     proposal_s: float
     extra: bool
     call_s: float
-    overhead_s: float
-    baseline_overhead_s: float
+    overhead_s: np.ndarray
+    baseline_overhead_s: np.ndarray
     captured: np.ndarray
     by_tokens: bool
     padded: bool
     ragged: bool
     mixed: bool
+    catch_up: bool
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ class Pricing:
         extrapolate: whether batches beyond those that were timed go on in a line.
         extra: see `Prices`.
         call_s: see `Prices`.
+        catch_up: see `simkit.serving.Engine`.
     """
 
     max_batch: int
@@ -116,6 +120,7 @@ class Pricing:
     extrapolate: bool = False
     extra: bool = False
     call_s: float = 0.0
+    catch_up: bool = True
 
 
 def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
@@ -136,11 +141,8 @@ def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
         for each in alike
     ]
     opening = draftings[0].opening
-    widest = how.max_draft + 1
-    if opening:
-        unread = min(_UNREAD, layout.trace.max_new_tokens)
-        asked = max(how.max_draft, layout.deepest or 0)
-        widest = max(widest, int(opening.tokens(asked, unread)))
+    catches_up = how.catch_up and layout.paid == "token" and times.knows_blocks
+    widest = _widest(layout, how.max_draft, opening, catches_up)
     prompts = np.arange(longest + 1)
     from_model = layout.paid != "none"
     none = maker.flat(lambda k, c: np.zeros(np.shape(c)))
@@ -161,13 +163,14 @@ def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
         0.0 if from_model else float(times.proposal()),
         how.extra,
         how.call_s,
-        float(times.overhead()),
-        float(times.baseline_overhead()),
+        np.array([float(one.overhead()) for one in alike]),
+        np.array([float(one.baseline_overhead()) for one in alike]),
         np.array(how.captured, np.int64),
         how.by_tokens,
         how.padded,
         how.ragged,
         how.mixed,
+        catches_up,
     )
 
 
@@ -175,7 +178,7 @@ def fitted(prices: Prices) -> tuple[float, ...]:
     """The linear times nearest to the tables, see `controllers.goodput.LinearTimes`.
 
     Least squares over all sizes of batches, lengths and contexts of the tables, of relative errors;
-    no term is below 0. An iteration's overhead goes with its verification.
+    no term is below 0. An iteration's overhead, the mean over sizes, goes with its verification.
     """
     from scipy.optimize import nnls
 
@@ -204,8 +207,17 @@ def fitted(prices: Prices) -> tuple[float, ...]:
         draft = [once_s, request_s, 0.0, token_s]
     else:
         draft = [0.0, 0.0, 0.0, 0.0]  # a proposal is made whatever the length
-    verify[0] += prices.overhead_s
+    verify[0] += prices.overhead_s.mean()
     return (*map(float, draft), *map(float, verify))
+
+
+def _widest(layout: Layout, max_draft: int, opening: Opening | None, catches_up: bool) -> int:
+    """The most tokens of a request in a pass of the draft; more go on in a line."""
+    unread = min(_UNREAD, layout.trace.max_new_tokens)
+    if opening:
+        asked = max(max_draft, layout.deepest or 0)
+        return max(max_draft + 1, int(opening.tokens(asked, unread)))
+    return max(max_draft + 1, unread) if catches_up else max_draft + 1
 
 
 def _prefill(times: Times, model: str, tokens: np.ndarray) -> np.ndarray:
@@ -231,6 +243,12 @@ def _sizes(times: Times, most: int, extrapolate: bool) -> np.ndarray:
     known = np.array(sorted(known), np.int64)
     if known[0] > 1:
         raise ServingError(f"the cost has times of {known[0]} and more sequences in a pass only")
+    if len(known) == 1 and most > 1:
+        raise ServingError(
+            f"a batch may hold {most} requests, but passes over one sequence alone were timed:"
+            " give a cost that knows batches (--cost 'atlas(target=qwen3-8b, draft=qwen3-0.6b)'),"
+            " or time them (simkit latency --grid)"
+        )
     if known[-1] < most and not extrapolate:
         sizes = ", ".join(map(str, known))
         raise ServingError(
@@ -238,8 +256,6 @@ def _sizes(times: Times, most: int, extrapolate: bool) -> np.ndarray:
             f" timed ({sizes}): lower the largest batch, time larger ones (simkit latency --grid),"
             " or let times go on in a line (extrapolate)"
         )
-    if len(known) == 1 and most > 1:
-        raise ServingError("passes over one sequence alone were timed: there is no line to go on")
     return known[: np.searchsorted(known, most) + 1]
 
 

@@ -87,6 +87,7 @@ class Rules(NamedTuple):
         max_draft: longest draft, K.
         speculative: whether anything drafts at all.
         clip: whether drafts end where the trace's do; else a length goes for all.
+        future: whether the controller is told what will be accepted.
     """
 
     max_batch: int
@@ -97,6 +98,7 @@ class Rules(NamedTuple):
     max_draft: int
     speculative: bool
     clip: bool
+    future: bool
 
 
 class Server(NamedTuple):
@@ -114,7 +116,9 @@ class Server(NamedTuple):
         read: (Q,) int64, known tokens that the target has read in prefill; -1 if that is over.
         preempted: (Q,) int64, how often.
         drafts: (Q,) bool, whether its draft model has read the prompt.
-        unread: (Q,) int64, known tokens that the draft model has not read.
+        unread: (Q,) int64, known tokens that the draft model has not read: one, and all that came
+            out since it drafted last.
+        missed: (Q,) int64, of those, the ones of steps in which nothing was drafted.
         base: (Q,) int64, tokens that a prefill is over.
         steps: (Q,) int64. Of them all the next three are sums.
         drafted: (Q,) int64.
@@ -140,6 +144,7 @@ class Server(NamedTuple):
     preempted: np.ndarray
     drafts: np.ndarray
     unread: np.ndarray
+    missed: np.ndarray
     base: np.ndarray
     steps: np.ndarray
     drafted: np.ndarray
@@ -208,6 +213,7 @@ def server(sequence: np.ndarray, arrival_s: np.ndarray | None, max_batch: int) -
         preempted=whole(),
         drafts=np.zeros(n, np.bool_),
         unread=whole(1),
+        missed=whole(),
         base=whole(),
         steps=whole(),
         drafted=whole(),

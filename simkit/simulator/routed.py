@@ -197,7 +197,7 @@ def _draft_s(arm: RoutedArm, k: int, steps: RoutedSteps) -> np.ndarray:
     found = drafting.once_s[context] + drafting.seconds(context, tokens, unread)
     if extra.any():
         found = found + np.where(extra, drafting.block(steps.proposed + 1, context), 0.0)
-    if _catches_up(arm):
+    if _catches_up(arm) and arm.charge.times.knows_blocks:
         late = (tokens > 0) & (missed > 0)
         one_s = drafting.sum_s[context + 1] - drafting.sum_s[context]
         more_s = drafting.block(1 + missed, np.maximum(context - missed, 0)) - one_s

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from traces import stores
 from traces.attach.drafter import Attachable, Attachment, Means, check_means, check_outputs
 from traces.columns import Columns
 from traces.describe import size_in_words
@@ -157,6 +158,7 @@ def detach(recording: Trace, name: str) -> Path:
     """
     if recording.path is None or recording.recording is not None:
         raise DrafterError(f"{recording!r} has no attached drafters: give the recording's folder")
+    stores.refuse_copy(recording.path)
     folder = recording.path / DRAFTERS / name
     passing = passing_name(folder)
     there = name in recording.drafters

@@ -23,6 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from traces.cache import cache_folder
 from traces.errors import UserError
 from traces.outputs import check_free, whole_folder
 
@@ -41,9 +42,7 @@ def default_folder() -> Path:
     """
     if named := os.environ.get("SIMKIT_SMOLLM2"):
         return Path(named)
-    home = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(home) if os.path.isabs(home) else Path.home() / ".cache"
-    return base / "simkit" / "smollm2-135m-instruct"
+    return cache_folder() / "smollm2-135m-instruct"
 
 
 def digest(file: Path) -> str:

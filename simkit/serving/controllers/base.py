@@ -45,7 +45,7 @@ class View(NamedTuple):
         ahead: (n,) int64, tokens that would be accepted of a draft without end. For bounds, in a
             simulation alone; -1 elsewhere.
         confidence: (n, K) float64, of each token of the drafts, NaN where there is none: the column
-            that the controller names. It is there for `choose` and `observe`.
+            that the controller names. In `decide` all are NaN: nothing is drafted yet.
     """
 
     number: int

@@ -14,7 +14,7 @@ from simkit.errors import PolicyError
 from simkit.policies.arguments import check_real, check_whole, check_word
 from simkit.serving.controllers.base import ByLength, Slots
 from simkit.serving.controllers.registry import register
-from simkit.serving.lookup import draft_s, verify_s
+from simkit.serving.lookup import draft_s, overhead_s, verify_s
 from simkit.simulator.kernels import compiled_part
 
 RING = 1024  # observations of a position that are kept
@@ -158,7 +158,8 @@ def _choose(params: Any, state: Any, view: Any, prices: Any, drafted: Any, propo
     many = 0
     while many < room - 1 and state[old + 1 + many] >= 0:
         many += 1
-    fixed_s = prices.overhead_s + draft_s(prices, drafted, drafted, view.context, 1.0)
+    fixed_s = overhead_s(prices, True, n)
+    fixed_s += draft_s(prices, drafted, drafted, view.context, 1.0, 0)
     budget = best_budget(
         state[old + 1 : old + 1 + many],
         np.int64(state[old]),

@@ -1,0 +1,85 @@
+"""What a reader of served requests must know, a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simkit.serving.controllers import Each, Nothing, Static
+from simkit.serving.engine import Engine
+from simkit.serving.plans import Plan, Planned
+from simkit.serving.result import SCHEDULE
+from simkit.serving.run import Run
+from simkit.simulator.charge import Charge
+
+
+def notes_of(charge: Charge | None, engine: Engine, runs: Sequence[Run]) -> list[str]:
+    """Of runs under one cost and engine: what was assumed, and what the times do not know."""
+    plans = list({id(run.plan): run.plan for run in runs}.values())
+    looks = [p for p in plans if not isinstance(p.bound, Planned | Static | Nothing)]
+    found = [SCHEDULE] if looks else []
+    if any(p.load.concurrency > engine.max_batch for p in plans):
+        found.append(
+            f"at most {engine.max_batch} requests run at once (max_batch); of more in flight the"
+            " others wait"
+        )
+    if charge is not None:
+        found += charge.remarks
+        found += _of_times(charge, engine, runs, plans)
+    carried = [
+        str(p.controller)
+        for p in plans
+        if isinstance(p.controller, Each) and getattr(p.controller.policy, "carried", "") == "run"
+    ]
+    if carried:
+        found.append(
+            f"{', '.join(dict.fromkeys(carried))}: state that lasts a run is that of a replay in"
+            " the trace's order"
+        )
+    return list(dict.fromkeys(found))
+
+
+def _of_times(
+    charge: Charge, engine: Engine, runs: Sequence[Run], plans: Sequence[Plan]
+) -> list[str]:
+    """What the cost does not know of batches."""
+    found = []
+    times, most = charge.times, max(p.rules.max_batch for p in plans)
+    if times.batches and max(times.batches) < most:
+        found.append(
+            f"passes over more than {max(times.batches)} sequences were not timed: up to {most}"
+            " their times go on in a line"
+        )
+    if any(
+        len(p.prices.prefill) > 2 and p.prices.prefill[1] == p.prices.prefill[-1] for p in plans
+    ):
+        found.append(
+            "prompts of one length alone were timed: all take as long, and further ones in a pass"
+            " are free"
+        )
+    loops = [_loop_s(p) for p in plans]
+    given = sorted({float(s) for seconds in loops for s in seconds if s > 0})
+    if most > 1 and given and all(len(np.unique(seconds)) == 1 for seconds in loops):
+        told = " and ".join(f"{1e3 * s:.3g} ms" for s in given)
+        found.append(f"an iteration's time outside its passes is the same in every batch: {told}")
+    asks = engine.catch_up and charge.drafting.paid == "token" and not times.knows_blocks
+    if asks and any(_left_out(run) for run in runs):
+        found.append(
+            "no draft pass over several tokens was timed: one that reads what came out while"
+            " nothing was drafted is charged as one over a single token"
+        )
+    return found
+
+
+def _loop_s(plan: Plan) -> np.ndarray:
+    prices = plan.prices
+    return prices.overhead_s if plan.rules.speculative else prices.baseline_overhead_s
+
+
+def _left_out(run: Run) -> bool:
+    """Whether a request drafted after a step in which it did not."""
+    steps = run.steps
+    order = np.argsort(steps["request"], kind="stable")
+    drafted, of = steps["drafted"][order] > 0, steps["request"][order]
+    return bool((~drafted[:-1] & drafted[1:] & (of[:-1] == of[1:])).any())
