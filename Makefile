@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Modules are compiled when they are first imported, which most of what is installed never is.
+INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+PIP := $(BIN)/python $(INSTALL)
 WORK := .work
 
 .PHONY: demo test lint docs unit browser minimal wheel release stories install notebooks reference timings heads \
@@ -25,7 +27,12 @@ demo: $(VENV)/.installed  ## record the shipped pair on a few prompts, time it, 
 	$(BIN)/simkit info $(WORK)/demo/trace
 	$(BIN)/simkit replay $(WORK)/demo/trace $(POLICIES)
 
-test: lint docs unit minimal stories  ## everything that CI runs
+# What takes one core goes beside something else, each with its output in one piece; the unit tests
+# take two.
+TOGETHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) --jobs 2
+test:  ## everything that CI runs
+	$(MAKE) $(TOGETHER) browser minimal stories lint docs
+	$(MAKE) unit
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -35,7 +42,7 @@ lint: $(VENV)/.installed-dev
 
 # The site, in build/docs/html: a warning is an error, every link within it is followed, and what leads
 # out of it is listed in build/docs/external-links.txt and not asked.
-docs: $(VENV)/.installed-docs
+docs: $(VENV)/.installed-dev
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs -d build/docs/doctrees . build/docs/html
 	$(BIN)/python docs/_ext/links.py build/docs/html
 	$(BIN)/python -m pytest tests/test_site.py
@@ -87,26 +94,22 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) --editable '.[record]'
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable '.[all]' --group dev
-	touch $@
+$(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[all]' --group dev --group docs
+	touch $(VENV)/.installed $@
 
-$(VENV)/.installed-docs: $(VENV)/.installed-dev
-	$(PIP) --group docs
-	touch $@
-
-# $(call clean_venv,PACKAGES): an environment that has nothing else.
+# $(call clean_venv,PACKAGES): an environment that has nothing else. One after the other, for what they
+# build from lies in the same folder.
 define clean_venv
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check \
-	  --constraint constraints.txt $(1)
+	$(@D)/bin/python $(INSTALL) $(1)
 	touch $@
 endef
 
-$(VENV)-minimal/.installed: pyproject.toml constraints.txt
+$(VENV)-minimal/.installed: pyproject.toml constraints.txt | $(VENV)/.installed-dev
 	$(call clean_venv,. pytest)
 
-$(VENV)-notebooks/.installed: pyproject.toml constraints.txt
+$(VENV)-notebooks/.installed: pyproject.toml constraints.txt | $(VENV)-minimal/.installed
 	$(call clean_venv,--editable '.[notebooks]' pytest pytest-xdist)
 
 clean:

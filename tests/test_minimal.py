@@ -38,7 +38,11 @@ def test_replay_by_the_api():
 @without_torch
 def test_analysis_needs_no_model():
     for module in pkgutil.walk_packages(analysis.__path__, "analysis."):
-        import_module(module.name)
+        try:
+            import_module(module.name)
+        except ModuleNotFoundError as missing:  # the explorer's page has an extra of its own
+            assert module.name.startswith("analysis.explore.")
+            assert missing.name in ("bokeh", "panel")
     assert not {"torch", "tokenizers", "transformers"} & sys.modules.keys()
 
 

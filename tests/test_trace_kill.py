@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from traces.errors import TraceError
 from traces.manifest import MANIFEST, Manifest, read_manifest
 from traces.validate import validate
 
+LOOKS_S = 0.001  # between two looks at a recording that goes on
+SHARDS = 12  # of the recording that is killed at random moments
 CALLS = ("fsync", "rename", "unlink", "rmdir", "mkdir")
 
 
@@ -47,8 +50,15 @@ def die_at(call: int) -> None:
         setattr(os, name, patched(name))
 
 
+def import_all() -> None:
+    """What pyarrow would import in each fork, half a second of it."""
+    with contextlib.suppress(ImportError):
+        import_module("pandas")
+
+
 def serve() -> None:
     """Fork a recorder for each line of stdin: folder, prompts, call to die at (or -1)."""
+    import_all()
     for line in sys.stdin:
         folder, n, call = line.rstrip("\n").split("\t")
         pid = os.fork()
@@ -125,23 +135,32 @@ def _check_shards(manifest: Manifest) -> None:
 def whole(tmp_path_factory):
     """Hashes of recordings that nobody disturbed, by number of prompts."""
     made = {}
-    for n in (2, 30):
+    for n in (2, SHARDS):
         folder = tmp_path_factory.mktemp("whole")
         run(folder, n)
         made[n] = hashes(folder)
     return made
 
 
-def test_killed_at_random_moments(tmp_path, whole, forker):
+@pytest.fixture
+def span_s(tmp_path, forker):
+    """Seconds that a recorder takes here and now which nobody disturbs."""
+    begun = time.monotonic()
+    forker.start(tmp_path / "undisturbed", SHARDS)
+    assert forker.exit_code() == 0
+    return time.monotonic() - begun
+
+
+def test_killed_at_random_moments(tmp_path, whole, forker, span_s):
     draw = random.Random(1)
     kills = recording = 0
     while kills < 20:
         folder, seen, code = tmp_path / str(recording), set(), None
         recording += 1
         while code != 0:
-            child = forker.start(folder, 30)
-            deadline = time.monotonic() + draw.uniform(0.01, 0.3)
-            while time.monotonic() < deadline and not forker.ended():
+            child = forker.start(folder, SHARDS)
+            deadline = time.monotonic() + draw.uniform(0, span_s)
+            while time.monotonic() < deadline and not forker.ended(LOOKS_S):
                 look(folder, seen)
             with contextlib.suppress(ProcessLookupError):  # it has just ended
                 os.kill(child, signal.SIGKILL)
@@ -149,7 +168,7 @@ def test_killed_at_random_moments(tmp_path, whole, forker):
             look(folder, seen)
             assert code in (0, -signal.SIGKILL)
             kills += code != 0
-        assert hashes(folder) == whole[30]
+        assert hashes(folder) == whole[SHARDS]
         assert validate(folder) == []
 
 

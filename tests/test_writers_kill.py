@@ -16,7 +16,7 @@ from pathlib import Path
 import fault_cases as cases
 import pytest
 from fault_cases import WRITERS, names
-from test_trace_kill import Forker, die_at
+from test_trace_kill import Forker, die_at, import_all
 
 KILLS = 3  # of each writer, at random moments
 WIDEST = 16  # calls from one that a writer dies at to the next
@@ -24,6 +24,7 @@ WIDEST = 16  # calls from one that a writer dies at to the next
 
 def serve() -> None:
     """Fork a writer for each line of stdin: its name, the folder, the call to die at (or -1)."""
+    import_all()
     print("ready", flush=True)
     for line in sys.stdin:
         name, folder, call = line.rstrip("\n").split("\t")

@@ -47,6 +47,7 @@ from traces.kernels import compiled
 OVER, FULL, OUTRUN = 0, 1, 2
 _HERE = Path(__file__).parent
 SOURCES_OF_ALL = (_HERE, _HERE / "controllers", *SOURCES)
+kept = partial(compiled, sources=SOURCES_OF_ALL)  # for parts that are the same for all controllers
 
 
 class Buffers(NamedTuple):
@@ -137,7 +138,7 @@ def seen_by(server: Any, room: Any, confidence: Any, n: int, prefilling: int) ->
     )
 
 
-@compiled_part
+@kept
 def close(
     server: Any, outcomes: Any, rules: Any, prices: Any, room: Any, n: int, held: int, m: int
 ) -> None:
@@ -165,7 +166,7 @@ def close(
     count[BEFORE] = n + m
 
 
-@compiled_part
+@kept
 def begin(server: Any, outcomes: Any, rules: Any, room: Any) -> tuple:
     """How many decode next, -1 at the end and -2 where a log is full; and how many prefill."""
     count = server.count
@@ -179,7 +180,7 @@ def begin(server: Any, outcomes: Any, rules: Any, room: Any) -> tuple:
     return n, count[3] - n
 
 
-@compiled_part
+@kept
 def settle(server: Any, outcomes: Any, rules: Any, room: Any, n: int) -> tuple:
     """Who stays and who comes: requests that decode, tokens held, and prompts that are read."""
     before = server.count[RETURNED]

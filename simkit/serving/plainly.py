@@ -25,18 +25,14 @@ from simkit.serving.world import (
     Logs,
     Server,
 )
-from traces.kernels import compiled
 
 
 class _Parts:
     """The parts of an iteration, each compiled by itself and kept."""
 
     def __init__(self) -> None:
-        def kept(part: Any) -> Any:
-            return compiled(part.py_func, True, loop.SOURCES_OF_ALL)
-
-        self.begin, self.settle, self.close = map(kept, (loop.begin, loop.settle, loop.close))
-        self.plan, self.judge = map(kept, (plan, judge))
+        self.begin, self.settle, self.close = loop.begin, loop.settle, loop.close
+        self.plan, self.judge = (loop.kept(part.py_func) for part in (plan, judge))
 
 
 @cache
