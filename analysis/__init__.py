@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from analysis.gap import Gap, gap
 from analysis.study import Study
+from traces.surface import misspelt
 
 if TYPE_CHECKING:
     from analysis import claims, compare, figures, stats
@@ -21,10 +22,13 @@ _MODULES = ("claims", "compare", "figures", "stats")
 __all__ = ["Gap", "Study", "claims", "compare", "figures", "gap", "stats"]
 
 
+answer = misspelt("analysis", __all__)
+
+
 def __getattr__(name: str) -> ModuleType:
     if name in _MODULES:
         return import_module(f"analysis.{name}")
-    raise AttributeError(f"module 'analysis' has no attribute {name!r}")
+    return answer(name)
 
 
 def __dir__() -> list[str]:

@@ -50,6 +50,8 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         home = importlib.import_module(f"simkit.{_HOMES.get(name, 'simulator')}")
         return getattr(home, name)
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("draft-simkit")
     if name.startswith("__"):  # asked by Python, of every module
         raise AttributeError(f"module 'simkit' has no attribute {name!r}")
     raise AttributeError(missing("module 'simkit'", name, __all__))

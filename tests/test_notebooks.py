@@ -1,4 +1,4 @@
-"""Notebooks run on a few prompts, define nothing, stay in the package, and match their text."""
+"""Notebooks run on a few prompts, define rules alone, stay in the package, match their text."""
 
 from __future__ import annotations
 

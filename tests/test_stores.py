@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
@@ -271,7 +272,9 @@ def refused(capsys, *words) -> str:
 
 def test_stores_that_are_none(server, trace_url, capsys):
     cases = {
-        "gopher://x/y": "gopher://x/y: Unrecognized filesystem type",
+        "gopher://key:secret@x/y": "gopher://x/y: Unrecognized filesystem type",
+        "s3:/key:secret@bucket/x": "s3:/bucket/x: a URL begins with s3://",
+        "s3://key:se/secret@bucket/x": "s3://bucket/x: write a key's / as %2F",
         url(server, "nobucket/x"): "s3://nobucket/x: ",
         url(server, trace_url.split("@")[1].partition("?")[0] + "/positions"): "not a trace",
         url(1, "bucket/x"): "s3://bucket/x: ",
@@ -291,8 +294,35 @@ def test_a_store_is_only_read(trace_url, folder, tmp_path, capsys):
     assert "a store is only read" in refused(capsys, "attach", trace_url, *spec)
     source = tmp_path / "outputs.jsonl"
     source.write_text(json.dumps({"prompt_token_ids": [1, 2], "output_token_ids": [3]}) + "\n")
-    line = refused(capsys, "import", "tokens", source, "--out", "s3://bucket/new")
-    assert "is a URL: write to a folder" in line and not Path("s3:").exists()
+    there = "s3://key:secret@bucket/new"
+    for words in (
+        ["import", "tokens", source, "--out", there],
+        ["figures", "reference", "--only", "frontier", "--out", there],
+        ["sweep", folder, "--policy", "fixed(2)", "-o", f"{there}/sweep.parquet"],
+    ):
+        line = refused(capsys, *words)
+        assert "s3:/bucket/new" in line and "is a URL: write to a folder" in line
+        assert "secret" not in line and not Path("s3:").exists()
+
+
+def test_no_key_is_told_or_written(trace_url, tmp_path, capsys):
+    cost, place = "linear(draft_s=0.1, target_s=1)", traces.load(trace_url).place
+    page, table = tmp_path / "page.html", tmp_path / "sweep.parquet"
+    quick = ["--cost", cost, "--no-figures", "-o", page]
+    for words in (
+        ["report", trace_url, *quick],
+        ["sweep", trace_url, "--policy", "fixed(1:2)", "--cost", cost, "-o", table],
+        ["compare", trace_url, "reference", "--policy", "fixed(1)", "--cost", cost],
+        ["info", trace_url],
+    ):
+        with pytest.raises(SystemExit) as status:
+            main(list(map(str, words)))
+        assert not status.value.code, capsys.readouterr().err
+    told = "".join(capsys.readouterr())
+    for text in (told, page.read_text(), table.read_bytes().decode("latin-1")):
+        assert "secret" not in text and "endpoint_override" not in text
+    assert f"simkit figures {place}" in page.read_text()
+    assert json.loads(pq.read_schema(table).metadata[b"simkit"])["trace"] == place
 
 
 def test_a_copy_that_is_too_large_goes_when_another_is_opened(
@@ -300,8 +330,14 @@ def test_a_copy_that_is_too_large_goes_when_another_is_opened(
 ):
     replayed(trace_url)
     other = put(server, folder, "another")
-    assert len(list(copies.iterdir())) == 1
     monkeypatch.setenv(stores.LIMIT, "10kB")
+    both = [traces.load(other), traces.load(trace_url)]
+    assert len({t.path for t in both if t.path.exists()}) == 2, "a copy in use went"
+    monkeypatch.setattr(stores, "_OPENED", set())
+    traces.load(other)
+    assert len(list(copies.iterdir())) == 2, "another process may use a copy opened just now"
+    monkeypatch.setattr(stores, "_OPENED", set())
+    monkeypatch.setattr(stores, "_RECENT_S", 0.0)
     traces.load(other)
     assert len(list(copies.iterdir())) == 1
     monkeypatch.setenv(stores.LIMIT, "much")

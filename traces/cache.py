@@ -6,8 +6,8 @@ import os
 import re
 from pathlib import Path
 
-_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_UNITS |= {f"{unit}i": 2 ** (10 * k) for k, unit in enumerate("kMGT", 1)}
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_UNITS |= {f"{unit}i": 2 ** (10 * k) for k, unit in enumerate("kmgt", 1)}
 
 
 def cache_folder() -> Path:
@@ -22,12 +22,12 @@ def cache_folder() -> Path:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size such as "4GB" or "512MiB".
+    """Bytes of a size such as "4GB" or "2GiB".
 
     Raises:
         ValueError: it is none.
     """
-    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([kMGT]?i?)B?", text)
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,15})?)\s*([kmgt]?i?)b?", text.lower())
     if not found or found[2] not in _UNITS:
-        raise ValueError(f"{text!r} is no size: write 4GB or 512MiB")
+        raise ValueError(f"{text!r} is no size: write 4GB or 2GiB")
     return int(float(found[1]) * _UNITS[found[2]])

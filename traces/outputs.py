@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from traces.errors import TraceError
+from traces.urls import refuse_url
 
 _NO_LOCKS = (errno.ENOTSUP, errno.EBADF, errno.ENOLCK, errno.EINVAL, errno.ENOSYS)
 _WAITING = re.compile(r"\.(.+)\.[0-9a-f]{16}")
@@ -169,16 +170,6 @@ def check_free(folder: Path) -> None:
         raise TraceError(f"{folder}: exists and is no empty folder: name another")
 
 
-def refuse_url(place: Path) -> None:
-    """Refuse a URL, of which a path makes folders of one slash.
-
-    Raises:
-        TraceError: it is one.
-    """
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(place)):
-        raise TraceError(f"{place}: is a URL: write to a folder of this machine")
-
-
 def waiting_name(file: Path, sha256: str) -> Path:
     """Where a file of two that belong together waits until the other one has changed.
 
@@ -212,6 +203,7 @@ def check_room(file: Path) -> None:
     Raises:
         TraceError: its folder is missing, it is a folder itself, or the system refuses.
     """
+    refuse_url(file)
     if file.is_dir():
         raise TraceError(f"{file}: is a folder")
     if _is_special(file):

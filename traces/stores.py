@@ -24,13 +24,13 @@ from functools import lru_cache
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from traces.cache import cache_folder, parse_size
 from traces.errors import TraceError
 from traces.outputs import make_folder, write_error
+from traces.urls import has_slash_in_key, scrubbed, shown
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -45,6 +45,8 @@ _CHUNK = 2**22
 _TRIES, _WAIT_S = 4, 0.5  # of a file whose connection breaks; the wait doubles
 _PATIENCE_S = 60.0  # for an answer
 _AT_ONCE = 8  # files
+_RECENT_S = 6 * 3600.0  # since a copy was opened: it may be in use
+_OPENED: set[Path] = set()  # copies, by this process
 _FAULTS = (OSError, pa.ArrowException, ValueError)
 
 on_bring: Callable[[str, Path], object] | None = None
@@ -66,11 +68,6 @@ class Listed(Protocol):
     @abstractmethod
     def sha256(self) -> str:
         """Its hash."""
-
-
-def is_url(name: object) -> bool:
-    """Whether a trace's name is a URL."""
-    return isinstance(name, str) and bool(re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", name))
 
 
 def open_url(url: str) -> Path:
@@ -255,15 +252,22 @@ def _put(file: Path, data: bytes) -> None:
 
 
 def _tidy(root: Path, current: Path) -> None:
-    """Remove the copies that were opened longest ago, while all take more than they may."""
+    """Remove the copies that were opened longest ago, while all take more than they may.
+
+    Those that this process has opened stay, and those that any process opened a moment ago.
+    """
     with suppress(OSError):
         os.utime(current / _FACTS)
+    _OPENED.add(current)
     over = _taken(root) - _limit()
     with suppress(OSError):
         places = sorted(root.iterdir(), key=lambda one: (one / _FACTS).stat().st_mtime_ns)
         for place in places:
-            if over <= 0 or place == current:
+            age_s = time.time() - (place / _FACTS).stat().st_mtime
+            if over <= 0 or age_s < _RECENT_S:
                 break
+            if place in _OPENED:
+                continue
             over -= _taken(place)
             shutil.rmtree(place, ignore_errors=True)
 
@@ -287,7 +291,7 @@ def _limit() -> int:
 
 def _root() -> Path:
     given = os.environ.get(FOLDER, "")
-    return _resolved(given if os.path.isabs(given) else str(cache_folder() / "copies"))
+    return _resolved(given or str(cache_folder() / "copies"))
 
 
 @lru_cache(8)
@@ -315,6 +319,8 @@ def _system(url: str) -> tuple[FileSystem, str]:
     """A URL's file system, and the path in it."""
     from pyarrow import fs
 
+    if has_slash_in_key(url):
+        raise TraceError(f"{shown(url)}: write a key's / as %2F")
     try:
         return fs.FileSystem.from_uri(url)
     except _FAULTS as error:
@@ -372,11 +378,5 @@ def _asked(ask: Callable[[], _Answer]) -> _Answer:
         raise OSError(f"no answer in {_PATIENCE_S:g} s") from None
 
 
-def shown(url: str) -> str:
-    """A URL without what may be secret: user, password and query."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
-
-
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    return scrubbed(" ".join(str(error).split()))[:300] or type(error).__name__

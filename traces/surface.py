@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 _MANY = 12  # names that are told at most where none is close
 
@@ -25,6 +25,17 @@ def missing(owner: str, name: str, known: Iterable[str]) -> str:
     else:
         hint = f"there is {', '.join(names[:_MANY])}{', …' if len(names) > _MANY else ''}"
     return f"{owner} has no attribute {name!r} ({hint})"
+
+
+def misspelt(module: str, known: Iterable[str]) -> Callable[[str], NoReturn]:
+    """A module's `__getattr__`, which says what was meant."""
+
+    def answer(name: str) -> NoReturn:
+        if name.startswith("_"):  # asked by Python, of every module
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        raise AttributeError(missing(f"module {module!r}", name, known))
+
+    return answer
 
 
 class Helpful:

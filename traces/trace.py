@@ -23,6 +23,7 @@ from traces.room import trim
 from traces.sampler import Sampler
 from traces.samples import check_samples, with_own
 from traces.surface import Helpful, facts_html
+from traces.urls import is_url, refuse_half
 
 DATA = Path(__file__).parent / "data"
 OWN = "own"  # the word for the drafter that a trace was recorded with
@@ -98,6 +99,9 @@ class Trace(Helpful):
         if self.path is not None and self.path.is_relative_to(DATA):
             name = self.path.relative_to(DATA)
         return f"<Trace {name}: {self.n_sequences} sequences, {self.n_positions} positions>"
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:18} {said}" for name, said in card(self))
 
     def _repr_html_(self) -> str:
         return facts_html(card(self))
@@ -377,10 +381,11 @@ def bundled() -> list[str]:
 
 
 def _folder(path_or_name: str | Path) -> Path:
-    if stores.is_url(path_or_name):
+    if is_url(path_or_name):
         return stores.open_url(str(path_or_name))
     if not isinstance(path_or_name, str | Path):
         raise TraceError(f"{path_or_name!r} is no trace: give its folder or a bundled trace's name")
+    refuse_half(path_or_name)
     folder = Path(path_or_name)
     if (folder / MANIFEST).exists():
         return folder

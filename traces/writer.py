@@ -27,7 +27,6 @@ from traces.outputs import (
     hold_folder,
     make_folder,
     passing_name,
-    refuse_url,
     remove_empty,
     waiting_name,
     whole_folder,
@@ -35,6 +34,7 @@ from traces.outputs import (
     write_error,
 )
 from traces.trace import Trace
+from traces.urls import refuse_url
 
 _LATENCY = "latency.parquet"
 _SEALED = (_LATENCY, "live.parquet")  # they are read without their manifest too, as costs

@@ -12,7 +12,7 @@ from analysis.compare.best import Best, Choice
 from analysis.compare.measures import Measured
 from analysis.compare.ranks import Order, Rank, Ranking
 from analysis.stats import Estimate
-from simkit.simulator.display import grid, noted
+from simkit.simulator.display import grid, in_text, noted, written
 from simkit.surface import Framed
 
 if TYPE_CHECKING:
@@ -256,6 +256,16 @@ class Compared(Framed):
 
     def __repr__(self) -> str:
         return f"<Compared: {', '.join(name for name, _ in self.sides)}>"
+
+    def __str__(self) -> str:
+        parts = []
+        for title, tables, notes in self.sections():
+            parts += [title, ""] if title else []
+            for table in tables:
+                below = [table.note] if table.note else []
+                parts += [table.title, in_text(written(table.heads, table.rows), ()), *below, ""]
+            parts += [f"note: {note}" for note in notes]
+        return "\n".join(parts)
 
     def _repr_html_(self) -> str:
         made = []

@@ -18,6 +18,7 @@ from simkit.simulator.arguments import AnyCost, AnyTrace
 from simkit.simulator.by_drafter import drafted_by
 from traces.describe import describe, in_words
 from traces.trace import OWN, Trace, load
+from traces.urls import shown
 from traces.validate import check_schemas
 
 LEAST_SHARED = 0.5  # of the smaller trace's prompts; with fewer, traces are not paired
@@ -127,7 +128,7 @@ def sides(
 
 def _labels(given: Sequence[AnyTrace], drafters: Sequence[str]) -> list[str]:
     """Names that differ: of folders; whole paths or numbers where those are the same."""
-    paths = [(t.path if isinstance(t, Trace) else Path(t)) or Path("in memory") for t in given]
+    paths = [Path(t.place if isinstance(t, Trace) else shown(str(t))) for t in given]
     short = [path.name for path in paths]
     if [path.parent.name for path in paths].count("drafters"):  # a drafter's own folder
         short = ["/".join(p.parts[-3::2]) if p.parent.name == "drafters" else p.name for p in paths]

@@ -6,6 +6,8 @@ They compute nothing: numbers come from `analysis.stats` and `simkit`. Those cal
 take a frame of `analysis.fidelity` instead of a trace, and are not in the registry.
 """
 
+from typing import TYPE_CHECKING
+
 from analysis.figures.acceptance_head import acceptance_head
 from analysis.figures.base import FIGURES, Drawn, FigureEntry, FigureError, style
 from analysis.figures.batch_speedup import batch_speedup
@@ -61,6 +63,7 @@ from analysis.figures.tree_exits import tree_exits, tree_head
 from analysis.figures.tree_gap import tree_gap
 from analysis.figures.tree_map import tree_map
 from analysis.figures.tree_step import tree_step
+from traces.surface import misspelt
 
 __all__ = [
     "Drawn",
@@ -125,3 +128,6 @@ __all__ = [
     "tree_map",
     "tree_step",
 ]
+
+if not TYPE_CHECKING:  # a checker knows all names
+    __getattr__ = misspelt("analysis.figures", __all__)

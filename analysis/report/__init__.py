@@ -27,6 +27,7 @@ from simkit.sweeps.engine import Progress
 from simkit.sweeps.grid import settings
 from traces.outputs import write_atomic
 from traces.trace import Trace, load
+from traces.urls import shown
 
 if TYPE_CHECKING:
     from analysis.report.pictures import Pictures
@@ -106,7 +107,7 @@ def report(
     one = trace if isinstance(trace, Trace) else load(trace)
     other = load(sampled) if isinstance(sampled, str | Path) else sampled
     place = one.path if isinstance(trace, Trace) else trace
-    where = None if place is None else str(place)
+    where = None if place is None else shown(str(place))
     name = where or "in memory"
     given = list(policies)
     if given:

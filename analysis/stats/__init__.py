@@ -8,6 +8,8 @@ the bootstrap over prompts that all of them use.
 Nothing here plots, and nothing returns NaN: what is not defined is None, with a note why.
 """
 
+from typing import TYPE_CHECKING
+
 from analysis.stats import (
     acceptance_length,
     accepted_runs,
@@ -28,6 +30,7 @@ from analysis.stats import (
 )
 from analysis.stats.checks import StatsError
 from analysis.stats.clusters import Estimate
+from traces.surface import misspelt
 
 __all__ = [
     "Estimate",
@@ -49,3 +52,6 @@ __all__ = [
     "two_samples",
     "waste",
 ]
+
+if not TYPE_CHECKING:  # a checker knows all names
+    __getattr__ = misspelt("analysis.stats", __all__)

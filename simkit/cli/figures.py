@@ -97,12 +97,14 @@ def figures(
 ) -> None:
     """Draw the papers' figures from a trace; the frame of each is a Parquet file beside it."""
     from traces.errors import UserError
+    from traces.urls import refuse_url
 
     chosen = _chosen(only or [])
     if list_:
         return _list(chosen)
     if trace is None or out is None:
         raise UserError("figures needs a TRACE and --out DIR (or --list)")
+    refuse_url(out)
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: is a file; give a folder's name")
     look = _look(formats, width, dpi, style)
@@ -159,7 +161,7 @@ def _draw(
         typer.echo(f"{entry.name}: {time.perf_counter() - begun:.1f} s{notes}")
     if len(skipped) == len(chosen):
         why = "; ".join(dict.fromkeys(skipped.values()))
-        raise UserError(f"nothing can be drawn from {name}: {why}")
+        raise UserError(f"nothing can be drawn from {study.trace.place}: {why}")
     tell_times(study, cost)
     for left, why in skipped.items():
         typer.echo(f"{left}: skipped: {why}")

@@ -12,7 +12,7 @@ from traces.cache import parse_size
 
 
 def size(text: str) -> int:
-    """Bytes of a size such as "4GB" or "512MiB".
+    """Bytes of a size such as "4GB" or "2GiB".
 
     Raises:
         typer.BadParameter: it is none.

@@ -43,17 +43,18 @@ def report(
     """Write one self-contained page about a trace."""
     import analysis.report
     from traces.errors import UserError
+    from traces.urls import shown
 
     check_option("--out", out)
     check_apart([("--out", out)], [trace, cost, sampled])
     if out.exists() and not out.is_file():  # it would be replaced
         raise UserError(f"--out {out}: is no regular file")
-    words = ["simkit", "report", trace, "-o", str(out)]
+    words = ["simkit", "report", shown(trace), "-o", str(out)]
     given = {
         "--drafter": [drafter],
         "--cost": [cost],
         "--policy": policy or [],
-        "--sampled": [sampled],
+        "--sampled": [None if sampled is None else shown(sampled)],
     }
     for option, values in given.items():
         words += [word for value in values if value is not None for word in (option, value)]

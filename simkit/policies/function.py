@@ -217,8 +217,15 @@ def check_columns(label: str, columns: tuple[str, ...]) -> None:
 
 
 def row_of(columns: tuple[str, ...]) -> Callable[..., Any]:
-    """What makes a named tuple of values."""
-    return namedtuple("Row", columns)._make
+    """What makes a named tuple of values, which says what to do where another one is asked for."""
+
+    def __getattr__(row: Any, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(f"the rule does not read {name}: name it in columns=({name!r}, …)")
+
+    kind = type("Row", (namedtuple("Row", columns),), {"__slots__": (), "__getattr__": __getattr__})
+    return kind._make  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def from_function(

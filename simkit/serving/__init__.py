@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from simkit.serving.run import Run, run
 from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence, setting
 from simkit.simulator.by_drafter import drafted_by
 from simkit.sweeps.engine import Progress, cores
+from traces.surface import misspelt
 
 __all__ = [
     "CONTROLLERS",
@@ -57,6 +58,9 @@ __all__ = [
     "read_times",
     "serve",
 ]
+
+if not TYPE_CHECKING:  # a checker knows all names
+    __getattr__ = misspelt("simkit.serving", __all__)
 
 AnyController = Controller | Policy | str | Callable[[View], Any]
 REQUESTS = 1000

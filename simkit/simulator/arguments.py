@@ -56,8 +56,14 @@ def setting(
 
 
 def listed(given: AnyPolicy | Iterable[AnyPolicy]) -> list[AnyPolicy]:
-    """One policy, or several, as a list."""
+    """One policy, or several, as a list.
+
+    Raises:
+        PolicyError: it is neither.
+    """
     one = isinstance(given, Policy | str) or callable(given)
+    if not one and not isinstance(given, Iterable):
+        raise PolicyError(f"{given!r} is no policy: give a spec, a policy, a rule, or several")
     return [given] if one else list(given)  # type: ignore[arg-type]
 
 

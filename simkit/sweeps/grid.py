@@ -280,7 +280,7 @@ def _facts(where: Setting, cost: AnyCost | None, by: str) -> dict[str, Any]:
     trace = where.layout.trace
     model = "measured" if cost is None and where.charge else cost
     return {
-        "trace": str(trace.path or "in memory"),
+        "trace": trace.place,
         "hash": trace.hash,
         "cost": repr(model) if isinstance(model, CostModel) else model,
         "first_token": {first: name for name, first in FIRST.items()}[where.first],

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +25,7 @@ from traces.trace import DRAFTERS, OWN, Trace
 from traces.writer import TraceWriter, add_file
 
 _NAME = re.compile(r"[A-Za-z][\w.+-]{0,63}")
+_LONG_S = 5.0  # less need not be told
 _STATES = ("hidden", "mixed")
 
 
@@ -123,7 +126,7 @@ def attach_all(
                 on_open(writer.path)
             if on_size is not None:
                 _tell(recording, left, on_size)
-            _draft(left, on_shard)
+            _draft(left, on_shard, partial(_tell_more, recording, on_size))
         except BaseException:
             for writer in writers:
                 _discard_if_empty(writer)
@@ -186,12 +189,21 @@ def detach(recording: Trace, name: str) -> Path:
     return folder
 
 
-def _draft(parts: list[tuple[TraceWriter, Attachment]], on_shard: Callable[[int], None]) -> None:
+def _draft(
+    parts: list[tuple[TraceWriter, Attachment]],
+    on_shard: Callable[[int], None],
+    on_first: Callable[[list[TraceWriter], int, float], None],
+) -> None:
     """Write the shards that are left and the times; whoever reads a drafter finds both."""
+    took_s: float | None = None
     for index in range(parts[0][0].n_shards if parts else 0):
-        for writer, opened in parts:
-            if index not in writer.done:
-                writer.write_shard(index, None, **_tables(opened.shard(index)))
+        begun = time.monotonic()
+        left = [(writer, opened) for writer, opened in parts if index not in writer.done]
+        for writer, opened in left:
+            writer.write_shard(index, None, **_tables(opened.shard(index)))
+        if took_s is None and len(left) == len(parts):
+            took_s = time.monotonic() - begun
+            on_first([writer for writer, _ in parts], index, took_s)
         on_shard(parts[0][0].shard_sequences(index).stop)
     for writer, opened in parts:
         if not writer.has_latency and (times := opened.times()) is not None:
@@ -214,12 +226,44 @@ def _tell(
         shards = [writer.shard_sequences(index) for index in left]
         starts = int(sum(begin[shard.stop] - begin[shard.start] for shard in shards))
         seconds = size.seconds * starts
-        time = f"{seconds:,.0f} s" if seconds >= 1 else "less than a second"
+        took = f"{seconds:,.0f} s" if seconds >= 1 else "less than a second"
         sizes = size_in_words(int(size.n_bytes)), size_in_words(int(size.n_bytes * starts))
         on_size(
             f"{opened.header.kind}s: about {sizes[0]} a start, {starts:,} starts: {sizes[1]}, about"
-            f" {time}"
+            f" {took}"
         )
+
+
+def _tell_more(
+    recording: Trace,
+    on_size: Callable[[str], None] | None,
+    writers: list[TraceWriter],
+    index: int,
+    took_s: float,
+) -> None:
+    """Say what the shards behind the first one take, if that is long.
+
+    Trees are told before, by a trial. What shards take goes by their starts.
+    """
+    done = writers[0].shard_sequences(index)
+    begin = recording.position_offsets
+    here = int(begin[done.stop] - begin[done.start])
+    rest = int(begin[-1] - begin[done.stop])
+    seconds = took_s * rest / max(here, 1)
+    if on_size is None or seconds < _LONG_S or any(w.manifest.kind == "tree" for w in writers):
+        return
+    shards = [
+        w.manifest.files[n].bytes for w in writers for n in w.manifest.files if n in _first(w)
+    ]
+    more = size_in_words(int(sum(shards) * rest / max(here, 1)))
+    on_size(f"{rest:,} more starts: about {more}, {seconds:,.0f} s")
+
+
+def _first(writer: TraceWriter) -> list[str]:
+    """The files of the shard that was written first."""
+    return [
+        name for table in writer.manifest.tables for name in writer.manifest.shard_files(table)[:1]
+    ]
 
 
 def _discard_if_empty(writer: TraceWriter) -> None:

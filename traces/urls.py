@@ -1,0 +1,60 @@
+"""URLs as people see them: without what may be secret."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from traces.errors import TraceError
+
+_BEGINS = r"[A-Za-z][A-Za-z0-9+.-]+:/"  # not C:/
+
+
+def is_url(name: object) -> bool:
+    """Whether a name is a URL."""
+    return isinstance(name, str) and bool(re.match(f"{_BEGINS}/", name))
+
+
+def shown(name: str) -> str:
+    """A URL without user, password and query; any other name as it is."""
+    begin = re.match(f"{_BEGINS}/?", name)
+    if begin is None:
+        return name
+    rest = name[begin.end() :].partition("?")[0].rstrip("/")
+    host = rest.partition("/")[0]
+    if "@" in host or ":" in host:  # a key may hold a slash, though it should not
+        rest = rest.rpartition("@")[2]
+    return begin[0] + rest
+
+
+def has_slash_in_key(url: str) -> bool:
+    """Whether a URL's password seems to hold a slash, at which its host would begin."""
+    rest = url.partition("://")[2].partition("?")[0]
+    host = rest.partition("/")[0]
+    return ":" in host and "@" not in host and "@" in rest
+
+
+def scrubbed(text: str) -> str:
+    """A message without the users and passwords of the URLs in it."""
+    return re.sub(rf"({_BEGINS}/?)[^\s'\"]*@", r"\1", text)
+
+
+def refuse_url(place: str | Path) -> None:
+    """Refuse to write to a URL, of which a path makes folders of one slash.
+
+    Raises:
+        TraceError: it is one.
+    """
+    if re.match(_BEGINS, str(place)):
+        raise TraceError(f"{shown(str(place))}: is a URL: write to a folder of this machine")
+
+
+def refuse_half(name: str | Path) -> None:
+    """Refuse a URL that has lost a slash, as one does that was made a path.
+
+    Raises:
+        TraceError: it is one.
+    """
+    if re.match(_BEGINS, str(name)) and not is_url(str(name)):
+        scheme = str(name).partition(":")[0]
+        raise TraceError(f"{shown(str(name))}: a URL begins with {scheme}://, and is text, no path")
