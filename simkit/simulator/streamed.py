@@ -25,8 +25,8 @@ from simkit.simulator.steps import Steps
 from traces.streamed import Streamed
 from traces.trace import Trace
 
-_SHARE = 0.25  # of the memory that the sums of prompts may take
-_SUMS_BYTES = 8 * 16  # of a prompt under a policy
+_SHARE = 0.55  # of the memory that the sums of prompts may take
+_SUMS_BYTES = 8 * 13  # of a prompt under a policy
 
 Replays = Callable[[Sequence[Policy], Setting], Iterable[Run]]
 Progress = Callable[[int, int], object]
