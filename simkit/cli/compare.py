@@ -26,7 +26,7 @@ def compare(
     trace: Annotated[
         list[str],
         typer.Argument(
-            help="Traces' folders, or bundled traces' names: each against the first.",
+            help="Traces' folders, URLs, or bundled traces' names: each against the first.",
             autocompletion=complete.traces,
         ),
     ],

@@ -72,7 +72,8 @@ def figures(
     trace: Annotated[
         str | None,
         typer.Argument(
-            help="A trace's folder, or a bundled trace's name.", autocompletion=complete.traces
+            help="A trace's folder, its URL in a store, or a bundled trace's name.",
+            autocompletion=complete.traces,
         ),
     ] = None,
     out: Annotated[
