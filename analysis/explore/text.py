@@ -30,7 +30,7 @@ STYLE = (
     " .legend span { padding: 0 4px; margin-right: 8px; color: #111 }"
 ) + "".join(f" .{kind[0]} {{ background: {colour} }}" for kind, colour in COLOURS.items())
 
-_BLOCK = 30  # tokens
+_BLOCK = 8  # tokens
 
 Spell = Callable[[int], str]
 
