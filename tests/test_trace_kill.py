@@ -59,6 +59,7 @@ def import_all() -> None:
 def serve() -> None:
     """Fork a recorder for each line of stdin: folder, prompts, call to die at (or -1)."""
     import_all()
+    print("ready", flush=True)
     for line in sys.stdin:
         folder, n, call = line.rstrip("\n").split("\t")
         pid = os.fork()
@@ -83,6 +84,7 @@ class Forker:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0
         )
+        assert self.process.stdout.readline() == b"ready\n"  # all is imported: spans are short
 
     def start(self, folder: Path, n: int, call: int = -1) -> int:
         self.process.stdin.write(f"{folder}\t{n}\t{call}\n".encode())

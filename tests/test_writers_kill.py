@@ -43,10 +43,6 @@ class Writers(Forker):
 
     served = "import test_writers_kill; test_writers_kill.serve()"
 
-    def __init__(self) -> None:
-        super().__init__()
-        assert self.process.stdout.readline() == b"ready\n"  # all is imported: spans are short
-
     def begin(self, writer: str, folder: Path, call: int = -1) -> int:
         self.process.stdin.write(f"{writer}\t{folder}\t{call}\n".encode())
         return int(self.process.stdout.readline())
