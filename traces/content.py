@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -112,7 +112,7 @@ def check_rows(
     outputs: pa.Table | None = None,
     part: Part | None = None,
     first: int = 0,
-) -> Iterator[str]:
+) -> Generator[str, None, None]:
     """A line for each row that is wrong.
 
     Args:

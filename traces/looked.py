@@ -9,7 +9,7 @@ it. What was found to be fine is remembered (`seen`), by the content's hash.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -145,8 +145,10 @@ class Look:
         """Apply all rules that tie the columns that are asked for."""
         columns = content.Part(asked, [part] if part else [], self._kept, hashed)
         sequences = self._read_sequences()
-        found = content.check_rows(self._folder, self._manifest, sequences, columns, self._first)
-        for problem in found:
+        look = content.check_rows(self._folder, self._manifest, sequences, columns, self._first)
+        with closing(look) as found:  # its threads end here, not where garbage is collected
+            problem = next(found, None)
+        if problem is not None:
             raise TraceError(problem)
         self._fine |= _pairs(asked)
 
