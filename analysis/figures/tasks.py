@@ -52,7 +52,7 @@ def mark_size(ax: Axes, tasks: int, series: int) -> float:
         tasks: along x.
         series: of each.
     """
-    room = 0.8 * 72 * _width(ax) / (max(tasks * series, 1))
+    room = 0.8 * 72 * _width(ax) / max(tasks * series, 1)
     return float(np.clip(room, 2.2, mpl.rcParams["lines.markersize"]))
 
 
