@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 PIP := $(BIN)/python $(INSTALL)
 WORK := .work
+# What is compiled is kept, also where an environment asks Python not to: the tests start hundreds of
+# processes, and each would compile all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test lint docs unit browser minimal wheel release stories install notebooks reference timings heads \
   heads-greedy heads-sampled heads-prompts ablation-heads answers drafters trees tree-heads arms \
