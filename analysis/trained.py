@@ -34,12 +34,12 @@ class Trained:
 
     def __init__(self, study: Study) -> None:
         self.study = study
-        found = _read()
-        if found is None or found[0] != study.trace.hash:
+        file = arms.ARMS
+        if not file.exists() or arms.measured_on(file) != study.trace.hash:
             raise MissingError(
                 "compares drafters that were trained apart, and none were measured on this trace"
             )
-        self._measured = found[1]
+        self._measured = arms.measured(file)
 
     @cached_property
     def arms(self) -> list[tuple[ParallelArm, str]]:
@@ -128,10 +128,6 @@ class Trained:
         if not found:
             raise MissingError(f"no drafter was trained as {arm.name} and run {mode}")
         return found
-
-
-def _read() -> tuple[str, list[MeasuredArm]] | None:
-    return arms.measured(arms.ARMS) if arms.ARMS.exists() else None
 
 
 def _accepted_and_steps(found: Drafts) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from importlib import import_module
 
 import hypothesis  # noqa: F401  now, for it asks who refers to what, which nothing tells later
 import pytest
@@ -22,3 +23,18 @@ def little_to_collect():
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def few_requests():
+    """Figures and claims of servers are of short runs: for tests of what is drawn and said."""
+    from analysis import serving
+    from analysis.claims import engines
+
+    with pytest.MonkeyPatch.context() as short:
+        short.setattr(serving, "LEAST", 16)
+        short.setattr(serving, "EACH", 2)
+        short.setattr(engines, "LEAST", 16)
+        for figure in ("load_goodput", "load_latency"):
+            short.setattr(import_module(f"analysis.figures.{figure}"), "REQUESTS", 48)
+        yield

@@ -17,6 +17,8 @@ from traces.synthetic import iid
 from traces.trace import load
 from traces.writer import save
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 LINEAR = """kind = "linear"
 draft_s = 0.001
 target_s = {}

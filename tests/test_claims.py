@@ -37,6 +37,8 @@ from traces.errors import UserError
 from traces.memory import from_arrays
 from traces.synthetic import decaying, iid, markov
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 COST = Linear(draft_s=1.0, target_s=6.0, target_per_token_s=0.1, head_s=0.2)
 CLAIMS = {one.name: one for one in claims()}
 HOLDS, FAILS, OPEN, NO_EXAMPLE, THEOREM, UNTESTED = Verdict

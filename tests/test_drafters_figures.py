@@ -18,6 +18,8 @@ from analysis.study import Study
 from traces.errors import UserError
 from traces.synthetic import iid
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 COST = "linear(draft_s=1, target_s=6, target_per_token_s=0.1)"
 SEVERAL = [name for name, one in FIGURES.items() if one.drafters]
 

@@ -25,6 +25,8 @@ from traces.errors import UserError
 from traces.memory import from_arrays
 from traces.synthetic import iid
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 TOO_SHORT = "drafts in this trace have at most max_draft"
 SINGLE = [name for name, one in FIGURES.items() if not (one.drafters or one.trees)]
 COST = "linear(draft_s=1, target_s=6, target_per_token_s=0.1)"

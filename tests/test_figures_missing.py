@@ -22,6 +22,8 @@ from traces.synthetic import iid
 from traces.trace import Trace
 from traces.writer import save
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 COST = "linear(draft_s=1, target_s=6, target_per_token_s=0.1)"
 
 

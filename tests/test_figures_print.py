@@ -21,6 +21,8 @@ from analysis.figures.styles import WIDTHS, inches
 from simkit.cli import main
 from traces.writer import save
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 WORDS = st.text(st.sampled_from("abc(é"), min_size=1, max_size=9)
 SENTENCES = st.lists(st.lists(WORDS, min_size=1, max_size=12).map(" ".join), max_size=8)
 

@@ -34,6 +34,8 @@ from traces.subset import select
 from traces.synthetic import iid, mixed
 from traces.trace import load
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 COST = Linear(0.001, 0.008)
 
 

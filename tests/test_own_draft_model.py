@@ -18,6 +18,8 @@ from traces.synthetic import iid
 from traces.trace import Trace
 from traces.writer import save
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 COST = "linear(draft_s=0.001, target_s=0.006)"
 WHY = "needs a draft model of its own: this trace is another program's data, and its drafts are"
 THEIRS = f"{WHY} those of the drafter eagle"

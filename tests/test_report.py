@@ -28,6 +28,8 @@ from traces.sampler import Sampler
 from traces.synthetic import iid
 from traces.writer import save
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 COST = "linear(draft_s=1, target_s=6, target_per_token_s=0.1)"
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
 TASKS = ("<script>1</script>", "prose")

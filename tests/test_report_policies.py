@@ -23,6 +23,8 @@ from traces.sampler import Sampler
 from traces.synthetic import iid
 from traces.writer import save
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 
 @pytest.mark.parametrize("prompts", [1, 4, 5])
 def test_says_what_arguments_were_chosen_on(prompts):

@@ -20,6 +20,8 @@ from simkit.costs import Linear
 from traces.synthetic import iid
 from traces.writer import add_file, save
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 HELD = "ntervals of speeds hold the spread of the timing samples"
 
 

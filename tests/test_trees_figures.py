@@ -24,6 +24,8 @@ from simkit.trees.growing import Growing
 from traces.errors import UserError
 from traces.synthetic import iid
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 TREES = [name for name, one in FIGURES.items() if one.trees]
 COST = "linear(draft_s=0.05, target_s=1, target_per_token_s=0.01)"
 GROWN = ("eagle2()", "eagle2(top_k=3, depth=4, total=9)", "tree_svip(h=0.8, every=1)")

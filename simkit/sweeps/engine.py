@@ -71,15 +71,13 @@ def replays(
         setting: what all of them share.
         threads: None means one for each core that this process may use.
         progress: called as policies are done.
-        cluster: whose workers replay, in place of threads.
+        cluster: whose workers replay, in place of threads; see `check_far`.
 
     Raises:
         ReplayError: threads is below 1.
         UserError: a policy cannot be replayed; the message names it.
     """
     if windowed(setting.layout):
-        if cluster:
-            raise ReplayError("rows are read in windows (--memory) by one machine: leave --ray out")
         near = partial(replays, threads=threads)
         yield from in_windows(policies, setting, near, progress)
         return
@@ -109,6 +107,16 @@ def replays(
                     progress(done, len(policies))
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def check_far(setting: Setting, ray: str | None) -> None:
+    """Refuse a cluster, before one is joined, for what one machine reads in windows.
+
+    Raises:
+        ReplayError: it is.
+    """
+    if ray is not None and windowed(setting.layout):
+        raise ReplayError("rows are read in windows (--memory) by one machine: leave --ray out")
 
 
 def _far(

@@ -34,7 +34,7 @@ from simkit.simulator.rule_time import said
 from simkit.simulator.run import Run
 from simkit.statistics.interval import ratio_interval
 from simkit.surface import Framed
-from simkit.sweeps.engine import Progress, replays
+from simkit.sweeps.engine import Progress, check_far, replays
 from traces.versions import installed_version
 
 if TYPE_CHECKING:
@@ -189,6 +189,7 @@ def sweep(
     check_confidence(confidence)
     policies = settings(specs)
     where = setting(trace, cost, first_token)
+    check_far(where, ray)
     rules: dict[str, tuple[Policy, RuleTime]] = {}
     with joined(ray, threads) as cluster:
         runs = _watched(replays(policies, where, threads, progress, cluster), rules)

@@ -30,7 +30,7 @@ from simkit.simulator.run import Run, rules_of
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
 from simkit.surface import Framed
-from simkit.sweeps.engine import Progress, replays
+from simkit.sweeps.engine import Progress, check_far, replays
 from simkit.sweeps.folds import DEALS, Deals, dealt, mean_of
 from simkit.sweeps.grid import BY, settings
 
@@ -205,6 +205,7 @@ def tune(
     where = setting(trace, cost, first_token)
     reference = reference or f"fixed(0:{min(20, where.layout.trace.max_draft)})"
     families = _families(specs, reference)
+    check_far(where, ray)
     search = _Search(where, by, folds, seed, deals)
     with joined(ray, threads) as cluster:
         found = search(families, threads, progress, cluster)

@@ -265,10 +265,14 @@ class MeasuredArm:
     accepted: np.ndarray
 
 
-def measured(file: Path) -> tuple[str, list[MeasuredArm]]:
-    """The trace's hash that arms were measured on, and all that were measured."""
-    table = pq.read_table(file)
-    return table.schema.metadata[b"trace"].decode(), list(_rows(table))
+def measured_on(file: Path) -> str:
+    """The hash of the trace that arms were measured on."""
+    return pq.read_schema(file).metadata[b"trace"].decode()
+
+
+def measured(file: Path) -> list[MeasuredArm]:
+    """All that were measured."""
+    return list(_rows(pq.read_table(file)))
 
 
 def _rows(table: pa.Table) -> Iterator[MeasuredArm]:
