@@ -30,8 +30,8 @@ demo: $(VENV)/.installed  ## record the shipped pair on a few prompts, time it, 
 	$(BIN)/simkit info $(WORK)/demo/trace
 	$(BIN)/simkit replay $(WORK)/demo/trace $(POLICIES)
 
-# What takes one core goes beside something else, each with its output in one piece; the unit tests
-# take two.
+# What takes one core goes beside something else, each with its output in one piece; of the unit tests
+# three are run at once, for some wait: for a server, a browser, a killed process.
 TOGETHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) --jobs 2
 test:  ## everything that CI runs
 	$(MAKE) $(TOGETHER) browser minimal stories lint docs
@@ -51,7 +51,7 @@ docs: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest tests/test_site.py
 
 unit: $(VENV)/.installed-dev browser
-	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore tests/test_notebooks.py --ignore tests/test_site.py
+	$(BIN)/python -m pytest -n 3 --dist worksteal --ignore tests/test_notebooks.py --ignore tests/test_site.py
 
 BROWSER := chromium chromium-driver
 browser:  ## Chromium, in which the report's page is tested, if it can be had
