@@ -5,14 +5,15 @@ is kept, beside a process that imports the same modules of other packages and do
 difference is what simkit itself adds. The two take turns; the least of several runs counts. Both
 find byte code of all modules, as an installed package does.
 
-Then what the first look at a trace's content adds to a replay of it: CPU seconds of a replay that
-looks, less those of the next one, which remembers. Beside it, what is added where the content is
-known and only the files are new: a trace that was written on this machine, or a copy. Whether that
-is much depends on what is called a replay, so the share is given of all three: the command as a
-user runs it, a process of its own; `simkit.replay` from Python, with its reading of the columns;
-and the loop alone, over columns that lie in memory. The traces are the bundled one and a made-up
-one that is written to disk. What the sums of the files and the decoding of all columns take is
-given beside it; a look decodes only what the replay reads, and what a rule ties to that.
+Then what the first look at a trace's content adds to a replay of it: seconds of CPU, and on the
+clock, of a replay that looks, less those of the next one, which remembers. Beside it, what is added
+where the content is known and only the files are new: a trace that was written on this machine, or
+a copy. Whether that is much depends on what is called a replay, so the share is given of all three:
+the command as a user runs it, a process of its own; `simkit.replay` from Python, with its reading
+of the columns; and the loop alone, over columns that lie in memory. The traces are the bundled one
+and a made-up one that is written to disk. What the sums of the files and the decoding of all
+columns take is given beside it; a look decodes only what the replay reads, and what a rule ties to
+that.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ import argparse
 import os
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
 
 from simkit.costs import Linear
 
@@ -97,7 +99,7 @@ def look_s(folder: Path, positions: int, repeats: int) -> None:
     made_up = synthetic.iid(max(1, positions // length), length, 0.8, max_draft=40, seed=0)
     save(made_up, folder / "trace")
     time.sleep(3)  # a file that was written this moment is not remembered
-    print(f"\nCPU seconds, {repeats} rounds{'':15}{'replay':>8}{'first look':>18}", end="")
+    print(f"\nseconds, {repeats} rounds{'':19}{'replay':>8}{'first look':>18}", end="")
     print(f"{'known content':>18}")
     for trace in ("reference", str(folder / "trace")):
         print_looks(folder / "cache" / "simkit", trace, repeats)
@@ -108,34 +110,35 @@ def print_looks(cache: Path, trace: str, repeats: int) -> None:
     import simkit
     from traces import load
 
-    def command() -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    def command() -> np.ndarray:
+        before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         code = REPLAY.replace("'reference'", repr(trace)).replace("fixed(3)", "svip")
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        after, clock_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - started
+        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return np.array([cpu_s, clock_s])
 
-    def in_python() -> float:
-        started = time.process_time()
+    def in_python() -> np.ndarray:
+        started = np.array([time.process_time(), time.perf_counter()])
         simkit.replay(load(trace), "svip", COST).records()
-        return time.process_time() - started
+        return np.array([time.process_time(), time.perf_counter()]) - started
 
     opened = load(trace)
     print(f"{opened.n_positions:,} positions in {opened.n_sequences:,} outputs")
     print_shares("simkit replay, a process", *taken_s(command, cache, repeats))
     whole_s, *more_s = taken_s(in_python, cache, repeats)
     print_shares("simkit.replay, from Python", whole_s, *more_s)
-    print_shares("the loop alone", loop_s(trace, repeats), *more_s)
+    print_shares("the loop alone", np.full(2, loop_s(trace, repeats)), *more_s)
     assert opened.path is not None
     print(f"  sums and decoding of all{hash_and_decode_s(opened.path):32.3f}", flush=True)
 
 
-def taken_s(call: Callable[[], float], cache: Path, repeats: int) -> tuple[float, float, float]:
+def taken_s(call: Callable[[], np.ndarray], cache: Path, repeats: int) -> list[np.ndarray]:
     """What a call takes, the least of all, and how much more where it looks at a trace.
 
     Returns:
-        The seconds; the median of what is added where nothing is remembered; and of what is added
-        where the content is known and the files are not.
+        The seconds, of CPU and on the clock; the median of what is added where nothing is
+        remembered; and of what is added where the content is known and the files are not.
     """
     call()  # compiles
     whole, first, known = [], [], []
@@ -148,13 +151,14 @@ def taken_s(call: Callable[[], float], cache: Path, repeats: int) -> tuple[float
         whole.append(again_s)
         first.append(first_s - again_s)
         known.append(known_s - again_s)
-    return min(whole), statistics.median(first), statistics.median(known)
+    return [np.min(whole, 0), np.median(first, 0), np.median(known, 0)]
 
 
-def print_shares(what: str, whole_s: float, *more_s: float) -> None:
-    """A line of the table."""
-    cells = [f"{more:8.3f}{more / whole_s:10.1%}" for more in more_s]
-    print(f"  {what:34}{whole_s:8.3f}", *cells, sep="", flush=True)
+def print_shares(what: str, whole_s: np.ndarray, *more_s: np.ndarray) -> None:
+    """Two lines of the table."""
+    for k, kind in enumerate(("CPU", "clock")):
+        cells = [f"{more[k]:8.3f}{more[k] / whole_s[k]:10.1%}" for more in more_s]
+        print(f"  {what:28}{kind:6}{whole_s[k]:8.3f}", *cells, sep="", flush=True)
 
 
 def loop_s(trace: str, repeats: int) -> float:

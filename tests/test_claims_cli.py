@@ -63,6 +63,7 @@ def folder(tmp_path_factory):
     return str(path)
 
 
+@pytest.mark.usefixtures("few_requests")
 def test_command_formats(folder, tmp_path, capsys):
     cost = "linear(draft_s=1, target_s=6)"
     run(folder, "--cost", cost)
@@ -105,6 +106,7 @@ def test_command_refuses(arguments, said, capsys):
     assert said in line and line.count("\n") == 1
 
 
+@pytest.mark.usefixtures("few_requests")
 def test_two_traces_side_by_side(folder, tmp_path, capsys):
     """Each trace says what it says alone; the last column says what both say together."""
     other = tmp_path / "another"

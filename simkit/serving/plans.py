@@ -96,39 +96,93 @@ def plan(
     layout, charge = setting.layout, setting.charge
     if charge is None:
         raise ServingError("there are no times: give a cost (--cost list shows all)")
-    times = charge.times.of_batch(1)
-    max_batch = engine.max_batch
-    if load.concurrency:
-        max_batch = min(max_batch, load.concurrency)
-    steps, step_s, call_s, extra = None, None, 0.0, False
-    widths: np.ndarray | None = None
-    bound: Controller = controller
-    column = _column(layout, getattr(controller, "column", ""))
-    reads = isinstance(controller, ByRule) or controller.needs_future or column
-    if rates is not None and reads:
+    if rates is not None and _reads_drafts(controller):
         raise ServingError(f"{controller} reads the drafts, which drawn outcomes have not")
     if load.copies > engine.max_batch:
         raise ServingError(f"{load.copies} copies do not fit in a batch of {engine.max_batch}")
-    if isinstance(controller, ByRule) and controller.together == "each":
-        policy = fitted(controller.policy, setting)
-        steps, step_s, call_s, extra = _steps(policy, setting, max_batch)
-        widest = int(steps[0].proposed.max(initial=0))
-        if isinstance(steps[0], branching.TreeSteps):
-            widths = steps[0].widths
-        else:
-            widest = max(widest, int(steps[0].asked.max(initial=0)))
-        bound = Planned(widest)
-    elif isinstance(controller, ByRule):
-        policy = fitted(controller.policy, setting)
+    max_batch = min(engine.max_batch, load.concurrency or engine.max_batch)
+    known = _known(controller, setting, max_batch)
+    deepest = _deepest(known, layout)
+    pricing = _pricing(engine, known, max_batch, deepest)
+    prices = prices_of(charge.times.of_batch(1), layout, pricing)
+    bound = known.bound
+    if isinstance(bound, ByLength):
+        bound = bound.bind(prices)
+    rules = _rules(engine, load, bound, max_batch, deepest)
+    _check_room(layout, rules)
+    drafts = outcomes(
+        layout,
+        setting.first,
+        max(deepest, 1),
+        known.column,
+        known.steps,
+        known.step_s,
+        rates,
+        known.widths,
+    )
+    return Plan(controller, bound, rules, prices, drafts, layout, load)
+
+
+class _Known(NamedTuple):
+    """What decides, and what is known of its decisions beforehand.
+
+    Attributes:
+        bound: see `Plan`, before it knows prices.
+        column: that it reads as confidence; "" for none.
+        steps: see `outcomes`.
+        step_s: see `Outcomes`.
+        call_s: seconds of a decision.
+        extra: see `Prices`.
+        widths: see `Outcomes`.
+    """
+
+    bound: Controller
+    column: str = ""
+    steps: tuple[Steps, np.ndarray] | None = None
+    step_s: np.ndarray | None = None
+    call_s: float = 0.0
+    extra: bool = False
+    widths: np.ndarray | None = None
+
+
+def _reads_drafts(controller: Controller) -> bool:
+    is_rule = isinstance(controller, ByRule)
+    return is_rule or controller.needs_future or bool(getattr(controller, "column", ""))
+
+
+def _known(controller: Controller, setting: Setting, max_batch: int) -> _Known:
+    """See there; a rule that asks each request for itself has its steps planned."""
+    column = _column(setting.layout, getattr(controller, "column", ""))
+    if not isinstance(controller, ByRule):
+        return _Known(controller, column)
+    policy = fitted(controller.policy, setting)
+    if controller.together != "each":
         _check_batched(controller, policy)
+        assert setting.charge is not None
         bound = replace(controller, policy=policy)  # type: ignore[type-var]
-        call_s, column = charge.call_s(policy), ""
-    deepest = bound.max_draft
-    if widths is None:
+        return _Known(bound, call_s=setting.charge.call_s(policy))
+    found, step_s, call_s, extra = _steps(policy, setting, max_batch)
+    steps = found[0]
+    widest, widths = int(steps.proposed.max(initial=0)), None
+    if isinstance(steps, branching.TreeSteps):
+        widths = steps.widths
+    else:
+        widest = max(widest, int(steps.asked.max(initial=0)))
+    return _Known(Planned(widest), column, found, step_s, call_s, extra, widths)
+
+
+def _deepest(known: _Known, layout: Layout) -> int:
+    """K, as far as outputs and drafts of the trace go."""
+    deepest = known.bound.max_draft
+    if known.widths is None:
         deepest = min(deepest, layout.trace.max_new_tokens - 1)
-    if layout.deepest and not isinstance(bound, Planned):
+    if layout.deepest and not isinstance(known.bound, Planned):
         deepest = min(deepest, layout.deepest)
-    pricing = Pricing(
+    return deepest
+
+
+def _pricing(engine: Engine, known: _Known, max_batch: int, deepest: int) -> Pricing:
+    return Pricing(
         max_batch,
         max(deepest, 1),
         engine.captured,
@@ -137,14 +191,14 @@ def plan(
         engine.ragged,
         engine.mixed,
         engine.extrapolate,
-        extra,
-        call_s,
+        known.extra,
+        known.call_s,
         engine.catch_up,
     )
-    prices = prices_of(times, layout, pricing)
-    if isinstance(bound, ByLength):
-        bound = bound.bind(prices)
-    rules = Rules(
+
+
+def _rules(engine: Engine, load: Load, bound: Controller, max_batch: int, deepest: int) -> Rules:
+    return Rules(
         max_batch,
         engine.kv_tokens or UNBOUNDED,
         engine.prefill_tokens or UNBOUNDED,
@@ -155,9 +209,6 @@ def plan(
         not isinstance(bound, ByRule),
         bound.needs_future,
     )
-    _check_room(layout, rules)
-    known = outcomes(layout, setting.first, max(deepest, 1), column, steps, step_s, rates, widths)
-    return Plan(controller, bound, rules, prices, known, layout, load)
 
 
 def _steps(

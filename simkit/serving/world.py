@@ -255,19 +255,10 @@ def outcomes(
     Raises:
         TraceError: the column was not recorded.
     """
-    ends = np.repeat(layout.offsets[1:], layout.n_output)
-    rows = np.arange(len(layout.ahead))
-    size = np.diff(layout.branch)
-    if layout.by_start:
-        depth, cut = size, layout.cut
-    else:
-        m = np.minimum(rows + layout.ahead, ends - 1)
-        inside = rows + layout.ahead < ends
-        depth = np.where(inside, layout.ahead + 1 + size[m], ends - rows)
-        cut = inside & layout.cut[m]
+    depth, cut = _depths(layout)
     confidence = np.zeros((0, 0), np.float32)
     if column:
-        confidence = np.full((len(rows), max_draft), np.nan, np.float32)
+        confidence = np.full((len(layout.ahead), max_draft), np.nan, np.float32)
         _gather(layout, column, np.asarray(depth, np.int64), confidence)
     planned, step_offsets = NO_STEPS, np.zeros(len(layout.n_output) + 1, np.int64)
     if steps is not None:
@@ -290,6 +281,19 @@ def outcomes(
         read_only(np.zeros(0) if rates is None else np.asarray(rates, np.float64)),
         read_only(np.zeros((0, 0), np.int32) if widths is None else widths),
     )
+
+
+def _depths(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of the draft from every start, (R,), and whether it was cut short there, (R,) bool."""
+    size = np.diff(layout.branch)
+    if layout.by_start:
+        return size, layout.cut
+    ends = np.repeat(layout.offsets[1:], layout.n_output)
+    rows = np.arange(len(layout.ahead))
+    m = np.minimum(rows + layout.ahead, ends - 1)
+    inside = rows + layout.ahead < ends
+    depth = np.where(inside, layout.ahead + 1 + size[m], ends - rows)
+    return depth, inside & layout.cut[m]
 
 
 def _gather(layout: Layout, column: str, depth: np.ndarray, out: np.ndarray) -> None:
