@@ -156,6 +156,16 @@ def test_a_long_recording_says_what_it_takes(pair, tmp_path, capsys):  # noqa: F
     assert files(tmp_path / "t") == files(tmp_path / "u")
 
 
+def test_one_that_goes_on_says_what_is_left(pair, prompts, tmp_path, monkeypatch, capsys):  # noqa: F811
+    monkeypatch.setattr("traces.record.estimate._FEWEST", 8)
+    monkeypatch.setattr("traces.record.estimate._WARM", 1)
+    monkeypatch.setattr("traces.record.estimate._SHARE", 2)
+    stopped(pair, prompts, tmp_path / "t", monkeypatch)
+    assert "simkit: 2 prompts, if no output" in capsys.readouterr().err
+    assert command("--out", tmp_path / "t", "--resume") == 0
+    assert "simkit: 1 prompt, if no output" in capsys.readouterr().err
+
+
 def test_lines_where_there_is_no_terminal(pair, prompts, tmp_path, monkeypatch, capsys):  # noqa: F811
     monkeypatch.setattr(progress, "EVERY_S", 0.0)
     words = "--target", pair / "target", "--draft", pair / "draft", "--prompts", prompts

@@ -139,7 +139,7 @@ def record(
         told = recording.Listening(
             on_token=lambda n: progress.advance(task, n),
             on_shard=lambda n: progress.update(task, completed=n * asked.max_new_tokens),
-            on_size=lambda size: _tell(size, len(cut)),
+            on_size=_tell,
         )
         done = recording.run(asked, loaded, cut, out, resume, told, ray)
     seconds = time.perf_counter() - start
@@ -168,12 +168,14 @@ def _quiet() -> None:
     quiet()
 
 
-def _tell(size: Estimate, prompts: int) -> None:
-    """Say on stderr what a recording takes, before it starts."""
+def _tell(size: Estimate) -> None:
+    """Say on stderr what the prompts that are left take, before the first of them."""
     from traces.describe import size_in_words
 
     n_bytes = size_in_words(int(size.n_bytes))
-    said = f"{prompts} prompts, if no output ends early: about {in_words(size.seconds)}, {n_bytes}"
+    prompts = "1 prompt" if size.prompts == 1 else f"{size.prompts} prompts"
+    said = f"{prompts}, if no output ends early: about"
+    said += f" {in_words(size.seconds)}, {n_bytes}"
     print(f"simkit: {said}", file=sys.stderr, flush=True)
 
 

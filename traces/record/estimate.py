@@ -26,10 +26,12 @@ class Estimate(NamedTuple):
     """Of all shards that are left, if no output ends before T_max.
 
     Attributes:
+        prompts: how many they hold.
         seconds: to record them.
         n_bytes: of their files.
     """
 
+    prompts: int
     seconds: float
     n_bytes: float
 
@@ -67,8 +69,9 @@ def estimate(
     seconds = first.seconds + token_s * (plan.max_new_tokens - _WARM)
     rows = _rows_of_all(more.rows, tried, plan)
     n_bytes = sum(_bytes_of(name, rows[name], first, more) for name in rows)
-    shards = sum(map(len, batches)) / len(batches[0])
-    return Estimate(seconds * shards, n_bytes * shards)
+    prompts = sum(map(len, batches))
+    shards = prompts / len(batches[0])
+    return Estimate(prompts, seconds * shards, n_bytes * shards)
 
 
 def _rows_of_all(tried: dict[str, int], tokens: int, plan: Plan) -> dict[str, int]:
