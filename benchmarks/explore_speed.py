@@ -4,7 +4,8 @@ A slider of a policy's argument, or of c, is moved over its values, on a prompt 
 output. Python: from the value's change until all that changed was handed to Bokeh. Browser: from
 the change of the slider's value in the page until a frame in which point and text have changed was
 drawn, so with the way to the server and back; in a headless Chromium without a GPU, on the cores
-that serve the page.
+that serve the page. A slider's first move stands by itself: the page has yet to compile what it
+runs.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def main() -> None:
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores,", end=" ")
     print(f"load {os.getloadavg()[0]:.1f}, Python {platform.python_version()},", end=" ")
     print(f"panel {version('panel')}, bokeh {version('bokeh')}; target ≤ {1e3 * TARGET_S:g} ms")
-    print(f"{'slider':12}{'where':10}{'median, ms':>12}{'worst, ms':>12}")
+    print(f"{'slider':12}{'where':10}{'first, ms':>12}{'median, ms':>12}{'worst, ms':>12}")
     for name, seconds in python_s(given.trace, given.rounds).items():
         _print(name, "Python", seconds)
     if not (CHROMIUM and DRIVER):
@@ -109,8 +110,9 @@ def browser_s(trace: str, rounds: int) -> dict[str, list[float]]:
 
 
 def _print(name: str, where: str, seconds: list[float]) -> None:
-    median, worst = 1e3 * statistics.median(seconds), 1e3 * max(seconds)
-    print(f"{name:12}{where:10}{median:12.1f}{worst:12.1f}", flush=True)
+    first, *others = [1e3 * one for one in seconds]
+    median, worst = statistics.median(others), max(others)
+    print(f"{name:12}{where:10}{first:12.1f}{median:12.1f}{worst:12.1f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -224,6 +224,33 @@ def test_explore_gives_what_a_cell_shows():
     assert isinstance(explore("reference", drafter="eagle"), panel.Column)
 
 
+def test_messages_do_not_wait_for_each_other():
+    """The page's socket, of whatever class Panel has it, sends at once; asked for twice, once."""
+    pytest.importorskip("panel")
+    from bokeh.server.urls import per_app_patterns
+    from bokeh.server.views.ws import WSHandler
+
+    from analysis.explore.serve import _send_at_once
+
+    _send_at_once()
+    before = list(per_app_patterns)
+    _send_at_once()
+    assert per_app_patterns == before
+    (socket,) = (one[1] for one in before if issubclass(one[1], WSHandler))
+    seen = []
+
+    class Opened(socket):
+        def __init__(self):
+            pass
+
+        def set_nodelay(self, value):
+            seen.append(value)
+
+    with pytest.raises(AttributeError):  # it has no request
+        Opened().open()
+    assert seen == [True]
+
+
 @pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="no chromium with a chromedriver")
 def test_in_a_browser(tmp_path):
     """A key on a slider moves the point and the text; nothing is asked of the network."""
