@@ -10,8 +10,8 @@ clock, of a replay that looks, less those of the next one, which remembers. Besi
 where the content is known and only the files are new: a trace that was written on this machine, or
 a copy. Whether that is much depends on what is called a replay, so the share is given of all three:
 the command as a user runs it, a process of its own; `simkit.replay` from Python, with its reading
-of the columns; and the loop alone, over columns that lie in memory. The traces are the bundled one
-and a made-up one that is written to disk. What the sums of the files and the decoding of all
+of the columns; and the loop alone, over columns that lie in memory. The traces are bundled ones and
+a made-up one that is written to disk. What the sums of the files and the decoding of all
 columns take is given beside it; a look decodes only what the replay reads, and what a rule ties to
 that.
 """
@@ -45,6 +45,7 @@ print("modules", *(m for m in sys.modules if m.partition(".")[0] not in own))
 """
 COST = Linear(draft_s=0.002, target_s=0.03)
 TARGET_S = 0.3
+RECORDED = ("reference", "smollm2", "smollm2-long")
 
 
 def main() -> None:
@@ -101,7 +102,7 @@ def look_s(folder: Path, positions: int, repeats: int) -> None:
     time.sleep(3)  # a file that was written this moment is not remembered
     print(f"\nseconds, {repeats} rounds{'':19}{'replay':>8}{'first look':>18}", end="")
     print(f"{'known content':>18}")
-    for trace in ("reference", str(folder / "trace")):
+    for trace in (*RECORDED, str(folder / "trace")):
         print_looks(folder / "cache" / "simkit", trace, repeats)
 
 
@@ -124,7 +125,8 @@ def print_looks(cache: Path, trace: str, repeats: int) -> None:
         return np.array([time.process_time(), time.perf_counter()]) - started
 
     opened = load(trace)
-    print(f"{opened.n_positions:,} positions in {opened.n_sequences:,} outputs")
+    name = trace if trace in RECORDED else "made up"
+    print(f"{name}, {opened.n_positions:,} positions in {opened.n_sequences:,} outputs")
     print_shares("simkit replay, a process", *taken_s(command, cache, repeats))
     whole_s, *more_s = taken_s(in_python, cache, repeats)
     print_shares("simkit.replay, from Python", whole_s, *more_s)
