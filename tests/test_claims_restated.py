@@ -16,6 +16,8 @@ from traces.memory import from_arrays
 from traces.placebo import placebo
 from traces.synthetic import decaying, iid, markov, mixed
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 SAMPLED = traces.Sampler(1.0)
 
 

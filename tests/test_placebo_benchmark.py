@@ -12,6 +12,8 @@ from benchmarks import placebo
 from traces.synthetic import iid
 from traces.writer import save
 
+pytestmark = pytest.mark.usefixtures("few_requests")
+
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
