@@ -85,7 +85,7 @@ define installed_wheel
 endef
 
 stories: $(VENV)-notebooks/.installed  ## the notebooks, with what they ask for and nothing else
-	$(VENV)-notebooks/bin/python -m pytest --noconftest -n 2 tests/test_notebooks.py
+	$(VENV)-notebooks/bin/python -m pytest --noconftest -n 2 --maxschedchunk 1 tests/test_notebooks.py
 
 install: $(VENV)/.installed
 
