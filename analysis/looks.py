@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from traces.errors import UserError
 from traces.trace import OWN, Trace, load
 
+INK = "ink"
 LINES = ("-", "--", "-.", ":")
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oooo")
 
@@ -25,16 +26,25 @@ class Look(NamedTuple):
     """How one series is drawn.
 
     Attributes:
-        color: in hexadecimal.
+        hue: in hexadecimal, or `INK`.
         marker: matplotlib's.
         linestyle: matplotlib's.
         hatch: matplotlib's.
     """
 
-    color: str
+    hue: str
     marker: Any
     linestyle: str = "-"
     hatch: str = ""
+
+    @property
+    def color(self) -> str:
+        """The hue; of ink that of the style's words, which is white on a dark page."""
+        if self.hue != INK:
+            return self.hue
+        from matplotlib import rcParams
+
+        return rcParams["text.color"]
 
     @property
     def line(self) -> dict[str, Any]:
@@ -70,7 +80,7 @@ POLICIES = {
     "pearl": Look("#CC6677", "H", "--", "oooo"),
     "autoregressive": Look("#7F7F7F", (4, 0, 0), ":", ""),
     "oracle": Look("#7F7F7F", (3, 0, 180), "--", "\\\\\\\\"),
-    "prophet": Look("#000000", "*", "-", ""),
+    "prophet": Look(INK, "*", "-", ""),
     "route": Look("#5D3A1A", (6, 1, 0), "--", "////"),
     # Of trees: the colour of the same rule on chains.
     "static": Look("#0072B2", (4, 1, 0), "--", "////"),
@@ -80,7 +90,7 @@ POLICIES = {
     "tree_acceptance_head": Look("#56B4E9", (6, 1, 30), "-.", "...."),
     "best_rate": Look("#AA4499", (8, 1, 0), ":", "----"),
     "best_first": Look("#44AA99", (3, 1, 90), "-.", "\\\\\\\\"),
-    "tree_prophet": Look("#000000", (5, 1, 180), "-", "++++"),
+    "tree_prophet": Look(INK, (5, 1, 180), "-", "++++"),
 }
 """By the names that specs have."""
 
@@ -118,21 +128,21 @@ DRAFTERS = {
     "block": (Look("#AA4499", "D", "--", "++++"),),
     "prompt_lookup": (Look("#999933", "<", "-", "----"),),
     "ngram": (Look("#009E73", "^", "--", "oooo"), Look("#117733", ">", ":", "++++")),
-    "suffix": (Look("#7F7F7F", "v", ":", "xxxx"), Look("#000000", "*", "-", "////")),
+    "suffix": (Look("#7F7F7F", "v", ":", "xxxx"), Look(INK, "*", "-", "////")),
 }
 """By kind, as their specs name it: of one recording the first of a kind, and the second."""
 
-_COLORS = tuple(dict.fromkeys(look.color for look in POLICIES.values()))
+_HUES = tuple(dict.fromkeys(look.hue for look in POLICIES.values()))
 _MARKS = ((5, 1, 0), (7, 1, 0), (8, 1, 22.5), (10, 1, 0), (12, 1, 0))  # stars that no other has
 
 
 def of_name(name: str) -> Look:
     """A look that follows from a name alone, for what is not listed."""
     k = zlib.crc32(name.encode())
-    k, color = divmod(k, len(_COLORS))
+    k, hue = divmod(k, len(_HUES))
     k, mark = divmod(k, len(_MARKS))
     k, line = divmod(k, len(LINES))
-    return Look(_COLORS[color], _MARKS[mark], LINES[line], HATCHES[k % len(HATCHES)])
+    return Look(_HUES[hue], _MARKS[mark], LINES[line], HATCHES[k % len(HATCHES)])
 
 
 def of_policy(spec: object) -> Look:

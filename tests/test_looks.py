@@ -60,3 +60,12 @@ def test_drafters_keep_their_looks_where_others_are_left_out():
     assert found["pard"].color != found["pard2"].color
     alone = looks.of_drafters({"a": "parallel(x)", "b": "parallel(y)", "c": "parallel(z)"})
     assert len(set(alone.values())) == 3 and alone["c"] == looks.of_name("c")
+
+
+def test_ink_is_seen_on_any_page():
+    import matplotlib as mpl
+
+    prophet = of_policy("prophet")
+    with mpl.rc_context({"text.color": "white"}):
+        assert prophet.line["color"] == prophet.bar["facecolor"] == "white"
+    assert of_policy("fixed(3)").color.startswith("#")
