@@ -52,9 +52,10 @@ class At(NamedTuple):
     requests: int
 
 
-def closed(sizes: Iterable[int], least: int = LEAST) -> list[At]:
+def closed(sizes: Iterable[int], least: int | None = None) -> list[At]:
     """Closed loops with so many requests in flight, of runs that are long enough; see `EACH`."""
-    return [At("concurrency", n, max(least, EACH * n)) for n in sizes]
+    fewest = LEAST if least is None else least
+    return [At("concurrency", n, max(fewest, EACH * n)) for n in sizes]
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,8 +53,10 @@ def main() -> None:
     """Print the seconds of each slider."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
     parser.add_argument("trace", nargs="?", default="reference")
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=10, help="over the values of each slider")
     given = parser.parse_args()
+    if given.rounds < 1:
+        parser.error("--rounds must be at least 1")
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores,", end=" ")
     print(f"load {os.getloadavg()[0]:.1f}, Python {platform.python_version()},", end=" ")
     print(f"panel {version('panel')}, bokeh {version('bokeh')}; target ≤ {1e3 * TARGET_S:g} ms")

@@ -120,9 +120,9 @@ def print_looks(cache: Path, trace: str, repeats: int) -> None:
         return np.array([cpu_s, clock_s])
 
     def in_python() -> np.ndarray:
-        started = np.array([time.process_time(), time.perf_counter()])
+        started = now_s()
         simkit.replay(load(trace), "svip", COST).records()
-        return np.array([time.process_time(), time.perf_counter()]) - started
+        return now_s() - started
 
     opened = load(trace)
     name = trace if trace in RECORDED else "made up"
@@ -130,9 +130,14 @@ def print_looks(cache: Path, trace: str, repeats: int) -> None:
     print_shares("simkit replay, a process", *taken_s(command, cache, repeats))
     whole_s, *more_s = taken_s(in_python, cache, repeats)
     print_shares("simkit.replay, from Python", whole_s, *more_s)
-    print_shares("the loop alone", np.full(2, loop_s(trace, repeats)), *more_s)
+    print_shares("the loop alone", loop_s(trace, repeats), *more_s)
     assert opened.path is not None
-    print(f"  sums and decoding of all{hash_and_decode_s(opened.path):32.3f}", flush=True)
+    print(f"  sums and decoding of all    CPU   {hash_and_decode_s(opened.path):26.3f}", flush=True)
+
+
+def now_s() -> np.ndarray:
+    """Seconds of CPU that this process has taken, and on the clock."""
+    return np.array([time.process_time(), time.perf_counter()])
 
 
 def taken_s(call: Callable[[], np.ndarray], cache: Path, repeats: int) -> list[np.ndarray]:
@@ -163,8 +168,8 @@ def print_shares(what: str, whole_s: np.ndarray, *more_s: np.ndarray) -> None:
         print(f"  {what:28}{kind:6}{whole_s[k]:8.3f}", *cells, sep="", flush=True)
 
 
-def loop_s(trace: str, repeats: int) -> float:
-    """CPU seconds of one replay over columns that were read and laid out."""
+def loop_s(trace: str, repeats: int) -> np.ndarray:
+    """Seconds of one replay over columns that were read and laid out, of CPU and on the clock."""
     from simkit import policies
     from simkit.drafters.path import PathLayout
     from simkit.simulator.charge import Charge
@@ -176,10 +181,10 @@ def loop_s(trace: str, repeats: int) -> float:
     run(policy, layout, charge, 1)
     taken = []
     for _ in range(repeats):
-        started = time.process_time()
+        started = now_s()
         run(policy, layout, charge, 1)
-        taken.append(time.process_time() - started)
-    return min(taken)
+        taken.append(now_s() - started)
+    return np.min(taken, 0)
 
 
 def hash_and_decode_s(folder: Path) -> float:

@@ -24,6 +24,7 @@ from analysis.study import Study
 from benchmarks.browser import CHROMIUM, DRIVER, chromium, explorer, opened, until
 from simkit.cli import main
 from simkit.policies import get, names, parse
+from traces.errors import UserError
 from traces.synthetic import iid
 from traces.trace import load
 
@@ -224,19 +225,26 @@ def test_explore_gives_what_a_cell_shows():
     assert isinstance(explore("reference", drafter="eagle"), panel.Column)
 
 
-def test_messages_do_not_wait_for_each_other():
-    """The page's socket, of whatever class Panel has it, sends at once; asked for twice, once."""
-    pytest.importorskip("panel")
+def test_messages_do_not_wait_for_each_other(monkeypatch):
+    """The page's socket, of whatever class Panel has it, sends at once; served twice, once."""
+    panel = pytest.importorskip("panel")
     from bokeh.server.urls import per_app_patterns
     from bokeh.server.views.ws import WSHandler
 
-    from analysis.explore.serve import _send_at_once
+    from analysis.explore.serve import serve
 
-    _send_at_once()
+    def taken(*_, **__):
+        raise OSError("no port today")
+
     before = list(per_app_patterns)
-    _send_at_once()
-    assert per_app_patterns == before
-    (socket,) = (one[1] for one in before if issubclass(one[1], WSHandler))
+    monkeypatch.setattr(panel, "serve", taken)
+    try:
+        for _ in range(2):
+            with pytest.raises(UserError, match="no port today"):
+                serve("reference", None, 1, False)
+        (socket,) = (one[1] for one in per_app_patterns if issubclass(one[1], WSHandler))
+    finally:
+        per_app_patterns[:] = before
     seen = []
 
     class Opened(socket):

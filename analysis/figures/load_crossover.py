@@ -6,11 +6,12 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from analysis import serving
 from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, missing, points
 from analysis.figures.legends import below
 from analysis.figures.panels import doubling
 from analysis.looks import of_controller
-from analysis.serving import ALONE, COST, EACH, Curves, closed, crossing, curves, priced_as
+from analysis.serving import ALONE, COST, Curves, closed, crossing, curves, priced_as
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
@@ -70,7 +71,7 @@ def _words(
     told = f"Below none: {'; '.join(where)}." if where else ""
     return [
         told,
-        f"{seeds} runs, {EACH} requests for each in flight; bars: 95%; exact given the"
+        f"{seeds} runs, {serving.EACH} requests for each in flight; bars: 95%; exact given the"
         f" schedule. {COST if cost is None else cost}. {found.timed}"
         f" {priced_as({'the drafter': study.trace}, cost)}",
     ]

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 
+from analysis import serving
 from analysis.figures.base import (
     LINES,
     Drawn,
@@ -25,7 +26,6 @@ from analysis.looks import Look, drafters_of, of_controller
 from analysis.serving import (
     ALONE,
     COST,
-    EACH,
     Curve,
     closed,
     curves,
@@ -82,8 +82,8 @@ def load_frontier(
     caption(
         ax,
         "Tokens a second for a user and of the device",
-        f"Figures: requests in flight. {seeds} runs, {EACH} requests for each; bars: 95%; exact"
-        f" given the schedule. {priced}."
+        f"Figures: requests in flight. {seeds} runs, {serving.EACH} requests for each; bars: 95%;"
+        f" exact given the schedule. {priced}."
         f" {priced_as(traces, cost)} {timed}",
     )
     return Drawn("load_frontier", frame(rows), ax, tuple(gone))

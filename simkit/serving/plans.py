@@ -151,7 +151,7 @@ def _reads_drafts(controller: Controller) -> bool:
 
 
 def _known(controller: Controller, setting: Setting, max_batch: int) -> _Known:
-    """See there; a rule that asks each request for itself has its steps planned."""
+    """See `_Known`; the steps of a rule that asks each request for itself are planned."""
     column = _column(setting.layout, getattr(controller, "column", ""))
     if not isinstance(controller, ByRule):
         return _Known(controller, column)

@@ -262,8 +262,7 @@ def outcomes(
         _gather(layout, column, np.asarray(depth, np.int64), confidence)
     planned, step_offsets = NO_STEPS, np.zeros(len(layout.n_output) + 1, np.int64)
     if steps is not None:
-        of, calls = steps
-        step_offsets = of.offsets
+        (of, calls), step_offsets = steps, steps[0].offsets
         rows = (of.drafted, of.proposed, of.accepted, of.asked, calls, of.emitted)
         planned = np.stack(rows).astype(np.int32)
     return Outcomes(
