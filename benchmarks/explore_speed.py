@@ -4,8 +4,8 @@ A slider of a policy's argument, or of c, is moved over its values, on a prompt 
 output. Python: from the value's change until all that changed was handed to Bokeh. Browser: from
 the change of the slider's value in the page until a frame in which point and text have changed was
 drawn, so with the way to the server and back; in a headless Chromium without a GPU, on the cores
-that serve the page. A slider's first move stands by itself: the page has yet to compile what it
-runs.
+that serve the page. A slider's first move stands by itself, since the page may have to compile what
+it runs.
 """
 
 from __future__ import annotations

@@ -56,11 +56,21 @@ class Page:
         self._runs: dict[str, Run] = {}
         self._points: dict[str, Point] = {}
         self._errors: dict[str, str] = {}
+        self._there = False
         self._costs()
         self._choosers()
         self._priced()
-        self._show_prompt()
         self.view = self._laid_out()
+        pn.state.onload(self._arrived)
+
+    @pn.io.hold()
+    def _arrived(self) -> None:
+        """The browser has the page, or there is none: texts come as they do behind a slider.
+
+        So the first of a slider's moves finds compiled what it runs.
+        """
+        self._there = True
+        self._show_prompt()
 
     def _costs(self) -> None:
         model = self.model
@@ -146,6 +156,8 @@ class Page:
             self._show_text(name)
 
     def _show_text(self, name: str) -> None:
+        if not self._there:
+            return
         found = self.model.text(self._runs[name], self.chosen.value)
         self.texts[name].object = texts.html(found, self.model.spell)
         self.signals[name].draw(found, self.model.spell)
