@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -109,7 +108,18 @@ def measured(folder: Path, task: str, memory: int) -> tuple[float, float, float]
     wall, cpu = time.perf_counter(), time.process_time()
     TASKS[task](trace)
     took = time.perf_counter() - wall, time.process_time() - cpu
-    return *took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    return *took, peak_gb()
+
+
+def peak_gb() -> float:
+    """The most memory that this program ever had.
+
+    `ru_maxrss` will not do: it keeps what the process had before it became this program, which is
+    that of the one that wrote the trace.
+    """
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024 / 1e9
 
 
 def make(folder: Path, n: int) -> None:
