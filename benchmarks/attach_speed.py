@@ -1,12 +1,13 @@
 """What attaching a parallel drafter costs: `python -m benchmarks.attach_speed`.
 
-The reference target follows outputs of the bundled traces, a batch of texts at a time: once alone
-(one pass, nothing reduced), once as `simkit attach` runs it, with drafts of K tokens from every
-start and all statistics of their rows, in the bytes of a file. Beside it stand the drafter's passes
-by themselves. The drafter has random weights and the shape of the reference draft model. The arms
-take turns in one process, on one thread; times are those of the processor, printed as medians, and
-as ratios to the target alone. Last stand the multiplications and additions that the passes' shapes
-ask for: attaching cannot take less than them. `--target`, `--recording` and `--drafter` name
+The reference target follows outputs of the bundled traces, a batch of texts at a time: alone, with
+nothing reduced, in one pass over the batch with its pads, and text by text as `simkit attach` has
+it; and attached, with drafts of K tokens from every start and all statistics of their rows, in the
+bytes of a file. Beside it stand the drafter's passes by themselves. The drafter has random weights
+and the shape of the reference draft model. The arms take turns in one process, on one thread; times
+are those of the processor, printed as medians, and attaching as ratios to both of the target alone;
+parts of it to the target text by text. Last stand the multiplications and additions that the
+passes' shapes ask for. `--target`, `--recording` and `--drafter` name
 another target, a recording of it and a drafter for it, which then runs without the target's states.
 """
 
@@ -28,8 +29,9 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import traces
 from traces import files
-from traces.attach.drafter import Attachment, Means
+from traces.attach.drafter import Means
 from traces.record.drafters.networks import ParallelDrafter
+from traces.record.drafters.running import Running
 from traces.record.drafters.target import given_outputs
 from traces.record.drafters.texts import Texts, make_texts
 from traces.record.forward import Forward
@@ -55,8 +57,12 @@ def main() -> None:
     quiet()
     target = load_target(given.target, "cpu", given.dtype)
     means = Means(given.target, "cpu", given.dtype)
-    print("| outputs | tokens | target alone, s | attached | drafter's passes | statistics |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| outputs | tokens | target in one pass, s | text by text, s | attached, to one pass",
+        end="",
+    )
+    print(" | to text by text | drafter's passes | statistics |")
+    print("|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         path = given.drafter or make_drafter(Path(folder))
         drafter = ParallelDrafter(path, given.length, "independent")
@@ -85,25 +91,28 @@ def line(
     """The table's line of one trace."""
     recording = followed(name)
     opened = drafter.open(recording, means)
+    assert isinstance(opened, Running)
     network = drafter.load(target, means.dtype or "float32")
     size, n = opened.header.batch_size, opened.header.n_shards
     batches = [round(k * n / n_batches) for k in range(n_batches)]
-    tokens, seconds = 0, dict.fromkeys(("target", "attached", "drafts"), 0.0)
+    tokens, seconds = 0, dict.fromkeys(("batch", "texts", "attached", "drafts"), 0.0)
     for index in batches:
         prompts, outputs = given_outputs(recording, index * size, size)
         tokens += sum(map(len, outputs))
         texts = make_texts([prompt.tokens for prompt in prompts], outputs)
         arms: dict[str, Callable[[], Any]] = {
-            "target": lambda texts=texts: follow(target, texts),
+            "batch": lambda texts=texts: follow(target, texts),
+            "texts": lambda texts=texts: opened.reader.read(texts),
             "attached": lambda index=index: attach(opened, index),
-            "drafts": lambda texts=texts: list(network.draft(texts, drafter.length)),
+            "drafts": lambda texts=texts: sum(1 for _ in network.draft(texts, drafter.length)),
         }
         for arm, taken in in_turns(arms, rounds).items():
             seconds[arm] += taken
-    alone_s, attached_s, drafts_s = seconds.values()
-    shares = attached_s, drafts_s, attached_s - drafts_s - alone_s
-    cells = [name, f"{tokens:,}", f"{alone_s:.2f}", *(f"{s / alone_s:.2f}×" for s in shares)]
-    return f"| {' | '.join(cells)} |"
+    batch_s, texts_s, attached_s, drafts_s = seconds.values()
+    shares = drafts_s, attached_s - drafts_s - texts_s
+    ratios = attached_s / batch_s, *(s / texts_s for s in (attached_s, *shares))
+    cells = [name, f"{tokens:,}", f"{batch_s:.2f}", f"{texts_s:.2f}"]
+    return f"| {' | '.join([*cells, *(f'{ratio:.2f}×' for ratio in ratios)])} |"
 
 
 def followed(name: str) -> Trace:
@@ -113,13 +122,15 @@ def followed(name: str) -> Trace:
 
 
 def follow(target: Alone, texts: Texts) -> None:
-    """The target's one pass over known texts."""
-    forward = Forward(target.target, target.vocab_size, texts.tokens.shape[1])
-    forward.pass_(texts.tokens, texts.text_positions, texts.mask)
+    """The target's one pass over known texts; of logits only those of outputs are worked out."""
+    width = texts.tokens.shape[1]
+    forward = Forward(target.target, target.vocab_size, width)
+    forward.pass_(texts.tokens, texts.text_positions, texts.mask, width - texts.start + 1)
 
 
-def attach(opened: Attachment, index: int) -> None:
-    """One shard, down to the bytes of its file."""
+def attach(opened: Running, index: int) -> None:
+    """One shard, down to the bytes of its file; the target reads it anew."""
+    opened.reader.want(())  # forgets the last shard, which drafters of one run share
     for columns in opened.shard(index).values():
         files.encode(pa.table(dict(columns)))  # pyright: ignore[reportArgumentType]
 

@@ -6,9 +6,10 @@ import subprocess
 import sys
 
 import pytest
+import typer
 from rich.console import Console
 
-from simkit import policies
+from simkit import cli, policies
 from simkit.cli import complete, main, tables
 from simkit.costs import catalogue
 from traces.attach import registry as drafters
@@ -42,6 +43,18 @@ def test_options_are_in_groups(capsys):
     at = [said.index(f"─ {group} ─") for group in groups]
     assert at == sorted(at)
     assert at[1] < said.index("--temperature") < at[2] < said.index("--mix") < at[3]
+
+
+def test_out_is_o_everywhere():
+    group = typer.main.get_command(cli.app)
+    context = typer.Context(group)
+    commands = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    options = {
+        name: [p.opts for p in c.params if "--out" in p.opts] for name, c in commands.items()
+    }
+    there = {name: "-o" in found[0] for name, found in options.items() if found}
+    assert len(there) > 10
+    assert all(there.values()), there
 
 
 def test_a_module_is_the_command():

@@ -50,7 +50,9 @@ def import_(
     file: Annotated[Path, typer.Argument(help="JSON lines.")],
     out: Annotated[
         Path,
-        typer.Option(help="The trace's folder; of spec-bench a .parquet file or a folder."),
+        typer.Option(
+            "--out", "-o", help="The trace's folder; of spec-bench a .parquet file or a folder."
+        ),
     ],
     drafter: Annotated[
         str | None,

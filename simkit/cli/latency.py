@@ -43,7 +43,8 @@ def latency(
         typer.Option(metavar="NAME", help="Time this drafter, attached to the trace in --out."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="A trace, or a FILE.parquet; nothing is kept without it.")
+        Path | None,
+        typer.Option("--out", "-o", help="A trace, or a FILE.parquet; nothing is kept without it."),
     ] = None,
     max_draft: Annotated[
         int | None, typer.Option(help="Γ. Default: that of the trace in --out, else 40.")

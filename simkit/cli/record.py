@@ -27,7 +27,7 @@ class CouplingChoice(StrEnum):
 
 def record(
     ctx: typer.Context,
-    out: Annotated[Path, typer.Option(help="Folder of the new trace.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the new trace.")],
     target: Annotated[
         str | None, typer.Option(help="Target model: local folder or hub id.", show_default=False)
     ] = None,

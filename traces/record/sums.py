@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from traces.kernels import compiled
+from traces.kernels import compiled, compiled_part
 
 _BLOCK = 32  # values
 
@@ -37,10 +37,9 @@ def largest(values: Tensor, n: int) -> Tensor:
     size = values.shape[-1]
     if values.device.type != "cpu" or size % _BLOCK or size // _BLOCK < n:
         return values.topk(min(n, size), -1).values
-    blocks = values.unflatten(-1, (-1, _BLOCK))
-    held = blocks.amax(-1).topk(n, -1).indices
-    some = blocks.gather(1, held[:, :, None].expand(-1, -1, _BLOCK))
-    return some.flatten(1).topk(n, -1).values
+    out = torch.empty(len(values), n, dtype=values.dtype)
+    _largest(values.detach().contiguous().numpy(), out.numpy())
+    return out
 
 
 def _summed(kernel: Callable, a: Tensor, b: Tensor) -> Tensor:
@@ -70,3 +69,36 @@ def _least(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
         for k in range(a.shape[1]):
             total += np.float64(min(a[n, k], b[n, k]))
         out[n] = total
+
+
+@_in_any_order
+def _largest(values: np.ndarray, out: np.ndarray) -> None:
+    """Write the largest values of each row (N, n), of a multiple of `_BLOCK` (N, V)."""
+    n_blocks = values.shape[1] // _BLOCK
+    most = np.empty(n_blocks, values.dtype)
+    for row, found in zip(values, out):  # noqa: B905 (numba's zip has no `strict`)
+        found[:] = -np.inf
+        for k in range(n_blocks):
+            best = row[k * _BLOCK]
+            for i in range(k * _BLOCK + 1, (k + 1) * _BLOCK):
+                best = max(best, row[i])
+            most[k] = best
+            _put(found, best)
+        least = found[-1]  # of the blocks' largest: no block below it holds any
+        found[:] = -np.inf
+        for k in range(n_blocks):
+            if most[k] >= least:
+                for i in range(k * _BLOCK, (k + 1) * _BLOCK):
+                    _put(found, row[i])
+
+
+@compiled_part
+def _put(found: np.ndarray, value: float) -> None:
+    """Put a value among the largest, which descend, if it is one of them."""
+    k = len(found) - 1
+    if value <= found[k]:
+        return
+    while k and found[k - 1] < value:
+        found[k] = found[k - 1]
+        k -= 1
+    found[k] = value

@@ -84,7 +84,8 @@ class Coupled:
         if bool((logits.amin(-1) < _NO_LOGIT).any()):
             logits = logits.clamp_min(_NO_LOGIT)
         q = draft_rows(logits, self.sampler)
-        own_key = draws.by_start(self.key, start)
+        is_drawn = q.temperature > 0  # where tokens are certain, keys decide nothing
+        own_key = draws.by_start(self.key, start) if is_drawn else self.key
         position = start + depth - 1
         known = self.fine & (position <= self.n_output[sequence])
         token = self._drawn(q, ~known, own_key)
@@ -105,10 +106,11 @@ class Coupled:
         keys = {"sequence": sequence, "start": start, "depth": torch.full_like(start, depth)}
         there = ~self.ended & (depth <= self.longest - start)
         row = {**keys, "accepted": accepted, "draft_token": token, **columns}
-        self.rows.append({name: value[there] for name, value in row.items()})
+        all_there = bool(there.all())
+        self.rows.append(row if all_there else {name: x[there] for name, x in row.items()})
         self.fine = accepted
         self.ended = self.ended | torch.isin(token, self.eos)
-        self.key = draws.next_key(self.key, token)
+        self.key = draws.next_key(self.key, token) if is_drawn else self.key
         return token
 
     def _drawn(self, q: LogitRows, free: Tensor, key: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from traces.record.drafters.texts import Texts
 from traces.record.statistics import LogitRows, at, target_rows
 from traces.sampler import Sampler
 
-MOST_VALUES = 2**20  # of logits that are reduced at once: more no cache holds, fewer cost calls
+MOST_VALUES = 2**19  # of logits that are reduced at once: more no cache holds, fewer cost calls
 
 
 class Known:

@@ -228,9 +228,7 @@ def nodes_of(
         rows: nodes of a start in one pass, about.
     """
     if isinstance(network, Parallel):
-        for drafts, group in zip(
-            network.draft(texts, levels), _plain_groups(network, texts, levels), strict=True
-        ):
+        for group, drafts in network.grouped(texts, levels):
             yield group, MarginalNodes(drafts.logits)
         return
     width = texts.tokens.shape[1]
@@ -252,9 +250,3 @@ def nodes_of(
         yield group, ModelNodes(forward, texts, group)
         check_excess(forward, "drafter")
         forward.cache.cut(width)
-
-
-def _plain_groups(network: Parallel, texts: Texts, levels: int) -> Iterator[StartGroup]:
-    """The groups in which a parallel drafter gives its drafts."""
-    n_columns = network.vocab_size if network.ids is None else len(network.ids)
-    return groups(texts, levels, n_columns)

@@ -30,7 +30,7 @@ from traces.errors import RecordError
 from traces.manifest import ModelInfo
 from traces.record.drafters import borrowed, files
 from traces.record.drafters.layers import resolve
-from traces.record.drafters.texts import DraftLogits, StartGroup, Texts, groups
+from traces.record.drafters.texts import MOST_STARTS, DraftLogits, StartGroup, Texts, groups
 from traces.record.drafters.vocabulary import ids_of
 from traces.record.forward import Forward, check_excess
 from traces.record.header import model_info
@@ -38,6 +38,7 @@ from traces.record.pair import DTYPES, check_tokenizers, embedding, load_model, 
 
 MODES = ("independent", "dependent")
 PROJECTION = "projection.safetensors"
+_MOST_ROWS = 512  # of one text's pass: each sees all of the others' slots, if behind a mask
 _MOST_BYTES = 16 * reading.MEBIBYTE  # of a config
 
 
@@ -80,7 +81,10 @@ class Parallel:
         return replace(info, n_parameters=n_parameters, weights_sha256=digest.hexdigest())
 
     def draft(self, texts: Texts, length: int) -> Iterator[DraftLogits]:
-        """What it proposes at every start of a batch, in groups of starts.
+        """What it proposes at every start of a batch, some starts at a time.
+
+        On a processor each text is read by itself, so that no pass has pads, nor starts of outputs
+        that have ended. On a GPU all are read at once: there the number of passes takes time.
 
         Args:
             texts: with the target's states of `layers` if it reads any; on the model's device.
@@ -90,20 +94,36 @@ class Parallel:
             RecordError: the states are missing or of another width, or the drafter expects tokens
                 that the target does not know.
         """
+        if texts.tokens.device.type != "cpu":
+            yield from (drafts for _, drafts in self.grouped(texts, length))
+            return
+        most = max(1, _MOST_ROWS // length)
+        for row in range(len(texts.tokens)):
+            for _, drafts in self.grouped(texts.one(row), length, most):
+                yield drafts._replace(sequence=drafts.sequence + row)
+
+    def grouped(
+        self, texts: Texts, length: int, most: int = MOST_STARTS
+    ) -> Iterator[tuple[StartGroup, DraftLogits]]:
+        """As `draft`, of all texts at once: groups of up to `most` starts, with what they say.
+
+        The last group comes first: what its starts see, and those before do not, is then cut from
+        the cache.
+        """
         features = self._features(texts)
         width = texts.tokens.shape[1]
         n_columns = self.vocab_size if self.ids is None else len(self.ids)
-        parts = list(groups(texts, length, n_columns))
+        parts = list(groups(texts, length, n_columns, most))
         widest = max((part.start.shape[1] for part in parts), default=0)
         forward = Forward(self.model, self.vocab_size, width + widest * length)
         forward.pass_(texts.tokens, texts.text_positions, texts.mask, 1, features)
-        for group in parts:
+        for group in reversed(parts):
+            forward.cache.cut(int(group.slot.max()))
             logits = self._group(forward, texts, features, group, length)
-            forward.cache.cut(width)
             sequence, _ = group.alive.nonzero(as_tuple=True)
             check_excess(forward, "drafter")
             alive = logits.flatten(0, 1) if bool(group.alive.all()) else logits[group.alive]
-            yield DraftLogits(sequence, group.start[group.alive], alive)
+            yield group, DraftLogits(sequence, group.start[group.alive], alive)
 
     def _group(
         self,
@@ -113,23 +133,26 @@ class Parallel:
         group: StartGroup,
         length: int,
     ) -> Tensor:
-        """Logits (B, R, K, D): the last known token again and K - 1 masks, for each start."""
-        batch, size = group.start.shape
-        depth = torch.arange(length, device=group.slot.device)
-        last = texts.tokens.gather(1, group.slot)
-        fed = torch.where(depth == 0, last[:, :, None], self.mask_token_id)
-        text = texts.text_positions.gather(1, group.slot)[:, :, None] + depth
-        slot = torch.arange(texts.tokens.shape[1], device=depth.device)
+        """Logits (B, R, K, D): the last known token again and K - 1 masks, for each start.
+
+        In the pass all starts' rows of a depth stand together, as their statistics want them.
+        """
+        size = group.start.shape[1]
+        depth = torch.arange(length, device=group.slot.device)[:, None]
+        last = texts.tokens.gather(1, group.slot)[:, None]
+        fed = torch.where(depth == 0, last, self.mask_token_id)
+        text = texts.text_positions.gather(1, group.slot)[:, None] + depth
+        slot = torch.arange(forward.cache.length, device=depth.device)
         seen = (slot >= texts.pads[:, None, None]) & (slot < group.slot[:, :, None])
-        own = torch.ones(length, length, device=depth.device).tril()
-        own = torch.block_diag(*[own] * size).bool().expand(batch, -1, -1)
-        mask = torch.cat([seen.repeat_interleave(length, 1), own], -1)
+        before = torch.ones(length, length, device=depth.device).tril()
+        own = torch.kron(before, torch.eye(size, device=depth.device)).bool()
+        mask = torch.cat([seen.repeat(1, length, 1), own.expand(len(seen), -1, -1)], -1)
         added = None
         if features is not None:
             index = group.slot[:, :, None].expand(-1, -1, features.shape[-1])
-            added = features.gather(1, index).repeat_interleave(length, 1)
+            added = features.gather(1, index).repeat(1, length, 1)
         logits = forward.pass_(fed.flatten(1), text.flatten(1), mask[:, None], added=added)
-        return logits.unflatten(1, (size, length))
+        return logits.unflatten(1, (length, size)).transpose(1, 2)
 
     def _features(self, texts: Texts) -> Tensor | None:
         """What is added to each slot's embedding (B, W, H): t of the slot before it."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from traces.errors import RecordError
 from traces.record.forward import causal_mask, left_padded
 
-_MOST_STARTS = 32  # of a sequence in one group
+MOST_STARTS = 32
 _MOST_LOGITS = 2**26  # of one group, over all its rows
 
 
@@ -54,6 +54,17 @@ class Texts:
         slot = torch.arange(self.tokens.shape[1], device=self.tokens.device)
         seen = (slot > self.pads[:, None, None]) & (slot <= slot[:, None])
         return seen | (slot == slot[:, None])
+
+    def one(self, row: int) -> Texts:
+        """One of the texts, without pads."""
+        first, end = int(self.pads[row]), self.start + int(self.n_output[row])
+        return Texts(
+            self.tokens[row : row + 1, first:end],
+            torch.zeros_like(self.pads[:1]),
+            self.n_output[row : row + 1],
+            self.start - first,
+            None if self.states is None else self.states[row : row + 1, first:end],
+        )
 
     def read_states(self, width: int) -> Tensor:
         """The target's states (B, W, `width`).
@@ -105,17 +116,20 @@ class StartGroup(NamedTuple):
     alive: Tensor  # whether the sequence has this start
 
 
-def groups(texts: Texts, rows: int, n_columns: int) -> Iterator[StartGroup]:
+def groups(
+    texts: Texts, rows: int, n_columns: int, most: int = MOST_STARTS
+) -> Iterator[StartGroup]:
     """All starts of all texts, in order, a group that fits one pass at a time.
 
     Args:
         texts: of one batch.
         rows: that a start has in a pass.
         n_columns: logits of a row.
+        most: starts of a sequence in one group.
     """
     batch, longest = len(texts.tokens), int(texts.n_output.max())
     fit = max(1, _MOST_LOGITS // (batch * rows * n_columns))
-    size = min(_MOST_STARTS, fit)
+    size = min(most, fit)
     for first in range(1, longest + 1, size):
         start = torch.arange(first, min(first + size, longest + 1), device=texts.tokens.device)
         start = start.expand(batch, -1)
