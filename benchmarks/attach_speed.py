@@ -6,8 +6,8 @@ it; and attached, with drafts of K tokens from every start and all statistics of
 bytes of a file. Beside it stand the drafter's passes by themselves. The drafter has random weights
 and the shape of the reference draft model. The arms take turns in one process, on one thread; times
 are those of the processor, printed as medians, and attaching as ratios to both of the target alone;
-parts of it to the target text by text. Last stand the multiplications and additions that the
-passes' shapes ask for. `--target`, `--recording` and `--drafter` name
+parts of it to the target text by text. Last stand the multiplications that the drafter's matrices
+ask for, to the target's. `--target`, `--recording` and `--drafter` name
 another target, a recording of it and a drafter for it, which then runs without the target's states.
 """
 
@@ -31,6 +31,7 @@ import traces
 from traces import files
 from traces.attach.drafter import Means
 from traces.record.drafters.networks import ParallelDrafter
+from traces.record.drafters.parallel import Parallel
 from traces.record.drafters.running import Running
 from traces.record.drafters.target import given_outputs
 from traces.record.drafters.texts import Texts, make_texts
@@ -61,17 +62,13 @@ def main() -> None:
         "| outputs | tokens | target in one pass, s | text by text, s | attached, to one pass",
         end="",
     )
-    print(" | to text by text | drafter's passes | statistics |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(" | to text by text | drafter's passes | statistics | multiplications |")
+    print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         path = given.drafter or make_drafter(Path(folder))
         drafter = ParallelDrafter(path, given.length, "independent")
         for name in given.recording:
             print(line(name, target, means, drafter, given.batches, given.rounds), flush=True)
-    if given.drafter is None:
-        print(
-            f"\noperations of the passes, to those of the target's: {arithmetic(given.length):.2f}"
-        )
 
 
 def make_drafter(folder: Path) -> str:
@@ -95,10 +92,12 @@ def line(
     network = drafter.load(target, means.dtype or "float32")
     size, n = opened.header.batch_size, opened.header.n_shards
     batches = [round(k * n / n_batches) for k in range(n_batches)]
-    tokens, seconds = 0, dict.fromkeys(("batch", "texts", "attached", "drafts"), 0.0)
+    tokens, read = 0, 0
+    seconds: dict[str, float] = dict.fromkeys(("batch", "texts", "attached", "drafts"), 0.0)
     for index in batches:
         prompts, outputs = given_outputs(recording, index * size, size)
         tokens += sum(map(len, outputs))
+        read += sum(len(prompt.tokens) for prompt in prompts)
         texts = make_texts([prompt.tokens for prompt in prompts], outputs)
         arms: dict[str, Callable[[], Any]] = {
             "batch": lambda texts=texts: follow(target, texts),
@@ -112,6 +111,7 @@ def line(
     shares = drafts_s, attached_s - drafts_s - texts_s
     ratios = attached_s / batch_s, *(s / texts_s for s in (attached_s, *shares))
     cells = [name, f"{tokens:,}", f"{batch_s:.2f}", f"{texts_s:.2f}"]
+    ratios += (multiplications(network, target, drafter.length, read, tokens),)
     return f"| {' | '.join([*cells, *(f'{ratio:.2f}×' for ratio in ratios)])} |"
 
 
@@ -147,20 +147,24 @@ def in_turns(arms: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float
     return {name: statistics.median(taken) for name, taken in samples.items()}
 
 
-def arithmetic(length: int) -> float:
-    """Operations of target and drafter over a token of an output, to those of the target alone.
+def multiplications(
+    network: Parallel, target: Alone, length: int, n_prompt: int, n_output: int
+) -> float:
+    """The drafter's, over all texts and K rows a start, to those of the target text by text.
 
-    Of their matrices; attention comes on top. The drafter reads a token, and then K rows a start.
+    Of their matrices, at as many tokens of prompts and outputs; attention comes on top.
     """
-    shapes = [LlamaConfig.from_pretrained(MODELS / name) for name in ("target", "draft")]
-    target, draft = (_weights(shape) for shape in shapes)
-    return 1 + (1 + length) * draft / target
+    rows, columns = network.model, network.vocab_size if network.ids is None else len(network.ids)
+    drafts = (_weights(rows) + rows.config.hidden_size * columns) * length * n_output
+    read = _weights(rows) * (n_prompt + n_output)
+    model = target.target
+    logits = model.config.hidden_size * target.vocab_size * n_output
+    return (read + drafts) / (_weights(model) * (n_prompt + n_output) + logits)
 
 
-def _weights(shape: Any) -> int:
-    width, inner = shape.hidden_size, shape.intermediate_size
-    layer = 4 * width**2 + 3 * width * inner
-    return shape.num_hidden_layers * layer + width * shape.vocab_size
+def _weights(model: Any) -> int:
+    """Of all layers."""
+    return sum(p.numel() for name, p in model.named_parameters() if ".layers." in name)
 
 
 if __name__ == "__main__":
