@@ -55,10 +55,15 @@ def drafter_and_texts(mode, dtype):
     ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)], ids=str
 )
 @pytest.mark.parametrize("mode", parallel.MODES)
-def test_groups_of_starts_say_what_one_plain_pass_says(mode, dtype, tolerance):
+@pytest.mark.parametrize("at_once", [False, True], ids=["text by text", "all texts at once"])
+def test_groups_of_starts_say_what_one_plain_pass_says(
+    mode, dtype, tolerance, at_once, monkeypatch
+):
+    monkeypatch.setattr(parallel, "_MOST_ROWS", 60)  # twelve starts
     drafter, texts, target = drafter_and_texts(mode, dtype)
     found = {}
-    for drafts in drafter.draft(texts, 5):
+    grouped = (drafts for _, drafts in drafter.grouped(texts, 5))
+    for drafts in grouped if at_once else drafter.draft(texts, 5):
         assert drafts.logits.shape == (len(drafts.start), 5, 61)
         for row, (sequence, start) in enumerate(
             zip(drafts.sequence.tolist(), drafts.start.tolist(), strict=True)
