@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from traces.errors import RecordError
 from traces.record.forward import causal_mask, left_padded
 
-MOST_STARTS = 32
+MOST_STARTS = 32  # of a sequence in one group
 _MOST_LOGITS = 2**26  # of one group, over all its rows
 
 
