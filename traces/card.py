@@ -20,6 +20,8 @@ def card(trace: Trace) -> Iterator[tuple[str, str]]:
         yield "drafter", manifest.spec
     if manifest.source is not None:
         yield "imported from", manifest.source.file
+        for note in manifest.source.notes:
+            yield "note", note
     else:
         yield "sampler", "greedy" if sampler.greedy else f"temperature {sampler.temperature:g}"
     yield "prompts", f"{trace.n_sequences:,}"

@@ -71,6 +71,8 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "drafter", facts["spec"]
     if facts["source"] is not None:
         yield "imported from", _source(facts["source"])
+        for note in facts["source"]["notes"]:
+            yield "note", note
     if facts["device"] is not None:
         yield "recorded on", f"{facts['device']}, {facts['dtype']}"
     counts_alone = facts["kind"] in ("target", "log") and facts["source"] is not None

@@ -75,6 +75,8 @@ class SourceInfo:
         drafter: whose drafts were taken; empty where it has none.
         align: which step an entry was taken to be for, see docs/importing.md; empty as well.
         sample: how records were picked, in words; empty where all were taken.
+        notes: what a reader of its numbers should know, one line each; left out of the text and
+            the hash where there are none.
     """
 
     file: str
@@ -82,6 +84,7 @@ class SourceInfo:
     drafter: str = ""
     align: str = ""
     sample: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,8 @@ class Manifest:
             token's verdict does not depend on where its draft began; left out of the text and the
             hash of other traces.
         unordered: whether the order of a log's steps is not known; left out as `shared_path` is.
+        totals: whether a log has the sums of each request alone, which are spread evenly over its
+            steps; left out as `shared_path` is.
         shapes: specs of `traces.trees.shapes`, whose nodes a trace of trees holds; left out of the
             text and the hash of others, as `width`.
         width: children of each node of a tree that has any, if there are so many.
@@ -190,6 +195,7 @@ class Manifest:
     target_columns: tuple[str, ...] = ()
     shared_path: bool = False
     unordered: bool = False
+    totals: bool = False
     shapes: tuple[str, ...] = ()
     width: int = 0
     coupling: str = "draft"
@@ -364,10 +370,12 @@ def _content(manifest: Manifest) -> dict[str, Any]:
         del data["mix"]
     if manifest.source is None:
         del data["source"]
+    elif not manifest.source.notes:
+        del data["source"]["notes"]
     for name, known in _WORDS.items():
         if data[name] == get_args(known)[0]:
             del data[name]
-    for name in ("attached_to", "spec", "draft_ends", "path_columns", "bits"):
+    for name in ("attached_to", "spec", "draft_ends", "path_columns", "bits", "totals"):
         if not data[name]:
             data.pop(name)
     for kind in drafters.BUILT_IN:

@@ -177,6 +177,7 @@ def from_steps(
     room: int = 0,
     shared_path: bool = False,
     unordered: bool = False,
+    totals: bool = False,
     draft_passes: Passes = "token",
 ) -> Trace:
     """Build a log of steps from their counts.
@@ -189,6 +190,7 @@ def from_steps(
         room: budget behind the longest output, in tokens.
         shared_path: see `Manifest`.
         unordered: see `Manifest`.
+        totals: see `Manifest`.
         draft_passes: see `Manifest`.
 
     Raises:
@@ -206,6 +208,7 @@ def from_steps(
         coupling="target",
         shared_path=shared_path,
         unordered=unordered,
+        totals=totals,
         source=source,
         batch_size=max(1, n),
         n_prompts=n,

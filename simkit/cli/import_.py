@@ -193,7 +193,6 @@ def _log(
     )
     for note in notes:
         typer.echo(f"note: {note}", err=True)
-    _tell_of_twins(trace)
 
 
 def _tell_of_twins(trace: Trace) -> None:

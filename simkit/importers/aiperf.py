@@ -1,9 +1,14 @@
 """AIPerf's `profile_export.jsonl` with acceptance by request, as a log of steps.
 
 A line has `metadata`, `metrics`, and, where the server told of speculative decoding,
-`spec_decode_acceptance` (ai-dynamo/aiperf, `SpecDecodeAcceptanceRecord`; it names its engine):
-vLLM's counts with a sparse histogram, and `per_step_accepted` and `per_step_drafted` only where the
-engine reports steps, as vLLM does at the level `detailed`. TensorRT-LLM gives a histogram alone.
+`spec_decode_acceptance` (ai-dynamo/aiperf, `SpecDecodeAcceptanceRecord`): vLLM's counts with a
+sparse histogram, and `per_step_accepted` and `per_step_drafted` only where the engine reports
+steps, as vLLM does at the level `detailed`. TensorRT-LLM gives a histogram alone.
+
+Its `engine` says whose counts they are. llama.cpp's are sums alone: AIPerf takes the tokens that no
+draft gave for steps, the prefill's among them, and spreads the accepted ones evenly over these, or
+leaves the histogram out, as later versions do (`llamacpp_adapter.py`). Such a histogram is not
+read.
 
 Requests of the warm-up, those that failed, and those without a draft are left out and counted.
 """
@@ -15,10 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from simkit.errors import ImporterError
-from simkit.importers import jsonl, steps
+from simkit.importers import jsonl, laws, steps
 
 _NAME = "spec_decode_acceptance"
 _FIELDS = (*steps.FIELDS, "engine", "completion_tokens")
+_COUNTED = ("vllm", "tensorrt_llm")  # engines whose histograms count steps
+_SUMMED = ("llamacpp", "llama_cpp", "llama.cpp")  # engines that report sums alone
 
 
 def load(file: str | Path, drafts: steps.Drafts = steps.UNKNOWN) -> steps.Imported:
@@ -32,16 +39,27 @@ def load(file: str | Path, drafts: steps.Drafts = steps.UNKNOWN) -> steps.Import
         ImporterError: the file cannot be read, or a record has wrong fields or none of these.
     """
     left_out: Counter[str] = Counter()
-    requests = list(_requests(file, left_out))
+    engines: set[str] = set()
+    unknown: set[str] = set()
+    requests = list(_requests(file, left_out, engines, unknown))
     if not requests:
         raise ImporterError(
             f"{file}: no line has {_NAME}: the server must report acceptance (vLLM:"
             " --per-request-spec-decode-metrics detailed)"
         )
-    return steps.imported(requests, file, drafts, steps.lines_left_out(left_out))
+    if len(engines) > 1:
+        raise ImporterError(
+            f"{file}: its lines are of several engines: {', '.join(sorted(engines))}"
+        )
+    notes = [*steps.lines_left_out(left_out), *steps.left_alone(unknown)]
+    for engine in engines - {*_COUNTED, *_SUMMED}:  # one at most
+        notes.append(f"the engine {engine} is not known: its histograms are taken for counts")
+    return steps.imported(requests, file, drafts, notes)
 
 
-def _requests(file: str | Path, left_out: Counter[str]) -> Iterator[steps.Request]:
+def _requests(
+    file: str | Path, left_out: Counter[str], engines: set[str], unknown: set[str]
+) -> Iterator[steps.Request]:
     for record in jsonl.read(file):
         metadata, found = record.get("metadata"), record.fields.get(_NAME)
         if not isinstance(metadata, dict):
@@ -55,15 +73,45 @@ def _requests(file: str | Path, left_out: Counter[str]) -> Iterator[steps.Reques
         if found is None:
             left_out[f"no {_NAME}"] += 1
             continue
-        drafted, accepted, ordered = steps.steps_of(record, found, _NAME, _FIELDS)
+        inner = jsonl.Record(f"{record.where}: {_NAME}", found if isinstance(found, dict) else {})
+        _, n_completion = laws.usage(record, found, _NAME)
+        engine = inner.text("engine")
+        engines.add(engine)
+        if engine in _SUMMED and inner.fields.get("per_step_accepted") is None:
+            own = _spread(record, found, n_completion, unknown)
+        else:
+            own = steps.steps_of(record, _NAME, found, _FIELDS, unknown)
         values = record.fields.get("metrics")
         length = values.get("input_sequence_length") if isinstance(values, dict) else None
+        n_prompt = laws.count(record, length, "value") or 0
+        request = steps.request(record, "", own, (n_prompt, n_completion), inside=_NAME)
         name = metadata.get("x_request_id")
-        yield steps.Request(
-            name if isinstance(name, str) else None,
-            steps.count(record, length, "value") or 0,
-            drafted,
-            accepted,
-            ordered,
-            steps.n_completion(record, found, _NAME),
+        yield request._replace(id=name if isinstance(name, str) else None)
+
+
+def _spread(
+    record: jsonl.Record, found: object, n_completion: int, unknown: set[str]
+) -> steps.Steps:
+    """The steps behind sums, where all of them drafted as much: how many, and what they sum to.
+
+    Raises:
+        ImporterError: they did not, or it is not known.
+    """
+    inner, whole = steps.counts_of(record, _NAME, found, _FIELDS, unknown)
+    n, accepted, drafted = whole.values()
+    if n != n_completion - accepted:
+        raise inner.error(
+            f"num_spec_steps is {n}, but {n_completion - accepted} tokens came from no draft:"
+            " AIPerf takes these for llama.cpp's steps"
         )
+    n -= 1  # the prefill's
+    length = steps.n_drafted_at_most(inner)
+    if length is None or drafted != n * length or accepted > drafted:
+        raise inner.error(
+            "llama.cpp reports sums alone, over which AIPerf spreads its histogram evenly, and not"
+            " all steps drafted num_spec_tokens: what each of them accepted is not known"
+        )
+    steps.check_means(inner, whole)
+    each, more = divmod(accepted, max(1, n))
+    spread = [each] * (n - more) + [each + 1] * more
+    return steps.Steps([length] * n, spread, False, totals=True)

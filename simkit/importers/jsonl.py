@@ -74,15 +74,21 @@ class Record(NamedTuple):
         return ImporterError(f"{self.where}: {what}")
 
 
-def read(file: str | Path) -> Iterator[Record]:
+def read(file: str | Path, events: bool = False) -> Iterator[Record]:
     """The objects of a file; blank lines are skipped.
+
+    Args:
+        file: JSON lines.
+        events: whether lines may be a stream's events, `data: {…}`, with `[DONE]` at its end.
 
     Raises:
         ImporterError: the file cannot be read or is empty, or a line is no JSON object.
     """
     number = 0
     for number, line in reading.lines(file, math.inf, ImporterError):
-        yield _record(f"{file}: line {number}", line)
+        text = line.strip().removeprefix("data:").strip() if events else line
+        if not events or text != "[DONE]":
+            yield _record(f"{file}: line {number}", text)
     if not number:
         raise ImporterError(f"{file}: there is no record in it")
 

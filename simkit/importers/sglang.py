@@ -1,28 +1,64 @@
-"""SGLang's `meta_info` by request, as a log of steps whose order is not known.
+"""SGLang's acceptance by request, as a log of steps whose order is not known.
 
-A response of `/generate` has (sgl-project/sglang, pull request 11144 and later, as of commit
+`meta_info` of a response of `/generate`, or of its `choices`, or `sglext.spec_tokens_details` of a
+chat's (pull request 33518) has (sgl-project/sglang, pull request 11144 and later, as of commit
 015c872) `spec_verify_ct`, the steps; `spec_num_correct_drafts`, accepted tokens;
 `spec_num_proposed_drafts`, which is not counted but the configured length times the steps; and
-`spec_correct_drafts_histogram`, how many steps accepted 0, 1, 2, … tokens. Releases before have
-other names for the same: `spec_accept_token_num` or `spec_accepted_drafts`, `spec_draft_token_num`
-or `spec_proposed_drafts`, `spec_accept_histogram`. There is nothing by step.
+`spec_correct_drafts_histogram`, how many steps accepted 0, 1, 2, … tokens. `spec_accept_length` is
+the output's tokens over the steps. Releases before have other names for the same:
+`spec_accept_token_num` or `spec_accepted_drafts`, `spec_draft_token_num` or `spec_proposed_drafts`,
+`spec_accept_histogram`. Under the name `spec_draft_token_num` some of them count the root of each
+draft too, K + 1 tokens a step (pull request 13754: 940 for 188 steps with K = 4). There is nothing
+by step.
 
 So what each step drafted is not in it. It is known only if all drafted as much: a server that
-adapts its steps reports proposals that were never drafted.
+adapts its steps reports proposals that were never drafted. Where what is verified is capped
+(`spec_cap_length` and `spec_cap_lens_histogram`, which count the target's own token), the caps must
+be those of whole drafts.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from simkit.errors import ImporterError
-from simkit.importers import jsonl, steps
+from simkit.importers import jsonl, laws, steps
 
 _ACCEPTED = ("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
-_PROPOSED = ("spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num")
+_ROOTED = "spec_draft_token_num"  # its count may have the root
+_PROPOSED = ("spec_num_proposed_drafts", "spec_proposed_drafts", _ROOTED)
 _HISTOGRAM = ("spec_correct_drafts_histogram", "spec_accept_histogram")
-_NUMBERS = ("spec_accept_rate", "spec_accept_length")
+_CAPS = ("spec_cap_length", "spec_cap_lens_histogram", "spec_block_accept_length")
+_KNOWN = {
+    "spec_verify_ct",
+    "spec_accept_rate",
+    "spec_accept_length",
+    *_ACCEPTED,
+    *_PROPOSED,
+    *_HISTOGRAM,
+    *_CAPS,
+}
+
+
+class _Part(NamedTuple):
+    """Where a request's numbers are: its acceptance, its tokens, and the object of these."""
+
+    counts: jsonl.Record
+    whole: jsonl.Record
+    usage: Any
+    inside: str
+    finish_reason: Any
+
+
+class _Seen(NamedTuple):
+    """What lines say of the file: lines left out, fields that are not known, and conventions."""
+
+    left_out: Counter[str]
+    unknown: set[str]
+    roots: set[bool]
 
 
 def load(
@@ -32,7 +68,7 @@ def load(
 
     Args:
         file: JSON lines, a response each.
-        draft_length: tokens that every step drafted.
+        draft_length: tokens that every step drafted, K.
         drafts: what the file does not say of its drafter.
 
     Raises:
@@ -45,69 +81,187 @@ def load(
             " --draft-length K if every step drafted K tokens (a server with --speculative-adaptive"
             " does not: what its steps drafted is not known)"
         )
-    return steps.imported(_requests(file, draft_length), file, drafts)
+    seen = _Seen(Counter(), set(), set())
+    requests = list(_requests(file, draft_length, seen))
+    if not requests:
+        raise ImporterError(f"{file}: no line has a step that was verified: there is no draft")
+    notes = [*steps.lines_left_out(seen.left_out), *steps.left_alone(seen.unknown)]
+    for rooted in seen.roots:
+        each = (
+            f"{draft_length + 1} tokens a step with the root"
+            if rooted
+            else (
+                f"{draft_length} tokens a step without the root; if that release counts it, steps"
+                f" drafted {draft_length - 1}, which is then the --draft-length"
+            )
+        )
+        notes.append(f"{_ROOTED} fits --draft-length {draft_length}: {each}")
+    return steps.imported(requests, file, drafts, notes)
 
 
-def _requests(file: str | Path, length: int) -> Iterator[steps.Request]:
-    for record in jsonl.read(file):
-        found = record.get("meta_info")
-        if not isinstance(found, dict):
-            raise record.error("meta_info must be an object")
-        inner = jsonl.Record(f"{record.where}: meta_info", found)
-        _check_known(inner)
-        verified = inner.whole("spec_verify_ct", [inner.get("spec_verify_ct")], 0)[0]
-        histogram = inner.whole(_HISTOGRAM[0], _either(inner, _HISTOGRAM), 0)
-        sums = {
-            name[0]: inner.whole(name[0], [_either(inner, name)], 0)[0]
-            for name in (_ACCEPTED, _PROPOSED)
-        }
-        accepted = [a for a, n in enumerate(histogram) for _ in range(n)]
-        wanted = {_ACCEPTED[0]: sum(accepted), _PROPOSED[0]: verified * length}
-        if len(accepted) != verified:
-            raise inner.error(f"its histogram has {len(accepted)} steps, spec_verify_ct {verified}")
-        if max(accepted, default=0) > length:
-            raise inner.error(f"a step accepted {max(accepted)} tokens: not all drafted {length}")
-        for name, value in wanted.items():
-            if sums[name] != value:
-                raise inner.error(
-                    f"{name} is {sums[name]}, not {value}: not all steps drafted {length} tokens"
-                )
-        yield steps.Request(
-            inner.text("id", numbers=True) if found.get("id") is not None else None,
-            steps.count(inner, found, "prompt_tokens") or 0,
-            [length] * verified,
-            accepted,
-            False,
-            steps.n_completion(inner, found, "meta_info"),
-            _finish_reason(found.get("finish_reason")),
+def _requests(file: str | Path, length: int, seen: _Seen) -> Iterator[steps.Request]:
+    bodies = (body for line in jsonl.read(file, events=True) for body in steps.bodies(line))
+    for part in (part for body in bodies for part in _parts(body)):
+        counts = part.counts
+        own = {name for name in counts.fields if name.startswith("spec_")}
+        seen.unknown.update(own - _KNOWN)
+        if not own or (not _given(counts, "spec_verify_ct") and not _histogram_of(counts)):
+            seen.left_out["no step was verified"] += 1
+            continue
+        accepted = _accepted(counts, length, seen)
+        usage = laws.usage(part.whole, part.usage, part.inside)
+        _check_means(counts, length, accepted, usage[1])
+        again = laws.count(counts, counts.fields, "total_retractions") or 0  # a token each
+        yield steps.request(
+            part.whole,
+            "id",
+            steps.Steps([length] * len(accepted), accepted, False),
+            usage,
+            _finish_reason(part.finish_reason),
+            inside=part.inside,
+            uncounted=again,
         )
 
 
-def _finish_reason(given: object) -> str:
-    is_length = isinstance(given, dict) and given.get("type") == "length"
-    return "length" if is_length else "unknown"
+def _parts(body: jsonl.Record) -> Iterator[_Part]:
+    """Where acceptance is in a response.
+
+    Raises:
+        ImporterError: nowhere, or in no object.
+    """
+    if "meta_info" in body.fields:
+        yield _meta(body, "meta_info", body.get("meta_info"))
+        return
+    choices, extra = body.fields.get("choices"), body.fields.get("sglext")
+    choices = choices if isinstance(choices, list) else []
+    found = extra.get("spec_tokens_details") if isinstance(extra, dict) else None
+    if found is not None:
+        name = "sglext.spec_tokens_details"
+        found = found[0] if isinstance(found, list) and len(found) == 1 else found
+        if not isinstance(found, dict):
+            raise body.error(f"{name} must be an object: tokens of several choices are one sum")
+        counts = jsonl.Record(f"{body.where}: {name}", found)
+        reason = choices[0].get("finish_reason") if _is_object(choices) else None
+        yield _Part(counts, body, body.fields.get("usage"), "usage", reason)
+        return
+    own = [(k, c) for k, c in enumerate(choices) if isinstance(c, dict) and "meta_info" in c]
+    if not own:
+        raise body.error("field meta_info is missing")
+    for k, choice in own:
+        yield _meta(body, f"choices[{k}].meta_info", choice["meta_info"])
 
 
-def _check_known(inner: jsonl.Record) -> None:
-    known = {"spec_verify_ct", *_ACCEPTED, *_PROPOSED, *_HISTOGRAM, *_NUMBERS}
-    for name in inner.fields:
-        if name.startswith("spec_") and name not in known:
-            raise inner.error(f"unknown field {name}: a log of another version")
-    if not any(name in inner.fields for name in _HISTOGRAM):
-        raise inner.error(
+def _meta(body: jsonl.Record, name: str, found: Any) -> _Part:
+    if not isinstance(found, dict):
+        raise body.error(f"{name} must be an object")
+    inner = jsonl.Record(f"{body.where}: {name}", found)
+    return _Part(inner, inner, found, "", found.get("finish_reason"))
+
+
+def _is_object(choices: list) -> bool:
+    return len(choices) == 1 and isinstance(choices[0], dict)
+
+
+def _finish_reason(given: Any) -> str:
+    kind = given.get("type") if isinstance(given, dict) else given
+    return "length" if kind == "length" else "unknown"
+
+
+def _given(counts: jsonl.Record, name: str) -> bool:
+    """Whether a field is there; SGLang fills those that it lacks with 0 and []."""
+    value = counts.fields.get(name)
+    return not (value is None or value == [] or (value == 0 and value is not False))
+
+
+def _histogram_of(counts: jsonl.Record) -> bool:
+    return any(_given(counts, name) for name in _HISTOGRAM)
+
+
+def _accepted(counts: jsonl.Record, length: int, seen: _Seen) -> list[int]:
+    """What each step accepted, ascending.
+
+    Raises:
+        ImporterError: there is no histogram, or it contradicts the sums, or these the length.
+    """
+    if not any(name in counts.fields for name in _HISTOGRAM):
+        raise counts.error(
             f"there is no {_HISTOGRAM[0]}: sums alone do not say how deep drafts are accepted"
         )
-    for name in _NUMBERS:
-        if name in inner.fields:
-            steps.check_number(inner, name)
+    verified = counts.whole("spec_verify_ct", [counts.get("spec_verify_ct")], 0)[0]
+    histogram = counts.whole(_HISTOGRAM[0], _either(counts, _HISTOGRAM)[1], 0)
+    accepted = [a for a, n in enumerate(histogram) for _ in range(n)]
+    if len(accepted) != verified:
+        raise counts.error(f"its histogram has {len(accepted)} steps, spec_verify_ct {verified}")
+    if max(accepted, default=0) > length:
+        raise counts.error(f"a step accepted {max(accepted)} tokens: not all drafted {length}")
+    name, given = _either(counts, _ACCEPTED)
+    total = counts.whole(name, [given], 0)[0]
+    if total != sum(accepted):
+        raise counts.error(f"{name} is {total}, but its histogram comes to {sum(accepted)}")
+    _check_proposed(counts, length, verified, seen)
+    return accepted
 
 
-def _either(inner: jsonl.Record, names: tuple[str, ...]) -> object:
+def _check_proposed(counts: jsonl.Record, length: int, verified: int, seen: _Seen) -> None:
+    """Refuse proposals that are not the length times the steps, by one convention in a file.
+
+    Raises:
+        ImporterError: as said.
+    """
+    name, given = _either(counts, _PROPOSED)
+    proposed = counts.whole(name, [given], 0)[0]
+    fits = {False: verified * length, True: verified * (length + 1)}
+    rooted = name == _ROOTED and proposed == fits[True]
+    if not rooted and proposed != fits[False]:
+        each, rest = divmod(proposed, verified) if verified else (0, 1)
+        also = f", or {each - 1} with the root of each draft" if name == _ROOTED else ""
+        hint = f"; it is {each} a step{also}" if not rest and each > 1 else ""
+        raise counts.error(
+            f"{name} is {proposed}, not {fits[False]}: not all steps drafted {length} tokens{hint}"
+        )
+    if name == _ROOTED:
+        seen.roots.add(rooted)
+        if len(seen.roots) > 1:
+            raise counts.error(f"{name} counts the root of each draft, but not in all lines")
+
+
+def _check_means(counts: jsonl.Record, length: int, accepted: list[int], n_completion: int) -> None:
+    """Refuse means that the counts contradict, and caps below whole drafts.
+
+    Raises:
+        ImporterError: as said.
+    """
+    n, total = len(accepted), sum(accepted)
+    if "spec_accept_rate" in counts.fields:
+        laws.check_agrees(counts, "spec_accept_rate", total / _either(counts, _PROPOSED)[1])
+    if "spec_accept_length" in counts.fields:
+        laws.check_agrees(counts, "spec_accept_length", n_completion / n, 1 + total / n)
+    if _given(counts, "spec_block_accept_length"):
+        value = laws.number(counts, "spec_block_accept_length")
+        if not 0 <= value <= length + 1:
+            raise counts.error(f"spec_block_accept_length is {value:g}, not up to {length + 1}")
+    caps = [length + 1] * n
+    if _given(counts, "spec_cap_lens_histogram"):
+        name = "spec_cap_lens_histogram"
+        lengths = counts.whole(name, counts.fields[name], 0)
+        caps = [cap for cap, m in enumerate(lengths) for _ in range(m)]
+        if len(caps) != n:
+            raise counts.error(f"{name} has {len(caps)} steps, spec_verify_ct {n}")
+    if _given(counts, "spec_cap_length"):
+        laws.check_agrees(counts, "spec_cap_length", sum(caps) / n)
+    if any(cap != length + 1 for cap in caps):
+        raise counts.error(
+            f"its steps verified from {min(caps)} to {max(caps)} tokens, the target's own among"
+            f" them, not {length + 1} each: what each of them verified is not known"
+        )
+
+
+def _either(counts: jsonl.Record, names: tuple[str, ...]) -> tuple[str, Any]:
     """A field under the first of its names that is there; others must say the same."""
-    there = [name for name in names if name in inner.fields]
+    there = [name for name in names if name in counts.fields]
     if not there:
-        raise inner.error(f"field {names[0]} is missing")
+        raise counts.error(f"field {names[0]} is missing")
     for name in there[1:]:
-        if inner.fields[name] != inner.fields[there[0]]:
-            raise inner.error(f"{name} contradicts {there[0]}")
-    return inner.fields[there[0]]
+        if counts.fields[name] != counts.fields[there[0]]:
+            raise counts.error(f"{name} contradicts {there[0]}")
+    return there[0], counts.fields[there[0]]

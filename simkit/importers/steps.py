@@ -1,18 +1,19 @@
 """Logs of engines: what a request's steps drafted and accepted, as a log of steps.
 
-Records of vLLM and AIPerf name the same counts alike; each is held against the others.
+Records of vLLM and AIPerf name the same counts alike; each is compared with the others, and all
+with the laws of `simkit.importers.laws`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from simkit.importers import jsonl
+from simkit.importers import jsonl, laws, signs
 from traces.arrays import count_up
 from traces.drafters.passes import Passes
 from traces.manifest import SourceInfo
@@ -21,7 +22,6 @@ from traces.trace import Trace
 
 _ROOM = 64  # tokens of budget behind the longest output: no draft of up to so many is cut by it
 _LONGEST = 4096  # tokens of a draft
-_MOST_PROMPT = 2**24  # tokens
 FIELDS = (
     "mean_acceptance_length",
     "draft_acceptance_rate",
@@ -35,44 +35,57 @@ FIELDS = (
 )
 
 
-class Request(NamedTuple):
-    """One request of a log.
+class Steps(NamedTuple):
+    """The steps of a request.
 
     Attributes:
-        id: None if it has none.
-        n_prompt: 0 if it is not known.
         drafted: of each step.
         accepted: of each step.
-        ordered: whether the steps stand in their order.
-        n_completion: tokens of its output.
-        finish_reason: "length" or "unknown".
+        ordered: whether they stand in their order.
+        totals: whether the sums alone are known, which are spread evenly.
     """
 
-    id: str | None
-    n_prompt: int
     drafted: list[int]
     accepted: list[int]
     ordered: bool
-    n_completion: int
-    finish_reason: str = "unknown"
+    totals: bool = False
 
     @property
     def n_emitted(self) -> int:
         """Tokens of the prefill and of all steps."""
         return 1 + sum(self.accepted) + len(self.accepted)
 
+
+class Request(NamedTuple):
+    """One request of a log.
+
+    Attributes:
+        id: None if it has none.
+        n_prompt: 0 if it is not known.
+        steps: without what the last one emitted behind the output's end.
+        n_completion: tokens of its output.
+        finish_reason: "length" or "unknown".
+        behind: tokens that its last step emitted behind the output's end.
+    """
+
+    id: str | None
+    n_prompt: int
+    steps: Steps
+    n_completion: int
+    finish_reason: str
+    behind: int
+
     @property
     def n_output(self) -> int:
-        """Tokens up to the end of its output, without those of steps that are not in the log."""
-        last = self.accepted[-1] + 1 if self.accepted and self.ordered else 1
-        return min(self.n_emitted, max(self.n_completion, self.n_emitted - last + 1))
+        """Tokens of its output, without those of steps that are not in the log."""
+        return min(self.steps.n_emitted, self.n_completion)
 
 
 class Imported(NamedTuple):
     """What a log gives.
 
     Attributes:
-        trace: a log of steps, in memory.
+        trace: a log of steps, in memory; its `source` has the notes.
         notes: what a reader should know of it, one line each.
     """
 
@@ -90,6 +103,59 @@ class Drafts(NamedTuple):
 UNKNOWN = Drafts()
 
 
+def request(
+    record: jsonl.Record,
+    name: str,
+    steps: Steps,
+    usage: tuple[int, int],
+    finish_reason: str = "unknown",
+    *,
+    inside: str,
+    uncounted: int | None = None,
+) -> Request:
+    """A request whose output its steps can have emitted, without what lies behind its end.
+
+    Args:
+        record: for complaints; it may have an `id`.
+        name: of the field that has it, empty where there is none.
+        steps: as they were logged.
+        usage: tokens of the prompt and of the output.
+        finish_reason: "length" or "unknown".
+        inside: the object that has the output's tokens.
+        uncounted: see `laws.check_completion`.
+
+    Raises:
+        ImporterError: see there.
+    """
+    n_prompt, n = usage
+    laws.check_completion(record, inside, n, steps.accepted, steps.ordered, uncounted)
+    behind = max(0, steps.n_emitted - n)
+    is_named = name and record.fields.get(name) is not None
+    return Request(
+        record.text(name, numbers=True) if is_named else None,
+        n_prompt,
+        _within(steps, behind, finish_reason) if behind else steps,
+        n,
+        finish_reason,
+        behind,
+    )
+
+
+def _within(steps: Steps, behind: int, finish_reason: str) -> Steps:
+    """The steps without tokens behind the output's end, which are no part of it.
+
+    The last step is then one whose draft ended with the output, as a replay's would: at an accepted
+    EOS without a token of the target's, or a token before the budget's end. Where the order is not
+    known, a step that accepted the most is taken for the last.
+    """
+    pairs = list(zip(steps.accepted, steps.drafted, strict=True))
+    *before, last = pairs if steps.ordered else sorted(pairs)
+    inside = last[0] + 1 - behind
+    ending = inside - 1 if finish_reason == "length" else inside
+    accepted, drafted = zip(*before, (ending, ending), strict=True)
+    return steps._replace(drafted=list(drafted), accepted=list(accepted))
+
+
 def imported(
     requests: Iterable[Request], file: str | Path, drafts: Drafts, notes: Iterable[str] = ()
 ) -> Imported:
@@ -102,9 +168,11 @@ def imported(
         notes: what else is to be said.
     """
     every = list(requests)
-    counts = np.array([len(request.drafted) for request in every])
+    said = [*_notes(every), *notes]
+    steps = [request.steps for request in every]
+    counts = np.array([len(own.drafted) for own in steps])
     columns = {
-        name: np.array([x for request in every for x in getattr(request, name)], np.int32)
+        name: np.array([x for own in steps for x in getattr(own, name)], np.int32)
         for name in ("drafted", "accepted")
     }
     trace = from_steps(
@@ -119,54 +187,43 @@ def imported(
             "step": count_up(counts).astype(np.int32),
             **columns,
         },
-        SourceInfo(Path(file).name, jsonl.file_hash(file)),
+        SourceInfo(Path(file).name, jsonl.file_hash(file), notes=tuple(said)),
         room=_ROOM,
         shared_path=drafts.shared_path,
-        unordered=not all(request.ordered for request in every),
+        unordered=not all(own.ordered for own in steps),
+        totals=any(own.totals for own in steps),
         draft_passes=drafts.passes,
     )
-    return Imported(trace, [*_notes(every), *notes])
+    return Imported(trace, said)
 
 
-def steps_of(record: jsonl.Record, fields: Any, name: str, known: Collection[str] = FIELDS) -> Any:
-    """The steps of a record of acceptance: what each drafted and accepted, and whether in order.
+def steps_of(
+    record: jsonl.Record, name: str, fields: Any, known: Collection[str], unknown: set[str]
+) -> Steps:
+    """The steps of a record of acceptance.
 
     Where there are sums alone, the steps are known, but not their order, if all drafted as much.
 
     Args:
         record: for complaints.
-        fields: the record's object.
-        name: of that object.
-        known: its fields.
-
-    Returns:
-        drafted and accepted, a list each, and whether they stand in their order.
+        name: of the record's object.
+        fields: that object.
+        known: its fields that are read.
+        unknown: takes in the others.
 
     Raises:
-        ImporterError: a field is missing, unknown or wrong, or contradicts another.
+        ImporterError: a field is missing or wrong, or contradicts another.
     """
-    if not isinstance(fields, dict):
-        raise record.error(f"{name} must be an object")
-    inner = jsonl.Record(f"{record.where}: {name}", fields)
-    for field in fields:
-        if field not in known:
-            raise inner.error(f"unknown field {field}: a log of another version")
-    whole = {
-        field: inner.whole(field, [inner.get(field)], 0)[0]
-        for field in ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")
-    }
-    for field in ("mean_acceptance_length", "draft_acceptance_rate"):
-        check_number(inner, field)
+    inner, whole = counts_of(record, name, fields, known, unknown)
     histogram = _histogram(inner)
     ordered = fields.get("per_step_accepted") is not None
     if ordered:
         drafted, accepted = _per_step(inner)
     else:
         drafted, accepted = _from_sums(inner, whole, histogram)
-    if fields.get("num_spec_tokens") is not None:
-        most = inner.whole("num_spec_tokens", [fields["num_spec_tokens"]], 0, _LONGEST)[0]
-        if max(drafted, default=0) > most:
-            raise inner.error(f"per_step_drafted is above num_spec_tokens, {most}")
+    most = n_drafted_at_most(inner)
+    if most is not None and max(drafted, default=0) > most:
+        raise inner.error(f"per_step_drafted is above num_spec_tokens, {most}")
     found = {
         "num_spec_steps": len(drafted),
         "num_accepted_draft_tokens": sum(accepted),
@@ -175,9 +232,72 @@ def steps_of(record: jsonl.Record, fields: Any, name: str, known: Collection[str
     for field, value in found.items():
         if whole[field] != value:
             raise inner.error(f"{field} is {whole[field]}, but its steps come to {value}")
-    if histogram != {a: accepted.count(a) for a in set(accepted)}:
+    if histogram != Counter(accepted):
         raise inner.error("acceptance_histogram contradicts per_step_accepted")
-    return drafted, accepted, ordered
+    dense = fields["acceptance_histogram"]
+    if isinstance(dense, list) and most is not None and len(dense) != most + 1:
+        said = f"has {len(dense)} entries, but num_spec_tokens is {most}"
+        raise inner.error(f"acceptance_histogram {said}")
+    check_means(inner, whole)
+    return Steps(drafted, accepted, ordered)
+
+
+def counts_of(
+    record: jsonl.Record, name: str, fields: Any, known: Collection[str], unknown: set[str]
+) -> tuple[jsonl.Record, dict[str, int]]:
+    """The object of a record of acceptance, and its sums.
+
+    Raises:
+        ImporterError: see `steps_of`, whose arguments these are.
+    """
+    if not isinstance(fields, dict):
+        raise record.error(f"{name} must be an object")
+    inner = jsonl.Record(f"{record.where}: {name}", fields)
+    unknown |= {field for field in fields if field not in known}
+    whole = {
+        field: inner.whole(field, [inner.get(field)], 0)[0]
+        for field in ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")
+    }
+    return inner, whole
+
+
+def check_means(inner: jsonl.Record, whole: Mapping[str, int]) -> None:
+    """Refuse a mean or a rate that the sums of a record contradict.
+
+    Raises:
+        ImporterError: as said.
+    """
+    steps, accepted, drafted = whole.values()
+    means = (1 + accepted / steps,) if steps else (1.0, 0.0)
+    laws.check_agrees(inner, "mean_acceptance_length", *means)
+    laws.check_agrees(inner, "draft_acceptance_rate", accepted / drafted if drafted else 0.0)
+
+
+def n_drafted_at_most(inner: jsonl.Record) -> int | None:
+    """The configured length; None where there is none.
+
+    Raises:
+        ImporterError: it is no whole number.
+    """
+    given = inner.fields.get("num_spec_tokens")
+    return None if given is None else inner.whole("num_spec_tokens", [given], 0, _LONGEST)[0]
+
+
+def bodies(record: jsonl.Record) -> Iterator[jsonl.Record]:
+    """The responses of a line: itself, or those that its `data` holds, as some clients write them.
+
+    Raises:
+        ImporterError: `data` holds something else.
+    """
+    data = record.fields.get("data")
+    if data is None or record.fields.keys() & {"choices", "metrics", "meta_info", "usage"}:
+        yield record
+        return
+    for k, body in enumerate(data if isinstance(data, list) else [data]):
+        name = f"data[{k}]" if isinstance(data, list) else "data"
+        if not isinstance(body, dict):
+            raise record.error(f"{name} must be an object")
+        yield jsonl.Record(f"{record.where}: {name}", body)
 
 
 def lines_left_out(counted: Mapping[str, int]) -> list[str]:
@@ -185,39 +305,11 @@ def lines_left_out(counted: Mapping[str, int]) -> list[str]:
     return [f"{n:,} lines are left out: {why}" for why, n in counted.items()]
 
 
-def check_number(record: jsonl.Record, name: str) -> None:
-    """Refuse a field that is no number, or not finite.
-
-    Raises:
-        ImporterError: as said, or it is missing.
-    """
-    value = record.get(name)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and math.isfinite(value)):
-        raise record.error(f"{name} must be a finite number, not {value!r}")
-
-
-def count(record: jsonl.Record, where: Any, name: str, most: int = _MOST_PROMPT) -> int | None:
-    """A whole number of tokens in an object that may lack it; None then.
-
-    Raises:
-        ImporterError: it is there, and is none.
-    """
-    if not isinstance(where, dict) or where.get(name) is None:
-        return None
-    return record.whole(name, [where[name]], 0, most)[0]
-
-
-def n_completion(record: jsonl.Record, where: Any, inside: str) -> int:
-    """Tokens of the output.
-
-    Raises:
-        ImporterError: they are missing, or no whole number.
-    """
-    found = count(record, where, "completion_tokens")
-    if found is None:
-        raise record.error(f"{inside}.completion_tokens is missing: where the output ends")
-    return found
+def left_alone(unknown: Collection[str]) -> list[str]:
+    """What to say of fields that are not known."""
+    many = len(unknown) > 1
+    words = f"fields {', '.join(sorted(unknown))} are" if many else f"field {''.join(unknown)} is"
+    return [f"the {words} not known: left alone"] if unknown else []
 
 
 def _per_step(inner: jsonl.Record) -> tuple[list[int], list[int]]:
@@ -234,9 +326,9 @@ def _per_step(inner: jsonl.Record) -> tuple[list[int], list[int]]:
 
 
 def _from_sums(
-    inner: jsonl.Record, whole: dict[str, int], histogram: dict[int, int]
+    inner: jsonl.Record, whole: dict[str, int], histogram: Mapping[int, int]
 ) -> tuple[list[int], list[int]]:
-    most = inner.fields.get("num_spec_tokens")
+    most = n_drafted_at_most(inner)
     if most is None or whole["num_draft_tokens"] != whole["num_spec_steps"] * most:
         raise inner.error(
             "it has no per_step_accepted (vLLM's level detailed has), and not all steps drafted as"
@@ -261,22 +353,46 @@ def _histogram(inner: jsonl.Record) -> dict[int, int]:
     return {a: steps for a, steps in pairs if steps}
 
 
-def _notes(requests: list[Request]) -> list[str]:
-    notes = []
-    surplus = sum(max(0, request.n_completion - request.n_emitted) for request in requests)
+def _notes(requests: list[Request]) -> Iterator[str]:
+    surplus = sum(max(0, own.n_completion - own.steps.n_emitted) for own in requests)
     if surplus:
-        notes.append(
+        yield (
             f"{surplus:,} tokens came from steps without a draft, which the log does not count:"
             " they are left out"
         )
-    early = sum(request.n_completion < request.n_output for request in requests if request.ordered)
-    if early:
-        notes.append(
-            f"{early:,} outputs end before their last step began, in words at which they were cut:"
-            " they count as ending in its first token"
+    yield from _behind([own for own in requests if own.behind], requests)
+    if any(not own.n_prompt for own in requests):
+        yield "the length of some prompts is not in the log: costs take it for 0"
+    ids = [own.id for own in requests if own.id is not None]
+    if twice := len(ids) - len(set(ids)):
+        yield f"{twice:,} records have the id of an earlier one: each counts as a request"
+    every = [own.steps for own in requests]
+    if any(own.totals for own in every):
+        yield (
+            "the sums of each request alone are in the log: what a step accepted, and where drafts"
+            " began, is not known"
         )
-    if any(not request.n_prompt for request in requests):
-        notes.append("the length of some prompts is not in the log: costs take it for 0")
-    if not all(request.ordered for request in requests):
-        notes.append("the order of steps is not in the log: nothing is known of where drafts began")
-    return notes
+        return
+    ordered = all(own.ordered for own in every)
+    if not ordered:
+        yield "the order of steps is not in the log: nothing is known of where drafts began"
+    yield from signs.signs([o.drafted for o in every], [o.accepted for o in every], ordered)
+
+
+def _behind(cut: list[Request], requests: list[Request]) -> Iterator[str]:
+    """What to say of outputs that end inside their last draft."""
+    if not cut:
+        return
+    ordered = all(own.steps.ordered for own in cut)
+    taken = "; which was the last is not in the log: one that accepted the most is taken for it"
+    tokens = sum(own.behind for own in cut)
+    yield (
+        f"{len(cut):,} outputs end inside what their last step emitted: {tokens:,} tokens behind"
+        f" their ends are left out{'' if ordered else taken}"
+    )
+    stepped = [own for own in requests if own.steps.accepted]
+    if all(own.behind == len(own.steps.accepted) > 1 for own in stepped):
+        yield (
+            "every output ends as many tokens before the end of its steps as it has steps: a log"
+            " that counts the target's own token as accepted looks like that"
+        )

@@ -7,7 +7,8 @@ histogram, and for each verification `per_step_accepted` and `per_step_drafted`.
 grammar made invalid are taken off before. The level `summary` has no steps. A step without any
 draft is not counted at all.
 
-A record here is one such response or chunk, a line each.
+A record here is one such response or chunk, a line each; a stream's lines may be as they were sent
+(`data: {…}`), and an object may hold its response as `data`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from simkit.errors import ImporterError
-from simkit.importers import jsonl, steps
+from simkit.importers import jsonl, laws, steps
 
 _ASK = "start the server with --per-request-spec-decode-metrics detailed (vLLM 0.29.0 or later)"
 _NAME = "metrics.speculative_decoding"
@@ -35,14 +36,19 @@ def load(file: str | Path, drafts: steps.Drafts = steps.UNKNOWN) -> steps.Import
         ImporterError: the file cannot be read, or a record has wrong fields or none of these.
     """
     left_out: Counter[str] = Counter()
-    requests = list(_requests(file, left_out))
+    unknown: set[str] = set()
+    requests = list(_requests(file, left_out, unknown))
     if not requests:
         raise ImporterError(f"{file}: no line has {_NAME}: {_ASK}")
-    return steps.imported(requests, file, drafts, steps.lines_left_out(left_out))
+    notes = [*steps.lines_left_out(left_out), *steps.left_alone(unknown)]
+    return steps.imported(requests, file, drafts, notes)
 
 
-def _requests(file: str | Path, left_out: Counter[str]) -> Iterator[steps.Request]:
-    for record in jsonl.read(file):
+def _requests(
+    file: str | Path, left_out: Counter[str], unknown: set[str]
+) -> Iterator[steps.Request]:
+    bodies = (body for line in jsonl.read(file, events=True) for body in steps.bodies(line))
+    for record in bodies:
         choices = record.fields.get("choices")
         for choice in choices if isinstance(choices, list) else []:
             if isinstance(choice, dict) and "speculative_decoding_stats" in choice:
@@ -52,17 +58,9 @@ def _requests(file: str | Path, left_out: Counter[str]) -> Iterator[steps.Reques
         if found is None:  # also of several choices, and where nothing was drafted
             left_out[f"no {_NAME}"] += 1
             continue
-        drafted, accepted, ordered = steps.steps_of(record, found, _NAME)
-        usage = record.fields.get("usage")
-        yield steps.Request(
-            record.text("id", numbers=True) if record.fields.get("id") is not None else None,
-            steps.count(record, usage, "prompt_tokens") or 0,
-            drafted,
-            accepted,
-            ordered,
-            steps.n_completion(record, usage, "usage"),
-            _finish_reason(record.fields.get("choices")),
-        )
+        own = steps.steps_of(record, _NAME, found, steps.FIELDS, unknown)
+        usage = laws.usage(record, record.fields.get("usage"), "usage")
+        yield steps.request(record, "id", own, usage, _finish_reason(choices), inside="usage")
 
 
 def _finish_reason(choices: Any) -> str:

@@ -96,10 +96,13 @@ class Intervals(Result):
         ]
         whole = int((self.log.accepted == self.log.drafted).sum())
         steps = len(self.log.drafted)
-        said.append(
-            f"{whole:,} of {steps:,} logged steps accepted all they had drafted, which locates no"
-            " rejection; steps begin behind the prefill's token"
-        )
+        if not self.log.trace.manifest.totals:
+            said.append(
+                f"{whole:,} of {steps:,} logged steps accepted all they had drafted, which locates"
+                " no rejection; steps begin behind the prefill's token"
+            )
+        source = self.log.trace.manifest.source
+        said += source.notes if source else ()
         charge = self.log.charge
         return [*said, *few_below({None: self.log.n_requests}), *(charge.remarks if charge else [])]
 

@@ -10,6 +10,9 @@ the ends are 0 and what is left at that depth.
 cut: for the logged starts themselves, whatever cut their drafts short: every draft that was
 accepted whole would have ended there, or gone on to the end.
 
+Where the sums of each request alone are known there is no band, and "cut" is for any steps that
+come to these sums.
+
 any: for these very outputs, whatever is not in the log: the fewest and the most steps that the
 length can have taken, `log_bounds`.
 """
@@ -27,7 +30,14 @@ from simkit.policies import Autoregressive, Fixed, Policy
 from simkit.simulator.charge import Charge
 from simkit.simulator.log_bounds import Starts, extremes, starts, unknown_starts
 from simkit.statistics.interval import RESAMPLES, ends, resampled
-from simkit.statistics.survival import Risks, cut_bounds, kaplan_meier, risks
+from simkit.statistics.survival import (
+    Risks,
+    cut_bounds,
+    kaplan_meier,
+    risks,
+    sum_bounds,
+    sum_means,
+)
 from traces.trace import Trace
 
 FIRST = 2  # position of the first logged step: the prefill emits the token before it
@@ -40,6 +50,8 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+
+_UNKNOWN = Interval(np.nan, np.nan)
 
 Ends = tuple[np.ndarray, np.ndarray]
 """Low and high ends of a statistic on several sums, (B,) each."""
@@ -138,6 +150,8 @@ class Log:
             ReplayError: its lengths are not fixed.
         """
         length = length_of(policy)
+        if self.trace.manifest.totals:
+            return self._replay_sums(policy, length)
         cut = cut_bounds(self.drafted, self.accepted, length)
         marginal = [
             {"band": self._marginal(depth), "cut": Interval(low, high)}
@@ -156,6 +170,27 @@ class Log:
         seen = self.risks.at_risk.sum(0).tolist()
         at_risk = [*seen, *[0] * length][:length]
         return Replayed(policy, length, tokens, speedup, marginal, at_risk)
+
+    def _replay_sums(self, policy: Policy, length: int) -> Replayed:
+        """The same where the sums of each request alone are known."""
+        accepted, most = self.emitted - self.steps, self.deepest
+        cut = sum_bounds(accepted, self.steps, most, length)
+        low, high = sum_means(accepted, self.steps, most, length)
+        tokens = {
+            "band": _UNKNOWN,
+            "cut": Interval(1 + low, 1 + high),
+            "any": self._any_tokens(length),
+        }
+        marginal = [
+            {"band": _UNKNOWN, "cut": Interval(*ends)}
+            for ends in zip(cut.low.tolist(), cut.high.tolist(), strict=True)
+        ]
+        speedup = self._speedups(length, tokens["cut"]) if self.charge else None
+        reached = np.append(1.0, cut.low)[:length] * self.steps.sum()  # at the least
+        at_risk = np.where(np.arange(length) < most, np.rint(reached), 0).astype(int).tolist()
+        return Replayed(
+            policy, length, tokens, speedup and {**speedup, "band": _UNKNOWN}, marginal, at_risk
+        )
 
     def _sums(self, *more: np.ndarray) -> np.ndarray:
         """What bands are made of, by request: at risk and rejected at each depth, and more."""

@@ -81,3 +81,35 @@ def cut_bounds(drafted: np.ndarray, accepted: np.ndarray, depth: int) -> Cut:
     low = accepted[:, None] >= depths
     whole = (accepted == drafted)[:, None]
     return Cut(low.mean(0), (low | whole).mean(0))
+
+
+def sum_bounds(accepted: np.ndarray, steps: np.ndarray, drafted: int, depth: int) -> Cut:
+    """The same of requests of which the sums alone are known, if all their steps drafted as much.
+
+    Args:
+        accepted: (S,) int64, tokens that the steps of each request accepted, at most drafted a
+            step.
+        steps: (S,) int64, of each request, some of them above 0.
+        drafted: tokens of each draft.
+        depth: k.
+    """
+    low, high = np.zeros(depth), np.zeros(depth)
+    whole = np.minimum(steps, accepted // drafted)  # the most drafts that were accepted whole
+    for j in range(1, depth + 1):
+        if j > drafted:
+            high[j - 1] = whole.sum()
+            continue
+        short = accepted - steps * (j - 1)  # more than steps of j - 1 tokens can have accepted
+        low[j - 1] = np.maximum(0, -(-short // (drafted - j + 1))).sum()
+        high[j - 1] = np.minimum(steps, accepted // j).sum()
+    return Cut(low / steps.sum(), high / steps.sum())
+
+
+def sum_means(
+    accepted: np.ndarray, steps: np.ndarray, drafted: int, depth: int
+) -> tuple[float, float]:
+    """The least and the largest mean of min(R, k) of such steps; see `sum_bounds`."""
+    whole, rest = np.divmod(accepted, drafted)
+    low = whole * min(depth, drafted) + np.minimum(rest, depth)
+    high = np.minimum(accepted, steps * depth) + whole * max(0, depth - drafted)
+    return float(low.sum() / steps.sum()), float(high.sum() / steps.sum())

@@ -39,7 +39,7 @@ class Log(DrafterKind):
 
     name = stored = "log"
     layout = "simkit.drafters.log:LogLayout"
-    own = ("shared_path", "unordered")
+    own = ("shared_path", "unordered", "totals")
     known_outputs = known_prompts = False
     lacks = {
         "path": REFUSED,
