@@ -85,17 +85,27 @@ class Schedule(Rule):
 
 
 class Ema(Rule):
-    """SGLang's adaptive steps, a slot for each key of the table."""
+    """SGLang's adaptive steps, a slot for each key of the table.
 
-    def __init__(self, candidates, steps, down, alpha=0.2, warmup=10, interval=5):
-        self.slots = {}
+    Of sgl-project/sglang at 015c872: `adaptive_spec_params.py` (a slot without `down_hysteresis`
+    has -0.25), and `adaptive_step_router.py` (the batch is padded up to a captured size, if there
+    is one, before the largest key that is no larger is looked up; the smallest key below all).
+    `SIZES` is what `_generate_decode_cuda_graph_batch_sizes` gives for speculation.
+    """
+
+    SIZES = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32]
+    SIZES += [40, 44, 48, 52, 56, 60, 64, *range(72, 257, 8)]
+
+    def __init__(self, candidates, steps, down, alpha=0.2, warmup=10, interval=5, sizes=None):
+        self.slots, self.sizes = {}, self.SIZES if sizes is None else sizes
         for size, lengths in candidates:
             at = steps if steps in lengths else sorted(lengths)[len(lengths) // 2]
             self.slots[size] = {"now": at, "ema": at - 1, "n": 0, "of": sorted(lengths)}
-            self.slots[size]["down"] = dict(down).get(size, 0.0)
+            self.slots[size]["down"] = dict(down).get(size, -0.25)
         self.alpha, self.warmup, self.interval = alpha, warmup, interval
 
     def slot(self, n):
+        n = next((size for size in self.sizes if size >= n), n)
         keys = [key for key in self.slots if key <= n]
         return self.slots[max(keys) if keys else min(self.slots)]
 

@@ -239,9 +239,17 @@ def test_what_replaces_a_controller_is_served_beside_it():
 
 
 def test_the_gate_is_tensorrt_llms():
+    """A share of drafted tokens (pull request 12905), whose drafts the longest length has."""
     made = controller("schedule({4: 4, 8: 2}, gate=1.5, window=32)")
-    config = checked("tensorrt-llm", write("tensorrt-llm", controller=made))
-    assert (config["acceptance_length_threshold"], config["acceptance_window"]) == (0.5, 32)
+    found = write("tensorrt-llm", controller=made)
+    config = checked("tensorrt-llm", found)
+    gate = config["acceptance_rate_threshold"], config["acceptance_rate_window_size"]
+    assert gate == (0.5 / 4, 32)
+    assert any("0.125 is 0.5 of 4; of the schedule's shorter" in note for note in found.notes)
+    assert any("iterations of the batch, not of 32 requests" in note for note in found.notes)
+    assert not config.keys() & {"acceptance_window", "acceptance_length_threshold"}
+    with pytest.raises(EngineError, match="no draft of 4 tokens gives 6 tokens a step"):
+        write("tensorrt-llm", controller=controller("schedule({4: 4, 8: 2}, gate=6)"))
     assert any("no gate" in note for note in write("vllm", controller=made).notes)
 
 
@@ -254,7 +262,11 @@ def test_the_ema_is_sglangs():
         "down_hysteresis": -0.25,
         "ceiling_coeff": 0,
     }
+    assert [config[slot]["down_hysteresis"] for slot in ("8", "32", "64")] == [0.0, 0.0, 0.0]
     assert (config["ema_alpha"], config["warmup_batches"]) == (0.2, 10)
+    other = write("sglang", drafter="eagle", controller=controller("ema(3, down={1: 0.5})"))
+    slots = json.loads(other.beside[".adaptive.json"])
+    assert (slots["1"]["down_hysteresis"], slots["8"]["down_hysteresis"]) == (0.5, -0.25)
     assert "{OUT}.adaptive.json" in found.text
     with pytest.raises(EngineError, match="is not read"):
         sglang.check_adaptive({**config, "alpha": 0.2})

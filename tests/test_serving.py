@@ -24,7 +24,9 @@ from serving_plain_rules import (
 
 from simkit.costs import Linear
 from simkit.drafters import layout_of
+from simkit.errors import PolicyError
 from simkit.serving import Closed, Engine, Poisson, controllers, loop, plainly, serve
+from simkit.serving.controllers.ema import CANDIDATES
 from simkit.serving.measures import requests as per_request
 from simkit.serving.measures import summary
 from simkit.serving.plans import plan
@@ -81,6 +83,9 @@ def made(trace, spec):
         "ema(3, candidates={1: [1, 3, 5], 4: [0, 1, 3], 8: [0, 2]})": lambda: Ema(
             SLOTS, 3, ((1, -0.25),)
         ),
+        "ema(3, candidates={1: [1, 3, 5], 4: [0, 1, 3], 8: [0, 2]}, captured=[1, 4, 8])": (
+            lambda: Ema(SLOTS, 3, (), sizes=[1, 4, 8])
+        ),
         "goodput(6)": lambda: Goodput(6, linear),
         "budget(4)": lambda: budget(4),
         "budget(5, stale=0, search=global, refit=20, least=20)": lambda: budget(
@@ -99,6 +104,7 @@ SPECS = (
     "schedule({2: 5, 5: 3, 8: 1})",
     "schedule({2: 5, 12: 3}, gate=2.6, window=4)",
     "ema(3, candidates={1: [1, 3, 5], 4: [0, 1, 3], 8: [0, 2]})",
+    "ema(3, candidates={1: [1, 3, 5], 4: [0, 1, 3], 8: [0, 2]}, captured=[1, 4, 8])",
     "goodput(6)",
     "budget(4)",
     "budget(5, stale=0, search=global, refit=20, least=20)",
@@ -318,3 +324,41 @@ def test_steady_throughput_hardly_hangs_on_how_many_requests_there_are():
         speed[each] = np.array([row["steady_tokens_s"], row["tokens_s"]])
     steady, whole = speed[8] / speed[64] - 1
     assert abs(steady) < 0.02 and whole < -0.04
+
+
+@pytest.mark.parametrize(
+    ("sizes", "changed"),
+    [
+        (None, 4),  # of speculation: 31, 61, 62 and 63
+        ([1, 2, 4, 8, 12, *range(16, 257, 8)], 17),  # of plain decoding: 27%
+        ([], 0),
+        ([1, 2, 4, 8], 3),  # larger batches are not padded
+    ],
+)
+def test_a_slot_is_that_of_the_padded_batch(sizes, changed):
+    """SGLang's lists of captured sizes; of batches of 1 to 64 so many have another slot."""
+    given = "" if sizes is None else f", captured={sizes}"
+    found = controllers.parse(f"ema(3{given})").params.slot
+    plain = Ema(CANDIDATES, 3, (), sizes=sizes)
+    keys = list(plain.slots)
+    last = len(found) - 1
+    mine = [keys[found[min(n, last)]] for n in range(1, 400)]
+    assert mine == [key_of(plain, n) for n in range(1, 400)]
+    bare = Ema(CANDIDATES, 3, (), sizes=[])
+    assert sum(key != key_of(bare, n) for n, key in enumerate(mine[:64], start=1)) == changed
+
+
+def key_of(rule, n):
+    return next(key for key, slot in rule.slots.items() if slot is rule.slot(n))
+
+
+def test_a_slot_without_hysteresis_has_sglangs():
+    found = controllers.parse("ema(3, candidates={1: [1], 4: [2], 8: [0]}, down={4: 0.5})")
+    assert found.params.down.tolist() == [-0.25, 0.5, -0.25]
+    assert controllers.parse("ema(3)").params.down.tolist() == [-0.25, 0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("sizes", ["[4, 2]", "[0]", "[1.5]", "3", "[2, 2]"])
+def test_captured_sizes_of_ema_ascend(sizes):
+    with pytest.raises(PolicyError, match="ema: captured are whole numbers"):
+        controllers.parse(f"ema(3, captured={sizes})")

@@ -143,7 +143,6 @@ class Sglang(Engine):
 def _adaptive(plan: Plan) -> dict[str, Any] | None:
     ema = plan.ema
     if ema is not None:
-        down = dict(ema.down)
         return {
             "ema_alpha": ema.alpha,
             "update_interval": ema.interval,
@@ -152,7 +151,7 @@ def _adaptive(plan: Plan) -> dict[str, Any] | None:
                 str(batch): {
                     "candidate_steps": list(steps),
                     "up_hysteresis": ema.up,
-                    "down_hysteresis": down.get(batch, 0.0),
+                    "down_hysteresis": ema.down_of(batch),
                     "ceiling_coeff": 0,
                 }
                 for batch, steps in ema.candidates

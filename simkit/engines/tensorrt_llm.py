@@ -6,9 +6,11 @@ unknown fields. A schedule gives the length of the smallest key that is no less 
 none beyond the last (pull request 10860; before it, that of the largest key that is no more:
 {1: 4, 4: 2}). The smallest key must have `max_draft_len`, and a schedule goes with no
 `max_concurrency`. Where a schedule says none, most one-engine drafters keep to one token if pull
-request 16888 is in. The gate: speculation ends for good once the mean of what the last
-`acceptance_window` requests accepted a step, without the target's own token
-(`_torch/speculative/speculation_gate.py`), is below `acceptance_length_threshold`.
+request 16888 is in. The gate (pull request 12905; `_torch/speculative/speculation_gate.py`):
+speculation ends for good once the mean of the last `acceptance_rate_window_size` iterations'
+acceptance rates, accepted over drafted tokens of the batch, is below `acceptance_rate_threshold`,
+which is from 0 to 1. Before, `acceptance_window` requests and `acceptance_length_threshold` counted
+the tokens that a request accepted a step, without the target's own.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from simkit.engines.base import Engine, EngineError, Plan, Schema, Written, regi
 
 ACCEPTED = frozenset(
     "decoding_type max_draft_len max_total_draft_tokens speculative_model max_concurrency"
-    " draft_len_schedule load_format acceptance_window acceptance_length_threshold"
+    " draft_len_schedule load_format acceptance_rate_window_size acceptance_rate_threshold"
     " use_rejection_sampling allow_advanced_sampling max_matching_ngram_size is_keep_all"
     " is_use_oldest is_public_pool mask_token_id".split()
 )
@@ -41,8 +43,8 @@ class DecodingConfig(Schema):
     max_draft_len: int | None = None
     speculative_model: str | None = None
     draft_len_schedule: dict[int, int] | None = None
-    acceptance_window: int | None = None
-    acceptance_length_threshold: float | None = None
+    acceptance_rate_window_size: int | None = None
+    acceptance_rate_threshold: float | None = None
     max_matching_ngram_size: int | None = None
 
     def __post_init__(self) -> None:
@@ -52,6 +54,8 @@ class DecodingConfig(Schema):
         whole("tensorrt-llm: max_draft_len", self.max_draft_len, 1)
         if self.decoding_type == "Draft_Target" and not self.speculative_model:
             raise EngineError("tensorrt-llm: Draft_Target needs speculative_model")
+        if not 0 <= (self.acceptance_rate_threshold or 0.0) <= 1:
+            raise EngineError("tensorrt-llm: acceptance_rate_threshold must be from 0 to 1")
         if not self.draft_len_schedule:
             return
         name, schedule = "tensorrt-llm: draft_len_schedule", self.draft_len_schedule
@@ -70,7 +74,7 @@ class TensorrtLlm(Engine):
 
     name = "tensorrt-llm"
     version = "main of August 2026"
-    source = "tensorrt_llm/llmapi/llm_args.py; pull requests 10860, 16888"
+    source = "tensorrt_llm/llmapi/llm_args.py; pull requests 10860, 12905, 16888"
     takes = frozenset(("by_batch", "gate"))
 
     def write(self, plan: Plan) -> Written:
@@ -83,8 +87,9 @@ class TensorrtLlm(Engine):
             fields["draft_len_schedule"] = schedule
             notes += said
         if plan.gate:
-            tokens_per_step, fields["acceptance_window"] = plan.gate
-            fields["acceptance_length_threshold"] = max(0.0, round(tokens_per_step - 1, 9))
+            gate, said = _gate(plan, *plan.gate)
+            fields |= gate
+            notes += said
         if plan.sampled:
             notes.append(
                 "requests that sample are verified by exact match unless use_rejection_sampling is"
@@ -121,6 +126,30 @@ def _schedule(plan: Plan) -> tuple[dict[int, int], list[str]]:
         )
     lows = [low for low, _ in pairs[1:]] + [stop or pairs[-1][0] + 1]
     return {low - 1: k for (_, k), low in zip(pairs, lows, strict=True)}, notes
+
+
+def _gate(plan: Plan, tokens_per_step: float, window: int) -> tuple[dict[str, Any], list[str]]:
+    """The gate as a share of drafted tokens, exact for drafts of the longest length.
+
+    Raises:
+        EngineError: no draft of that length accepts so much.
+    """
+    accepted = max(0.0, round(tokens_per_step - 1, 9))
+    if accepted > plan.length:
+        raise EngineError(
+            f"tensorrt-llm: no draft of {plan.length} tokens gives {tokens_per_step:g} tokens a"
+            " step: that gate would end speculation at once"
+        )
+    rate = round(accepted / plan.length, 9)
+    shorter = any(0 < k < plan.length for _, k in plan.by_batch)
+    notes = [
+        f"the gate there is a share of drafted tokens: {rate:g} is {accepted:g} of {plan.length}"
+        + ("; of the schedule's shorter drafts it is fewer" if shorter else ""),
+        f"its window is of {window} iterations of the batch, not of {window} requests as in the"
+        " controller; before pull request 12905 the fields were acceptance_window and"
+        f" acceptance_length_threshold: {window} and {accepted:g}",
+    ]
+    return {"acceptance_rate_window_size": window, "acceptance_rate_threshold": rate}, notes
 
 
 def _yaml(given: dict[str, Any], indent: int = 0) -> str:

@@ -13,6 +13,10 @@ from simkit.serving.controllers.base import ByLength, Slots
 from simkit.serving.controllers.registry import register
 
 CANDIDATES = ((1, (1, 3, 5, 7)), (8, (0, 1, 3)), (32, (0, 1)), (64, (0,)))
+DOWN = ((1, -0.25), (8, 0.0), (32, 0.0), (64, 0.0))  # beside these candidates
+UNNAMED = -0.25  # the same of slots that a configuration does not give one
+CAPTURED = (*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, 257, 8))
+"""Sizes that SGLang captures for speculation (`_generate_decode_cuda_graph_batch_sizes`)."""
 _AT, _EMA, _COUNT, _WIDTH = 0, 1, 2, 3  # of a slot: index of its candidate, average, batches
 
 
@@ -20,14 +24,14 @@ class EmaParams(NamedTuple):
     """See `Ema`.
 
     Attributes:
-        batch: (S,) int64, the smallest batch of each slot.
+        slot: (N,) int64, that of a batch of so many requests; the last one of all larger ones.
         steps: (S, C) int64, its candidates, ascending; the last one again where there are fewer.
         count: (S,) int64, of candidates.
         down: (S,) float64.
         up: see there, and the following.
     """
 
-    batch: np.ndarray
+    slot: np.ndarray
     steps: np.ndarray
     count: np.ndarray
     down: np.ndarray
@@ -38,20 +42,14 @@ class EmaParams(NamedTuple):
 
 
 def _decide(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
-    slot = 0
-    for k in range(1, len(params.batch)):
-        if params.batch[k] <= len(drafted):
-            slot = k
+    slot = params.slot[min(len(drafted), len(params.slot) - 1)]
     drafted[:] = params.steps[slot, np.int64(state[slot * _WIDTH + _AT])]
 
 
 def _observe(
     params: Any, state: Any, view: Any, drafted: Any, proposed: Any, accepted: Any, ended: Any
 ) -> None:
-    slot = 0
-    for k in range(1, len(params.batch)):
-        if params.batch[k] <= len(drafted):
-            slot = k
+    slot = params.slot[min(len(drafted), len(params.slot) - 1)]
     own = state[slot * _WIDTH : (slot + 1) * _WIDTH]
     steps = params.steps[slot]
     at = np.int64(own[_AT])
@@ -87,18 +85,22 @@ class Ema(ByLength):
     """An exponential average of the batch's mean accepted length moves along candidate lengths.
 
     Each slot of batch sizes has candidates and an average of its own, which begins at its length
-    less one. After `warmup` batches, every `interval` batches: one candidate down, and further,
-    while the average is at most the lower one less 0.5 (plus `down`; 0.5 plus `down` for none);
-    else up while it is above the present one less 0.5 (plus `up`). From none it always goes up.
+    less one. A batch belongs to the slot of the captured size that it is padded up to, or of its
+    own size where it is larger than all of them. After `warmup` batches, every `interval` batches:
+    one candidate down, and further, while the average is at most the lower one less 0.5 (plus
+    `down`; 0.5 plus `down` for none); else up while it is above the present one less 0.5 (plus
+    `up`). From none it always goes up.
 
     Attributes:
         steps: the length at first, in slots that have it; in others the middle candidate.
         candidates: {smallest batch: [lengths]}.
-        down: {smallest batch: hysteresis}; 0 in slots that it does not name.
+        down: {smallest batch: hysteresis}; -0.25 in slots that it does not name.
         up: hysteresis.
         alpha: weight of a new batch.
         warmup: batches of a slot, before it changes.
         interval: batches.
+        captured: sizes that batches are padded up to before their slot is chosen, ascending; none
+            if empty, as where no graphs are captured.
 
     Raises:
         PolicyError: an argument is out of range.
@@ -106,14 +108,17 @@ class Ema(ByLength):
 
     steps: int = 3
     candidates: tuple[tuple[int, tuple[int, ...]], ...] = CANDIDATES
-    down: tuple[tuple[int, float], ...] = ((1, -0.25),)
+    down: tuple[tuple[int, float], ...] = DOWN
     up: float = 0.0
     alpha: float = 0.2
     warmup: int = 10
     interval: int = 5
+    captured: tuple[int, ...] = CAPTURED
 
     name = "ema"
-    source = "SGLang adaptive_spec_params.py (#21599, #24055; commit 015c872)"
+    source = (
+        "SGLang adaptive_spec_params.py (#21599, #24055; commit 015c872), adaptive_step_router.py"
+    )
     slots = Slots(_decide, observe=_observe)
 
     def __post_init__(self) -> None:
@@ -134,6 +139,11 @@ class Ema(ByLength):
             pair = isinstance(row, tuple) and len(row) == 2
             if not pair or not all(isinstance(x, int | float) for x in row):  # type: ignore[union-attr]
                 raise PolicyError(f"ema: down is {{batch: number}}, not {row!r}")
+        sizes = self.captured if isinstance(self.captured, tuple) else (None,)
+        if any(type(size) is not int or size < 1 for size in sizes) or list(sizes) != sorted(
+            set(sizes)
+        ):
+            raise PolicyError("ema: captured are whole numbers from 1 on, ascending, each once")
 
     @property
     def max_draft(self) -> int:  # type: ignore[override]
@@ -146,17 +156,20 @@ class Ema(ByLength):
         lengths = [sorted(set(steps)) for _, steps in self.candidates]
         widest = max(map(len, lengths))
         padded = [steps + steps[-1:] * (widest - len(steps)) for steps in lengths]
-        down = dict(self.down)
         return EmaParams(
-            np.array([batch for batch, _ in self.candidates], np.int64),
+            _slots([batch for batch, _ in self.candidates], self.captured),
             np.array(padded, np.int64),
             np.array(list(map(len, lengths)), np.int64),
-            np.array([down.get(batch, 0.0) for batch, _ in self.candidates], np.float64),
+            np.array([self.down_of(batch) for batch, _ in self.candidates], np.float64),
             float(self.up),
             float(self.alpha),
             self.warmup,
             self.interval,
         )
+
+    def down_of(self, batch: int) -> float:
+        """The hysteresis downwards of the slot from a batch size on."""
+        return float(dict(self.down).get(batch, UNNAMED))
 
     def begin(self, max_batch: int) -> np.ndarray:
         """See `ByLength`: of each slot its candidate's index, its average, and its batches."""
@@ -167,6 +180,16 @@ class Ema(ByLength):
             at = lengths.index(self.steps) if has else len(lengths) // 2
             found += [at, lengths[at] - 1, 0]
         return np.array(found, np.float64)
+
+
+def _slots(batches: list[int], captured: tuple[int, ...]) -> np.ndarray:
+    """The slot of each batch size from 0 up to the largest that any of the numbers names."""
+    sizes = np.arange(max(batches[-1], *captured, 0) + 1)
+    padded = sizes.copy()
+    if captured:
+        within = sizes <= captured[-1]
+        padded[within] = np.array(captured)[np.searchsorted(captured, sizes[within])]
+    return np.maximum(np.searchsorted(batches, padded, side="right") - 1, 0).astype(np.int64)
 
 
 def _is_slot(slot: Any) -> bool:
