@@ -122,10 +122,12 @@ def run(
     ray: str | None = None,
 ) -> int:
     """Record; returns how many output tokens. See `record`."""
+    from traces.record.generation import tell
     from traces.record.header import make_header
     from traces.record.recorder import record as write
 
     pair, plan = loaded
+    tell(pair.target, pair.tokenizer, plan, asked.ignore_eos)
     header = make_header(pair, prompts, plan)
     with joined(ray) as cluster:
         spread = partial(_spread, cluster, _far(asked, pair)) if cluster else None
@@ -265,7 +267,7 @@ def record(
     Args:
         target: the target model, a local folder or hub id.
         prompts: a JSON Lines file; or texts, or objects as its lines hold them ("prompt",
-            "messages" or "prompt_tokens", with "task" and "id").
+            "messages" or "prompt_tokens", with "task" and "id"; see docs/record.md).
         out: folder of the new trace.
         draft: the draft model; without one the target is recorded alone, and drafters are attached
             later.

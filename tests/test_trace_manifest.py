@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trace_files import MODEL
 
+from traces.differences import difference
 from traces.errors import TraceError
-from traces.manifest import FileInfo, Manifest, difference, read_manifest
+from traces.manifest import FileInfo, Manifest, read_manifest
 from traces.sampler import Sampler
 
 text = st.text(st.characters(codec="utf-8"), max_size=9)

@@ -45,6 +45,8 @@ def describe(trace: Trace) -> dict[str, Any]:
         "max_draft": manifest.max_draft,
         "max_new_tokens": manifest.max_new_tokens,
         "eos_token_ids": list(manifest.eos_token_ids),
+        "eos_from": manifest.eos_from,
+        "set_aside": list(manifest.set_aside),
         "sequences": trace.n_sequences,
         "sequences_by_task": _by_task(trace),
         "positions": trace.n_positions,
@@ -78,10 +80,14 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     counts_alone = facts["kind"] in ("target", "log") and facts["source"] is not None
     if not counts_alone:  # how these were drawn is not known
         yield "sampler", f"{_sampler(facts['sampler'])}, seed {facts['seed']}"
+    if facts["set_aside"]:
+        yield "set aside", f"the target's generation settings {', '.join(facts['set_aside'])}"
     if facts["coupling"] == "target" and facts["sampler"]["temperature"]:
         yield "coupling", "the target's own draws make the outputs, whatever the draft"
     deepest = "" if facts["kind"] == "target" else f"Γ = {facts['max_draft']}, "
     yield "limits", f"{deepest}T_max = {facts['max_new_tokens']} tokens"
+    if ends := _ends(facts):
+        yield "outputs end", ends
     tasks = facts["sequences_by_task"]
     names = ", ".join(f"{task or 'no task'} {n:,}" for task, n in tasks.items())
     yield "sequences", f"{facts['sequences']:,} ({names})" if tasks else "0"
@@ -214,6 +220,16 @@ def _source(source: dict[str, Any]) -> str:
     if source["drafter"]:
         words += [f"drafter {source['drafter']}", f"aligned as {source['align']}"]
     return ", ".join([*words, *([source["sample"]] if source["sample"] else [])])
+
+
+def _ends(facts: dict[str, Any]) -> str:
+    """Where outputs of a recorded model end, if that is not its own EOS token."""
+    ids = ", ".join(map(str, facts["eos_token_ids"]))
+    if facts["target"] is not None and not ids:
+        return "by length only: no EOS token ended them"
+    if facts["eos_from"] == "tokenizer":
+        return f"at the tokenizer's EOS, {ids}: the target's generation settings name none"
+    return ""
 
 
 def _sampler(sampler: dict[str, Any]) -> str:

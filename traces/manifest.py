@@ -30,8 +30,10 @@ SIGNATURE = "manifest_sha256"  # of all other fields
 Statistics = Literal["plain", "kernel"]  # torch's own sums, or the Triton kernel's
 Coupling = Literal["draft", "target"]  # what an output is drawn with: see docs/drafters.md
 Tokens = Literal["all", "ends"]  # of drafts, off the outputs' path: see `Manifest`
+EosFrom = Literal["model", "tokenizer"]  # who names the EOS tokens of a recording
 _WORDS = {
     "draft_passes": Passes,
+    "eos_from": EosFrom,
     "statistics": Statistics,
     "coupling": Coupling,
     "tokens": Tokens,
@@ -125,6 +127,10 @@ class Manifest:
         n_prompts: lines of the prompts file; a prompt's `sequence` is its index, from 0.
         prompts_sha256: of the prompts as tokens.
         eos_token_ids: tokens that end an output, ascending.
+        eos_from: who names them, `EosFrom`: the target's generation settings, or the tokenizer
+            where these name none; left out of the text and the hash if it is the first.
+        set_aside: the target's own generation settings that the recording does not follow, as
+            "repetition_penalty=1.05"; left out of the text and the hash where there are none.
         branch_target: whether branch rows hold the target's view too.
         hidden: whether the draft model's states are there.
         mix: share of the draft's own tokens in the mixed contexts; 0 where there are none. It is
@@ -183,6 +189,8 @@ class Manifest:
     n_prompts: int = 0
     prompts_sha256: str | None = None
     eos_token_ids: tuple[int, ...] = ()
+    eos_from: str = "model"
+    set_aside: tuple[str, ...] = ()
     branch_target: bool = False
     hidden: bool = False
     mix: float = 0.0
@@ -333,27 +341,6 @@ def _parse(text: str, where: str) -> tuple[Manifest, bool]:
     return found, signed is not None
 
 
-def difference(there: Manifest, here: Manifest) -> str | None:
-    """The first header field in which two manifests differ, in words; None if they agree."""
-    old, new = asdict(there), asdict(here)
-    for name in old:
-        if name not in ("complete", "files"):
-            found = _first_difference(name, old[name], new[name])
-            if found:
-                return found
-    return None
-
-
-def _first_difference(name: str, old: Any, new: Any) -> str | None:
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted(old.keys() | new.keys()):
-            found = _first_difference(f"{name}.{key}", old.get(key), new.get(key))
-            if found:
-                return found
-        return None
-    return None if old == new else f"{name} is {in_json(old)} there, {in_json(new)} here"
-
-
 def _check_version(version: Any, where: str) -> None:
     if isinstance(version, bool) or not isinstance(version, int):
         raise TraceError(f"{where}: schema_version must be a whole number, not {in_json(version)}")
@@ -375,7 +362,8 @@ def _content(manifest: Manifest) -> dict[str, Any]:
     for name, known in _WORDS.items():
         if data[name] == get_args(known)[0]:
             del data[name]
-    for name in ("attached_to", "spec", "draft_ends", "path_columns", "bits", "totals"):
+    left_out = "attached_to", "spec", "draft_ends", "path_columns", "bits", "totals", "set_aside"
+    for name in left_out:
         if not data[name]:
             data.pop(name)
     for kind in drafters.BUILT_IN:

@@ -20,9 +20,10 @@ import pyarrow as pa
 from traces import content, files, parquet, schema, seen, stores
 from traces.columns import Columns, state_table, to_table
 from traces.copying import check_can_be_saved, copy_rows
+from traces.differences import refusal
 from traces.errors import TraceError
 from traces.leftovers import PARTS, is_only_begun, remove_leftovers, settle
-from traces.manifest import MANIFEST, FileInfo, Manifest, difference, read_manifest
+from traces.manifest import MANIFEST, FileInfo, Manifest, read_manifest
 from traces.outputs import (
     hold_folder,
     make_folder,
@@ -244,9 +245,8 @@ class TraceWriter:
             _save_manifest(self.path, header)
             return header
         manifest = read_manifest(self.path)
-        found = difference(manifest, header)
-        if found:
-            raise TraceError(f"{self.path}: the output folder holds another trace: {found}")
+        if why := refusal(manifest, header):
+            raise TraceError(f"{self.path}: {why}")
         for name, info in manifest.files.items():
             files.check_size(self.path, name, info)
         remove_leftovers(self.path, manifest)

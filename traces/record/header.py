@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from traces.manifest import Manifest, ModelInfo
+from traces.record import generation
 from traces.record.pair import Alone, Pair, embedding, tokenizer_hash, weights_hash
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt, prompts_hash
@@ -31,6 +32,7 @@ _LIBRARIES = ("draft-simkit", "numpy", "pyarrow", "tokenizers", "torch", "transf
 def make_header(pair: Pair | Alone, prompts: list[Prompt], plan: Plan) -> Manifest:
     """All that the manifest says of a recording but its files."""
     alone = isinstance(pair, Alone)
+    source = generation.ends(pair.target, pair.tokenizer).source
     return Manifest(
         kind="target" if alone else "path",
         draft_passes="none" if alone else "token",
@@ -51,6 +53,8 @@ def make_header(pair: Pair | Alone, prompts: list[Prompt], plan: Plan) -> Manife
         n_prompts=len(prompts),
         prompts_sha256=prompts_hash(prompts),
         eos_token_ids=plan.eos_token_ids,
+        eos_from=source if plan.eos_token_ids else "model",
+        set_aside=generation.set_aside(pair.target, plan.sampler),
         branch_target=plan.branch_target,
         hidden=plan.hidden,
         mix=plan.mix,

@@ -19,6 +19,7 @@ from transformers.utils import logging
 
 from traces.errors import RecordError
 from traces.record.folder import check_folder, named_tokenizer
+from traces.record.generation import ends
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 DTYPES["float16"] = torch.float16
@@ -95,7 +96,7 @@ def make_alone(target: PreTrainedModel, tokenizer: Any) -> Alone:
     """A target that is in memory, without a draft."""
     _check_attention(target)
     vocab_size = embedding(target).num_embeddings
-    return Alone(target.eval(), tokenizer, vocab_size, _eos_ids(target, tokenizer))
+    return Alone(target.eval(), tokenizer, vocab_size, ends(target, tokenizer).ids)
 
 
 def load_pair(
@@ -232,7 +233,7 @@ def make_pair(
         raise RecordError(
             f"the tokenizer has {len(tokenizer)} ids, but the models share only {vocab_size} rows"
         )
-    return Pair(target.eval(), draft.eval(), tokenizer, vocab_size, _eos_ids(target, tokenizer))
+    return Pair(target.eval(), draft.eval(), tokenizer, vocab_size, ends(target, tokenizer).ids)
 
 
 def check_tokenizers(target: Any, draft: Any) -> None:
@@ -345,15 +346,6 @@ def _check_attention(model: PreTrainedModel) -> None:
 
 def _context_len(model: PreTrainedModel) -> int:
     return getattr(model.config, "max_position_embeddings", 2**31)
-
-
-def _eos_ids(target: PreTrainedModel, tokenizer: Any) -> tuple[int, ...]:
-    generation = getattr(target, "generation_config", None)
-    ids = getattr(generation, "eos_token_id", None)
-    ids = tokenizer.eos_token_id if ids is None else ids
-    if ids is None:
-        return ()
-    return tuple(sorted({int(i) for i in (ids if isinstance(ids, list | tuple) else [ids])}))
 
 
 def _first_line(error: BaseException) -> str:

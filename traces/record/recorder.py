@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+from traces.differences import difference
 from traces.errors import RecordError
-from traces.manifest import Manifest
+from traces.manifest import MANIFEST, Manifest, read_manifest
 from traces.record.estimate import Estimate, estimate
 from traces.record.pair import Alone, Pair
 from traces.record.plan import Plan
@@ -57,6 +59,8 @@ def record(
         TraceError: the folder cannot be written.
     """
     check_lengths(pair, prompts, plan)
+    if resume:
+        _check_dates(Path(out), prompts, header)
     tokens = 0
     batches = [
         (start, prompts[start : start + plan.batch_size])
@@ -94,3 +98,20 @@ def check_lengths(pair: Pair | Alone, prompts: list[Prompt], plan: Plan) -> None
                 f"prompt {prompt.id!r} has {len(prompt.tokens)} tokens: with {plan.max_new_tokens} "
                 f"new ones it does not fit the models' context of {pair.context_len}"
             )
+
+
+def _check_dates(out: Path, prompts: list[Prompt], header: Manifest) -> None:
+    """Refuse to go on with prompts that are others because the date is another."""
+    dated = sum(prompt.is_dated for prompt in prompts)
+    if not dated or not (out / MANIFEST).exists():
+        return
+    there = read_manifest(out)
+    if difference(replace(there, prompts_sha256=header.prompts_sha256), header):
+        return  # which the writer names
+    if there.prompts_sha256 != header.prompts_sha256:
+        raise RecordError(
+            f"{out}: the prompts' token ids differ from those that the recording was begun with:"
+            f" the chat template writes today's date into {dated} of {len(prompts)} prompts. Give"
+            " the date of that day in chat_template_kwargs, if the template reads one, or name"
+            " another folder"
+        )

@@ -1,0 +1,56 @@
+"""How two manifests differ: why a recording does not go on."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from traces.decoding import in_json
+from traces.manifest import Manifest
+
+
+def difference(there: Manifest, here: Manifest) -> str | None:
+    """The first header field in which two manifests differ, in words; None if they agree."""
+    old, new = asdict(there), asdict(here)
+    for name in old:
+        if name not in ("complete", "files"):
+            found = _first_difference(name, old[name], new[name])
+            if found:
+                return found
+    return None
+
+
+def _first_difference(name: str, old: Any, new: Any) -> str | None:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            found = _first_difference(f"{name}.{key}", old.get(key), new.get(key))
+            if found:
+                return found
+        return None
+    return None if old == new else f"{name} is {in_json(old)} there, {in_json(new)} here"
+
+
+def refusal(there: Manifest, here: Manifest) -> str | None:
+    """Why the recording that is there does not go on here, and what to do; None if it does."""
+    found = difference(there, here)
+    if found is None:
+        return None
+    if found.startswith("libraries."):
+        names = sorted(there.libraries.keys() | here.libraries.keys())
+        versions = [(name, there.libraries.get(name), here.libraries.get(name)) for name in names]
+        changed = ", ".join(f"{name} {old} → {new}" for name, old, new in versions if old != new)
+        return (
+            f"the recording was begun with other library versions ({changed}), and sums differ in"
+            " the last bits between them: go on with the old ones, or name another folder"
+        )
+    if found.startswith("device "):
+        return (
+            f"the recording was begun on another device ({found}), and sums differ in the last bits"
+            " between them: go on there, or name another folder"
+        )
+    if found.startswith("prompts_sha256 "):
+        return (
+            "the recording was begun with other prompts (their token ids differ): give those, or"
+            " name another folder"
+        )
+    return f"the output folder holds another trace: {found}"

@@ -1,0 +1,102 @@
+"""A target's own generation settings: its EOS tokens, and what a recording leaves aside."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any, NamedTuple
+
+from transformers import PreTrainedModel
+
+from traces.errors import SimkitWarning
+from traces.record.plan import Plan
+from traces.sampler import Sampler
+
+# Settings that do not change which tokens come out, or that the recording replaces (its length).
+_NO_MATTER = frozenset(
+    "max_length max_new_tokens bos_token_id eos_token_id pad_token_id decoder_start_token_id"
+    " use_cache max_cache_len return_dict_in_generate is_assistant max_matching_ngram_size"
+    " target_lookbehind speculation_type use_mtp compile_config disable_compile low_memory"
+    " prefill_chunk_size transformers_version".split()
+)
+_NO_MATTER_PREFIXES = ("_", "output_", "cache_", "assistant_", "num_assistant_", "prompt_lookup_")
+_NO_MATTER_PREFIXES += ("continuous_batching_",)
+_OFF_AT_ONE = frozenset(
+    "repetition_penalty encoder_repetition_penalty num_beams num_beam_groups num_return_sequences"
+    " length_penalty typical_p guidance_scale".split()
+)
+_SAMPLER = ("temperature", "top_k", "top_p")
+_LONGEST = 60  # characters of a value
+
+
+class Ends(NamedTuple):
+    """The tokens that end a text, ascending, and who names them: the "model" or the "tokenizer"."""
+
+    ids: tuple[int, ...]
+    source: str
+
+
+def ends(target: PreTrainedModel, tokenizer: Any) -> Ends:
+    """The EOS tokens of the target's generation settings, else the tokenizer's."""
+    ids = getattr(getattr(target, "generation_config", None), "eos_token_id", None)
+    source = "model" if ids is not None else "tokenizer"
+    ids = tokenizer.eos_token_id if ids is None else ids
+    if ids is None:
+        return Ends((), "model")
+    return Ends(
+        tuple(sorted({int(i) for i in (ids if isinstance(ids, list | tuple) else [ids])})), source
+    )
+
+
+def set_aside(target: PreTrainedModel, sampler: Sampler) -> tuple[str, ...]:
+    """Generation settings of the target that a recording with this sampler does not follow.
+
+    Any setting that may change the tokens counts, by whatever name. Sampling settings do if they
+    differ from the recording's, but for a model that says `do_sample=False`, which ignores them.
+
+    Returns:
+        "NAME=VALUE" each, by name.
+    """
+    config: Any = getattr(target, "generation_config", None)
+    given = {} if config is None else config.to_diff_dict()
+    mine = {name: getattr(sampler, name) for name in _SAMPLER}
+    found = []
+    for name, value in sorted(given.items()):
+        if name in _NO_MATTER or name.startswith(_NO_MATTER_PREFIXES):
+            continue
+        if name == "do_sample":
+            is_other = bool(value) and sampler.greedy
+        elif name in mine:
+            is_other = given.get("do_sample") is not False and value not in (None, mine[name])
+        else:
+            is_other = bool(value) and not (name in _OFF_AT_ONE and value == 1)
+        if is_other:
+            found.append(f"{name}={_short(value)}")
+    return tuple(found)
+
+
+def tell(target: PreTrainedModel, tokenizer: Any, plan: Plan, ignore_eos: bool) -> None:
+    """Warn of what a recording leaves aside, and where its outputs end."""
+    if aside := set_aside(target, plan.sampler):
+        _warn(f"set aside: the target's generation settings {', '.join(aside)}")
+    found = ends(target, tokenizer)
+    if not found.ids:
+        _warn(
+            "neither the target's generation settings nor its tokenizer name an EOS token:"
+            " outputs end by length only"
+        )
+    elif found.source == "tokenizer" and not ignore_eos:
+        ids = ", ".join(map(str, found.ids))
+        _warn(
+            "the target's generation settings name no EOS token: outputs end at the tokenizer's,"
+            f" {ids}"
+        )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, SimkitWarning, stacklevel=4)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
