@@ -6,8 +6,9 @@ the others (`FileRows.has`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,44 @@ ORDERED = (  # the first is never above the second
     ("target_token_prob_raw", "target_top1_prob"),
     ("draft_entropy", "cross_entropy"),  # Gibbs' inequality
 )
+
+
+class Outputs(NamedTuple):
+    """Output tokens of sequences whose numbers follow each other.
+
+    Attributes:
+        first: number of the first sequence.
+        begins: where each one's tokens begin, (s,) int64.
+        lengths: of each, in tokens, (s,).
+        tokens: of all, end to end.
+    """
+
+    first: int
+    begins: np.ndarray
+    lengths: np.ndarray
+    tokens: np.ndarray
+
+    @classmethod
+    def of(cls, sequences: pa.Table) -> Outputs | None:
+        """Those of a table, `schema.SEQUENCES`; None where the tokens are not known."""
+        lengths = sequences["n_output"].to_numpy()
+        tokens = sequences["output_tokens"].combine_chunks().flatten().to_numpy()
+        if not len(lengths) or len(tokens) != lengths.sum():
+            return None
+        begins = np.cumsum(lengths, dtype=np.int64) - lengths
+        return cls(int(sequences["sequence"][0].as_py()), begins, lengths, tokens)
+
+    def at(self, sequence: np.ndarray, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Whether an output has these positions, and its tokens there (of others: any token)."""
+        index = sequence - self.first
+        last = self.lengths[index]
+        place = self.begins[index] + np.clip(position, 1, last) - 1
+        return (position >= 1) & (position <= last), self.tokens[place]
+
+
+def left_out(eos_token_ids: Collection[int]) -> int:
+    """The token that stands for all others where only EOS tokens were kept, see `Manifest`."""
+    return next(token for token in count() if token not in eos_token_ids)
 
 
 def check_keys(rows: FileRows, sequence: np.ndarray, n_output: np.ndarray) -> Iterator[str]:
@@ -65,12 +104,17 @@ def check_positions(rows: FileRows, sequences: pa.Table, manifest: Manifest) -> 
 
 
 def check_verdicts(rows: FileRows, manifest: Manifest) -> Iterator[str]:
-    """`accepted` against the tokens and the probabilities."""
+    """`accepted` against the tokens and the probabilities.
+
+    Accepted tokens are the target's, and rejected ones are not: a correction is drawn from
+    max(0, p - q), which is 0 at the token that was rejected. What another program has sampled may
+    follow another rule.
+    """
     if rows.has("accepted", "draft_token", "target_token"):
         accepted, equal = rows["accepted"], rows["draft_token"] == rows["target_token"]
         tokens = "draft_token is {draft_token}, target_token is {target_token}"
         yield from rows.problems(accepted & ~equal, f"accepted, but {tokens}")
-        if manifest.sampler.greedy:
+        if manifest.sampler.greedy or manifest.source is None:
             yield from rows.problems(~accepted & equal, f"rejected, but {tokens}")
     if rows.has("accepted", "accept_prob"):
         accepted, chance = rows["accepted"], rows["accept_prob"]

@@ -7,21 +7,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from traces import schema
-from traces.checks import ORDERED, changes, check_values, runs
+from traces.checks import ORDERED, Outputs, changes, check_values, left_out, runs
 from traces.rows import FileRows, Some
 
 if TYPE_CHECKING:
     from traces.manifest import Manifest
 
 
-def check_lattice(
-    rows: FileRows, sequence: np.ndarray, n_output: np.ndarray, manifest: Manifest
-) -> Iterator[str]:
+def check_lattice(rows: FileRows, sequences: pa.Table, manifest: Manifest) -> Iterator[str]:
     """The drafts from each start of these sequences."""
+    sequence, n_output = sequences["sequence"].to_numpy(), sequences["n_output"].to_numpy()
     if rows.asks_for_keys():
-        yield from _check_starts(rows, sequence, n_output, manifest)
+        problems = list(_check_starts(rows, sequence, n_output, manifest))
+        yield from problems
+        if problems:
+            return
+        if manifest.draft is not None and not manifest.draft_ends:
+            yield from _check_complete(rows, sequence, n_output, manifest)
     if rows.has("draft_token") and manifest.eos_token_ids:
         eos = np.isin(rows["draft_token"], manifest.eos_token_ids)
         last = np.append(changes(rows, "start")[1:], True)
@@ -31,6 +36,8 @@ def check_lattice(
         yield from check_values(rows, manifest)
     else:
         yield from _check_views(rows, of_target, sequence, n_output, manifest)
+    if manifest.attached_to is not None:
+        yield from _check_verdicts(rows, sequences, manifest)
 
 
 def _owners(rows: FileRows, sequence: np.ndarray) -> np.ndarray:
@@ -53,6 +60,65 @@ def _check_starts(
     yield from rows.problems_at(unordered[~orphan[unordered]], "drafts must ascend, each key once")
 
 
+def _check_complete(
+    rows: FileRows, sequence: np.ndarray, n_output: np.ndarray, manifest: Manifest
+) -> Iterator[str]:
+    """A network drafts from every start, and a draft goes on up to Γ, T_max or an EOS token."""
+    longest = manifest.max_new_tokens
+    wanted = np.minimum(n_output, longest - 1)  # the last position of T_max drafts nothing
+    begins = np.flatnonzero(rows["depth"] == 1)
+    found = np.bincount(_owners(rows, sequence)[begins], minlength=len(sequence))
+    for index in np.flatnonzero(found != wanted)[:1]:
+        what = f"{found[index]} drafts, its output has {wanted[index]} starts of one"
+        yield f"{rows.file}: sequence {sequence[index]}: {what}"
+    if manifest.eos_token_ids and "draft_token" not in rows.columns:
+        return  # which drafts an EOS has ended is not known
+    last = np.append(begins[1:], len(rows)) - 1
+    short = rows["depth"][last] < np.minimum(manifest.max_draft, longest - rows["start"][last])
+    if manifest.eos_token_ids:
+        short &= ~np.isin(rows["draft_token"][last], manifest.eos_token_ids)
+    yield from rows.problems_at(last[short], "its draft ends here, before Γ, T_max and an EOS")
+
+
+def _check_verdicts(rows: FileRows, sequences: pa.Table, manifest: Manifest) -> Iterator[str]:
+    """Of an attached drafter: a token is accepted if and only if it is the output's.
+
+    Of a certain proposal that is the rule itself. A drawn one is rejected where p(y) > q(y) alone,
+    and is then drawn from max(0, q - p), which is 0 at y. It holds up to a draft's first rejection,
+    behind which verdicts mean nothing. Where tokens were left out, only EOS tokens are known.
+    """
+    tokens = [name for name in ("draft_token", "target_token") if name in rows.columns]
+    outputs = Outputs.of(sequences)
+    if outputs is None or not rows.has("accepted", *tokens):
+        return
+    accepted, reached = rows["accepted"], _reached(rows)
+    inside, output = outputs.at(rows["sequence"], rows["start"] + rows["depth"] - 1)
+    yield from rows.problems(accepted & reached & ~inside, "accepted, but the output ends before")
+    known = reached & inside
+    if "target_token" in tokens:
+        other = known & (rows["target_token"] != output)
+        what = "target_token {target_token} is not the sequence's output token"
+        yield from rows.problems(other, what)
+    if "draft_token" not in tokens:
+        return
+    draft, rejected = rows["draft_token"], known & ~accepted
+    if manifest.tokens == "ends":
+        ends = manifest.eos_token_ids
+        output = np.where(np.isin(output, ends), output, left_out(ends))
+        rejected &= np.isin(draft, ends)
+    equal = draft == output
+    lost, kept = "accepted, but draft_token {draft_token} is not", "rejected, but draft_token is"
+    yield from rows.problems(known & accepted & ~equal, f"{lost} the output's token")
+    yield from rows.problems(rejected & equal, f"{kept} the output's token, {{draft_token}}")
+
+
+def _reached(rows: FileRows) -> np.ndarray:
+    """Flags rows before which nothing in their draft was rejected."""
+    rejected, begins = ~rows["accepted"], np.flatnonzero(changes(rows, "start"))
+    before = np.cumsum(rejected) - rejected
+    return before == np.repeat(before[begins], np.diff(begins, append=len(rows)))
+
+
 def _check_views(
     rows: FileRows,
     of_target: list[str],
@@ -73,10 +139,7 @@ def _check_views(
     tied = any(rows.has(*pair) for pair in ORDERED if not set(of_target).isdisjoint(pair))
     if not (views or tied):
         return
-    rejected, begins = ~rows["accepted"], np.flatnonzero(changes(rows, "start"))
-    before = np.cumsum(rejected) - rejected
-    lengths = np.diff(begins, append=len(rows))
-    known = before == np.repeat(before[begins], lengths)
+    known = _reached(rows)
     known &= rows["start"] + rows["depth"] - 1 <= n_output[_owners(rows, sequence)]
     some = Some(rows.columns, list(rows.columns), known)
     yield from check_values(FileRows(rows.file, some, asked), manifest)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 
 import numpy as np
 
 from traces import schema
 from traces.arrays import rounded
+from traces.checks import left_out
 from traces.copying import copy_rows
 from traces.errors import TraceError
 from traces.manifest import Manifest
@@ -135,7 +135,7 @@ def _of(columns: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
 def _copy(trace: Trace, header: Manifest, folder: Path, is_held: bool = False) -> Manifest:
     """Write one folder; the manifest that it has then."""
     with TraceWriter(folder, header, is_held=is_held, tight=True) as writer:
-        copy_rows(trace, header, writer, partial(_kept, header=header))
+        copy_rows(trace, header, writer, partial(kept, header=header))
         latency = trace.own_latency() if header.attached_to else trace.latency()
         if latency is not None:
             writer.write_latency(latency)
@@ -143,11 +143,11 @@ def _copy(trace: Trace, header: Manifest, folder: Path, is_held: bool = False) -
         return writer.manifest
 
 
-def _kept(values: np.ndarray, table: str, name: str, header: Manifest) -> np.ndarray:
+def kept(values: np.ndarray, table: str, name: str, header: Manifest) -> np.ndarray:
+    """What a copy with this header has of a column of one of its tables."""
     if header.bits and name in schema.STATISTICS:
         return rounded(values, header.bits)
     if header.tokens == "ends" and name == "draft_token" and table != "positions":
         ends = header.eos_token_ids
-        other = next(token for token in count() if token not in ends)
-        return np.where(np.isin(values, ends), values, np.int32(other))
+        return np.where(np.isin(values, ends), values, np.int32(left_out(ends)))
     return values

@@ -58,6 +58,8 @@ def _problems(folder: Path, manifest: Manifest, outputs: pa.Table | None) -> lis
     problems = list(check_files(folder, manifest))
     # Rows of damaged files say nothing.
     problems = problems or list(check_rows(folder, manifest, outputs=outputs))
+    if manifest.attached_to is not None and outputs is not None and not problems:
+        problems = list(_check_proposals(folder, manifest, outputs))
     added = chain(_check_latency(folder, manifest), _check_scores(folder, manifest))
     return problems or list(added)
 
@@ -77,6 +79,17 @@ def check_schemas(trace: Trace) -> None:
         files.bring(trace.path, trace.manifest, names)
         for name in names:
             files.check_schema(trace.path, name, types)
+
+
+def _check_proposals(folder: Path, manifest: Manifest, outputs: pa.Table) -> Iterator[str]:
+    if manifest.draft_passes != "none":
+        return
+    from traces.attach.tokens.again import check_proposals  # compiles, which others need not load
+
+    try:
+        yield from check_proposals(folder, manifest, outputs)
+    except TraceError as error:
+        yield str(error)
 
 
 def _check_latency(folder: Path, manifest: Manifest) -> Iterator[str]:

@@ -65,9 +65,7 @@ class Tree(DrafterKind):
     def check_shard(self, shard: Shard) -> Iterator[str]:
         """See `DrafterKind`."""
         (table,) = self.tables(shard.manifest).items()
-        sequences = shard.sequences
-        key, n_output = sequences["sequence"].to_numpy(), sequences["n_output"].to_numpy()
-        yield from check_tree(shard.rows(*table), key, n_output, shard.manifest)
+        yield from check_tree(shard.rows(*table), shard.sequences, shard.manifest)
 
     def n_positions(self, trace: Trace) -> int:
         """See `DrafterKind`."""
