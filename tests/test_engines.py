@@ -173,6 +173,16 @@ def test_sampled_drafts_are_asked_for_where_the_default_is_greedy():
     assert "draft_sample_method" not in json.loads(write("vllm", policy="fixed(3)").text)
 
 
+def test_llama_cpp_loads_gguf_alone():
+    """A folder of Hugging Face's is no draft of its: the server would exit."""
+    for draft, written in ((None, "DRAFT.gguf"), ("/models/d", "DRAFT.gguf"), ("d.gguf",) * 2):
+        found = write("llama.cpp", policy="fixed(3)", draft=draft)
+        assert checked("llama.cpp", found)["spec_draft_model"] == written
+        said = any("loads GGUF files alone" in note for note in found.notes)
+        assert said == (written == "DRAFT.gguf")
+        assert f"--model-draft {written}" in " ".join(found.notes)
+
+
 def test_llama_cpp_has_its_own_rule():
     found = write("llama.cpp", policy="llamacpp(p_min=0.6, n_min=1, n_max=12)")
     given = checked("llama.cpp", found)

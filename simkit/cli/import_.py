@@ -139,7 +139,7 @@ def _specdecode_bench(
     from traces.writer import save
 
     check_free(out)
-    trace, taken, others = specdecode_bench.load(file, drafter, align.value, sample, seed)
+    trace, taken, others, notes = specdecode_bench.load(file, drafter, align.value, sample, seed)
     save(trace, out, batch_size=1024)
     typer.echo(
         f"{out}: {trace.n_sequences:,} sequences, {trace.n_positions:,} positions,"
@@ -147,6 +147,8 @@ def _specdecode_bench(
     )
     if others and drafter is None:
         typer.echo(f"the file has {', '.join(others)} too: --drafter NAME takes another")
+    for note in notes:
+        typer.echo(note)
     _tell_of_twins(trace)
 
 
@@ -212,6 +214,9 @@ def _spec_bench(file: Path, out: Path) -> None:
     write_atomic(target, encode(table)[0])
     _print(table)
     whole = table.slice(0, 1).to_pylist()[0]
+    if whole["repeated"]:
+        said = "records have the id of an earlier one: each counts as a question"
+        typer.echo(f"{whole['repeated']:,} {said}")
     if whole["mismatches"]:
         typer.echo(
             f"{whole['mismatches']:,} of {whole['answers']:,} answers have decoding_steps or"

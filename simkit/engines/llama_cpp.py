@@ -109,12 +109,14 @@ class LlamaCppEngine(Engine):
         rule = plan.policy if isinstance(plan.policy, LlamaCpp) else None
         flags = Flags(
             spec_type=words.get(kind, "draft-simple"),
-            spec_draft_model=model or _DRAFT,
+            spec_draft_model=model if model and model.endswith(".gguf") else _DRAFT,
             spec_draft_n_max=plan.length,
             spec_draft_n_min=rule.n_min if rule else 0,
             spec_draft_p_min=rule.p_min if rule else 0.0,
         )
         notes = unnamed(plan, _DRAFT)
+        if model and not model.endswith(".gguf"):
+            notes.append(f"llama.cpp loads GGUF files alone: {model}, converted, is {_DRAFT} here")
         if kind == "feature":
             notes.append("draft-eagle3 is taken for a chain on the target's features: say which")
         if kind == "parallel":

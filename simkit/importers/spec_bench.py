@@ -13,6 +13,7 @@ index of the last step, prompt lookup's the new tokens less one). Such answers a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ SCHEMA = pa.schema(
         "category": pa.string(),  # null: all of them
         "questions": pa.int64(),
         "answers": pa.int64(),
+        "repeated": pa.int64(),  # questions whose question_id an earlier line has
         "mismatches": pa.int64(),  # answers whose steps or new tokens accept_lengths contradicts
         "steps": pa.int64(),
         "new_tokens": pa.int64(),
@@ -50,6 +52,7 @@ class _Sums:
 
     questions: int = 0
     answers: int = 0
+    repeated: int = 0
     mismatches: int = 0
     new_tokens: int = 0
     wall_time_s: float = 0.0
@@ -66,15 +69,17 @@ def read(file: str | Path) -> pa.Table:
     Raises:
         ImporterError: the file cannot be read, or a record has wrong fields.
     """
-    whole, categories = _Sums(), {}
+    whole, categories, ids = _Sums(), {}, set()
     for record in jsonl.read(file):
         category = record.text("category")
-        record.get("question_id")
+        question = json.dumps(record.get("question_id"))
         choices = record.get("choices")
         if not isinstance(choices, list) or not choices:
             raise record.error("choices must be a list of at least one object")
         for sums in (whole, categories.setdefault(category, _Sums())):
             sums.questions += 1
+            sums.repeated += question in ids
+        ids.add(question)
         for k, choice in enumerate(choices):
             name = f"choices[{k}]"
             inner = jsonl.Record(f"{record.where}: {name}", choice)
@@ -113,6 +118,7 @@ def _rows(category: str | None, sums: _Sums) -> Iterator[dict[str, Any]]:
         "category": category,
         "questions": sums.questions,
         "answers": sums.answers,
+        "repeated": sums.repeated,
         "mismatches": sums.mismatches,
         "steps": steps,
         "new_tokens": sums.new_tokens,

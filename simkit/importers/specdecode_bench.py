@@ -11,12 +11,13 @@ A draft is written as `acc_len` - 1 accepted rows and a rejected one.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 
 from simkit.errors import ImporterError
 from simkit.importers import jsonl
@@ -40,11 +41,13 @@ class Imported(NamedTuple):
         trace: a lattice with no columns but `accepted`, in memory.
         drafter: whose lengths it holds.
         others: drafters that the first record has besides.
+        notes: what a reader should know of it, one line each.
     """
 
     trace: Trace
     drafter: str
     others: tuple[str, ...]
+    notes: list[str]
 
 
 def read(
@@ -98,7 +101,21 @@ def load(
         given = iter(every)
     source = SourceInfo(Path(file).name, jsonl.file_hash(file), drafter, align, picked)
     trace = _trace(given, drafter, source)
-    return Imported(trace, drafter, tuple(name for name in there if name != drafter))
+    others = tuple(name for name in there if name != drafter)
+    return Imported(trace, drafter, others, list(_notes(trace)))
+
+
+def _notes(trace: Trace) -> Iterator[str]:
+    """What to say of outputs of which there are not as many tokens as lengths."""
+    lists = trace.sequences["output_tokens"]
+    tokens = pc.call_function("list_value_length", [lists]).to_numpy()
+    apart = np.abs(tokens - trace.sequences["n_output"].to_numpy())
+    if apart.any():
+        yield (
+            f"{np.count_nonzero(apart):,} of {len(apart):,} outputs have other numbers of tokens"
+            f" than of lengths, by up to {apart.max():,}: the two come from separate runs, and"
+            " outputs are as long as acc_len"
+        )
 
 
 def _trace(records: Iterable[jsonl.Record], drafter: str, source: SourceInfo) -> Trace:

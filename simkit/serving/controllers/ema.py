@@ -139,10 +139,9 @@ class Ema(ByLength):
             pair = isinstance(row, tuple) and len(row) == 2
             if not pair or not all(isinstance(x, int | float) for x in row):  # type: ignore[union-attr]
                 raise PolicyError(f"ema: down is {{batch: number}}, not {row!r}")
-        sizes = self.captured if isinstance(self.captured, tuple) else (None,)
-        if any(type(size) is not int or size < 1 for size in sizes) or list(sizes) != sorted(
-            set(sizes)
-        ):
+        sizes = self.captured if isinstance(self.captured, tuple) else (0,)
+        whole = all(type(size) is int and size > 0 for size in sizes)
+        if not whole or list(sizes) != sorted(set(sizes)):
             raise PolicyError("ema: captured are whole numbers from 1 on, ascending, each once")
 
     @property
