@@ -326,6 +326,34 @@ def test_files_of_one_engine_and_records_with_one(tmp_path):
         aiperf.load(written(tmp_path, both))
 
 
+def test_aiperfs_own_metrics_repeat_the_counts(tmp_path):
+    right = {
+        "spec_decode_acceptance_length": 7 / 3,
+        "spec_decode_draft_acceptance_rate": 400 / 6,
+        "spec_decode_accepted_per_verified": 7 / 9,
+        "spec_decode_steps": 3,
+        "spec_decode_accepted_draft_tokens": 4,
+        "spec_decode_draft_tokens": 6,
+    }
+    line = exported()
+    line["metrics"] |= {name: {"value": value, "unit": ""} for name, value in right.items()}
+    assert aiperf.load(written(tmp_path, [line])).notes == []
+    for name, value in right.items():
+        for wrong in (99, -3, value + 0.1):
+            line["metrics"][name]["value"] = wrong
+            with pytest.raises(ImporterError, match=f"metrics.{name}: value is "):
+                aiperf.load(written(tmp_path, [line]))
+        line["metrics"][name]["value"] = value
+
+
+def test_a_dense_histogram_is_as_long_as_drafts(tmp_path):
+    """vLLM's has an entry for each of 0 to num_spec_tokens."""
+    line = response("a", 5, 8, [3, 3, 0], [1, 3, 0])
+    line["metrics"]["speculative_decoding"]["acceptance_histogram"].append(0)
+    with pytest.raises(ImporterError, match="has 5 entries, but num_spec_tokens is 3"):
+        vllm.load(written(tmp_path, [line]))
+
+
 def llama_cpp(k=3, **more):
     """20 tokens, 14 of them accepted: AIPerf makes 6 steps, the prefill's among them."""
     found = {

@@ -5,6 +5,8 @@ A line has `metadata`, `metrics`, and, where the server told of speculative deco
 sparse histogram, and `per_step_accepted` and `per_step_drafted` only where the engine reports
 steps, as vLLM does at the level `detailed`. TensorRT-LLM gives a histogram alone.
 
+AIPerf's own `metrics` of the request (`spec_decode_metrics.py`) repeat these counts.
+
 Its `engine` says whose counts they are. llama.cpp's are sums alone: AIPerf takes the tokens that no
 draft gave for steps, the prefill's among them, and spreads the accepted ones evenly over these, or
 leaves the histogram out, as later versions do (`llamacpp_adapter.py`). Such a histogram is not
@@ -82,11 +84,37 @@ def _requests(
         else:
             own = steps.steps_of(record, _NAME, found, _FIELDS, unknown)
         values = record.fields.get("metrics")
+        _check_metrics(record, found, values)
         length = values.get("input_sequence_length") if isinstance(values, dict) else None
         n_prompt = laws.count(record, length, "value") or 0
         request = steps.request(record, "", own, (n_prompt, n_completion), inside=_NAME)
         name = metadata.get("x_request_id")
         yield request._replace(id=name if isinstance(name, str) else None)
+
+
+def _check_metrics(record: jsonl.Record, found: dict, values: object) -> None:
+    """Refuse metrics of the request that are not what its record gives.
+
+    Raises:
+        ImporterError: as said.
+    """
+    taken, accepted, drafted = (
+        found[name] for name in ("num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")
+    )
+    verified = drafted + taken
+    expected = {
+        "spec_decode_acceptance_length": 1 + accepted / taken if taken else 1.0,
+        "spec_decode_draft_acceptance_rate": 100 * accepted / drafted if drafted else 0.0,
+        "spec_decode_accepted_per_verified": (accepted + taken) / verified if verified else 0.0,
+        "spec_decode_steps": taken,
+        "spec_decode_accepted_draft_tokens": accepted,
+        "spec_decode_draft_tokens": drafted,
+    }
+    for name, value in expected.items():
+        own = values.get(name) if isinstance(values, dict) else None
+        if isinstance(own, dict) and own.get("value") is not None:
+            inner = jsonl.Record(f"{record.where}: metrics.{name}", own)
+            laws.check_agrees(inner, "value", value)
 
 
 def _spread(

@@ -145,7 +145,7 @@ class Schedule(ByLength):
     window: int = 16
 
     name = "schedule"
-    source = "TensorRT-LLM draft_len_schedule (#10860), acceptance gate"
+    source = "TensorRT-LLM draft_len_schedule (#10860), acceptance gate (#7283)"
     slots = Slots(_schedule, observe=_gate)
 
     def __post_init__(self) -> None:
