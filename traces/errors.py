@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from traces.messages import line, plain
+
 
 class UserError(Exception):
-    """Bad input. The command line prints the message on one line and exits with status 2."""
+    """Bad input. The command line prints the message on one line and exits with status 2.
+
+    Keys in URLs are left out of it, and the middle of what is long.
+    """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(line(str(message)))
 
 
 class SimkitWarning(UserWarning):
-    """What a user should know, though the work goes on. The command line prints it on one line."""
+    """What a user should know, though the work goes on. The command line prints it on one line.
+
+    Keys in URLs are left out of it.
+    """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(plain(str(message)))
 
 
 class TraceError(UserError):

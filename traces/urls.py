@@ -6,8 +6,11 @@ import re
 from pathlib import Path
 
 from traces.errors import TraceError
+from traces.messages import STORES
 
+_GOOGLE_S = 5.0  # in which Google's library asks again
 _BEGINS = r"[A-Za-z][A-Za-z0-9+.-]+:/"  # not C:/
+_LOOKS_LIKE_ONE = re.compile(rf"{_BEGINS}|({STORES}):", re.IGNORECASE)
 
 
 def is_url(name: object) -> bool:
@@ -34,9 +37,11 @@ def has_slash_in_key(url: str) -> bool:
     return ":" in host and "@" not in host and "@" in rest
 
 
-def scrubbed(text: str) -> str:
-    """A message without the users and passwords of the URLs in it."""
-    return re.sub(rf"({_BEGINS}/?)[^\s'\"]*@", r"\1", text)
+def impatient(url: str) -> str:
+    """A URL by which Google's library gives up soon; without credentials it asks for 15 minutes."""
+    if not re.match(r"gc?s://", url, re.IGNORECASE) or "retry_limit_seconds" in url:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}retry_limit_seconds={_GOOGLE_S:g}"
 
 
 def refuse_url(place: str | Path) -> None:
@@ -45,16 +50,16 @@ def refuse_url(place: str | Path) -> None:
     Raises:
         TraceError: it is one.
     """
-    if re.match(_BEGINS, str(place)):
+    if _LOOKS_LIKE_ONE.match(str(place)):
         raise TraceError(f"{shown(str(place))}: is a URL: write to a folder of this machine")
 
 
 def refuse_half(name: str | Path) -> None:
-    """Refuse a URL that has lost a slash, as one does that was made a path.
+    """Refuse a URL that has lost its slashes, as one loses one that was made a path.
 
     Raises:
         TraceError: it is one.
     """
-    if re.match(_BEGINS, str(name)) and not is_url(str(name)):
+    if _LOOKS_LIKE_ONE.match(str(name)) and not is_url(str(name)):
         scheme = str(name).partition(":")[0]
         raise TraceError(f"{shown(str(name))}: a URL begins with {scheme}://, and is text, no path")

@@ -5,6 +5,7 @@ What they share is in `options`, `places` (files to write), `progress` and `runn
 
 from __future__ import annotations
 
+import errno
 import gc
 import signal
 import sys
@@ -23,6 +24,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from traces import stores
 from traces.errors import SimkitWarning, UserError
+from traces.messages import line, plain
 
 _GROUPS = {
     "Record a trace": {
@@ -69,6 +71,7 @@ _GROUPS = {
 _HELP = {name: says for group in _GROUPS.values() for name, says in group.items()}
 _ONE = "drafter"  # an option of which most commands take one; replay and compare take several
 _NEW_OBJECTS = 50_000  # before cyclic garbage is looked for, of which imports make none
+_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EPIPE)
 _MODELS_NEED = ("torch", "transformers", "tokenizers", "safetensors")
 
 
@@ -212,8 +215,7 @@ def main(arguments: list[str] | None = None) -> None:
     except UserError as e:
         _refuse(str(e))
     except OSError as e:
-        where = f" {e.filename}" if e.filename else ""
-        _refuse(f"cannot write{where}: {e.strerror}" if e.strerror else str(e))
+        _refuse(_refused_by_system(e))
     except (typer.Abort, KeyboardInterrupt) as e:
         # Typer makes an Abort of an EOFError too, which nobody at the keyboard has asked for.
         if isinstance(e.__context__, EOFError) or isinstance(e.__cause__, EOFError):
@@ -269,7 +271,7 @@ def _plain_warnings() -> Iterator[None]:
 
     def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, SimkitWarning):
-            print(f"simkit: {' '.join(str(message).split())}", file=sys.stderr)
+            print(f"simkit: {plain(str(message))}", file=sys.stderr)
         else:
             before(message, category, *where, **more)
 
@@ -280,8 +282,18 @@ def _plain_warnings() -> Iterator[None]:
         warnings.showwarning = before
 
 
+def _refused_by_system(error: OSError) -> str:
+    """What the system says, of a file that was to be read or to be written."""
+    if not error.strerror:
+        return str(error)
+    if error.filename:
+        return f"{error.filename}: {error.strerror}"
+    verb = "write" if error.errno in _OF_WRITING else "read or write"
+    return f"cannot {verb}: {error.strerror}"
+
+
 def _refuse(message: str) -> NoReturn:
-    print(f"simkit: {' '.join(message.split())}", file=sys.stderr)
+    print(f"simkit: {line(message)}", file=sys.stderr)
     sys.exit(2)
 
 
