@@ -348,3 +348,32 @@ def test_a_copy_that_is_too_large_goes_when_another_is_opened(
 def test_a_file_url_is_the_folder(folder, copies):
     trace = traces.load(folder.as_uri())
     assert trace.path == folder and not copies.exists()
+
+
+def damaged(file):
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def short(file):
+    file.write_bytes(file.read_bytes()[:-9])
+
+
+def empty(file):
+    file.write_bytes(b"")
+
+
+@pytest.mark.parametrize("spoil", [damaged, short, empty])
+def test_a_spoilt_copy_is_brought_again(trace_url, folder, copies, spoil):
+    """Of every file of a copy, also where it was read and found to be fine before."""
+    assert validate(trace_url) == []
+    wanted = replayed(str(folder))
+    assert replayed(trace_url).equals(wanted)
+    for file in sorted(copies.rglob("*.parquet")):
+        spoil(file)
+    assert replayed(trace_url).equals(wanted)
+    spoil(next(iter(sorted(copies.rglob("positions/*.parquet")))))
+    assert validate(trace_url) == []
+    spoil(next(iter(sorted(copies.rglob("sequences.parquet")))))
+    assert replayed(stream(trace_url, memory=LEAST)).equals(wanted)

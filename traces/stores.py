@@ -29,8 +29,9 @@ import pyarrow as pa
 
 from traces.cache import cache_folder, parse_size
 from traces.errors import TraceError
+from traces.messages import plain
 from traces.outputs import make_folder, write_error
-from traces.urls import has_slash_in_key, scrubbed, shown
+from traces.urls import has_slash_in_key, impatient, shown
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -112,7 +113,7 @@ def refuse_copy(folder: Path) -> None:
 
 
 def bring(folder: Path, listed: Mapping[str, Listed]) -> None:
-    """Bring those files of a copy that are not there yet; in any other folder do nothing.
+    """Bring those files of a copy that are not there yet, or not whole; elsewhere do nothing.
 
     Args:
         folder: of a trace or an attached drafter.
@@ -124,7 +125,7 @@ def bring(folder: Path, listed: Mapping[str, Listed]) -> None:
     copy = _copy(folder)
     if copy is None:
         return
-    missing = {name: info for name, info in listed.items() if not (folder / name).exists()}
+    missing = {name: info for name, info in listed.items() if not _is_whole(folder / name, info)}
     if not missing:
         return
     if on_bring:
@@ -135,6 +136,23 @@ def bring(folder: Path, listed: Mapping[str, Listed]) -> None:
                 pass
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def drop(folder: Path, name: str) -> bool:
+    """Remove a damaged file, so that it is brought again; False where the folder is no copy."""
+    if _copy(folder) is None:
+        return False
+    with suppress(OSError):
+        (folder / name).unlink()
+    return True
+
+
+def _is_whole(file: Path, info: Listed) -> bool:
+    """Whether a file is there and has its size; a crash may have cut it short."""
+    try:
+        return file.stat().st_size == info.bytes
+    except OSError:
+        return False
 
 
 def sizes(folder: Path) -> dict[str, int] | None:
@@ -322,7 +340,7 @@ def _system(url: str) -> tuple[FileSystem, str]:
     if has_slash_in_key(url):
         raise TraceError(f"{shown(url)}: write a key's / as %2F")
     try:
-        return fs.FileSystem.from_uri(url)
+        return fs.FileSystem.from_uri(impatient(url))
     except _FAULTS as error:
         raise TraceError(f"{shown(url)}: {_line(error)}") from None
 
@@ -379,4 +397,4 @@ def _asked(ask: Callable[[], _Answer]) -> _Answer:
 
 
 def _line(error: Exception) -> str:
-    return scrubbed(" ".join(str(error).split()))[:300] or type(error).__name__
+    return plain(str(error))[:300] or type(error).__name__
