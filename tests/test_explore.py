@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from http.client import HTTPConnection
 from pathlib import Path
 
 import numpy as np
@@ -257,6 +258,32 @@ def test_messages_do_not_wait_for_each_other(monkeypatch):
     with pytest.raises(AttributeError):  # it has no request
         Opened().open()
     assert seen == [True]
+
+
+def test_other_hosts_are_refused():
+    """A page of another site whose name was made to lead here (DNS rebinding) is answered 421."""
+    pytest.importorskip("panel")
+    with explorer("reference") as (_, address):
+        port = int(address.rstrip("/").rpartition(":")[2])
+        own = f"127.0.0.1:{port}", f"LocalHost:{port}"
+        other = (
+            f"evil.example:{port}",
+            "127.0.0.1",
+            "evil.example",
+            f"127.0.0.1:{port}.evil.example",
+        )
+        for path in ("/static/js/bokeh.min.js", "/"):
+            found = {host: status(port, path, host) for host in (*own, *other)}
+            assert found == {**dict.fromkeys(own, 200), **dict.fromkeys(other, 421)}
+
+
+def status(port, path, host):
+    one = HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        one.request("GET", path, headers={"Host": host})
+        return one.getresponse().status
+    finally:
+        one.close()
 
 
 @pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="no chromium with a chromedriver")

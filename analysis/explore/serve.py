@@ -8,6 +8,7 @@ from typing import Any
 import panel as pn
 from bokeh.server.urls import per_app_patterns
 from bokeh.server.views.ws import WSHandler
+from tornado.web import ErrorHandler
 
 from analysis.explore.model import Model
 from analysis.explore.page import Page, title
@@ -52,6 +53,7 @@ def serve(trace: AnyTrace, cost: AnyCost | None, port: int, show: bool) -> None:
         )
     except OSError as error:
         raise UserError(f"--port {port}: {error.strerror or error}") from None
+    _refuse_other_hosts(server, [f"{host}:{server.port}" for host in (HOST, "localhost")])
     print(f"http://{HOST}:{server.port}/ (Ctrl-C ends it)", flush=True)
     if show:
         server.io_loop.add_callback(server.show, "/")
@@ -60,6 +62,22 @@ def serve(trace: AnyTrace, cost: AnyCost | None, port: int, show: bool) -> None:
         server.io_loop.start()
     finally:
         server.stop()
+
+
+def _refuse_other_hosts(server: Any, hosts: list[str]) -> None:
+    """Answer requests that were sent to this address by its own names alone.
+
+    A page of another site can have its own name lead here, and would then be let read the answers.
+    """
+    application = server._tornado
+    found = application.find_handler
+
+    def find_handler(request: Any, **more: Any) -> Any:
+        if request.host.lower() in hosts:
+            return found(request, **more)
+        return application.get_handler_delegate(request, ErrorHandler, {"status_code": 421})
+
+    application.find_handler = find_handler
 
 
 class _AtOnce:
