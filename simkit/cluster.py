@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,9 @@ from traces.errors import UserError
 
 LOST = 3
 """Workers that a task may be lost with, before it is given up."""
+PATIENCE_S = 60.0
+"""How long a busy cluster is waited for."""
+_LOOK_S = 0.5  # between looks at what is free
 _STORE_BYTES = 256 * 2**20  # of a Ray of our own; what travels is small
 
 Item = TypeVar("Item")
@@ -73,13 +77,26 @@ class Cluster:
             crew.dismiss()
 
     def _room(self, job: Job) -> int:
-        """How many workers of a job there is room for."""
-        there = self._ray.cluster_resources()
-        room = int(there.get("GPU", 0) // job.gpus if job.gpus else there.get("CPU", 0) // job.cpus)
-        if room < 1:
-            asked = f"{job.gpus} GPU" if job.gpus else f"{job.cpus} cores"
-            raise ClusterError(f"the Ray cluster has no room for a worker, which takes {asked}")
+        """How many workers of a job there is room for; on a busy cluster, once there is some."""
+        kind, each = ("GPU", job.gpus) if job.gpus else ("CPU", job.cpus)
+        if self._ray.cluster_resources().get(kind, 0) < each:
+            raise ClusterError(f"the Ray cluster has no room for {_worker(job)}")
+        until = time.monotonic() + PATIENCE_S
+        while (room := int(self._ray.available_resources().get(kind, 0) // each)) < 1:
+            if time.monotonic() > until:
+                raise _busy(job)
+            time.sleep(_LOOK_S)
         return min(room, self.workers or room)
+
+
+def _busy(job: Job) -> ClusterError:
+    waited = f"in {PATIENCE_S:g} s there was no room for"
+    return ClusterError(f"the Ray cluster is busy: {waited} {_worker(job)}")
+
+
+def _worker(job: Job) -> str:
+    takes = f"{job.gpus} GPU" if job.gpus else f"{job.cpus} cores"
+    return f"a worker, which takes {takes}"
 
 
 class _Crew:
@@ -98,12 +115,17 @@ class _Crew:
         self.free: deque[Any] = deque()
         self.items: dict[int, Any] = {}
         self.lost: dict[int | None, int] = {}
-        for _ in range(size):
-            self.hire()
+        there = [self.hire() for _ in range(size)]
+        if not ray.wait(there, timeout=PATIENCE_S)[0]:  # others were faster, or no node is free
+            self.dismiss()
+            raise _busy(job)
 
-    def hire(self) -> None:
+    def hire(self) -> Any:
+        """Ask for one more worker; a reference that is ready once it has its place."""
         worker = self.worker.remote()
+        there = worker.there.remote()
         self.busy[worker.ready.remote(self.job)] = worker, None
+        return there
 
     def results(self, items: Iterator[Any]) -> Iterator[Any]:
         """See `Cluster.map`."""
@@ -163,6 +185,9 @@ class _Crew:
 
 class _Worker:
     """A process of the cluster; Ray makes it."""
+
+    def there(self) -> None:
+        """It has its place."""
 
     def ready(self, job: Job) -> None:
         self.job, self.held = job, job.make()

@@ -195,3 +195,58 @@ def test_without_ray_one_line_names_the_extra(monkeypatch, capsys):
     given = ["sweep", "reference", "--policy", "fixed(1)", "--ray", "local"]
     line = "simkit: --ray needs ray: pip install 'draft-simkit[distributed]'"
     assert refused(capsys, *given) == [line]
+
+
+class Busy:
+    """A cluster of four cores, of which so many are free at each look."""
+
+    def __init__(self, *free):
+        self.free = list(free)
+
+    def cluster_resources(self):
+        return {"CPU": 4.0, "GPU": 0.0}
+
+    def available_resources(self):
+        free = self.free.pop(0) if len(self.free) > 1 else self.free[0]
+        return {"CPU": free} if free else {}
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(cluster, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(cluster, "_LOOK_S", 0.01)
+
+
+def test_what_is_free_counts_and_not_what_there_is(impatient):
+    assert Cluster(Busy(3.0))._room(Job(None, None)) == 3
+    assert Cluster(Busy(3.0), 2)._room(Job(None, None)) == 2
+    assert Cluster(Busy(3.0))._room(Job(None, None, cpus=2)) == 1
+    assert Cluster(Busy(0, 0.5, 2.0))._room(Job(None, None)) == 2
+
+
+def test_a_busy_cluster_is_not_waited_for_for_ever(impatient):
+    with pytest.raises(ClusterError, match="is busy: in 0.2 s there was no room for a worker"):
+        Cluster(Busy(1.0))._room(Job(None, None, cpus=2))
+    with pytest.raises(ClusterError, match="has no room for a worker, which takes 1 GPU"):
+        Cluster(Busy(4.0))._room(Job(None, None, gpus=1))
+
+
+def test_workers_that_find_no_place_are_not_waited_for_either(impatient):
+    """Cores are free, but not so many on one node; or others were faster."""
+    from types import SimpleNamespace
+
+    def remote(**options):
+        def made(kind):
+            method = SimpleNamespace(remote=lambda *given: object())
+            return SimpleNamespace(remote=lambda: SimpleNamespace(there=method, ready=method))
+
+        return made
+
+    killed = []
+    busy = Busy(4.0)
+    busy.put, busy.remote, busy.kill = (lambda job: job), remote, killed.append
+    busy.wait = lambda references, timeout: ([], references)
+    busy.exceptions = SimpleNamespace(RayError=RuntimeError)
+    with pytest.raises(ClusterError, match="is busy"):
+        list(Cluster(busy).map(Job(None, None, cpus=2), [1]))
+    assert len(killed) == 2
