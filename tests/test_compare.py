@@ -279,6 +279,15 @@ def test_policies_are_the_same_where_gammas_differ():
     assert row.first.value == pytest.approx(want["speedup"])
 
 
+def test_a_family_that_is_longer_than_both_is_left_out():
+    """No setting of it is left to be tuned, and six prompts are enough to tune on."""
+    first = iid(6, 12, 0.7, max_draft=2, seed=1)
+    second = iid(6, 12, 0.7, max_draft=9, seed=2)
+    found = compare(first, second, policies=["fixed(1)", "fixed(3:4)"], cost=COST)
+    assert [ranking.tuned for ranking in found.pairs[0].rankings] == [False]
+    assert any("none of its settings drafts at most 2 tokens" in s for s in found.pairs[0].skipped)
+
+
 def test_what_tells_prompts():
     """Texts; tokens of one tokenizer where texts are not kept; else tasks and ids."""
 

@@ -97,6 +97,13 @@ BAD = {
         ["--concurrency", "2", "--rates", "0.5", "--controller", "prophet(3)"],
         "prophet(3) reads the drafts",
     ),
+    "rate huge": (["--rate", "1e300"], "above 0, up to 1e+09, not 1e+300"),
+    "requests huge": (["--rate", "5", "--requests", "9" * 20], "at most 100000000, not 9999"),
+    "seeds huge": (
+        ["--rate", "5", "--requests", "5", "--seeds", "9" * 20],
+        "at most 100000, not 9999",
+    ),
+    "captured huge": (["--rate", "5", "--captured", "9" * 20], "captured sizes must be whole"),
     "rate nan": (["--rate", "nan"], "rate must be a finite number"),
     "rate a word": (["--rate", "fast"], "--rate 'fast': not numbers with commas between"),
     "concurrency 0": (["--concurrency", "0"], "concurrency must be a whole number >= 1"),

@@ -10,6 +10,7 @@ import numpy as np
 
 from analysis.compare.sides import Prompts, Side
 from analysis.replays import FAMILIES, FOLDS, SEED
+from analysis.study import MissingError
 from simkit.policies import Policy, parse, shortened
 from simkit.simulator.run import Spread
 from simkit.sweeps.engine import replays
@@ -107,6 +108,8 @@ class Replayer:
             at.study.make_room()
             both = [(str(one), shortened(one, on.deepest)) for one in settings(spec)]
             kept = {name: one for name, one in both if one is not None}
+            if not kept:
+                raise MissingError(f"none of its settings drafts at most {on.deepest} tokens")
             found = [run.total_s for run in replays([*kept.values()], at.where)]
             self._grids[key] = Grid([*kept], [*kept.values()], np.array(found))
         found = self._grids[key]

@@ -27,7 +27,7 @@ from simkit.serving.controllers import (
     expand,
     parse,
 )
-from simkit.serving.engine import Engine
+from simkit.serving.engine import Engine, check_count
 from simkit.serving.far import far
 from simkit.serving.loads import Closed, Copies, Load, Poisson, Timestamps, read_times
 from simkit.serving.measures import check_limits
@@ -64,6 +64,7 @@ if not TYPE_CHECKING:  # a checker knows all names
 
 AnyController = Controller | Policy | str | Callable[[View], Any]
 REQUESTS = 1000
+MOST_REQUESTS, MOST_SEEDS = 10**8, 10**5
 
 
 def serve(
@@ -125,10 +126,9 @@ def serve(
     loads = _loads(rate, concurrency, arrivals, copies, arrivals_unit)
     if requests == "default":
         requests = len(loads[0].times) if isinstance(loads[0], Timestamps) else REQUESTS
-    for name, value in (("requests", requests), ("seeds", seeds)):
-        whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-        if not whole and not (name == "requests" and value is None):
-            raise ServingError(f"{name} must be a whole number >= 1, not {value!r}")
+    if requests is not None:
+        check_count("requests", requests, MOST_REQUESTS)
+    check_count("seeds", seeds, MOST_SEEDS)
     if drafter is not None:
         trace = drafted_by(trace, drafter)
     check_limits(limits or {})

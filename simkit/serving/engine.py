@@ -56,7 +56,7 @@ class Engine:
             if value is not None or name == "max_batch":
                 check_count(name, value)
         sizes = tuple(self.captured)
-        whole = all(isinstance(size, int) and size > 0 for size in sizes)
+        whole = all(isinstance(size, int) and 0 < size <= MOST for size in sizes)
         if not whole or sorted(set(sizes)) != list(sizes):
             raise ServingError(f"captured sizes must be whole numbers, ascending: {sizes}")
         object.__setattr__(self, "captured", sizes)
@@ -64,8 +64,9 @@ class Engine:
             raise ServingError(f"captured_in must be requests or tokens, not {self.captured_in!r}")
 
 
-def check_count(name: str, value: Any) -> None:
-    """Refuse what is no whole number from 1 on, or one that no computer counts to."""
+def check_count(name: str, value: Any, most: int = MOST) -> None:
+    """Refuse what is no whole number from 1 to `most`, beyond which no run ends."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not whole or not 1 <= value <= MOST:
-        raise ServingError(f"{name} must be a whole number >= 1, not {value!r:.40}")
+    if not whole or not 1 <= value <= most:
+        above = f", at most {most}" if whole and value > most else ""
+        raise ServingError(f"{name} must be a whole number >= 1{above}, not {value!r:.40}")

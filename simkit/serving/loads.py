@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 from simkit.errors import ServingError
 from simkit.serving.engine import check_count
 
-SLOWEST = 1e-9  # requests a second
+SLOWEST, FASTEST = 1e-9, 1e9  # requests a second
 LATEST = 1e300  # beyond any time
 UNITS = {"s": 1, "ms": 1000}  # so many of a time stamp's units are a second
 
@@ -58,10 +57,10 @@ class Poisson(Load):
 
     def __post_init__(self) -> None:
         number = isinstance(self.rate, int | float) and not isinstance(self.rate, bool)
-        if not (number and math.isfinite(self.rate) and self.rate > SLOWEST):
+        if not (number and SLOWEST < self.rate <= FASTEST):
             raise ServingError(
-                f"rate must be a finite number of requests a second above 0, not {self.rate!r}"
-                " (with as many as it can take: a closed loop, --concurrency)"
+                f"rate must be a finite number of requests a second above 0, up to {FASTEST:g}, not"
+                f" {self.rate!r:.40} (with as many as it can take: a closed loop, --concurrency)"
             )
 
     @property

@@ -15,6 +15,7 @@ import numpy as np
 from simkit.errors import ReplayError
 
 DEALS = 20
+MOST_DEALS = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +85,9 @@ def dealt(strata: np.ndarray, folds: int, seed: int, deals: int = DEALS) -> Deal
     Raises:
         ReplayError: as `stratified` does, or there is no deal.
     """
-    if isinstance(deals, bool) or not isinstance(deals, int | np.integer) or deals < 1:
-        raise ReplayError(f"deals must be a whole number of at least 1, not {deals!r}")
+    whole = isinstance(deals, int | np.integer) and not isinstance(deals, bool)
+    if not whole or not 1 <= deals <= MOST_DEALS:
+        raise ReplayError(f"deals must be a whole number from 1 to {MOST_DEALS}, not {deals!r:.40}")
     _check(strata, folds, seed)
     rng = np.random.default_rng(seed)
     return Deals(np.stack([_deal(strata, folds, rng) for _ in range(deals)]), folds)
