@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +14,7 @@ from pair_folders import pair, pair_folder, simkit
 
 import traces
 from simkit.cli import running
+from simkit.cli.calibrate import _prompts
 from simkit.costs import Measured
 from simkit.fidelity import calibrate as calibrate_rules
 from simkit.live.log import read
@@ -121,6 +123,23 @@ def test_rules_are_fitted_once(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(RateOptimal, "bind", bind)
     assert simkit(calibrate(folder, folder / "trace", "-o", tmp_path / "cost.parquet")) == 0
     assert len(fitted) == 1
+
+
+@pytest.mark.parametrize(
+    ("lengths", "prompts", "chosen"),
+    [
+        ([5, 9, 1, 7, 3], 1, (2,)),
+        ([5, 9, 1, 7, 3], 2, (1, 2)),
+        ([5, 9, 1, 7, 3], 3, (0, 1, 2)),
+        ([5, 9, 1, 7, 3], 5, (0, 1, 2, 3, 4)),
+        ([4, 4, 4, 4], 2, (0, 3)),
+    ],
+)
+def test_prompts_are_taken_from_the_shortest_to_the_longest(lengths, prompts, chosen):
+    """Else no pass is timed behind a context as long as the trace's longest."""
+    table = pa.table({"sequence": list(range(len(lengths))), "n_prompt": lengths})
+    there = SimpleNamespace(n_sequences=len(lengths), sequences=table)
+    assert _prompts(there, prompts, rounds=1) == chosen
 
 
 def test_prompts_that_do_not_bear_their_index_are_refused(folder, monkeypatch, capsys):

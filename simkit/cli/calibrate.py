@@ -47,7 +47,9 @@ def calibrate(
         ),
     ] = None,
     head: Heads = None,
-    prompts: Annotated[int, typer.Option(help="So many of the trace's, spread over it.")] = 12,
+    prompts: Annotated[
+        int, typer.Option(help="Number of the trace's prompts, from the shortest to the longest.")
+    ] = 12,
     rounds: Annotated[int, typer.Option(help="How often every prompt is decoded.")] = 3,
     max_new_tokens: Annotated[
         int | None, typer.Option(help="Longest output, T_max. Default: the trace's.")
@@ -159,12 +161,17 @@ def _rules(heads: dict[str, Any], settings: DecoderSettings, setting: Setting) -
 
 
 def _prompts(trace: Trace, prompts: int, rounds: int) -> tuple[int, ...]:
-    """Indices of the prompts to decode; sizes, and the numbers of the trace's, are checked.
+    """Indices of the prompts to decode: from the shortest to the longest, at even ranks.
+
+    So passes are timed behind contexts as long as the trace's. Sizes, and the numbers of the
+    trace's prompts, are checked.
 
     Raises:
         LiveError: a size is out of range; or the trace's prompts are not numbered by their index,
             by which rules that are fitted to a trace find a prompt.
     """
+    import numpy as np
+
     from simkit.errors import LiveError
 
     n = trace.n_sequences
@@ -176,7 +183,10 @@ def _prompts(trace: Trace, prompts: int, rounds: int) -> tuple[int, ...]:
         raise LiveError(f"--prompts {prompts}: the trace has {n}")
     if trace.sequences["sequence"].to_pylist() != list(range(n)):
         raise LiveError(f"the trace's sequences are not numbered from 0 to {n - 1} in order")
-    return tuple(k * n // prompts for k in range(prompts))
+    by_length = np.argsort(trace.sequences["n_prompt"].to_numpy(), kind="stable")
+    return tuple(
+        sorted(int(k) for k in by_length[np.linspace(0, n - 1, prompts).round().astype(int)])
+    )
 
 
 def _show(samples: pa.Table) -> None:
