@@ -103,18 +103,25 @@ def test_measured_beyond_its_samples():
         ("target", 3, 30, 0.015),
     )
     assert times.draft(np.array([0, 50])) == pytest.approx([0.001, 0.005])
-    assert times.verify(np.array([5]), np.array([10])) == pytest.approx([0.014])
-    # Along context one token takes 0.2 ms a token more, three take 0.15 ms: the larger slope
-    # holds from there on, so that more tokens never take less.
-    assert times.verify(np.array([1, 3]), np.array([50])) == pytest.approx([0.018, 0.019])
+    # Along tokens one takes 1 ms more behind 10, 0.5 ms behind 30; along context one token takes
+    # 0.2 ms more, three take 0.15 ms. No slope may fall, so both are their means, weighted by
+    # 1 / seconds^2: sums of those of a line's two ends, which lie alike.
+    ends = 1 / np.array([[0.010, 0.012], [0.014, 0.015]]) ** 2
+    by_context, by_tokens = (1 / (1 / ends).sum(axis) for axis in (1, 0))
+    token_s = np.average([1e-3, 0.5e-3], weights=by_context)
+    kv_s = np.average([2e-4, 1.5e-4], weights=by_tokens)
+    assert times.verify(np.array([5]), np.array([10])) == pytest.approx([0.012 + 2 * token_s])
+    far = [0.014 + 20 * kv_s, 0.015 + 20 * kv_s]
+    assert times.verify(np.array([1, 3]), np.array([50])) == pytest.approx(far)
     far = times.verify(np.arange(1, 60)[:, None], np.array([0, 10, 17, 30, 1000]))
     assert np.all(np.diff(far, axis=0) >= 0)
 
 
-def test_measured_falls_along_no_axis_beyond_its_samples():
+def test_measured_falls_along_no_axis():
+    """What falls along context is noise: the two are pooled."""
     times = measured(*BASE, ("draft", 1, 30, 0.0005), ("target", 1, 30, 0.008))
-    assert times.draft(np.array([30, 5000])) == pytest.approx([0.0005, 0.0005])
-    assert times.decode(np.array([30, 5000])) == pytest.approx([0.008, 0.008])
+    assert times.draft(np.array([10, 30, 5000])) == pytest.approx([0.00075] * 3)
+    assert times.decode(np.array([10, 30, 5000])) == pytest.approx([0.009] * 3)
 
 
 def test_measured_verification_is_monotone_in_tokens():

@@ -58,6 +58,16 @@ class Times(ABC):
         return None
 
     @property
+    def longest_context(self) -> int | None:
+        """The longest context behind which passes were timed; None: times are of any context."""
+        return None
+
+    @property
+    def longest_prompt(self) -> int | None:
+        """The most tokens of a prompt whose prefill was timed; None: times are of any prompt."""
+        return None
+
+    @property
     def knows_blocks(self) -> bool:
         """Whether `draft_block` says what more tokens in a draft pass add to it."""
         return type(self).draft_block is not Times.draft_block

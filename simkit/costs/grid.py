@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-Seconds = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Seconds of passes over so many tokens behind so much context; the two broadcast."""
-
 
 @dataclass(frozen=True, eq=False)
 class Mixed:
-    """Seconds between those of two functions, a share of the way from the first to the second."""
+    """Seconds between those of two grids, a share of the way from the first to the second."""
 
-    first: Seconds
-    second: Seconds
+    first: Grid
+    second: Grid
     share: float
+
+    @property
+    def longest_context(self) -> int:
+        """See `Grid`."""
+        return min(self.first.longest_context, self.second.longest_context)
+
+    @property
+    def most_tokens(self) -> int:
+        """See `Grid`."""
+        return min(self.first.most_tokens, self.second.most_tokens)
 
     def __call__(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
         """Seconds of passes; the arguments broadcast."""
@@ -32,21 +38,45 @@ class Grid:
     Attributes:
         contexts: (C,) ascending, C > 1; the last one stands for the slope beyond the samples.
         tokens: (N,) likewise.
-        seconds: (C, N), never falling along tokens.
+        seconds: (C, N), never falling along tokens or contexts.
     """
 
     contexts: np.ndarray
     tokens: np.ndarray
     seconds: np.ndarray
 
+    @property
+    def longest_context(self) -> int:
+        """The longest context of the samples."""
+        return int(self.contexts[-2])
+
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens of a pass among the samples."""
+        return int(self.tokens[-2])
+
     @classmethod
     def fit(cls, samples: np.ndarray) -> Grid:
         """The grid of samples (tokens, context, seconds, …), shape (4, n), n > 0."""
-        tokens, contexts = _further(np.unique(samples[0])), np.unique(samples[1])
+        tokens, contexts = np.unique(samples[0]), np.unique(samples[1])
         cells = _medians(samples)
-        curves = np.array([_curve(cells[:, cells[1] == c], tokens) for c in contexts])
-        rise = np.maximum.accumulate(np.maximum(np.diff(curves[-2:], axis=0).sum(0), 0))
-        return cls(_further(contexts), tokens, np.vstack([curves, curves[-1] + rise]))
+        count = np.zeros((len(contexts), len(tokens)))
+        count[np.searchsorted(contexts, cells[1]), np.searchsorted(tokens, cells[0])] = cells[3]
+        rows = np.array([_curve(cells[:, cells[1] == c], tokens) for c in contexts])
+        weights = count.sum(1)
+        for j in range(1, len(tokens)):  # a context with fewer tokens goes on as others do
+            if (gone := np.isnan(rows[:, j])).any():
+                steps = rows[~gone, j] - rows[~gone, j - 1]
+                rows[gone, j] = rows[gone, j - 1] + np.average(steps, weights=weights[~gone])
+        # all columns with the same weights: so what does not fall along tokens still does not
+        rows = np.stack([_isotonic(column, weights) for column in rows.T], 1)
+        apart = tokens >= min(tokens[-1] / 2, tokens[-2:][0])
+        more = _slopes(tokens[apart], rows[:, apart].T, count[:, apart].T)
+        longer = _slopes(contexts, rows, count)
+        tokens, contexts = _further(tokens), _further(contexts)
+        rows = np.column_stack([rows, rows[:, -1] + more * (tokens[-1] - tokens[-2])])
+        longer = np.append(longer, longer[-1]) * (contexts[-1] - contexts[-2])
+        return cls(contexts, tokens, np.vstack([rows, rows[-1] + longer]))
 
     def __call__(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
         """Seconds of passes; the arguments broadcast."""
@@ -77,15 +107,41 @@ def _medians(samples: np.ndarray) -> np.ndarray:
 
 
 def _curve(cells: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Seconds at one context: medians, isotonic over tokens, read off `at`."""
-    tokens, _, fit, count = cells
-    if (fit[1:] < fit[:-1]).any():
-        from scipy.optimize import isotonic_regression
+    """Seconds at one context: medians, isotonic over tokens, read off `at`; NaN beyond the last."""
+    tokens, _, medians, count = cells
+    return np.interp(at, tokens, _isotonic(medians, count), right=np.nan)
 
-        fit = isotonic_regression(fit, weights=count).x
-    fit = _further(fit, 0.0)
-    k, t = _place(_further(tokens), at)
-    return fit[k] + t * (fit[k + 1] - fit[k])
+
+def _slopes(x: np.ndarray, seconds: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Slopes of straight lines through all of x, one for each column, none below that before it.
+
+    Least squares of relative errors under the constraint that slopes are at least 0 and never fall
+    from column to column: that is the isotonic fit of the slopes which each column has by itself,
+    weighted by their precision. A column without two values has that of its neighbours.
+
+    Args:
+        x: (X,) ascending.
+        seconds: (X, N).
+        count: (X, N), of the samples behind each; 0 counts for nothing.
+    """
+    known = np.flatnonzero((count > 0).sum(0) > 1)
+    if not len(known):
+        return np.zeros(seconds.shape[1])
+    seconds, weights = seconds[:, known], (count / seconds**2)[:, known]
+    shares = weights / weights.sum(0)
+    away = x[:, None] - (shares * x[:, None]).sum(0)
+    precision = (weights * away**2).sum(0)
+    slopes = (weights * away * (seconds - (shares * seconds).sum(0))).sum(0) / precision
+    return np.interp(np.arange(len(count[0])), known, np.maximum(_isotonic(slopes, precision), 0))
+
+
+def _isotonic(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The nearest values that never fall."""
+    if not (values[1:] < values[:-1]).any():
+        return values
+    from scipy.optimize import isotonic_regression
+
+    return isotonic_regression(values, weights=weights).x
 
 
 def _further(values: np.ndarray, alone: float = 1.0) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from simkit.costs.base import GIVEN, IN_DECODERS, ByPasses, CostModel, Model, RuleTime, Times
 from simkit.costs.constants import check_form, check_seconds
-from simkit.costs.grid import Grid, Mixed, Seconds, median
+from simkit.costs.grid import Grid, Mixed, median
 from simkit.costs.registry import register
 from simkit.errors import CostError
 from traces import parquet
@@ -29,15 +30,19 @@ class NoSamplesError(CostError):
 @register
 @dataclass(frozen=True)
 class Measured(CostModel):
-    """Medians of the trace's timing samples, made monotone in tokens, linear in between.
+    """Medians of the trace's timing samples, made monotone in tokens and context, linear between.
 
     Verification samples are those of the target with context, draft samples those of the draft
     with context and one token, prefills those without context. The median of each (tokens,
-    context) is taken, then at each context the isotonic fit over tokens. Beyond the largest
-    tokens or context the last segment goes on, with a slope of at least 0; below the smallest the
-    time stays the same. Where no prefill was timed, it is a pass over the prompt at the smallest
-    context. Of an `overhead`, `overhead:baseline`, `policy:NAME`, `head:NAME`, `proposal`,
-    `resample` and `communication` the median counts, and nothing where they were not timed.
+    context) is taken, then at each context the isotonic fit over tokens, and at each number of
+    tokens that over contexts. Beyond the longest context seconds go on with the slope of a straight
+    line through all contexts, beyond the most tokens with that of a line through all numbers of
+    tokens from half the most on. Lines are fitted by least squares of relative errors, weighted by
+    samples; slopes are at least 0, and over more tokens or a longer context never less. Below the
+    smallest tokens or context the time stays the same. Where no prefill was timed, it is a pass
+    over the prompt at the smallest context. Of an `overhead`, `overhead:baseline`, `policy:NAME`,
+    `head:NAME`, `proposal`, `resample` and `communication` the median counts, and nothing where
+    they were not timed.
 
     Attributes:
         engine: whose samples to take ("eager", "compiled"); None takes eager ones if there are
@@ -154,7 +159,7 @@ def _grids(samples: dict[str, np.ndarray], policy_s: float | None) -> _MeasuredT
         if not np.any(samples.get(model, _NONE)[1] > 0):
             raise CostError(f"no samples of {model} passes with context")
     target = samples["target"]
-    passes: dict[str, Seconds] = {"target": Grid.fit(target[:, target[1] > 0])}
+    passes: dict[str, Grid] = {"target": Grid.fit(target[:, target[1] > 0])}
     if not without:
         passes |= _draft_passes(samples["draft"])
     prefills = {
@@ -170,7 +175,7 @@ def _grids(samples: dict[str, np.ndarray], policy_s: float | None) -> _MeasuredT
     return _MeasuredTimes(passes, prefills, constants, policy_s)
 
 
-def _draft_passes(draft: np.ndarray) -> dict[str, Seconds]:
+def _draft_passes(draft: np.ndarray) -> dict[str, Grid]:
     one = draft[:, (draft[0] == 1) & (draft[1] > 0)]
     if one.size == 0:
         raise CostError("no samples of draft passes over one token")
@@ -219,8 +224,8 @@ def _again(samples: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str
 
 @dataclass(frozen=True, eq=False)
 class _MeasuredTimes(ByPasses):
-    passes: Mapping[str, Seconds]
-    prefills: Mapping[str, Seconds]
+    passes: Mapping[str, Grid | Mixed]
+    prefills: Mapping[str, Grid | Mixed]
     constants: dict[str, float]
     policy_s: float | None
     cells: dict[str, np.ndarray] = field(default_factory=dict)
@@ -245,6 +250,14 @@ class _MeasuredTimes(ByPasses):
             return one_s
         several_s = np.maximum(one_s, self.passes["draft block"](tokens, context))
         return np.where(np.asarray(tokens) > 1, several_s, one_s)
+
+    @property
+    def longest_context(self) -> int:
+        return min(grid.longest_context for grid in self.passes.values())
+
+    @property
+    def longest_prompt(self) -> int:
+        return min(grid.most_tokens for grid in self.prefills.values())
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -276,7 +289,7 @@ class _MeasuredTimes(ByPasses):
     def _between(self, low: _MeasuredTimes, high: _MeasuredTimes, batch: int) -> _MeasuredTimes:
         share = (batch - low.batch) / (high.batch - low.batch)
 
-        def mixed(a: Mapping[str, Seconds], b: Mapping[str, Seconds]) -> dict[str, Seconds]:
+        def mixed(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Mixed]:
             return {name: Mixed(a[name], b[name], share) for name in a if name in b}
 
         both = {

@@ -150,7 +150,7 @@ class Charge:
     @property
     def remarks(self) -> list[str]:
         """What a reader of numbers that rest on these times must know, one line each."""
-        found = self.times.remarks()
+        found = [*self.times.remarks(), *self._beyond()]
         if self.drafting.opening and not self.times.knows_blocks:
             found.append(
                 "no draft pass over several tokens was timed: one that yields a whole draft, or"
@@ -158,6 +158,27 @@ class Charge:
             )
         if not self.times_drafts:
             found.append("the cost has no time for proposals that take no pass: they are free")
+        return found
+
+    def _beyond(self) -> list[str]:
+        """How much of the trace lies beyond what was timed."""
+        found, longest, prompt = [], self.times.longest_context, self.times.longest_prompt
+        if longest is not None:
+            # the step at position i, from `first` on, has n_prompt + i - 1 tokens before it
+            steps = np.maximum(self._layout.n_output - self.first + 1, 0)
+            last = self.n_prompt + self._layout.n_output - 1
+            beyond = np.clip(last - longest, 0, steps).sum()
+            if beyond:
+                found.append(
+                    f"{share_text(beyond / steps.sum())} of output positions lie behind contexts"
+                    f" longer than the longest timed ({longest} tokens): the times of steps there"
+                    " are extrapolated"
+                )
+        if prompt is not None and (self.n_prompt > prompt).any():
+            found.append(
+                f"{share_text(np.mean(self.n_prompt > prompt))} of prompts are longer than the"
+                f" longest timed ({prompt} tokens): the times of their prefills are extrapolated"
+            )
         return found
 
     @property
@@ -246,6 +267,11 @@ def add_up(
     if not (added and charge):
         return sums, added
     return sums, added | charge.of_outputs(sums, slice(steps.low, steps.low + n))
+
+
+def share_text(share: float | np.floating) -> str:
+    """A share above 0, in words."""
+    return "under 1%" if share < 0.01 else f"{share:.0%}"
 
 
 def _positive(what: str, seconds: float) -> float:
