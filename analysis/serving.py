@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -20,6 +19,8 @@ from analysis.stats import Estimate
 from analysis.study import MissingError, Study
 from simkit.drafters import layout_of
 from simkit.serving import Engine, Run, Served, View, parse, serve
+from simkit.serving.pools import Sample
+from simkit.serving.result import served as served_prompts
 from simkit.simulator.arguments import AnyCost
 from traces.errors import UserError
 from traces.trace import OWN, Trace, load
@@ -27,6 +28,7 @@ from traces.trace import OWN, Trace, load
 COST = "atlas(target=qwen3-8b, draft=qwen3-0.6b)"
 """Of an H200, where no cost is given: times of a trace are seldom those of batches."""
 SEEDS = 5
+LEVEL = 0.95  # of intervals
 ALONE = "none"
 LARGEST = 64  # requests that run at once, where they come by themselves
 LEAST, EACH = 48, 16
@@ -69,18 +71,24 @@ class Curve:
         seeds: (L, S) float64 by measure, of each load and seed: those of
             `simkit.serving.measures.summary`, and `steady_against`, `steady_tokens_s` over the
             first controller's of the same seed.
-        prompts: how many the trace has; of one alone there is no interval.
+        prompts: how many were served at each load.
+        samples: what the runs of each load served, see `simkit.serving.pools`.
     """
 
     label: str
     controller: str
     at: np.ndarray
     seeds: Mapping[str, np.ndarray]
-    prompts: int
+    prompts: Sequence[int]
+    samples: Sequence[Sample]
 
     def estimates(self, measure: str) -> list[Estimate]:
-        """A measure under each load, with Student's 95% intervals over seeds."""
-        return [estimate(values, self.prompts) for values in self.seeds[measure]]
+        """A measure under each load, with 95% intervals over prompts and seeds."""
+        return [self.estimate(k, values) for k, values in enumerate(self.seeds[measure])]
+
+    def estimate(self, k: int, values: np.ndarray) -> Estimate:
+        """The mean of (S,) values of the seeds of load k, and its interval over prompts."""
+        return estimate(values, self.samples[k], self.prompts[k])
 
 
 @dataclass(frozen=True)
@@ -104,28 +112,21 @@ class Curves:
         return f"Beyond a batch of {beyond[0].split()[4]} times go on in a line." if beyond else ""
 
 
-def estimate(values: np.ndarray, prompts: int) -> Estimate:
-    """The mean of (S,) values of seeds, and Student's 95% interval, as `simkit.Served` has them."""
+def estimate(values: np.ndarray, sample: Sample, prompts: int) -> Estimate:
+    """The mean of (S,) values of seeds and its 95% interval, as `simkit.Served` has them.
+
+    Args:
+        values: finite, or there is none.
+        sample: what each run served.
+        prompts: how many all runs served.
+    """
     mean = float(values.mean())
     if not np.isfinite(mean):
         return Estimate(None, None, None, prompts, "no output is long enough")
-    if prompts == 1:
-        return Estimate(mean, None, None, 1, "one prompt, so all runs are of the same one")
-    if len(values) == 1:
-        return Estimate(mean, None, None, prompts, "one run")
-    half = _half(values)
+    half, why = sample.half(values, LEVEL)
+    if half is None:
+        return Estimate(mean, None, None, prompts, why)
     return Estimate(mean, mean - half, mean + half, prompts)
-
-
-def _half(values: np.ndarray) -> float:
-    return _student(len(values)) * float(values.std(ddof=1)) / len(values) ** 0.5
-
-
-@cache
-def _student(n: int) -> float:
-    from scipy import stats
-
-    return float(stats.t.ppf(0.975, n - 1))
 
 
 def curves(
@@ -165,7 +166,7 @@ def curves(
     except UserError:  # some controller's, or that of all
         usable, why = _usable(trace, usable, given, calls)
         parts = [serve(trace, usable, given, **how) for how in calls]
-    found = {label: _curve(label, usable[0], parts, trace.n_sequences) for label in usable}
+    found = {label: _curve(label, usable[0], parts) for label in usable}
     notes = list(dict.fromkeys(note for part in parts for note in part.notes))
     return Curves(found, without(why), notes)
 
@@ -192,10 +193,17 @@ def _usable(
     return usable, why
 
 
-def _curve(label: str, first: str, parts: Iterable[Served], prompts: int) -> Curve:
+def _curve(label: str, first: str, parts: Iterable[Served]) -> Curve:
     measures: dict[str, list[np.ndarray]] = {}
     at: list[float] = []
+    prompts: list[int] = []
+    samples: list[Sample] = []
     for part in parts:
+        runs = [run for run in part.runs if str(run.controller) == str(parse(label))]
+        for _, some in groupby(runs, lambda run: run.load.value):
+            of = list(some)
+            prompts.append(served_prompts(of))
+            samples.append(of[0].sample)
         mine = part.seeds.filter(controller=str(parse(label)))
         base = part.seeds.filter(controller=str(parse(first)))["steady_tokens_s"].to_numpy()
         mine = mine.with_columns(steady_against=mine["steady_tokens_s"].to_numpy() / base)
@@ -204,7 +212,7 @@ def _curve(label: str, first: str, parts: Iterable[Served], prompts: int) -> Cur
         for name in mine.columns[4:]:
             measures.setdefault(name, []).append(mine[name].to_numpy().reshape(len(values), -1))
     each = {name: np.concatenate(found) for name, found in measures.items()}
-    return Curve(label, str(parse(label)), np.array(at), each, prompts)
+    return Curve(label, str(parse(label)), np.array(at), each, prompts, samples)
 
 
 def falls(at: np.ndarray, ratio: np.ndarray) -> float | None:
@@ -227,20 +235,23 @@ def falls(at: np.ndarray, ratio: np.ndarray) -> float | None:
 def crossing(one: Curve, other: Curve) -> Estimate:
     """The load from which on `one` has less steady throughput than `other`; see `falls`.
 
-    The value is read off the means over seeds, the interval, Student's in the logarithm, off each
-    seed; there is none where some seed has no such load.
+    The value is read off the means over seeds, the interval, in the logarithm, off each seed; there
+    is none where some seed has no such load.
     """
     mine, base = one.seeds["steady_tokens_s"], other.seeds["steady_tokens_s"]
-    mean = (mine / base).mean(axis=1)
+    mean, prompts = (mine / base).mean(axis=1), min(one.prompts)
     value = falls(one.at, mean)
     if value is None:
         low = "below" if mean[0] < 1 else "at or above"
-        return Estimate(None, None, None, one.prompts, f"{low} from the first load to the last")
+        return Estimate(None, None, None, prompts, f"{low} from the first load to the last")
     each = [falls(one.at, ratio) for ratio in (mine / base).T]
-    if one.prompts == 1 or len(each) < 2 or None in each:
-        return Estimate(value, None, None, one.prompts, "some runs do not fall there")
-    half = _half(np.log(np.array(each, float)))
-    return Estimate(value, value * np.exp(-half), value * np.exp(half), one.prompts)
+    if None in each:
+        return Estimate(value, None, None, prompts, "some runs do not fall there")
+    widest = max(one.samples, key=lambda sample: sample.requests)
+    half, why = widest.half(np.log(np.array(each, float)), LEVEL)
+    if half is None:
+        return Estimate(value, None, None, prompts, why)
+    return Estimate(value, value * np.exp(-half), value * np.exp(half), prompts)
 
 
 def capacity(

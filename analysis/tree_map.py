@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.serving import ALONE, Curve, Curves, closed, curves, estimate
+from analysis.serving import ALONE, Curve, Curves, closed, curves
 from analysis.stats import Estimate
 from analysis.study import Study
 from simkit.errors import PolicyError
@@ -104,4 +104,4 @@ def _best(found: Curves, specs: list[str], k: int) -> str:
 
 def _ratio(one: Curve, other: Curve, k: int) -> Estimate:
     name = "steady_tokens_s"
-    return estimate(np.asarray(one.seeds[name][k] / other.seeds[name][k]), one.prompts)
+    return one.estimate(k, np.asarray(one.seeds[name][k] / other.seeds[name][k]))

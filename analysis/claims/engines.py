@@ -3,8 +3,8 @@
 Their machines, models and prompts are others: only the sign of each comparison is tested, on this
 trace's outcomes, under the times of `analysis.serving.COST` unless a cost is given;
 SpecDecode-Bench's under its own. Tokens a second are without the start and the end of a run
-(`simkit.serving.measures.steady_tokens_s`). Intervals are Student's over seeds, each of its own
-draws of prompts.
+(`simkit.serving.measures.steady_tokens_s`). Intervals are over prompts: the run of each seed serves
+prompts that are drawn anew (`simkit.serving.pools`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from analysis.claims.verdict import ABOVE_1, Allowed
 from analysis.serving import Curve, closed, curves, estimate
 from analysis.stats import Estimate
 from simkit.serving import Engine, serve
+from simkit.serving.result import served as served_prompts
 from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace, load
 
@@ -60,7 +61,7 @@ def ratio(found: Mapping[str, Curve], one: str, other: str, size: int) -> Estima
     """Throughput under one controller over that under another, with so many in flight."""
     k = int(np.flatnonzero(found[one].at == size)[0])
     mine, base = (found[name].seeds["steady_tokens_s"][k] for name in (one, other))
-    return estimate(mine / base, found[one].prompts)
+    return found[one].estimate(k, mine / base)
 
 
 def whole_draft(at: Evidence) -> Trace:
@@ -96,7 +97,8 @@ def ahead_in_every_batch(at: Evidence) -> list[Part]:
         found = served(at, specs, sizes, load(trace.path, name))
         speeds = np.stack([found[spec].seeds["steady_tokens_s"] for spec in specs])
         best.append(speeds[speeds.mean(-1).argmax(0), np.arange(len(sizes))])
-    of = [estimate(one / other, trace.n_sequences) for one, other in zip(*best, strict=True)]
+    any_of = found[specs[0]]
+    of = [any_of.estimate(k, one / other) for k, (one, other) in enumerate(zip(*best, strict=True))]
     return [Part(f"{size} in flight", e, ABOVE_1) for size, e in zip(sizes, of, strict=True)]
 
 
@@ -197,7 +199,7 @@ def shorter_in_larger_batches(at: Evidence) -> list[Part]:
     found = served(at, specs, (1, 32))
     speeds = np.stack([found[spec].seeds["steady_tokens_s"] for spec in specs])
     best = np.array([0, *LENGTHS])[speeds.argmax(0)]
-    return [Part("", estimate(best[0] - best[1], at.trace.n_sequences), Allowed(lo=0))]
+    return [Part("", found[specs[0]].estimate(1, best[0] - best[1]), Allowed(lo=0))]
 
 
 @claim(
@@ -225,7 +227,8 @@ def three_beat_five_at_64(at: Evidence) -> list[Part]:
 
     def over(one: str, other: str, size: float) -> Estimate:
         pairs = [speed[one, size, s] / speed[other, size, s] for s in range(SEEDS)]
-        return estimate(np.array(pairs), at.trace.n_sequences)
+        sample = found.runs[0].sample
+        return estimate(np.array(pairs), sample, served_prompts(found.runs))
 
     return [
         Part("5 over 3 at 1", over("static(5)", "static(3)", 1.0), ABOVE_1, (1.111, 1.111)),

@@ -133,11 +133,12 @@ def served_instead(
     mine, none, *others = served.records()
     best = 1 + max(range(len(others)), key=lambda k: others[k]["steady_tokens_s"])
     row = others[best - 1]
-    change, low, high = (row[f"steady_against{end}"] - 1 for end in ("", "_lo", "_hi"))
+    low, high = (row[f"steady_against_{end}"] for end in ("lo", "hi"))
+    about = "" if low is None or high is None else f" [{low - 1:+.1%}, {high - 1:+.1%}]"
     note = (
         f"with {in_flight} requests in flight fixed({best}) serves the most tokens of all lengths,"
         f" {row['steady_tokens_s']:,.0f} a second, the controller {mine['steady_tokens_s']:,.0f}"
-        f" ({change:+.1%} [{low:+.1%}, {high:+.1%}])"
+        f" ({row['steady_against'] - 1:+.1%}{about})"
     )
     if none["steady_tokens_s"] > row["steady_tokens_s"]:
         note += f"; without any drafts it is {none['steady_tokens_s']:,.0f}"

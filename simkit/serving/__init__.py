@@ -105,15 +105,16 @@ def serve(
         engine: that serves; by default batches of 64 at most.
         requests: how many; "default": as many as there are arrival times, else `REQUESTS`. None:
             each sequence once, in its order.
-        drawn: whether each is of a sequence drawn with replacement; else they go round in order.
-        seeds: runs of each, that differ in arrivals and in what is drawn.
+        drawn: whether prompts are drawn with replacement for each seed, as many as the trace has,
+            of which its requests are; else they go round in order.
+        seeds: runs of each, that differ in arrivals and in the prompts drawn.
         first_token: see `simkit.replay`.
         drafter: name of an attached drafter.
         rates: chances that a token at depth 1, 2, … is accepted if those before it were, drawn in
             place of the trace's outcomes.
         limits: seconds that a request may take at most, by `ttft_s`, `tpot_s`, `latency_s` and
             `gap_s`: goodput is counted under them.
-        confidence: of the intervals over seeds.
+        confidence: of the intervals over prompts and seeds.
         threads: None means one for each core that this process may use.
         progress: called before the first run, behind all compiling, and as runs are done.
         ray: see `simkit.sweep`.
@@ -140,7 +141,7 @@ def serve(
     server = engine or Engine()
     plans = [plan(one, where, server, load, outcomes) for one in chosen for load in loads]
     jobs = [(p, seed) for p in plans for seed in range(seeds)]
-    how = requests, drawn
+    how = requests, drawn, seeds
     if ray is None:
         done = _all(jobs, *how, threads, progress)
     else:
@@ -154,6 +155,7 @@ def _all(
     jobs: list[tuple[Plan, int]],
     requests: int | None,
     drawn: bool,
+    seeds: int,
     threads: int | None,
     progress: Progress | None,
 ) -> list[Run]:
@@ -165,7 +167,7 @@ def _all(
 
     def job(p: Plan, seed: int) -> Run:
         with one_by_one if isinstance(p.bound, Plain) else nullcontext():
-            return run(p, p.load, requests, seed, drawn)
+            return run(p, p.load, requests, seed, drawn, seeds)
 
     with ThreadPoolExecutor(threads) as pool:
         for p in {type(p.bound): p for p, _ in jobs if not isinstance(p.bound, Plain)}.values():

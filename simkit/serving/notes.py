@@ -9,9 +9,10 @@ import numpy as np
 from simkit.serving.controllers import Each, Nothing, Static
 from simkit.serving.engine import Engine
 from simkit.serving.plans import Plan, Planned
-from simkit.serving.result import SCHEDULE
+from simkit.serving.result import SCHEDULE, served
 from simkit.serving.run import Run
 from simkit.simulator.charge import Charge
+from simkit.statistics.enough import few_below
 
 
 def notes_of(charge: Charge | None, engine: Engine, runs: Sequence[Run]) -> list[str]:
@@ -37,7 +38,18 @@ def notes_of(charge: Charge | None, engine: Engine, runs: Sequence[Run]) -> list
             f"{', '.join(dict.fromkeys(carried))}: state that lasts a run is that of a replay in"
             " the trace's order"
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found + _of_intervals(runs)))
+
+
+def _of_intervals(runs: Sequence[Run]) -> list[str]:
+    """What intervals are over, or why there are none."""
+    if not runs:
+        return []
+    sample, seeds = runs[0].sample, 1 + max(run.seed for run in runs)
+    if why := sample.unknown(seeds):
+        return [f"no intervals: {why}"]
+    told = "intervals are over prompts and seeds; a number that all runs share has none"
+    return [told, *few_below({None: served(runs)})]
 
 
 def _of_times(

@@ -1,16 +1,17 @@
-"""Runs of several controllers and loads, and what they come to with intervals over seeds."""
+"""Runs of several controllers and loads, and what they come to, with intervals over prompts."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simkit.errors import ServingError
 from simkit.serving import measures
+from simkit.serving.pools import Sample
 from simkit.serving.run import Run
 from simkit.simulator.display import Cell, grid, noted
 from simkit.surface import Framed
@@ -80,22 +81,24 @@ class Served(Framed):
     def records(self) -> list[dict[str, Any]]:
         """A row for each load and controller: means over seeds, `*_lo` and `*_hi` around them.
 
-        The intervals are Student's over seeds; null with one seed. `against` and `steady_against`
-        are the ratios of `tokens_s` and `steady_tokens_s` to those of the first controller, seed by
-        seed.
+        The intervals are over prompts and seeds (`simkit.serving.pools`); null with one seed, and
+        where all seeds give the same number. `prompts` is how many were served. `against` and
+        `steady_against` are the ratios of `tokens_s` and `steady_tokens_s` to those of the first
+        controller, seed by seed.
         """
         found = []
         first = str(self.runs[0].controller) if self.runs else ""
         for (kind, value, controller), members in self._groups.items():
             row: dict[str, Any] = {"load": kind, "value": value, "controller": controller}
-            row["seeds"] = len(members)
+            row |= {"seeds": len(members), "prompts": served([self.runs[k] for k in members])}
+            sample = self.runs[members[0]].sample
             for name in self._numbers[members[0]]:
                 values = np.array([self._numbers[k][name] for k in members])
-                row |= _around(name, values, self.confidence)
+                row |= _around(name, values, sample, self.confidence)
             pairs = list(zip(members, self._groups[kind, value, first], strict=True))
             for name, of in (("against", "tokens_s"), ("steady_against", "steady_tokens_s")):
                 ratio = [self._numbers[k][of] / self._numbers[b][of] for k, b in pairs]
-                row |= _around(name, np.array(ratio), self.confidence)
+                row |= _around(name, np.array(ratio), sample, self.confidence)
             found.append(row)
         return found
 
@@ -196,21 +199,18 @@ class Served(Framed):
         return heads, rows
 
 
-def _around(name: str, values: np.ndarray, confidence: float) -> dict[str, float | None]:
-    """The mean, and Student's interval around it."""
-    mean = float(values.mean())
-    low = high = None
-    if len(values) > 1 and np.isfinite(values).all():
-        half = _student(len(values), confidence) * float(values.std(ddof=1)) / len(values) ** 0.5
-        low, high = mean - half, mean + half
+def served(runs: Sequence[Run]) -> int:
+    """How many of a trace's prompts some runs served."""
+    return len(np.unique(np.concatenate([run.server.sequence for run in runs])))
+
+
+def _around(
+    name: str, values: np.ndarray, sample: Sample, confidence: float
+) -> dict[str, float | None]:
+    """The mean over seeds, and the interval around it."""
+    mean, (half, _) = float(values.mean()), sample.half(values, confidence)
+    low, high = (None, None) if half is None else (mean - half, mean + half)
     return {name: mean, f"{name}_lo": low, f"{name}_hi": high}
-
-
-@cache
-def _student(n: int, confidence: float) -> float:
-    from scipy import stats
-
-    return float(stats.t.ppf((1 + confidence) / 2, n - 1))
 
 
 def _number(row: Mapping[str, Any], name: str, scale: float, digits: int | None = None) -> str:

@@ -10,6 +10,7 @@ from simkit.serving import loop, plainly
 from simkit.serving.controllers.base import ByLength, Controller
 from simkit.serving.loads import Load
 from simkit.serving.plans import Plan
+from simkit.serving.pools import Sample, sequences_of
 from simkit.serving.world import Logs, Server, server
 
 
@@ -20,10 +21,11 @@ class Run:
     Attributes:
         controller: as it was given.
         load: of requests.
-        seed: of arrivals and of which sequence each request is of.
+        seed: of arrivals and of which prompts are served, see `simkit.serving.pools`.
         server: at the end.
         logs: of its iterations and steps.
         plan: that it ran.
+        drawn: whether prompts are drawn for each seed.
     """
 
     controller: Controller
@@ -32,6 +34,7 @@ class Run:
     server: Server
     logs: Logs
     plan: Plan
+    drawn: bool = True
 
     @property
     def iterations(self) -> dict[str, np.ndarray]:
@@ -44,12 +47,25 @@ class Run:
         return self.logs.steps
 
     @property
+    def sample(self) -> Sample:
+        """What it served."""
+        requests = len(self.server.sequence) // self.load.copies
+        return Sample(len(self.plan.layout.n_output), requests, self.drawn)
+
+    @property
     def output(self) -> np.ndarray:
         """Output tokens of each request, (Q,) int64."""
         return self.plan.layout.n_output[self.server.sequence]
 
 
-def run(plan: Plan, load: Load, requests: int | None, seed: int = 0, drawn: bool = True) -> Run:
+def run(
+    plan: Plan,
+    load: Load,
+    requests: int | None,
+    seed: int = 0,
+    drawn: bool = True,
+    seeds: int = 1,
+) -> Run:
     """Simulate.
 
     Args:
@@ -57,18 +73,18 @@ def run(plan: Plan, load: Load, requests: int | None, seed: int = 0, drawn: bool
         load: of requests.
         requests: how many; None: each sequence of the trace once, in its order.
         seed: see `Run`.
-        drawn: whether each is of a sequence drawn with replacement; else they go round in order.
+        drawn: whether prompts are drawn for each seed; else requests go round in order.
+        seeds: runs of the setting, of which this is one.
 
     Raises:
         ReplayError: a draft went beyond what was recorded.
     """
-    rng = np.random.default_rng([seed, 0])
     sequences = len(plan.layout.n_output)
     groups = -(-requests // load.copies) if requests else sequences
-    if drawn and requests:
-        which = rng.integers(0, sequences, groups)
-    else:
-        which = np.arange(groups) % sequences
+    drawn = drawn and requests is not None
+    which = np.arange(groups) % sequences
+    if drawn:
+        which = sequences_of(sequences, groups, seed, seeds)
     which = np.repeat(which, load.copies)
     times_s = load.times_s(len(which), np.random.default_rng([seed, 1]))
     begun = server(which, times_s, plan.rules.max_batch)
@@ -83,4 +99,4 @@ def run(plan: Plan, load: Load, requests: int | None, seed: int = 0, drawn: bool
         s = int(begun.sequence[request])
         start = int(row - plan.layout.offsets[s]) + 1
         raise plan.layout.outrun(s, start, int(plan.outcomes.depth[row]) + 1)
-    return Run(plan.controller, load, seed, begun, logs, plan)
+    return Run(plan.controller, load, seed, begun, logs, plan, drawn)
