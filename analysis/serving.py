@@ -54,10 +54,10 @@ class At(NamedTuple):
     requests: int
 
 
-def closed(sizes: Iterable[int], least: int | None = None) -> list[At]:
+def closed(sizes: Iterable[int], least: int | None = None, each: int | None = None) -> list[At]:
     """Closed loops with so many requests in flight, of runs that are long enough; see `EACH`."""
-    fewest = LEAST if least is None else least
-    return [At("concurrency", n, max(fewest, EACH * n)) for n in sizes]
+    fewest, many = LEAST if least is None else least, EACH if each is None else each
+    return [At("concurrency", n, max(fewest, many * n)) for n in sizes]
 
 
 @dataclass(frozen=True, eq=False)

@@ -121,8 +121,10 @@ def test_a_longer_run_does_not_narrow_it(trace):
     """More requests of the same prompts tell no more about other prompts."""
     width = {}
     for requests in (96, 768):
-        how = {"concurrency": 4, "requests": requests, "seeds": 8}
-        row = simkit.serve(trace, ["none", "static(3)"], COST, **how).records()[1]
+        found = simkit.serve(
+            trace, ["none", "static(3)"], COST, concurrency=4, requests=requests, seeds=8
+        )
+        row = found.records()[1]
         width[requests] = row["steady_tokens_s_hi"] - row["steady_tokens_s_lo"]
         assert (row["prompts"], row["seeds"]) == (24, 8)
     assert width[768] > 0.6 * width[96]

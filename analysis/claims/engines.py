@@ -23,7 +23,7 @@ from simkit.serving.result import served as served_prompts
 from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace, load
 
-SEEDS, LEAST = 4, 100
+SEEDS, LEAST, EACH = 8, 100, 8
 WHOLE_DRAFT = ("pard2", "pard")  # attached drafters of which one pass yields a draft
 LENGTHS = (1, 2, 3, 5, 7)
 
@@ -41,7 +41,7 @@ def served(
     """
     if trace is None:
         check_priced(at)
-    found = curves(at.study, controllers, closed(sizes, LEAST), at.cost, SEEDS, trace=trace)
+    found = curves(at.study, controllers, closed(sizes, LEAST, EACH), at.cost, SEEDS, trace=trace)
     if len(found.of) < len(controllers):
         raise Untestable("; ".join(found.gone))
     return found.of

@@ -64,7 +64,9 @@ def serving(
     once: Annotated[
         bool, typer.Option("--once", help="Each sequence once, in order, instead.")
     ] = False,
-    seeds: Annotated[int, typer.Option(help="Runs of each setting, for the intervals.")] = 5,
+    seeds: Annotated[
+        int, typer.Option(help="Runs of each setting; each draws its prompts anew.")
+    ] = 5,
     cost: Cost = None,
     drafter: Drafter = None,
     first_token: First = FirstToken.draft,
@@ -115,7 +117,9 @@ def serving(
             metavar="P[,P…]", help="Draw outcomes: chance of each depth, given those before it."
         ),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    confidence: Annotated[
+        float, typer.Option(help="Confidence level of the intervals over prompts.")
+    ] = 0.95,
     format: Printed = Format.table,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE.parquet", help="Write all rows.")
