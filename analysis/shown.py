@@ -157,14 +157,17 @@ def cost_name(study: Study, cost: AnyCost | None) -> str:
 
 
 def holds(charge: Charge) -> str:
-    """Whether intervals hold the spread of measured times beside that of prompts, in words.
+    """Whether intervals hold the spread of measured times, and how much lies beyond, in words.
 
-    Empty where times are given numbers, which have no spread.
+    Empty where times are given numbers, which have no spread and no end.
     """
     if charge.drawn_anew:
-        return "intervals of speeds hold the spread of the timing samples too"
-    unknown = any("spread of the times" in line for line in charge.remarks)
-    return "intervals do not hold the spread of the times, which is not known" if unknown else ""
+        found = ["intervals of speeds hold the spread of the timing samples too"]
+    elif any("spread of the times" in line for line in charge.remarks):
+        found = ["intervals do not hold the spread of the times, which is not known"]
+    else:
+        found = []
+    return "; ".join(found + [line.split(":")[0] for line in charge.beyond])
 
 
 def _times(trace: Trace, cost: AnyCost | None) -> str:

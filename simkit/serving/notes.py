@@ -48,7 +48,7 @@ def _of_intervals(runs: Sequence[Run]) -> list[str]:
     sample, seeds = runs[0].sample, 1 + max(run.seed for run in runs)
     if why := sample.unknown(seeds):
         return [f"no intervals: {why}"]
-    told = "intervals are over prompts and seeds; a number that all runs share has none"
+    told = "intervals are over prompts and seeds, not over times; what all runs share has none"
     return [told, *few_below({None: served(runs)})]
 
 

@@ -150,7 +150,7 @@ class Charge:
     @property
     def remarks(self) -> list[str]:
         """What a reader of numbers that rest on these times must know, one line each."""
-        found = [*self.times.remarks(), *self._beyond()]
+        found = [*self.times.remarks(), *self.beyond]
         if self.drafting.opening and not self.times.knows_blocks:
             found.append(
                 "no draft pass over several tokens was timed: one that yields a whole draft, or"
@@ -160,7 +160,8 @@ class Charge:
             found.append("the cost has no time for proposals that take no pass: they are free")
         return found
 
-    def _beyond(self) -> list[str]:
+    @cached_property
+    def beyond(self) -> list[str]:
         """How much of the trace lies beyond what was timed."""
         found, longest, prompt = [], self.times.longest_context, self.times.longest_prompt
         if longest is not None:
