@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pair_folders import simkit
 from test_token_rules import suffixes, texts
-from token_rules import ends_of
+from token_rules import children_of, ends_of
 
 import simkit as toolkit
 import traces
@@ -65,13 +65,9 @@ def born(some, match, path, tokens, total, chance, least):
     """The children of a node that are likely enough, ranked."""
     before = [*match, *tokens]
     n = len(ends_of(before, some))
-    ends = {t: ends_of([*before, t], some) for t in {t for text in some for t in text}}
-    ends = {token: found for token, found in ends.items() if found}
-    latest = max(ends, key=lambda token: (len(ends[token]), ends[token][-1]), default=None)
-    ranked = sorted(ends, key=lambda token: (-len(ends[token]), token != latest, token))
     found = []
-    for rank, token in enumerate(ranked):
-        exact = math.log(len(ends[token]) / n)
+    for rank, (token, count) in enumerate(children_of(before, some).items()):
+        exact = math.log(count / n)
         log_prob = np.float32(exact)
         if float(log_prob) < exact:
             log_prob = np.nextafter(log_prob, np.float32(0))
@@ -82,7 +78,7 @@ def born(some, match, path, tokens, total, chance, least):
                     "tokens": (*tokens, token),
                     "log_prob": log_prob,
                     "total": total + float(log_prob),
-                    "chance": chance * (np.float32(len(ends[token])) / np.float32(n)),
+                    "chance": chance * (np.float32(count) / np.float32(n)),
                 }
             )
     return found

@@ -131,10 +131,31 @@ def test_counts_are_those_of_substrings(tokens, deepest):
         assert count(memory.counts, piece) == wanted
 
 
+@pytest.mark.parametrize(
+    ("known", "draft"),
+    [
+        # Behind 0 stands 0 first, then 1: a new child goes to the end of its list.
+        ([0, 0, 1, 0], 0),
+        # Behind 9: 1 2 3; then 3 is counted again, in front; then 2, not the first of 1 2.
+        ([9, 1, 9, 2, 9, 3, 9, 3, 9, 2, 9], 3),
+        # 1 was the first of those counted once, so it goes in front of 3, which has two.
+        ([9, 1, 9, 2, 9, 3, 9, 3, 9, 1, 9], 1),
+        # And then 2, the only one that is left.
+        ([9, 1, 9, 2, 9, 3, 9, 3, 9, 1, 9, 2, 9], 2),
+    ],
+)
+def test_equal_counts_go_by_the_list(known, draft):
+    """ArcticInference 0.3.0's drafts, of its `suffix_tree.cc` compiled alone with max_depth 2."""
+    one = {"max_depth": 2, "max_tokens": 1, "min_prob": 0.0}
+    given = np.array([*known, 8], np.int32), len(known), np.zeros(0, np.int32), 9
+    assert Suffix(**one).propose(*given).draft(1).tolist() == [draft]
+    assert Suffix(**one, tree=True).plant(*given).rows(0)["token"][1:].tolist() == [draft]
+
+
 def count(counts, piece):
     """How often a piece was counted, by the edges alone."""
     edges = counts.edges[1 : counts.used[1]]
-    by = {(source, token): to for source, token, to, _ in edges.tolist()}
+    by = {(source, token): to for source, token, to, *_ in edges.tolist()}
     state = 0
     for token in piece:
         state = by.get((state, token))
@@ -147,7 +168,7 @@ def test_room_grows_with_what_is_added():
     rng, memory = np.random.default_rng(0), EarlierOutputs()
     for _ in range(60):
         memory.add(rng.integers(3, size=rng.integers(30)).astype(np.int32), 8)
-    n_states, n_edges = memory.counts.used
+    n_states, n_edges = memory.counts.used[:2]
     assert n_states <= len(memory.counts.states) and n_edges <= len(memory.counts.edges)
     assert n_edges < len(memory.counts.table)
 

@@ -55,13 +55,11 @@ def best_match(rule, texts, known, room):
 def follow(path, texts, most, least):
     probability, score, tokens, probabilities = np.float32(1), np.float32(0), [], []
     while len(tokens) < most:
-        children = {
-            token: ends_of([*path, token], texts) for token in {t for text in texts for t in text}
-        }
-        token = max(children, key=lambda token: (len(children[token]), children[token][-1:]))
-        if not children[token]:
+        children = children_of(path, texts)
+        if not children:
             break
-        ratio = np.float32(len(children[token])) / np.float32(len(ends_of(path, texts)))
+        token, count = next(iter(children.items()))
+        ratio = np.float32(count) / np.float32(len(ends_of(path, texts)))
         probability *= ratio
         if probability < least:
             break
@@ -70,6 +68,27 @@ def follow(path, texts, most, least):
         tokens.append(token)
         probabilities.append(probability)
     return score, tokens, probabilities
+
+
+def children_of(path, texts):
+    """What comes behind a path, with counts, in the order of ArcticInference's list of siblings.
+
+    A new child stands last. One that is counted again goes in front of those that have its new
+    count if it was the first of those with the old one, and behind them if not.
+    """
+    counts, order = {}, []
+    for text, end in ends_of(path, texts):
+        for token in texts[text][end : end + 1]:
+            same = [other for other in order if counts[other] == counts.get(token)]
+            counts[token] = counts.get(token, 0) + 1
+            if not same:
+                order.append(token)
+                continue
+            order.remove(token)
+            behind = 0 if same[0] == token else 1  # those that have its new count
+            before = [t for t in order if counts[t] >= counts[token] + 1 - behind]
+            order.insert(len(before), token)
+    return {token: counts[token] for token in order}
 
 
 def ends_of(piece, texts):

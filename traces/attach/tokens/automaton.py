@@ -8,6 +8,12 @@ set of places, mostly few.
 
 Substrings longer than a depth D are never asked for, so suffixes up to D are counted only. Several
 texts may be appended one after another; no substring reaches from one into the next.
+
+The children of a state are a list in order of their counts. Among equal counts the order is that of
+ArcticInference's list: a new child goes to the end; a child that is counted once more goes in front
+of those that have its new count if it was the first of those with its old one, and behind them if
+not. Edges of equal counts are a group that knows its first edge, so that a move takes a few steps
+however many there are.
 """
 
 from __future__ import annotations
@@ -19,11 +25,12 @@ import numpy as np
 from traces.kernels import compiled, compiled_part
 
 # Columns of states: the longest substring's length, the suffix link (root: -1), the count, the
-# first edge (0: none), and the child that is counted most: its state (0: none) and token.
-LENGTH, LINK, COUNT, EDGE, CHILD, TOKEN = range(6)
-# Columns of edges: whose they are, the token, where they lead, and the next one of the same state.
-_SOURCE, _BY, _TARGET, _NEXT = range(4)
-_N_STATES, _N_EDGES = range(2)
+# first child's state (0: none) and token, and the first and last edge of the list of children.
+LENGTH, LINK, COUNT, CHILD, TOKEN, FIRST, _LAST = range(7)
+# Columns of edges: whose they are, the token, where they lead, the next one and the one before in
+# the list, and the group (0: not counted yet).
+_SOURCE, _BY, _TARGET, _NEXT, _BEFORE, _GROUP = range(6)
+_N_STATES, _N_EDGES, _N_GROUPS, _FREE = range(4)
 
 _A = np.uint64(0x9E3779B97F4A7C15)
 _B = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -35,14 +42,16 @@ class Automaton(NamedTuple):
     """A suffix automaton; state 0 is the root, edge 0 does not exist.
 
     Attributes:
-        states: (s, 6) int32.
-        edges: (e, 4) int32.
+        states: (s, 7) int32.
+        edges: (e, 6) int32.
+        heads: (e,) int32, the first edge of each group; of a free group the next free one.
         table: edges by state and token, open addressing, 0 for none: (2^k,) int32.
-        used: how many states and edges there are, (2,) int64.
+        used: how many states, edges and groups there are, and the first free group: (4,) int64.
     """
 
     states: np.ndarray
     edges: np.ndarray
+    heads: np.ndarray
     table: np.ndarray
     used: np.ndarray
 
@@ -64,26 +73,29 @@ class End(NamedTuple):
 def automaton(n_tokens: int) -> Automaton:
     """An empty one with room for so many tokens."""
     out = Automaton(
-        np.empty((2 * n_tokens + 1, 6), np.int32),  # pages that are not used cost nothing
-        np.empty((3 * n_tokens + 1, 4), np.int32),
+        np.empty((2 * n_tokens + 1, 7), np.int32),  # pages that are not used cost nothing
+        np.empty((3 * n_tokens + 1, 6), np.int32),
+        np.empty(3 * n_tokens + 1, np.int32),
         np.zeros(_places(3 * n_tokens), np.int32),
-        np.array([1, 1]),
+        np.array([1, 1, 1, 0]),
     )
-    out.states[0] = (0, -1, 0, 0, 0, 0)
+    out.states[0] = (0, -1, 0, 0, 0, 0, 0)
     out.edges[0] = 0
     return out
 
 
 def with_room(old: Automaton, n_tokens: int) -> Automaton:
     """The same automaton, or one twice as large, in which so many tokens more have room."""
-    n_states, n_edges = old.used
+    n_states, n_edges = old.used[:2]
     if n_states + 2 * n_tokens <= len(old.states) and n_edges + 3 * n_tokens <= len(old.edges):
         return old
-    states = np.empty((2 * (n_states + 2 * n_tokens), 6), np.int32)
-    edges = np.empty((2 * (n_edges + 3 * n_tokens), 4), np.int32)
+    states = np.empty((2 * (n_states + 2 * n_tokens), 7), np.int32)
+    edges = np.empty((2 * (n_edges + 3 * n_tokens), 6), np.int32)
+    heads = np.empty(len(edges), np.int32)
     states[:n_states] = old.states[:n_states]
     edges[:n_edges] = old.edges[:n_edges]
-    new = Automaton(states, edges, np.zeros(_places(len(edges)), np.int32), old.used)
+    heads[:n_edges] = old.heads[:n_edges]
+    new = Automaton(states, edges, heads, np.zeros(_places(len(edges)), np.int32), old.used)
     _enter_all(new)
     return new
 
@@ -117,7 +129,7 @@ def append(a: Automaton, end: End, token: int, deepest: int) -> End:
     while k > 0:
         states[k, COUNT] += 1
         k = states[k, LINK]
-    _count_children(a, before, end.depth, state, token)
+    _rank_children(a, before, token, deepest)
     return End(last, state, depth)
 
 
@@ -155,27 +167,99 @@ def edge_of(a: Automaton, edge: int) -> tuple[Any, Any, Any]:
 
 
 @compiled_part
-def _count_children(a: Automaton, before: int, depth: int, state: int, token: int) -> None:
-    """Note the child by this token where none is counted more, at all suffixes before it.
+def _rank_children(a: Automaton, before: int, token: int, deepest: int) -> None:
+    """Put the child by a token, counted once more, in its place: at all suffixes before it.
 
     Args:
         a: after the token, its counts included.
-        before: the state of the suffix of `depth` tokens before it.
-        depth: see there.
-        state: that of the suffix that is one token longer, or of D tokens.
+        before: the state of the longest suffix before it that may have children.
         token: the new one.
+        deepest: D; substrings of D tokens have no children.
     """
     states = a.states
-    child = state
     while before > 0:
-        while states[states[child, LINK], LENGTH] > depth:
-            child = states[child, LINK]
-        best = states[before, CHILD]
-        if best == 0 or states[child, COUNT] >= states[best, COUNT]:
-            states[before, CHILD] = child
-            states[before, TOKEN] = token
-        before = states[before, LINK]
-        depth = states[before, LENGTH]
+        if states[states[before, LINK], LENGTH] < deepest - 1:
+            edge = np.int64(states[before, FIRST])
+            if states[before, TOKEN] != token:
+                edge = np.int64(a.table[_place(a, before, token)])
+            _rank(a, before, edge)
+        before = np.int64(states[before, LINK])
+
+
+@compiled_part
+def _rank(a: Automaton, state: int, edge: int) -> None:
+    """Put an edge in its place in the list of a state, and into the group of its count."""
+    edges, heads = a.edges, a.heads
+    count, group = _count_at(a, edge), edges[edge, _GROUP]
+    before, after = edges[edge, _BEFORE], edges[edge, _NEXT]
+    if group > 0:
+        stays = before == 0 or _count_at(a, before) > count
+        if stays and (after == 0 or edges[after, _GROUP] != group):
+            return  # alone with its count, before and now
+        _leave(a, edge)
+        if not stays:
+            _move(a, state, edge, heads[edges[before, _GROUP]])
+    before, after = edges[edge, _BEFORE], edges[edge, _NEXT]
+    if before > 0 and _count_at(a, before) == count:
+        edges[edge, _GROUP] = edges[before, _GROUP]
+    elif after > 0 and _count_at(a, after) == count:
+        edges[edge, _GROUP] = edges[after, _GROUP]
+        heads[edges[edge, _GROUP]] = edge
+    else:
+        _make_group(a, edge)
+
+
+@compiled_part
+def _count_at(a: Automaton, edge: int) -> Any:
+    """Count of the child to which an edge leads."""
+    return a.states[a.edges[edge, _TARGET], COUNT]
+
+
+@compiled_part
+def _leave(a: Automaton, edge: int) -> None:
+    """Take an edge out of its group; a group without edges is free."""
+    edges, heads = a.edges, a.heads
+    group, after = edges[edge, _GROUP], edges[edge, _NEXT]
+    edges[edge, _GROUP] = 0
+    if heads[group] != edge:
+        return
+    if after > 0 and edges[after, _GROUP] == group:
+        heads[group] = after
+    else:
+        heads[group] = a.used[_FREE]
+        a.used[_FREE] = group
+
+
+@compiled_part
+def _make_group(a: Automaton, edge: int) -> None:
+    """Make a group of an edge alone."""
+    group = a.used[_FREE]
+    if group > 0:
+        a.used[_FREE] = a.heads[group]
+    else:
+        group = a.used[_N_GROUPS]
+        a.used[_N_GROUPS] += 1
+    a.heads[group] = edge
+    a.edges[edge, _GROUP] = group
+
+
+@compiled_part
+def _move(a: Automaton, state: int, edge: int, place: int) -> None:
+    """Move an edge, not the first of the list, in front of another one before it."""
+    states, edges = a.states, a.edges
+    before, after = edges[edge, _BEFORE], edges[edge, _NEXT]
+    edges[before, _NEXT] = after
+    if after > 0:
+        edges[after, _BEFORE] = before
+    else:
+        states[state, _LAST] = before
+    before = edges[place, _BEFORE]
+    edges[edge, _BEFORE], edges[edge, _NEXT] = before, place
+    edges[place, _BEFORE] = edge
+    if before > 0:
+        edges[before, _NEXT] = edge
+    else:
+        _lead(a, state, edge)
 
 
 @compiled_part
@@ -216,11 +300,16 @@ def _split(a: Automaton, last: int, token: int, known: int) -> int:
     """Give the shorter substrings of a state, those up to `last` and a token, one of their own."""
     states, edges = a.states, a.edges
     clone = _state(a, states[last, LENGTH] + 1)
-    for column in (LINK, COUNT, CHILD, TOKEN):
+    for column in (LINK, COUNT):
         states[clone, column] = states[known, column]
-    edge = states[known, EDGE]
+    edge, group = states[known, FIRST], 0
     while edge > 0:
-        _connect(a, clone, np.int64(edges[edge, _BY]), np.int64(edges[edge, _TARGET]))
+        copy = _connect(a, clone, np.int64(edges[edge, _BY]), np.int64(edges[edge, _TARGET]))
+        if edges[edge, _GROUP] > 0 and edges[edge, _GROUP] == group:
+            edges[copy, _GROUP] = edges[edges[copy, _BEFORE], _GROUP]
+        elif edges[edge, _GROUP] > 0:
+            _make_group(a, copy)
+        group = edges[edge, _GROUP]
         edge = edges[edge, _NEXT]
     states[known, LINK] = clone
     while last >= 0:
@@ -228,7 +317,7 @@ def _split(a: Automaton, last: int, token: int, known: int) -> int:
         if edges[edge, _TARGET] != known:
             break
         edges[edge, _TARGET] = clone
-        if states[last, CHILD] == known:
+        if states[last, FIRST] == edge:
             states[last, CHILD] = clone
         last = states[last, LINK]
     return clone
@@ -244,16 +333,28 @@ def _state(a: Automaton, length: int) -> int:
 
 
 @compiled_part
-def _connect(a: Automaton, source: int, token: int, to: int) -> None:
-    """Add an edge."""
+def _connect(a: Automaton, source: int, token: int, to: int) -> Any:
+    """Add an edge, the last of its state."""
+    states, edges = a.states, a.edges
     new = a.used[_N_EDGES]
     a.used[_N_EDGES] += 1
-    a.edges[new, _SOURCE] = source
-    a.edges[new, _BY] = token
-    a.edges[new, _TARGET] = to
-    a.edges[new, _NEXT] = a.states[source, EDGE]
-    a.states[source, EDGE] = new
+    last = states[source, _LAST]
+    edges[new, _SOURCE], edges[new, _BY], edges[new, _TARGET] = source, token, to
+    edges[new, _NEXT], edges[new, _BEFORE], edges[new, _GROUP] = 0, last, 0
+    if last > 0:
+        edges[last, _NEXT] = new
+    else:
+        _lead(a, source, new)
+    states[source, _LAST] = new
     a.table[_place(a, source, token)] = new
+    return new
+
+
+@compiled_part
+def _lead(a: Automaton, state: int, edge: int) -> None:
+    """Put an edge first in the list of a state."""
+    row = a.states[state]
+    row[FIRST], row[CHILD], row[TOKEN] = edge, a.edges[edge, _TARGET], a.edges[edge, _BY]
 
 
 @compiled_part

@@ -10,12 +10,10 @@ import numpy as np
 
 from traces.attach.tokens.arguments import Given
 from traces.attach.tokens.automaton import (
-    CHILD,
     COUNT,
-    EDGE,
+    FIRST,
     LENGTH,
     LINK,
-    TOKEN,
     Automaton,
     append,
     edge_of,
@@ -199,7 +197,7 @@ def _best(
     at, nodes = 0, 0
     while state > 0:
         shortest = states[states[state, LINK], LENGTH] + 1
-        if states[state, CHILD] > 0 and limits.deepest > 0:
+        if states[state, FIRST] > 0 and limits.deepest > 0:
             most = 0
             for m in range(shortest, longest + 1):
                 most = max(most, allowed[m])
@@ -251,19 +249,13 @@ def _bear(a: Automaton, room: Bed, parent: int, made: int, limits: Limits) -> in
     states, node = a.states, room.node
     state = np.int64(node[parent, _STATE])
     n, many = states[state, COUNT], 0
-    edge = np.int64(states[state, EDGE])
-    while edge > 0:
+    edge = np.int64(states[state, FIRST])
+    while edge > 0 and many < limits.width:
         token, child, edge = edge_of(a, edge)
         if room.total[parent] + np.float64(_log_of(states[child, COUNT], n)) < limits.least:
-            continue
-        k = made + min(many, limits.width - 1)
-        if many == limits.width and not _is_likelier(states, state, child, token, node[k]):
-            continue
-        many = min(many + 1, limits.width)
-        while k > made and _is_likelier(states, state, child, token, node[k - 1]):
-            node[k, _STATE], node[k, _BY] = node[k - 1, _STATE], node[k - 1, _BY]
-            k -= 1
-        node[k, _STATE], node[k, _BY] = child, token
+            break  # those behind it are counted no more often
+        node[made + many, _STATE], node[made + many, _BY] = child, token
+        many += 1
     for rank in range(many):
         k, mine = made + rank, states[node[made + rank, _STATE], COUNT]
         node[k, _ABOVE], node[k, _LEVEL] = parent, node[parent, _LEVEL] + 1
@@ -286,18 +278,6 @@ def _log_of(count: int, n: int) -> Any:
     if np.float64(found) < exact:
         found = np.nextafter(found, np.float32(0))
     return found
-
-
-@compiled_part
-def _is_likelier(states: np.ndarray, state: int, child: int, token: int, other: np.ndarray) -> bool:
-    """Whether a child comes before another node's: by counts, then the latest, then by ids."""
-    mine, its = states[child, COUNT], states[other[_STATE], COUNT]
-    if mine != its:
-        return mine > its
-    latest = states[state, TOKEN]
-    if token == latest or other[_BY] == latest:
-        return token == latest
-    return token < other[_BY]
 
 
 @compiled_part
@@ -359,7 +339,7 @@ def _entropy(a: Automaton, state: int) -> Any:
     """Of what comes behind a state by its counts, its end among it; nats."""
     n = a.states[state, COUNT]
     rest, entropy = n, 0.0
-    edge = np.int64(a.states[state, EDGE])
+    edge = np.int64(a.states[state, FIRST])
     while edge > 0:
         _, child, edge = edge_of(a, edge)
         mine = a.states[child, COUNT]

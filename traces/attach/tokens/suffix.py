@@ -58,16 +58,16 @@ class Suffix(TokenRule):
     T_max - i) tokens are there. The score is the sum of the probabilities. The best score wins; of
     equal ones that of the longest match. m is less than the known tokens.
 
+    Of children with equal counts the first of a list in order of counts is taken. A new child goes
+    to the end of the list. One that reaches a count goes in front of those that have it if it was
+    the first of its old ones, else behind them.
+
     Counts are over this request's prompt and output, as far as they are known: of substrings of up
     to `max_depth` tokens, the last ones included, behind which nothing stands. With `shared` there
     is a second set, over the outputs of the requests before it; the first wins ties.
 
     Where ArcticInference is not followed:
 
-    - Of children with equal counts it takes the first of a list that it keeps in order of counts:
-      one that reaches a count goes to the front of those that have it if it was the first of its
-      old ones, else behind them. Here the one that was counted last is taken: that is the same
-      where a node has no more than two children.
     - Its shared tree also holds outputs that are not yet ended, this request's own among them, and
       forgets the oldest beyond a limit. Here it is exact for requests that run one after another.
     - A draft ends *with* an EOS token: the engine goes on, but nothing behind it is ever emitted.
@@ -77,16 +77,16 @@ class Suffix(TokenRule):
     count(node) on the way to it, and a match has min(max_tokens, floor(m factor + offset + 1e-6),
     max_depth - m) nodes, whose probability is at least `min_prob`. The score is the sum of theirs.
     Of equally likely nodes the one of the lower level comes first, there that of the earlier rank
-    path; children of equal counts are ranked by their ids, behind the one that was counted last if
-    no other is counted more. No tree is deeper than 64 levels or T_max - i, and a node has at most
-    64 children. Log-probabilities are float32, rounded up, and what is compared are their sums.
-    What is said behind a node is its children and, as one more, its end.
+    path, where ArcticInference takes what its heap has on top. No tree is deeper than 64 levels or
+    T_max - i, and a node has at most 64 children. Log-probabilities are float32, rounded up, and
+    what is compared are their sums. What is said behind a node is its children and, as one more,
+    its end.
 
     Probabilities and scores are float32 as there. Its limit of tokens by the model's length is
     T_max here.
 
-    Source: ArcticInference `csrc/suffix_decoding/suffix_tree.cc`, `suffix_decoding/cache.py`; its
-    defaults and vLLM's (whose depth is 24) are these.
+    Source: ArcticInference 0.3.0 `csrc/suffix_decoding/suffix_tree.cc`, `suffix_decoding/cache.py`;
+    its defaults and vLLM's (whose depth is 24) are these.
 
     Attributes:
         max_depth: tokens of a match and its draft together, at most.
