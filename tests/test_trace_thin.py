@@ -222,6 +222,25 @@ def test_without_tokens_every_rule_replays_as_before(pair, ends, drafter):
     assert eos.any() or drafter != "pard"
 
 
+def test_a_drafter_is_attached_to_a_copy_as_to_the_whole(tmp_path, capsys):
+    """What was left out or rounded of the copy's own rows is not of a drafter that comes later."""
+    shutil.copytree(
+        traces.load("reference").path, tmp_path / "whole", ignore=shutil.ignore_patterns("drafters")
+    )
+    options = ["--bits", "5", "--drop-tokens", "--columns", "draft_prob_raw"]
+    for words in (
+        ["thin", tmp_path / "whole", "-o", tmp_path / "thin", *options],
+        *(["attach", tmp_path / name, "--drafter", "suffix"] for name in ("whole", "thin")),
+        ["validate", tmp_path / "thin"],
+    ):
+        with pytest.raises(SystemExit, match="0"):
+            main([str(word) for word in words])
+    whole, thin_ = (traces.load(tmp_path / name, "suffix") for name in ("whole", "thin"))
+    for column in ("accepted", "draft_token", "draft_prob_raw"):
+        assert np.array_equal(whole.column("lattice", column), thin_.column("lattice", column))
+    assert (thin_.manifest.bits, thin_.manifest.tokens) == (0, "all")
+
+
 def test_it_says_which_tokens_it_lacks(pair, ends):
     assert not validate(ends)
     said = dict(in_words(describe(traces.load(ends))))
