@@ -183,7 +183,7 @@ def _rank_children(a: Automaton, before: int, token: int, deepest: int) -> None:
             if states[before, TOKEN] != token:
                 edge = np.int64(a.table[_place(a, before, token)])
             _rank(a, before, edge)
-        before = np.int64(states[before, LINK])
+        before = states[before, LINK]
 
 
 @compiled_part
