@@ -35,3 +35,9 @@ class RecordError(UserError):
 
 class DrafterError(UserError):
     """A drafter's spec is wrong, or it cannot be attached as asked."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error of a library says, or its type's name."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

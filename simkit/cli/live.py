@@ -203,6 +203,7 @@ def _jobs(
         longest += min(budget, max(policy.max_draft for policy in policies))
     if longest > pair.context_len:
         raise LiveError(f"{file}: needs {longest} positions, the pair has {pair.context_len}")
+    pair.prove(longest)
     groups = [numbers[k : k + size] for k in range(0, wanted, size)]
     every = tuple(range(len(arms)))
     return [Job(tuple(rows[n].tokens for n in some), some[0], every) for some in groups], arms

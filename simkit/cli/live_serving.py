@@ -110,6 +110,7 @@ def _requests(wanted: Wanted, pair: Pair, chosen: list[Controller]) -> tuple[Req
         raise LiveError(
             f"{wanted.prompts}: needs {longest} positions, the pair has {pair.context_len}"
         )
+    pair.prove(longest)
     return tuple(Request(k, rows[k].tokens) for k in numbers)
 
 

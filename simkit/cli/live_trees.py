@@ -143,5 +143,6 @@ def _jobs(bench: TreeBench, wanted: Wanted, n_arms: int, levels: int) -> list[Jo
             f"{wanted.prompts}: needs {longest} positions, the target has"
             f" {bench.target.context_len}"
         )
+    bench.prove(longest)
     every = tuple(range(n_arms))
     return [Job((rows[k].tokens,), k, every) for k in numbers]

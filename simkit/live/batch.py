@@ -39,7 +39,7 @@ class BatchReader:
     """Reads several texts at once; their keys and values all end in the last slot of the cache.
 
     Args:
-        model: a Hugging Face causal LM with full attention, in eval mode.
+        model: a Hugging Face causal LM in eval mode, proved (`traces.record.proof`).
         vocab_size: ids beyond it are cut from the logits.
 
     Attributes:

@@ -15,7 +15,7 @@ class Reader:
     """Reads a text piece by piece, and takes back its end.
 
     Args:
-        model: a Hugging Face causal LM with full attention, in eval mode.
+        model: a Hugging Face causal LM in eval mode, proved (`traces.record.proof`).
         vocab_size: ids beyond it are cut from the logits (common vocabulary of a pair).
         keep_states: whether to keep the model's states.
 

@@ -69,7 +69,7 @@ class SlotReader:
     """A model and the texts that it reads.
 
     Args:
-        model: a Hugging Face causal LM with full attention, in eval mode.
+        model: a Hugging Face causal LM in eval mode, proved (`traces.record.proof`).
         vocab_size: ids beyond it are cut from the logits.
         rows: texts at most.
         slots: tokens of a text at most.

@@ -13,6 +13,7 @@ from simkit.live.batch import Outputs
 from simkit.live.clock import Clock, ProcessorClock
 from simkit.live.decoder import DecoderSettings
 from simkit.live.tree_drafts import FeatureDraft, ModelDraft, TreeDraft
+from simkit.live.tree_slots import ROOM
 from simkit.live.trees import TreeDecoder
 from simkit.live.turns import Turns
 from simkit.trees.base import TreePolicy
@@ -20,6 +21,7 @@ from traces.attach import registry
 from traces.record.drafters import feature
 from traces.record.header import device_name, library_versions
 from traces.record.pair import Alone, embedding, load_model
+from traces.record.proof import prove
 
 
 @dataclass
@@ -67,6 +69,16 @@ class TreeBench:
             **library_versions(),
         }
 
+    def prove(self, longest: int) -> None:
+        """Refuse models that are read wrongly in texts of so many tokens, and trees behind them.
+
+        Raises:
+            RecordError: see `traces.record.proof.prove`.
+        """
+        self.target.prove(longest, longest + ROOM)
+        if not isinstance(self.network, feature.Feature):
+            prove(self.network, longest, longest + ROOM)
+
     def decoder(self, arm: Arm, batched: bool) -> Runs:
         """A decoder with caches of its own.
 
@@ -105,5 +117,6 @@ def load_network(spec: str, target: Alone, dtype: str) -> tuple[Any, int]:
         return net, net.vocab_size
     if drafter.name == "model":
         model = load_model(drafter.path, "", device, dtype).eval()
+        prove(model)
         return model, min(embedding(model).num_embeddings, target.vocab_size)
     raise LiveError(f"{spec}: a live decoder drafts trees with feature(…) and model(…) alone")

@@ -20,7 +20,7 @@ from traces.record.drafters.layers import Layers
 from traces.record.forward import as_bias
 from traces.record.pair import embedding
 
-_ROOM = 512  # slots at first
+ROOM = 512  # slots at first
 
 
 class Slots:
@@ -32,7 +32,7 @@ class Slots:
     """
 
     def __init__(self, n_layers: int) -> None:
-        self.cache = Buffer(n_layers, _ROOM)
+        self.cache = Buffer(n_layers, ROOM)
         self.text = 0
 
     def forget(self) -> None:
@@ -77,7 +77,7 @@ class TreeReader:
     """A causal LM that reads a text piece by piece, and trees behind it.
 
     Args:
-        model: with full attention, in eval mode.
+        model: in eval mode, proved (`traces.record.proof`).
         vocab_size: ids beyond it are cut from the logits.
         layers: whose states it keeps, see `Layers`.
 

@@ -7,7 +7,7 @@ token of every sequence lands in the same slot; what a token may attend to is al
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,13 @@ from transformers import PreTrainedModel
 
 from traces.errors import RecordError
 from traces.record.cache import Buffer
-from traces.record.pair import embedding
 
 _EXCESS = 1e-4  # mass of a row beyond the common vocabulary that is put up with
+
+
+def embedding(model: PreTrainedModel) -> nn.Embedding:
+    """A model's input embedding: where its tokens enter, one row for each id."""
+    return cast(nn.Embedding, model.get_input_embeddings())
 
 
 @dataclass
@@ -40,7 +44,7 @@ class Forward:
     excess: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
-        self.cache = Buffer(self.model.config.num_hidden_layers, self.capacity)
+        self.cache = new_cache(self.model, self.capacity)
         self.device = embedding(self.model).weight.device
 
     def pass_(
@@ -63,22 +67,8 @@ class Forward:
         Returns:
             logits (B, n or keep, vocab_size).
         """
-        bias = as_bias(mask, self.model.dtype)
-        tokens = tokens.to(self.device)
         with torch.inference_mode(), _capture(self):
-            given = (
-                {"input_ids": tokens}
-                if added is None
-                else {"inputs_embeds": embedding(self.model)(tokens) + added}
-            )
-            logits = self.model(
-                **given,
-                position_ids=positions.to(self.device),
-                attention_mask=bias.to(self.device),
-                past_key_values=self.cache,
-                use_cache=True,
-                logits_to_keep=keep,
-            ).logits
+            logits = packed_pass(self.model, self.cache, tokens, positions, mask, keep, added)
         return self._common(logits)
 
     def _common(self, logits: Tensor) -> Tensor:
@@ -87,6 +77,48 @@ class Forward:
             common = logits[..., : self.vocab_size].float().logsumexp(-1)
             self.excess = max(self.excess, float((1 - (common - full).exp()).max()))
         return logits[..., : self.vocab_size]
+
+
+def new_cache(model: PreTrainedModel, capacity: int) -> Buffer:
+    """An empty cache of so many slots, a layer for each of a model's."""
+    return Buffer(model.config.num_hidden_layers, capacity)
+
+
+def packed_pass(
+    model: PreTrainedModel,
+    cache: Buffer,
+    tokens: Tensor,
+    positions: Tensor,
+    mask: Tensor,
+    keep: int = 0,
+    added: Tensor | None = None,
+) -> Tensor:
+    """A model's pass over tokens that are appended to a cache; its logits (B, n or keep, V).
+
+    Args:
+        model: a Hugging Face causal LM.
+        cache: of the batch.
+        tokens: see `Forward.pass_`, as the other arguments.
+        positions: of the tokens.
+        mask: what they attend to.
+        keep: number of last tokens whose logits are wanted.
+        added: to the tokens' embeddings.
+    """
+    device = embedding(model).weight.device
+    tokens = tokens.to(device)
+    given = (
+        {"input_ids": tokens}
+        if added is None
+        else {"inputs_embeds": embedding(model)(tokens) + added}
+    )
+    return model(
+        **given,
+        position_ids=positions.to(device),
+        attention_mask=as_bias(mask, model.dtype).to(device),
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=keep,
+    ).logits
 
 
 class _capture:

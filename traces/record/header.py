@@ -80,7 +80,7 @@ def model_info(model: PreTrainedModel) -> ModelInfo:
 def model_shape(config: Any) -> dict[str, int]:
     """Sizes of a model from its config, under the manifest's names."""
     shape = {name: getattr(config, key, None) for name, key in _SHAPE.items()}
-    return {name: int(value) for name, value in shape.items() if value is not None}
+    return {name: int(value) for name, value in shape.items() if value is not None and value > 0}
 
 
 def device_name(model: PreTrainedModel) -> str:

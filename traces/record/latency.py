@@ -26,8 +26,9 @@ from transformers.cache_utils import Cache
 from traces import schema
 from traces.conditions import CONTROL, Watch, twice
 from traces.errors import RecordError
+from traces.record.forward import embedding
 from traces.record.header import name_of
-from traces.record.pair import embedding
+from traces.record.proof import context_len
 
 WARM_UPS = 2
 TOKENS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 17, 21, 25, 33, 41)
@@ -139,7 +140,7 @@ class PassBench:
         """Draw the tokens and fill the caches."""
         self.device = device
         longest = max(s.context_len + s.tokens_in for s in shapes)
-        limit = getattr(config, "max_position_embeddings", longest)
+        limit = context_len(config)
         if longest > limit:
             raise RecordError(f"a pass needs {longest} positions, {config.model_type} has {limit}")
         self.size = max(s.batch_size for s in shapes), longest

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from huggingface_hub import constants, try_to_load_from_cache
@@ -17,9 +17,11 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
 
-from traces.errors import RecordError
+from traces.errors import RecordError, first_line
 from traces.record.folder import check_folder, named_tokenizer
+from traces.record.forward import embedding
 from traces.record.generation import ends
+from traces.record.proof import context_len, prove
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 DTYPES["float16"] = torch.float16
@@ -49,7 +51,12 @@ class Pair:
     @property
     def context_len(self) -> int:
         """Tokens of prompt and output that both models can hold."""
-        return min(_context_len(m) for m in (self.target, self.draft))
+        return min(context_len(m.config) for m in (self.target, self.draft))
+
+    def prove(self, longest: int, slots: int = 0) -> None:
+        """Refuse models that are read wrongly in texts of so many tokens; see `prove`."""
+        for model in (self.target, self.draft):
+            prove(model, longest, slots)
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,11 @@ class Alone:
     @property
     def context_len(self) -> int:
         """Tokens of prompt and output that the model can hold."""
-        return _context_len(self.target)
+        return context_len(self.target.config)
+
+    def prove(self, longest: int, slots: int = 0) -> None:
+        """Refuse a model that is read wrongly in texts of so many tokens; see `prove`."""
+        prove(self.target, longest, slots)
 
 
 def load_target(
@@ -93,8 +104,12 @@ def load_target(
 
 
 def make_alone(target: PreTrainedModel, tokenizer: Any) -> Alone:
-    """A target that is in memory, without a draft."""
-    _check_attention(target)
+    """A target that is in memory, without a draft.
+
+    Raises:
+        RecordError: it cannot be recorded.
+    """
+    prove(target)
     vocab_size = embedding(target).num_embeddings
     return Alone(target.eval(), tokenizer, vocab_size, ends(target, tokenizer).ids)
 
@@ -138,11 +153,6 @@ def with_draft(
     check_tokenizers(target.tokenizer, tokenizer)
     model = load_model(draft, second, str(target.target.device), dtype)
     return make_pair(target.target, model, target.tokenizer, tokenizer)
-
-
-def embedding(model: PreTrainedModel) -> nn.Embedding:
-    """A model's input embedding: where its tokens enter, one row for each id."""
-    return cast(nn.Embedding, model.get_input_embeddings())
 
 
 def quiet() -> None:
@@ -213,7 +223,7 @@ def device_named(name: str) -> torch.device:
         place = torch.device(name)
         torch.zeros(1, device=place).item()  # the device "meta" computes nothing
     except (RuntimeError, AssertionError, NotImplementedError) as e:
-        raise RecordError(f"device {name!r}: {_first_line(e)}") from e
+        raise RecordError(f"device {name!r}: {first_line(e)}") from e
     return place
 
 
@@ -223,11 +233,11 @@ def make_pair(
     """Join two models that are in memory.
 
     Raises:
-        RecordError: the tokenizers differ.
+        RecordError: the tokenizers differ, or a model cannot be recorded.
     """
     check_tokenizers(tokenizer, draft_tokenizer)
     for model in (target, draft):
-        _check_attention(model)
+        prove(model)
     vocab_size = min(embedding(m).num_embeddings for m in (target, draft))
     if vocab_size < len(tokenizer) and vocab_size < len(draft_tokenizer):
         raise RecordError(
@@ -299,11 +309,11 @@ def _load(kind: Any, name: str, revision: str, **options: Any) -> Any:
     except MemoryError:
         raise RecordError(f"{name}: cannot be loaded: out of memory") from None
     except Exception as e:  # a config decides what code of a library runs: it raises what it likes
-        raise RecordError(f"{name}: cannot be loaded: {_first_line(e)}") from e
+        raise RecordError(f"{name}: cannot be loaded: {first_line(e)}") from e
     except BaseException as e:
         if type(e).__name__ != "PanicException":  # of a library in Rust; it has no class to import
             raise
-        raise RecordError(f"{name}: cannot be loaded: {_first_line(e)}") from None
+        raise RecordError(f"{name}: cannot be loaded: {first_line(e)}") from None
     model, found = loaded
     _check_weights(name, found)
     if model.dtype == torch.float64 and hasattr(model, "set_experts_implementation"):
@@ -332,21 +342,3 @@ def _answers(hub: str) -> bool:
     except Exception:  # its client's errors have other types in each of its versions
         return False
     return True
-
-
-def _check_attention(model: PreTrainedModel) -> None:
-    """Branches see a tree, which a sliding window or a recurrent state cannot."""
-    kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
-    if kinds - {"full_attention"}:
-        raise RecordError(
-            f"{model.config.model_type}: layers of type {', '.join(sorted(kinds))} "
-            "cannot be recorded, only full attention"
-        )
-
-
-def _context_len(model: PreTrainedModel) -> int:
-    return getattr(model.config, "max_position_embeddings", 2**31)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

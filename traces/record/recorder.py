@@ -13,7 +13,7 @@ from traces.record.estimate import Estimate, estimate
 from traces.record.pair import Alone, Pair
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt
-from traces.record.shard import ShardColumns, record_shard
+from traces.record.shard import ShardColumns, record_shard, slots_of
 from traces.writer import TraceWriter
 
 Batch = tuple[int, list[Prompt]]
@@ -91,13 +91,19 @@ def record(
 
 
 def check_lengths(pair: Pair | Alone, prompts: list[Prompt], plan: Plan) -> None:
-    """Refuse a prompt that leaves no room for T_max tokens."""
+    """Refuse a prompt that leaves no room for T_max tokens, or is too long for what can be proved.
+
+    Raises:
+        RecordError: as said; see `traces.record.proof.prove`.
+    """
     for prompt in prompts:
         if len(prompt.tokens) + plan.max_new_tokens > pair.context_len:
             raise RecordError(
                 f"prompt {prompt.id!r} has {len(prompt.tokens)} tokens: with {plan.max_new_tokens} "
                 f"new ones it does not fit the models' context of {pair.context_len}"
             )
+    longest = max((len(prompt.tokens) for prompt in prompts), default=0) + plan.max_new_tokens
+    pair.prove(longest, slots_of(pair, longest, plan, plan.batch_size))
 
 
 def _check_dates(out: Path, prompts: list[Prompt], header: Manifest) -> None:

@@ -71,11 +71,13 @@ def record_shard(
         outputs: of the prompts, if they were generated before.
 
     Raises:
-        RecordError: logits are not finite, or p has mass beyond the common vocabulary.
+        RecordError: a model is read wrongly in texts of these lengths, logits are not finite, or p
+            has mass beyond the common vocabulary.
     """
     tokens = [p.tokens for p in prompts]
     base = max(map(len, tokens)) + plan.max_new_tokens
     numbers = range(first_sequence, first_sequence + len(prompts))
+    pair.prove(base, slots_of(pair, base, plan, len(prompts)))
     if isinstance(pair, Alone):
         model = Forward(pair.target, pair.vocab_size, base)
         path = record_path(model, None, tokens, numbers, plan, on_token, outputs)
@@ -101,6 +103,11 @@ def record_shard(
     sequences = _sequences(prompts, positions, first_sequence, plan)
     tables = {"positions": positions, "branches": branches}
     return ShardColumns(sequences, tables, hidden, mixed, path.strange)
+
+
+def slots_of(pair: Pair | Alone, base: int, plan: Plan, batch: int) -> int:
+    """Slots of the largest cache, where prompt and output take `base` of them."""
+    return base if isinstance(pair, Alone) else base + slots_for_branches(plan, batch)
 
 
 def forwards(pair: Pair, base: int, plan: Plan, batch: int) -> tuple[Forward, Forward]:

@@ -19,10 +19,12 @@ from traces.manifest import Manifest
 from traces.record.drafters import feature, mtp, parallel, trees
 from traces.record.drafters.consumed import Consumed, consumed
 from traces.record.drafters.coupling import COLUMNS, Coupled
+from traces.record.drafters.nodes import Model
 from traces.record.drafters.target import Read, Reader, check_target
-from traces.record.drafters.texts import Texts
+from traces.record.drafters.texts import MOST_STARTS, Texts
 from traces.record.header import device_name, library_versions, model_info
 from traces.record.pair import load_target
+from traces.record.proof import prove
 from traces.trace import Trace
 from traces.trees import shapes
 
@@ -76,6 +78,19 @@ class Running(Attachment):
             **facts,
         )
         _check_context(recording, drafter, self.header)
+        self._prove()
+
+    def _prove(self) -> None:
+        """Refuse a causal LM that is read wrongly in texts as long as these and their drafts.
+
+        Raises:
+            RecordError: see `prove`.
+        """
+        longest, header = self.reader.longest, self.header
+        prove(self.reader.target.target, longest)
+        if isinstance(self._network, parallel.Parallel | Model):
+            drafts = MOST_STARTS * header.max_draft * (header.width or 1)
+            prove(self._network.model, longest + header.max_draft, longest + drafts)
 
     @property
     def notes(self) -> list[str]:

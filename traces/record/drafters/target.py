@@ -37,10 +37,15 @@ class Reader:
         recording: whose prompts and outputs they are.
         target: that was recorded.
         means: with which it was loaded.
+
+    Attributes:
+        longest: tokens of the recording's longest text.
     """
 
     def __init__(self, recording: Trace, target: Alone, means: Means) -> None:
         self.target, self._recording, self._means = target, recording, means
+        n_prompt, n_output = (recording.sequences[n].to_numpy() for n in ("n_prompt", "n_output"))
+        self.longest = int((n_prompt + n_output).max(initial=0))
         self._layers: set[int] = set()
         self._last: tuple[int, Read] | None = None
 
