@@ -84,11 +84,14 @@ def test_no_tree_takes_more_than_sequoia(budget):
         assert taken_by(trees(budget)[some], ranks) == values[some]
 
 
-def best_subtree(rates: tuple[float, ...], nodes: int, depth: int) -> float:
+def best_subtree(
+    rates: tuple[float, ...], nodes: int, depth: int, first_alone: bool = False
+) -> float:
     """Sequoia's recurrence: the most that so many nodes below one are worth, given it is accepted.
 
     The r-th child and all below it are a tree of n_r nodes, of which the child is one; its worth is
-    that of the child's own tree, times the chance that it is the output's token.
+    that of the child's own tree, times the chance that it is the output's token. In the paper
+    a node's children are its first ones (`first_alone`); here any.
     """
 
     @cache
@@ -101,7 +104,7 @@ def best_subtree(rates: tuple[float, ...], nodes: int, depth: int) -> float:
             return 0.0
         return max(
             (rates[rank] * (1 + below(n - 1, depth - 1)) if n else 0.0)
-            + spread(rank + 1, nodes - n, depth)
+            + (spread(rank + 1, nodes - n, depth) if n or not first_alone else 0.0)
             for n in range(nodes + 1)
         )
 
@@ -121,6 +124,26 @@ def test_sequoias_programme_over_ranks_is_brute_force(budget):
         found = worth(most_worth(ranks, budget, WIDTH))
         assert found == pytest.approx(max(map(worth, trees(budget))), abs=1e-12)
         assert found == pytest.approx(best_subtree(tuple(rates), budget, DEPTH), abs=1e-12)
+
+
+def test_the_papers_programme_is_worth_less_where_a_later_rank_is_taken_more_often():
+    """Of one node: the second child, 2 of 4, which the paper reaches by the first, 1 of 4."""
+    ranks = np.array([[0], [1], [1], [-1]], np.int32)
+    rates = tuple(acceptance_by_rank(ranks, 2).tolist())
+    assert rates == (0.25, 0.5) and most_worth(ranks, 1, 2) == ((1,),)
+    assert (best_subtree(rates, 1, 1), best_subtree(rates, 1, 1, first_alone=True)) == (0.5, 0.25)
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 5, 8])
+def test_the_papers_programme_is_worth_as_much_where_rates_fall_with_rank(budget):
+    rng = np.random.default_rng(20 + budget)
+    for _ in range(12):
+        rates = tuple(acceptance_by_rank(rank_table(rng, rows=int(rng.integers(1, 40))), WIDTH))
+        papers = best_subtree(rates, budget, DEPTH, first_alone=True)
+        assert papers <= best_subtree(rates, budget, DEPTH) + 1e-12
+        falling = tuple(sorted(rates, reverse=True))
+        same = best_subtree(falling, budget, DEPTH, first_alone=True)
+        assert same == pytest.approx(best_subtree(falling, budget, DEPTH), abs=1e-12)
 
 
 @pytest.mark.parametrize(("budget", "depth"), [(8, 8), (16, 5), (24, 8)])

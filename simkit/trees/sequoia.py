@@ -26,8 +26,10 @@ class Sequoia(FixedTree):
     the most frequent ones has the highest mean of accepted tokens over all starts, exactly. By
     "ranks": as Sequoia has it, the chance that the k-th child is the output's token does not depend
     on where its parent stands; a path's worth is the product of those, and the best tree holds the
-    paths of the highest worth. Its dynamic programme gives the same tree: a node's worth does not
-    depend on which others are there.
+    paths of the highest worth, whichever children these are. Sequoia's dynamic programme gives a
+    node its first children only. That is a tree of the same worth where no rank has a higher rate
+    than the one before it. Where one has, the programme's tree can be worth less: on the
+    bundled traces, with budgets of 4 to 60 nodes, by up to 0.005 tokens a step.
 
     It is fitted to the trace that it is replayed on, as deep and as wide as that was recorded. A
     replay starts where steps end, not everywhere, so that another tree can have a few fewer steps.
