@@ -2,10 +2,11 @@
 
 import itertools
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
-from engine_logs import metrics, response
+from engine_logs import metrics, response, vllm_log
 from test_import import run, written
 from test_import_logs import exported, meta
 
@@ -293,6 +294,35 @@ def test_tokens_behind_the_end_do_not_count(tmp_path, reason, step, tokens):
         assert [d["marginal_cut_lo"] for d in record["accepted_by_depth"]] == [
             1.0 if depth <= step[1] else 0.0 for depth in range(1, 6)
         ]
+
+
+def test_an_engine_that_drafts_on_gives_the_log_of_one_that_does_not(tmp_path):
+    """A replay's drafts end with the output; an engine's may go on, and tokens behind be accepted.
+
+    Where a replay's last draft was accepted whole and ended the output, in an EOS or at the budget.
+    """
+    trace = traces.load("reference")
+    file = vllm_log(trace, "fixed(5)", tmp_path / "replay.jsonl")
+    ours = [json.loads(line) for line in file.read_text().splitlines()]
+    theirs, changed = [], Counter()
+    for k, line in enumerate(ours):
+        own = line["metrics"]["speculative_decoding"]
+        drafted, accepted = own["per_step_drafted"][:], own["per_step_accepted"][:]
+        n, reason = line["usage"]["completion_tokens"], line["choices"][0]["finish_reason"]
+        ends = 1 + sum(accepted) + len(accepted) > n or reason == "length"
+        if ends and accepted[-1] == drafted[-1] < 5:
+            accepted[-1] += 1 + k % (5 - drafted[-1])
+            drafted[-1] = 5
+            changed[reason] += 1
+        theirs.append(response(line["id"], 5, n, drafted, accepted, k=5, finish_reason=reason))
+    assert changed["stop"] and changed["length"]
+    mine = vllm.load(file).trace
+    found, notes = vllm.load(written(tmp_path, theirs))
+    for name in ("drafted", "accepted"):
+        assert found.column("log", name).tolist() == mine.column("log", name).tolist()
+    n_output = mine.sequences["n_output"].to_pylist()
+    assert found.sequences["n_output"].to_pylist() == n_output
+    assert any("outputs end inside what their last step emitted" in note for note in notes)
 
 
 @pytest.mark.parametrize(
