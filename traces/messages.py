@@ -13,7 +13,7 @@ STORES = "s3|gs|gcs|abfss?|az|azure|adl|wasbs?|hdfs|viewfs|https?|ftp|ray|hf|red
 _OTHER = r"[a-z][a-z0-9+.-]+:(?=/|[^\s:@]+:[^\s@]+@)"
 _URL = re.compile(rf"(\b(?:{STORES})(?::|(?=//))|{_OTHER})[/\\]*\S+", re.IGNORECASE)
 # Moves the cursor, colours, turns the order of letters, or cannot be written.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _QUERY = re.compile(r"\?.*?(?=[:;,.)\]'\"]*$)")
 
 
@@ -36,7 +36,7 @@ def line(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A text whose control characters are spelt out, so that a terminal obeys none of them."""
+    """A text whose control characters, but tabs and ends of lines, are spelt out for a terminal."""
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 

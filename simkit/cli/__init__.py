@@ -72,6 +72,8 @@ _HELP = {name: says for group in _GROUPS.values() for name, says in group.items(
 _ONE = "drafter"  # an option of which most commands take one; replay and compare take several
 _NEW_OBJECTS = 50_000  # before cyclic garbage is looked for, of which imports make none
 _OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EPIPE)
+_LARGEST = 1e300  # of numbers
+_LONG = ("seed", "memory", "kv_tokens")  # options that count further than 32 bits
 _MODELS_NEED = ("torch", "transformers", "tokenizers", "safetensors")
 
 
@@ -83,7 +85,10 @@ class _Command(TyperCommand):
         single = [option for option in given if not getattr(option, "multiple", False)]
         if sum(option.name == _ONE for option in single) > 1:
             raise UserError(f"--{_ONE} is given twice: {self.name} takes one")
-        return super().parse_args(ctx, args)
+        left = super().parse_args(ctx, args)
+        for name, value in ctx.params.items():
+            _check_number(name, value)
+        return left
 
     def invoke(self, ctx: typer.Context) -> Any:
         """See typer; pandas is not imported for a command, and what stores bring is said."""
@@ -136,6 +141,18 @@ class _Lazy(TyperGroup):
         from simkit.cli.complete import items
 
         return items(incomplete, _HELP)
+
+
+def _check_number(name: str, value: Any) -> None:
+    """Refuse what no option means: a float that is not finite, a count beyond 32 or 64 bits."""
+    option = f"--{name.replace('_', '-')}"
+    if isinstance(value, float) and not abs(value) < _LARGEST:
+        raise UserError(f"{option} must be a finite number, not {value}")
+    most = 2**63 - 1 if name in _LONG else 2**31 - 1
+    if isinstance(value, int) and not -most - 1 <= value <= most:
+        raise UserError(f"{option} must be at most {most}, not {value}")
+    for one in value if isinstance(value, list | tuple) else ():
+        _check_number(name, one)
 
 
 def _spare_pandas() -> None:

@@ -11,6 +11,7 @@ from simkit.cli import complete
 from simkit.cli.apart import check_apart
 from simkit.cli.options import Cost, Drafter, First, FirstToken, TraceName
 from simkit.cli.places import check_option
+from simkit.cli.tables import tell
 
 if TYPE_CHECKING:
     from simkit.engines.synthetic import Measure
@@ -92,8 +93,7 @@ def export(
         typer.echo(f"written to {file}")
     if found.errors:
         _print(found.errors)
-    for note in found.notes:
-        typer.echo(f"note: {note}", err=True)
+    tell(found.notes)
 
 
 def _print(errors: list[Measure]) -> None:

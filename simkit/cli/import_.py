@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli.apart import check_apart
+from simkit.cli.tables import tell
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -193,8 +194,7 @@ def _log(
         f" located in {int((accepted < drafted).sum()):,} of them; simkit replay {out} --policy"
         " 'fixed(3)' gives intervals"
     )
-    for note in notes:
-        typer.echo(f"note: {note}", err=True)
+    tell(notes)
 
 
 def _tell_of_twins(trace: Trace) -> None:

@@ -23,6 +23,7 @@ def info(
 ) -> None:
     """Say what is in a trace."""
     from traces.describe import describe, in_words
+    from traces.messages import printable
     from traces.trace import load
 
     facts = describe(load(trace))
@@ -39,5 +40,5 @@ def info(
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, value in in_words(facts):
-        table.add_row(name, Text(value))
+        table.add_row(name, Text(printable(value)))
     Console().print(table)

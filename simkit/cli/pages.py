@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from simkit.cli.options import PageFormat
-from simkit.cli.tables import WIDE
+from simkit.cli.tables import WIDE, csv
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +25,7 @@ def in_words(found: Any, format: PageFormat, show: Callable[[Console], None]) ->
 
         return json.dumps(found.records(), indent=1, ensure_ascii=False) + "\n"
     if format is PageFormat.csv:
-        return found.frame.write_csv()
+        return csv(found.frame)
     if format is PageFormat.markdown:
         return found.markdown()
     from rich.console import Console

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simkit.cli.tables import tell
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -99,16 +101,13 @@ def tell_times(study: Study, cost: str | None) -> None:
 
     Where there are none, or they cannot be used, what needs them says why.
     """
-    import sys
-
     from traces.errors import UserError
 
     try:
         charge = study.charge(cost)
     except UserError:
         return
-    for line in charge.remarks if charge else []:
-        print(f"note: {line}", file=sys.stderr)
+    tell(charge.remarks if charge else [])
 
 
 def write(out: Path, kind: str, table: pa.Table) -> None:

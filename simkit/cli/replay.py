@@ -9,6 +9,7 @@ import typer
 
 from simkit.cli import complete
 from simkit.cli.options import First, FirstToken, Format, Memory, Printed, TraceName, list_costs
+from simkit.cli.tables import tell
 
 if TYPE_CHECKING:
     from simkit.simulator import ByDrafter, Result
@@ -70,8 +71,7 @@ def replay(
     if len(result.results) == 1:
         (result,) = result.results.values()
     _print(result, format)
-    for note in result.notes:
-        typer.echo(f"note: {note}", err=True)
+    tell(result.notes)
 
 
 def _print(result: Result | ByDrafter, format: Format) -> None:
@@ -87,6 +87,10 @@ def _print(result: Result | ByDrafter, format: Format) -> None:
         import csv
         import sys
 
+        from simkit.cli.tables import csv_cell
+
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(result.columns)
-        writer.writerows(record.values() for record in result.flat())
+        for record in result.flat():
+            values = record.values()
+            writer.writerow(csv_cell(v) if isinstance(v, str) else v for v in values)

@@ -18,6 +18,7 @@ from simkit.cli.options import (
     ReplayThreads,
     TraceName,
 )
+from simkit.cli.tables import tell
 
 if TYPE_CHECKING:
     from simkit.serving import Served
@@ -185,8 +186,7 @@ def serving(
         )
     _print(served, format)
     _write(served, dict(files))
-    for note in served.notes:
-        typer.echo(f"note: {note}", err=True)
+    tell(served.notes)
 
 
 def _print(served: Served, format: Format) -> None:
@@ -197,7 +197,9 @@ def _print(served: Served, format: Format) -> None:
     elif format is Format.json:
         typer.echo(served.to_json())
     else:
-        typer.echo(served.frame.write_csv(), nl=False)
+        from simkit.cli.tables import csv
+
+        typer.echo(csv(served.frame), nl=False)
 
 
 def _write(served: Served, files: dict[str, Path | None]) -> None:

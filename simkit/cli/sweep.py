@@ -24,6 +24,7 @@ from simkit.cli.options import (
 )
 from simkit.cli.places import check_option, opened
 from simkit.cli.progress import settings_bar
+from simkit.cli.tables import tell
 
 if TYPE_CHECKING:
     from simkit.sweeps import Sweep
@@ -77,8 +78,7 @@ def sweep(
     if out is not None:
         result.save(out)
     _print(result, format)
-    for note in result.notes:
-        typer.echo(f"note: {note}", err=True)
+    tell(result.notes)
 
 
 def _print(result: Sweep, format: Format) -> None:
@@ -98,4 +98,6 @@ def _print(result: Sweep, format: Format) -> None:
 
         typer.echo(json.dumps(result.records(), indent=1, ensure_ascii=False))
     else:
-        typer.echo(result.frame.write_csv(), nl=False)
+        from simkit.cli.tables import csv
+
+        typer.echo(csv(result.frame), nl=False)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from traces.messages import plain, printable
+
 if TYPE_CHECKING:
+    from polars import DataFrame
     from rich.console import Console
     from rich.table import Table
 
 WIDE = 200
 """Columns of a page where no terminal says how wide it is."""
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?![0-9.]+$)")  # how cells begin that are calculated
 _WORD = 12  # letters of a word that may be broken, in a column that is no number's
 _FITS = 130  # columns from which a replay's table has all of its parts
 
@@ -42,8 +47,30 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], apart: bool = Fal
         how = {"justify": "right", "no_wrap": True} if right else {}
         made.add_column(Text(head), overflow="fold", **how)
     for line in lines:
-        made.add_row(*map(Text, line))
+        made.add_row(*(Text(printable(cell)) for cell in line))
     return made
+
+
+def csv(frame: DataFrame) -> str:
+    """A frame as CSV, of which no cell is a formula to a spreadsheet, or a code to a terminal."""
+    import polars as pl
+
+    texts = [name for name, kind in frame.schema.items() if kind == pl.String]
+    made = [frame[name].map_elements(csv_cell, pl.String).alias(name) for name in texts]
+    return frame.with_columns(made).write_csv()
+
+
+def csv_cell(value: str) -> str:
+    """A text as a cell of CSV: one that a spreadsheet would calculate has a quote before it."""
+    return f"'{printable(value)}" if _FORMULA.match(value) else printable(value)
+
+
+def tell(notes: Iterable[str]) -> None:
+    """Say on stderr what a reader of the numbers should know, a line each."""
+    import sys
+
+    for note in notes:
+        print(f"note: {plain(note)}", file=sys.stderr)
 
 
 def say(shown: Table, console: Console | None = None) -> None:
@@ -69,14 +96,12 @@ def say_replay(of: Callable[[bool], Table]) -> None:
 
 def tell_more(wide: Table, some: Table) -> None:
     """Say on stderr which columns a narrow terminal does not get."""
-    import sys
-
     there = [str(column.header) for column in some.columns]
     more = [str(column.header) for column in wide.columns if str(column.header) not in there]
     if more:
         names = ", ".join(name.replace("\n", "") for name in more)
         said = f"{len(more)} columns more ({names}): widen the terminal or use --format"
-        print(f"note: {said}", file=sys.stderr)
+        tell([said])
 
 
 def needed(shown: Table, console: Console) -> int:

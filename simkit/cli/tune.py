@@ -22,6 +22,7 @@ from simkit.cli.options import (
 )
 from simkit.cli.places import opened
 from simkit.cli.progress import settings_bar
+from simkit.cli.tables import tell
 
 if TYPE_CHECKING:
     from simkit.sweeps import Tuned
@@ -76,8 +77,7 @@ def tune(
             deals=deals,
         )
     _print(tuned, format)
-    for note in tuned.notes:
-        typer.echo(f"note: {note}", err=True)
+    tell(tuned.notes)
 
 
 def _print(tuned: Tuned, format: Format) -> None:
@@ -90,4 +90,6 @@ def _print(tuned: Tuned, format: Format) -> None:
 
         typer.echo(json.dumps(tuned.records(), indent=1, ensure_ascii=False))
     else:
-        typer.echo(tuned.frame.write_csv(), nl=False)
+        from simkit.cli.tables import csv
+
+        typer.echo(csv(tuned.frame), nl=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simkit.digits import ratio, short
 from simkit.statistics.interval import ROUNDING
+from traces.messages import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,7 +47,7 @@ def written(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
         head = head.replace("/", "/\n")
         table.add_column(head, justify="right" if k else "left", no_wrap=k > 0, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     return table
 
 
@@ -57,7 +58,7 @@ def in_text(table: Table, notes: Iterable[str]) -> str:
     console = Console(width=160, color_system=None)
     with console.capture() as text:
         console.print(table)
-    return "\n".join([text.get().rstrip(), *(f"note: {note}" for note in notes)])
+    return "\n".join([text.get().rstrip(), *(f"note: {printable(note)}" for note in notes)])
 
 
 def html(records: list[dict[str, Any]]) -> str:

@@ -17,6 +17,7 @@ from simkit.simulator.fields import Columns
 from simkit.simulator.logged import Interval, Log, Replayed, length_of
 from simkit.simulator.result import Result
 from simkit.statistics.enough import few_below
+from traces.messages import printable
 from traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -128,7 +129,9 @@ class Intervals(Result):
         console = Console(width=160, color_system=None)
         with console.capture() as text:
             console.print(self.table(wide=True))
-        return "\n".join([text.get().rstrip(), *(f"note: {note}" for note in self.notes)])
+        return "\n".join(
+            [text.get().rstrip(), *(f"note: {printable(note)}" for note in self.notes)]
+        )
 
     def table(self, wide: bool) -> Table:
         """For a terminal; there is but one width."""

@@ -1,0 +1,163 @@
+"""Hostile names and numbers: nothing that a command prints is obeyed, and no number breaks one."""
+
+import inspect
+import re
+import typing
+from importlib import import_module
+from keyword import iskeyword
+
+import pyarrow as pa
+import pytest
+from trace_files import rewrite
+
+from simkit.cli import _HELP, main
+from simkit.cli.tables import csv_cell
+from traces.synthetic import iid
+from traces.writer import save
+
+COST = "linear(draft_s=0.002, target_s=0.03)"
+TASKS = ("=HYPERLINK(1)", "<script>alert(1)</script>", "\x1b[31mred\x07", "a|b", "+1+2", "@SUM(1)")
+RUNS = {
+    "info": ["info", "TRACE"],
+    "replay": ["replay", "TRACE", "--policy", "fixed(2)", "--cost", COST, "--by", "task"],
+    "sweep": ["sweep", "TRACE", "--policy", "fixed(1:2)", "--cost", COST, "--by", "task"],
+    "tune": [
+        *("tune", "TRACE", "--policy", "fixed(1:2)", "--cost", COST, "--folds", "2"),
+        *("--by", "task", "--deals", "1"),
+    ],
+}
+EXTREMES = (
+    "nan",
+    "inf",
+    "-inf",
+    "-1",
+    "0",
+    "1e300",
+    "9" * 20,
+    f"-{'9' * 20}",
+    "2147483648",
+    "",
+    "x",
+)
+NEEDED = {
+    "trace": "TRACE",
+    "traces": "TRACE",
+    "policy": "fixed(2)",
+    "controller": "static(2)",
+    "drafter": "none()",
+    "engine": "vllm",
+    "format": "tokens",
+    "file": "NONE",
+    "head": "NONE",
+    "kind": "acceptance",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Tasks and prompts with formulas, tags and codes of terminals."""
+    place = tmp_path_factory.mktemp("hostile") / "trace"
+    save(iid(12, 16, 0.7, max_draft=20, seed=1, vocab_size=50, tasks=TASKS), place, batch_size=12)
+
+    def with_texts(table):
+        index = table.schema.names.index("prompt_text")
+        texts = ["<img src=x onerror=alert(1)>\x1b[2J"] * table.num_rows
+        return table.set_column(index, table.schema.field(index), pa.array(texts))
+
+    rewrite(place, "sequences.parquet", with_texts)
+    return place
+
+
+def said(words, capsys):
+    """Status, standard output and error of a command."""
+    with pytest.raises(SystemExit) as stopped:
+        main([str(word) for word in words])
+    printed = capsys.readouterr()
+    return stopped.value.code, printed.out, printed.err
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_no_terminal_obeys_a_name(run, folder, capsys):
+    words = [str(folder) if word == "TRACE" else word for word in RUNS[run]]
+    status, out, err = said(words, capsys)
+    assert status == 0, err
+    assert "\x1b" not in out + err
+    assert "\x07" not in out + err
+    assert "\\x1b[31mred" in re.sub(r"\s", "", out)
+
+
+@pytest.mark.parametrize("run", [run for run in RUNS if run != "info"])
+def test_no_spreadsheet_calculates_a_cell(run, folder, capsys):
+    words = [str(folder) if word == "TRACE" else word for word in RUNS[run]]
+    status, out, err = said([*words, "--format", "csv"], capsys)
+    assert status == 0, err
+    assert "'=HYPERLINK(1)" in out
+    assert not re.search(r"(^|[,\n])\"?[=@+]", out)
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1", "'=1"),
+        ("@x", "'@x"),
+        ("+1+2", "'+1+2"),
+        ("-cmd", "'-cmd"),
+        ("\tx", "'\tx"),
+        ("-0.5", "-0.5"),
+        ("+3", "+3"),
+        ("fixed(2)", "fixed(2)"),
+        ("", ""),
+    ],
+)
+def test_cells(text, cell):
+    assert csv_cell(text) == cell
+
+
+def numbers():
+    """Every option of every command that takes a number, and what the command needs besides."""
+    found = []
+    for command in _HELP:
+        name = f"{command}_" if iskeyword(command) else command
+        function = getattr(import_module(f"simkit.cli.{name}"), name)
+        hints = typing.get_type_hints(function, include_extras=True)
+        hints.pop("return", None)
+        parameters = inspect.signature(function).parameters
+        needed = [
+            (key, "ArgumentInfo" in str(hints[key]))
+            for key in hints
+            if parameters[key].default is inspect.Parameter.empty
+        ]
+        for key, hint in hints.items():
+            base = typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
+            if re.search(r"\b(int|float)\b", str(base)):
+                found.append((command, key, needed))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("command", "key", "needed"), numbers(), ids=lambda x: x if isinstance(x, str) else ""
+)
+def test_no_number_breaks_a_command(command, key, needed, folder, tmp_path, capsys, monkeypatch):
+    """Each ends well or with one line. Models are nowhere, and long runs are not made."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("analysis.explore.serve.serve", lambda *a, **k: None)
+    words = [command]
+    for name, is_argument in sorted(needed, key=lambda one: not one[1]):
+        value = NEEDED.get(name, "NONE")
+        value = {"TRACE": str(folder), "NONE": str(tmp_path / "none")}.get(value, value)
+        words += [value] if is_argument else [f"--{name.replace('_', '-')}", value]
+    if command in ("sweep", "tune", "serving", "replay"):
+        words += ["--cost", COST]
+    if command == "serving":
+        words += ["--rate", "5", "--requests", "3", "--seeds", "1"]
+    if command == "tune":
+        words += ["--folds", "2", "--deals", "1"]
+    for number in EXTREMES:
+        status, _, err = said([*words, f"--{key.replace('_', '-')}={number}"], capsys)
+        assert status in (0, 2), err
+        if status == 2:
+            assert len(err.splitlines()) == 1, err
+            assert len(err) <= 410, err
+    for number in ("nan", "inf", "-inf", "9" * 20, "x"):
+        assert said([*words, f"--{key.replace('_', '-')}={number}"], capsys)[0] == 2, number
