@@ -205,8 +205,9 @@ class _Flips:
     def _shuffled(self, head: str) -> pa.Table:
         found, made = scores.load(self._trace, head), Trace(self._trace.manifest, self)
         if isinstance(found, scores.RowScores):
-            off = found.branches[self._pool]
-            shuffled = scores.RowScores(found.path[self._order("draft")], off, found.lag)
+            path, off = found.path[self._order("draft")], found.branches[self._pool]
+            path, off = _all_scored(path), _all_scored(off)
+            shuffled = scores.RowScores(path, off, found.lag)
         else:
             shuffled = scores.StartScores(self._by_start(found.values))
         return scores.to_table(made, shuffled, {"placebo of": head})
@@ -229,3 +230,11 @@ class _Flips:
                 dealt = np.resize(pool, len(source[to, depth]))
                 source[to, depth] = self._rng(f"starts, {depth}").permutation(dealt)
         return source
+
+
+def _all_scored(values: np.ndarray) -> np.ndarray:
+    """Scores with others of them where there are none: other rows end a draft here."""
+    there = ~np.isnan(values)
+    if there.all() or not there.any():
+        return values
+    return np.where(there, values, np.resize(values[there], len(values)))

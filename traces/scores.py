@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,8 @@ class RowScores:
     Attributes:
         path: (n_positions,) float32, of the on-path rows.
         branches: (n_branch_rows,) float32, of the branch rows.
-        lag: 1 if a decoder knows a token's score only when the next one is drafted, else 0.
+        lag: 1 if a decoder knows a token's score only when the next one is drafted, else 0. Then
+            the token of a row that no other row of its draft follows has no score: NaN.
     """
 
     path: np.ndarray
@@ -63,6 +64,31 @@ class NodeScores:
 
 
 Scores = RowScores | StartScores | NodeScores
+
+
+class Followed(NamedTuple):
+    """Rows whose token a later row of the same draft has consumed, as indices.
+
+    Attributes:
+        path: on-path rows, each followed by the next on-path row.
+        opening: rejected on-path rows, each followed by the first row of its branch.
+        branches: branch rows, each followed by the next one of its branch.
+    """
+
+    path: np.ndarray
+    opening: np.ndarray
+    branches: np.ndarray
+
+
+def followed(trace: Trace) -> Followed:
+    """The rows of a trace whose token has a score where scores lag."""
+    accepted = trace.positions("accepted")
+    last = np.isin(np.arange(len(accepted)) + 1, trace.position_offsets)
+    ends = trace.branch_offsets if trace.n_branch_rows else np.zeros(len(accepted) + 1, np.int64)
+    inner = ~np.isin(np.arange(trace.n_branch_rows) + 1, ends)
+    return Followed(
+        np.flatnonzero(accepted & ~last), np.flatnonzero(np.diff(ends) > 0), np.flatnonzero(inner)
+    )
 
 
 def file_name(name: str) -> str:
@@ -104,7 +130,9 @@ def load(trace: Trace, name: str) -> Scores:
         raise TraceError(f"{where} belong to another trace; write them again with simkit score")
     try:
         score = table["score"].to_numpy().astype(np.float32)
-        if not np.all((score >= 0) & (score <= 1)):
+        without = _without(trace, table)
+        score[without] = np.nan  # older files have 1 there
+        if not np.all((score >= 0) & (score <= 1) | without):
             raise TraceError(f"{where} hold a value that is no probability")
         made = next(make for key, make in _MADE.items() if key in table.column_names)
         return made(trace, table, score)
@@ -180,6 +208,22 @@ def _joined(trace: Trace, key: str) -> np.ndarray:
     return np.concatenate([path, trace.branches(key)]) if trace.n_branch_rows else path
 
 
+def _without(trace: Trace, table: pa.Table) -> np.ndarray:
+    """Which rows of a table of scores have none, bool; see `RowScores.lag`."""
+    if "position" not in table.column_names or not _lag(table):
+        return np.zeros(table.num_rows, np.bool_)
+    path, opening, branches = followed(trace)
+    without = np.ones(trace.n_positions + trace.n_branch_rows, np.bool_)
+    without[np.concatenate([path, opening, branches + trace.n_positions])] = False
+    if len(without) != table.num_rows:
+        raise ValueError
+    return without
+
+
+def _lag(table: pa.Table) -> int:
+    return 1 if _facts(table).get("head", {}).get("lag") == 1 else 0
+
+
 def _by_row(trace: Trace, table: pa.Table, score: np.ndarray) -> RowScores:
     if not trace.manifest.drafter.can("path"):
         raise ValueError
@@ -189,8 +233,7 @@ def _by_row(trace: Trace, table: pa.Table, score: np.ndarray) -> RowScores:
     for key in ("sequence", "position", "depth"):
         if not np.array_equal(table[key].to_numpy(), _joined(trace, key)):
             raise ValueError
-    lag = 1 if _facts(table).get("head", {}).get("lag") == 1 else 0
-    return RowScores(_read_only(score[:n]), _read_only(score[n:]), lag)
+    return RowScores(_read_only(score[:n]), _read_only(score[n:]), _lag(table))
 
 
 def _by_node(trace: Trace, table: pa.Table, score: np.ndarray) -> NodeScores:

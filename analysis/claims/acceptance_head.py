@@ -11,9 +11,10 @@ from analysis.claims.verdict import ABOVE_0, ABOVE_1, BELOW_1, Allowed
 from analysis.papers import acceptance_head as paper
 from analysis.papers import words
 from analysis.replays import Replayed
+from analysis.scored import predicted
 from analysis.speeds import per, ratio, speed
 from analysis.stats import clusters, reliability
-from traces import scores
+from analysis.study import MissingError
 
 _NAME = "acceptance_head"
 HEAD = paper.policy()
@@ -94,15 +95,14 @@ def cost_threshold_pays(at: Evidence) -> list[Part]:
 def head_predicts(at: Evidence) -> list[Part]:
     """1 - Brier score of the head ÷ that of always predicting the share accepted.
 
-    Over output positions; an honest figure where the head was trained on other prompts.
+    Over output positions that have a score; an honest figure where the head was trained on other
+    prompts.
     """
-    if scores.facts(at.trace, _NAME) is None:
-        raise Untestable(f"no scores of {_NAME}")
-    found = scores.load(at.trace, _NAME)
-    if not isinstance(found, scores.RowScores):
-        raise Untestable(f"the scores of {_NAME} are not by row")
-    accepted = at.trace.positions("accepted")
-    skill = reliability.reliability(found.path, accepted, at.layout.offsets).skill
+    try:
+        found = predicted(at.trace, _NAME)
+    except MissingError as error:
+        raise Untestable(str(error)) from None
+    skill = reliability.reliability(*found).skill
     return [Part("", skill, ABOVE_0)]
 
 

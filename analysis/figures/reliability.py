@@ -22,9 +22,9 @@ from analysis.figures.base import (
 from analysis.figures.legends import below
 from analysis.looks import of_policy
 from analysis.papers import svip
+from analysis.scored import Predicted, predicted
 from analysis.stats import entropy
 from analysis.stats import reliability as stats
-from traces import scores
 from traces.errors import UserError
 from traces.trace import Trace
 
@@ -44,20 +44,25 @@ def reliability(trace: Trace, ax: Axes, bins: int = 10, c: float = svip.SCALE) -
         c: of SVIP's estimate 1 - sqrt(c H(q)), here no less than 0; default: that of its code.
     """
     label = f"1 − √({c:g} H(q))"
-    signals: dict[str, Callable[[], np.ndarray]] = {
-        label: lambda head=head: _head(trace, head) for label, head in HEADS.items()
+    signals: dict[str, Callable[[], Predicted]] = {
+        label: lambda head=head: predicted(trace, head) for label, head in HEADS.items()
     }
-    signals["draft's probability"] = lambda: trace.positions("draft_prob_raw")
-    signals[label] = lambda: np.maximum(0, entropy.estimate(trace.positions("draft_entropy"), c))
-    accepted, offsets = trace.positions("accepted"), trace.position_offsets
+    of = trace.positions("accepted"), trace.position_offsets
+    signals["draft's probability"] = lambda: Predicted(trace.positions("draft_prob_raw"), *of)
+    signals[label] = lambda: Predicted(
+        np.maximum(0, entropy.estimate(trace.positions("draft_entropy"), c)), *of
+    )
     rows, said, gone = [], [], []
     looks = dict(zip(signals, map(of_policy, (*HEADS.values(), "confidence", "svip")), strict=True))
     for label, read in signals.items():
         try:
-            found = stats.reliability(read(), accepted, offsets, bins)
+            values = read()
+            found = stats.reliability(*values, bins)
         except UserError as error:
             gone.append(f"Without {label}: {error}.")
             continue
+        if lost := trace.n_positions - len(values.accepted):
+            gone.append(f"{label}: no score for {lost:,} tokens, which no later pass has read.")
         shown = f"{label}: off by {text(found.error, '.2f')}"
         points(ax, found.predicted, found.accepted, label=shown, **looks[label].line)
         said += missing(found.accepted)
@@ -75,21 +80,7 @@ def reliability(trace: Trace, ax: Axes, bins: int = 10, c: float = svip.SCALE) -
     caption(
         ax,
         "Does predicted acceptance come true?",
-        f"{len(accepted):,} positions of {trace.n_sequences} prompts in {bins} bins; bars: 95% over"
-        " prompts. Off by: expected calibration error.",
+        f"{trace.n_positions:,} positions of {trace.n_sequences} prompts in {bins} bins; bars: 95%"
+        " over prompts. Off by: expected calibration error.",
     )
     return Drawn("reliability", frame(rows), ax, tuple(said + gone))
-
-
-def _head(trace: Trace, head: str) -> np.ndarray:
-    """The scores of the rows on the path.
-
-    Raises:
-        UserError: there are none, or they are not by row.
-    """
-    if scores.facts(trace, head) is None:
-        raise FigureError(f"no scores of {head}")
-    found = scores.load(trace, head)
-    if not isinstance(found, scores.RowScores):
-        raise FigureError(f"the scores of {head} are not by row")
-    return found.path

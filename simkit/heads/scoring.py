@@ -14,7 +14,7 @@ from simkit.heads.drafts import StartDrafts, drafts
 from simkit.heads.files import Head, check_width
 from simkit.heads.starts import StartHead
 from simkit.heads.states import States
-from traces.scores import RowScores, Scores, StartScores
+from traces.scores import RowScores, Scores, StartScores, followed
 
 _DRAFTS = 8  # of one pass: their attention weights then stay in a core's cache
 _ROWS = 8192
@@ -87,16 +87,13 @@ def score_rows(head: Head, states: np.ndarray) -> np.ndarray:
 def _lagged(layout: PathLayout, own: RowScores) -> RowScores:
     """Scores of the tokens that entered the states, where `own` holds those of the states' rows.
 
-    A draft's last recorded token entered none: it gets 1. A rule that lags never reads that.
+    A draft's last recorded token entered none: it has no score. A rule that lags never reads it.
     """
-    accepted, branch = layout.trace.positions("accepted"), layout.branch
-    path, off = np.ones_like(own.path), np.ones_like(own.branches)
-    follows = np.flatnonzero(accepted & ~np.isin(np.arange(len(path)) + 1, layout.offsets))
-    path[follows] = own.path[follows + 1]
-    rejected = np.flatnonzero(branch[1:] > branch[:-1])
-    path[rejected] = own.branches[branch[rejected]]
-    inner = ~np.isin(np.arange(len(off)) + 1, branch)
-    off[inner] = own.branches[np.flatnonzero(inner) + 1]
+    path, off = np.full_like(own.path, np.nan), np.full_like(own.branches, np.nan)
+    rows = followed(layout.trace)
+    path[rows.path] = own.path[rows.path + 1]
+    path[rows.opening] = own.branches[layout.branch[rows.opening]]
+    off[rows.branches] = own.branches[rows.branches + 1]
     return RowScores(path, off, lag=1)
 
 
