@@ -9,6 +9,7 @@ from stats_traces import offsets_of
 
 from analysis.stats import StatsError, binned, correlation, entropy
 from analysis.stats.clusters import bootstrap
+from traces.arrays import rounded, unrounded
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -123,6 +124,34 @@ def test_ratio_of_entropies():
     for p, quantile in found.quantiles.items():
         assert quantile.value == pytest.approx(1 + p, abs=0.03)
         assert quantile.lo <= quantile.value <= quantile.hi
+
+
+@pytest.mark.parametrize("bits", [4, 5, 8])
+def test_rounding_leaves_no_gaps_and_no_spikes_in_ratios(bits):
+    """Of rounded values no ratio lies just below 2, and very many are 2."""
+    rng = np.random.default_rng(2)
+    h = rng.gamma(1, 1, 40_000).astype(np.float32)
+    x = h * rng.uniform(1, 4, 40_000).astype(np.float32)
+    offsets, edges = np.arange(0, 40_001, 50), np.linspace(1, 4, 61)
+    stored = rounded(h, bits), rounded(x, bits)
+    plain, _ = np.histogram(stored[1] / stored[0], edges)
+    assert bits > 5 or (plain[19] == 0 and plain[20] > 1.5 * 667)  # 1.95 to 2, and 2 to 2.05
+    found = entropy.entropy_ratio(*stored, offsets, (1.0, 2.0), bits)
+    counts, _ = np.histogram(found.values, edges)
+    assert np.all(np.abs(counts[2:-6] - 667) < 0.25 * 667) and found.values.min() >= 1
+    assert found.in_band.value == pytest.approx((x <= 2 * h).mean(), abs=0.01)
+    again = entropy.entropy_ratio(*stored, offsets, (1.0, 2.0), bits)
+    assert np.array_equal(again.values, found.values)
+
+
+@pytest.mark.parametrize("bits", [4, 5, 11])
+def test_what_is_drawn_for_a_rounded_number_rounds_to_it(bits):
+    rng = np.random.default_rng(0)
+    values = np.concatenate([rng.normal(0, 1, 2000), 2.0 ** np.arange(-9, 9), [0.0, 1.0, -1.0]])
+    stored = rounded(values.astype(np.float32), bits)
+    drawn = unrounded(stored, bits, rng)
+    assert np.array_equal(rounded(drawn.astype(np.float32), bits), stored)
+    assert drawn[-3] == 0 and (bits > 11 or np.abs(drawn - stored).max() > 0)
 
 
 def test_less_cross_entropy_than_entropy_is_refused():

@@ -33,6 +33,20 @@ def rounded(values: np.ndarray, bits: int) -> np.ndarray:
     return np.where(np.isfinite(values), found, values)
 
 
+def unrounded(values: np.ndarray, bits: int, rng: np.random.Generator) -> np.ndarray:
+    """Numbers that `rounded` may have come from, float64: each drawn evenly from all that do.
+
+    Rounded numbers are multiples of a step, and a histogram of their ratios or differences shows
+    the steps. Zero stays zero.
+    """
+    mantissa, exponent = np.frexp(np.asarray(values, np.float64))
+    above = np.ldexp(0.5, exponent - bits)
+    below = np.where(np.abs(mantissa) == 0.5, above / 2, above)  # steps halve below a power of two
+    below, above = (np.where(mantissa == 0, 0.0, half) for half in (below, above))
+    drawn = np.abs(values) - below + rng.random(len(values)) * (below + above)
+    return np.copysign(drawn, values)
+
+
 def dtype_of(kind: pa.DataType) -> np.dtype:
     """NumPy's type for values of an Arrow type; Arrow's own answer asks for pandas before 19."""
     return pa.array([], kind).to_numpy(zero_copy_only=False).dtype

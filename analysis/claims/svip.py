@@ -44,7 +44,9 @@ def _tightness(at: Evidence) -> entropy.Tightness:
 def entropy_ratio(at: Evidence) -> list[Part]:
     """Share of output positions with 1.0 <= H(q,p) / H(q) <= 1.3 (H(q) > 1e-6 nats)."""
     h, cross = (at.trace.positions(name) for name in ("draft_entropy", "cross_entropy"))
-    return [Part("", entropy.entropy_ratio(h, cross, at.layout.offsets, paper.RATIO).in_band, MOST)]
+    bits = at.trace.manifest.bits
+    found = entropy.entropy_ratio(h, cross, at.layout.offsets, paper.RATIO, bits)
+    return [Part("", found.in_band, MOST)]
 
 
 @claim(

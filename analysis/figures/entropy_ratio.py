@@ -36,7 +36,8 @@ def entropy_ratio(trace: Trace, ax: Axes, bins: int = 60) -> Drawn:
         bins: from 1 to 4; what lies beyond is in the last.
     """
     h, x = trace.positions("draft_entropy"), trace.positions("cross_entropy")
-    found = entropy.entropy_ratio(h, x, trace.position_offsets, svip.RATIO)
+    bits = trace.manifest.bits
+    found = entropy.entropy_ratio(h, x, trace.position_offsets, svip.RATIO, bits)
     edges = np.linspace(1, LONGEST, bins + 1)
     counts, _ = np.histogram(np.minimum(found.values, LONGEST), edges)
     share = counts / max(1, len(found.values))
@@ -69,5 +70,6 @@ def entropy_ratio(trace: Trace, ax: Axes, bins: int = 60) -> Drawn:
         f"In {low:g} – {high:g} (solid bars): {text(found.in_band)} of {len(found.values):,} "
         f"positions, {trace.n_sequences} prompts; 95% over prompts.",
         f"Median (dashed): {text(median, '.2f')}. H(q) too small to divide by: {found.left_out}.",
+        f"Stored in {bits} bits: each entropy is drawn from what rounds to it." if bits else "",
     )
     return Drawn("entropy_ratio", frame(rows), ax, tuple(said))

@@ -12,6 +12,7 @@ import numpy as np
 
 from analysis.stats.checks import StatsError, check
 from analysis.stats.clusters import CONFIDENCE, Estimate, bootstrap, by_prompt
+from traces.arrays import unrounded
 
 TOLERANCE_NATS = 1e-3  # by which a stored H(q,p) may lie below H(q), out of rounding
 LEAST_NATS = 1e-6  # entropies below are left out of H(q,p) / H(q)
@@ -186,15 +187,28 @@ class EntropyRatio:
     values: np.ndarray
 
 
+def _ratios(low: np.ndarray, high: np.ndarray, bits: int, seed: int) -> np.ndarray:
+    """H(q,p) / H(q), (n,) float32, at least 1."""
+    if not bits:
+        return np.maximum(high / low, np.float32(1))
+    rng = np.random.default_rng(seed)
+    found = unrounded(high, bits, rng) / unrounded(low, bits, rng)
+    return np.maximum(found, 1 / found).astype(np.float32)  # H(q,p) was the larger of the two
+
+
 def entropy_ratio(
     draft_entropy: np.ndarray,
     cross_entropy: np.ndarray,
     offsets: np.ndarray,
     band: tuple[float, float],
+    bits: int = 0,
     confidence: float = CONFIDENCE,
     seed: int = 0,
 ) -> EntropyRatio:
     """The distribution of H(q,p) / H(q) over rows.
+
+    Of rounded entropies, ratios would be those of small whole numbers: none in a stretch below 2,
+    very many at 2. So both are drawn anew from the numbers that they may have been.
 
     A quantile's interval is Woodruff's (1952): that of the share of rows below it, carried back
     through the quantiles.
@@ -204,15 +218,16 @@ def entropy_ratio(
         cross_entropy: H(q,p).
         offsets: (S + 1,), where prompts start.
         band: a range whose share of rows is asked for, ends included.
+        bits: significant ones to which both were rounded; 0: they are as they were computed.
         confidence: of the intervals over prompts.
-        seed: of the bootstrap.
+        seed: of the bootstrap, and of what is drawn anew.
 
     Raises:
         StatsError: NaN or lengths that differ.
     """
     check(offsets, draft_entropy=draft_entropy, cross_entropy=cross_entropy)
     usable = draft_entropy > LEAST_NATS
-    found = np.maximum(cross_entropy[usable] / draft_entropy[usable], np.float32(1))
+    found = _ratios(draft_entropy[usable], cross_entropy[usable], bits, seed)
     count = by_prompt(offsets, lambda rows: [usable[rows]])[:, 0]
     ends = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
     ordered = np.sort(found)
