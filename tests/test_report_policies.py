@@ -12,10 +12,11 @@ from analysis.figures import gap_decomposition
 from analysis.replays import ALONE, FAMILIES, FOLDS, groups, of
 from analysis.report import report
 from analysis.report.cells import MISSING, estimate, lacking
-from analysis.report.policies import SAME, compared
+from analysis.report.policies import FASTER, SAME, SLOWER, UNSURE, _Row, compared
 from analysis.speeds import speed
 from analysis.stats import Estimate
 from analysis.stats.clusters import ALIKE
+from analysis.stats.compare import PolicyPair
 from analysis.study import Study
 from simkit.costs import parse
 from simkit.statistics.enough import few
@@ -115,3 +116,24 @@ def test_how_to_make_it_again(tmp_path):
     assert made_by == "simkit '…'"
     assert [line.split()[1] for line in others] == ["figures", "claims"]
     assert all(f"--cost '{COST}'" in line for line in others)
+
+
+@pytest.mark.parametrize(
+    ("interval", "adjusted", "reads"),
+    [
+        ((1.01, 1.2), 0.04, FASTER),
+        ((1.01, 1.2), 0.06, UNSURE),
+        ((0.8, 0.99), 0.04, SLOWER),
+        ((0.8, 0.99), 0.3, UNSURE),
+        ((0.9, 1.2), 0.3, SAME),
+        ((0.9, 1.2), 0.01, SAME),
+        ((None, None), 0.3, SAME),
+    ],
+)
+def test_words_never_contradict_the_interval_beside_them(interval, adjusted, reads):
+    """What the correction takes away is said to be that, not to be indistinguishable."""
+    low, high = interval
+    found = Estimate(1.1 if low is None or low > 1 else 0.9, low, high, 20)
+    pair = PolicyPair("svip", "fixed", found, 0.01, adjusted)
+    assert _Row(None, found, pair).reads == reads  # pyright: ignore[reportArgumentType]
+    assert "not significant after correction" in UNSURE

@@ -30,6 +30,7 @@ ON_THESE = (
     f" by, {BETTER}."
 )
 FASTER, SLOWER, SAME = "▲ faster", "▼ slower", "≈ not distinguishable"
+UNSURE = "≈ not significant after correction"  # though the interval of this row alone leaves out 1
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,17 @@ class _Row(NamedTuple):
     def reads(self) -> str:
         if self.pair is None or self.pair.adjusted is None:
             return ""
-        if self.pair.adjusted >= LEVEL:
+        low, high = self.pair.speed.lo, self.pair.speed.hi
+        significant = self.pair.adjusted < LEVEL
+        if low is None or high is None:
+            return self._faster if significant else SAME
+        if low <= 1 <= high:  # it may hold the spread of the times, which p does not
             return SAME
+        return self._faster if significant else UNSURE
+
+    @property
+    def _faster(self) -> str:
+        assert self.pair is not None
         return FASTER if (self.pair.speed.value or 0) > 1 else SLOWER
 
 
@@ -148,7 +158,7 @@ def _table(rows: Mapping[str, _Row], apart: bool) -> Table:
         f" {ON_OTHERS if apart else ON_THESE} Intervals are each for its row alone, and what they"
         " hold stands among the caveats; p is of a paired t test, corrected (Holm) for the"
         f" {len(pairs)} comparisons here, and a row reads as faster or slower where it is below"
-        f" {LEVEL}. Bounds know the future and are not tested.",
+        f" {LEVEL} and the interval leaves out 1. Bounds know the future and are not tested.",
         *lacking(both),
     )
     how = "tuned by cross-validation" if apart else "tuned on the very prompts shown"
@@ -163,7 +173,8 @@ def _short(rows: Mapping[str, _Row], apart: bool) -> list[str]:
         name, row = next(iter(able.items()))
         said = f"Fastest here: {name}, {_times(row.speed)} the target alone"
         if row.pair is not None:
-            reads = f"; {row.reads[2:]}, after correction" if row.reads else ""
+            reads = f"; {row.reads[2:]}" if row.reads else ""
+            reads += "" if row.reads in ("", UNSURE) else ", after correction"
             said += f", {_times(row.pair.speed)} the best fixed length{reads}"
         lines.append(f"{said}." if apart else f"{said}. {FLATTERS}")
     tested = [row for row in able.values() if row.reads]
