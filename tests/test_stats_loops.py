@@ -8,7 +8,8 @@ from stats_traces import ahead_of
 
 import traces
 from analysis.stats import drafts
-from analysis.stats.loops import LEAST, LONGEST, TIMES, in_loop, outside, split
+from analysis.stats.loops import outside, split
+from traces.loops import LEAST, LONGEST, TIMES, in_loop
 
 
 def by_hand(tokens, offsets):

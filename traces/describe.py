@@ -12,6 +12,7 @@ import numpy as np
 from traces import drafters
 from traces.conditions import conditions
 from traces.errors import TraceError
+from traces.loops import Looping, looping
 from traces.trace import Trace, load
 
 
@@ -21,7 +22,8 @@ def describe(trace: Trace) -> dict[str, Any]:
     Shares and means are over all positions (those of a lattice, over the tokens of all drafts up to
     the first rejected one): `accepted` is the chance that a draft token is accepted given that all
     before it were; `overlap` is the mean of sum min(p, q), raw; entropies
-    are medians, in nats. None stands for what is not known.
+    are medians, in nats; `loops` is how much of the outputs repeats itself. None stands for what is
+    not known.
     """
     manifest = trace.manifest
     return {
@@ -53,6 +55,7 @@ def describe(trace: Trace) -> dict[str, Any]:
         **{f"{noun}_rows": trace.rows(table) for noun, table in _nouns(manifest.kind).items()},
         "mixed_rows": manifest.rows("mixed"),
         "mix": manifest.mix,
+        "loops": found._asdict() if (found := looping(trace)) else None,
         "accepted": _summary(trace, "accepted", np.mean),
         "overlap": _summary(trace, "overlap", np.mean),
         "draft_entropy": _summary(trace, "draft_entropy", np.median),
@@ -96,6 +99,8 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield f"{off_path} rows", f"{facts[f'{off_path}_rows']:,}"
     if facts["accepted"] is not None:
         yield "accepted", f"{facts['accepted']:.1%} of draft tokens whose predecessors were"
+    if facts["loops"] is not None and (said := Looping(**facts["loops"]).remark):
+        yield "loops", said
     if facts["overlap"] is not None:
         yield "overlap", f"{facts['overlap']:.3f} on average"
     entropies = [
@@ -198,7 +203,8 @@ def _uses(trace: Trace) -> list[str]:
     if "latency.parquet" in files or trace.latency() is not None:
         uses.append("measured costs")
         if table := trace.latency():
-            uses.append(f"their times: {conditions(table)}")
+            known = conditions(table)
+            uses += [f"their times: {known}", *([known.warning] if known.warning else [])]
     for name in sorted(files):
         if name.startswith("scores/"):
             uses.append(f"scores of {name.removeprefix('scores/').removesuffix('.parquet')}")

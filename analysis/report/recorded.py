@@ -11,11 +11,11 @@ from analysis.replays import tasks
 from analysis.report.cells import Table, estimate, lacking, number
 from analysis.report.timings import timings
 from analysis.stats import clusters
-from analysis.stats.loops import LEAST, LONGEST, TIMES
 from analysis.study import loops_of
 from simkit.simulator.display import Cell
 from traces import scores
 from traces.describe import describe, in_words
+from traces.loops import LEAST, LONGEST, TIMES
 from traces.trace import Trace
 
 LOOPS = (

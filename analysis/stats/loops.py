@@ -1,4 +1,4 @@
-"""Verbatim loops in outputs, and what lies outside of them.
+"""What lies outside of verbatim loops (`traces.loops`).
 
 Small models that decode greedily fall into repeating themselves. A draft then accepts token after
 token, or is wrong at the same place of each round, so statistics of runs and of depth tell of the
@@ -12,46 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from analysis.stats.checks import check
-from analysis.stats.clusters import blocks
 from analysis.stats.drafts import Drafts
-
-LONGEST = 64  # tokens of a round
-TIMES = 2  # rounds behind the first, all of them verbatim
-LEAST = 8  # repeated tokens, however short the round
-
-
-def in_loop(tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Which positions repeat a loop, (R,) bool.
-
-    A position repeats at lag P if its token is that of P positions before, in the same output. A
-    stretch of at least max(2 P, 8) such positions in a row is a loop of period P; P is at most 64.
-    The first round, which repeats nothing, lies outside.
-
-    Args:
-        tokens: (R,) the outputs' tokens, prompt after prompt.
-        offsets: (S + 1,), where prompts start.
-    """
-    check(offsets, tokens=tokens)
-    found = np.zeros(len(tokens), bool)
-    for prompts, rows in blocks(offsets):
-        starts = np.repeat(offsets[prompts], np.diff(offsets[prompts.start : prompts.stop + 1]))
-        at = np.arange(rows.start, rows.stop) - starts
-        for lag in range(1, min(LONGEST, int(at.max(initial=0))) + 1):
-            here = tokens[rows]
-            same = np.zeros(len(here), bool)
-            same[lag:] = (here[lag:] == here[:-lag]) & (at[lag:] >= lag)
-            found[rows] |= _in_stretch(same, max(TIMES * lag, LEAST))
-    return found
-
-
-def _in_stretch(flags: np.ndarray, least: int) -> np.ndarray:
-    """Of the true flags, those with at least so many in a row; (n,) bool."""
-    edges = np.flatnonzero(np.diff(flags.astype(np.int8), prepend=0, append=0))
-    begins, ends = edges[::2], edges[1::2]
-    long = ends - begins >= least
-    steps = np.zeros(len(flags) + 1, np.int8)
-    steps[begins[long]], steps[ends[long]] = 1, -1
-    return np.cumsum(steps[:-1], dtype=np.int8) > 0
+from traces.loops import in_loop
 
 
 class Outside(NamedTuple):
@@ -105,7 +67,7 @@ def outside(loop: np.ndarray, offsets: np.ndarray) -> Outside:
     """What lies outside of loops; a draft that runs into one is cut off there, as by a text's end.
 
     Args:
-        loop: (R,) bool, see `in_loop`.
+        loop: (R,) bool, see `traces.loops.in_loop`.
         offsets: (S + 1,), where prompts start.
     """
     check(offsets, loop=loop)
@@ -138,7 +100,8 @@ class Loops(NamedTuple):
 
 
 def split(tokens: np.ndarray, offsets: np.ndarray) -> Loops:
-    """Loops, and what lies outside of them; see `in_loop` and `outside`."""
+    """Loops, and what lies outside of them; see `traces.loops.in_loop` and `outside`."""
+    check(offsets, tokens=tokens)
     rows = in_loop(tokens, offsets)
     mixed = bool(rows.any() and not rows.all())
     return Loops(rows, outside(rows, offsets) if mixed else None)

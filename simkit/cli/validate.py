@@ -13,6 +13,7 @@ def validate(
     """Check a trace: hashes, keys, ranges. Problems go to stderr, one a line; exit status 2."""
     import sys
 
+    from traces.loops import remarks_of
     from traces.trace import load
     from traces.validate import validate as check
 
@@ -33,3 +34,5 @@ def validate(
     if whole.drafters:
         found += f"; and what is attached: {', '.join(whole.drafters)}"
     typer.echo(f"OK: {found}")
+    for line in remarks_of(whole):
+        typer.echo(f"note: {line}", err=True)

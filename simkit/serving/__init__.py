@@ -38,6 +38,7 @@ from simkit.serving.run import Run, run
 from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence, setting
 from simkit.simulator.by_drafter import drafted_by
 from simkit.sweeps.engine import Progress, cores
+from traces.loops import remarks_of
 from traces.surface import misspelt
 
 __all__ = [
@@ -148,7 +149,8 @@ def serve(
         with joined(ray, threads) as cluster:
             assert cluster is not None
             done = far(cluster, jobs, where, server, outcomes, how, progress)
-    return Served(done, limits, confidence, notes_of(where.charge, server, done))
+    notes = [*notes_of(where.charge, server, done), *remarks_of(where.layout.trace)]
+    return Served(done, limits, confidence, notes)
 
 
 def _all(

@@ -23,6 +23,7 @@ from simkit.simulator.run import Run, rules_of, tokens
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
 from simkit.surface import Framed
+from traces.loops import remarks_of
 from traces.surface import Helpful
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Comparison(Helpful):
         speedup: total time of b over total time of a: above 1, a is faster.
         speedup_lo: lower end of its bootstrap interval over prompts, None for a single prompt.
         speedup_hi: upper end.
+        notes: what a reader of the times should know, one line each.
     """
 
     a: str
@@ -51,14 +53,16 @@ class Comparison(Helpful):
     speedup: float
     speedup_lo: float | None
     speedup_hi: float | None
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         speedup = ratio(self.speedup, self.speedup_lo, self.speedup_hi) or "?"
-        return f"<Comparison: {self.a} is {speedup} times as fast as {self.b}>"
+        said = "".join(f"; {note}" for note in self.notes)
+        return f"<Comparison: {self.a} is {speedup} times as fast as {self.b}{said}>"
 
     def _repr_html_(self) -> str:
         speedup = ratio(self.speedup, self.speedup_lo, self.speedup_hi)
-        return grid(("a", "b", "speed of a ÷ b"), [(self.a, self.b, speedup)])
+        return grid(("a", "b", "speed of a ÷ b"), [(self.a, self.b, speedup)]) + noted(self.notes)
 
 
 def compared(
@@ -79,7 +83,8 @@ def compared(
     low, high = ratio_interval(other, mine, confidence, seed, factors)
     speedup = float(other.sum() / mine.sum()) if mine.sum() > 0 else math.nan
     low, high = (None if math.isnan(x) else x for x in (low, high))
-    return Comparison(*names, speedup, low, high)
+    said = [line for run in (first, second) if run.charge for line in run.charge.remarks]
+    return Comparison(*names, speedup, low, high, tuple(dict.fromkeys(said)))
 
 
 class Result(Framed):
@@ -148,6 +153,7 @@ class Result(Framed):
             *(line for run in self.runs for line in run.remarks()),
             *self._few(),
             *self._untimed(),
+            *self._loops,
         ]
         return list(dict.fromkeys(found))
 
@@ -233,6 +239,10 @@ class Result(Framed):
         factors = run.spread and run.spread.baseline / run.spread.total
         level = self._confidence, self._seed
         return ratio_interval(baseline, run.total_s[some], *level, factors)
+
+    @cached_property
+    def _loops(self) -> list[str]:
+        return remarks_of(self._layout.trace)
 
     def _few(self) -> list[str]:
         """What to say of the intervals, where there are any."""

@@ -35,6 +35,7 @@ from simkit.simulator.run import Run
 from simkit.statistics.interval import ratio_interval
 from simkit.surface import Framed
 from simkit.sweeps.engine import Progress, check_far, replays
+from traces.loops import remarks_of
 from traces.versions import installed_version
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def sweep(
         interval = (confidence, seed) if intervals else None
         columns = _columns(runs, len(policies), where, by, interval)
     remarks = where.charge.remarks if where.charge else []
-    notes = [*remarks, *said(rules.values())]
+    notes = [*remarks, *said(rules.values()), *remarks_of(where.layout.trace)]
     return Sweep(policies, columns, _facts(where, cost, by) | {"notes": notes})
 
 

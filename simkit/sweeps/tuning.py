@@ -33,6 +33,7 @@ from simkit.surface import Framed
 from simkit.sweeps.engine import Progress, check_far, replays
 from simkit.sweeps.folds import DEALS, Deals, dealt, mean_of
 from simkit.sweeps.grid import BY, settings
+from traces.loops import remarks_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -230,6 +231,7 @@ def tune(
         *(f"{line}, those held out among them" for line in fits if line),
         *idle(rows),
         *few,
+        *remarks_of(where.layout.trace),
     )
     parts = _parts(found, runs)
     return Tuned(choices, reference, held_s, parts, search.baseline_s, search.fold, notes)

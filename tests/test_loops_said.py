@@ -1,0 +1,103 @@
+"""Outputs that repeat themselves are named where a trace, or a speed on it, is shown."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from replay_traces import build
+from typer.testing import CliRunner
+
+import simkit
+from simkit.cli import app
+from simkit.serving import Engine, serve
+from traces import synthetic
+from traces.loops import LONGEST, MUCH, Looping, in_loop, looping, remarks_of
+from traces.streamed import stream
+from traces.synthetic import iid
+from traces.trace import load
+from traces.writer import save
+
+COST = "linear(draft_s=1, target_s=6)"
+SAID = "8 of 8 outputs repeat themselves word for word (98% of positions)"
+
+
+def looped(outputs: int = 8, length: int = 40):
+    """Outputs of one repeated token, all of it accepted."""
+    return build([[(1, 1)] * length] * outputs, t_max=length, max_draft=8)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The same as a trace in a folder."""
+    constant = lambda rows, name, n: np.ones(n, np.int32)  # noqa: E731
+    monkeypatch.setattr(synthetic._Columns, "_tokens", constant)
+    save(iid(8, 40, 1.0, max_draft=8, seed=0), tmp_path / "trace")
+    return str(tmp_path / "trace")
+
+
+def mixed(period: int, rounds: int, before: int = 50):
+    """Text that does not repeat, and a loop behind it."""
+    text = np.arange(100, 100 + before)
+    return np.concatenate([text, np.tile(np.arange(period), rounds)])
+
+
+@pytest.mark.parametrize(
+    ("period", "rounds", "repeats"), [(1, 9, 8), (1, 8, 0), (4, 3, 8), (5, 2, 0), (64, 3, 128)]
+)
+def test_what_a_loop_is(period, rounds, repeats):
+    tokens = mixed(period, rounds)
+    assert in_loop(tokens, np.array([0, len(tokens)])).sum() == repeats
+
+
+def test_longer_rounds_and_other_outputs_do_not_count():
+    tokens = mixed(LONGEST + 1, 4)
+    assert not in_loop(tokens, np.array([0, len(tokens)])).any()
+    same = np.tile(np.arange(20), 6)  # each output once, all alike
+    assert not in_loop(same, np.arange(0, 121, 20)).any()
+
+
+def test_how_much_of_a_trace_loops():
+    assert looping(looped()) == Looping(8, 8, 39 / 40)
+    assert remarks_of(iid(12, 30, 0.7, max_draft=8, seed=1)) == []
+    assert not Looping(1, 100, MUCH - 0.01).remark and Looping(1, 100, MUCH).remark
+
+
+def test_of_a_long_trace_some_outputs_are_looked_at():
+    found = looping(looped(100), most=400)
+    assert found == Looping(10, 10, 39 / 40)
+
+
+def test_of_outputs_that_are_not_known_nothing_is_said(folder):
+    whole = stream(folder, memory=2**30)
+    assert looping(whole) is None and remarks_of(whole) == []
+
+
+def test_info_and_validate_say_it(folder):
+    for command in ("info", "validate"):
+        found = CliRunner().invoke(app, [command, folder])
+        assert found.exit_code == 0
+        assert SAID in " ".join((found.stdout + found.stderr).split())
+    facts = CliRunner().invoke(app, ["info", folder, "--format", "json"])
+    assert json.loads(facts.stdout)["loops"] == {"outputs": 8, "looked_at": 8, "share": 39 / 40}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda t: simkit.replay(t, "fixed(2)"),
+        lambda t: simkit.replay(t, "fixed(2)", cost=COST),
+        lambda t: simkit.sweep(t, "fixed(1:2)", cost=COST),
+        lambda t: simkit.tune(t, "fixed(1:2)", cost=COST, folds=2),
+        lambda t: serve(t, "static(2)", COST, rate=1, requests=5, engine=Engine(max_batch=1)),
+    ],
+)
+def test_results_say_it(made):
+    assert any(SAID in note for note in made(looped()).notes)
+
+
+def test_the_bundled_pair_is_known_to_loop():
+    (said,) = remarks_of(load("reference"))
+    assert said.startswith("79 of 128 outputs repeat themselves word for word (69% of positions)")
+    assert remarks_of(load("reference-target")) == []
