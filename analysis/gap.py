@@ -113,7 +113,8 @@ def gap(
         prophet.total_s,
     )
     choices = {choice.spec: choice.folds for choice in tuned.choices}
-    notes = [] if seconds["gap"].any() else [NO_GAP]
+    notes = [*(where.charge.remarks if where.charge else [])]
+    notes += [] if seconds["gap"].any() else [NO_GAP]
     notes += few_below({None: trace.n_sequences})
     return Gap(_frame(seconds, confidence, seed), choices[fixed], choices[best], tuple(notes))
 

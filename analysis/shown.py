@@ -19,7 +19,6 @@ from simkit.simulator.fitted import known_rule
 from simkit.simulator.rule_time import said
 from simkit.statistics.enough import FOR_INTERVAL
 from simkit.sweeps.grid import settings
-from traces.conditions import conditions
 from traces.errors import UserError
 from traces.trace import Trace
 
@@ -176,6 +175,4 @@ def _times(trace: Trace, cost: AnyCost | None) -> str:
     table = trace.latency()
     timed = [] if table is None else table["component"].unique().to_pylist()
     heads = any(name.startswith("head:") for name in timed)
-    loud = "" if table is None else conditions(table).warning
-    free = "" if heads else ", heads free"
-    return f"times: the trace's own{free}{f' ({loud})' if loud else ''}"
+    return f"times: the trace's own{'' if heads else ', heads free'}"

@@ -75,11 +75,11 @@ def test_of_older_samples_the_control_is_read_off_them():
     assert conditions(broken).apart == 0
 
 
-@pytest.mark.parametrize(("apart", "loud"), [(APART, False), (APART + 0.01, True), (None, False)])
-def test_above_5_percent_it_warns(apart, loud):
-    found = Conditions("it", apart, 3.0, 1.2, 2)
-    assert bool(found.warning) == loud and found.good == (apart is not None and not loud)
-    assert "load 3.0 on 2 cores, others kept 1.2 cores busy" in str(found)
+@pytest.mark.parametrize(("apart", "loud"), [(APART, False), (APART + 0.01, True), (None, True)])
+def test_above_5_percent_and_without_a_control_it_warns(apart, loud):
+    found = Conditions("it", apart, 1.3, 0.2, 2)
+    assert bool(found.warning) == loud and found.good == (not loud)
+    assert "load 1.3 on 2 cores, others kept 0.2 cores busy" in str(found)
 
 
 def test_a_watch_sees_the_machine():
@@ -170,9 +170,9 @@ def test_prompts_and_times_together_are_held_as_often_as_is_said(scatter):
 
 def test_turns_by_steps_are_judged_by_how_arms_stand_to_each_other():
     """Drift slows all arms alike there; one arm slower in one round shows."""
-    plan = LivePlan((Fixed(1),), (), tuple(range(6)), 2)
+    plan = LivePlan((Fixed(1),), (), tuple(range(8)), 2)
     times = Linear(draft_s=1e-3, target_s=1e-2)
-    log = live_logs.run(iid(6, 40, 0.7, max_draft=40, seed=0), plan, times)
+    log = live_logs.run(iid(8, 40, 0.7, max_draft=40, seed=0), plan, times)
     log = log.filter(pc.field("run").isin(plan.passes))
 
     def apart(arms, turns="step"):

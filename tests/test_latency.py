@@ -327,6 +327,7 @@ def test_command_fits_a_linear_cost(folders, app, tmp_path):
     assert isinstance(printed, costs.Linear) and isinstance(written, costs.Linear)
     prices, expected = asdict(printed), asdict(written)
     assert prices.pop("parallel") == expected.pop("parallel") == "kept"
+    assert prices.pop("preset") == expected.pop("preset") == ""
     assert prices == pytest.approx(expected, rel=1e-5)
     assert written.target_s + written.target_per_token_s > 0 and written.overhead_s == 0
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from traces.conditions import APART, CONTROL, DRAW, conditions
+from traces.conditions import CONTROL, DRAW, conditions, worse
 
 _SHOWN = 3  # rows of one kind of problem that are told one by one
 _COMPONENT = re.compile(
@@ -48,7 +48,8 @@ def check_samples(table: pa.Table, file: Path) -> Iterator[str]:
 def with_own(known: pa.Table, own: pa.Table | None) -> pa.Table:
     """The samples of a recording, with a drafter's own in the place of those of its draft model.
 
-    Of the conditions under which both were taken, the worse ones are those of the result.
+    Of the conditions under which both were taken, the worse ones are those of the result; those of
+    proposals alone, which are no passes, say nothing of it.
 
     Args:
         known: of the recording.
@@ -62,8 +63,8 @@ def with_own(known: pa.Table, own: pa.Table | None) -> pa.Table:
         return kept
     joined = pa.concat_tables([kept, _beside(own, known).cast(kept.schema)])
     theirs, here = conditions(known), conditions(own)
-    limit = APART if theirs.apart is None else theirs.apart
-    return (here if (here.apart or 0.0) > limit else theirs).kept_in(joined)
+    timed = any(_bare(name) in _PASSES for name in components)
+    return (worse(theirs, here) if timed else theirs).kept_in(joined)
 
 
 def _bare(component: str) -> str:

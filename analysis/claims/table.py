@@ -13,6 +13,7 @@ from analysis.claims.claim import claims as all_claims
 from analysis.claims.evidence import Evidence
 from analysis.claims.placebos import NONE, Share, shares
 from analysis.claims.verdict import DECISIVE, Verdict, against_print, judge, overall
+from analysis.drafters import warned
 from analysis.shown import holds
 from analysis.stats import Estimate
 from analysis.study import LONG, FirstToken, Study, study_of
@@ -282,11 +283,12 @@ def _null(
 
 
 def _remarks(at: Evidence) -> tuple[str, ...]:
+    found = warned(at.study, [at.cost])
     try:
         why = at.too_wide
     except UserError:  # without times there is no c, as the claims that need it say
-        return ()
-    return (f"PEARL's window is {at.window} instead of round(c): {why}.",) if why else ()
+        return found
+    return (*found, f"PEARL's window is {at.window} instead of round(c): {why}.") if why else found
 
 
 def _held(at: Evidence) -> str:

@@ -105,6 +105,11 @@ class Model:
         assert self.own is not None
         self.charge = self.own
 
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader of speeds under the present cost must know, one line each."""
+        return self.charge.remarks if self.charge else []
+
     def arguments(self, name: str) -> list[Argument]:
         """What can be set of a policy."""
         return arguments(get(name), self.deepest)

@@ -13,6 +13,7 @@ from analysis.explore import text as texts
 from analysis.explore.model import OVERHEAD, Model, Point, point
 from analysis.explore.plots import LOOKS, Frontier, Signals
 from analysis.explore.side import Side, at_once
+from simkit.simulator.display import noted
 from simkit.simulator.run import Run
 from traces.errors import UserError
 
@@ -53,6 +54,7 @@ class Page:
         self.prompt = pn.pane.HTML("", **how)
         self.table = pn.pane.HTML("", sizing_mode="stretch_width")
         self.error = pn.pane.Alert("", alert_type="warning", visible=False)
+        self.remarks = pn.pane.HTML("", sizing_mode="stretch_width")
         self._runs: dict[str, Run] = {}
         self._points: dict[str, Point] = {}
         self._errors: dict[str, str] = {}
@@ -118,6 +120,7 @@ class Page:
             self.model.price(self.ratio.value, self.overhead.value)
         else:
             self.model.price_own()
+        self.remarks.object = noted(self.model.remarks)
         self.frontier.draw_line(self.model.line())
         for side in self.sides.values():
             self._replay(side, keep=False)
@@ -183,7 +186,12 @@ class Page:
             width=300,
         )
         middle = pn.Column(
-            self.frontier.figure, self.table, self.error, pn.pane.HTML(notes), **wide
+            self.frontier.figure,
+            self.table,
+            self.error,
+            self.remarks,
+            pn.pane.HTML(notes),
+            **wide,
         )
         columns = [
             pn.Column(

@@ -34,12 +34,14 @@ class Compared(NamedTuple):
         speeds: by cost, how many times faster each arm is than the one; None where it is missing.
         printed: the paper's ratios.
         notes: what is missing.
+        costs: those under which speeds are.
     """
 
     rows: list[dict[str, Any]]
     speeds: dict[str, list[Estimate | None]]
     printed: list[float | None]
     notes: list[str]
+    costs: tuple[AnyCost, ...]
 
 
 def sweep(table: PaperTable, spec: Callable[[str], str]) -> tuple[TableRow, ...]:
@@ -89,7 +91,8 @@ def compare(
     if not speeds:
         raise FigureError("; ".join(dict.fromkeys(why.values())))
     notes += [f"Not under {name}: {error}" for name, error in why.items()]
-    return Compared(rows, speeds, printed, list(dict.fromkeys(notes)))
+    drawn = tuple(cost for name, cost in costs.items() if name in speeds and cost is not None)
+    return Compared(rows, speeds, printed, list(dict.fromkeys(notes)), drawn)
 
 
 def _one(run: Any) -> Estimate:

@@ -27,7 +27,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import LogFormatter
 
-from analysis.figures.captions import caption, left_out, wrap_labels
+from analysis.drafters import warned
+from analysis.figures.captions import caption, left_out, put_first, wrap_labels
 from analysis.figures.marks import COLORS, MARKERS, band, look, points, reach
 from analysis.figures.styles import (
     DEFAULT_FORMATS,
@@ -100,6 +101,7 @@ class Drawn(Framed):
         notes: what the picture does not say: missing intervals, left-out rows, and what the
             caption had no room for.
         sheet: the style that it was drawn with, see `style`.
+        costs: under which some of it was drawn, beside the one that was asked for.
     """
 
     name: str
@@ -107,6 +109,7 @@ class Drawn(Framed):
     ax: Axes
     notes: tuple[str, ...] = ()
     sheet: str | Path | None = None
+    costs: tuple[AnyCost, ...] = ()
 
     @property
     def figure(self) -> Figure:
@@ -232,7 +235,8 @@ def figure(
     """
 
     def made(draw: Callable[..., Drawn]) -> Callable[..., Drawn]:
-        replays = next(iter(inspect.signature(draw).parameters)) == "study"
+        takes = inspect.signature(draw).parameters
+        replays = next(iter(takes)) == "study"
 
         @wraps(draw)
         def drawn(
@@ -259,7 +263,8 @@ def figure(
             study.make_room(replays=True)
             with on(ax, width, style) as ax:
                 found = draw(study if replays else study.trace, ax, **options)
-                return finished(found, style)
+                asked = [options.get("cost", takes["cost"].default)] if "cost" in takes else []
+                return finished(found, style, warned(study, [*asked, *found.costs], drafters))
 
         name = draw.__name__
         what = (draw.__doc__ or "").split("\n")[0].rstrip(".")
@@ -292,11 +297,12 @@ def on(
         yield ax
 
 
-def finished(found: Drawn, sheet: str | Path | None = None) -> Drawn:
-    """A figure as it leaves: words as they are, and with the notes that its caption left."""
+def finished(found: Drawn, sheet: str | Path | None = None, warnings: Sequence[str] = ()) -> Drawn:
+    """A figure as it leaves: warnings of its times begin its caption, and its notes."""
+    put_first(found.ax, warnings)
     wrap_labels(found.ax)
     _spell_out(found.ax)
-    notes = tuple(dict.fromkeys((*left_out(found.ax), *found.notes)))
+    notes = tuple(dict.fromkeys((*warnings, *left_out(found.ax), *found.notes)))
     return replace(found, notes=notes, sheet=sheet)
 
 
@@ -309,10 +315,7 @@ def _width_of(ax: Axes) -> float:
 def bars_high(ax: Axes, bars: int, each: float = 0.42) -> None:
     """Make a figure that was made here as high as its bars along y need, so that few are not fat.
 
-    Args:
-        ax: on it.
-        bars: how many.
-        each: inches of one in a wide figure.
+    In a wide figure one bar takes `each` inches.
     """
     whole = ax.get_figure(root=True)
     if isinstance(whole, _OwnFigure):

@@ -35,7 +35,8 @@ FAMILIES = {
     "best rate": "rate_optimal",
     "prophet": "prophet",
 }
-FIT = PRESETS["specdecode-bench:eagle"].arguments  # its target: Llama-3.1-8B on an H100
+PRESET = "specdecode-bench:eagle"
+FIT = PRESETS[PRESET].arguments  # its target: Llama-3.1-8B on an H100
 
 
 def scaled(c: float) -> Linear:
@@ -46,7 +47,7 @@ def scaled(c: float) -> Linear:
     overheads: dict[str, Any] = {
         name: float(FIT[name]) for name in ("overhead_s", "baseline_overhead_s")
     }
-    return Linear(**draft, **target, **overheads)
+    return Linear(**draft, **target, **overheads, preset=PRESET)
 
 
 @figure("new", draft_model=True)
@@ -94,7 +95,7 @@ def batch_speedup(study: Study, ax: Axes, c: float = 8.0) -> Drawn:
         f" batch + its context's; draft: 1/{c:g} of it. {trace.n_sequences} prompts,"
         f" {chosen(trace)}; bars: 95% over prompts.",
     )
-    return Drawn("batch_speedup", frame(rows), ax, tuple(said + gone))
+    return Drawn("batch_speedup", frame(rows), ax, tuple(said + gone), costs=(cost,))
 
 
 def batched(cost: Linear, size: int) -> Linear:

@@ -24,9 +24,13 @@ class Caption(Annotation):
     """The words between the title and the axes.
 
     Attributes:
+        title: that it stands below.
+        lines: sentences, as they were given.
         left: sentences that found no place.
     """
 
+    title: str = ""
+    lines: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
 
 
@@ -51,10 +55,19 @@ def caption(ax: Axes, title: str, *lines: str) -> None:
     how: dict[str, Any] = {"textcoords": "offset points", "xycoords": "axes fraction"}
     how |= {"fontsize": size, "color": GREY, "va": "bottom", "linespacing": 1.2}
     words = Caption("\n".join(shown), (0, 1), (0, 4), **how)
-    words.left = left
+    words.title, words.lines, words.left = title, lines, left
     words.set_transform(IdentityTransform())  # or it would be cut at the Axes
     words.set_clip_on(False)
     ax.add_artist(words)
+
+
+def put_first(ax: Axes, lines: Sequence[str]) -> None:
+    """Put sentences before those of an Axes' caption, which then may find no place."""
+    if not lines:
+        return
+    for one in [child for child in ax.get_children() if isinstance(child, Caption)]:
+        one.remove()
+        caption(ax, one.title, *lines, *one.lines)
 
 
 def left_out(ax: Axes) -> tuple[str, ...]:

@@ -38,4 +38,4 @@ def pacer_attention(study: Study, ax: Axes, cost: AnyCost | None = None) -> Draw
         "What PACER's head attends to, at the paper's settings",
         f"{trace.n_sequences} prompts; bars: 95% over prompts, paired. τ: accepted tokens a step.",
     )
-    return Drawn("pacer_attention", frame(found.rows), ax, tuple(found.notes))
+    return Drawn("pacer_attention", frame(found.rows), ax, tuple(found.notes), costs=found.costs)

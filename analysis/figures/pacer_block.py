@@ -31,4 +31,4 @@ def pacer_block(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
         f"{trace.n_sequences} prompts; bars: 95% over prompts, paired. Other settings: the"
         " paper's.",
     )
-    return Drawn("pacer_block", frame(found.rows), ax, tuple(found.notes))
+    return Drawn("pacer_block", frame(found.rows), ax, tuple(found.notes), costs=found.costs)

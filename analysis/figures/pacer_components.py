@@ -41,4 +41,4 @@ def pacer_components(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
         f"{trace.n_sequences} prompts; bars: 95% over prompts, paired. τ: accepted tokens a step.",
         f"Best fixed: {lengths}; {chosen(trace)}.",
     )
-    return Drawn("pacer_components", frame(found.rows), ax, tuple(found.notes))
+    return Drawn("pacer_components", frame(found.rows), ax, tuple(found.notes), costs=found.costs)

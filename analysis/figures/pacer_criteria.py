@@ -30,4 +30,4 @@ def pacer_criteria(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn
         "When PACER stops, at the paper's settings",
         f"{trace.n_sequences} prompts; bars: 95% over prompts, paired. τ: accepted tokens a step.",
     )
-    return Drawn("pacer_criteria", frame(found.rows), ax, tuple(found.notes))
+    return Drawn("pacer_criteria", frame(found.rows), ax, tuple(found.notes), costs=found.costs)

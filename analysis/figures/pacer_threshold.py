@@ -31,4 +31,4 @@ def pacer_threshold(study: Study, ax: Axes, cost: AnyCost | None = None) -> Draw
         f"{trace.n_sequences} prompts; bars: 95% over prompts, paired. Other settings: the"
         " paper's.",
     )
-    return Drawn("pacer_threshold", frame(found.rows), ax, tuple(found.notes))
+    return Drawn("pacer_threshold", frame(found.rows), ax, tuple(found.notes), costs=found.costs)

@@ -44,4 +44,4 @@ def pearl_strategies(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
         f"{trace.n_sequences} prompts; bars: 95% over prompts, paired. {', '.join(windows)};"
         " draft and target on devices of their own. τ: accepted tokens a step.",
     )
-    return Drawn("pearl_strategies", frame(found.rows), ax, tuple(found.notes))
+    return Drawn("pearl_strategies", frame(found.rows), ax, tuple(found.notes), costs=found.costs)

@@ -15,7 +15,7 @@ import numpy as np
 from analysis import lookups, outside, speeds
 from analysis.figures import pard2_tables
 from analysis.figures.base import FIGURES, FigureError
-from analysis.figures.filled_table import Cells, FilledTable
+from analysis.figures.filled_table import Cells, FilledTable, warned_of
 from analysis.figures.measures import (
     APART,
     Measure,
@@ -84,7 +84,7 @@ def tables(
             found.append(one)
         except UserError as error:
             gone.append(f"{make.__name__.strip('_')}: {error}")
-    return found + of_trees[0], gone + of_trees[1]
+    return warned_of(found, study, cost) + of_trees[0], gone + of_trees[1]
 
 
 def _long(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analysis.figures.filled_table import FilledTable
+from analysis.figures.filled_table import FilledTable, warned_of
 from analysis.figures.measures import speedup, tokens
 from analysis.replays import Replayed, groups
 from analysis.shown import chosen, replays
@@ -40,7 +40,7 @@ def tree_tables(study: Study, cost: AnyCost | None = None) -> tuple[list[FilledT
             found.append(make(trees, cost))
         except UserError as error:
             gone.append(f"{make.__name__}: {error}")
-    return found, gone
+    return warned_of(found, trees, cost), gone
 
 
 def svip_exits(study: Study, cost: AnyCost | None = None) -> FilledTable:

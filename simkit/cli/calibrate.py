@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 FITTED_UNDER = "linear(draft_s=0.001, target_s=0.01)"
 """The cost that rules fitted to a trace take here: it says how far they draft, nothing else."""
-FEWEST = 8
-"""Prompts from whose draws intervals can take the spread of the times."""
 
 
 def calibrate(
@@ -119,10 +117,12 @@ def calibrate(
 
 def _warn_of_few(prompts: int) -> None:
     """Intervals take the spread of the times from draws of the prompts: few may leave none."""
-    if prompts < FEWEST:
+    from traces.conditions import FEWEST_PROMPTS
+
+    if prompts < FEWEST_PROMPTS:
         print(
             f"simkit: warning: {prompts} prompts make a cost, but intervals of speeds may have no"
-            f" end with fewer than {FEWEST}, most of all if their lengths differ",
+            f" end with fewer than {FEWEST_PROMPTS}, most of all if their lengths differ",
             file=sys.stderr,
         )
 

@@ -86,6 +86,9 @@ def compare(
         _print(found, page())
     else:
         sys.stdout.write(in_words(found, format, partial(_print, found)))
+    if format in (PageFormat.json, PageFormat.csv):  # these have numbers alone
+        for note in dict.fromkeys(note for pair in found.pairs for note in pair.notes):
+            typer.echo(f"note: {note}", err=True)
 
 
 def _print(found: Compared, console: Console) -> None:

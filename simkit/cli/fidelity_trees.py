@@ -122,4 +122,5 @@ def decoded_trees(
     with opened(file, bench) as log:
         with decoding_bar(total) as tick:
             run.measure(trace, bench, plan, log, tick)
-        return watch.conditions().kept_in(log.table())
+        known = watch.conditions().of_models(trace.manifest.target, trace.manifest.draft)
+        return known.kept_in(log.table())

@@ -234,7 +234,8 @@ def decoded(
     with opened(file, bench) as log:
         with decoding_bar(total) as tick:
             run.measure(trace, bench, plan, log, tick, tell)
-        return watch.conditions().kept_in(log.table())
+        known = watch.conditions().of_models(trace.manifest.target, trace.manifest.draft)
+        return known.kept_in(log.table())
 
 
 def tell_size(runs: int, seconds: float, rows: int) -> None:

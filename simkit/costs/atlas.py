@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,8 +11,10 @@ from simkit.costs.base import CostModel, Times
 from simkit.costs.constants import check_batch, check_form, check_seconds
 from simkit.costs.measured import times_of
 from simkit.costs.registry import register
+from simkit.costs.timed_models import TimedModels
 from simkit.errors import CostError
 from traces import parquet
+from traces.conditions import CONTROL, TimedModel
 from traces.drafters.passes import Form
 from traces.registry import suggest
 from traces.schema import LATENCY
@@ -70,7 +71,10 @@ class Atlas(CostModel):
         except CostError as error:
             raise CostError(f"atlas: {error}") from None
         loops = {"overhead": self.overhead_s, "overhead:baseline": self.baseline_overhead_s}
-        return replace(found, constants=found.constants | loops, parallel=self.parallel)
+        named = TimedModels(TimedModel(self.target), TimedModel(self.draft), "the latency atlas")
+        return replace(
+            found, constants=found.constants | loops, parallel=self.parallel, models=named
+        )
 
 
 def samples_of_all() -> pa.Table:
@@ -92,7 +96,7 @@ def pair(atlas: pa.Table, target: str, draft: str, engine: str) -> pa.Table:
     if engine not in engines:
         raise CostError(f"atlas: engine is {' or '.join(engines)}, not {engine!r}")
     mine = pc.field("engine") == engine
-    forward = pc.field("component") == "forward"
+    forward = pc.field("component").isin(["forward", f"{CONTROL}forward"])
     of = {
         "draft": mine & (pc.field("model") == draft),
         "target": mine & forward & (pc.field("model") == target),
@@ -100,8 +104,7 @@ def pair(atlas: pa.Table, target: str, draft: str, engine: str) -> pa.Table:
     parts = []
     for role, which in of.items():
         rows = atlas.filter(which)
-        names = np.array(rows["component"].to_pylist(), object)
-        names[names == "forward"] = role
+        names = [name.replace("forward", role) for name in rows["component"].to_pylist()]
         at = rows.schema.get_field_index("component")
         parts.append(rows.set_column(at, LATENCY.field("component"), pa.array(names, pa.string())))
     return pa.concat_tables(parts).select(LATENCY.names).cast(LATENCY)

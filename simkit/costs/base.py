@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from simkit.costs.price import StepSeconds, StepWork, price_of
+from simkit.costs.timed_models import TimedModels
 from simkit.errors import CostError
 from traces.drafters.passes import Form, Paid, opened, passes_of
 from traces.trace import Trace
@@ -43,6 +44,16 @@ class Times(ABC):
     """
 
     parallel: Form = "kept"
+
+    @property
+    def models(self) -> TimedModels | None:
+        """Whose passes these are; None where numbers were given, or the trace's own pair ran."""
+        return None
+
+    @property
+    def weakness(self) -> str:
+        """Why these times are not to be trusted, in a line; empty if nothing is known against."""
+        return ""
 
     @property
     def batch(self) -> int:
@@ -124,7 +135,7 @@ class Times(ABC):
         return ()
 
     def remarks(self) -> list[str]:
-        """What a reader of numbers that rest on these times must know, one line each."""
+        """What else a reader of numbers that rest on these times must know, one line each."""
         return []
 
     def draft_step(self, context: np.ndarray) -> np.ndarray:

@@ -8,8 +8,12 @@ import numpy as np
 
 from simkit.costs.base import CostModel, Model, Times
 from simkit.costs.constants import Constants, check_batch
+from simkit.costs.presets import PRESETS, models_of
 from simkit.costs.registry import register
+from simkit.costs.timed_models import TimedModels
 from simkit.errors import CostError
+from traces.conditions import TimedModel
+from traces.registry import suggest
 from traces.trace import Trace
 
 
@@ -39,6 +43,7 @@ class Linear(Constants, CostModel, Times):
         prefill_overhead_s: outside the target's prefill pass, once a sequence, also in
             autoregressive decoding.
         batch_size: B, sequences in a pass.
+        preset: name of the preset whose models these times are of; empty: numbers that were given.
 
     The other arguments are those of `Constants`.
 
@@ -57,6 +62,7 @@ class Linear(Constants, CostModel, Times):
     draft_per_step: bool = False
     prefill_overhead_s: float = 0.0
     batch_size: int = 1
+    preset: str = ""
 
     name = "linear"
     what = "fixed + per token + per token of context, for each model"
@@ -67,12 +73,24 @@ class Linear(Constants, CostModel, Times):
         if not isinstance(self.draft_per_step, bool):
             raise CostError(f"linear: draft_per_step must be true or false: {self.draft_per_step}")
         check_batch(self.name, self.batch_size)
+        if self.preset and self.preset not in PRESETS:
+            raise CostError(
+                f"linear: unknown preset {self.preset!r} ({suggest(self.preset, PRESETS)})"
+            )
         if self.batch_size > 1 and not (self.target_per_token_s or self.target_per_kv_token_s):
             raise CostError("linear: a batch would be free without target_per_token_s")
 
     def times(self, trace: Trace) -> Times:
         """See `CostModel`."""
         return self
+
+    @property
+    def models(self) -> TimedModels | None:
+        """See `Times`."""
+        if not self.preset:
+            return None
+        target, draft = models_of(self.preset)
+        return TimedModels(TimedModel(target), TimedModel(draft), f"the preset {self.preset}")
 
     @property
     def batch(self) -> int:

@@ -15,6 +15,7 @@ from simkit.costs.base import GIVEN, IN_DECODERS, ByPasses, CostModel, Model, Ru
 from simkit.costs.constants import check_form, check_seconds
 from simkit.costs.grid import Grid, Mixed, median
 from simkit.costs.registry import register
+from simkit.costs.timed_models import TimedModels, of_samples
 from simkit.errors import CostError
 from traces import parquet
 from traces.conditions import CONTROL, DRAW, Conditions, conditions
@@ -92,7 +93,8 @@ class Measured(CostModel):
             where = self.file or (trace.path and trace.path / "latency.parquet")
             raise CostError(f"{where or 'timing samples'}: {error}") from None
         unsealed = None if sealed else self.file
-        found = replace(found, unsealed=unsealed, parallel=self.parallel)
+        named = of_samples(table, self.file)
+        found = replace(found, unsealed=unsealed, parallel=self.parallel, models=named)
         if self.communication_s is None:
             return found
         given = {**found.constants, "communication": self.communication_s}
@@ -113,7 +115,7 @@ def times_of(
     chosen = _choose(samples, engine, batch_size)
     engine = chosen["engine"][0].as_py()
     found = replace(_fit(chosen, policy_s), samples=samples, engine=engine)
-    return replace(found, sequences=batch_size)
+    return replace(found, sequences=batch_size, conditions=conditions(samples))
 
 
 DRAWS = 32  # of prompts or rounds, from which intervals take the spread of times
@@ -137,7 +139,7 @@ def _read(file: Path) -> pa.Table:
 
 def _fit(table: pa.Table, policy_s: float | None) -> _MeasuredTimes:
     cells = _cells(table)
-    return replace(_grids(cells, policy_s), cells=cells, conditions=conditions(table))
+    return replace(_grids(cells, policy_s), cells=cells)
 
 
 def _cells(table: pa.Table) -> dict[str, np.ndarray]:
@@ -235,6 +237,7 @@ class _MeasuredTimes(ByPasses):
     sequences: int = 1
     parallel: Form = "kept"
     unsealed: str | None = None  # the file of samples, where nothing tells if it was altered
+    models: TimedModels | None = None
 
     @property
     def batch(self) -> int:
@@ -281,7 +284,7 @@ class _MeasuredTimes(ByPasses):
         below = times_of(self.samples, self.engine, low, self.policy_s)
         if low == high:
             constants = {**self.constants, **below.constants}
-            mine = {"unsealed": self.unsealed, "parallel": self.parallel}
+            mine = {"unsealed": self.unsealed, "parallel": self.parallel, "models": self.models}
             return replace(below, constants=constants, **mine)
         above = times_of(self.samples, self.engine, high, self.policy_s)
         return self._between(below, above, batch)
@@ -347,17 +350,19 @@ class _MeasuredTimes(ByPasses):
             found.append(replace(drawn, **grids, parallel=self.parallel))
         return found
 
+    @property
+    def weakness(self) -> str:
+        return self.conditions.warning
+
     def remarks(self) -> list[str]:
-        found = [self.conditions.warning] if self.conditions.warning else []
+        found = []
         if self.unsealed:
             found.append(f"{self.unsealed} carries no digest: had it been altered, none would know")
         marked = any(name.startswith(DRAW) for name in self.cells)
         if not marked and len(np.unique(self.cells.get("target", _NONE)[3])) < FEWEST_ROUNDS:
-            quiet = "; whether the machine was quiet is not known"
-            known = "" if self.conditions.apart is not None else quiet
             found.append(
                 "the spread of the times is not known, so intervals of speeds hold that of prompts"
-                f" alone{known}"
+                " alone"
             )
         return found
 

@@ -144,7 +144,7 @@ def rounds_apart(log: pa.Table, known: Conditions) -> Conditions:
     Where arms took turns by steps, a machine's drift is in all of them alike and leaves costs in
     the same relation. There the control is the relation: the seconds of the target alone over
     those of the other arms, the largest of a round against the least. The rounds' own seconds are
-    in the words.
+    in the words. How many prompts and rounds there were is known in any case.
 
     Args:
         log: `traces.schema.LIVE`.
@@ -154,6 +154,7 @@ def rounds_apart(log: pa.Table, known: Conditions) -> Conditions:
     keys = np.stack([whole[name].to_numpy() for name in ("run", "sequence")])
     number, seconds = whole["round"].to_numpy(), whole["seconds"].to_numpy()
     rounds = np.unique(number)
+    known = replace(known, prompts=len(np.unique(keys[1])), rounds=len(rounds))
     _, which, counts = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
     complete = counts[which.reshape(-1)] == len(rounds)
     if len(rounds) < 2 or not complete.any():

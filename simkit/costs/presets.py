@@ -91,3 +91,16 @@ PRESETS = {
         "linear fits of the SpecDecode-Bench simulator (arXiv:2601.11580); drafting by the step",
     ),
 }
+
+
+def models_of(name: str) -> tuple[str, str]:
+    """The target and the draft of a preset, by the names that its own name gives them.
+
+    `pearl:llama2-7b-70b` is of `llama2-70b` with `llama2-7b`; a pair that is not named so has one
+    word for both.
+    """
+    words = name.partition(":")[2]
+    family, *sizes = words.rsplit("-", 2)
+    if len(sizes) != 2:
+        return words, words
+    return f"{family}-{sizes[1]}", f"{family}-{sizes[0]}"

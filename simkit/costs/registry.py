@@ -117,7 +117,7 @@ def _read(file: Path) -> CostModel:
 
 def _build(name: str, given: Mapping[str, Any]) -> CostModel:
     if name in PRESETS:
-        return _build("linear", {**PRESETS[name].arguments, **given})
+        return _build("linear", {**PRESETS[name].arguments, "preset": name, **given})
     if name not in COSTS:
         known = (*COSTS.known(), *PRESETS)
         raise CostError(f"unknown cost model {name!r} ({suggest(name, known)})")

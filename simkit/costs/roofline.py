@@ -11,8 +11,10 @@ from simkit.costs.base import ByPasses, CostModel, Model, Times
 from simkit.costs.constants import Constants, check_batch, check_form, check_seconds, is_number
 from simkit.costs.registry import register
 from simkit.costs.shapes import BYTES, DEVICES, MODELS, ModelShape
+from simkit.costs.timed_models import TimedModels
 from simkit.errors import CostError
-from traces.manifest import ModelInfo
+from traces.conditions import TimedModel
+from traces.manifest import Manifest, ModelInfo
 from traces.registry import suggest
 from traces.trace import Trace
 
@@ -87,7 +89,16 @@ class Roofline(Constants, CostModel):
             for model, (name, info) in given.items()
         }
         constants = {field.name: getattr(self, field.name) for field in fields(Constants)}
-        return _RooflineTimes(passes, **constants)
+        return _RooflineTimes(passes, self._models(trace.manifest), **constants)
+
+    def _models(self, manifest: Manifest) -> TimedModels | None:
+        """Those that are named in place of the recorded ones."""
+        if self.target is None and self.draft is None:
+            return None
+        named = [TimedModel(name) if name else None for name in (self.target, self.draft)]
+        recorded = [info and TimedModel.of(info) for info in (manifest.target, manifest.draft)]
+        target, draft = (one or other for one, other in zip(named, recorded, strict=True))
+        return TimedModels(target, draft, "roofline")
 
     def _pass(self, shape: ModelShape, model: str) -> _Pass:
         device = DEVICES[self.device] if self.device else None
@@ -127,6 +138,7 @@ class _Pass:
 @dataclass(frozen=True, eq=False)
 class _RooflineTimes(Constants, ByPasses):
     passes: Mapping[str, _Pass]
+    models: TimedModels | None = None
 
     @property
     def batch(self) -> int:

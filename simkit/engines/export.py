@@ -11,7 +11,7 @@ from simkit.engines.synthetic import Measure, errors, rates_of
 from simkit.errors import PolicyError
 from simkit.policies import Autoregressive, Fixed, Policy, parse
 from simkit.simulator import FirstToken
-from simkit.simulator.arguments import AnyCost
+from simkit.simulator.arguments import AnyCost, setting
 from traces import specs
 from traces.errors import UserError
 from traces.trace import Trace
@@ -93,9 +93,17 @@ def export(
             notes.append(f"the synthetic rates are those of drafts of {plan.length} tokens")
         plan = plan._replace(rates=rates_of(trace, plan.length, first_token))
         measured = errors(trace, plan.rates, cost, first_token)
+    if notes or measured:
+        notes += _warnings(trace, cost, first_token)
     text, beside, said = made.write(plan)
     head = f"for {made.name} {made.version}, as in {made.source}"
     return Exported(text, beside, [head, *notes, *said], measured)
+
+
+def _warnings(trace: Trace, cost: AnyCost | None, first_token: FirstToken) -> list[str]:
+    """Why what was chosen by the cost's times may be wrong."""
+    charge = setting(trace, cost, first_token).charge
+    return charge.warnings if charge else []
 
 
 def _stopped(

@@ -70,5 +70,6 @@ def calibrate(
     chosen = tuple(k * n // prompts for k in range(prompts))
     plan, log, watch = LivePlan(tuple(rules), (), chosen, rounds), Log(), Watch()
     measure(trace, Bench(pair, settings, heads or {}), plan, log, lambda: None)
-    table = watch.conditions().kept_in(log.table())
+    known = watch.conditions().of_models(trace.manifest.target, trace.manifest.draft)
+    table = known.kept_in(log.table())
     return fit.samples(table, plan.passes, plan.rules, draws)

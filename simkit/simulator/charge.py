@@ -10,6 +10,7 @@ from simkit.costs import CostError, Times
 from simkit.costs.base import RuleTime
 from simkit.costs.drafting import CELLS, LONGEST_S, Drafting, checked, summed
 from simkit.costs.measured import DRAWS
+from simkit.costs.timed_models import another_pair
 from simkit.drafters.layout import Layout, Span
 from simkit.policies import Branching, Policy, Sequential
 from simkit.simulator.rule_time import time_rule
@@ -148,9 +149,19 @@ class Charge:
         return [Charge(times, self._layout, self.first) for times in self.times.drawn_anew(DRAWS)]
 
     @property
+    def warnings(self) -> list[str]:
+        """Why numbers that rest on these times may be wrong, one line each.
+
+        They stand with every number, in captions too: times of other models than the trace's, and
+        times that were taken badly.
+        """
+        other = another_pair(self.times.models, self._layout.trace.manifest)
+        return [line for line in (other, self.times.weakness) if line]
+
+    @property
     def remarks(self) -> list[str]:
         """What a reader of numbers that rest on these times must know, one line each."""
-        found = [*self.times.remarks(), *self.beyond]
+        found = [*self.warnings, *self.times.remarks(), *self.beyond]
         if self.drafting.opening and not self.times.knows_blocks:
             found.append(
                 "no draft pass over several tokens was timed: one that yields a whole draft, or"

@@ -24,10 +24,10 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache
 
 from traces import schema
-from traces.conditions import CONTROL, Watch, twice
+from traces.conditions import CONTROL, Watch, conditions, twice
 from traces.errors import RecordError
 from traces.record.forward import embedding
-from traces.record.header import name_of
+from traces.record.header import model_info, name_of
 from traces.record.proof import context_len
 
 WARM_UPS = 2
@@ -213,7 +213,7 @@ def measure(
 
     Returns:
         One row a sample, `traces.schema.LATENCY`; its metadata has the conditions
-        (`traces.conditions`).
+        (`traces.conditions`), the models' names and hashes among them.
 
     Raises:
         RecordError: `repeats` is out of range, or a pass is longer than a model's positions.
@@ -238,7 +238,7 @@ def measure(
                 samples.append((shapes[i], repeat, benches[shapes[i].model].sample(shapes[i])))
             watch.look()
             on_round(_watched(_table(samples, benches), watch))
-    return _watched(_table(samples, benches), watch)
+    return _named(_watched(_table(samples, benches), watch), models)
 
 
 def _bench(model: Any, shapes: Sequence[PassShape], seed: int) -> PassBench:
@@ -254,6 +254,13 @@ def _watched(table: pa.Table, watch: Watch) -> pa.Table:
         what = f"{shape.component} over {shape.tokens_in} tokens behind {shape.context_len}"
         found = watch.conditions(what, abs(again_s / first_s - 1))
     return found.kept_in(table)
+
+
+def _named(table: pa.Table, models: Mapping[str, Any]) -> pa.Table:
+    """The samples with the models that ran; drafters that are no causal LM have no name."""
+    infos = {k: model_info(m) for k, m in models.items() if isinstance(m, PreTrainedModel)}
+    known = conditions(table).of_models(infos.get("target"), infos.get("draft"))
+    return known.kept_in(table)
 
 
 def control(table: pa.Table) -> tuple[PassShape, float, float] | None:
