@@ -6,7 +6,7 @@ Its drafts are EAGLE-2 trees; ours are chains, so that fixed(6) stands for "with
 from __future__ import annotations
 
 from analysis.claims.claim import Part, claim
-from analysis.claims.evidence import Evidence, Untestable
+from analysis.claims.evidence import BEST_FIXED, Evidence, Untestable
 from analysis.claims.verdict import ABOVE_0, ABOVE_1, BELOW_1, Allowed
 from analysis.papers import acceptance_head as paper
 from analysis.papers import words
@@ -35,13 +35,15 @@ def _pair(at: Evidence) -> tuple[Replayed, Replayed]:
 def head_gains_without_tau(at: Evidence) -> list[Part]:
     """Speed of acceptance_head(0.95, K_max 6) ÷ that of fixed(6).
 
-    Also given: tokens a step, which cannot rise (see head_verifies_less).
+    Also given: speed ÷ that of the best fixed length; and tokens a step, which cannot rise (see
+    head_verifies_less).
     Printed are the means of each pair's four tasks; the paper misprints one of them (see
     `analysis.papers.acceptance_head`).
     """
     one, other = _pair(at)
     return [
         Part("speed", speed(one, other), ABOVE_1, SPEEDS),
+        Part(BEST_FIXED, speed(one, at.tuned_fixed()), None),
         Part("τ", per(one, other, "tokens", "steps"), None, TAUS),
     ]
 
@@ -81,9 +83,15 @@ def head_verifies_less(at: Evidence) -> list[Part]:
     draft_model=True,
 )
 def cost_threshold_pays(at: Evidence) -> list[Part]:
-    """Seconds of fixed(6) ÷ seconds of acceptance_head(h="cost", K_max 6)."""
+    """Seconds of fixed(6) ÷ seconds of acceptance_head(h="cost", K_max 6).
+
+    Also given: seconds of the best fixed length ÷ the same.
+    """
     mine = at.replay(paper.policy(h='"cost"'))
-    return [Part("", speed(mine, at.replay(paper.WITHOUT)), ABOVE_1)]
+    return [
+        Part("", speed(mine, at.replay(paper.WITHOUT)), ABOVE_1),
+        Part(BEST_FIXED, speed(mine, at.tuned_fixed()), None),
+    ]
 
 
 @claim(

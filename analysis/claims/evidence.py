@@ -14,6 +14,8 @@ from analysis.trained import Trained
 from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
 
+BEST_FIXED = "against the best fixed length"  # beside a paper's baseline of one length
+
 
 class Untestable(MissingError):
     """A claim that this trace says nothing about; the message says why."""

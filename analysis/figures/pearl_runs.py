@@ -5,10 +5,11 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from analysis.figures.arms import passes
-from analysis.figures.base import Drawn, FigureError, caption, figure, frame
+from analysis.figures.base import Drawn, FigureError, caption, figure, frame, text
 from analysis.papers import pearl
 from analysis.replays import groups, of
 from analysis.shown import cost_name, replays, window_words
+from analysis.speeds import speed
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
@@ -34,6 +35,7 @@ def pearl_runs(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     if why:
         raise FigureError(f"pearl_runs: {next(iter(why.values()))}")
     mine, plain = runs["PEARL"], runs["plain"]
+    best = at.best_fixed
     pairs = {
         "draft runs": (mine.counts["draft_passes"], plain.counts["draft_passes"]),
         "target runs": (mine.counts["steps"], plain.counts["steps"]),
@@ -46,6 +48,7 @@ def pearl_runs(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn:
     caption(
         ax,
         "Model runs of PEARL and of plain speculation",
+        f"Times as fast as the best fixed length, {best.spec}: {text(speed(mine, best), '.2f')}.",
         f"{trace.n_sequences} prompts; {window_words(at)}; {cost_name(study, cost)};"
         " bars: 95% over prompts, paired.",
     )
