@@ -186,6 +186,7 @@ def _planned(
 def conclude(trace: Trace, log: pa.Table, out: Path) -> FidelityResult:
     """Write and print all that follows from a log; see `simkit.fidelity.judge`."""
     from analysis.figures import fidelity_speedups
+    from simkit.cli.places import warn
     from simkit.cli.tables import page, say
     from simkit.fidelity import judge
     from simkit.fidelity.report import frame, markdown
@@ -207,6 +208,7 @@ def conclude(trace: Trace, log: pa.Table, out: Path) -> FidelityResult:
     for line in (*said, *verdict(comparison)):
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     console.print(f"log, cost, table and picture are in {out}", soft_wrap=True, highlight=False)
+    warn(samples)
     return comparison
 
 

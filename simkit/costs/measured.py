@@ -18,7 +18,7 @@ from simkit.costs.registry import register
 from simkit.costs.timed_models import TimedModels, of_samples
 from simkit.errors import CostError
 from traces import parquet
-from traces.conditions import CONTROL, DRAW, Conditions, conditions
+from traces.conditions import CONTROL, DRAW, conditions
 from traces.drafters.passes import Form
 from traces.schema import LATENCY, LIVE
 from traces.trace import Trace
@@ -115,7 +115,7 @@ def times_of(
     chosen = _choose(samples, engine, batch_size)
     engine = chosen["engine"][0].as_py()
     found = replace(_fit(chosen, policy_s), samples=samples, engine=engine)
-    return replace(found, sequences=batch_size, conditions=conditions(samples))
+    return replace(found, sequences=batch_size)
 
 
 DRAWS = 32  # of prompts or rounds, from which intervals take the spread of times
@@ -231,7 +231,6 @@ class _MeasuredTimes(ByPasses):
     constants: dict[str, float]
     policy_s: float | None
     cells: dict[str, np.ndarray] = field(default_factory=dict)
-    conditions: Conditions = Conditions()
     samples: pa.Table | None = None
     engine: str | None = None
     sequences: int = 1
@@ -352,7 +351,7 @@ class _MeasuredTimes(ByPasses):
 
     @property
     def weakness(self) -> str:
-        return self.conditions.warning
+        return "" if self.samples is None else conditions(self.samples).warning
 
     def remarks(self) -> list[str]:
         found = []
