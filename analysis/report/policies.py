@@ -173,8 +173,8 @@ def _short(rows: Mapping[str, _Row], apart: bool) -> list[str]:
         name, row = next(iter(able.items()))
         said = f"Fastest here: {name}, {_times(row.speed)} the target alone"
         if row.pair is not None:
-            reads = f"; {row.reads[2:]}" if row.reads else ""
-            reads += "" if row.reads in ("", UNSURE) else ", after correction"
+            words = row.reads[2:].removesuffix(" after correction")
+            reads = f"; {words}, after correction" if words else ""
             said += f", {_times(row.pair.speed)} the best fixed length{reads}"
         lines.append(f"{said}." if apart else f"{said}. {FLATTERS}")
     tested = [row for row in able.values() if row.reads]
