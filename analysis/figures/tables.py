@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 
 from analysis import lookups, outside, speeds
-from analysis.figures import pard2_tables
+from analysis.figures import pard2_tables, pearl_tables
 from analysis.figures.base import FIGURES, FigureError
 from analysis.figures.filled_table import Cells, FilledTable, warned_of
 from analysis.figures.measures import (
@@ -33,6 +33,7 @@ from analysis.figures.pacer_block import ARMS as BLOCKS
 from analysis.figures.pacer_components import ARMS as COMPONENTS
 from analysis.figures.pacer_criteria import ARMS as CRITERIA
 from analysis.figures.pacer_growth import ARMS as GROWTHS
+from analysis.figures.pacer_settings_table import settings
 from analysis.figures.pacer_threshold import ARMS as THRESHOLDS
 from analysis.figures.pearl_strategies import ARMS as STRATEGIES
 from analysis.figures.svip_lengths import by_length
@@ -142,7 +143,8 @@ def _policies(at: Replays) -> FilledTable:
     note = f"Assist: the heuristic with its defaults. {_chosen(at)}"
     if looked:
         note += f" In the place of Lookahead and REST: {', '.join(looked)}, all that they propose."
-    return FilledTable("policies_by_task", "PACER Table 1", *body, note)
+    note += " Fig. 3 has the same bars of HumanEval, whose place code has here."
+    return FilledTable("policies_by_task", "PACER Table 1 and Fig. 3", *body, note)
 
 
 def _hybrids(at: Replays) -> FilledTable:
@@ -357,6 +359,7 @@ _TABLES: tuple[Callable[[Replays], FilledTable], ...] = (
     _forward_passes,
     _arms("pacer_criteria", "PACER Table 7", "halting criterion", CRITERIA, True),
     _arms("pacer_attention", "PACER Table 8", "context scope", CONTEXTS, True),
+    settings,
     _arms("pacer_block", "PACER Table 11", "b", BLOCKS, False),
     _arms("pacer_growth", "PACER Table 12", "ρ", GROWTHS, False),
     _arms("pacer_threshold", "PACER Table 13", "t", THRESHOLDS, False),
@@ -367,5 +370,6 @@ _TABLES: tuple[Callable[[Replays], FilledTable], ...] = (
     _window,
     _mean_accepted,
     _runs,
+    *pearl_tables.TABLES,
     *pard2_tables.TABLES,
 )
