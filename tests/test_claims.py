@@ -27,7 +27,7 @@ from analysis.claims import (
 )
 from analysis.claims.evidence import less
 from analysis.claims.table import Finding, Findings, examine
-from analysis.claims.verdict import ABOVE_1, BELOW_0, against_print, judge, overall
+from analysis.claims.verdict import ABOVE_1, BELOW_0, UNJUDGED, against_print, judge, overall
 from analysis.replays import ALONE, LONGEST, Replayed, folds
 from analysis.speeds import per
 from analysis.stats import Estimate
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("few_requests")
 
 COST = Linear(draft_s=1.0, target_s=6.0, target_per_token_s=0.1, head_s=0.2)
 CLAIMS = {one.name: one for one in claims()}
-HOLDS, FAILS, OPEN, NO_EXAMPLE, THEOREM, UNTESTED = Verdict
+HOLDS, FAILS, OPEN, NO_EXAMPLE, THEOREM, SETTING, UNTESTED = Verdict
 
 
 def between(lo, hi):
@@ -267,6 +267,7 @@ REASONS = (
     r"|the trace is a lattice|fewer than 16 tokens"
     r"|column \w+ is not in this trace|drafts of up to \d tokens only|needs drafts of 1[06] tokens"
     r"|lets windows go to|not both attached|no drafter is attached|too few for a verdict"
+    r"|about parallel drafters, and none is attached|needs drafts of 8 tokens"
     r"|depth \d+ was not recorded"
 )
 
@@ -277,13 +278,13 @@ def test_edges(edge, cost):
     """Every claim has a verdict on every trace, or a reason that is one of its edges; no NaN."""
     found = check(EDGES[edge](), cost, placebo=None if cost is None else 0)
     assert len(found.of) == len(CLAIMS)
-    tested = [one for one in found.of if one.verdict not in (UNTESTED, THEOREM)]
+    tested = [one for one in found.of if one.verdict not in UNJUDGED]
     assert len(tested) >= TESTED[edge][cost is None]
     whys = [one.why for one in found.of if one.verdict is UNTESTED]
     assert not [why for why in whys if not re.search(REASONS, why)]
     json.dumps(found.records(), allow_nan=False)
     for one in found.of:
-        assert bool(one.why) == (one.verdict in (UNTESTED, THEOREM)), one
+        assert bool(one.why) == (one.verdict in UNJUDGED), one
     assert found.frame["claim"].n_unique() == len(CLAIMS)
     assert found.note() in found.markdown() and found._repr_html_().startswith("<p>")
 

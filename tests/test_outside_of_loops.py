@@ -1,15 +1,19 @@
 """What policies accept outside of verbatim loops, and where figures, tables and pages show it."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from replay_traces import build, with_scores
 
 import simkit
+import traces
 from analysis import outside
-from analysis.claims import check, claims
-from analysis.claims.verdict import Verdict
+from analysis.claims import Findings, beside, check, claims, pard2
+from analysis.claims.claim import ClaimKind, Part
+from analysis.claims.table import examine
+from analysis.claims.verdict import ABOVE_1, Verdict
 from analysis.figures import (
     confidence_acceptance,
     draft_lengths,
@@ -27,6 +31,7 @@ from analysis.figures.measures import APART, PER_STEP_APART
 from analysis.figures.tables import tables
 from analysis.replays import FAMILIES, groups, of
 from analysis.report import report
+from analysis.stats import Estimate
 from analysis.stats.loops import in_loop
 from analysis.study import MissingError, Study
 from simkit.costs import Linear
@@ -213,8 +218,39 @@ def test_the_headline_of_a_claim_is_outside(name):
     ],
     ids=["independent", "prompts that differ"],
 )
-def test_later_positions(trace, verdict):
+def test_later_positions(trace, verdict, monkeypatch):
     """Where prompts differ, those that get deep are the easy ones: the ratio rises with depth."""
     one = next(one for one in claims() if one.name == "later_positions_fall")
+    monkeypatch.setattr(pard2, "parallel", lambda at: at.trace)  # as if it drafted in one pass
     (found,) = check(trace, COST, claims=[one], placebo=None).of
     assert found.verdict is verdict
+
+
+def test_later_positions_are_those_of_a_parallel_drafter(monkeypatch):
+    """The paper plots those: a draft model's own depths neither support nor refute it."""
+    one = next(one for one in claims() if one.name == "later_positions_fall")
+    alone = mixed(64, 200, 0.6, 0.3, max_draft=16, seed=4)
+    (found,) = check(alone, COST, claims=[one], placebo=None).of
+    assert found.verdict is Verdict.UNTESTED and "none is attached" in found.why
+    monkeypatch.setattr(pard2, "SHALLOWEST", 9)
+    (found,) = check("reference", claims=[one], placebo=None).of
+    assert found.verdict is Verdict.UNTESTED and found.why == "Γ = 8: needs drafts of 9 tokens"
+    monkeypatch.undo()
+    (here,), (there,) = (
+        check(traces.load("reference", drafter=name), claims=[one], placebo=None).of
+        for name in (None, "pard")
+    )
+    assert here.parts == there.parts and here.verdict is not Verdict.UNTESTED
+
+
+def test_settings_of_engines_are_told_and_not_judged():
+    settings = [one for one in claims() if one.kind is ClaimKind.SETTING]
+    assert {one.name for one in settings} == {"none_at_64", "shorter_in_larger_batches"}
+    parts = [Part("", Estimate(2.0, 1.5, 2.5, 64), ABOVE_1)]
+    for one in settings:
+        found = examine(replace(one, test=lambda at: parts), None)
+        assert found.verdict is Verdict.SETTING and found.why
+        assert [part.expected for part in found.parts] == [None]
+    both = Findings((found,), "a", ""), Findings((found,), "b", "")
+    assert beside(both).together == [""] and "1 are settings of engines" in beside(both).note()
+    assert "none of 1 claims can be tested" in both[0].note()

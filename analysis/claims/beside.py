@@ -32,6 +32,10 @@ MANY = {  # of claims, in a sentence; in the order of the table
 SHOWN = 2  # parts of a claim
 ALSO = "°"  # a claim that holds, and on coin flips too
 SIDES = {"below": "↓", "above": "↑"}  # of the paper's values
+_UNJUDGED = {
+    Verdict.THEOREM: "are true or false by construction",
+    Verdict.SETTING: "are settings of engines",
+}
 _REFUTED = {Verdict.FAILS, Verdict.NO_EXAMPLE}
 
 
@@ -74,7 +78,7 @@ class Beside(Framed):
             (
                 found[0].claim.says,
                 f"{found[0].claim.paper}, {found[0].claim.place} ({found[0].claim.name})",
-                words or str(Verdict.THEOREM),
+                words or str(found[0].verdict),
                 *(self._cell(one) for one in found),
             )
             for words, found in said
@@ -90,8 +94,9 @@ class Beside(Framed):
         """How many claims came out how; what marks mean; then what each trace's findings note."""
         count = Counter(self.together)
         said = ", ".join(f"{count[words]} {many}" for words, many in MANY.items() if count[words])
-        theorems = count[""]
-        said += f", {theorems} are true or false by construction" if theorems else ""
+        for verdict, words in _UNJUDGED.items():
+            many = sum({one.verdict for one in found} == {verdict} for found in self.claims)
+            said += f", {many} {words}" if many else ""
         marks = (
             f"A cell has the verdict, the values that it rests on with their intervals, and"
             f" {SIDES['below']} or {SIDES['above']} where these lie below or above what the paper"
@@ -177,14 +182,14 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def together(verdicts: Sequence[Verdict]) -> str:
-    """What verdicts of several traces say together; empty for a theorem.
+    """What verdicts of several traces say together; empty for a theorem, and for a setting.
 
     A claim that is decided one way on one trace and the other way on another differs, whatever the
     rest says; one that some trace cannot test is tested on some; else a trace that cannot tell
     leaves it undecided.
     """
     found = set(verdicts)
-    if found == {Verdict.THEOREM}:
+    if found in ({Verdict.THEOREM}, {Verdict.SETTING}):
         return ""
     if Verdict.HOLDS in found and found & _REFUTED:
         return DIFFER

@@ -28,12 +28,14 @@ class ClaimKind(StrEnum):
 
     A theorem follows from how things are defined, whatever the trace: its statistic is told, and no
     verdict is given. An example is a claim that something can happen: a trace that shows it is one,
-    a trace that does not refutes nothing.
+    a trace that does not refutes nothing. A setting is what an engine does by default or shows as
+    an example: its statistics are told, and no verdict is given, since nobody found it.
     """
 
     TESTED = "tested"
     EXAMPLE = "example"
     THEOREM = "theorem"
+    SETTING = "setting"
 
 
 class Part(NamedTuple):

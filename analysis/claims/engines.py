@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from analysis.claims.claim import Part, claim
+from analysis.claims.claim import ClaimKind, Part, claim
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.verdict import ABOVE_1, Allowed
 from analysis.serving import Curve, closed, curves, estimate
@@ -169,6 +169,7 @@ def adapted_beats_fixed(at: Evidence) -> list[Part]:
     "defaults of adaptive_spec_params, pull request 24055",
     "From 64 requests in a batch on it is best not to draft.",
     "candidates {1: [1, 3, 5, 7], 8: [0, 1, 3], 32: [0, 1], 64: [0]}",
+    kind=ClaimKind.SETTING,
 )
 def none_at_64(at: Evidence) -> list[Part]:
     """Tokens a second without drafts ÷ under static(1), 64 requests in flight.
@@ -189,6 +190,7 @@ def none_at_64(at: Evidence) -> list[Part]:
     "draft_len_schedule, pull request 10860",
     "The larger the batch, the shorter the best draft.",
     "a schedule such as {4: 4, 8: 2, 32: 1}",
+    kind=ClaimKind.SETTING,
 )
 def shorter_in_larger_batches(at: Evidence) -> list[Part]:
     """The best fixed length with 1 request in flight less that with 32, tokens.

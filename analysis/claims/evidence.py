@@ -65,19 +65,28 @@ class Evidence(Replays):
         except MissingError as error:
             raise Untestable(str(error)) from None
 
-    def by_depth(self, draft_length: int, deepest: int) -> dict[str, np.ndarray]:
+    def by_depth(
+        self, draft_length: int, deepest: int, ahead: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]:
         """Drafts at risk, then rejected, at each depth, (S, 2 D), outside of loops and with them.
 
         Over the steps of fixed(draft_length). Outside, each stretch between loops is a text of its
-        own.
+        own: a draft begins at its start, wherever the steps of the whole output would be, and none
+        reaches beyond it.
+
+        Args:
+            draft_length: of a step.
+            deepest: D.
+            ahead: tokens accepted in a row from each position on, (R,); None: the trace's own.
         """
         layout, left = self.layout, self.outside
+        ahead = layout.ahead if ahead is None else ahead
         ends = self.trace.max_new_tokens, draft_length
         found = {
             "outside of loops": left.by_prompt(
-                drafts.fixed_steps(left.cut(layout.ahead), left.offsets, *ends)
+                drafts.fixed_steps(left.cut(ahead), left.offsets, *ends)
             ),
-            "with loops": drafts.fixed_steps(layout.ahead, layout.offsets, *ends),
+            "with loops": drafts.fixed_steps(ahead, layout.offsets, *ends),
         }
         tables = {name: depth.table(some, deepest) for name, some in found.items()}
         return {name: np.concatenate(one, 1).astype(float) for name, one in tables.items()}

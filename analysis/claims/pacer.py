@@ -68,8 +68,8 @@ def _outside_first(
 def marginal_falls(at: Evidence) -> list[Part]:
     """Marginal: P(a >= 10) ÷ P(a >= 1), Kaplan-Meier, over the steps of fixed(Γ), outside of loops.
 
-    It cannot rise, whatever the pair; "sharply" is taken as below one half. Also given: with
-    loops.
+    It cannot rise, whatever the pair; "sharply" is taken as below one half. Outside, drafts begin
+    anew at each stretch between loops. Also given: with loops.
     """
 
     def statistic(s: np.ndarray) -> np.ndarray:
@@ -89,8 +89,8 @@ def marginal_falls(at: Evidence) -> list[Part]:
 def conditional_falls(at: Evidence) -> list[Part]:
     """Conditional acceptance at depths 6–10 together, less that at depth 1, outside of loops.
 
-    Accepted ÷ reached (all earlier tokens of the draft accepted), over the steps of fixed(Γ). Also
-    given: with loops.
+    Accepted ÷ reached (all earlier tokens of the draft accepted), over the steps of fixed(Γ).
+    Outside, drafts begin anew at each stretch between loops. Also given: with loops.
     """
     low, high = DEEP[0] - 1, DEEP[1]
 

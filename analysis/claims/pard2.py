@@ -11,6 +11,10 @@ from analysis.papers import pard2 as paper
 from analysis.papers.pard2 import DECAYS, DRAFT
 from analysis.stats import acceptance_length, clusters, correlation
 from analysis.stats.acceptance_length import cat_weights, windows
+from simkit.drafters import layout_of
+from traces.trace import Trace, load
+
+SHALLOWEST = 8  # drafts of which a slope is taken
 
 
 @claim(
@@ -21,23 +25,50 @@ from analysis.stats.acceptance_length import cat_weights, windows
     "plotted only",
 )
 def later_positions_fall(at: Evidence) -> list[Part]:
-    """Slope of the conditional acceptance in depth, a token, over depths 1–16, outside of loops.
+    """Slope of a parallel drafter's conditional acceptance in depth, a token, outside of loops.
 
-    Accepted ÷ reached (all earlier tokens of the draft accepted), over the steps of fixed(16);
-    least squares, a depth weighs as many drafts as reached it. The paper plots parallel drafters,
-    here it is tested on this one. Also given: with loops.
+    The trace's drafter if one pass of it yields a draft, else the deepest attached one of which
+    that is true, since the paper plots parallel drafters. Accepted ÷ reached (all earlier tokens of
+    the draft accepted), over the steps of fixed(K), K = 16 or as deep as was recorded, 8 at least;
+    least squares, a depth weighs as many drafts as reached it. Outside, drafts begin anew at each
+    stretch between loops. Also given: with loops.
     """
-    if at.trace.max_draft < DRAFT:
-        raise Untestable(f"Γ = {at.trace.max_draft}: needs drafts of {DRAFT} tokens")
+    drafter = parallel(at)
+    deep = min(DRAFT, drafter.max_draft)
 
     def slope(s: np.ndarray) -> np.ndarray:
-        risk, lost, j = s[..., :DRAFT], s[..., DRAFT:], np.arange(DRAFT)
+        risk, lost, j = s[..., :deep], s[..., deep:], np.arange(deep)
         away = j - (risk * j).sum(-1, keepdims=True) / risk.sum(-1, keepdims=True)
         return ((risk - lost) * away).sum(-1, keepdims=True) / (risk * away**2).sum(
             -1, keepdims=True
         )
 
-    return depth_parts(at.by_depth(DRAFT, DRAFT), slope, BELOW_0)
+    outputs = at if at.trace.recording is None else Evidence(at.trace.recording, at.cost)
+    ahead = layout_of(drafter).ahead
+    return depth_parts(outputs.by_depth(deep, deep, ahead), slope, BELOW_0)
+
+
+def parallel(at: Evidence) -> Trace:
+    """The deepest of the drafters of which one pass yields a draft; the trace's own, or attached.
+
+    Raises:
+        Untestable: there is none, or it drafts too few tokens.
+    """
+    recording = at.trace.recording or at.trace
+    some = [at.trace]
+    if not _in_one_pass(at.trace) and recording.path is not None:
+        some = [load(recording.path, name) for name in recording.drafters]
+    found = [one for one in some if _in_one_pass(one)]
+    if not found:
+        raise Untestable("the claim is about parallel drafters, and none is attached")
+    one = max(found, key=lambda drafter: drafter.max_draft)
+    if one.max_draft < SHALLOWEST:
+        raise Untestable(f"Γ = {one.max_draft}: needs drafts of {SHALLOWEST} tokens")
+    return one
+
+
+def _in_one_pass(drafter: Trace) -> bool:
+    return drafter.manifest.kind == "lattice" and drafter.manifest.draft_passes == "draft"
 
 
 @claim(

@@ -12,7 +12,7 @@ from analysis.claims.claim import Claim, ClaimKind, Part
 from analysis.claims.claim import claims as all_claims
 from analysis.claims.evidence import Evidence
 from analysis.claims.placebos import NONE, Share, shares
-from analysis.claims.verdict import DECISIVE, Verdict, against_print, judge, overall
+from analysis.claims.verdict import DECISIVE, UNJUDGED, Verdict, against_print, judge, overall
 from analysis.drafters import warned
 from analysis.shown import holds
 from analysis.stats import Estimate
@@ -133,8 +133,8 @@ class Findings(Framed):
     def note(self) -> str:
         """How many were tested, with what verdicts, and what these mean together."""
         count = Counter(one.verdict for one in self.of)
-        theorems = count[Verdict.THEOREM]
-        tested = len(self.of) - count[Verdict.UNTESTED] - theorems
+        theorems, settings = count[Verdict.THEOREM], count[Verdict.SETTING]
+        tested = sum(one.verdict not in UNJUDGED for one in self.of)
         said = ", ".join(f"{count[one]} {words}" for one, words in _MANY.items() if count[one])
         alike = sum(one.without_structure for one in self.of)
         if any(one.placebo is not None for one in self.of):
@@ -149,6 +149,7 @@ class Findings(Framed):
         else:
             note += (
                 f"{len(self.of)} claims; {theorems} true or false by construction,"
+                f" {settings} settings of engines that are not judged,"
                 f" {count[Verdict.UNTESTED]} cannot be tested, {tested} tested: {said}."
                 " Each verdict is for its claim alone, at 95%: about one in twenty may be wrong by"
                 " chance. Intervals are over prompts."
@@ -252,7 +253,7 @@ def check(
             if some is not None:
                 some.study.make_room()
         mine = examine(claim, at)
-        if null is not None and mine.verdict not in (Verdict.UNTESTED, Verdict.THEOREM):
+        if null is not None and mine.verdict not in UNJUDGED:
             share = known.get(claim.name, NONE)
             mine = replace(mine, placebo=examine(claim, null).verdict, share=share)
         found.append(mine)
@@ -309,6 +310,9 @@ def examine(claim: Claim, at: Evidence) -> Finding:
         return Finding(claim, (), Verdict.UNTESTED, str(error))
     if claim.kind is ClaimKind.THEOREM:
         return Finding(claim, parts, Verdict.THEOREM, claim.theorem)
+    if claim.kind is ClaimKind.SETTING:
+        told = tuple(part._replace(expected=None) for part in parts)
+        return Finding(claim, told, Verdict.SETTING, "what an engine is set to is no finding")
     judged = [(part, judge(part.found, part.expected)) for part in parts if part.expected]
     verdict = overall(verdict for _, verdict in judged)
     notes = [_weak(part.found) for part, one in judged if one is Verdict.UNTESTED]

@@ -19,9 +19,11 @@ class Verdict(StrEnum):
     OPEN = "not distinguishable"
     NO_EXAMPLE = "no example here"
     THEOREM = "by construction"
+    SETTING = "a setting, not judged"
     UNTESTED = "cannot be tested"
 
 
+UNJUDGED = (Verdict.UNTESTED, Verdict.THEOREM, Verdict.SETTING)
 # Of the verdicts on a claim's statistics the first of these that is among them decides.
 DECISIVE = (Verdict.FAILS, Verdict.UNTESTED, Verdict.OPEN, Verdict.HOLDS)
 

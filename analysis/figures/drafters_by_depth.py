@@ -52,7 +52,10 @@ def drafters_by_depth(study: Study, ax: Axes, max_draft: int = DEEPEST) -> Drawn
     ax.set_ylim(0, 1.02)
     below(ax)
     apart = (
-        f" outside of verbatim loops ({study.loops.share:.0%} of the positions)" if loops else ""
+        f" outside of verbatim loops ({study.loops.share:.0%} of the positions), where drafts begin"
+        " anew at each stretch"
+        if loops
+        else ""
     )
     caption(
         ax,

@@ -75,13 +75,14 @@ def position_decay(
     )
     said = missing([*found.conditional, *found.marginal], [*found.depth, *found.depth])
     n = f"{len(taken):,} {what}, {trace.n_sequences} prompts; at depth {len(found.depth)}"
+    anew = "; outside, drafts begin anew at each stretch between loops" if apart else ""
     deepest = int(found.at_risk[-1]) if len(found.depth) else 0
     said = [f"Depth {line}" for line in said]
     caption(
         ax,
         "Acceptance by position in the draft",
         f"{n} still {deepest:,} drafts; bars: 95% over prompts. {share:.0%} of the positions repeat"
-        " a verbatim loop. PARD-2 Fig. 2a prints the conditional ratio.",
+        f" a verbatim loop{anew}. PARD-2 Fig. 2a prints the conditional ratio.",
     )
     return Drawn("position_decay", frame(rows), ax, tuple(said))
 

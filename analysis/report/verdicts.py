@@ -17,6 +17,7 @@ LOOKS = {
     Verdict.OPEN: ("≈", "open"),
     Verdict.NO_EXAMPLE: ("∅", "open"),
     Verdict.THEOREM: ("=", "untested"),
+    Verdict.SETTING: ("⚙", "untested"),
     Verdict.UNTESTED: ("–", "untested"),
 }
 SHOWN = (5, 6, 1, 4, 3, 0)  # of the columns, the verdict first; statistics stand below the table
