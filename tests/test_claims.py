@@ -267,7 +267,7 @@ REASONS = (
     r"|the trace is a lattice|fewer than 16 tokens"
     r"|column \w+ is not in this trace|drafts of up to \d tokens only|needs drafts of 1[06] tokens"
     r"|lets windows go to|not both attached|no drafter is attached|too few for a verdict"
-    r"|about parallel drafters, and none is attached|needs drafts of 8 tokens"
+    r"|about parallel drafters, and none is attached|needs drafts of 8 tokens|shows no spread"
     r"|depth \d+ was not recorded"
 )
 
