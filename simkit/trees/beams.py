@@ -1,7 +1,18 @@
-"""Beams at the starts of a trace: what they propose, and what comes of the best of their nodes."""
+"""Beams at the starts of a trace: what they propose, and what comes of the best of their nodes.
+
+What is found of a start is kept for all policies, whose replays run in threads at the same time and
+hold no lock while they look. Each of them therefore has flags of its own (`_opened`, `_publish`):
+of the starts that were whole when it began, and of those that it has looked at itself. Flags that
+threads share are read and written under a lock alone. Whoever finds one set there took the lock
+after the thread that set it gave it back, which had written all numbers by then. So it sees them on
+every processor, also where stores of other threads come out of order (ARM). Two threads may look at
+one start at the same time. Then both write the same numbers, each of them once and whole, and each
+reads what it has written.
+"""
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +25,7 @@ from traces.trees.forest import best_children
 from traces.trees.shapes import Beams
 
 NEVER = np.iinfo(np.int32).max // 2
+_sharing = Lock()
 
 
 class Grown(NamedTuple):
@@ -43,9 +55,10 @@ class Grown(NamedTuple):
 
 def beams_of(layout: TreeLayout, top_k: int) -> Grown:
     """What beams propose, as deep as was recorded; kept, since depths and totals share it."""
-    found, done = _kept(layout, top_k)
-    if not done.all():
-        _fill(layout.trees, top_k, found, done)
+    found, known = _opened(layout, top_k)
+    if not known.all():
+        _fill(layout.trees, top_k, found, known)
+        _publish(layout, top_k, known)
     return found
 
 
@@ -92,10 +105,11 @@ def visit_beams(
         first: position of each sequence's first step.
         span: of sequences.
     """
-    found, done = _kept(layout, top_k)
+    found, known = _opened(layout, top_k)
     rows, offsets, accepted = _visit(
-        layout.trees, top_k, found, done, levels, nodes, layout.offsets, first, *span
+        layout.trees, top_k, found, known, levels, nodes, layout.offsets, first, *span
     )
+    _publish(layout, top_k, known)
     level = np.minimum(layout.trees.room[rows], levels)
     return Visit(rows, offsets, accepted, _work(found, level, nodes, rows))
 
@@ -110,22 +124,31 @@ def _work(found: Grown, level: np.ndarray, nodes: int, rows: np.ndarray) -> Work
     return Work(drafted, verified, passes, np.zeros_like(passes), lambda: widths)
 
 
-def _kept(layout: TreeLayout, top_k: int) -> tuple[Grown, np.ndarray]:
-    """What beams propose at each start, and at which ones that is known, (R,) bool."""
+def _opened(layout: TreeLayout, top_k: int) -> tuple[Grown, np.ndarray]:
+    """What beams propose at each start, and at which ones that is known: (R,) bool, a copy."""
     key = "beams", top_k
-    if key not in layout.kept:
-        held = [s for s in layout.shapes if isinstance(s, Beams) and s.top_k == top_k]
-        levels = max(shape.levels for shape in held)
-        shape = len(layout.trees.room), levels
-        found = Grown(
-            np.zeros(shape, np.int32),
-            np.zeros(shape, np.int32),
-            np.zeros(shape),
-            np.full(shape, np.nan, np.float32),
-            np.full((*shape, levels), NEVER, np.int32),
-        )
-        layout.kept[key] = found, np.zeros(shape[0], np.bool_)
-    return layout.kept[key]
+    with _sharing:
+        if key not in layout.kept:
+            held = [s for s in layout.shapes if isinstance(s, Beams) and s.top_k == top_k]
+            levels = max(shape.levels for shape in held)
+            shape = len(layout.trees.room), levels
+            found = Grown(
+                np.zeros(shape, np.int32),
+                np.zeros(shape, np.int32),
+                np.zeros(shape),
+                np.full(shape, np.nan, np.float32),
+                np.full((*shape, levels), NEVER, np.int32),
+            )
+            layout.kept[key] = found, np.zeros(shape[0], np.bool_)
+        found, known = layout.kept[key]
+        return found, known.copy()
+
+
+def _publish(layout: TreeLayout, top_k: int, known: np.ndarray) -> None:
+    """Let all threads know of the starts that this one has looked at."""
+    with _sharing:
+        _, shared = layout.kept["beams", top_k]
+        shared |= known
 
 
 class _Room(NamedTuple):
@@ -158,13 +181,13 @@ def _room(top_k: int, levels: int) -> _Room:
 
 
 @compiled
-def _fill(trees: Trees, top_k: int, found: Grown, done: np.ndarray) -> None:
-    """Look at all starts that nobody has looked at."""
+def _fill(trees: Trees, top_k: int, found: Grown, known: np.ndarray) -> None:
+    """Look at all starts that nobody has looked at; `known` is this thread's alone."""
     room = _room(top_k, found.made.shape[1])
-    for r in range(len(done)):
-        if not done[r]:
+    for r in range(len(known)):
+        if not known[r]:
             _look(trees, r, top_k, found, room)
-            done[r] = True
+            known[r] = True
 
 
 @compiled
@@ -172,7 +195,7 @@ def _visit(
     trees: Trees,
     top_k: int,
     found: Grown,
-    done: np.ndarray,
+    known: np.ndarray,
     levels: int,
     nodes: int,
     offsets: np.ndarray,
@@ -180,7 +203,10 @@ def _visit(
     low: int,
     high: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows at which steps start, where each sequence's begin, and what each step accepts."""
+    """Rows at which steps start, where each sequence's begin, and what each step accepts.
+
+    See `_fill` for `known`.
+    """
     room = _room(top_k, found.made.shape[1])
     ends = np.zeros(high - low + 1, np.int64)
     rows = np.empty(offsets[high] - offsets[low], np.int64)
@@ -189,9 +215,9 @@ def _visit(
     for s in range(low, high):
         row = offsets[s] + first - 1
         while row < offsets[s + 1]:
-            if not done[row]:
+            if not known[row]:
                 _look(trees, row, top_k, found, room)
-                done[row] = True
+                known[row] = True
             level = min(trees.room[row], levels)
             depth = 0
             while depth < level and found.ahead[row, level - 1, depth] < nodes:
@@ -207,7 +233,7 @@ def _visit(
 def _look(trees: Trees, r: int, top_k: int, found: Grown, room: _Room) -> None:
     """Step the beams of one start, and count who is ahead of the output's own nodes.
 
-    Another thread may do the same: it writes the same numbers.
+    Another thread may do the same, see above: nothing of `found` is written but what stays.
     """
     low, high = trees.begin[r], trees.begin[r + 1]
     if low == high:
