@@ -118,6 +118,7 @@ def test_what_is_called_when(trace):
 
         def stop(self, depth, row):
             said.append(depth)
+            return False
 
         def update(self, outcome):
             said.append(outcome)

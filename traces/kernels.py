@@ -10,6 +10,7 @@ written again, and what cannot be written is not kept. Both are said once.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import pickle
 import sys
@@ -17,12 +18,19 @@ import tempfile
 import uuid
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numba
 from numba import njit
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    IndexDataCacheFile,
+    _CacheLocator,  # pyright: ignore[reportPrivateUsage]
+    _SourceFileBackedLocatorMixin,  # pyright: ignore[reportPrivateUsage]
+)
 from numba.core.runtime.nrt import rtsys
 
 from traces.errors import SimkitWarning
@@ -51,14 +59,10 @@ def compiled(
     out: Any = njit(nogil=True, fastmath={"reassoc"} if any_order else False)(function)
     folder = _folder(sources or (Path(function.__code__.co_filename).parent,)) if keep else None
     if folder is not None:
-        before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-        numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
         try:
-            out._cache = _Cache(function, made_for)  # as `njit(cache=True)` does
-        except (OSError, RuntimeError) as error:  # the folder was taken away meanwhile
+            out._cache = _Cache(function, folder, made_for)  # as `njit(cache=True)` does
+        except OSError as error:  # the folder was taken away meanwhile
             _say("compiled code is not kept", error)
-        finally:
-            numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
     return out
 
 
@@ -71,10 +75,36 @@ class _Damaged(Exception):
     """A file of the cache does not hold what was written."""
 
 
+class _Locator(_SourceFileBackedLocatorMixin, _CacheLocator):
+    """A folder, whatever numba's settings say: in another one nothing tells sources apart."""
+
+    def __init__(self, function: Callable, folder: Path) -> None:
+        self._py_file = inspect.getfile(function)
+        self._lineno = function.__code__.co_firstlineno
+        self._cache_path = str(folder / self.get_suitable_cache_subpath(self._py_file))
+
+    def get_cache_path(self) -> str:
+        """See `numba`."""
+        return self._cache_path
+
+
+class _Impl(CompileResultCacheImpl):
+    """What numba keeps of a function, in a folder of ours."""
+
+    def __init__(self, function: Callable, folder: Path) -> None:
+        self._locator = _Locator(function, folder)
+        self._locator.ensure_cache_path()
+        self._lineno = function.__code__.co_firstlineno
+        module = Path(inspect.getfile(function)).stem
+        name = f"{module}.{function.__qualname__}"
+        self._filename_base = self.get_filename_base(name, getattr(sys, "abiflags", ""))
+
+
 class _Cache(FunctionCache):
     """Numba's cache, without which everything goes on."""
 
-    def __init__(self, function: Callable, made_for: str = "") -> None:
+    def __init__(self, function: Callable, folder: Path, made_for: str = "") -> None:
+        self._impl_class = partial(_Impl, folder=folder)
         super().__init__(function)
         file: Any = self._cache_file
         name = ".".join(filter(None, [file._index_name[:-4], made_for]))

@@ -22,6 +22,7 @@ from simkit.live.log import Row, Spans
 from simkit.live.timed import check
 from simkit.live.turns import finished
 from simkit.policies import Outcome, PolicyError, Sequential
+from simkit.policies.verdicts import asked
 from traces.record.statistics import draft_rows
 from traces.record.statistics_triton import draft_statistics
 
@@ -318,4 +319,4 @@ class BatchDecoder:
         for row, k in enumerate(self.live):
             if not stopped[row]:
                 state, read = self.states[k], tuple(values[row])
-                stopped[row], self.states[k] = self.policy.trips(state, depth, read)
+                stopped[row], self.states[k] = asked(self.policy, state, depth, read)

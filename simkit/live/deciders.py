@@ -16,6 +16,7 @@ from simkit.errors import PolicyError
 from simkit.live.decoder import DecoderSettings
 from simkit.live.timed import check
 from simkit.policies import Outcome, Sequential
+from simkit.policies.verdicts import asked
 from simkit.serving import Plain, View
 from simkit.serving.controllers import ByLength, ByRule, Controller
 from simkit.serving.prices import Prices
@@ -207,7 +208,7 @@ class _Each(_Rule):
         super().ask(rows)
         for k, r in enumerate(self.who):
             if self.going[k]:
-                stop, self.states[r] = self.policy.trips(self.states[r], self.depth, rows[k])
+                stop, self.states[r] = asked(self.policy, self.states[r], self.depth, rows[k])
                 self.going[k] = not stop
 
     def chosen(self, view: View, drafted: np.ndarray) -> np.ndarray:
@@ -248,7 +249,7 @@ class _Mean(_Rule):
         super().ask(rows)
         some = [row for row, going in zip(rows, self.going, strict=True) if going]
         mean = tuple(float(np.mean(column)) for column in zip(*some, strict=True))
-        stop, self.states[-1] = self.policy.trips(self.states[-1], self.depth, mean)
+        stop, self.states[-1] = asked(self.policy, self.states[-1], self.depth, mean)
         if stop:
             self.going = [False] * len(self.going)
 

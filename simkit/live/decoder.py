@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from simkit.errors import LiveError
 from simkit.live.model import Reader
 from simkit.policies import Outcome, PolicyError, Sequential
+from simkit.policies.verdicts import asked
 from traces.record import draws
 from traces.record.statistics import (
     LogitRows,
@@ -296,9 +297,9 @@ class Decoder:
                 values[name] = score
         if late:
             state, before = self.waiting
-            _, self.state = self.policy.trips(state, depth - 1, self._row(before | late))
+            _, self.state = asked(self.policy, state, depth - 1, self._row(before | late))
         self.waiting = self.state, values
-        stop, self.state = self.policy.trips(self.state, depth, self._row(values))
+        stop, self.state = asked(self.policy, self.state, depth, self._row(values))
         return stop
 
     def _row(self, values: Mapping[str, Any]) -> tuple[float, ...]:

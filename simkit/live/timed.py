@@ -25,6 +25,7 @@ from simkit.live.log import Row, Spans
 from simkit.live.model import Reader
 from simkit.live.turns import finished
 from simkit.policies import Outcome, PolicyError, Sequential
+from simkit.policies.verdicts import asked
 from traces.record import draws
 from traces.record.statistics import LogitRows, draft_rows, target_rows
 from traces.record.statistics_triton import draft_statistics
@@ -257,7 +258,7 @@ class TimedDecoder:
             row = tuple(
                 scores[name][k] if name in scores else float(values[name]) for name in self.columns
             )
-            stop, self.state = self.policy.trips(self.told, depth, row)
+            stop, self.state = asked(self.policy, self.told, depth, row)
             if k < count:
                 self.told = self.state
         self.spans.add(

@@ -23,6 +23,8 @@ from simkit.policies.base import (
     Slots,
     State,
 )
+from simkit.policies.surroundings import parts_of, plain, renew, settled, values_read
+from simkit.policies.verdicts import RULE, not_boolean, verdict
 from traces.sampler import Sampler
 from traces.schema import TARGET_STATISTICS
 
@@ -45,11 +47,11 @@ class Watched:
         return self._values[name]
 
 
-# Functions that were compiled, by what they read. Their code is not kept between processes: they
-# may use any number or function around them, which the name of a file would not tell apart.
-_FOUND: dict[tuple[Callable[..., Any], tuple[str, ...]], tuple[type, Slots]] = {}
+# Functions that were compiled, by the columns and the values around them that they read. Their code
+# is not kept between processes: no file's name would tell apart all that they may call.
+_FOUND: dict[tuple[Any, ...], tuple[type, Slots]] = {}
 _NUMBERS = count()
-_NOWHERE = "made"  # a module whose code is not kept, see `simkit.simulator.compiled`
+NOWHERE = "made"  # the module of classes of parameters that are made for one rule
 
 
 @dataclass(frozen=True)
@@ -91,11 +93,12 @@ class FunctionPolicy(Sequential):
         """See `Policy`; compiled, if that was asked for.
 
         Raises:
-            PolicyError: numba cannot compile it.
+            PolicyError: numba cannot compile it, or keeps a value that it reads for ever.
         """
-        if not self.compiled:
-            return self
-        return _compiled(self)
+        if self.compiled:
+            return _compiled(self)
+        renew(values_read(parts_of(self.function)))
+        return self
 
     def columns(self, sampler: Sampler) -> tuple[str, ...]:
         """See `Policy`; a rule reads only what the draft knows, not the target's verdict."""
@@ -134,7 +137,7 @@ class FunctionPolicy(Sequential):
 
     def trips(self, state: State, depth: int, row: Row) -> tuple[bool, State]:
         """See `Sequential`."""
-        return bool(self.function(depth, self._row(row))), state
+        return verdict(self.function(depth, self._row(row)), self.label), state
 
     def update(self, state: State, outcome: Outcome) -> State:
         """See `Sequential`."""
@@ -165,9 +168,11 @@ def _compiled(policy: FunctionPolicy) -> CompiledFunction:
     """The policy for the compiled loop.
 
     Raises:
-        PolicyError: numba cannot compile the function; the message has its reason.
+        PolicyError: numba cannot compile the function; the message has its reason. Or see
+            `settled`.
     """
-    key = policy.function, policy.reads
+    read = settled(policy.label, [policy.function])
+    key = plain(policy.function), policy.reads, read
     if key not in _FOUND:
         _FOUND[key] = _rule(policy)
     given = policy.function, policy.reads, policy.label, policy.max_draft
@@ -179,28 +184,44 @@ def _rule(policy: FunctionPolicy) -> tuple[type, Slots]:
     import numba
     from numba.core.errors import NumbaError
 
-    row = namedtuple("Row", policy.reads)
-    function = numba.njit(nogil=True)(policy.function)
+    said = numba.njit(nogil=True)(_asked(policy))
+    takes = numba.int64, numba.typeof((0.0,) * len(policy.reads))
     try:
-        function.compile((numba.int64, numba.typeof(row(*[0.0] * len(policy.reads)))))
+        said.compile(takes)
     except NumbaError as error:
-        said = [line for line in str(error).splitlines() if line.strip()]
-        why = said[1] if len(said) > 1 else said[0]
-        raise PolicyError(f"{policy.label}: numba cannot compile it: {why.strip()}") from None
-    params = namedtuple(f"Function{next(_NUMBERS)}", ("max_draft",), module=_NOWHERE)
-    return params, Slots(trips=_trips(function, row, len(policy.reads)))
+        raise PolicyError(f"{policy.label}: {reason(error)}") from None
+    gives = said.overloads[takes].signature.return_type
+    if not isinstance(gives, numba.types.Boolean):
+        raise PolicyError(f"{policy.label}: {not_boolean(str(gives))}")
+
+    def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
+        return said(depth, row), state
+
+    params = namedtuple(f"Function{next(_NUMBERS)}", ("max_draft",), module=NOWHERE)
+    return params, Slots(trips=trips)
 
 
-def _trips(function: Any, row: type, n: int) -> Callable[..., Any]:
-    """The slot, which names the values of a row: numba takes no star before a tuple there."""
-    values = ", ".join(f"row[{k}]" for k in range(n))
-    made: dict[str, Any] = {"function": function, "Row": row}
+def _asked(policy: FunctionPolicy) -> Callable[..., Any]:
+    """The function of a row without names: numba takes no star before a tuple there."""
+    import numba
+
+    values = ", ".join(f"row[{k}]" for k in range(len(policy.reads)))
+    made: dict[str, Any] = {
+        "function": numba.njit(nogil=True)(plain(policy.function)),
+        "Row": namedtuple("Row", policy.reads),
+    }
     exec(  # of numbers alone
-        "def trips(params, state, depth, row):\n"
-        f"    return bool(function(depth, Row({values}))), state\n",
-        made,
+        f"def asked(depth, row):\n    return function(depth, Row({values}))\n", made
     )
-    return made["trips"]
+    return made["asked"]
+
+
+def reason(error: Exception) -> str:
+    """Why numba cannot compile a rule, in a line: our own reason, if it is one, or numba's."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    said = [line for line in lines if line and not line.startswith("Failed in")]
+    own = [line[line.index(RULE) :] for line in said if RULE in line]
+    return own[0] if own else f"numba cannot compile it: {(said or lines)[0]}"
 
 
 def check_columns(label: str, columns: tuple[str, ...]) -> None:

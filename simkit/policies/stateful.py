@@ -11,6 +11,7 @@ from simkit.errors import PolicyError
 from simkit.policies.arguments import check_whole
 from simkit.policies.base import MAX_DRAFT, Outcome, Row, State
 from simkit.policies.function import FunctionPolicy, Watched, check_columns, row_of
+from simkit.policies.verdicts import verdict, whole
 from traces import specs
 from traces.registry import suggest
 
@@ -94,11 +95,11 @@ class StatefulPolicy(FunctionPolicy):
     def limit(self, state: State, ahead: int) -> int:
         """See `Sequential`; the rule's own, if it has one."""
         own = getattr(state[0], "limit", None)
-        return self.max_draft if own is None else min(self.max_draft, int(own()))
+        return self.max_draft if own is None else min(self.max_draft, whole(own(), self.label))
 
     def trips(self, state: State, depth: int, row: Row) -> tuple[bool, State]:
         """See `Sequential`."""
-        return bool(state[0].stop(depth, self._row(row))), state
+        return verdict(state[0].stop(depth, self._row(row)), self.label), state
 
     def update(self, state: State, outcome: Outcome) -> State:
         """See `Sequential`; the rule's own, if it has one."""
@@ -176,7 +177,7 @@ def policy(
         carried: how long the state of a class or a generator lasts: "sequence", or all of a "run",
             whose sequences then come in ascending order.
         compiled: compile a function with numba: a first replay takes seconds longer, those of long
-            traces are fast. Numbers of its surroundings are those of the first replay then.
+            traces are fast. It is compiled anew where a value that it reads has changed.
 
     Returns:
         the policy, or what makes one of a rule.

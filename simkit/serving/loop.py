@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from simkit.serving.controllers.base import ByLength, Slots, View
+from simkit.policies.surroundings import plain
+from simkit.serving.controllers.base import ByLength, View
 from simkit.serving.iteration import (
     admit,
     advance,
@@ -41,7 +42,7 @@ from simkit.serving.world import (
     Rules,
     Server,
 )
-from simkit.simulator.kernels import SOURCES, compiled_part
+from simkit.simulator.kernels import SOURCES, Rule, compiled_part, rule_of, run_rule, slots_of
 from traces.kernels import compiled
 
 OVER, FULL, OUTRUN = 0, 1, 2
@@ -91,27 +92,26 @@ def _observe(
 ) -> Any: ...
 
 
-_SLOTS: dict[type, Slots] = {}
 _slot = partial(overload, strict=False)
 
 
 @_slot(_decide)
 def _find_decide(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> Any:
-    return _SLOTS[params.instance_class].decide
+    return plain(slots_of(params.instance_class).decide)
 
 
 @_slot(_choose)
 def _find_choose(
     params: Any, state: Any, view: Any, prices: Any, drafted: Any, proposed: Any
 ) -> Any:
-    return _SLOTS[params.instance_class].choose
+    return plain(slots_of(params.instance_class).choose)
 
 
 @_slot(_observe)
 def _find_observe(
     params: Any, state: Any, view: Any, drafted: Any, proposed: Any, accepted: Any, ended: Any
 ) -> Any:
-    return _SLOTS[params.instance_class].observe
+    return plain(slots_of(params.instance_class).observe)
 
 
 @compiled_part
@@ -229,9 +229,9 @@ def _drive(
 
 
 @cache
-def _loop(params: type) -> Callable[..., tuple[int, int]]:
-    """The compiled loop for one class of parameters, see `simkit.simulator.compiled`."""
-    return compiled(_drive, params.__module__.startswith("simkit."), SOURCES_OF_ALL)
+def _loop(rule: Rule) -> Callable[..., tuple[int, int]]:
+    """The compiled loop for one rule, see `simkit.simulator.compiled`."""
+    return compiled(_drive, bool(rule.kept_as), SOURCES_OF_ALL, made_for=rule.kept_as)
 
 
 def drive(
@@ -258,11 +258,12 @@ def drive(
     """
     room = buffers(rules, outcomes)
     state = controller.begin(rules.max_batch)
-    params = controller.params
-    _SLOTS.setdefault(type(params), controller.slots)
-    loop, logs = _loop(type(params)), Logs()
+    rule = rule_of(controller, type(controller.params), controller.slots)
+    params = rule.params._make(controller.params)  # type: ignore[attr-defined]
+    loop, logs = _loop(rule), Logs()
+    given = params, state, server, outcomes, rules, prices, room, rng
     while True:
-        status, place = loop(params, state, server, outcomes, rules, prices, room, rng)
+        status, place = run_rule(controller, loop, *given)
         logs.empty(server)
         if status != FULL:
             return logs, room, place if status == OUTRUN else -1

@@ -10,6 +10,7 @@ import numpy as np
 from simkit.drafters.layout import Layout, Read, SequenceDrafts
 from simkit.errors import PolicyError
 from simkit.policies import Outcome, Sequential
+from simkit.policies.verdicts import asked
 from simkit.serving import loop
 from simkit.serving.controllers.base import ByRule, View
 from simkit.serving.controllers.function import Plain
@@ -198,16 +199,16 @@ class _Shared:
         left = dict(zip(view.request.tolist(), rooms, strict=True))
         depth = 0
         while going:
-            asked = {r: next(draft, None) for r, draft in going.items()}
-            asked = {r: row for r, row in asked.items() if row is not None}
-            if not asked:
+            rows = {r: next(draft, None) for r, draft in going.items()}
+            rows = {r: row for r, row in rows.items() if row is not None}
+            if not rows:
                 break
             depth += 1
-            for r, row in asked.items():
-                stop, self.states[r] = self.policy.trips(self.states[r], depth, row)
+            for r, row in rows.items():
+                stop, self.states[r] = asked(self.policy, self.states[r], depth, row)
                 if stop or depth >= left[r]:
                     del going[r]
-            going = {r: draft for r, draft in going.items() if r in asked}
+            going = {r: draft for r, draft in going.items() if r in rows}
         return depth
 
     def _together(self, view: View, drafts: list, rooms: list[int]) -> int:
@@ -221,7 +222,7 @@ class _Shared:
                 break
             depth += 1
             mean = tuple(float(np.mean(column)) for column in zip(*some, strict=True))
-            stop, self.states[-1] = self.policy.trips(self.states[-1], depth, mean)
+            stop, self.states[-1] = asked(self.policy, self.states[-1], depth, mean)
             if stop:
                 break
             going = [(d, room) for row, d, room in rows if row is not None and depth < room]

@@ -7,28 +7,60 @@ place, which it finds by the type of the parameters.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from functools import cache, partial
 from typing import Any
 
 import numba
 import numpy as np
-from numba.core.types import NoneType
+from numba.core.errors import TypingError
+from numba.core.types import Boolean, Integer, NoneType
 from numba.extending import overload
 
-from simkit import policies
 from simkit.drafters.layout import Layout, Read, Span
 from simkit.policies import NumericPolicy, Outcome, Policy, Slots
+from simkit.policies.function import CompiledFunction
+from simkit.policies.surroundings import plain
+from simkit.policies.verdicts import not_boolean, not_whole
 from simkit.simulator.arrays import NO_PRICES, LayoutArrays, Prices, arrays_of
-from simkit.simulator.kernels import compiled, compiled_part
+from simkit.simulator.kernels import (
+    Rule,
+    compilable,
+    compiled,
+    compiled_part,
+    rule_of,
+    run_rule,
+    slots_of,
+    stands_alone,
+)
 from simkit.simulator.steps import Steps, Sums, extra_passes, sequential
 from traces.drafters.passes import counted
 
 
 def compiles(policy: Policy) -> bool:
-    """Whether the loop takes this policy: a numeric one with a rule that goes with its params."""
+    """Whether the loop takes this policy: a numeric one whose rule is its slots."""
     if not isinstance(policy, NumericPolicy) or numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
         return False
-    return _SLOTS.setdefault(type(policy.params), policy.slots) == policy.slots
+    return _by_slots(type(policy)) and compilable(type(policy.params), policy.slots)
+
+
+@cache
+def _by_slots(kind: type[NumericPolicy]) -> bool:
+    """Whether the methods of a class of policies are those that call its slots."""
+    own = NumericPolicy, CompiledFunction
+    names = [field.name for field in fields(Slots)]
+    return all(getattr(kind, name) in [getattr(one, name) for one in own] for name in names)
+
+
+def rule(policy: NumericPolicy) -> Rule:
+    """The rule of a policy that `compiles`.
+
+    Raises:
+        PolicyError: see `rule_of`.
+    """
+    if isinstance(policy, CompiledFunction):
+        return stands_alone(*policy.rule)
+    return rule_of(policy, type(policy.params), policy.slots)
 
 
 def walk(policy: NumericPolicy, layout: Layout, first: int, span: Span | None = None) -> Steps:
@@ -45,8 +77,9 @@ def walk(policy: NumericPolicy, layout: Layout, first: int, span: Span | None = 
     rows = 3 if layout.deepest is None else 4
     counts = np.empty((rows, layout.offsets[high] - layout.offsets[low]), np.int32)
     ends = np.zeros(high - low + 1, np.int64)
-    loop = _loop(_record, type(policy.params))
-    _check(loop(policy.params, path, read, flags, first, low, counts, ends), layout)
+    loop, params = _loop_of(_record, policy)
+    given = path, read, flags, first, low, counts, ends
+    _check(run_rule(policy, loop, params, *given), layout)
     extra = extra_passes(policy, layout)
     return sequential(ends, counts[:, : ends[-1]], layout, first, (low, high), extra)
 
@@ -71,8 +104,9 @@ def total(
     low, high = span or (0, len(layout.n_output))
     counts = np.empty((6, high - low), np.int64)
     seconds = np.zeros((2, high - low))
-    loop = _loop(_add_up, type(policy.params))
-    _check(loop(policy.params, path, read, flags, first, prices, low, counts, seconds), layout)
+    loop, params = _loop_of(_add_up, policy)
+    given = path, read, flags, first, prices, low, counts, seconds
+    _check(run_rule(policy, loop, params, *given), layout)
     assert not callable(layout.paid)
     counts[2] = counted(layout.paid, counts[1], counts[2])
     if extra := extra_passes(policy, layout):
@@ -81,7 +115,6 @@ def total(
 
 
 def _prepare(policy: NumericPolicy, layout: Layout) -> tuple[LayoutArrays, Read, tuple[bool, bool]]:
-    _SLOTS.setdefault(type(policy.params), policy.slots)
     arrays = arrays_of(layout)
     read = arrays.read(policy.columns(layout.trace.sampler))
     return arrays.path, read, (policy.carried == "sequence", policy.needs_future)
@@ -92,19 +125,20 @@ def _check(failure: tuple[int, int, int], layout: Layout) -> None:
         raise layout.outrun(*failure)
 
 
-_SLOTS: dict[type, Slots] = {}
-_HOME = f"{policies.__name__}."
+def _loop_of(function: Callable, policy: NumericPolicy) -> tuple[Callable, Any]:
+    """The compiled function for a policy's rule, and the parameters that it is called with."""
+    mine = rule(policy)
+    return _loop(function, mine), mine.params._make(policy.params)  # type: ignore[attr-defined]
 
 
 @cache
-def _loop(function: Callable, params: type) -> Callable[..., tuple[int, int, int]]:
-    """The compiled function for one class of parameters.
+def _loop(function: Callable, rule: Rule) -> Callable[..., tuple[int, int, int]]:
+    """The compiled function for one rule.
 
-    A dispatcher takes two named tuples with the same fields for one another, so each class has a
-    dispatcher of its own. It has a name of its own too, since names tell compiled code apart. Code
-    of other packages is not kept: they have no part in the name of the folder that it lies in.
+    A dispatcher takes two named tuples with the same fields for one another, so each rule has a
+    dispatcher of its own. It has a name of its own too, since names tell compiled code apart.
     """
-    return compiled(function, params.__module__.startswith(_HOME), params.__name__)
+    return compiled(function, bool(rule.kept_as), rule.kept_as)
 
 
 def _begin(params: Any, sequence: int) -> Any: ...
@@ -113,6 +147,8 @@ def _trips(params: Any, state: Any, depth: int, row: Any) -> Any: ...
 def _proposed(params: Any, state: Any, drafted: int) -> Any: ...
 def _update(params: Any, state: Any, outcome: Any) -> Any: ...
 def _calls(params: Any, drafted: Any) -> Any: ...
+def _boolean(stop: Any) -> Any: ...
+def _whole(number: Any) -> Any: ...
 def _row(columns: Any, index: Any) -> Any: ...
 def _scores(starts: Any, row: Any, depth: int) -> Any: ...
 def _missing(scores: Any) -> Any: ...
@@ -128,32 +164,48 @@ slot = partial(overload, strict=False)  # a slot's annotations may differ from i
 
 @slot(_begin)
 def _find_begin(params: Any, sequence: int) -> Any:
-    return _SLOTS[params.instance_class].begin
+    return plain(slots_of(params.instance_class).begin)
 
 
 @slot(_limit)
 def _find_limit(params: Any, state: Any, ahead: int) -> Any:
-    return _SLOTS[params.instance_class].limit
+    return plain(slots_of(params.instance_class).limit)
 
 
 @slot(_trips)
 def _find_trips(params: Any, state: Any, depth: int, row: Any) -> Any:
-    return _SLOTS[params.instance_class].trips
+    return plain(slots_of(params.instance_class).trips)
 
 
 @slot(_proposed)
 def _find_proposed(params: Any, state: Any, drafted: int) -> Any:
-    return _SLOTS[params.instance_class].proposed
+    return plain(slots_of(params.instance_class).proposed)
 
 
 @slot(_calls)
 def _find_calls(params: Any, drafted: Any) -> Any:
-    return _SLOTS[params.instance_class].calls
+    return plain(slots_of(params.instance_class).calls)
 
 
 @slot(_update)
 def _find_update(params: Any, state: Any, outcome: Any) -> Any:
-    return _SLOTS[params.instance_class].update
+    return plain(slots_of(params.instance_class).update)
+
+
+@slot(_boolean)
+def _check_boolean(stop: Any) -> Any:
+    """What a rule says, if that is a boolean: nothing else is taken for one."""
+    if not isinstance(stop, Boolean):
+        raise TypingError(not_boolean(str(stop)))
+    return lambda stop: stop
+
+
+@slot(_whole)
+def _check_whole(number: Any) -> Any:
+    """The same of a length."""
+    if not isinstance(number, Integer):
+        raise TypingError(not_whole(str(number)))
+    return lambda number: number
 
 
 @slot(_row)
@@ -252,7 +304,7 @@ def _sequence(
     row = origin + first - 1
     while row < end:
         ahead = int(path.ahead[_U(row)])
-        longest = _limit(params, state, ahead if needs_future else -1)
+        longest = _whole(_limit(params, state, ahead if needs_future else -1))
         room = min(longest, params.max_draft, path.max_new_tokens - (row - origin + 1))
         depth = 0
         stop = False
@@ -262,7 +314,8 @@ def _sequence(
             if _missing(scores):
                 return count, state, row - origin + 1, depth + 1
             values = _row(read.path, row + depth) + scores
-            stop, state = _trips(params, state, depth + 1, values)
+            said, state = _trips(params, state, depth + 1, values)
+            stop = _boolean(said)
             depth += 1
         m = row if path.by_start else row + ahead  # the row that says where drafting ends
         if depth < room and not stop and m < end:
@@ -273,13 +326,14 @@ def _sequence(
                 scores = _scores(read.starts, row, depth + 1)
                 if _missing(scores):
                     return count, state, row - origin + 1, depth + 1
-                stop, state = _trips(params, state, depth + 1, _row(read.branches, k) + scores)
+                said, state = _trips(params, state, depth + 1, _row(read.branches, k) + scores)
+                stop = _boolean(said)
                 depth += 1
                 k += path.n_branches
             if depth < room and not stop and tail < 0:
                 return count, state, row - origin + 1, depth + 1
         _ask(path.deepest, counts, at + count, room if depth > 0 else 0)
-        proposed = max(0, min(depth, _proposed(params, state, depth)))
+        proposed = max(0, min(depth, _whole(_proposed(params, state, depth))))
         taken = min(proposed, ahead)
         counts[0, _U(at + count)] = depth
         counts[1, _U(at + count)] = proposed

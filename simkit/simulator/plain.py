@@ -9,6 +9,7 @@ import numpy as np
 from simkit.drafters.layout import Layout, SequenceDrafts
 from simkit.policies import Outcome, Sequential
 from simkit.policies.base import State
+from simkit.policies.verdicts import asked, whole
 from simkit.simulator.steps import Steps, extra_passes, sequential
 
 
@@ -45,17 +46,17 @@ def draft(
         deepest: see `Layout`.
     """
     ahead = rows.ahead[start - 1]
-    longest = policy.limit(state, ahead if policy.needs_future else -1)
+    longest = whole(policy.limit(state, ahead if policy.needs_future else -1), policy)
     room = max(0, min(longest, policy.max_draft, left))
     drafted = 0
     for row in rows.draft(start, room):
         drafted += 1
-        stop, state = policy.trips(state, drafted, row)
+        stop, state = asked(policy, state, drafted, row)
         if stop:
             break
-    proposed = max(0, min(drafted, policy.proposed(state, drafted)))
-    asked = drafted if deepest is None else min(room, deepest)
-    return DraftCounts(drafted, proposed, min(proposed, ahead), asked if drafted else 0), state
+    proposed = max(0, min(drafted, whole(policy.proposed(state, drafted), policy)))
+    yielded = drafted if deepest is None else min(room, deepest)
+    return DraftCounts(drafted, proposed, min(proposed, ahead), yielded if drafted else 0), state
 
 
 def walk(policy: Sequential, layout: Layout, first: int) -> Steps:

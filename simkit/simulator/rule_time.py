@@ -217,6 +217,9 @@ class _Asked(Sequential):
         self.calls: list[tuple[str, tuple[Any, ...]]] = []  # pyright: ignore
         self.tokens = 0
 
+    def __str__(self) -> str:
+        return str(self.policy)
+
     @property
     def carried(self) -> Any:
         return self.policy.carried

@@ -216,7 +216,7 @@ def _kind(policy: Policy, setting: Setting) -> _Kind | None:
     if isinstance(policy, Concurrent):
         return type(policy), ()
     if isinstance(policy, NumericPolicy) and compiled.compiles(policy):
-        return type(policy.params), policy.columns(setting.layout.trace.sampler)
+        return compiled.rule(policy).params, policy.columns(setting.layout.trace.sampler)
     return None
 
 

@@ -14,6 +14,7 @@ from simkit.policies.arguments import check_real, check_whole
 from simkit.policies.base import Setting
 from simkit.policies.registry import register
 from simkit.policies.svip import SVIP, largest_square
+from simkit.policies.verdicts import not_boolean, verdict
 from simkit.trees.base import Outcomes
 from simkit.trees.beams import Grown, beam_outcomes, beams_of
 from simkit.trees.calibrated import Calibrated, attained, calibrated
@@ -68,16 +69,27 @@ class Exit(Growing):
         """See `TreePolicy`."""
         layout.check_held(self, Beams(self.top_k, self.depth))
         found = beams_of(layout, self.top_k)
-        stops = self.stops(layout, found)[:, : self.levels].copy()
+        stops = self._stops(layout, found)
         stops[:, self.levels - 1 :] = True
         level = np.minimum(stops.argmax(1) + 1, layout.trees.room)
         asks = [0 < level < self.levels and self.asks(level) for level in range(self.levels + 1)]
         asked = np.cumsum(asks, dtype=np.int32)
         return beam_outcomes(found, level, self.total - 1, asked, layout.trees.room)
 
+    def _stops(self, layout: TreeLayout, found: Grown) -> np.ndarray:
+        """Whether the rule stops behind each level that there may be, (R, L) bool; a copy."""
+        said = self.stops(layout, found)
+        if not isinstance(said, np.ndarray) or said.dtype != np.bool_:
+            kind = f"an array of {said.dtype}" if isinstance(said, np.ndarray) else repr(said)
+            raise PolicyError(f"{self}: {not_boolean(kind)}")
+        if said.ndim != 2 or len(said) != len(found.made) or said.shape[1] < self.levels:
+            wanted = len(found.made), self.levels
+            raise PolicyError(f"{self}: stops must have the shape {wanted}, not {said.shape}")
+        return said[:, : self.levels].copy()
+
     def grows(self, tree: Tree, level: int) -> np.ndarray:
         """See `Growing`."""
-        if level and self.asks(level) and self.stops_live(tree, level):
+        if level and self.asks(level) and verdict(self.stops_live(tree, level), self):
             return np.zeros(0, np.int64)
         return self.beams.grows(tree, level)
 

@@ -1,0 +1,64 @@
+"""What a rule may say: True or False, and lengths in whole numbers. Nothing else is read into it.
+
+A function that forgets to return says None, and a string is true whatever it says: to take either
+for a decision would give numbers of another rule.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simkit.errors import PolicyError
+from simkit.policies.base import Row, Sequential, State
+
+RULE = "a rule"  # with which sentences about one begin
+
+
+def asked(policy: Sequential, state: State, depth: int, row: Row) -> tuple[bool, State]:
+    """What a policy's `trips` says.
+
+    Raises:
+        PolicyError: that is not whether drafting stops, and the state.
+    """
+    said = policy.trips(state, depth, row)
+    if not isinstance(said, tuple) or len(said) != 2:
+        raise PolicyError(f"{policy}: trips must give (stop, state), not {_shown(said)}")
+    return verdict(said[0], policy), said[1]
+
+
+def verdict(said: Any, rule: object) -> bool:
+    """What a rule has said, if it is a boolean.
+
+    Raises:
+        PolicyError: it is something else.
+    """
+    if said is not True and said is not False and not isinstance(said, np.bool_):
+        raise PolicyError(f"{rule}: {not_boolean(_shown(said))}")
+    return bool(said)
+
+
+def whole(given: Any, rule: object) -> int:
+    """A length that a rule has given.
+
+    Raises:
+        PolicyError: it is no whole number.
+    """
+    if isinstance(given, bool) or not isinstance(given, int | np.integer):
+        raise PolicyError(f"{rule}: {not_whole(_shown(given))}")
+    return int(given)
+
+
+def not_boolean(given: str) -> str:
+    """What is wrong with a rule that has given something else."""
+    return f"{RULE} must say True or False in every case, not {given}"
+
+
+def not_whole(given: str) -> str:
+    """The same of a length."""
+    return f"{RULE}'s lengths must be whole numbers, not {given}"
+
+
+def _shown(value: Any) -> str:
+    return " ".join(repr(value).split())[:60]
