@@ -10,7 +10,7 @@ from simkit import policies
 from simkit.costs import CostError, Linear, Measured
 from simkit.costs.base import GIVEN, IN_DECODERS, NOT_TIMED
 from simkit.policies import FunctionPolicy, from_function
-from simkit.simulator import rule_time
+from simkit.simulator import kept_times, rule_time
 from simkit.simulator.rule_time import MICROBENCHMARKS
 from traces.schema import DRAFT_STATISTICS
 from traces.synthetic import iid
@@ -19,8 +19,15 @@ PASSES = (("draft", 1, 9, 0.1), ("target", 1, 9, 1.0))
 READING_S = 0.25
 
 
+HERE = "microbenchmark on this machine, not timed with the passes"
+
+
 @pytest.fixture(autouse=True)
-def anew():
+def anew(monkeypatch, tmp_path):
+    """Nothing is kept yet; nor is anything afterwards."""
+    monkeypatch.setattr(kept_times, "cache_folder", lambda: tmp_path)
+    MICROBENCHMARKS.forget()
+    yield
     MICROBENCHMARKS.forget()
 
 
@@ -51,7 +58,7 @@ def test_a_function_costs_what_the_policy_costs_that_reads_the_same(trace):
     result = simkit.replay(trace, [product, "cumulative_confidence(0.1)"])
     (mine, how), (theirs, _) = result.rule_times.values()
     assert mine == pytest.approx(theirs, rel=0.02)
-    assert how == "microbenchmark on this machine, what it reads as timed for cumulative_confidence"
+    assert how == f"{HERE}, what it reads as timed for cumulative_confidence"
     rows = result.records()
     assert rows[0]["policy_s"] == pytest.approx(mine * rows[0]["drafted"])
     assert "time of rules: product: microbenchmark" in result.notes[-1]
@@ -91,7 +98,7 @@ def test_only_what_a_function_looks_at_counts(trace):
     assert blind.looks_at([(1, (0.5,))]) == ()
     times = simkit.replay(trace, [lambda depth, row: depth > 3]).rule_times
     (seconds, how) = times["<lambda>"]
-    assert 0 < seconds < 1e-3 and how == "microbenchmark on this machine"
+    assert 0 < seconds < 1e-3 and how == HERE
 
 
 def test_a_plug_in_class_is_timed_too(trace):
@@ -105,7 +112,7 @@ def test_a_plug_in_class_is_timed_too(trace):
 def test_where_no_rule_was_timed_the_rule_alone_is():
     result = simkit.replay(timed_trace(), ["svip(h=1)", product])
     hows = {how for _, how in result.rule_times.values()}
-    assert hows == {"microbenchmark on this machine, of the rule alone"}
+    assert hows == {f"{HERE}, of the rule alone"}
     assert all(0 < seconds < 1e-3 for seconds, _ in result.rule_times.values())
 
 
@@ -181,3 +188,78 @@ def test_a_stateful_rule_is_asked_as_in_a_replay(trace):
         n = sum(name == "trips" for name, _ in script.calls)
         assert script.decisions == n > 0
         assert np.isfinite(rule_time._timed(policy, script))
+
+
+def looking(least):
+    """A rule that is known by its code and by what it closes over."""
+
+    def rule(depth, row):
+        return row.draft_prob_raw < least
+
+    return from_function(rule, ("draft_prob_raw",), "rule")
+
+
+def test_a_rule_is_timed_once_on_a_machine(monkeypatch):
+    """Another process has the same seconds: its numbers differed from run to run."""
+    trace, seconds = timed_trace(), []
+    for _ in range(3):
+        MICROBENCHMARKS.forget()  # as a new process does
+        result = simkit.replay(trace, [looking(0.1), "svip(h=1)"])
+        seconds.append(result.rule_times)
+        monkeypatch.setattr(rule_time, "_timed", lambda policy, script: 17.0)
+    assert seconds[0] == seconds[1] == seconds[2]
+    assert all(how == f"{HERE}, of the rule alone" for _, how in seconds[0].values())
+    (other, _) = simkit.replay(trace, looking(0.2)).rule_times["rule"]
+    assert other == 17  # another value is another rule
+
+
+def helper(depth, x):
+    return x < 0.1
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (looking(0.1), looking(0.1), True),
+        (looking(0.1), looking(0.2), False),
+        (from_function(lambda d, r: d > 3), from_function(lambda d, r: d > 4), False),
+        (policies.SVIP(0.1), policies.SVIP(0.2), True),
+        (policies.SVIP(), policies.Confidence(), False),
+        (from_function(helper, (), "a"), from_function(helper, (), "b"), False),
+    ],
+)
+def test_what_a_time_belongs_to(one, other, same):
+    keys = kept_times.key_of(one), kept_times.key_of(other)
+    assert all(keys) and (keys[0] == keys[1]) == same
+
+
+def test_a_rule_that_no_other_process_would_know_is_timed_by_each():
+    trace, told = timed_trace(), []
+    result = simkit.replay(trace, from_function(lambda d, r: told.append(d) or d > 2, (), "noting"))
+    assert result.rule_times["noting"].how == f"{HERE} and timed anew by each process"
+    assert kept_times.key_of(from_function(print)) == ""
+
+
+def test_another_machine_and_other_versions_time_anew(monkeypatch):
+    before = kept_times.key_of(policies.SVIP())
+    assert kept_times.key_of(policies.SVIP()) == before
+    monkeypatch.setattr(kept_times.platform, "node", lambda: "elsewhere")
+    assert kept_times.key_of(policies.SVIP()) != before
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"seconds": -1.0}', '{"seconds": "1"}'])
+def test_a_damaged_time_is_made_anew(tmp_path, content):
+    key = kept_times.key_of(policies.SVIP())
+    assert kept_times.keep(key, "svip", 0.25) == kept_times.kept(key) == 0.25
+    assert kept_times.keep(key, "svip", 0.5) == 0.25  # the first one stays
+    (file,) = (tmp_path / "rules").iterdir()
+    file.write_text(content)
+    assert kept_times.kept(key) is None
+    assert kept_times.keep(key, "svip", 0.5) == 0.5
+
+
+def test_a_cache_that_cannot_be_written_stops_nothing(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(kept_times, "cache_folder", lambda: tmp_path / "file")
+    times = simkit.replay(timed_trace(), looking(0.1)).rule_times["rule"]
+    assert times.how == f"{HERE} and timed anew by each process, of the rule alone"

@@ -23,7 +23,7 @@ from simkit.policies.base import (
     Slots,
     State,
 )
-from simkit.policies.surroundings import parts_of, plain, renew, settled, values_read
+from simkit.policies.surroundings import functions_of, plain, renew, settled, values_read
 from simkit.policies.verdicts import RULE, not_boolean, verdict
 from traces.sampler import Sampler
 from traces.schema import TARGET_STATISTICS
@@ -97,7 +97,7 @@ class FunctionPolicy(Sequential):
         """
         if self.compiled:
             return _compiled(self)
-        renew(values_read(parts_of(self.function)))
+        renew(values_read(functions_of(self.function)))
         return self
 
     def columns(self, sampler: Sampler) -> tuple[str, ...]:

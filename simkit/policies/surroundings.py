@@ -10,7 +10,7 @@ from __future__ import annotations
 import dis
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from functools import lru_cache
 from types import CodeType, FunctionType, ModuleType
@@ -170,11 +170,23 @@ def _names(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(sorted(loaded)), tuple(sorted(words))
 
 
-def parts_of(rule: Any) -> list[Callable[..., Any]]:
-    """The functions of a rule: itself, or those of its class that are no other package's."""
-    if not isinstance(rule, type):
-        return [rule]
-    found = []
-    for kind in rule.__mro__:
-        found += [part for part in vars(kind).values() if isinstance(plain(part), FunctionType)]
-    return found
+def functions_of(rule: Any) -> list[FunctionType]:
+    """The functions of a rule: itself, or those of its class and of the classes behind it.
+
+    Those that a dataclass is given by Python are left out.
+    """
+    parts = [rule]
+    if isinstance(rule, type):
+        parts = []
+        for kind in rule.__mro__:
+            own = () if "__dataclass_fields__" in vars(kind) else ("__init__", "__call__")
+            parts += [v for k, v in vars(kind).items() if k in own or not k.startswith("__")]
+    inner = [plain(getattr(part, "fget", getattr(part, "__func__", part))) for part in parts]
+    return [part for part in inner if isinstance(part, FunctionType)]
+
+
+def is_by_value(value: Any) -> bool:
+    """Whether equal values are the same to a rule, in every process."""
+    if isinstance(value, tuple):
+        return all(map(is_by_value, value))
+    return not isinstance(by_value(value), _Same)

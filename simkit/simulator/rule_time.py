@@ -26,6 +26,7 @@ from simkit.policies import FunctionPolicy, Outcome, Policy, Sequential
 from simkit.policies.base import Row, State
 from simkit.policies.function import FUNCTION
 from simkit.simulator import plain
+from simkit.simulator.kept_times import keep, kept, key_of
 from traces.errors import UserError
 from traces.sampler import Sampler
 
@@ -33,6 +34,8 @@ _TOKENS = 400  # whose decisions are timed
 _BUDGET_S = 0.05  # of all runs over them
 _GROUPS, _MOST_RUNS = 5, 25
 _DIGITS = 2  # that count: the rest is the machine's mood
+HERE = "microbenchmark on this machine, not timed with the passes"
+HERE_ONCE = f"{HERE} and timed anew by each process"
 
 
 class _Script(NamedTuple):
@@ -52,23 +55,37 @@ class _Script(NamedTuple):
         return [arguments for name, arguments in self.calls if name == "trips"]  # pyright: ignore
 
 
+class Timed(NamedTuple):
+    """What was found of a rule.
+
+    Attributes:
+        seconds: of one decision, what it reads apart.
+        names: of the columns that it looks at.
+        kept: whether later processes of this machine have the same seconds.
+    """
+
+    seconds: float
+    names: tuple[str, ...]
+    kept: bool
+
+
 class Microbenchmarks:
-    """Seconds of rules on this machine, each timed once and then kept.
+    """Seconds of rules on this machine, each timed once and then kept, see `kept_times`.
 
     Settings of one policy share a time, so that a sweep does not rank them by the machine's mood.
     """
 
     def __init__(self) -> None:
-        self._found: dict[object, tuple[float, tuple[str, ...]]] = {}
+        self._found: dict[object, Timed] = {}
         self._lock = RLock()
 
     def forget(self) -> None:
-        """Time all rules anew when they are next asked for."""
+        """Ask the disk anew for all rules; those that are not kept there are timed anew."""
         with self._lock:
             self._found.clear()
 
-    def rule(self, policy: Sequential, layout: Layout) -> tuple[float, tuple[str, ...]]:
-        """Seconds of one decision, and the columns that it looks at.
+    def rule(self, policy: Sequential, layout: Layout) -> Timed:
+        """What one decision takes, and what it looks at.
 
         Args:
             policy: as `bind` gave it.
@@ -84,7 +101,8 @@ class Microbenchmarks:
                 names = policy.columns(layout.trace.sampler)
                 if isinstance(policy, FunctionPolicy):
                     names = policy.looks_at(script.rows)
-                self._found[key] = _timed(policy, script), names
+                seconds, is_kept = _seconds(policy, script)
+                self._found[key] = Timed(seconds, names, is_kept)
             return self._found[key]
 
 
@@ -103,11 +121,11 @@ def time_rule(policy: Sequential, times: Times, layout: Layout) -> RuleTime:
     Raises:
         UserError: as a replay does.
     """
-    own_s, names = MICROBENCHMARKS.rule(policy, layout)
+    own_s, names, is_kept = MICROBENCHMARKS.rule(policy, layout)
     needed = {name for name in names if not name.startswith("score:")}
     like, reading_s = _reading(needed, times, layout) if needed else ("", 0.0)
     seconds = float(f"{own_s + reading_s:.{_DIGITS}g}")
-    how = "microbenchmark on this machine"
+    how = HERE if is_kept else HERE_ONCE
     if like:
         return RuleTime(seconds, f"{how}, what it reads as timed for {like}")
     return RuleTime(seconds, f"{how}, of the rule alone" if needed else how)
@@ -143,7 +161,7 @@ def _reading(needed: set[str], times: Times, layout: Layout) -> tuple[str, float
             columns = _statistics(policy, layout.trace.sampler)
             if not isinstance(policy, Sequential) or policy.head is not None or not columns:
                 continue
-            own_s = MICROBENCHMARKS.rule(policy, layout)[0]
+            own_s = MICROBENCHMARKS.rule(policy, layout).seconds
         except (UserError, TypeError):  # another package's, fitted, or not under this sampler
             continue
         covers = columns >= needed
@@ -157,6 +175,17 @@ def _reading(needed: set[str], times: Times, layout: Layout) -> tuple[str, float
 
 def _statistics(policy: Policy, sampler: Sampler) -> set[str]:
     return {name for name in policy.columns(sampler) if not name.startswith("score:")}
+
+
+def _seconds(policy: Sequential, script: _Script) -> tuple[float, bool]:
+    """Seconds of a decision, and whether they are kept."""
+    key = key_of(policy) if script.decisions else ""
+    known = kept(key) if key else None
+    if known is None:
+        measured = _timed(policy, script)
+        known = keep(key, str(policy), measured) if key else None
+        return (measured, False) if known is None else (known, True)
+    return known, True
 
 
 def _timed(policy: Sequential, script: _Script) -> float:
