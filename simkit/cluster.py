@@ -213,21 +213,38 @@ def joined(address: str | None, workers: int | None = None) -> Iterator[Cluster 
         return
     if workers is not None and workers < 1:
         raise ClusterError(f"threads must be at least 1, not {workers}")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    with _environment():
+        ray = _imported()
+        ours = not ray.is_initialized()
+        if ours:
+            _connect(ray, address, workers)
+        try:
+            yield Cluster(ray, workers)
+        finally:
+            if ours:
+                ray.shutdown()
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Ray's settings that the user has not set, for as long as they are needed."""
+    names = ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO")
+    ours = [name for name in names if name not in os.environ]
+    os.environ.update(dict.fromkeys(ours, "0"))
+    try:
+        yield
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)
+
+
+def _imported() -> Any:
     try:
         import ray  # pyright: ignore[reportMissingImports]
     except ModuleNotFoundError:
         message = "--ray needs ray: pip install 'draft-simkit[distributed]'"
         raise ClusterError(message) from None
-    ours = not ray.is_initialized()
-    if ours:
-        _connect(ray, address, workers)
-    try:
-        yield Cluster(ray, workers)
-    finally:
-        if ours:
-            ray.shutdown()
+    return ray
 
 
 def _connect(ray: Any, address: str, workers: int | None) -> None:

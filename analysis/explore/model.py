@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ from simkit.errors import CostError, ReplayError
 from simkit.policies import Branching, Fixed, Policy, get, names
 from simkit.simulator.arguments import AnyCost
 from simkit.simulator.run import Run, run
-from traces.errors import SimkitWarning, UserError
+from traces.errors import UserError
 
 FIXED = 20  # longest of the fixed lengths of the line
 RATIO, OVERHEAD = 10.0, 0.1  # where the sliders of a trace without times begin
@@ -120,9 +119,7 @@ class Model:
 
     def replay(self, policy: Policy) -> Run:
         """One policy on all prompts, under the cost; raises as `simkit.replay` does."""
-        with warnings.catch_warnings():  # advice for a command line
-            warnings.simplefilter("ignore", SimkitWarning)
-            return run(policy, *self.study.where(self.charge))
+        return run(policy, *self.study.where(self.charge))
 
     def line(self) -> list[Point]:
         """The fixed lengths, from none up to 20 or Γ, as far as they can be replayed."""

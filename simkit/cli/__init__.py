@@ -25,6 +25,7 @@ from typer.core import TyperCommand, TyperGroup
 from traces import stores
 from traces.errors import SimkitWarning, UserError
 from traces.messages import line, plain
+from traces.room import own_process
 
 _GROUPS = {
     "Record a trace": {
@@ -226,7 +227,7 @@ def main(arguments: list[str] | None = None) -> None:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        with _unwinding(), _plain_warnings(), _few_collections():
+        with own_process(), _unwinding(), _plain_warnings(), _few_collections():
             status = app(arguments or ["--help"], standalone_mode=False, prog_name="simkit")
             sys.stdout.flush()
     except UserError as e:

@@ -128,9 +128,19 @@ def train(
     Raises:
         HeadError: an option is out of range, or the loss is not a number.
     """
-    torch.manual_seed(settings.seed)
+    place = torch.device(settings.device)
+    devices = [place] if place.type == "cuda" else []
+    with torch.random.fork_rng(devices):  # the caller's own draws go on as if nothing had been
+        torch.manual_seed(settings.seed)
+        return _trained(_Training(kind, options, material, parts, settings), on_epoch)
+
+
+def _trained(
+    given: _Training, on_epoch: Callable[[int, float, float], None]
+) -> tuple[files.Head, dict[str, Any]]:
+    """See `train`; with torch's own generator, which is seeded."""
+    kind, options, material, _, settings = given
     module = files.build(kind, material.width, options).to(settings.device)
-    given = _Training(kind, options, material, parts, settings)
     task: Task = _Drafts(given) if registry.get(kind).by_start else _ByRow(given)
     generator = np.random.default_rng(settings.seed)
     best, best_epoch, kept = math.inf, 0, module.state_dict()
