@@ -18,7 +18,7 @@ from simkit import policies
 from simkit.policies import SVIP, NumericPolicy, Slots, surroundings
 from simkit.serving.controllers.base import Slots as Decides
 from simkit.serving.controllers.static import Static, StaticParams
-from simkit.simulator import compiled, kernels, plain
+from simkit.simulator import compiled, compiled_rules, plain
 from simkit.simulator.arguments import setting
 from traces.own_sources import is_own
 from traces.synthetic import iid
@@ -104,7 +104,7 @@ def test_a_controller_that_derives_from_another_has_its_own_rule(trace):
     third, static = (row["length"] for row in found)
     assert 1.9 < third <= 2 and 5.6 < static <= 6  # cut at the ends of outputs alone
     for controller, kept in ((Third(6), False), (Static(6), True)):
-        rule = kernels.rule_of(controller, StaticParams, controller.slots)
+        rule = compiled_rules.rule_of(controller, StaticParams, controller.slots)
         assert bool(rule.kept_as) == kept
 
 
@@ -123,7 +123,7 @@ pretends.__module__, pretends.__qualname__ = SVIP.slots.trips.__module__, "trips
 def test_code_of_a_function_of_ones_own_is_not_kept(trips):
     """Wherever its module claims to be."""
     assert is_own(SVIP.slots.trips) and not is_own(trips)
-    rule = kernels.rule_of("mine", type(SVIP().params), Slots(trips=trips))
+    rule = compiled_rules.rule_of("mine", type(SVIP().params), Slots(trips=trips))
     assert rule.kept_as == "" and rule.params is not type(SVIP().params)
 
 
@@ -140,13 +140,13 @@ def test_all_slots_and_the_parameters_tell_rules_apart():
     """Of rules of ours too: the word for their files names each of them."""
     svip, params = SVIP(), type(SVIP().params)
     borrowed = Slots(trips=policies.get("confidence").slots.trips)
-    words = {kernels._word(params, slots) for slots in (svip.slots, borrowed)}
-    words |= {kernels._word(type(policies.get("confidence")().params), borrowed)}
+    words = {compiled_rules._word(params, slots) for slots in (svip.slots, borrowed)}
+    words |= {compiled_rules._word(type(policies.get("confidence")().params), borrowed)}
     for other in (policies.get("heuristic"), policies.get("pacer")):
-        words.add(kernels._word(type(other().params), other.slots))
+        words.add(compiled_rules._word(type(other().params), other.slots))
     assert len(words) == 5
-    assert kernels.rule_of(svip, params, svip.slots).kept_as in words
-    assert kernels.rule_of("Mine", params, borrowed).params is not params
+    assert compiled_rules.rule_of(svip, params, svip.slots).kept_as in words
+    assert compiled_rules.rule_of("Mine", params, borrowed).params is not params
 
 
 def test_no_two_rules_of_ours_share_their_parameters():
@@ -159,7 +159,7 @@ def test_no_two_rules_of_ours_share_their_parameters():
         for made in [kind()]
     }
     assert len({params for params, _ in rules}) == len(rules) > 10
-    assert all(kernels.rule_of("one", *rule).kept_as for rule in rules)
+    assert all(compiled_rules.rule_of("one", *rule).kept_as for rule in rules)
 
 
 def test_a_method_that_is_overridden_counts(layout):

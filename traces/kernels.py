@@ -1,7 +1,8 @@
 """Compiling with numba, and where compiled code is kept between processes.
 
 Numba's cache looks only at the file of the function it compiled, not at the files of the functions
-that one calls. So the code lies in a folder named after all sources it is made from.
+that one calls. So the code lies in a folder named after all sources of these packages: whatever a
+function calls, and whatever that is called with, is in them. Code of other packages is not kept.
 
 Code that is kept is never needed: what cannot be read, or is not what was written, is compiled and
 written again, and what cannot be written is not kept. Both are said once.
@@ -13,16 +14,20 @@ import hashlib
 import inspect
 import os
 import pickle
+import shutil
 import sys
 import tempfile
 import uuid
 import warnings
 from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import llvmlite
 import numba
+import numpy as np
 from numba import njit
 from numba.core.caching import (
     CompileResultCacheImpl,
@@ -34,15 +39,16 @@ from numba.core.caching import (
 from numba.core.runtime.nrt import rtsys
 
 from traces.errors import SimkitWarning
+from traces.own_sources import digest, first_digest, is_inside
 
 _DIGEST_BYTES = 32
+_MOST_FOLDERS = 20
 _said: set[str] = set()  # so that each complaint is made once a process
 
 
 def compiled(
     function: Callable,
     keep: bool = True,
-    sources: tuple[Path, ...] | None = None,
     any_order: bool = False,
     made_for: str = "",
 ) -> Callable:
@@ -50,14 +56,13 @@ def compiled(
 
     Args:
         function: what to compile.
-        keep: False keeps nothing.
-        sources: the folders with all code that it calls; None is the function's own.
+        keep: False keeps nothing; nor is a function kept that is not of these packages.
         any_order: let sums be added up in any order, many at once.
         made_for: a word for what it is compiled for, where one function is for several things: what
             is kept for one is then read without what is kept for another, and what that names.
     """
     out: Any = njit(nogil=True, fastmath={"reassoc"} if any_order else False)(function)
-    folder = _folder(sources or (Path(function.__code__.co_filename).parent,)) if keep else None
+    folder = _folder() if keep and is_inside(function.__code__.co_filename) else None
     if folder is not None:
         try:
             out._cache = _Cache(function, folder, made_for)  # as `njit(cache=True)` does
@@ -130,7 +135,9 @@ class _Cache(FunctionCache):
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """See `numba`."""
+        """See `numba`; once a source has changed, the folder's name is not that of the code."""
+        if digest() != first_digest():
+            return
         try:
             super().save_overload(sig, data)
         except Exception as error:
@@ -183,18 +190,29 @@ def _say(what: str, error: Exception) -> None:
         warnings.warn(f"{what}: {reason}", SimkitWarning, stacklevel=2)
 
 
-def _folder(sources: tuple[Path, ...]) -> Path | None:
+@cache
+def _folder() -> Path | None:
     """The first folder that can be written: numba's, the user's, the package's own, or none."""
-    name = f"simkit-{_fingerprint(sources)}"
-    for base in _bases(sources[0].parent):
-        folder = base / name
+    name = _fingerprint(first_digest())
+    for base in _bases(Path(__file__).parent) if name else []:
+        folder = base / f"simkit-{name}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
+            os.utime(folder)
         except OSError:
             continue
+        _tidy(base)
         return folder
     return None
+
+
+def _tidy(base: Path) -> None:
+    """Remove code of sources that have changed since: all but the folders that were used last."""
+    with suppress(OSError):
+        found = base.glob(f"simkit-{'[0-9a-f]' * 16}")
+        for folder in sorted(found, key=os.path.getmtime)[:-_MOST_FOLDERS]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _bases(package: Path) -> list[Path]:
@@ -207,9 +225,7 @@ def _bases(package: Path) -> list[Path]:
     return bases
 
 
-def _fingerprint(sources: tuple[Path, ...]) -> str:
-    package = sources[0].parent
-    digest = hashlib.sha256(f"{numba.__version__} {sys.version} {package}".encode())
-    for file in (Path(__file__), *(f for folder in sources for f in sorted(folder.glob("*.py")))):
-        digest.update(file.name.encode() + file.read_bytes())
-    return digest.hexdigest()[:16]
+def _fingerprint(sources: str | None) -> str:
+    """A name for code that is made from sources of this `digest`; "" where they are not known."""
+    versions = numba.__version__, llvmlite.__version__, np.__version__, sys.version
+    return hashlib.sha256(f"{versions} {sources}".encode()).hexdigest()[:16] if sources else ""

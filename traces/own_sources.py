@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +27,45 @@ def is_own(thing: Any) -> bool:
     if module is None or getattr(named, "py_func", named) is not thing:  # numba's, or itself
         return False
     if isinstance(thing, type):
-        return _inside(getattr(module, "__file__", None) or "")
-    return thing.__globals__ is vars(module) and _inside(thing.__code__.co_filename)
+        return is_inside(getattr(module, "__file__", None) or "")
+    return thing.__globals__ is vars(module) and is_inside(thing.__code__.co_filename)
 
 
-def _inside(file: str) -> bool:
+def digest() -> str | None:
+    """A hash of all sources as they are now; None where they cannot be read.
+
+    So it is of packages that lie in an archive, or were installed without their sources.
+    """
+    found = hashlib.sha256()
+    try:
+        for folder in SOURCES:
+            sources = list(_sources(str(folder)))
+            if not sources:
+                return None
+            for file in sources:
+                with open(file, "rb") as stream:
+                    content = stream.read()
+                found.update(f"{file} {len(content)} ".encode())
+                found.update(content)
+    except OSError:
+        return None
+    return found.hexdigest()
+
+
+@cache
+def first_digest() -> str | None:
+    """The first `digest` of this process."""
+    return digest()
+
+
+def _sources(folder: str) -> Iterator[str]:
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if entry.is_dir(follow_symlinks=False):
+            yield from _sources(entry.path)
+        elif entry.name.endswith(".py"):
+            yield entry.path
+
+
+def is_inside(file: str) -> bool:
+    """Whether a file is one of these packages'."""
     return any(file.startswith(f"{folder}{os.sep}") for folder in SOURCES)

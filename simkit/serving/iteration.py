@@ -23,7 +23,7 @@ from simkit.serving.world import (
     STARTED,
     STEPS,
 )
-from simkit.simulator.kernels import compiled_part
+from traces.kernels import compiled_part
 
 
 @compiled_part

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from simkit.simulator.kernels import compiled_part
+from traces.kernels import compiled_part
 
 
 @compiled_part

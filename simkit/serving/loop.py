@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,13 +41,10 @@ from simkit.serving.world import (
     Rules,
     Server,
 )
-from simkit.simulator.kernels import SOURCES, Rule, compiled_part, rule_of, run_rule, slots_of
-from traces.kernels import compiled
+from simkit.simulator.compiled_rules import Rule, rule_of, run_rule, slots_of
+from traces.kernels import compiled, compiled_part
 
 OVER, FULL, OUTRUN = 0, 1, 2
-_HERE = Path(__file__).parent
-SOURCES_OF_ALL = (_HERE, _HERE / "controllers", *SOURCES)
-kept = partial(compiled, sources=SOURCES_OF_ALL)  # for parts that are the same for all controllers
 
 
 class Buffers(NamedTuple):
@@ -138,7 +134,7 @@ def seen_by(server: Any, room: Any, confidence: Any, n: int, prefilling: int) ->
     )
 
 
-@kept
+@compiled
 def close(
     server: Any, outcomes: Any, rules: Any, prices: Any, room: Any, n: int, held: int, m: int
 ) -> None:
@@ -166,7 +162,7 @@ def close(
     count[BEFORE] = n + m
 
 
-@kept
+@compiled
 def begin(server: Any, outcomes: Any, rules: Any, room: Any) -> tuple:
     """How many decode next, -1 at the end and -2 where a log is full; and how many prefill."""
     count = server.count
@@ -180,7 +176,7 @@ def begin(server: Any, outcomes: Any, rules: Any, room: Any) -> tuple:
     return n, count[3] - n
 
 
-@kept
+@compiled
 def settle(server: Any, outcomes: Any, rules: Any, room: Any, n: int) -> tuple:
     """Who stays and who comes: requests that decode, tokens held, and prompts that are read."""
     before = server.count[RETURNED]
@@ -231,7 +227,7 @@ def _drive(
 @cache
 def _loop(rule: Rule) -> Callable[..., tuple[int, int]]:
     """The compiled loop for one rule, see `simkit.simulator.compiled`."""
-    return compiled(_drive, bool(rule.kept_as), SOURCES_OF_ALL, made_for=rule.kept_as)
+    return compiled(_drive, bool(rule.kept_as), made_for=rule.kept_as)
 
 
 def drive(

@@ -26,6 +26,7 @@ from simkit.serving.world import (
     Logs,
     Server,
 )
+from traces.kernels import compiled
 
 
 class _Parts:
@@ -33,7 +34,7 @@ class _Parts:
 
     def __init__(self) -> None:
         self.begin, self.settle, self.close = loop.begin, loop.settle, loop.close
-        self.plan, self.judge = (loop.kept(part.py_func) for part in (plan, judge))
+        self.plan, self.judge = (compiled(part.py_func) for part in (plan, judge))
 
 
 @cache

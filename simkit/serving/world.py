@@ -8,8 +8,8 @@ import numpy as np
 
 from simkit.drafters.layout import Layout
 from simkit.simulator.arrays import read_only
-from simkit.simulator.kernels import compiled
 from simkit.simulator.steps import Steps
+from traces.kernels import compiled
 
 # indices of `Server.count`
 ARRIVED, STARTED, DONE, RUNNING, RETURNED, ITERATIONS, ROW, STEPS, BEFORE = range(9)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from simkit.drafters.layout import Layout, Read
-from simkit.simulator.kernels import compiled
 from traces.drafters.passes import Opening
+from traces.kernels import compiled
 
 
 class LayoutArrays(NamedTuple):

@@ -23,11 +23,9 @@ from simkit.policies.function import CompiledFunction
 from simkit.policies.surroundings import plain
 from simkit.policies.verdicts import not_boolean, not_whole
 from simkit.simulator.arrays import NO_PRICES, LayoutArrays, Prices, arrays_of
-from simkit.simulator.kernels import (
+from simkit.simulator.compiled_rules import (
     Rule,
     compilable,
-    compiled,
-    compiled_part,
     rule_of,
     run_rule,
     slots_of,
@@ -35,6 +33,7 @@ from simkit.simulator.kernels import (
 )
 from simkit.simulator.steps import Steps, Sums, extra_passes, sequential
 from traces.drafters.passes import counted
+from traces.kernels import compiled, compiled_part
 
 
 def compiles(policy: Policy) -> bool:
@@ -138,7 +137,7 @@ def _loop(function: Callable, rule: Rule) -> Callable[..., tuple[int, int, int]]
     A dispatcher takes two named tuples with the same fields for one another, so each rule has a
     dispatcher of its own. It has a name of its own too, since names tell compiled code apart.
     """
-    return compiled(function, bool(rule.kept_as), rule.kept_as)
+    return compiled(function, bool(rule.kept_as), made_for=rule.kept_as)
 
 
 def _begin(params: Any, sequence: int) -> Any: ...

@@ -21,8 +21,8 @@ from simkit.policies import Concurrent, PolicyError
 from simkit.policies.pearl import PEARL
 from simkit.simulator.arrays import LayoutArrays, arrays_of
 from simkit.simulator.charge import Charge
-from simkit.simulator.kernels import compiled
 from simkit.simulator.steps import Steps
+from traces.kernels import compiled
 
 
 @dataclass(frozen=True, eq=False)

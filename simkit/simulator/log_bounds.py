@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simkit.simulator.kernels import compiled
+from traces.kernels import compiled
 
 
 class Starts(NamedTuple):

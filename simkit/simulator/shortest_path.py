@@ -8,8 +8,8 @@ import numpy as np
 
 from simkit.drafters.layout import Layout
 from simkit.simulator.charge import Charge
-from simkit.simulator.kernels import compiled, compiled_part
 from traces.drafters.passes import Opening
+from traces.kernels import compiled, compiled_part
 
 
 def shortest(layout: Layout, charge: Charge, first: int, max_draft: int) -> np.ndarray:

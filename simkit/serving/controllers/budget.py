@@ -15,7 +15,7 @@ from simkit.policies.arguments import check_real, check_whole, check_word
 from simkit.serving.controllers.base import ByLength, Slots
 from simkit.serving.controllers.registry import register
 from simkit.serving.lookup import draft_s, overhead_s, verify_s
-from simkit.simulator.kernels import compiled_part
+from traces.kernels import compiled_part
 
 RING = 1024  # observations of a position that are kept
 _NEWTON = 25  # steps at most, of a fit

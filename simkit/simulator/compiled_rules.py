@@ -1,4 +1,4 @@
-"""Compiling the replay: its code lies in a folder named after the sources of policies and loop.
+"""Which compiled loop belongs to which rule.
 
 A loop that calls a rule's functions is compiled for each rule. What tells rules apart, in this
 process and on the disk, is all of their functions, and the class of their parameters.
@@ -11,7 +11,6 @@ from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
-from pathlib import Path
 from threading import Lock
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -21,19 +20,7 @@ from numba.core.errors import NumbaError
 from simkit.errors import PolicyError
 from simkit.policies.function import NOWHERE, reason
 from simkit.policies.surroundings import plain, settled
-from traces import kernels
-from traces.kernels import compiled_part
 from traces.own_sources import is_own
-
-__all__ = ["SOURCES", "Rule", "compilable", "compiled", "compiled_part", "rule_of", "slots_of"]
-
-_PACKAGE = Path(__file__).parent.parent
-SOURCES = (_PACKAGE / "policies", _PACKAGE / "simulator")
-
-
-def compiled(function: Callable, keep: bool = True, made_for: str = "") -> Callable:
-    """See `traces.kernels.compiled` (decorator)."""
-    return kernels.compiled(function, keep, SOURCES, made_for=made_for)
 
 
 class Rule(NamedTuple):
