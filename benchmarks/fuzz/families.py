@@ -7,6 +7,7 @@ import io
 import json
 import random
 import shutil
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,18 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from benchmarks.fuzz import alter, judge, plain
+from benchmarks.fuzz import (
+    alter,
+    borders,
+    engine_logs,
+    judge,
+    laws,
+    laws_drafts,
+    laws_rows,
+    messages,
+    plain,
+    servers,
+)
 from benchmarks.fuzz.inputs import COST, TRACES
 from benchmarks.fuzz.judge import ACCEPTED, EQUAL, LINEAR, REFUSED, FaultError, Verdict
 from simkit.costs import parse
@@ -41,6 +53,9 @@ def sound(base: Path) -> None:
     """
     for name in TRACES:
         judge.truth(base / name)
+    laws.check_sound(base)
+    engine_logs.check_sound(base)
+    servers.check_sound(base)
     for name in ("cost.json", "cost.toml", "cost.parquet", "live.parquet"):
         if not json.loads(judge.priced(base / name, base / "greedy") or "[]"):
             raise FaultError("wrong exit", f"the sound {name} is refused")
@@ -53,7 +68,7 @@ def sound(base: Path) -> None:
                 raise FaultError("wrong exit", f"the sound {name}.jsonl is refused: {ended.err}")
     log.read(base / "live.parquet")
     heads.load(base / "head.safetensors")
-    read_prompts(base / "prompts.jsonl", _Letters(), 50)
+    read_prompts(base / "prompts.jsonl", _Letters(), _VOCABULARY)
 
 
 def _copied(rng: random.Random, base: Path, work: Path) -> tuple[Path, Path]:
@@ -191,13 +206,19 @@ def logs(rng: random.Random, base: Path, work: Path) -> Verdict:
     return judge.same(lambda path: log.read(path), base / "live.parquet", file, LiveError)
 
 
+_VOCABULARY = 50
+
+
 class _Letters:
     """A tokenizer: a token a letter."""
 
-    chat_template = "x"
+    chat_template = "{{ messages }} {{ tools }} {{ documents }}"
 
     def encode(self, text: str, **options: Any) -> list[int]:
         return [ord(letter) % 50 for letter in text]
+
+    def get_chat_template(self, tools: Any = None) -> str:
+        return self.chat_template
 
     def apply_chat_template(self, messages: list, **options: Any) -> str:
         return "".join(str(message["content"]) for message in messages)
@@ -206,16 +227,36 @@ class _Letters:
 def prompts(rng: random.Random, base: Path, work: Path) -> Verdict:
     """A file of prompts, altered."""
     file = work / "prompts.jsonl"
-    _alter_lines(rng, base / "prompts.jsonl", file)
-    try:
-        found = read_prompts(file, _Letters(), 50)
-    except UserError as problem:
-        return judge.refusal(problem)
+    if rng.random() < 0.8:
+        _alter_lines(rng, base / "prompts.jsonl", file)
+    else:
+        _add_name(rng, base / "prompts.jsonl", file)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            found = read_prompts(file, _Letters(), _VOCABULARY)
+        except UserError as problem:
+            return judge.refusal(problem)
+    if (unread := plain.unread(file)) and not any(unread in str(one.message) for one in said):
+        raise FaultError("wrong number", f"nothing is said of {unread}, which is not read")
+    if any(not 0 <= token < _VOCABULARY for prompt in found for token in prompt.tokens):
+        raise FaultError("wrong number", "a token outside of the vocabulary")
     rows = [(prompt.id, prompt.task, prompt.text, prompt.tokens) for prompt in found]
     if rows != (expected := plain.prompts(file, _Letters())):
         raise FaultError("wrong number", f"{rows} instead of {expected}"[:600])
     json.dumps(rows, ensure_ascii=False).encode()
     return Verdict(EQUAL, "")
+
+
+def _add_name(rng: random.Random, sound: Path, file: Path) -> None:
+    """A name or another kind of prompt is there too, or a token that no model has."""
+    lines = [json.loads(line) for line in sound.read_text().splitlines()]
+    line = rng.choice(lines)
+    name = rng.choice(
+        ("colour", "tools", "documents", "ids", "prompt", "prompt_tokens", "messages")
+    )
+    line[name] = rng.choice(("x", [1, 2], [50], [-1], [{}], 1))
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
 def _alter_lines(rng: random.Random, sound: Path, file: Path) -> None:
@@ -300,4 +341,12 @@ FAMILIES: dict[str, Callable[[random.Random, Path, Path], Verdict]] = {
     "prompts": prompts,
     "imports": imports,
     "heads": sidecars,
+    **laws_rows.FAMILIES,
+    **laws_drafts.FAMILIES,
+    **borders.FAMILIES,
+    **servers.FAMILIES,
+    **messages.FAMILIES,
+    "logs of engines": engine_logs.one_field,
 }
+SLOW: tuple[str, ...] = ()
+"""Those whose cases take long: they come up seldom."""

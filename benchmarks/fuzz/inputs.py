@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.fuzz import borders, recordings
 from simkit.heads import files as heads
 from simkit.heads import registry
 from simkit.importers import specdecode_bench
@@ -39,6 +40,8 @@ def make(folder: Path) -> None:
         found = scores.RowScores(rng.random(made.n_positions), rng.random(made.n_branch_rows))
         scores.save(folder / name, made, "specdecpp", found, {})
     _write_bench(folder)
+    recordings.make(folder)
+    borders.keep_code(folder / "kernels")
     (folder / "cost.json").write_text(json.dumps(COST))
     (folder / "cost.toml").write_text("\n".join(f"{k} = {json.dumps(v)}" for k, v in COST.items()))
     timed = parquet.read_samples(DATA / "fidelity" / "cost.parquet", LATENCY, UserError)

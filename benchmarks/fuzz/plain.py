@@ -31,6 +31,15 @@ def prompts(file: Path, tokenizer: Any) -> list[tuple[str, str, str | None, list
     return found
 
 
+_READ = """prompt messages prompt_tokens id task tools documents chat_template_kwargs source licence
+    license document""".split()
+
+
+def unread(file: Path) -> str:
+    """The first name of a prompts file, by the alphabet, that nobody reads; or nothing."""
+    return min((name for _, row in _lines(file) for name in row if name not in _READ), default="")
+
+
 def cost(file: Path) -> Linear | None:
     """The cost in a JSON or TOML file, if it is a linear one."""
     text = file.read_bytes().decode("utf-8-sig")

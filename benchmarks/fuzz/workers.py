@@ -11,6 +11,8 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,6 +22,7 @@ from typing import Any, NamedTuple
 MOST_BYTES = 4 * 2**30
 MOST_SECONDS = 60.0
 _START_SECONDS = 300.0  # to import and compile everything
+_ROUNDS = 40  # of the quick families, before the slow ones come up
 _PAGE_BYTES = resource.getpagesize()
 
 
@@ -43,17 +46,42 @@ class Done(NamedTuple):
     peak_bytes: int
 
 
-def one(seed: int, number: int, base: Path, work: Path) -> Done:
-    """A case of a seed, in this process; equal seeds and numbers give equal cases."""
+def family_of(number: int) -> str:
+    """The family of a case: they take turns, those that take long come up once in many rounds."""
+    from benchmarks.fuzz.families import FAMILIES, SLOW
+
+    quick = [name for name in FAMILIES if name not in SLOW]
+    place = number % (_ROUNDS * len(quick) + len(SLOW))
+    return quick[place % len(quick)] if place < _ROUNDS * len(quick) else SLOW[place % len(SLOW)]
+
+
+def numbers(family: str) -> Iterator[int]:
+    """The numbers of a family's cases."""
+    return (number for number in count() if family_of(number) == family)
+
+
+def one(seed: int, number: int, base: Path, work: Path, missing: str = "") -> Done:
+    """A case of a seed, in this process; equal seeds and numbers give equal cases.
+
+    Args:
+        seed: of all cases.
+        number: of the case.
+        base: the sound inputs.
+        work: where it may write.
+        missing: name of a guard that is removed meanwhile, see `benchmarks.fuzz.mutants`; what it
+            would have the caches remember is forgotten.
+    """
     from benchmarks.fuzz.families import FAMILIES
     from benchmarks.fuzz.judge import FaultError
+    from benchmarks.fuzz.mutants import removed
 
-    name = list(FAMILIES)[number % len(FAMILIES)]
-    folder = work / f"case{number}"
+    name = family_of(number)
+    folder = work / f"case{number}{'-' if missing else ''}"
     folder.mkdir()
+    caches = folder / "cache" if missing else Path(os.environ["XDG_CACHE_HOME"])
     begun = time.perf_counter()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), removed(missing), _caches(caches):
             warnings.simplefilter("ignore")
             verdict = FAMILIES[name](random.Random(f"{seed}/{number}"), base, folder)
     except FaultError as fault:
@@ -70,13 +98,33 @@ def one(seed: int, number: int, base: Path, work: Path) -> Done:
     return Done(number, name, word, detail[-1500:], seconds, peak)
 
 
+@contextmanager
+def _caches(folder: Path) -> Iterator[None]:
+    """Have caches in another folder."""
+    before = os.environ["XDG_CACHE_HOME"]
+    os.environ["XDG_CACHE_HOME"] = str(folder)
+    try:
+        yield
+    finally:
+        os.environ["XDG_CACHE_HOME"] = before
+
+
+def environment(work: Path) -> None:
+    """What the processes of all cases have in common; compiled code stays where the user has it."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache))
+    os.environ["XDG_CACHE_HOME"] = str(work / "cache")
+
+
 def _serve(pipe: Connection, seed: int, base: Path, work: Path) -> None:
     from benchmarks.fuzz.families import sound
 
     sound(base)  # before the first case's time runs: this imports and compiles
     pipe.send(None)
-    while (number := pipe.recv()) is not None:
-        pipe.send(one(seed, number, base, work))
+    while (given := pipe.recv()) is not None:
+        number, missing = given
+        pipe.send(one(seed, number, base, work, missing))
 
 
 def run(cases: int, seed: int, processes: int, base: Path, work: Path) -> Iterator[Done]:
@@ -85,8 +133,7 @@ def run(cases: int, seed: int, processes: int, base: Path, work: Path) -> Iterat
     done: SimpleQueue[Done] = SimpleQueue()
     for number in (*range(cases), *[None] * processes):
         todo.put(number)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ["XDG_CACHE_HOME"] = str(work / "cache")
+    environment(work)
     threads = [
         Thread(target=_watch, args=(todo, done, seed, base, work), daemon=True)
         for _ in range(processes)
@@ -98,21 +145,44 @@ def run(cases: int, seed: int, processes: int, base: Path, work: Path) -> Iterat
 
 
 def _watch(todo: SimpleQueue, done: SimpleQueue, seed: int, base: Path, work: Path) -> None:
-    """Give a process one case after the other; one that is killed gets a successor."""
-    process: Any = None
-    while (number := todo.get()) is not None:
-        if process is None:
-            process, pipe = _start(seed, base, work)
-        pipe.send(number)
-        ended = _wait(process, pipe, number)
-        done.put(ended)
+    with Served(seed, base, work) as served:
+        while (number := todo.get()) is not None:
+            done.put(served.case(number))
+
+
+class Served:
+    """A process that is given one case after the other; one that is killed gets a successor.
+
+    Args:
+        seed: of the cases.
+        base: the sound inputs.
+        work: where cases may write.
+    """
+
+    def __init__(self, seed: int, base: Path, work: Path) -> None:
+        self._setting = seed, base, work
+        self._process: Any = None
+        self._pipe: Any = None
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._process is not None:
+            self._pipe.send(None)
+            self._process.join()
+
+    def case(self, number: int, missing: str = "") -> Done:
+        """Run a case, see `one`."""
+        if self._process is None:
+            self._process, self._pipe = _start(*self._setting)
+        self._pipe.send((number, missing))
+        ended = _wait(self._process, self._pipe, number)
         if ended.word in ("hang", "memory", "died"):
-            process.kill()
-            process.join()
-            process = None
-    if process is not None:
-        pipe.send(None)
-        process.join()
+            self._process.kill()
+            self._process.join()
+            self._process = None
+        return ended
 
 
 def _start(seed: int, base: Path, work: Path) -> tuple[Any, Connection]:
@@ -128,9 +198,7 @@ def _start(seed: int, base: Path, work: Path) -> tuple[Any, Connection]:
 
 
 def _wait(process: Any, pipe: Connection, number: int) -> Done:
-    from benchmarks.fuzz.families import FAMILIES
-
-    family = list(FAMILIES)[number % len(FAMILIES)]
+    family = family_of(number)
     begun, most = time.perf_counter(), 0
     while True:
         try:

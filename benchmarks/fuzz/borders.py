@@ -1,0 +1,300 @@
+"""What comes from elsewhere than a folder: stores, windows, kept machine code, rules, servers."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numba
+import numpy as np
+from pyarrow import fs
+
+import simkit
+from benchmarks.fuzz import alter, judge
+from benchmarks.fuzz.edit import Edit
+from benchmarks.fuzz.judge import EQUAL, LINEAR, REFUSED, FaultError, Verdict
+from benchmarks.fuzz.laws import calm, other, put, rejected, same, swapped
+from simkit.errors import PolicyError
+from traces import kernels, stores, streamed
+from traces.errors import UserError
+from traces.streamed import LEAST, stream
+from traces.trace import load
+
+STORED = ("greedy", "sampled", "lattice")
+_COUNTS = ("steps", "drafted", "proposed", "accepted", "emitted")
+
+
+@contextmanager
+def _store(root: Path, copies: Path) -> Iterator[None]:
+    """A folder as the store behind fake:// URLs; copies lie in another one."""
+    system = fs.SubTreeFileSystem(str(root), fs.LocalFileSystem())
+
+    def found(url: str) -> tuple[fs.FileSystem, str]:
+        return system, url.partition("://")[2].partition("?")[0]
+
+    before = os.environ.get(stores.FOLDER)
+    os.environ[stores.FOLDER] = str(copies)
+    with patch.object(stores, "_system", found), patch.object(stores, "_WAIT_S", 0.0):
+        try:
+            yield
+        finally:
+            os.environ.pop(stores.FOLDER)
+            if before is not None:
+                os.environ[stores.FOLDER] = before
+
+
+def stored(rng: random.Random, base: Path, work: Path) -> Verdict:
+    """A trace in a store, altered there, or in the copy that was brought of it."""
+    sound = base / rng.choice(STORED)
+    remote = Path(shutil.copytree(sound, work / "store" / sound.name))
+    cost, policies = judge.settings(sound.name)
+
+    url = f"fake://{sound.name}"
+    how = rng.choice(("there", "there", "copy", "copy", "gone", "anew"))
+    with _store(work / "store", work / "copies"):
+        if how == "there":
+            _damage(rng, remote)
+            return _told(judge.command(*_words(url, cost, policies)), judge.truth(sound))
+        first = judge.command(*_words(url, cost, policies))
+        if _told(first, judge.truth(sound)).word != EQUAL:
+            raise FaultError("wrong exit", f"the sound store is refused: {first.err}")
+        if how == "anew":
+            return _other_content(rng, remote, _words(url, cost, policies), judge.truth(sound))
+        (copied,) = (
+            file.parent for file in (work / "copies").glob(f"*/{sound.name}/manifest.json")
+        )
+        _damage(rng, copied, gone=how == "gone")
+        again = _told(judge.command(*_words(url, cost, policies)), judge.truth(sound))
+    if again.word == REFUSED:
+        raise FaultError("wrong exit", f"a damaged copy is not brought again: {again.detail}")
+    return again
+
+
+def _words(url: str, cost: str | None, policies: tuple[str, ...]) -> list[str]:
+    chosen = [word for policy in policies for word in ("--policy", policy)]
+    return ["replay", url, *chosen, *(["--cost", cost] if cost else []), "--format", "json"]
+
+
+def _damage(rng: random.Random, folder: Path, gone: bool = False) -> None:
+    file = rng.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
+    if gone:
+        file.unlink()
+    else:
+        file.write_bytes(rng.choice((alter.alter_bytes(rng, file.read_bytes()), b"")))
+
+
+def _other_content(rng: random.Random, remote: Path, words: list[str], old: str) -> Verdict:
+    """What changes in the store is another copy: the numbers are those of the new content."""
+    edit = Edit(remote)
+    edit.manifest["seed"] = rng.randrange(10**6)
+    edit.write()
+    return _told(judge.command(*words), old)
+
+
+def _told(ended: judge.Ended, truth: str) -> Verdict:
+    """Refused, or equal."""
+    if ended.status == 2:
+        return Verdict(REFUSED, ended.err.strip())
+    if ended.out != truth:
+        raise FaultError("wrong number", f"{ended.out[:300]} instead of {truth[:300]}")
+    return Verdict(EQUAL, "")
+
+
+def _longer(rng: random.Random, edit: Edit) -> None:
+    """A prompt is longer, and says so."""
+    tokens = edit.table("sequences.parquet")["prompt_tokens"][1].as_py()
+    edit.put("sequences.parquet", "prompt_tokens", {1: [*tokens, *tokens]})
+    edit.put("sequences.parquet", "n_prompt", {1: 2 * len(tokens)})
+
+
+_BY_TOKEN = "linear(draft_s=0.001, target_s=0.008, target_per_token_s=0.0002)"
+_SECOND = "positions/00001.parquet"
+_IN_WINDOWS: dict[str, tuple[Any, dict[str, bool]]] = {
+    "rows stand in order": (swapped(_SECOND), {}),
+    "rejected tokens differ": (put(_SECOND, rejected, draft_token=same("target_token")), {}),
+    "hashes are the files'": (calm, {"hashed": False}),
+    "signatures are the text's": (calm, {"signed": False}),
+    "hashes of sequences are": (_longer, {"hashed": False}),
+    "prompts are as long as they are": (
+        put("sequences.parquet", None, n_prompt=other("n_prompt")),
+        {},
+    ),
+    "lengths are the outputs'": (
+        put("sequences.parquet", lambda c: c("sequence") == 1, n_output=9),
+        {},
+    ),
+    "branches ascend": (swapped("branches/00001.parquet"), {}),
+}
+
+
+def windows(rng: random.Random, base: Path, work: Path) -> Verdict:
+    """A recording read shard by shard, of whose second shard something is wrong."""
+    trace = Path(shutil.copytree(base / "drafted", work / "drafted"))
+    drafter = rng.choice((None, None, "suffix", "eagle"))
+    if rng.random() < 0.5 or drafter:
+        files = sorted(
+            (trace if drafter is None else trace / "drafters" / drafter).rglob("*1.parquet")
+        )
+        file = rng.choice(files)
+        file.write_bytes(alter.alter_bytes(rng, file.read_bytes()))
+    else:
+        change, written = _IN_WINDOWS[rng.choice(list(_IN_WINDOWS))]
+        edit = Edit(trace)
+        change(rng, edit)
+        edit.write(**written)
+    try:
+        found = _in_windows(trace, drafter)
+    except UserError as problem:
+        return judge.refusal(problem)
+    if found != _whole(base / "drafted", drafter):
+        raise FaultError("wrong number", f"{found} in windows")
+    return Verdict(EQUAL, "")
+
+
+def _in_windows(trace: Path, drafter: str | None) -> list[Any]:
+    with patch.object(streamed, "_FEWEST", 1), patch.object(streamed, "_SHARE", 1e-9):
+        there = stream(trace, drafter, LEAST)
+        assert isinstance(there, streamed.Streamed) and len(there.ranges) == 2
+        return _numbers(there, drafter)
+
+
+@cache
+def _whole(trace: Path, drafter: str | None) -> list[Any]:
+    return _numbers(load(trace, drafter), drafter)
+
+
+def _numbers(trace: Any, drafter: str | None) -> list[Any]:
+    rules = ["fixed(3)"] if drafter else ["fixed(3)", "svip(h=0.4)"]
+    rows = simkit.replay(trace, rules, _BY_TOKEN).records()
+    return [[row[name] for name in (*_COUNTS, "total_s", "prefill_s")] for row in rows]
+
+
+def _add(x: int) -> int:
+    return x + 1
+
+
+def _double(x: int) -> int:
+    return 2 * x + 100
+
+
+_KEPT = {_add: 6, _double: 110}  # what they give of 5
+
+
+def keep_code(folder: Path) -> None:
+    """Compile two functions into a folder."""
+    for function, value in _KEPT.items():
+        with _caching(folder):
+            assert kernels.compiled(function)(5) == value
+
+
+@contextmanager
+def _caching(folder: Path) -> Iterator[None]:
+    before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
+
+
+def kept_code(rng: random.Random, base: Path, work: Path) -> Verdict:
+    """Machine code that is kept between processes: damaged, exchanged, or somebody else's."""
+    folder = Path(shutil.copytree(base / "kernels", work / "kernels"))
+    files = sorted(path for path in folder.rglob("*.nb*") if path.is_file())
+    file = rng.choice(files)
+    how = rng.choice(("damage", "damage", "exchange", "empty", "gone", "folder"))
+    if how == "damage":
+        file.write_bytes(alter.alter_bytes(rng, file.read_bytes()))
+    elif how == "exchange":
+        one, two = rng.sample([path for path in files if path.suffix == file.suffix], 2)
+        first, second = one.read_bytes(), two.read_bytes()
+        one.write_bytes(second)
+        two.write_bytes(first)
+    elif how == "empty":
+        file.write_bytes(b"")
+    else:
+        file.unlink()
+        if how == "folder":
+            file.mkdir()
+    for function, value in _KEPT.items():
+        with _caching(folder):
+            found = kernels.compiled(function)(5)
+        if found != value:
+            raise FaultError(
+                "wrong number", f"{how} {file.name}: {function.__name__}(5) is {found}"
+            )
+    return Verdict(EQUAL, "")
+
+
+_ANSWERS = (
+    None,
+    0,
+    1,
+    2,
+    "",
+    "no",
+    "yes",
+    [],
+    [0],
+    0.0,
+    0.5,
+    float("nan"),
+    {},
+    np.int64(1),
+    np.float64(0),
+)
+
+
+def rules(rng: random.Random, base: Path, work: Path) -> Verdict:
+    """A user's rule that answers with something: only true and false say whether to stop."""
+    stop = rng.randint(1, 5)
+    answer = rng.choice((*_ANSWERS, True, np.True_))
+    kind = rng.choice(("function", "class"))
+    policy = _function(stop, answer) if kind == "function" else _class(stop, answer)
+    try:
+        (row,) = simkit.replay(str(base / "sampled"), policy, LINEAR).records()
+    except PolicyError as problem:
+        return judge.refusal(problem)
+    if not isinstance(answer, bool | np.bool_):
+        raise FaultError(
+            "wrong number", f"a {kind} answers {answer!r}, and {row['drafted']} are drafted"
+        )
+    if [row[name] for name in _COUNTS] != fixed(base / "sampled", stop):
+        raise FaultError("wrong number", f"a {kind} that stops at {stop} is not fixed({stop})")
+    return Verdict(EQUAL, "")
+
+
+def _function(stop: int, answer: Any) -> Any:
+    return simkit.policies.from_function(
+        lambda depth, row: answer if depth >= stop else False, max_draft=8
+    )
+
+
+def _class(stop: int, answer: Any) -> Any:
+    class Rule:
+        def stop(self, depth: int, row: Any) -> Any:
+            return answer if depth >= stop else False
+
+    return simkit.policy(columns=(), max_draft=8)(Rule)()
+
+
+@cache
+def fixed(trace: Path, length: int) -> list[int]:
+    """The counts of a fixed length's replay."""
+    (row,) = simkit.replay(str(trace), f"fixed({length})", LINEAR).records()
+    return [row[name] for name in _COUNTS]
+
+
+FAMILIES: dict[str, Callable[[random.Random, Path, Path], Verdict]] = {
+    "stores": stored,
+    "windows": windows,
+    "kept machine code": kept_code,
+    "users' rules": rules,
+}
