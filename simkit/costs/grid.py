@@ -115,8 +115,8 @@ def _curve(cells: np.ndarray, at: np.ndarray) -> np.ndarray:
 def _slopes(x: np.ndarray, seconds: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Slopes of straight lines through all of x, one for each column, none below that before it.
 
-    Least squares of relative errors under the constraint that slopes are at least 0 and never fall
-    from column to column: that is the isotonic fit of the slopes which each column has by itself,
+    Least squares of relative errors under the constraint that slopes never fall from column to
+    column: that is the isotonic fit of the slopes which each column has by itself,
     weighted by their precision. A column without two values has that of its neighbours.
 
     Args:
@@ -132,7 +132,8 @@ def _slopes(x: np.ndarray, seconds: np.ndarray, count: np.ndarray) -> np.ndarray
     away = x[:, None] - (shares * x[:, None]).sum(0)
     precision = (weights * away**2).sum(0)
     slopes = (weights * away * (seconds - (shares * seconds).sum(0))).sum(0) / precision
-    return np.interp(np.arange(len(count[0])), known, np.maximum(_isotonic(slopes, precision), 0))
+    slopes = np.maximum(_isotonic(slopes, precision), 0)  # seconds do not fall, but for rounding
+    return np.interp(np.arange(len(count[0])), known, slopes)
 
 
 def _isotonic(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
