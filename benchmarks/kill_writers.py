@@ -48,6 +48,7 @@ ENDS = {".svg": b"</svg>\n", ".html": b"</html>\n", ".png": b"IEND\xaeB`\x82"}
 PAIR = ("--target", MODELS / "target", "--draft", MODELS / "draft")
 SHORT = ("--max-new-tokens", 24)
 COST = ("--cost", "linear(draft_s=0.001, target_s=0.01)")
+BATCHES = ("--cost", "linear(draft_s=0.001, target_s=0.01, target_per_token_s=0.0001)")
 DISK_BYTES = 32 * 2**20
 
 
@@ -86,7 +87,15 @@ WRITERS = {
     "figures": Writer(("figures", "t", "--out", "out", "--only", "confidence_acceptance")),
     "report": Writer(("report", "t", *COST, "-o", "page.html", "--no-figures")),
     "import": Writer(("import", "specdecode-bench", "bench.jsonl", "--out", "imported"), once=True),
+    "thin": Writer(("thin", "t", "--out", "thinned", "--bits", 8), once=True),
+    "serving": Writer(
+        ("serving", "t", *BATCHES, "--controller", "static(2)", "--rate", 9, "--requests", 99)
+        + ("--seeds", 2, "-o", "served.parquet", "--requests-out", "requests.parquet")
+        + ("--iterations-out", "iterations.parquet")
+    ),
+    "export": Writer(("export", "t", "--engine", "vllm", "--policy", "fixed(2)", "-o", "set.json")),
 }
+MADE = ("imported", "thinned")  # folders of commands that replace nothing
 
 
 def main() -> None:
@@ -176,10 +185,10 @@ def _killed(writer: Writer, start: Path, run: Path, kills: int, rng: random.Rand
         process.wait()
         done["ended" if not seen else "writes" if at_write else "moments"] += 1
         _look(folder, before)
-        if (folder / "imported").exists():  # it had ended: whole, and not to be replaced
-            if problems := validate(folder / "imported"):
+        for made in filter(Path.exists, (folder / name for name in MADE)):
+            if problems := validate(made):  # it had ended: whole, and not to be replaced
                 sys.exit(problems[0])
-            shutil.rmtree(folder / "imported")
+            shutil.rmtree(made)
         _whole(command, folder)
         _look(folder, before)
         _no_leftovers(folder)

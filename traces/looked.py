@@ -103,7 +103,7 @@ class Look:
             names = [content.SEQUENCES, *names]
         files.bring(self._folder, self._manifest, names)
         is_known = seen.is_known(self._folder, self._manifest, names)
-        before = seen.stamps(self._folder, names)
+        before = seen.first_stamps(self._folder, names)
         self._fine |= seen.columns(self._content)
         hashed: set[str] = set()
         if part and not is_known:  # states are long: their bytes do not fit into memory at once

@@ -53,6 +53,18 @@ def stamps(folder: Path, names: Sequence[str]) -> Stamps:
     return [[s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns] for s in found]
 
 
+def first_stamps(folder: Path, names: Sequence[str]) -> Stamps:
+    """`stamps` of files that are to be looked at.
+
+    Raises:
+        TraceError: one is not there, as where a drafter was detached this moment.
+    """
+    try:
+        return stamps(folder, names)
+    except OSError as error:
+        raise TraceError(f"{error.filename}: cannot be read: {error.strerror}") from None
+
+
 def remember(folder: Path, manifest: Manifest, names: Sequence[str], before: Stamps) -> None:
     """Note that these files are fine.
 

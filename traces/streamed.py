@@ -144,7 +144,7 @@ class _Outputs:
         files.bring(self._folder, self._manifest, names)
         if seen.is_known(self._folder, self._manifest, names):
             return
-        before = seen.stamps(self._folder, names)
+        before = seen.first_stamps(self._folder, names)
         info = self._manifest.files[content.SEQUENCES]
         files.check_hash(self._folder, content.SEQUENCES, info)
         types = {field.name: field.type for field in schema.SEQUENCES}
