@@ -10,12 +10,17 @@ import pyarrow as pa
 import pytest
 from trace_files import rewrite
 
+import simkit
+from simkit import serving
 from simkit.cli import _HELP, main
 from simkit.cli.tables import csv_cell
+from simkit.costs import Linear
+from traces.errors import UserError
 from traces.synthetic import iid
 from traces.writer import save
 
 COST = "linear(draft_s=0.002, target_s=0.03)"
+COST_OBJECT = Linear(draft_s=0.002, target_s=0.03, target_per_token_s=0.001)
 TASKS = ("=HYPERLINK(1)", "<script>alert(1)</script>", "\x1b[31mred\x07", "a|b", "+1+2", "@SUM(1)")
 RUNS = {
     "info": ["info", "TRACE"],
@@ -161,3 +166,67 @@ def test_no_number_breaks_a_command(command, key, needed, folder, tmp_path, caps
             assert len(err) <= 410, err
     for number in ("nan", "inf", "-inf", "9" * 20, "x"):
         assert said([*words, f"--{key.replace('_', '-')}={number}"], capsys)[0] == 2, number
+
+
+VALUES = (
+    *(float("nan"), float("inf"), -float("inf"), -1, 0, 0.5, True, False, 1e300, -1e300, 10**20),
+    *(-(10**20), 2**31, 2**63, "x", "", [], {}),
+)
+SERVED = {"rate": 5.0, "requests": 3, "seeds": 1, "threads": 1}
+FUNCTIONS = {
+    **{
+        f"serve {name}": lambda trace, value, name=name: serving.serve(
+            trace, "static(2)", COST_OBJECT, **{**SERVED, name: value}
+        )
+        for name in ("rate", "requests", "seeds", "threads", "confidence")
+    },
+    **{
+        f"serve {name}": lambda trace, value, name=name: serving.serve(
+            trace, "static(2)", COST_OBJECT, **{**SERVED, "rate": None, name: value}
+        )
+        for name in ("concurrency", "copies")
+    },
+    **{
+        f"limit {name}": lambda trace, value, name=name: serving.serve(
+            trace, "static(2)", COST_OBJECT, **SERVED, limits={name: value}
+        )
+        for name in ("ttft_s", "tpot_s", "latency_s", "gap_s")
+    },
+    **{
+        f"engine {name}": lambda trace, value, name=name: serving.serve(
+            trace, "static(2)", COST_OBJECT, **SERVED, engine=serving.Engine(**{name: value})
+        )
+        for name in ("max_batch", "kv_tokens", "prefill_tokens")
+    },
+    **{
+        f"tune {name}": lambda trace, value, name=name: simkit.tune(
+            trace, "fixed(1:2)", COST_OBJECT, **{"folds": 2, "deals": 1, "threads": 1, name: value}
+        )
+        for name in ("folds", "deals", "seed", "confidence", "threads")
+    },
+    **{
+        f"sweep {name}": lambda trace, value, name=name: simkit.sweep(
+            trace, "fixed(1:2)", COST_OBJECT, **{"threads": 1, name: value}
+        )
+        for name in ("confidence", "threads")
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def small():
+    return iid(4, 8, 0.7, max_draft=4, seed=1)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_argument_breaks_a_function(name, small):
+    """Each gives a result, or the error that a user can mend; no boolean is a number."""
+    for value in VALUES:
+        try:
+            FUNCTIONS[name](small, value)
+        except UserError as error:
+            assert len(str(error)) <= 400
+        else:
+            assert not isinstance(value, bool | str | list | dict), (name, value)
+            # A limit that is infinite is none.
+            assert abs(value) < float("inf") or name.startswith("limit"), name

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from simkit.cluster import joined
-from simkit.errors import ReplayError, ServingError
+from simkit.errors import ServingError
 from simkit.policies import Policy
 from simkit.serving.controllers import (
     CONTROLLERS,
@@ -37,7 +37,7 @@ from simkit.serving.result import Served
 from simkit.serving.run import Run, run
 from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence, setting
 from simkit.simulator.by_drafter import drafted_by
-from simkit.sweeps.engine import Progress, cores
+from simkit.sweeps.engine import Progress, check_threads, cores
 from traces.loops import remarks_of
 from traces.surface import misspelt
 
@@ -162,8 +162,7 @@ def _all(
     progress: Progress | None,
 ) -> list[Run]:
     threads = cores() if threads is None else threads
-    if threads < 1:
-        raise ReplayError(f"threads must be at least 1, not {threads}")
+    check_threads(threads)
     found: list[Run] = []
     one_by_one = Lock()  # a controller of one's own keeps its state on itself
 

@@ -112,8 +112,8 @@ def check_confidence(confidence: float) -> None:
     Raises:
         ReplayError: it is not between 0 and 1.
     """
-    if not 0 < confidence < 1:
-        raise ReplayError(f"confidence must lie between 0 and 1, not {confidence}")
+    if not (isinstance(confidence, int | float) and 0 < confidence < 1):
+        raise ReplayError(f"confidence must lie between 0 and 1, not {confidence!r:.40}")
 
 
 def _times(given: AnyCost | None, trace: Trace) -> Times | None:

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from simkit.cluster import Cluster, ClusterError, Job, cores, node
 from simkit.costs import Times
@@ -85,8 +85,7 @@ def replays(
         yield from _far(policies, setting, progress, cluster)
         return
     threads = cores() if threads is None else threads
-    if threads < 1:
-        raise ReplayError(f"threads must be at least 1, not {threads}")
+    check_threads(threads)
     pool = ThreadPoolExecutor(threads)
     waiting: deque[tuple[_Batch, list[Future[list[Part]]]]] = deque()
     batches = _batches(policies, setting)
@@ -243,3 +242,14 @@ def _named(policy: Policy) -> Iterator[None]:
         if str(policy) in str(error):
             raise
         raise type(error)(f"{policy}: {error}") from None
+
+
+def check_threads(threads: Any) -> None:
+    """Refuse what is no number of threads; a pool of NaN threads would wait for ever.
+
+    Raises:
+        ReplayError: it is no whole number of at least 1.
+    """
+    whole = isinstance(threads, int) and not isinstance(threads, bool)
+    if not whole or threads < 1:
+        raise ReplayError(f"threads must be at least 1, not {threads!r:.40}")
