@@ -94,6 +94,15 @@ def test_a_window_that_no_text_reaches_is_recorded(name):
     prove(tiny_model(name, sliding_window=128), 60, 100)
 
 
+def test_generate_must_agree():
+    """Moshi's cache has a window that its own mask has not."""
+    model = tiny_model("moshi")
+    known = model.generation_config
+    prove(model, 8)
+    assert "the rows of its own generate differ" in refusal(model, 30)
+    assert model.generation_config is known
+
+
 def test_slots_count_where_a_window_counts_them():
     """Texts of 40 tokens stay within a window of 64, but their branches stand 160 slots behind."""
     model = tiny_model("gpt_neo", window_size=64)

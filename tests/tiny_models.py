@@ -116,6 +116,9 @@ MAKERS = {
         | kw
     ),
     "bart": lambda **kw: hf.BartConfig(**_DECODER | {"encoder_layers": 2} | kw),
+    "moshi": lambda **kw: hf.MoshiConfig(
+        **_GROUPED | {"ffn_dim": 48, "head_dim": 8, "sliding_window": 8} | kw
+    ),
     "xlnet": lambda **kw: hf.XLNetConfig(
         **_COMMON | {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48} | kw
     ),

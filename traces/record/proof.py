@@ -32,11 +32,13 @@ from traces.record.proof_passes import (
     BRANCHED,
     BRANCHES,
     DEPTH,
+    GENERATED,
     ROWS,
     Plain,
     Rows,
     Shape,
     Texts,
+    generated,
     made_up,
     own,
     packed,
@@ -162,6 +164,11 @@ def _try(model: PreTrainedModel, shape: Shape) -> None:
         _check_causal(model, texts, plain, tolerance)
     with _failing(model, "its forward pass does not take the recorder's masks and cache"):
         rows = list(packed(model, texts, shape))
+    with _failing(model, "its generate fails"):
+        text, logits = generated(model, texts, shape)
+        first = len(texts.prompts[1]) - 1
+        rows.append(Rows(GENERATED, len(plain), first, logits))
+        plain.append(own(model, text, list(range(first, first + len(logits)))))
     _compare(model, shape, rows, plain, tolerance)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel
 
 from traces.record.forward import causal_mask, embedding, left_padded, new_cache, packed_pass
 
@@ -23,6 +23,7 @@ _SHORT_PASS = 256  # tokens: so many rows of logits are no matter
 PROMPTS = "prompts of several lengths in one batch"
 CACHED = "tokens that are read through the cache"
 BRANCHED = "branches side by side"
+GENERATED = "the rows of its own generate"
 
 
 class Shape(NamedTuple):
@@ -156,6 +157,26 @@ def packed(model: PreTrainedModel, texts: Texts, shape: Shape) -> Iterator[Rows]
         for row, prompt in enumerate(texts.prompts):
             yield Rows(CACHED, row, len(prompt) + start - kept, logits[row])
     yield from _branched(read, texts, pads, shape)
+
+
+def generated(model: PreTrainedModel, texts: Texts, shape: Shape) -> tuple[list[int], Tensor]:
+    """The long prompt and what `generate` puts behind it, and the logits (n, V) of that.
+
+    The model's own settings of it are left aside; `untouched` brings them back.
+    """
+    model.generation_config = GenerationConfig()
+    ids = torch.tensor([texts.prompts[1]], device=embedding(model).weight.device)
+    n = min(shape.length - shape.prompt, ROWS + 2)
+    found: Any = model.generate(  # pyright: ignore
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=n,
+        do_sample=False,
+        pad_token_id=0,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    return found.sequences[0].tolist(), torch.cat(found.logits)
 
 
 class _Reading:
