@@ -19,7 +19,7 @@ import re
 import sys
 import warnings
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -144,7 +144,7 @@ def _longer(config, longer: dict[str, int]):
             return {key: walk(inner, key) for key, inner in value.items()}
         return longer[name] if name in longer and isinstance(value, int) else value
 
-    given = walk(config.to_dict())
+    given: Any = walk(config.to_dict())
     for name in ("transformers_version", "architectures", "model_type"):
         given.pop(name, None)
     return type(config)(**given)
@@ -243,7 +243,7 @@ class _Judge:
         key = tuple(prompt)
         if key not in self._generated:
             ids = torch.tensor([prompt])
-            made = self._models["target"].generate(
+            made = self._models["target"].generate(  # pyright: ignore
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=PLAN.max_new_tokens,
