@@ -149,9 +149,9 @@ def _check_number(name: str, value: Any) -> None:
     option = f"--{name.replace('_', '-')}"
     if isinstance(value, float) and not abs(value) < _LARGEST:
         raise UserError(f"{option} must be a finite number, not {value}")
-    most = 2**63 - 1 if name in _LONG else 2**31 - 1
-    if isinstance(value, int) and not -most - 1 <= value <= most:
-        raise UserError(f"{option} must be at most {most}, not {value}")
+    bits = 64 if name in _LONG else 32
+    if isinstance(value, int) and not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        raise UserError(f"{option} must fit in {bits} bits, not {value}")
     for one in value if isinstance(value, list | tuple) else ():
         _check_number(name, one)
 
