@@ -139,7 +139,8 @@ def test_a_share_out_of_range_is_refused(mix, tmp_path, capsys):
         main(["record", *options, f"--mix={mix}"])
     assert stop.value.code == 2
     error = capsys.readouterr().err
-    assert error.startswith("simkit: mix must be a share") and error.count("\n") == 1
+    said = "mix must be a share" if np.isfinite(mix) else "--mix must be a finite number"
+    assert error.startswith(f"simkit: {said}") and error.count("\n") == 1
     assert not (tmp_path / "t").exists()
 
 
