@@ -77,8 +77,8 @@ READ = {
         "target_token_prob_raw", "target_entropy",
     ),
     "branches": (
-        "sequence", "position", "depth", "draft_entropy", "draft_prob_raw", "draft_top1_prob",
-        "draft_top10_mass",
+        "sequence", "position", "depth", "draft_token", "draft_entropy", "draft_prob_raw",
+        "draft_top1_prob", "draft_top10_mass",
     ),
 }  # fmt: skip
 
