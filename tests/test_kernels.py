@@ -20,6 +20,10 @@ def plus_one(x):
     return x + 1
 
 
+def plus_two(x):
+    return x + 2
+
+
 @pytest.fixture(autouse=True)
 def kept_here(monkeypatch):
     """Functions of this file are kept as those of the packages are."""
@@ -187,6 +191,17 @@ def test_damaged_code_is_made_again_and_said(kept, suffix, how):
     again = kernels.compiled(plus_one)  # no warning: it is whole
     assert again(1) == 2
     assert sum(again._cache_hits.values()) == 1
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_code_of_another_function_is_made_again(kept, suffix):
+    assert kernels.compiled(plus_two)(1) == 3
+    one, two = sorted(kept.rglob(f"*.{suffix}"))
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+    with pytest.warns(SimkitWarning, match="damaged, and made again"):
+        assert (kernels.compiled(plus_one)(1), kernels.compiled(plus_two)(1)) == (2, 3)
 
 
 def test_code_that_cannot_be_read_nor_written_is_done_without(kept):

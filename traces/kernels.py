@@ -145,22 +145,23 @@ class _Cache(FunctionCache):
 
 
 class _File(IndexDataCacheFile):
-    """Its files begin with a sha256 of the rest: not a bit that changed is run or unpickled.
+    """Its files begin with a sha256 of their name and of the rest: not a bit that changed is run.
 
     No two processes write code under one name: where both are the first, the later index counts,
     and the worst that comes of it is that something is compiled once more.
     """
 
-    def _dump(self, obj: Any) -> bytes:
-        data = super()._dump(obj)
-        return hashlib.sha256(data).digest() + data
+    def _save_data(self, name: str, data: Any) -> None:
+        with self._open_for_write(self._data_path(name)) as stream:
+            stream.write(_sealed(name, self._dump(data)))
 
     def _load_data(self, name: str) -> Any:
         return _unseal(Path(self._data_path(name)))
 
     def _save_index(self, overloads: dict) -> None:
         with self._open_for_write(self._index_path) as stream:
-            stream.write(self._dump((self._version, self._source_stamp, overloads)))
+            content = self._dump((self._version, self._source_stamp, overloads))
+            stream.write(_sealed(self._index_name, content))
 
     def _load_index(self) -> dict:
         try:
@@ -173,12 +174,17 @@ class _File(IndexDataCacheFile):
         return f"{self._index_name[:-4]}.{uuid.uuid4().hex[:16]}.nbc"
 
 
+def _sealed(name: str, content: bytes) -> bytes:
+    """What a file of this name holds: code under the name of other code is not run either."""
+    return hashlib.sha256(name.encode() + content).digest() + content
+
+
 def _unseal(file: Path) -> Any:
     if file.exists() and not file.is_file():
         raise _Damaged(f"{file.name} is no regular file")
     data = file.read_bytes()
     digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-    if hashlib.sha256(content).digest() != digest:
+    if hashlib.sha256(file.name.encode() + content).digest() != digest:
         raise _Damaged(f"{file.name} is not what was written")
     return pickle.loads(content)
 

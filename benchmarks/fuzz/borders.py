@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import numba
 import numpy as np
 from pyarrow import fs
 
@@ -196,12 +195,12 @@ def keep_code(folder: Path) -> None:
 
 @contextmanager
 def _caching(folder: Path) -> Iterator[None]:
-    before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-    numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
-    try:
+    """Keep code in this folder, also that of the functions above, which are no package's."""
+    with (
+        patch.object(kernels, "_folder", lambda: folder),
+        patch.object(kernels, "is_inside", lambda file: True),
+    ):
         yield
-    finally:
-        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
 
 
 def kept_code(rng: random.Random, base: Path, work: Path) -> Verdict:
