@@ -221,7 +221,7 @@ class BestRate(Exit):
 
     def stops(self, layout: TreeLayout, found: Grown) -> np.ndarray:
         """See `Exit`."""
-        bound = vars(self).get("_stops")
+        bound = vars(self).get("_fitted")
         if bound is None:
             raise PolicyError(f"{self.name} must be fitted to a trace and a cost: replay it")
         return bound
@@ -236,7 +236,7 @@ class BestRate(Exit):
 
     def _with(self, stops: np.ndarray, fit: Calibrated) -> BestRate:
         bound = replace(self)
-        vars(bound)["_stops"] = stops
+        vars(bound)["_fitted"] = stops
         return bound
 
     def _price(self, setting: Setting, found: Grown) -> np.ndarray:
