@@ -406,7 +406,7 @@ smollm2-timings: smollm2
 	  $(SMOLLM2_HEADS) --threads 1 --turns step --max-new-tokens 48 --rounds 2
 	for name in feature parallel; do \
 	  OMP_NUM_THREADS=1 $(BIN)/simkit latency --target $(SMOLLM2) --drafter $$name --repeats 40 \
-	    --out $(DATA)/smollm2 || exit 1; \
+	    --context 32,256,768,1400 --out $(DATA)/smollm2 || exit 1; \
 	done
 	for folder in . drafters/feature drafters/parallel; do \
 	  $(call same_times,smollm2/$$folder,smollm2-sampled/$$folder) || exit 1; \
