@@ -80,8 +80,8 @@ result
 # γ = 4. But then 71% of the draft's tokens are thrown away, and `fixed(4)` is faster. Tokens per
 # step alone do not tell what is fast: look at the time.
 #
-# The oracle accepts all that it drafts and is 2.418 times as fast as the target alone; `fixed(4)`
-# gets to 1.659. Most of these notebooks are about what lies between the two. `autoregressive` is
+# The oracle accepts all that it drafts and is 2.421 times as fast as the target alone; `fixed(4)`
+# gets to 1.662. Most of these notebooks are about what lies between the two. `autoregressive` is
 # the speculative loop with empty drafts. It pays for that loop at every token, so it is slower than
 # the target alone: 0.956.
 #
@@ -98,7 +98,7 @@ result
 pl.DataFrame([vars(result.compare("fixed(4)", "fixed(2)"))])
 
 # %% [markdown]
-# **What it shows.** `fixed(4)` is 1.053 times as fast as `fixed(2)`, and the paired interval, 1.019
+# **What it shows.** `fixed(4)` is 1.053 times as fast as `fixed(2)`, and the paired interval, 1.018
 # to 1.086, leaves out 1: it is faster.
 #
 # ## Does it depend on the text?
@@ -108,7 +108,7 @@ simkit.replay(trace, ["fixed(4)", "fixed(8)", "svip(h=1)"], by="task")
 
 # %% [markdown]
 # **What it shows.** Much. On `math`, whose lines the draft has learned well, `fixed(8)` is faster
-# than `fixed(4)`, and stopping by entropy is faster still: 2.935 times the target alone. On the
+# than `fixed(4)`, and stopping by entropy is faster still: 2.936 times the target alone. On the
 # other three tasks `fixed(4)` is ahead of both, though their intervals are wide: 32 prompts a task.
 #
 # ## Which setting is best?
@@ -133,12 +133,12 @@ simkit.tune(trace, families)
 
 # %% [markdown]
 # **What it shows.** Read *held-out speedup* and *against*. `confidence`, which stops where the draft's
-# own probability of its token is low, is 1.052 [1.016, 1.090] times as fast as the best fixed length,
+# own probability of its token is low, is 1.053 [1.016, 1.090] times as fast as the best fixed length,
 # its decisions paid: each takes about a tenth of a draft pass. Stopping by entropy is slower, 0.956
 # [0.919, 0.995]. Its decisions take a little longer still, but they are the smaller part of that: a
 # target pass takes as long as ten draft passes here, so draft tokens are cheap, and a rule that stops
 # too soon loses more than it saves. PACER asks a small trained head every four tokens, which takes
-# seven tenths of a draft pass, and is slower too: 0.959 [0.933, 0.980]. *chosen in folds* says how
+# seven tenths of a draft pass, and is slower too: 0.959 [0.932, 0.980]. *chosen in folds* says how
 # often each setting won.
 #
 # ## All policies at a glance

@@ -29,13 +29,12 @@ study = Study(TRACE)
 figures.load_crossover(study)
 
 # %% [markdown]
-# **What it shows.** With one request in flight a token a step is worth 1.08 [1.04, 1.12]; with 64 it is
-# at 0.83, with 256 at 0.61. It falls below no drafts at about 21 in flight, [17, 26]; three tokens at about 7, [4, 15], and
-# are no gain before; five and seven lose everywhere. `ema` follows three tokens as long as its slot for batch
-# 8 allows them, is at 0.85 with 64, where a seventh is lost though it drafts little, and even with none
-# from 128 on. `budget` verifies less than it drafts, but drafts seven a step, and here a draft pass takes
+# **What it shows.** With one request in flight a token a step is worth 1.06 [1.04, 1.08]; with 64 it is
+# at 0.83, with 256 at 0.61. It falls below no drafts at about 20 in flight, [11, 36]; three tokens are not told from none up to
+# 16 and lose from 32 on; five and seven lose everywhere. `ema` follows three tokens up to 16 in flight, is at 0.94
+# [0.88, 1.00] with 32, and hardly drafts from 64 on, where it is within a hundredth of none. `budget` verifies less than it drafts, but drafts seven a step, and here a draft pass takes
 # half as long as the target's: it is where `static(7)` is. And `prophet`, which knows what will be
-# accepted, is at 1.50 alone, and below none from 4 requests on: a round of drafting lasts as long for one
+# accepted, is at 1.48 alone, and below none from 4 requests on: a round of drafting lasts as long for one
 # request as for all, and the longest draft of the batch sets how many there are. It is no bound of a batch.
 #
 # **The engines'.** The shape agrees with what they publish: vLLM #52362 has fixed 7 behind none from
@@ -59,9 +58,9 @@ true = simkit.serve(TRACE, lengths, CHEAP, concurrency=[1, 16, 64], requests=102
 true.frame.select(shown)
 
 # %% [markdown]
-# **What it shows.** `value` is the concurrency, `steady_against` the throughput over that of none. Alone, three tokens are at 1.79 ±0.06
-# and `ema` at 1.87 ±0.06; with 64 in flight the order is turned round: one token first, at 1.13 ±0.02, then three, 1.09 ±0.03, and
-# seven lose, 0.87 ±0.04. `goodput`, which knows the times, is within the intervals of the best length at each load.
+# **What it shows.** `value` is the concurrency, `steady_against` the throughput over that of none. Alone, three tokens are at 1.78 ±0.19
+# and `ema` at 1.86 ±0.18; with 64 in flight the order is turned round: one token first, at 1.13 ±0.07, then three, 1.09 ±0.12, and
+# seven are at 0.87 ±0.14. Intervals are over prompts, so they are wide. `goodput`, which knows the times, is within the intervals of the best length at each load.
 #
 # **The engines'.** SpecDecode-Bench has the same turn: at batch 1 five tokens lead three and one, at 64 three lead five.
 
@@ -74,10 +73,10 @@ true.frame.select(shown)
 figures.load_frontier(study)
 
 # %% [markdown]
-# **What it shows.** `suffix` is far ahead at every batch, 292 tokens a second at batch 1 and 9,400 on the device at 64 with
+# **What it shows.** `suffix` is far ahead at every batch, 286 tokens a second at batch 1 and 9,400 on the device at 64 with
 # three tokens, because the greedy outputs loop and its drafts cost no pass. PARD-2, one pass a draft, is ahead of the draft
-# model with three tokens at batch 1 (150 tokens a second to 120) and behind no drafts at 64 (4,450 to 5,860). The table by batch size
-# gives up what a large batch does not pay for, and at 64 has more on the device for the draft model (4,890 to 4,200), less for
+# model with three tokens at batch 1 (149 tokens a second to 120) and behind no drafts at 64 (4,430 to 5,860). The table by batch size
+# gives up what a large batch does not pay for, and at 64 has more on the device for the draft model (4,890 to 4,190), less for
 # `suffix`, for which length costs nothing to draft.
 #
 # **The paper's.** In Fig. 1 PARD-2 stays ahead up to 64; here it does not: its drafts are accepted less often.
@@ -93,10 +92,10 @@ figures.load_latency(study)
 
 # %% [markdown]
 # **What it shows.** Drafts trade one latency for another. At 3 requests a second the median time per token is
-# lower with one token drafted, 8 ms to 9; its 99th percentile is higher, 13 ms, and 21 ms with three: requests
-# whose drafts fail pay for them. The first token comes later as well, 40 and 63 ms to 23, since the draft
+# lower with one token drafted, 8 ms to 9; its 99th percentile is higher, 13 ms, and 22 ms with three: requests
+# whose drafts fail pay for them. The first token comes later as well, 39 and 63 ms to 23, since the draft
 # model reads the prompt too, and a prompt waits for longer iterations. Each server bends up where it saturates:
-# at 22 requests a second with three tokens, 26 with one, 27 under `ema`, 31 with none.
+# at 23 requests a second with three tokens, 27 with one, 31 under `ema`, which then hardly drafts, 32 with none.
 
 # %% [markdown]
 # ## What do controllers do in a burst?
@@ -116,8 +115,8 @@ figures.load_timeline(study)
 figures.load_goodput(study)
 
 # %% [markdown]
-# **What it shows.** Under limits on each request's first token and on its time per token, none serves most: 14.1 a second at a rate
-# of 17, to 8.6 with one token, 7.3 under `ema`, 6.0 with three. Every rule here is fair to the batch's throughput,
+# **What it shows.** Under limits on each request's first token and on its time per token, none serves most: 13.9 [11.6, 16.1] a second at a rate
+# of 17, to 8.7 [4.7, 12.7] with one token, 7.5 under `ema`, 6.1 with three. Every rule here is fair to the batch's throughput,
 # and none looks at the request that falls behind. `goodput`, which maximises tokens a second, is where one token is.
 
 # %% [markdown]
@@ -137,8 +136,8 @@ few = simkit.serve(TRACE, own, CHEAP, concurrency=[1, 16], requests=256, seeds=3
 few.frame.select(shown)
 
 # %% [markdown]
-# **What it shows.** Alone it drafts four tokens and is at 1.80 ±0.21, ahead of one token (1.46 ±0.07); with 16 in flight it
-# drafts none most of the time and is at 1.02 ±0.01, behind one token (1.35 ±0.06): it gives up too early. With a state, or
+# **What it shows.** Alone it drafts four tokens and is at 1.80 ±0.10, ahead of one token (1.46 ±0.06); with 16 in flight it
+# drafts none most of the time and is at 1.03 ±0.01, behind one token (1.35 ±0.06): it gives up too early. With a state, or
 # feedback, a controller is a subclass of `simkit.serving.Plain`.
 
 # %% [markdown]
@@ -157,10 +156,10 @@ drawn = simkit.serve(
 drawn.frame.select(shown)
 
 # %% [markdown]
-# **What it shows.** Intervals are much narrower, ±0.005 where true outcomes have ±0.06, and the figures are lower:
-# three tokens alone at 1.65 for 1.79, seven at 1.58 for 1.68; with 64 in flight three at 1.01 for 1.09. The rates are those of
+# **What it shows.** Intervals are much narrower, ±0.01 where true outcomes have ±0.19, and the figures are lower:
+# three tokens alone at 1.65 for 1.78, seven at 1.58 for 1.67; with 64 in flight three at 1.01 for 1.09. The rates are those of
 # the longest drafts, whose steps begin behind a rejection more often: 0.62 for the first token, where drafts of three have 0.69.
-# `ema` at batch 1 does not leave three tokens (2.97 on average, 3.21 with true outcomes), for there are no stretches to adapt to.
+# `ema` at batch 1 does not leave three tokens (2.97 on average, 3.19 with true outcomes), for there are no stretches to adapt to.
 #
 # **Caveat.** Drawn outcomes are independent of each other. A trace's are not: some outputs are easy from
 # beginning to end, and others never.
