@@ -34,7 +34,10 @@ def cases(family, n):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_gets_through(base, tmp_path, family):
-    found = [workers.one(3, number, base, tmp_path) for number in cases(family, 4)]
+    found = [
+        workers.one(3, number, base, tmp_path)
+        for number in cases(family, 1 if family in families.SLOW else 4)
+    ]
     assert [case for case in found if case.word in FAULTS] == []
     assert {case.family for case in found} == {family}
 

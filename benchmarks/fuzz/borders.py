@@ -7,6 +7,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from benchmarks.fuzz.edit import Edit
 from benchmarks.fuzz.judge import EQUAL, LINEAR, REFUSED, FaultError, Verdict
 from benchmarks.fuzz.laws import calm, other, put, rejected, same, swapped
 from simkit.errors import PolicyError
+from simkit.simulator import plain
+from simkit.simulator.arguments import setting
 from traces import kernels, stores, streamed
 from traces.errors import UserError
 from traces.streamed import LEAST, stream
@@ -287,7 +290,47 @@ def _class(stop: int, answer: Any) -> Any:
 @cache
 def fixed(trace: Path, length: int) -> list[int]:
     """The counts of a fixed length's replay."""
-    (row,) = simkit.replay(str(trace), f"fixed({length})", LINEAR).records()
+    return _counts(trace, f"fixed({length})")
+
+
+def compiled_rules(rng: random.Random, base: Path, work: Path) -> Verdict:
+    """A user's rules that are compiled: each has its own code, and reads the values of the day."""
+    trace, length = base / "sampled", rng.randint(1, 6)
+    if rng.random() < 0.5:
+        space: dict[str, Any] = {}
+        exec("def rule(depth, row):\n    return depth >= LENGTH\n", space)
+        wanted = [length, length % 6 + 1, length]
+        policy = simkit.policy(columns=("draft_entropy",), max_draft=8, compiled=True)(
+            space["rule"]
+        )
+    else:
+        space = {"LENGTH": length}
+        exec("def trips(params, state, depth, row):\n    return depth >= LENGTH, state\n", space)
+        slots = {"slots": simkit.policies.Slots(trips=space["trips"]), "name": "mine"}
+        policy = dataclass(frozen=True)(type("Mine", (simkit.policies.SVIP,), slots))()
+        wanted = [length]
+    for each in wanted:
+        space["LENGTH"] = each
+        if (found := _counts(trace, policy)) != fixed(trace, each):
+            raise FaultError("wrong number", f"{policy} stops at {each}, but has {found}")
+    if _counts(trace, "svip(h=0.4)") != _svip(trace):
+        raise FaultError("wrong number", "svip(h=0.4) has the code of a rule that derives from it")
+    return Verdict(EQUAL, "")
+
+
+@cache
+def _svip(trace: Path) -> list[int]:
+    """The counts of svip(h=0.4), step by step."""
+    where = setting(load(trace), None, "draft")
+    steps = plain.walk(simkit.policies.SVIP(0.4), where.layout, 1)
+    drafted, proposed, accepted = (
+        int(getattr(steps, name).sum()) for name in ("drafted", "proposed", "accepted")
+    )
+    return [len(steps.drafted), drafted, proposed, accepted, load(trace).n_positions]
+
+
+def _counts(trace: Path, policy: Any) -> list[int]:
+    (row,) = simkit.replay(str(trace), policy, LINEAR).records()
     return [row[name] for name in _COUNTS]
 
 
@@ -296,4 +339,5 @@ FAMILIES: dict[str, Callable[[random.Random, Path, Path], Verdict]] = {
     "windows": windows,
     "kept machine code": kept_code,
     "users' rules": rules,
+    "compiled rules": compiled_rules,
 }

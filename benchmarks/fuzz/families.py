@@ -348,5 +348,5 @@ FAMILIES: dict[str, Callable[[random.Random, Path, Path], Verdict]] = {
     **messages.FAMILIES,
     "logs of engines": engine_logs.one_field,
 }
-SLOW: tuple[str, ...] = ()
+SLOW = ("compiled rules",)
 """Those whose cases take long: they come up seldom."""

@@ -76,7 +76,7 @@ def one(seed: int, number: int, base: Path, work: Path, missing: str = "") -> Do
     from benchmarks.fuzz.mutants import removed
 
     name = family_of(number)
-    folder = work / f"case{number}{'-' if missing else ''}"
+    folder = work / f"{os.getpid()}-{number}{'-' if missing else ''}"
     folder.mkdir()
     caches = folder / "cache" if missing else Path(os.environ["XDG_CACHE_HOME"])
     begun = time.perf_counter()
@@ -204,7 +204,7 @@ def _wait(process: Any, pipe: Connection, number: int) -> Done:
         try:
             if pipe.poll(0.05):
                 return pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):
             return Done(number, family, "died", "the process ended", 0.0, most)
         seconds = time.perf_counter() - begun
         most = max(most, _rss_bytes(process.pid))
