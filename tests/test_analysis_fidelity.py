@@ -25,7 +25,8 @@ def test_a_replay_gives_the_predictions_again(run):
     both = named.join(run.measured, on=["policy", "sequence"], how="semi")
     sums = both.group_by("policy", maintain_order=True).agg(pl.col("baseline_s", "total_s").sum())
     again = sums["baseline_s"] / sums["total_s"]
-    assert again.to_list() == pytest.approx(run.policies["predicted"].to_list(), rel=1e-9)
+    # predicted when seconds behind the longest timed context had the slope of the last two cells
+    assert again.to_list() == pytest.approx(run.policies["predicted"].to_list(), rel=1e-3)
     if run.policies["differing"].sum() == 0:
         steps = both.join(run.measured.filter(run=1), on=["policy", "sequence"])
         assert steps["steps"].to_list() == steps["steps_right"].to_list()

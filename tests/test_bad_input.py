@@ -88,7 +88,7 @@ CASES = {
     ),
     "too long": ('{"prompt_tokens": %s}\n' % ([5] * 125), {}, "has 125 tokens"),
     "no draft depth": (PROMPTS, {"max_draft": 0}, "max_draft must be at least 1"),
-    "endless draft": (PROMPTS, {"max_draft": 10**11}, "max_draft must be at most 16777216"),
+    "endless draft": (PROMPTS, {"max_draft": 2**25}, "max_draft must be at most 16777216"),
     "no new tokens": (PROMPTS, {"max_new_tokens": 0}, "max_new_tokens must be at least 1"),
     "temperature": (PROMPTS, {"temperature": -1}, "temperature must be"),
     "cold": (PROMPTS, {"temperature": 1e-38}, "temperature is 1e-38, too small to divide logits"),

@@ -219,11 +219,10 @@ REFUSED = {
     "lattice": LATTICE,
     "no task": NO_SCORES,
     "one token": {
-        "drafts of up to 3 tokens only": frozenset({"acceptance_head"}),
         "accepts no token to compare by": frozenset({"dynamic_policies"}),
         "outputs are too short for drafts": frozenset({"expected_length"}),
         "outputs are too short for a time": frozenset({"load_frontier"}),
-        "no scores of": SCORED - {"acceptance_head"},
+        "no scores of": SCORED,
     },
     "one token drafted": {
         "drafts of up to 1 tokens only": frozenset({"acceptance_head"}),
@@ -231,8 +230,9 @@ REFUSED = {
     },
     "one prompt, all accepted": {},
 }
-N_TABLES = 18  # those that a trace with one drafter and short outputs can give
-TABLES = {"no scores": 6, "only tokens": 5, "no task": 6, "one token": 5, "one token drafted": 13}
+N_TABLES = 21  # those that a trace with one drafter and short outputs can give
+TABLES = {"no scores": 8, "only tokens": 7, "no task": 8, "lattice": 20, "one token": 7}
+TABLES["one token drafted"] = 16
 
 
 def of_one_drafter(trace):

@@ -18,8 +18,9 @@ from benchmarks.recorded import decoded, record_shards, replayed, trace_of
 from simkit import policies
 from simkit.live import DecoderSettings
 from traces import Sampler
+from traces.differences import difference
 from traces.errors import RecordError, TraceError
-from traces.manifest import Manifest, difference
+from traces.manifest import Manifest
 from traces.record import statistics, statistics_triton
 from traces.record.header import make_header
 from traces.record.plan import Plan

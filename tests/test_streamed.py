@@ -42,7 +42,12 @@ def small_windows(monkeypatch):
 
 def assert_same(a, b):
     assert a.frame.equals(b.frame)
-    assert a.notes == b.notes
+    assert but_for_loops(a) == but_for_loops(b)
+
+
+def but_for_loops(result):
+    """Notes, but for what is said of loops, which are not looked for in windows."""
+    return [note for note in result.notes if "repeat themselves" not in note]
 
 
 @pytest.mark.parametrize("first_token", ["draft", "prefill"])
@@ -90,9 +95,10 @@ def test_a_sweep_and_a_tuning_in_windows(small_windows):
     trace = stream("reference", memory=LEAST)
     specs = ["svip(h=0.1:2:0.3)", "fixed(0:6)"]
     whole, mine = (simkit.sweep(t, specs, intervals=True) for t in ("reference", trace))
-    assert whole.frame.equals(mine.frame) and whole.facts == mine.facts
+    assert_same(whole, mine)
+    assert {**whole.facts, "notes": None} == {**mine.facts, "notes": None}
     whole, mine = (simkit.tune(t, specs[:1], deals=2) for t in ("reference", trace))
-    assert whole.records() == mine.records() and whole.notes == mine.notes
+    assert whole.records() == mine.records() and but_for_loops(whole) == but_for_loops(mine)
 
 
 def test_settings_whose_sums_take_too_much_are_done_some_at_a_time(small_windows, monkeypatch):

@@ -308,7 +308,7 @@ def samples(**changes):
         ({"seconds": 0.0}, "row 2: seconds is 0.0"),
         ({"seconds": float("nan")}, "row 2: seconds is nan"),
         ({"component": "nothing"}, "row 2: component is nothing"),
-        ({"component": ""}, "row 2: component is "),
+        ({"component": ""}, "row 2: component is"),
         ({"repeat": 0}, "1 samples are there twice"),
         ({"repeat": -1}, "row 2: repeat is -1"),
     ],

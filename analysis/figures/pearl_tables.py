@@ -98,11 +98,14 @@ def _profiled(layout: Layout, steps: Steps, output: list[int]) -> list[Cells]:
 def draft_tokens(layout: Layout, row: int, length: int) -> list[int]:
     """The first tokens that a draft from an on-path row has: on the path, then in a branch."""
     trace = layout.trace
+    ends = int(layout.offsets[np.searchsorted(layout.offsets, row, side="right")])
     rejected = row + int(layout.ahead[row])  # the first that is
-    path = trace.positions("draft_token")[row : min(row + length, rejected + 1)]
-    begin, end = (int(at) for at in layout.branch[rejected : rejected + 2])
+    path = trace.positions("draft_token")[row : min(row + length, rejected + 1, ends)]
     rest = length - len(path)
-    off = trace.branches("draft_token")[begin : min(begin + rest, end)] if rest > 0 else path[:0]
+    if rest <= 0 or rejected >= ends:  # no branch behind an output that is accepted to its end
+        return path.astype(int).tolist()
+    begin, end = (int(at) for at in layout.branch[rejected : rejected + 2])
+    off = trace.branches("draft_token")[begin : min(begin + rest, end)]
     return np.concatenate([path, off]).astype(int).tolist()
 
 
