@@ -105,15 +105,15 @@ def test_settings_are_named_and_kept(pair, tmp_path, capsys):  # noqa: F811
     settings = {"eos_token_id": 0, "repetition_penalty": 1.1, "do_sample": True, "temperature": 0.6}
     aside = "do_sample=true, repetition_penalty=1.1, temperature=0.6"
     said, manifest, info = recorded(changed(pair, tmp_path, settings), capsys)
-    assert f"simkit: set aside: the target's generation settings {aside}\n" in said
+    assert f"simkit: not applied: the target's generation settings {aside}\n" in said
     assert ", ".join(manifest["set_aside"]) == aside and "eos_from" not in manifest
-    assert f"set aside the target's generation settings {aside}" in info
+    assert f"not applied the target's generation settings {aside}" in info
     assert read_manifest(tmp_path / "trace").set_aside == tuple(manifest["set_aside"])
 
 
 def test_nothing_is_said_where_nothing_is_aside(pair, tmp_path, capsys):  # noqa: F811
     said, manifest, info = recorded(changed(pair, tmp_path, {"eos_token_id": 0}), capsys)
-    assert "set aside" not in said + info and "EOS" not in said + info
+    assert "not applied" not in said + info and "EOS" not in said + info
     assert not {"set_aside", "eos_from"} & manifest.keys()
 
 

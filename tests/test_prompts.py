@@ -71,6 +71,7 @@ def test_what_is_read(row, text):
             {"prompt": "hi", "prompt_token": [4]},
             "unknown name 'prompt_token' (did you mean prompt_t",
         ),
+        ({"promt": "hi"}, "unknown name 'promt' (did you mean prompt?)"),
         ({"prompt": "hi", "tasks": "a"}, "unknown name 'tasks' (did you mean task?)"),
         ({"messages": HI, "tool": [{}]}, "unknown name 'tool' (did you mean tools?)"),
         ({"messages": HI, "document": "a"}, "unknown name 'document' (did you mean documents?)"),

@@ -24,10 +24,10 @@ REFUSED = {
     "mpt": "branches side by side differ from its own forward pass from text position",
     "gpt_neo": "layers of type global, local",
     "rwkv": "keeps a state of all that it has read",
-    "bert": "changes with later tokens",
-    "roberta": "changes with later tokens",
+    "bert": "change when later tokens follow",
+    "roberta": "change when later tokens follow",
     "roberta-decoder": "prompts of several lengths in one batch differ",  # positions begin at 2
-    "xlnet": "changes with later tokens",
+    "xlnet": "change when later tokens follow",
     "bloom": "does not take the recorder's masks and cache (ValueError",
     "falcon-alibi": "does not take the recorder's masks and cache (ValueError",
     "openai-gpt": "does not take the recorder's masks and cache (",

@@ -84,7 +84,7 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if not counts_alone:  # how these were drawn is not known
         yield "sampler", f"{_sampler(facts['sampler'])}, seed {facts['seed']}"
     if facts["set_aside"]:
-        yield "set aside", f"the target's generation settings {', '.join(facts['set_aside'])}"
+        yield "not applied", f"the target's generation settings {', '.join(facts['set_aside'])}"
     if facts["coupling"] == "target" and facts["sampler"]["temperature"]:
         yield "coupling", "the target's own draws make the outputs, whatever the draft"
     deepest = "" if facts["kind"] == "target" else f"Γ = {facts['max_draft']}, "

@@ -45,7 +45,8 @@ def _at_the_end(each: list[np.ndarray]) -> Iterator[str]:
     """Runs of steps at an output's end that accepted nothing, longer than any chance would have."""
     runs = [_leading(steps[::-1] == 0) for steps in each]
     inner = [steps[: len(steps) - run] for steps, run in zip(each, runs, strict=True)]
-    overall = _share(sum(int((steps == 0).sum()) for steps in inner), sum(map(len, inner)))
+    zeros, n = sum(int((steps == 0).sum()) for steps in inner), sum(map(len, inner))
+    overall = _share(zeros, n)
     likely = [max(overall, _share(int((steps == 0).sum()), len(steps))) for steps in inner]
     long = [
         run
@@ -55,9 +56,9 @@ def _at_the_end(each: list[np.ndarray]) -> Iterator[str]:
     if long:
         yield (
             f"the last {_several(long)} steps with a draft of {len(long):,} requests accepted"
-            f" nothing ({overall:.0%} of the others): drafts that are filled with zeros past the"
-            " drafter's context look like that, and loops that only the target is in; they count as"
-            " rejected"
+            f" nothing ({_percent(zeros, n)} of the others): drafts that are filled with zeros past"
+            " the drafter's context look like that, and loops that only the target is in; they"
+            " count as rejected"
         )
 
 
@@ -72,12 +73,12 @@ def _at_the_start(each: list[np.ndarray]) -> Iterator[str]:
         chance = bdtrc(zeros - 1, len(these), share) if zeros else 1.0
         if zeros < _SHARE * len(these) or chance > _CHANCE:
             break
-        found, n, others = at + 1, zeros, share
+        found, n, others = at + 1, zeros, _percent(int((rest == 0).sum()), len(rest))
     if found:
         steps = "step" if found == 1 else f"{found} steps"
         yield (
             f"the first {steps} with a draft of {n:,} of {len(each):,} requests accepted nothing"
-            f" ({others:.0%} of the later ones): placeholders in the drafter's place look like"
+            f" ({others} of the later ones): placeholders in the drafter's place look like"
             " that; they count as rejected"
         )
 
@@ -107,6 +108,10 @@ def _leading(flags: np.ndarray) -> int:
 def _share(n: int, of: int) -> float:
     """A share, drawn towards a half where little is known."""
     return (n + 1) / (of + 2)
+
+
+def _percent(n: int, of: int) -> str:
+    return f"{n / of:.0%}" if of else "none"
 
 
 def _several(numbers: list[int]) -> str:

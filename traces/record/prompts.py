@@ -169,6 +169,7 @@ def _checked(row: Row) -> Row:
     """A row that is a prompt of one kind, as far as that can be seen without a tokenizer."""
     kinds = [kind for kind in _CUT if kind in row.value]
     if len(kinds) != 1:
+        _check_names(row, kinds[0] if kinds else "messages")  # a misspelt name says more
         raise RecordError(f"{row.where}: needs exactly one of {', '.join(_CUT)}")
     kind = kinds[0]
     _check_names(row, kind)

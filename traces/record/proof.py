@@ -187,8 +187,8 @@ def _check_causal(
             apart = _distances(other.logits[:same], plain[row].logits[:same])
             if _judged(apart, tolerance) > tolerance:
                 raise RecordError(
-                    f"{_name(model)} cannot be recorded: what it says behind a text changes with"
-                    " later tokens, as an encoder's does"
+                    f"{_name(model)} cannot be recorded: its predictions change when later"
+                    " tokens follow, as an encoder's do: only causal models are recorded"
                 )
 
 
