@@ -12,8 +12,8 @@ import polars as pl
 import simkit
 import traces
 from analysis import figures
+from analysis.scored import Predicted, predicted
 from analysis.stats import ranking
-from traces import scores
 
 _ = pl.Config.set_tbl_rows(12)
 
@@ -34,21 +34,23 @@ TRACE = "reference"
 # %%
 trace = traces.load(TRACE)
 accepted, offsets = trace.positions("accepted"), trace.position_offsets
-signals = {
-    "acceptance head": scores.load(trace, "acceptance_head").path,
-    "SpecDec++ head": scores.load(trace, "specdecpp").path,
+own = {
     "draft's probability": trace.positions("draft_prob_raw"),
     "lead, top-1 - top-2": trace.positions("draft_top1_prob") - trace.positions("draft_top2_prob"),
     "minus entropy": -trace.positions("draft_entropy"),
 }
+signals = {  # a token that no state has read has no score
+    "acceptance head": predicted(trace, "acceptance_head"),
+    "SpecDec++ head": predicted(trace, "specdecpp"),
+} | {name: Predicted(values, accepted, offsets) for name, values in own.items()}
 pl.DataFrame(
     [
         {
             "signal": name,
-            "mean if accepted": float(values[accepted].mean()),
-            "mean if rejected": float(values[~accepted].mean()),
+            "mean if accepted": float(found.probability[found.accepted].mean()),
+            "mean if rejected": float(found.probability[~found.accepted].mean()),
         }
-        for name, values in signals.items()
+        for name, found in signals.items()
     ]
 )
 
@@ -66,15 +68,16 @@ pl.DataFrame(
 # %%
 pl.DataFrame(
     [
-        {"signal": name} | vars(ranking.auc(values, accepted, offsets))
-        for name, values in signals.items()
+        {"signal": name}
+        | vars(ranking.auc(found.probability, found.accepted, offsets=found.offsets))
+        for name, found in signals.items()
     ]
 ).drop("note")
 
 # %% [markdown]
 # **What it shows.** The draft's own signals win: the lead of the first token over the second has 0.87
 # [0.85, 0.89], the draft's probability 0.86 [0.84, 0.88]; SpecDec++'s head is at 0.72 [0.67, 0.76], the
-# acceptance head at 0.63 [0.58, 0.69]. The state that the acceptance head reads has consumed the token,
+# acceptance head at 0.64 [0.58, 0.69]. The state that the acceptance head reads has consumed the token,
 # and holds the distribution of the next one.
 #
 # **The paper's.** PACER holds what the draft says of itself for unreliable, and a head for better;
