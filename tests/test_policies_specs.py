@@ -167,3 +167,8 @@ def test_numbers_of_numpy_become_those_of_python():
 def test_shortened(spec, deepest, expected):
     found = policies.shortened(policies.parse(spec), deepest)
     assert (found and str(found)) == (expected and str(policies.parse(expected)))
+
+
+def test_a_number_beyond_all_floats_is_refused():
+    with pytest.raises(PolicyError, match="h must be a number >= 0"):
+        policies.parse(f"svip(h=1{'0' * 400})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from dataclasses import fields, is_dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ def check_real(policy: Any, name: str, least: float, most: float = math.inf) -> 
     """Refuse an argument that is not a finite number in [least, most]; make numpy's Python's."""
     value = _plain(policy, name)
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and math.isfinite(value) and least <= value <= most):
+    if not (number and abs(value) <= sys.float_info.max and least <= value <= most):
         bounds = f">= {least:g}" if most == math.inf else f"in [{least:g}, {most:g}]"
         raise PolicyError(f"{policy.name}: {name} must be a number {bounds}, not {value!r}")
 
