@@ -198,7 +198,7 @@ def _change(rng: random.Random, inside: dict[str, Any], name: str) -> str:
     if how == "drop":
         del inside[name]
     elif type(value) in (int, float) and how in ("near", "far", "item"):
-        far = rng.choice((2, -1, 100)) * value + 1
+        far = rng.choice((2 * value + 1, 1 - value, 100 * value, value // 2))
         inside[name] = far if how == "far" else value + rng.choice((-1, 1))
     elif how == "item" and isinstance(value, dict | list) and value:
         key = rng.choice(list(value) if isinstance(value, dict) else range(len(value)))

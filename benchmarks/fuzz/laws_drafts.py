@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from benchmarks.fuzz.edit import Edit
 from benchmarks.fuzz.laws import (
@@ -44,17 +45,26 @@ def _verdicts(new: Callable[[np.ndarray, random.Random], np.ndarray]) -> Change:
     def change(rng: random.Random, edit: Edit) -> None:
         old = edit.column(LATTICE, "accepted")
         changed = new(old, rng)
-        rows = np.flatnonzero(changed != old).tolist()
+        rows = np.flatnonzero((changed != old) & _reached(edit)).tolist()
         chosen = rows if rng.random() < 0.5 else [rng.choice(rows)]
         edit.put(LATTICE, "accepted", {row: bool(changed[row]) for row in chosen})
 
     return change
 
 
+def _reached(edit: Edit) -> np.ndarray:
+    """Flags rows before which nothing of their draft was rejected."""
+    accepted = edit.column(LATTICE, "accepted")
+    parts = [
+        np.append(True, np.cumprod(accepted[run[:-1]])) for run in runs(edit, LATTICE, "start")
+    ]
+    return np.concatenate(parts).astype(bool)
+
+
 def _tokens(rng: random.Random, edit: Edit) -> None:
     """An accepted draft token is another one than the output's."""
     column = edit.column
-    rows = np.flatnonzero(column(LATTICE, "accepted")).tolist()
+    rows = np.flatnonzero(column(LATTICE, "accepted") & _reached(edit)).tolist()
     chosen = rows if rng.random() < 0.5 else [rng.choice(rows)]
     old = column(LATTICE, "draft_token")
     edit.put(LATTICE, "draft_token", {row: 1 + int(old[row]) % 9 for row in chosen})
@@ -94,10 +104,19 @@ def _second(c: Callable[[str], np.ndarray]) -> np.ndarray:
     return _leaves(c) & (c("rank") == 1) & (c("depth")[before] == c("depth") - 1)
 
 
-def _of_lost(c: Callable[[str], np.ndarray]) -> np.ndarray:
-    """Nodes whose parent is not on the output's path."""
-    above = np.arange(len(c("node"))) - c("node") + np.maximum(c("parent"), 0)
-    return _nodes(c) & ~c("on_path")[above]
+def _of_lost(rng: random.Random, edit: Edit) -> None:
+    """A node is accepted, and its token is the output's, but its parent is not."""
+    parent, node, depth, path, start = (
+        edit.column(NODES, name) for name in ("parent", "node", "depth", "on_path", "start")
+    )
+    above = np.arange(len(node)) - node + np.maximum(parent, 0)
+    outputs = pq.read_table(edit.folder.parent.parent / "sequences.parquet")["output_tokens"]
+    tokens = outputs[0].as_py()
+    position = start + depth - 1
+    inside = (position <= len(tokens)) & (edit.column(NODES, "sequence") == 0)
+    row = rng.choice(np.flatnonzero((depth > 1) & ~path[above] & inside).tolist())
+    edit.put(NODES, "on_path", {row: True})
+    edit.put(NODES, "token", {row: tokens[position[row] - 1]})
 
 
 def _rates(trace: str, column: str, *values: float) -> Law:
@@ -159,7 +178,7 @@ TREES = {
     "trees ascend": Law(_TREE, swapped_runs(NODES, "start"), _TREES),
     "trees have a position": Law(_TREE, _last_elsewhere, _TREES),
     "parents come first": Law(_TREE, put(NODES, _nodes, parent=same("node")), _TREES),
-    "roots have no parent": Law(_TREE, put(NODES, _roots, parent=0), _TREES),
+    "roots have no parent": Law(_TREE, put(NODES, _roots, parent=(0, -2)), _TREES),
     "depths are the parents' and one": Law(
         _TREE, put(NODES, _leaves, depth=lambda r, c: c("depth")[r] - 1), _TREES
     ),
@@ -173,7 +192,7 @@ TREES = {
     "children stand in their parents' order": Law(
         _TREE, put(NODES, _second, rank=0, parent=other("parent", -1)), _TREES
     ),
-    "accepted nodes have accepted parents": Law(_TREE, put(NODES, _of_lost, on_path=True), _TREES),
+    "accepted nodes have accepted parents": Law(_TREE, _of_lost, _TREES),
     "nodes that differ are not accepted": Law(
         _TREE, put(NODES, lambda c: ~c("on_path") & (c("depth") == 1), on_path=True), _TREES
     ),

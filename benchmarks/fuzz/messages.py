@@ -45,7 +45,7 @@ def keys(rng: random.Random, base: Path, work: Path) -> Verdict:
     url = rng.choice(_URLS).format(key=_KEY)
     if rng.random() < 0.3:
         at = rng.randrange(url.index(":") + 1, url.index(_KEY))
-        url = url[:at] + rng.choice(("/", "a" * 5000, "\\", "'", "é", "-", "0")) + url[at:]
+        url = url[:at] + rng.choice(("/", "a" * 5000, "b" * 5000, "\\", "'", "é", "-")) + url[at:]
     given = {
         "url": url,
         "trace": base / "sampled",

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from benchmarks.fuzz import workers
 from benchmarks.fuzz.judge import FAULTS
 
-MOST = 400  # cases of a guard's families before it counts as not found
+MOST = 1000  # cases of a guard's families before it counts as not found
 
 
 class Guard(NamedTuple):
