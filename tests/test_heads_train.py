@@ -161,8 +161,10 @@ def test_figures_of_known_scores():
         ("acceptance", {}, {"device": "cuda:99"}, "device 'cuda:99' cannot be used"),
         ("pacer", {}, {"starts": -1}, "starts must be >= 0"),
         ("pacer", {}, {"noise": float("nan")}, "noise must be >= 0"),
+        ("pacer", {}, {"noise": 10**400}, "noise must be >= 0"),
         ("acceptance", {}, {"epochs": 0}, "epochs must be at least 1"),
         ("acceptance", {}, {"learning_rate": float("nan")}, "learning_rate must be > 0"),
+        ("acceptance", {}, {"learning_rate": 10**400}, "learning_rate must be > 0"),
         ("acceptance", {}, {"learning_rate": 1e30}, "lower --learning-rate"),
     ],
 )

@@ -535,3 +535,9 @@ def test_an_untouched_log_has_no_notes_in_its_manifest(tmp_path):
     trace, notes = vllm.load(written(tmp_path, [response("a", 5, 8, [3, 3, 0], [1, 3, 0])]))
     assert notes == [] and '"notes"' not in trace.manifest.to_json()
     assert '"totals"' not in trace.manifest.to_json()
+
+
+def test_a_rate_beyond_all_floats_is_refused(tmp_path):
+    line = aiperf_line("vllm", [3, 3], [0, 3], 9, draft_acceptance_rate=10**400)
+    with pytest.raises(ImporterError, match="must be a finite number, not 1000"):
+        load("aiperf", tmp_path, line)

@@ -311,6 +311,7 @@ def _asked(times, trace, mine, i, tokens, context):
         ("route(suffix, own, least=0)", "least must be a whole number >= 1, not 0"),
         ("route(suffix, own, least=1:3)", "1:3 is a range; give one value here"),
         ("route(suffix, own, score=high)", "score must be a number, not high"),
+        (f"route(suffix, own, score=1{'0' * 400})", "score must be a number, not 1000"),
         ("route(prompt_lookup, own, score=3)", "prompt_lookup has no probabilities to score"),
         ("route(own, suffix)", "it can only come last"),
         ("best_of(own, suffix)", "own drafts for as long as it is asked to: name it last"),

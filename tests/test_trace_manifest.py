@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from trace_files import MODEL
 
 from traces.differences import difference
-from traces.errors import TraceError
+from traces.errors import RecordError, TraceError
 from traces.manifest import FileInfo, Manifest, read_manifest
 from traces.sampler import Sampler
 
@@ -154,3 +154,8 @@ def test_folders_without_a_manifest(tmp_path):
     (tmp_path / "manifest.json").mkdir()
     with pytest.raises(TraceError, match=r"manifest\.json: cannot be read: Is a directory"):
         read_manifest(tmp_path)
+
+
+def test_a_temperature_beyond_all_floats_is_refused():
+    with pytest.raises(RecordError, match="temperature must be a finite number >= 0, not 1000"):
+        Sampler(10**400)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass
 
 from traces.errors import RecordError
@@ -32,7 +32,7 @@ class Sampler:
     def __post_init__(self) -> None:
         for name in ("temperature", "draft_temperature"):
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
+            if value is not None and not 0 <= value <= sys.float_info.max:
                 raise RecordError(f"{name} must be a finite number >= 0, not {value}")
             if value and value < _COLDEST:
                 raise RecordError(

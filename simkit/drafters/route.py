@@ -6,7 +6,7 @@ follows the policy that is replayed; those before it come first and have a polic
 
 from __future__ import annotations
 
-import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -97,7 +97,7 @@ class Route(Routing):
         if self.score is None:
             return
         number = isinstance(self.score, int | float) and not isinstance(self.score, bool)
-        if not (number and math.isfinite(self.score)):
+        if not (number and abs(self.score) <= sys.float_info.max):
             raise ReplayError(f"route: score must be a number, not {self.score}")
 
     @property

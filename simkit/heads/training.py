@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -55,9 +56,9 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         if self.epochs < 1:
             raise HeadError(f"epochs must be at least 1, not {self.epochs}")
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+        if not 0 < self.learning_rate <= sys.float_info.max:
             raise HeadError(f"learning_rate must be > 0, not {self.learning_rate}")
-        if not (math.isfinite(self.noise) and self.noise >= 0):
+        if not 0 <= self.noise <= sys.float_info.max:
             raise HeadError(f"noise must be >= 0, not {self.noise}")
         if self.starts < 0:
             raise HeadError(f"starts must be >= 0, not {self.starts}")

@@ -7,7 +7,7 @@ from the counts, up to the digits that were printed.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -79,8 +79,8 @@ def number(record: jsonl.Record, name: str) -> float:
     """
     value = record.get(name)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and math.isfinite(value)):
-        raise record.error(f"{name} must be a finite number, not {value!r}")
+    if not (is_number and abs(value) <= sys.float_info.max):  # a whole number may be beyond floats
+        raise record.error(f"{name} must be a finite number, not {value!r:.40}")
     return float(value)
 
 
