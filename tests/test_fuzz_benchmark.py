@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from benchmarks.fuzz import alter, families, inputs, judge, mutants, workers
+from benchmarks.fuzz import alter, engine_logs, families, inputs, judge, mutants, workers
 from benchmarks.fuzz.families import FAMILIES
 from benchmarks.fuzz.judge import FAULTS, FaultError
 from simkit.errors import CostError
@@ -146,3 +146,22 @@ def test_processes_are_watched(monkeypatch, limit, word):
 
     monkeypatch.setattr(workers, limit, 0)
     assert workers._wait(Silent(), Silent(), 0).word == word
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "free"),
+    [
+        ("num_spec_tokens", 3, 4, True),  # a bound that no step reaches
+        ("num_spec_tokens", 3, 2, False),
+        ("num_spec_tokens", 3, 4.0, False),
+        ("spec_accept_rate", 0.5333, 0.5, True),  # in fewer digits
+        ("spec_accept_rate", 0.5333, 0.53, True),
+        ("spec_accept_rate", 0.5333, 0.54, False),
+        ("mean_acceptance_length", 2.6, 3, False),
+        ("id", "r0", [], True),
+        ("num_spec_steps", 8, 9, False),
+        ("completion_tokens", 21, 22, False),
+    ],
+)
+def test_what_no_other_field_of_a_log_could_contradict(name, old, new, free):
+    assert engine_logs._is_free(name, old, new) is free

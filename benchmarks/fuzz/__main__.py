@@ -1,6 +1,6 @@
 """Break inputs of every kind, seeded, and count what became of them.
 
-    python -m benchmarks.fuzz [--cases N] [--seed S] [--processes P]
+    python -m benchmarks.fuzz [--cases N] [--first K] [--seed S] [--processes P]
     python -m benchmarks.fuzz --mutants [--only WORD] [--seed S] [--processes P]
 
 A trace, a log or a table of times that was altered must be refused in lines of our own with exit
@@ -31,6 +31,7 @@ def main() -> None:
     """Run the cases and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=5000)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--mutants", action="store_true")
@@ -48,7 +49,8 @@ def _run(options: argparse.Namespace, base: Path, work: Path) -> bool:
     """Run the cases; whether there was a fault."""
     counts: Counter[tuple[str, str]] = Counter()
     slowest, largest = Done(0, "", "", "", 0.0, 0), 0
-    for case in workers.run(options.cases, options.seed, options.processes, base, work):
+    numbers = range(options.first, options.first + options.cases)
+    for case in workers.run(numbers, options.seed, options.processes, base, work):
         counts[case.family, case.word] += 1
         slowest = max(slowest, case, key=lambda done: done.seconds)
         largest = max(largest, case.peak_bytes)

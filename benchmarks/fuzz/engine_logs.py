@@ -168,20 +168,32 @@ def one_field(rng: random.Random, base: Path, work: Path) -> Verdict:
     for step in names[:-1]:
         inside = inside[step]
     old = copy.deepcopy(inside[names[-1]])
-    how = _change(rng, inside, names[-1])
+    how, within = _change(rng, inside, names[-1])
     try:
         found, said = _read(kind, write(work / "log.jsonl", records))
     except UserError as problem:
         return judge.refusal(problem)
-    new = inside.get(names[-1])
-    if found == sound and (how == "drop" or type(new) is type(old) and new == old):
+    new: Any = inside.get(names[-1])
+    for key in within:
+        old, new = old[key], new[key]
+    names, gone = (*names, *within), new is None
+    if found == sound and (gone or _is_free(names[-1], old, new)):
         return Verdict(EQUAL, "")
-    if names[-1] == "completion_tokens" and how != "drop" and not _can_end(kind, records, new):
+    if names[-1] == "completion_tokens" and not gone and not _can_end(kind, records, new):
         raise FaultError("wrong number", f"{name}: an output of {new} tokens ends within no step")
-    if said != notes or names[-1] in _LENGTHS or set(names) <= set(_OPTIONAL) and how == "drop":
+    if said != notes or names[-1] in _LENGTHS or set(names) <= set(_OPTIONAL) and gone:
         return Verdict(ACCEPTED, "")
     where = f"{name}: {'.'.join(names)}: {how}: {old} -> {new}"
     raise FaultError("wrong number", f"nothing is said of {where}"[:600])
+
+
+def _is_free(name: str, old: Any, new: Any) -> bool:
+    """Whether a field's new value is the old one, or no other field could contradict it."""
+    if name == "num_spec_tokens":
+        return type(new) is int and new >= _K  # a bound that no step reaches
+    if type(old) is type(new) is float:
+        return new == round(old, len(repr(new).partition(".")[2]))  # the same, in fewer digits
+    return type(new) is type(old) and new == old or name in (*_FREE, "metadata")
 
 
 def _can_end(kind: Kind, records: list[dict[str, Any]], completion: int) -> bool:
@@ -191,8 +203,8 @@ def _can_end(kind: Kind, records: list[dict[str, Any]], completion: int) -> bool
     return completion > _completion(accepted) - 1 - max(accepted)
 
 
-def _change(rng: random.Random, inside: dict[str, Any], name: str) -> str:
-    """Change a field, or drop it; what was done."""
+def _change(rng: random.Random, inside: dict[str, Any], name: str) -> tuple[str, tuple[str, ...]]:
+    """Change a field, or drop it; what was done, and to which item of an object."""
     value: Any = inside[name]
     how = rng.choice(("near", "near", "far", "drop", "hostile", "item"))
     if how == "drop":
@@ -204,6 +216,7 @@ def _change(rng: random.Random, inside: dict[str, Any], name: str) -> str:
         key = rng.choice(list(value) if isinstance(value, dict) else range(len(value)))
         is_number = isinstance(value[key], int)
         value[key] = value[key] + rng.choice((-1, 1, 2)) if is_number else rng.choice(alter.HOSTILE)
+        return how, (key,) if isinstance(key, str) else ()
     else:
         inside[name] = copy.deepcopy(rng.choice(alter.HOSTILE))
-    return how
+    return how, ()

@@ -126,11 +126,11 @@ def _serve(pipe: Connection, seed: int, base: Path, work: Path) -> None:
         pipe.send(one(seed, number, base, work, missing))
 
 
-def run(cases: int, seed: int, processes: int, base: Path, work: Path) -> Iterator[Done]:
-    """All cases, as they end."""
+def run(numbers: range, seed: int, processes: int, base: Path, work: Path) -> Iterator[Done]:
+    """The cases of these numbers, as they end."""
     todo: SimpleQueue[int | None] = SimpleQueue()
     done: SimpleQueue[Done] = SimpleQueue()
-    for number in (*range(cases), *[None] * processes):
+    for number in (*numbers, *[None] * processes):
         todo.put(number)
     environment(work)
     threads = [
@@ -139,7 +139,7 @@ def run(cases: int, seed: int, processes: int, base: Path, work: Path) -> Iterat
     ]
     for thread in threads:
         thread.start()
-    for _ in range(cases):
+    for _ in numbers:
         yield done.get()
 
 
