@@ -178,7 +178,7 @@ def test_a_folder_in_both_modes(folder):
         ({"target_layers": [-1, 9]}, "the target has no hidden layer 9"),
         ({"target_layers": [-1]}, "the projection is 16 x 48, but the drafter and 1 layers"),
         ({"feature_scale": "a"}, "feature_scale must be a number, not a"),
-        ({"feature_scale": 10**400}, "feature_scale must be a number, not 1000"),
+        ({"feature_scale": 10**400}, "feature_scale is no finite number"),
     ],
 )
 def test_settings_that_do_not_fit_are_told_in_one_line(folder, change, message):

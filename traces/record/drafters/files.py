@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +49,7 @@ class DrafterSettings:
     def number(self, name: str) -> float:
         """A finite number."""
         value = self._get(name)
-        if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
+        if type(value) not in (int, float) or not math.isfinite(value):
             raise self._wrong(name, "a number")
         return float(value)
 
