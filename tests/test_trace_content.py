@@ -13,11 +13,11 @@ from trace_files import GREEDY, SAMPLED, edit, rewrite, with_value
 
 from simkit.cli import main
 from simkit.errors import SimkitWarning
-from traces import content, parquet, seen
+from traces import content, own_sources, parquet, seen
 from traces.errors import TraceError
 from traces.manifest import MANIFEST, read_manifest
 from traces.scores import RowScores, save
-from traces.trace import load
+from traces.trace import DATA, load
 from traces.validate import validate
 from traces.writer import TraceWriter, add_file
 
@@ -196,6 +196,33 @@ def test_a_trace_is_looked_at_once(folder, cache, monkeypatch):
         with pytest.raises(TraceError, match="overlap is 5"):
             load(folder).positions("overlap")
         assert len(calls) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("is_own", lambda kind: False), ("first_digest", lambda: None)],
+    ids=["a kind of another package", "sources that cannot be read"],
+)
+def test_nothing_is_remembered_of_checks_without_a_name(folder, cache, monkeypatch, name, value):
+    settle(monkeypatch)
+    shutil.rmtree(cache)
+    monkeypatch.setattr(seen, name, value)
+    calls = looks(monkeypatch)
+    for _ in range(2):
+        load(folder).positions("overlap")
+    assert len(calls) == 4 and not cache.exists()
+
+
+def test_all_sources_name_what_was_found(monkeypatch, tmp_path):
+    """A rule on tokens is checked by its own code, trees by that of another folder."""
+    manifest, names = read_manifest(DATA / "reference"), set()
+    monkeypatch.setattr(own_sources, "SOURCES", (*own_sources.SOURCES, tmp_path))
+    monkeypatch.setattr(seen, "first_digest", own_sources.digest)
+    for source in ("attach/tokens/suffix.py", "trees/forest.py", "drafters/tree.py", "seen.py"):
+        (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / source).write_text("another")
+        names.add(seen.content(manifest))
+    assert len(names) == 4 and "" not in names
 
 
 @pytest.mark.parametrize("how", ["cut", "empty", "altered", "folder", "unwritable", "pipe"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from traces import content, files, schema
 from traces.errors import TraceError
-from traces.looked import Look
+from traces.looked import Look, refuse_proposals
 from traces.manifest import MANIFEST, Manifest, read_manifest
 
 if TYPE_CHECKING:
@@ -111,8 +112,20 @@ class AttachedSource(FolderSource):
             if getattr(manifest, name) != getattr(recording.manifest, name):
                 raise TraceError(f"{folder / MANIFEST}: {name} is not that of the recording")
         self.recording = recording
+        outputs = partial(_part, recording)
+        self._check_proposals = cache(partial(refuse_proposals, folder, manifest, outputs))
         super().__init__(folder, manifest)
+
+    def read(self, table: str, column: str) -> np.ndarray:
+        """See `traces.trace.Source`."""
+        out = super().read(table, column)
+        self._check_proposals()
+        return out
 
     def _new_look(self) -> Look:
         recording = self.recording  # not this object, which has the look
         return Look(self.folder, self.manifest, lambda: recording.sequences)
+
+
+def _part(recording: Trace, rows: range) -> pa.Table:
+    return recording.sequences.slice(rows.start, len(rows))

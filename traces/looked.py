@@ -3,16 +3,19 @@
 The bytes of the files are held against the manifest's hashes, and the sequences and the keys of all
 rows against each other, before anything is read; so is what is no statistic in the first table of
 the kind (`first_columns`). A statistic is looked at when it is read, with those that a rule ties to
-it. What was found to be fine is remembered (`seen`), by the content's hash.
+it. What was found to be fine is remembered (`seen`), by the content's hash. So it is of the rows of
+attached drafters that are rules on tokens alone: they are what the rule proposes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from threading import RLock
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +24,12 @@ from traces import content, files, schema, seen
 from traces.errors import TraceError
 from traces.kept import Kept
 from traces.manifest import Manifest
+from traces.own_sources import DATA, is_own
 from traces.rows import KEYS
 
 Columns = Mapping[str, Collection[str]]
 """Names of columns by their table."""
+_PROPOSALS: seen.Column = ("", "proposals")  # no table is called so
 
 
 def first_columns(tables: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
@@ -42,6 +47,50 @@ def first_columns(tables: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
         ]
         for table, columns in tables.items()
     }
+
+
+def check_proposals(
+    folder: Path, manifest: Manifest, outputs: Callable[[range], pa.Table]
+) -> Iterator[str]:
+    """A line for each file whose rows are not what a rule on tokens alone proposes.
+
+    See `traces.attach.tokens.again.check_proposals`.
+    """
+    if not _is_of_rule(manifest):
+        return
+    try:
+        yield from _again().check_proposals(folder, manifest, outputs)
+    except TraceError as error:
+        yield str(error)
+
+
+def refuse_proposals(
+    folder: Path, manifest: Manifest, outputs: Callable[[range], pa.Table]
+) -> None:
+    """Refuse what `check_proposals` finds; each content is looked at once.
+
+    Bundled drafters are taken as they are, as the package's code is: its own tests check them.
+
+    Raises:
+        TraceError: the first problem.
+    """
+    if not _is_of_rule(manifest) or folder.resolve().is_relative_to(DATA):
+        return
+    digest = seen.content(manifest)
+    if _PROPOSALS in seen.columns(digest):
+        return
+    for problem in check_proposals(folder, manifest, outputs):
+        raise TraceError(problem)
+    if is_own(type(_again().rule_of(manifest))):  # that of another package may change
+        seen.note(digest, [_PROPOSALS])
+
+
+def _is_of_rule(manifest: Manifest) -> bool:
+    return manifest.attached_to is not None and manifest.draft_passes == "none"
+
+
+def _again() -> Any:
+    return import_module("traces.attach.tokens.again")  # compiles, which others need not load
 
 
 class Look:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _HOME = Path(__file__).parent.parent
+DATA = _HOME / "traces" / "data"  # the bundled traces
 SOURCES = tuple(_HOME / name for name in ("traces", "simkit", "analysis"))
 
 

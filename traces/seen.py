@@ -19,7 +19,6 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from traces.cache import cache_folder
 from traces.errors import TraceError
 from traces.files import place
 from traces.manifest import Manifest
+from traces.own_sources import first_digest, is_own
 
 _SETTLED_NS = 2 * 10**9  # a file changed this moment may change again within the clock's tick
 _MOST_BYTES = 2**22
@@ -39,6 +39,8 @@ Column = tuple[str, str]
 
 def is_known(folder: Path, manifest: Manifest, names: Sequence[str]) -> bool:
     """Whether these files of a trace were looked at, and nothing has changed since."""
+    if not _is_named(manifest):
+        return False
     try:
         kept = _read(_file(folder, names))
         # Where a file was replaced, its stamp is another; where the manifest was, its text is.
@@ -74,6 +76,8 @@ def remember(folder: Path, manifest: Manifest, names: Sequence[str], before: Sta
         names: of the files.
         before: their stamps from before they were looked at.
     """
+    if not _is_named(manifest):
+        return
     newest = max((max(stamp[3:]) for stamp in before), default=0)
     with suppress(OSError, RuntimeError):
         if before != stamps(folder, names) or time.time_ns() - newest < _SETTLED_NS:
@@ -82,12 +86,19 @@ def remember(folder: Path, manifest: Manifest, names: Sequence[str], before: Sta
 
 
 def content(manifest: Manifest) -> str:
-    """A digest of a trace's content, wherever it lies, and of the code that looks at it."""
+    """A digest of a trace's content, wherever it lies, and of the code that looks at it.
+
+    "" where that code has no name, under which nothing is remembered.
+    """
+    if not _is_named(manifest):
+        return ""
     return hashlib.sha256(f"{_checks()} {manifest.content_hash()}".encode()).hexdigest()
 
 
 def columns(digest: str) -> set[Column]:
     """Which columns of this `content` were looked at and are fine."""
+    if not digest:
+        return set()
     try:
         kept = _read(_note(digest))
         if kept["content"] != digest:
@@ -99,6 +110,8 @@ def columns(digest: str) -> set[Column]:
 
 def note(digest: str, fine: Iterable[Column]) -> None:
     """Note that these columns of this `content` are fine."""
+    if not digest:
+        return
     with suppress(OSError, RuntimeError):
         known = columns(digest)
         if not known.issuperset(fine):
@@ -114,12 +127,14 @@ def _facts(folder: Path, manifest: Manifest, names: Sequence[str], found: Stamps
     }
 
 
-@cache
-def _checks() -> str:
+def _is_named(manifest: Manifest) -> bool:
+    """Whether the code that looks is all of these packages, and its sources can be read."""
+    return bool(_checks()) and is_own(type(manifest.drafter))
+
+
+def _checks() -> str | None:
     """A digest of the code that looks: what an earlier version let pass is looked at again."""
-    here = Path(__file__).parent
-    files = sorted([*here.glob("*.py"), *here.glob("drafters/*.py")])
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    return first_digest()
 
 
 def _file(folder: Path, names: Sequence[str]) -> Path:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from traces import content, files, parquet, schema, seen, stores
 from traces.errors import TraceError
 from traces.folder_source import FolderSource
-from traces.looked import Look
+from traces.looked import Look, refuse_proposals
 from traces.manifest import Manifest
 from traces.room import trim
 from traces.trace import Trace, find, load
@@ -90,8 +90,26 @@ class Streamed(Trace):
 
     def window(self, shards: range) -> Trace:
         """Some shards, one after another, as a trace; its prompts keep their numbers."""
+        self._is_proposed  # noqa: B018
         home = None if self.recording is None else self._cut(self.recording, shards, None)
         return self._cut(self._whole, shards, home)
+
+    @cached_property
+    def _is_proposed(self) -> bool:
+        """Whether the rows are its rule's, in one go: a rule may remember earlier prompts.
+
+        Raises:
+            TraceError: they are not.
+        """
+        folder, manifest = self._whole.path, self.manifest
+        assert folder is not None
+
+        def outputs(rows: range) -> pa.Table:
+            stores.let_go(folder, [*manifest.files])  # of the shards before
+            return self._outputs.of(rows)
+
+        refuse_proposals(folder, manifest, outputs)
+        return True
 
     def _cut(self, trace: Trace, shards: range, recording: Trace | None) -> Trace:
         assert trace.path is not None

@@ -18,6 +18,7 @@ from traces.card import card
 from traces.errors import TraceError
 from traces.folder_source import AttachedSource, FolderSource
 from traces.manifest import MANIFEST, Manifest, read_manifest
+from traces.own_sources import DATA
 from traces.registry import suggest
 from traces.room import trim
 from traces.sampler import Sampler
@@ -25,7 +26,6 @@ from traces.samples import check_samples, with_own
 from traces.surface import Helpful, facts_html
 from traces.urls import is_url, refuse_half
 
-DATA = Path(__file__).parent / "data"
 OWN = "own"  # the word for the drafter that a trace was recorded with
 DRAFTERS = "drafters"  # the folder of those that were attached to a recording
 _TWINS = {"draft_prob": "draft_prob_raw", "draft_prob_raw": "draft_prob"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 from traces import files, schema, scores
 from traces.content import SEQUENCES, check_files, check_listed, check_rows
 from traces.errors import TraceError
+from traces.looked import check_proposals
 from traces.manifest import Manifest
 from traces.samples import check_samples
 from traces.trace import Trace, find, load
@@ -59,7 +61,7 @@ def _problems(folder: Path, manifest: Manifest, outputs: pa.Table | None) -> lis
     # Rows of damaged files say nothing.
     problems = problems or list(check_rows(folder, manifest, outputs=outputs))
     if manifest.attached_to is not None and outputs is not None and not problems:
-        problems = list(_check_proposals(folder, manifest, outputs))
+        problems = list(check_proposals(folder, manifest, partial(_part, outputs)))
     added = chain(_check_latency(folder, manifest), _check_scores(folder, manifest))
     return problems or list(added)
 
@@ -81,15 +83,8 @@ def check_schemas(trace: Trace) -> None:
             files.check_schema(trace.path, name, types)
 
 
-def _check_proposals(folder: Path, manifest: Manifest, outputs: pa.Table) -> Iterator[str]:
-    if manifest.draft_passes != "none":
-        return
-    from traces.attach.tokens.again import check_proposals  # compiles, which others need not load
-
-    try:
-        yield from check_proposals(folder, manifest, outputs)
-    except TraceError as error:
-        yield str(error)
+def _part(outputs: pa.Table, rows: range) -> pa.Table:
+    return outputs.slice(rows.start, len(rows))
 
 
 def _check_latency(folder: Path, manifest: Manifest) -> Iterator[str]:

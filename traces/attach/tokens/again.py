@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,24 +19,31 @@ Arrays = Mapping[str, np.ndarray]
 _ROUNDING = 1e-5  # of a probability, on another machine
 
 
-def check_proposals(folder: Path, manifest: Manifest, sequences: pa.Table) -> Iterator[str]:
+def check_proposals(
+    folder: Path, manifest: Manifest, outputs: Callable[[range], pa.Table]
+) -> Iterator[str]:
     """A line for each shard whose rows are not those that the rule proposes, with the first one.
 
     Other drafters' are not looked at: what a network says is not known without it.
 
     Args:
-        folder: of the attached drafter, whose files were checked.
+        folder: of the attached drafter.
         manifest: of the drafter.
-        sequences: of the recording, checked.
+        outputs: gives some of the recording's sequences, checked.
+
+    Raises:
+        TraceError: a file is not the one that is listed.
     """
-    rule = _rule(manifest)
-    known = sequences["prompt_tokens"].combine_chunks().value_lengths()
-    if rule is None or not known.equals(sequences["n_prompt"].combine_chunks()):
+    rule = rule_of(manifest)
+    if rule is None:
         return
     memory, (table,) = rule.memory(), manifest.tables
     for shard, name in enumerate(manifest.shard_files(table)):
         first = shard * manifest.batch_size
-        mine = sequences.slice(first, manifest.batch_size)
+        mine = outputs(range(first, min(first + manifest.batch_size, manifest.n_prompts)))
+        known = mine["prompt_tokens"].combine_chunks().value_lengths()
+        if not known.equals(mine["n_prompt"].combine_chunks()):
+            return
         parts = [
             rule.found(*_text(mine, k), *_limits(manifest), memory).rows(first + k)
             for k in range(len(mine))
@@ -45,13 +52,14 @@ def check_proposals(folder: Path, manifest: Manifest, sequences: pa.Table) -> It
             key: np.concatenate([np.asarray(part[key]) for part in parts]) for key in parts[0]
         }
         types = {field.name: field.type for field in manifest.tables[table]}
-        found = files.read(folder, name, manifest.files[name], types)
+        files.bring(folder, manifest, [name])
+        found = files.read_hashed(folder, name, manifest.files[name], types)
         there = {key: found[key].to_numpy() for key in types}
         made = {key: kept(proposed[key], table, key, manifest) for key in types}
         yield from _differences(folder / name, manifest, there, made)
 
 
-def _rule(manifest: Manifest) -> TokenRule | None:
+def rule_of(manifest: Manifest) -> TokenRule | None:
     """The rule that a drafter was attached with; None if it is no rule, or not known here."""
     if manifest.draft_passes != "none":
         return None
