@@ -146,12 +146,14 @@ SMALLEST = {
 }
 
 
-@pytest.mark.parametrize("alone", [False, True], ids=["pair", "alone"])
+@pytest.mark.parametrize("place", ["target", "draft", "alone"])
 @pytest.mark.parametrize("name", SMALLEST)
-def test_smallest_recordings(name, alone):
+def test_smallest_recordings(name, place):
     lengths, message = SMALLEST[name]
-    target, draft = tiny_model(name), tiny_model(name, seed=1)
-    pair = Alone(target, None, 64, ()) if alone else Pair(target, draft, None, 64, ())
+    two = [tiny_model(name), tiny_model("llama")]
+    made = {"alone": (Alone, two[:1]), "target": (Pair, two), "draft": (Pair, two[::-1])}
+    kind, models = made[place]
+    pair = kind(*models, None, 64, ())
     prompts = [Prompt(str(n), "a", None, list(range(1, n + 1))) for n in lengths]
     plan = Plan(max_new_tokens=32, max_draft=4)
     for run in (lambda: check_lengths(pair, prompts, plan),) * 2 + (

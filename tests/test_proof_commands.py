@@ -8,6 +8,11 @@ import torch
 from pair_folders import pair_folder, simkit
 from transformers import MistralConfig, MistralForCausalLM, RwkvConfig, RwkvForCausalLM
 
+from simkit.live.tree_arms import load_network
+from traces.errors import RecordError
+from traces.record import proof
+from traces.record.pair import load_pair, load_target
+
 SIZES = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
 
 
@@ -43,16 +48,19 @@ def commands(root, model):
     live = [*prompts, "--n-prompts", 2, "--rounds", 1]
     attach = ["attach", root / "trace", *words(root, "target"), "--drafter"]
     out = ["--out", root / "new"]
+    serving = ["live", *live, "--controller", "static(2)", "--concurrency", 2]
+    trees = ["--policy", "eagle2(top_k=2, depth=2)", "--policy", "eagle2(top_k=2, depth=1)"]
     return {
         "record, draft": ["record", *words(root, "target", model), *prompts, *out],
+        "record, pair's target": ["record", *words(root, model, "draft"), *prompts, *out],
         "record, target": ["record", *words(root, model), *prompts, *out],
         "attach": [*attach, f'model("{root / model}")'],
         "attach, tree": [*attach, f'model("{root / model}")', "--tree", "eagle2(top_k=2, depth=1)"],
         "live": ["live", *words(root, "target", model), *live, "--policy", "fixed(2)"],
-        "live, tree": [
-            *("live", *words(root, "target"), *live, "--drafter", f'model("{root / model}")'),
-            *("--policy", "eagle2(top_k=2, depth=2)", "--policy", "eagle2(top_k=2, depth=1)"),
-        ],
+        "live, target": ["live", *words(root, model, "draft"), *live, "--policy", "fixed(2)"],
+        "live, serving": [*serving, *words(root, "target", model)],
+        "live, tree": ["live", *words(root, "target", model), *live, *trees],
+        "live, tree, target": ["live", *words(root, model, "draft"), *live, *trees],
     }
 
 
@@ -66,6 +74,36 @@ def test_refused_by_name(folder, model, command, capsys):
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert line.startswith(f"simkit: {says} cannot be recorded: ") and why in line
     assert before == {f for f in folder.rglob("*") if f.is_file()}
+
+
+@pytest.mark.parametrize("model", ["window", "state"])
+def test_a_target_that_was_recorded_wrongly_is_refused_by_attach(
+    folder, tmp_path, monkeypatch, model, capsys
+):
+    """As by a version before the proof."""
+    given = commands(folder, model)["record, target"][:-1]
+    with monkeypatch.context() as unproved:
+        unproved.setattr(proof, "_try", lambda *given: None)
+        assert simkit([*given, tmp_path / "trace"]) == 0
+    drafter = ["--drafter", f'model("{folder / "draft"}")', "--device", "cpu"]
+    for more in ([], ["--tree", "eagle2(top_k=2, depth=1)"]):
+        words = ["attach", tmp_path / "trace", "--target", folder / model, *drafter, *more]
+        assert simkit(words) == 2
+        assert "cannot be recorded" in capsys.readouterr().err
+
+
+def test_models_are_proved_as_they_are_loaded(folder):
+    """Whatever they are loaded for: some commands read no text of a known length."""
+    state, target, draft = (str(folder / name) for name in ("state", "target", "draft"))
+    loads = (
+        lambda: load_target(state, "cpu"),
+        lambda: load_pair(state, draft, "cpu"),
+        lambda: load_pair(target, state, "cpu"),
+        lambda: load_network(f'model("{state}")', load_target(target, "cpu"), "float32"),
+    )
+    for load in loads:
+        with pytest.raises(RecordError, match="keeps a state"):
+            load()
 
 
 def test_passes_of_a_model_with_a_window_are_timed(folder):
