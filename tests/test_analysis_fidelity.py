@@ -1,15 +1,12 @@
 """The run of `simkit fidelity` that comes with the package, and others read from their folders."""
 
 import polars as pl
+import polars.selectors as cs
 import pytest
 
-import simkit
 from analysis import fidelity, figures
-from benchmarks.bundle_fidelity import bundle
+from benchmarks.bundle_fidelity import bundle, predicted_anew, replayed
 from simkit.errors import LiveError
-
-# The run asked the PACER head of its day, which had no rotary positions; its scores are bundled.
-OF_ITS_DAY = {"pacer(block=4)": "pacer(block=4, head=pacer-no-rope)"}
 
 
 @pytest.fixture(scope="module")
@@ -19,17 +16,20 @@ def run():
 
 def test_a_replay_gives_the_predictions_again(run):
     """On the prompts that were held out, in as many steps as were taken live."""
-    specs = [OF_ITS_DAY.get(spec, spec) for spec in run.policies["policy"]]
-    replayed = simkit.replay("reference", specs, run.cost, by="sequence").frame
-    named = replayed.with_columns(pl.col("policy").replace({b: a for a, b in OF_ITS_DAY.items()}))
-    both = named.join(run.measured, on=["policy", "sequence"], how="semi")
+    both = replayed(run)
     sums = both.group_by("policy", maintain_order=True).agg(pl.col("baseline_s", "total_s").sum())
     again = sums["baseline_s"] / sums["total_s"]
-    # predicted when seconds behind the longest timed context had the slope of the last two cells
-    assert again.to_list() == pytest.approx(run.policies["predicted"].to_list(), rel=1e-3)
+    assert again.to_list() == pytest.approx(run.policies["predicted"].to_list(), rel=1e-9)
     if run.policies["differing"].sum() == 0:
         steps = both.join(run.measured.filter(run=1), on=["policy", "sequence"])
         assert steps["steps"].to_list() == steps["steps_right"].to_list()
+
+
+def test_the_bundled_predictions_are_those_of_the_fit(run):
+    anew = predicted_anew(run)
+    assert anew.select(cs.string()).equals(run.policies.select(cs.string()))
+    for name in anew.select(cs.numeric()).columns:
+        assert anew[name].to_list() == pytest.approx(run.policies[name].to_list(), rel=1e-9), name
 
 
 def test_measured_speedups_are_those_of_the_log(run):

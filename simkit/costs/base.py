@@ -78,6 +78,13 @@ class Times(ABC):
         """The most tokens of a prompt whose prefill was timed; None: times are of any prompt."""
         return None
 
+    def most_tokens(self, model: Model) -> int | None:
+        """The most tokens of a model's pass that was timed; None: times are of any number.
+
+        None as well of a draft of which only passes over one token are known: `knows_blocks`.
+        """
+        return None
+
     @property
     def knows_blocks(self) -> bool:
         """Whether `draft_block` says what more tokens in a draft pass add to it."""

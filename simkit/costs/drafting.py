@@ -88,6 +88,13 @@ class Drafting:
             block_s = block_s + self.sum_s[context + tokens] - self.sum_s[first]
         return np.where(tokens > 0, block_s, 0.0)
 
+    def widest(self, tokens: np.ndarray, unread: np.ndarray | int = 1) -> np.ndarray:
+        """Tokens of the widest pass over each draft, 0 if there is none; see `seconds`."""
+        if callable(self.paid):
+            return self.paid(*np.broadcast_arrays(tokens, unread)).tokens.max(-1, initial=0)
+        found = opening.tokens(tokens, unread) if (opening := self.opening) else 1
+        return np.where((tokens > 0) & (self.paid != "none"), found, 0)
+
     def block(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
         """A pass over `tokens` at once, behind each context."""
         return checked("draft", self._times.draft_block(tokens, context))

@@ -71,7 +71,8 @@ class Grid:
         # all columns with the same weights: so what does not fall along tokens still does not
         rows = np.stack([_isotonic(column, weights) for column in rows.T], 1)
         apart = tokens >= min(tokens[-1] / 2, tokens[-2:][0])
-        more = _slopes(tokens[apart], rows[:, apart].T, count[:, apart].T)
+        _, slopes, precision = _lines(tokens[apart], rows[:, apart].T, count[:, apart].T)
+        more = np.average(slopes, weights=precision) if len(slopes) else 0.0
         longer = _slopes(contexts, rows, count)
         tokens, contexts = _further(tokens), _further(contexts)
         rows = np.column_stack([rows, rows[:, -1] + more * (tokens[-1] - tokens[-2])])
@@ -120,20 +121,36 @@ def _slopes(x: np.ndarray, seconds: np.ndarray, count: np.ndarray) -> np.ndarray
     weighted by their precision. A column without two values has that of its neighbours.
 
     Args:
-        x: (X,) ascending.
-        seconds: (X, N).
-        count: (X, N), of the samples behind each; 0 counts for nothing.
+        x: see `_lines`.
+        seconds: likewise.
+        count: likewise.
     """
-    known = np.flatnonzero((count > 0).sum(0) > 1)
+    known, slopes, precision = _lines(x, seconds, count)
     if not len(known):
         return np.zeros(seconds.shape[1])
+    return np.interp(np.arange(len(count[0])), known, _isotonic(slopes, precision))
+
+
+def _lines(
+    x: np.ndarray, seconds: np.ndarray, count: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The least-squares line of relative errors through all of x, of each column by itself.
+
+    Args:
+        x: (X,) ascending.
+        seconds: (X, N), never falling along x.
+        count: (X, N), of the samples behind each; 0 counts for nothing.
+
+    Returns:
+        The columns that have two values, the slopes of their lines, and how precise these are.
+    """
+    known = np.flatnonzero((count > 0).sum(0) > 1)
     seconds, weights = seconds[:, known], (count / seconds**2)[:, known]
     shares = weights / weights.sum(0)
     away = x[:, None] - (shares * x[:, None]).sum(0)
     precision = (weights * away**2).sum(0)
     slopes = (weights * away * (seconds - (shares * seconds).sum(0))).sum(0) / precision
-    slopes = np.maximum(_isotonic(slopes, precision), 0)  # seconds do not fall, but for rounding
-    return np.interp(np.arange(len(count[0])), known, slopes)
+    return known, np.maximum(slopes, 0), precision  # seconds do not fall, but for rounding
 
 
 def _isotonic(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

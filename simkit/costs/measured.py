@@ -37,9 +37,9 @@ class Measured(CostModel):
     with context and one token, prefills those without context. The median of each (tokens,
     context) is taken, then at each context the isotonic fit over tokens, and at each number of
     tokens that over contexts. Beyond the longest context seconds go on with the slope of a straight
-    line through all contexts, beyond the most tokens with that of a line through all numbers of
-    tokens from half the most on. Lines are fitted by least squares of relative errors, weighted by
-    samples; slopes are at least 0, and over more tokens or a longer context never less. Below the
+    line through all contexts, and never with less over more tokens. Beyond the most tokens they go
+    on with one slope for all contexts, that of lines through all numbers of tokens from half the
+    most on. Lines are fitted by least squares of relative errors, weighted by samples. Below the
     smallest tokens or context the time stays the same. Where no prefill was timed, it is a pass
     over the prompt at the smallest context. Of an `overhead`, `overhead:baseline`, `policy:NAME`,
     `head:NAME`, `proposal`, `resample` and `communication` the median counts, and nothing where
@@ -260,6 +260,10 @@ class _MeasuredTimes(ByPasses):
     @property
     def longest_prompt(self) -> int:
         return min(grid.most_tokens for grid in self.prefills.values())
+
+    def most_tokens(self, model: Model) -> int | None:
+        grid = self.passes.get("draft block" if model == "draft" else model)
+        return grid and grid.most_tokens
 
     @property
     def batches(self) -> tuple[int, ...]:

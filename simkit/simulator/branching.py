@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from simkit.costs.drafting import Drafting
 from simkit.drafters.layout import Layout, Span
 from simkit.drafters.tree import TreeLayout
 from simkit.policies import Branching
@@ -33,6 +34,10 @@ class TreeSteps(Steps):
         """Nodes in each pass of the draft, (N, P) int32; a pass that says all is one."""
         widths = self.work.widths()
         return widths[:, : int(self.draft_passes.max(initial=0))]
+
+    def widest(self, drafting: Drafting, extra: int) -> np.ndarray:
+        """See `Steps`."""
+        return np.maximum(super().widest(drafting, extra), self.widths[:, 1:].max(1, initial=0))
 
 
 def walk(policy: Branching, layout: Layout, first: int, span: Span | None = None) -> TreeSteps:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simkit.costs.drafting import Drafting
 from simkit.drafters.layout import Layout, Span
 from simkit.policies import Concurrent, PolicyError
 from simkit.policies.pearl import PEARL
@@ -50,6 +51,16 @@ class ConcurrentSteps(Steps):
     def waiting(self) -> np.ndarray:
         """K, the drafted tokens that the target's pass took, int32; the last emitted one apart."""
         return self.proposed - (self.meanwhile > 0)
+
+    @property
+    def verified(self) -> np.ndarray:
+        """See `Steps`."""
+        return self.waiting + 1
+
+    def widest(self, drafting: Drafting, extra: int) -> np.ndarray:
+        """See `Steps`."""
+        parts = zip((self.alone, self.meanwhile), unread(self), strict=True)
+        return np.maximum(*(drafting.widest(tokens, new) for tokens, new in parts))
 
 
 def walk(

@@ -12,6 +12,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from simkit.costs.drafting import Drafting
 from simkit.drafters.layout import DepthError, Layout
 from simkit.drafters.route import Routing
 from simkit.errors import PolicyError
@@ -62,6 +63,11 @@ class RoutedSteps(Steps):
 
     by: np.ndarray = field(kw_only=True)
     worked: np.ndarray = field(kw_only=True)
+
+    def widest(self, drafting: Drafting, extra: int) -> np.ndarray:
+        """See `Steps`; of those in which the last drafter drafted."""
+        mine = self.by == self.worked.shape[1] - 1
+        return np.where(mine, super().widest(drafting, extra), 0)
 
 
 def armed(name: str, policy: Policy, setting: Setting) -> RoutedArm:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simkit.costs.base import RuleTime
+from simkit.costs.base import Model, RuleTime
 from simkit.drafters.layout import Layout, Span, spans
 from simkit.errors import ReplayError
 from simkit.policies import Branching, Concurrent, NumericPolicy, Policy, Sequential, Setting
 from simkit.simulator import plain
-from simkit.simulator.charge import PARTS, Charge, add_up
+from simkit.simulator.charge import PARTS, Charge, add_up, share_text
 from simkit.simulator.fitted import advised, fitted
 from simkit.simulator.steps import Steps, Sums, extra_passes
 
@@ -64,6 +65,41 @@ class Run:
     def rule_time(self) -> RuleTime | None:
         """What a decision was charged, and how that is known; None if nothing was."""
         return self.charge.rule_time(self.bound) if self.charge else None
+
+    @cached_property
+    def beyond(self) -> list[str]:
+        """In how many steps a pass is over more tokens than any that was timed, in lines."""
+        found, n_steps = [], self.counts["steps"].sum()
+        for model, reach in self._reach.items():
+            most = self.charge.times.most_tokens(model) if self.charge else None
+            if most is None or most >= reach:
+                continue
+            wide = sum(int((self._widest(model, steps) > most).sum()) for steps, _ in self.pieces())
+            if wide:
+                found.append(
+                    f"{self.policy}: in {share_text(wide / n_steps)} of its steps the {model} reads"
+                    f" more tokens in a pass than the most timed ({most}): their times are"
+                    " extrapolated"
+                )
+        return found
+
+    @property
+    def _reach(self) -> dict[Model, float]:
+        """How many tokens a pass of each model may have, at most."""
+        if isinstance(self.bound, Branching):
+            return {"target": math.inf, "draft": math.inf}
+        one = self.layout.paid in ("token", "none") and not self._extra
+        return {"target": self.bound.max_draft + 1, "draft": 1 if one else math.inf}
+
+    @property
+    def _extra(self) -> int:
+        return extra_passes(self.bound, self.layout) if isinstance(self.bound, Sequential) else 0
+
+    def _widest(self, model: Model, steps: Steps) -> np.ndarray:
+        """Tokens of a model's widest pass in each step."""
+        assert self.charge
+        drafting = self.charge.drafting
+        return steps.verified if model == "target" else steps.widest(drafting, self._extra)
 
     def remarks(self) -> list[str]:
         """What a reader should know of this run alone, one line each."""

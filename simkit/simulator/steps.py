@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simkit.drafters.layout import Layout, Span
 from simkit.policies import Sequential
+
+if TYPE_CHECKING:
+    from simkit.costs.drafting import Drafting
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +71,22 @@ class Steps:
     def unread(self) -> np.ndarray:
         """Known tokens at each step that the draft has not read yet, int64; >= 1."""
         return self.start - self.read_before(np.where(self.drafted > 0, self.start, -1))
+
+    @property
+    def verified(self) -> np.ndarray:
+        """Tokens of the target's pass in each step, int32."""
+        return self.proposed + 1
+
+    def widest(self, drafting: Drafting, extra: int) -> np.ndarray:
+        """Tokens of the draft's widest pass in each step; 0 where it makes none.
+
+        Args:
+            drafting: on the steps' trace.
+            extra: see `extra_passes`.
+        """
+        if extra:
+            return self.verified
+        return drafting.widest(self.asked, self.unread if drafting.by_unread else 1)
 
     def read_before(self, read: np.ndarray) -> np.ndarray:
         """Up to which position the draft has read before each step.

@@ -20,7 +20,7 @@ from simkit.errors import ReplayError
 from simkit.policies import Concurrent, Policy, Sequential, Setting
 from simkit.simulator.charge import Charge
 from simkit.simulator.fitted import fitted
-from simkit.simulator.run import Replayable, Run, Seconds, Spread, opening, spread_of
+from simkit.simulator.run import Replayable, Run, Seconds, Spread, opening, run, spread_of
 from simkit.simulator.steps import Steps
 from traces.streamed import Streamed
 from traces.trace import Trace
@@ -97,9 +97,9 @@ def _together(
     parts: list[list[Run]] = [[] for _ in policies]
     n = len(trace.ranges)
     for k, window in enumerate(trace.windows()):
-        for number, run in enumerate(replays(given, at(window, setting))):
-            bound += [] if k else [run.bound]
-            parts[number].append(_sums_alone(run, setting))
+        for number, part in enumerate(replays(given, at(window, setting))):
+            bound += [] if k else [part.bound]
+            parts[number].append(_sums_alone(part, setting))
         done((k + 1) / n)
     for policy, mine, first in zip(policies, parts, bound, strict=True):
         counts = {name: _joined([part.counts for part in mine], name) for name in mine[0].counts}
@@ -143,6 +143,12 @@ class WindowedRun(Run):
         given = self.bound if isinstance(self.bound, Concurrent) else self.policy
         here = min(self.start.span[1], len(there.layout.n_output))  # windows are longer
         return spread_of(fitted(given, there), there, (0, here))
+
+    @cached_property
+    def beyond(self) -> list[str]:
+        """See `Run`: of the first window's steps."""
+        given = self.bound if isinstance(self.bound, Concurrent) else self.policy
+        return run(given, *self.start.setting).beyond
 
     def steps(self, span: Span | None = None) -> tuple[Steps, Seconds | None]:
         """Refused.

@@ -227,6 +227,7 @@ def tune(
     few = few_below(n_prompts(where.layout.trace, by))
     notes = (
         *remarks,
+        *(line for run in runs.values() for line in run.beyond),
         *timed,
         *(f"{line}, those held out among them" for line in fits if line),
         *idle(rows),
