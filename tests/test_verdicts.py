@@ -145,28 +145,66 @@ def test_trips_gives_two_things(trace):
         replayed(trace, rule)
 
 
-@pytest.mark.parametrize("together", ["each", "all_stopped", "batch_mean"])
-def test_a_server_s_rules(trace, together):
-    rule = serving.controllers.CONTROLLERS[together](of_function(WRONG["None"]))
-    with pytest.raises(PolicyError, match=f"mine: {GIVEN.format('None')}"):
-        simkit.serve(trace, rule, COST, concurrency=2, requests=2, seeds=1)
+TOGETHER = ("each", "all_stopped", "batch_mean")
+LENGTHS = "a rule's lengths must be whole numbers, not {}"
+ANSWERS = {  # what one of the methods gives in every case, and what is said of it
+    "trips gives None": ("trips", (None, ()), GIVEN.format("None")),
+    "limit gives 2.5": ("limit", 2.5, LENGTHS.format("2.5")),
+    "limit gives None": ("limit", None, LENGTHS.format("None")),
+    "proposed gives '2'": ("proposed", "2", LENGTHS.format("'2'")),
+    "proposed gives True": ("proposed", True, LENGTHS.format("True")),
+}
 
 
-@pytest.mark.parametrize("together", ["each", "all_stopped", "batch_mean"])
-def test_a_live_server_s_rules(together):
+def of_answers(wrong):
+    """A rule with one wrong answer, and what it is refused with."""
+    method, given, says = ANSWERS[wrong]
+    rule = of_methods(RIGHT["bool"])
+    setattr(type(rule), method, staticmethod(lambda *args: given))
+    return rule, f"^mine: {says}$"
+
+
+@pytest.mark.parametrize("wrong", ANSWERS)
+def test_methods(trace, wrong):
+    rule, says = of_answers(wrong)
+    with pytest.raises(PolicyError, match=says):
+        replayed(trace, rule)
+
+
+@pytest.mark.parametrize("wrong", ANSWERS)
+@pytest.mark.parametrize("together", TOGETHER)
+def test_a_server_s_rules(trace, together, wrong):
+    rule, says = of_answers(wrong)
+    with pytest.raises(PolicyError, match=says):
+        simkit.serve(
+            trace,
+            serving.controllers.CONTROLLERS[together](rule),
+            COST,
+            concurrency=2,
+            requests=2,
+            seeds=1,
+        )
+
+
+@pytest.mark.parametrize("wrong", ANSWERS)
+@pytest.mark.parametrize("together", TOGETHER)
+def test_a_live_server_s_rules(together, wrong):
     from simkit.live import DecoderSettings
     from simkit.live.deciders import decider
 
-    rule = serving.controllers.CONTROLLERS[together](of_methods(WRONG["None"]))
-    asked = decider(rule, DecoderSettings(max_new_tokens=8))
+    rule, says = of_answers(wrong)
+    settings = DecoderSettings(max_new_tokens=8)
+    asked = decider(serving.controllers.CONTROLLERS[together](rule), settings)
     asked.begin(2)
-    asked.open(SimpleNamespace(request=np.arange(2), room=np.array([3, 3])), [0, 1])
-    with pytest.raises(PolicyError, match=f"mine: {GIVEN.format('None')}"):
+    view = SimpleNamespace(request=np.arange(2), room=np.array([3, 3]))
+    with pytest.raises(PolicyError, match=says):
+        asked.open(view, [0, 1])
         asked.told([False, False], [(), ()])
+        asked.chosen(view, asked.drafted())
 
 
-@pytest.mark.parametrize("kind", ["Decoder", "TimedDecoder", "BatchDecoder"])
-def test_live_decoders(kind):
+def live(kind, rule):
+    """What a live decoder made of a prompt."""
     from models import EOS, tiny_pair
 
     from simkit.live import Decoder, DecoderSettings
@@ -177,10 +215,30 @@ def test_live_decoders(kind):
     how = DecoderSettings(max_new_tokens=8, eos_token_ids=(EOS,))
     made = {"Decoder": Decoder, "TimedDecoder": TimedDecoder, "BatchDecoder": BatchDecoder}[kind]
     more = {"stop": "all"} if kind == "BatchDecoder" else {}
-    given = pair.target, pair.draft, of_methods(WRONG["None"]), how, pair.vocab_size
-    decoder = made(*given, **more)
-    with pytest.raises(PolicyError, match=f"mine: {GIVEN.format('None')}"):
-        decoder.decode([[5, 6, 7]] if kind == "BatchDecoder" else [5, 6, 7], 0)
+    decoder = made(pair.target, pair.draft, rule, how, pair.vocab_size, **more)
+    return decoder.decode([[5, 6, 7]] if kind == "BatchDecoder" else [5, 6, 7], 0)
+
+
+LIVE = ("Decoder", "TimedDecoder", "BatchDecoder")
+
+
+@pytest.mark.parametrize("wrong", ANSWERS)
+@pytest.mark.parametrize("kind", LIVE)
+def test_live_decoders(kind, wrong):
+    rule, says = of_answers(wrong)
+    with pytest.raises(PolicyError, match=says):
+        live(kind, rule)
+
+
+@pytest.mark.parametrize(("given", "counts"), [(-3, 0), (99, 2)])
+@pytest.mark.parametrize("kind", LIVE)
+def test_live_decoders_verify_none_to_all_of_a_draft(kind, given, counts):
+    """As a replay does, whatever whole number a rule gives."""
+    rule = of_methods(RIGHT["bool"])
+    type(rule).proposed = staticmethod(lambda state, drafted: given)
+    found = live(kind, rule)
+    steps = found[0].steps[0] if kind == "BatchDecoder" else found.steps
+    assert {step.draft_length for step in steps if step.drafted == 2} == {counts}
 
 
 SAID = [None]

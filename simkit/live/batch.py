@@ -22,7 +22,7 @@ from simkit.live.log import Row, Spans
 from simkit.live.timed import check
 from simkit.live.turns import finished
 from simkit.policies import Outcome, PolicyError, Sequential
-from simkit.policies.verdicts import asked
+from simkit.policies.verdicts import asked, longest, sent
 from traces.record.statistics import draft_rows
 from traces.record.statistics_triton import draft_statistics
 
@@ -267,7 +267,7 @@ class BatchDecoder:
             min(
                 self.settings.max_new_tokens - len(self.outputs[k]) - 1,
                 self.policy.max_draft,
-                self.policy.limit(self.states[k], -1),
+                longest(self.policy, self.states[k]),
             )
             for k in self.live
         ]
@@ -290,7 +290,7 @@ class BatchDecoder:
                 stopped[row] = stopped[row] or eos or depth >= rooms[row]
             self.spans.add("policy", name, after, self.clock.mark(), depth=depth)
         drafted = len(drafts[0])
-        return drafts, max(self.policy.proposed(self.states[k], drafted) for k in self.live)
+        return drafts, max(sent(self.policy, self.states[k], drafted) for k in self.live)
 
     def _next(self, drafts: list[list[int]]) -> tuple[Tensor, Tensor, int]:
         """One pass of the draft: logits (B, V), the tokens (B,) that drafts grow by, those read.

@@ -8,7 +8,7 @@ outcomes in place of models (`simkit.serving`); nothing of its loop is used here
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,10 @@ from simkit.errors import PolicyError
 from simkit.live.decoder import DecoderSettings
 from simkit.live.timed import check
 from simkit.policies import Outcome, Sequential
-from simkit.policies.verdicts import asked
+from simkit.policies.verdicts import asked, longest, sent
 from simkit.serving import Plain, View
 from simkit.serving.controllers import ByLength, ByRule, Controller
+from simkit.serving.plainly import whole_lengths
 from simkit.serving.prices import Prices
 from traces.schema import DRAFT_STATISTICS
 
@@ -156,25 +157,17 @@ class _Own(Decider):
         self.controller.begin(max_batch)
 
     def wanted(self, view: View, sequences: list[int]) -> list[int]:
-        found = self._whole(self.controller.lengths(view), len(view.room))
+        found = whole_lengths(self.controller, self.controller.lengths(view), len(view.room))
         return np.clip(found, 0, view.room).tolist()
 
     def chosen(self, view: View, drafted: np.ndarray) -> np.ndarray:
-        found = self._whole(self.controller.chosen(view, drafted.copy()), len(drafted))
+        given = self.controller.chosen(view, drafted.copy())
+        found = whole_lengths(self.controller, given, len(drafted))
         return np.minimum(found, drafted)
 
     def observe(self, view: View, came: Came) -> None:
         given = came.drafted, came.proposed, came.accepted, np.array(came.done)
         self.controller.observe(view, *given)
-
-    def _whole(self, given: Any, n: int) -> np.ndarray:
-        found = np.asarray(given)
-        if found.dtype.kind not in "iu" or found.shape not in ((), (n,)) or (found < 0).any():
-            raise PolicyError(
-                f"{self.controller} must give a whole number >= 0, or one of each of {n} requests,"
-                f" not {str(given)[:60]}"
-            )
-        return np.broadcast_to(found, (n,)).astype(np.int64)
 
 
 class _Rule(Decider):
@@ -196,7 +189,7 @@ class _Rule(Decider):
             if r not in self.states:
                 self.states[r] = self.policy.begin(sequence)
         limits = [
-            min(self.policy.limit(self.states[r], -1), self.policy.max_draft) for r in self.who
+            min(longest(self.policy, self.states[r]), self.policy.max_draft) for r in self.who
         ]
         return [max(0, min(k, int(room))) for k, room in zip(limits, view.room, strict=True)]
 
@@ -213,7 +206,7 @@ class _Each(_Rule):
 
     def chosen(self, view: View, drafted: np.ndarray) -> np.ndarray:
         found = [
-            max(0, min(n, self.policy.proposed(self.states[r], n)))
+            sent(self.policy, self.states[r], n)
             for r, n in zip(self.who, drafted.tolist(), strict=True)
         ]
         return np.array(found, np.int64)
@@ -232,8 +225,8 @@ class _All(_Each):
         return np.full(len(self.made), self.depth, np.int64)
 
     def chosen(self, view: View, drafted: np.ndarray) -> np.ndarray:
-        most = max(self.policy.proposed(self.states[r], self.depth) for r in self.who)
-        return np.full(len(drafted), min(self.depth, max(0, most)), np.int64)
+        most = max(sent(self.policy, self.states[r], self.depth) for r in self.who)
+        return np.full(len(drafted), most, np.int64)
 
 
 class _Mean(_Rule):
@@ -242,7 +235,7 @@ class _Mean(_Rule):
     def wanted(self, view: View, sequences: list[int]) -> list[int]:
         if -1 not in self.states:
             self.states[-1] = self.policy.begin(0)
-        limit = min(self.policy.limit(self.states[-1], -1), self.policy.max_draft)
+        limit = min(longest(self.policy, self.states[-1]), self.policy.max_draft)
         return [max(0, min(limit, int(room))) for room in view.room]
 
     def ask(self, rows: Rows) -> None:
@@ -257,8 +250,8 @@ class _Mean(_Rule):
         return np.full(len(self.made), self.depth, np.int64)
 
     def chosen(self, view: View, drafted: np.ndarray) -> np.ndarray:
-        sent = self.policy.proposed(self.states[-1], self.depth)
-        return np.full(len(drafted), min(self.depth, max(0, sent)), np.int64)
+        most = sent(self.policy, self.states[-1], self.depth)
+        return np.full(len(drafted), most, np.int64)
 
     def observe(self, view: View, came: Came) -> None:
         mean = round(float(came.accepted.mean()))

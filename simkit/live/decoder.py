@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from simkit.errors import LiveError
 from simkit.live.model import Reader
 from simkit.policies import Outcome, PolicyError, Sequential
-from simkit.policies.verdicts import asked
+from simkit.policies.verdicts import asked, longest, sent
 from traces.record import draws
 from traces.record.statistics import (
     LogitRows,
@@ -235,9 +235,9 @@ class Decoder:
         """Draft, verify, append what comes out, and tell the policy."""
         start = text.position
         ahead = self._ahead(text) if self.policy.needs_future else -1
-        draft = self._draft(text, self.policy.limit(self.state, ahead))
+        draft = self._draft(text, longest(self.policy, self.state, ahead))
         drafted = len(draft.tokens)
-        draft = draft.first(max(0, self.policy.proposed(self.state, drafted)))
+        draft = draft.first(sent(self.policy, self.state, drafted))
         p, accepted, drawn = self._verify(text, draft)
         emitted = draft.tokens[:accepted]
         ended = bool(emitted) and emitted[-1] in self.settings.eos_token_ids

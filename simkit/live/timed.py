@@ -25,7 +25,7 @@ from simkit.live.log import Row, Spans
 from simkit.live.model import Reader
 from simkit.live.turns import finished
 from simkit.policies import Outcome, PolicyError, Sequential
-from simkit.policies.verdicts import asked
+from simkit.policies.verdicts import asked, longest, sent
 from traces.record import draws
 from traces.record.statistics import LogitRows, draft_rows, target_rows
 from traces.record.statistics_triton import draft_statistics
@@ -169,7 +169,7 @@ class TimedDecoder:
         begun, start = self.clock.mark(), self.position
         tokens, q = self._draft(begun)
         drafted = len(tokens)
-        gamma = max(0, min(drafted, self.policy.proposed(self.state, drafted)))
+        gamma = sent(self.policy, self.state, drafted)
         accepted, own = self._verify(tokens[:gamma], q[:gamma])
         if self.policy.extra_passes:
             self._read_again(tokens[:gamma])
@@ -187,7 +187,7 @@ class TimedDecoder:
         """Draft as far as the policy, the budget or an EOS allows; tokens, and the q of each."""
         assert self.policy is not None
         room = self.settings.max_new_tokens - self.position
-        room = min(room, self.policy.max_draft, self.policy.limit(self.state, -1))
+        room = min(room, self.policy.max_draft, longest(self.policy, self.state))
         asked = self.clock.mark()
         self.spans.add("policy", f"policy:{self.policy.timed_as}", begun, asked)
         if room > 0 and not self.draft.length and len(self.tokens) > 1:

@@ -28,6 +28,24 @@ def asked(policy: Sequential, state: State, depth: int, row: Row) -> tuple[bool,
     return verdict(said[0], policy), said[1]
 
 
+def longest(policy: Sequential, state: State, ahead: int = -1) -> int:
+    """The longest draft of a policy's next step, as its `limit` says; see there.
+
+    Raises:
+        PolicyError: that is no whole number.
+    """
+    return whole(policy.limit(state, ahead), policy)
+
+
+def sent(policy: Sequential, state: State, drafted: int) -> int:
+    """How many of the drafted tokens are verified, as a policy's `proposed` says: 0 to all.
+
+    Raises:
+        PolicyError: that is no whole number.
+    """
+    return max(0, min(drafted, whole(policy.proposed(state, drafted), policy)))
+
+
 def verdict(said: Any, rule: object) -> bool:
     """What a rule has said, if it is a boolean.
 

@@ -10,7 +10,7 @@ import numpy as np
 from simkit.drafters.layout import Layout, Read, SequenceDrafts
 from simkit.errors import PolicyError
 from simkit.policies import Outcome, Sequential
-from simkit.policies.verdicts import asked
+from simkit.policies.verdicts import asked, longest, sent
 from simkit.serving import loop
 from simkit.serving.controllers.base import ByRule, View
 from simkit.serving.controllers.function import Plain
@@ -96,10 +96,10 @@ class _Own:
         self.controller.begin(max_batch)
 
     def lengths(self, view: View, server: Server, rows: np.ndarray) -> np.ndarray:
-        return _whole(self.controller, self.controller.lengths(view), len(view.request))
+        return whole_lengths(self.controller, self.controller.lengths(view), len(view.request))
 
     def chosen(self, view: View, drafted: np.ndarray) -> np.ndarray:
-        found = _whole(self.controller, self.controller.chosen(view, drafted), len(drafted))
+        found = whole_lengths(self.controller, self.controller.chosen(view, drafted), len(drafted))
         return np.minimum(found, drafted)
 
     def observe(self, view: View, *outcome: np.ndarray) -> None:
@@ -107,7 +107,7 @@ class _Own:
         self.controller.observe(view, drafted, proposed, accepted, ended > 0)
 
 
-def _whole(controller: Plain, given: Any, n: int) -> np.ndarray:
+def whole_lengths(controller: Plain, given: Any, n: int) -> np.ndarray:
     """The lengths that a controller gave.
 
     Raises:
@@ -152,8 +152,8 @@ class _Shared:
         ]
         depth = self._together(view, drafts, rooms) if self.mean else self._all(view, drafts, rooms)
         self.calls = int(self.policy.calls(depth))
-        proposed = [self.policy.proposed(self.states[k], depth) for k in self._asked(view)]
-        self.depth, self.sent = depth, min(depth, max(0, *proposed))
+        self.depth = depth
+        self.sent = max(sent(self.policy, self.states[k], depth) for k in self._asked(view))
         return np.full(len(view.request), depth)
 
     def chosen(self, view: View, drafted: np.ndarray) -> np.ndarray:
@@ -188,7 +188,7 @@ class _Shared:
     def _rooms(self, view: View) -> list[int]:
         """The longest draft of each: the rule's bound, and what its budget leaves."""
         left = self.layout.trace.max_new_tokens - view.tokens - 1
-        bound = [self.policy.limit(self.known[r], -1) for r in view.request.tolist()]
+        bound = [longest(self.policy, self.known[r]) for r in view.request.tolist()]
         most = [min(limit, self.policy.max_draft) for limit in bound]
         return [max(0, min(k, int(room))) for k, room in zip(most, left, strict=True)]
 

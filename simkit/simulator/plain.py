@@ -9,7 +9,7 @@ import numpy as np
 from simkit.drafters.layout import Layout, SequenceDrafts
 from simkit.policies import Outcome, Sequential
 from simkit.policies.base import State
-from simkit.policies.verdicts import asked, whole
+from simkit.policies.verdicts import asked, longest, sent
 from simkit.simulator.steps import Steps, extra_passes, sequential
 
 
@@ -46,15 +46,15 @@ def draft(
         deepest: see `Layout`.
     """
     ahead = rows.ahead[start - 1]
-    longest = whole(policy.limit(state, ahead if policy.needs_future else -1), policy)
-    room = max(0, min(longest, policy.max_draft, left))
+    most = longest(policy, state, ahead if policy.needs_future else -1)
+    room = max(0, min(most, policy.max_draft, left))
     drafted = 0
     for row in rows.draft(start, room):
         drafted += 1
         stop, state = asked(policy, state, drafted, row)
         if stop:
             break
-    proposed = max(0, min(drafted, whole(policy.proposed(state, drafted), policy)))
+    proposed = sent(policy, state, drafted)
     yielded = drafted if deepest is None else min(room, deepest)
     return DraftCounts(drafted, proposed, min(proposed, ahead), yielded if drafted else 0), state
 
