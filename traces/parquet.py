@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from traces import reading
+from traces import footer, reading
 from traces.errors import UserError
 
 DIGEST = b"simkit.content_sha256"  # in the metadata of tables that no manifest lists
@@ -64,7 +64,7 @@ def open_file(
         found = pq.ParquetFile(
             source, pre_buffer=False, page_checksum_verification=checksums, **options
         )
-        needed = _n_bytes(found.metadata)
+        needed = 4 * max(footer.n_values(source), found.metadata.num_rows)
         if needed > min(max(_EASY_BYTES, _MOST_RATIO * n_bytes), _MOST_BYTES):
             found.close()
             raise error(
@@ -174,15 +174,6 @@ def check_columns(
         if count != 1:
             raise error(f"{file}: column {column} is {'there twice' if count else 'missing'}")
         raise error(f"{file}: column {column} is {known[column]}, not {kind}")
-
-
-def _n_bytes(metadata: pq.FileMetaData) -> int:
-    """Memory of all columns, by the number of values that the file says it has."""
-    values = 0
-    for group in range(metadata.num_row_groups):
-        chunks = metadata.row_group(group)
-        values += sum(chunks.column(k).num_values for k in range(chunks.num_columns))
-    return 4 * max(values, metadata.num_rows)
 
 
 def _check_texts(column: pa.ChunkedArray, file: Path, name: str, error: type[UserError]) -> None:
