@@ -76,7 +76,7 @@ def alter_json(rng: random.Random, value: Any) -> str:
         elif how == "nest":
             inside[key] = [[inside[key]]]
         elif how == "near" and type(inside[key]) in (int, float):
-            inside[key] += rng.choice((-1, 1))
+            inside[key] = rng.choice((inside[key] - 1, inside[key] + 1, -inside[key]))
         else:
             inside[key] = copy.deepcopy(rng.choice(HOSTILE))
     text = json.dumps(value)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.fuzz.judge import FaultError
 from simkit.costs import Linear
 from traces.trace import Trace
 
@@ -41,10 +42,18 @@ def unread(file: Path) -> str:
 
 
 def cost(file: Path) -> Linear | None:
-    """The cost in a JSON or TOML file, if it is a linear one."""
+    """The cost in a JSON or TOML file, if it is a linear one.
+
+    Raises:
+        FaultError: some of its seconds are below 0.
+    """
     text = file.read_bytes().decode("utf-8-sig")
     values = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
-    return Linear(**values) if values.pop("kind") == "linear" else None
+    if values.pop("kind") != "linear":
+        return None
+    if below := [name for name, value in values.items() if name.endswith("_s") and value < 0]:
+        raise FaultError("wrong number", f"{below[0]} is below 0")
+    return Linear(**values)
 
 
 def check_lengths(file: Path, drafter: str, trace: Trace) -> str:
