@@ -108,6 +108,15 @@ def test_slots_count_where_a_window_counts_them():
     model = tiny_model("gpt_neo", window_size=64)
     prove(model, 40, 60)
     assert "window_size=64" in refusal(model, 40, 200)
+    pair = Pair(tiny_model("llama"), model, None, 64, ())
+    prompts = [Prompt(str(n), "a", None, [1, 2, 3, n]) for n in range(4, 9)]
+    plan = Plan(max_new_tokens=24, max_draft=16)
+    for run in (
+        lambda: check_lengths(pair, prompts, plan),
+        lambda: record_shard(pair, prompts, 0, plan),
+    ):
+        with pytest.raises(RecordError, match="window_size=64"):
+            run()
 
 
 def test_names_do_not_matter():

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 from pair_folders import pair_folder, simkit
-from transformers import MistralConfig, MistralForCausalLM, RwkvConfig, RwkvForCausalLM
+from transformers import (
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    RwkvConfig,
+    RwkvForCausalLM,
+)
 
 from simkit.live.tree_arms import load_network
 from traces.errors import RecordError
@@ -18,7 +25,9 @@ SIZES = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 32, "num_hidd
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A pair and a trace of it; a model with a window of 8, and one that keeps a state."""
+    """A pair and a trace of it, and what is refused: models with a window of 8, with a state, and
+    with a window of 40 slots of the cache, which no text of 28 tokens fills, but branches do.
+    """
     root = pair_folder(tmp_path_factory.mktemp("proof"))
     torch.manual_seed(0)
     window = MistralConfig(
@@ -32,9 +41,21 @@ def folder(tmp_path_factory):
     state = RwkvConfig(
         **SIZES, attention_hidden_size=16, context_length=64, bos_token_id=1, eos_token_id=0
     )
-    for name, made in (("window", MistralForCausalLM(window)), ("state", RwkvForCausalLM(state))):
+    slots = GPTNeoConfig(
+        vocab_size=40,
+        hidden_size=16,
+        num_layers=2,
+        num_heads=2,
+        max_position_embeddings=64,
+        attention_types=[[["global", "local"], 1]],
+        window_size=40,
+        bos_token_id=1,
+        eos_token_id=0,
+    )
+    models = MistralForCausalLM(window), RwkvForCausalLM(state), GPTNeoForCausalLM(slots)
+    for name, model in zip(("window", "state", "slots"), models, strict=True):
         shutil.copytree(root / "target", root / name)
-        made.save_pretrained(root / name)
+        model.save_pretrained(root / name)
     return root
 
 
@@ -64,11 +85,24 @@ def commands(root, model):
     }
 
 
-@pytest.mark.parametrize("command", commands(Path("/"), ""))
-@pytest.mark.parametrize("model", ["window", "state"])
+REFUSED = {
+    "window": ("mistral (MistralForCausalLM)", "sliding_window=8"),
+    "state": ("rwkv (RwkvForCausalLM)", "keeps a state"),
+    "slots": ("gpt_neo (GPTNeoForCausalLM)", "window_size=40"),
+}
+EVERY = tuple(commands(Path("/"), ""))
+BRANCHING = [name for name in EVERY if "tree" in name or name in ("record, draft", "attach")]
+
+
+@pytest.mark.parametrize(
+    ("model", "command"),
+    [
+        *((model, command) for model in ("window", "state") for command in EVERY),
+        *(("slots", command) for command in BRANCHING),
+    ],
+)
 def test_refused_by_name(folder, model, command, capsys):
-    says = {"window": "mistral (MistralForCausalLM)", "state": "rwkv (RwkvForCausalLM)"}[model]
-    why = {"window": "sliding_window=8", "state": "keeps a state"}[model]
+    says, why = REFUSED[model]
     before = {f for f in folder.rglob("*") if f.is_file()}
     assert simkit(commands(folder, model)[command]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
