@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from simkit.cluster import Cluster, Job, joined, node
-from traces.errors import RecordError, TraceError
+from traces.errors import RecordError, SimkitWarning, TraceError
+from traces.loops import beside_itself
 from traces.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -129,6 +131,8 @@ def run(
     pair, plan = loaded
     tell(pair.target, pair.tokenizer, plan, asked.ignore_eos)
     header = make_header(pair, prompts, plan)
+    if same := beside_itself(header):
+        warnings.warn(same, SimkitWarning, stacklevel=3)
     with joined(ray) as cluster:
         spread = partial(_spread, cluster, _far(asked, pair)) if cluster else None
         on_size = None if spread else told.on_size  # which is of one process

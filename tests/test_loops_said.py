@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from pair_folders import pair_folder
+from pair_folders import simkit as run
 from replay_traces import build
+from trace_files import MODEL
 from typer.testing import CliRunner
 
 import simkit
 from simkit.cli import app
 from simkit.serving import Engine, serve
-from traces import synthetic
+from traces import Sampler, synthetic
 from traces.loops import LONGEST, MUCH, Looping, in_loop, looping, remarks_of
 from traces.streamed import stream
 from traces.synthetic import iid
@@ -84,18 +88,59 @@ def test_info_and_validate_say_it(folder):
     assert json.loads(facts.stdout)["loops"] == {"outputs": 8, "looked_at": 8, "share": 39 / 40}
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda t: simkit.replay(t, "fixed(2)"),
-        lambda t: simkit.replay(t, "fixed(2)", cost=COST),
-        lambda t: simkit.sweep(t, "fixed(1:2)", cost=COST),
-        lambda t: simkit.tune(t, "fixed(1:2)", cost=COST, folds=2),
-        lambda t: serve(t, "static(2)", COST, rate=1, requests=5, engine=Engine(max_batch=1)),
-    ],
-)
+RESULTS = [
+    lambda t: simkit.replay(t, "fixed(2)"),
+    lambda t: simkit.replay(t, "fixed(2)", cost=COST),
+    lambda t: simkit.sweep(t, "fixed(1:2)", cost=COST),
+    lambda t: simkit.tune(t, "fixed(1:2)", cost=COST, folds=2),
+    lambda t: serve(t, "static(2)", COST, rate=1, requests=5, engine=Engine(max_batch=1)),
+]
+
+
+@pytest.mark.parametrize("made", RESULTS)
 def test_results_say_it(made):
     assert any(SAID in note for note in made(looped()).notes)
+
+
+SAME = "draft and target are the same model"
+OTHER = replace(MODEL, weights_sha256="1" * 64)
+
+
+@pytest.mark.parametrize(
+    ("draft", "sampler", "said"),
+    [
+        (MODEL, Sampler(), [f"{SAME}: every token is accepted"]),
+        (replace(MODEL, id="copy"), Sampler(1.0), [f"{SAME}: every token is accepted"]),
+        (MODEL, Sampler(1.0, draft_temperature=0.5), [f"{SAME}, at two temperatures"]),
+        (OTHER, Sampler(), []),
+        (None, Sampler(), []),
+    ],
+)
+def test_a_model_beside_itself(draft, sampler, said):
+    trace = iid(8, 30, 0.9, max_draft=8, seed=1)
+    trace.manifest = replace(trace.manifest, target=MODEL, draft=draft, sampler=sampler)
+    assert remarks_of(trace) == said
+    if sampler.greedy:
+        assert all([n for n in made(trace).notes if SAME in n] == said for made in RESULTS)
+
+
+@pytest.mark.filterwarnings("default:draft and target")  # which are errors in tests
+def test_recorded_and_attached_beside_itself(tmp_path, capsys):
+    root = pair_folder(tmp_path)
+    few = ["--max-new-tokens", "12", "--device", "cpu"]
+    models = ["--target", root / "target", "--prompts", root / "prompts.jsonl"]
+    out, drafter = root / "same", f'model("{root / "target"}")'
+    capsys.readouterr()
+    for words in (
+        ["record", *models, "--draft", root / "target", "--out", out, *few],
+        ["replay", out, "--policy", "fixed(2)"],
+        ["attach", root / "trace", "--target", root / "target", "--drafter", drafter],
+        ["replay", root / "trace", "--drafter", "model", "--policy", "fixed(2)"],
+    ):
+        assert run(words) == 0
+        assert " ".join("".join(capsys.readouterr()).split()).count(SAME) == 1
+    assert run(["replay", root / "trace", "--policy", "fixed(2)"]) == 0
+    assert SAME not in "".join(capsys.readouterr())
 
 
 def test_the_bundled_pair_is_known_to_loop():

@@ -1,7 +1,7 @@
-"""Verbatim loops in outputs: stretches that repeat what came before, token for token.
+"""Where acceptance does not tell of a pair: verbatim loops in outputs, and a model beside itself.
 
-Small models that decode greedily fall into repeating themselves. A draft then accepts token after
-token, and acceptance tells of the loop rather than of the pair.
+Small models that decode greedily fall into repeating themselves, token for token. A draft then
+accepts token after token, and acceptance tells of the loop rather than of the pair.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from traces.manifest import Manifest
 from traces.trace import Trace
 
 LONGEST = 64  # tokens of a round
@@ -68,7 +69,22 @@ def looping(trace: Trace, most: int | None = _LOOKED_AT) -> Looping | None:
 
 
 def remarks_of(trace: Trace) -> list[str]:
-    """What a reader of a trace's acceptance must know of loops: one line, or none."""
+    """What a reader of a trace's acceptance must know: of its models and of loops, a line each."""
+    same = beside_itself(trace.manifest)
+    return [*([same] if same else []), *_of_loops(trace)]
+
+
+def beside_itself(manifest: Manifest) -> str:
+    """What to say where target and draft have the same weights; else nothing."""
+    target, draft = manifest.target, manifest.draft
+    if target is None or draft is None or target.weights_sha256 != draft.weights_sha256:
+        return ""
+    if manifest.sampler.temperature == manifest.sampler.q_temperature:
+        return "draft and target are the same model: every token is accepted"
+    return "draft and target are the same model, at two temperatures"
+
+
+def _of_loops(trace: Trace) -> list[str]:
     if trace.manifest.drafter.known_outputs and "output_tokens" not in trace.sequences.column_names:
         return ["outputs are read in windows: whether they repeat themselves was not looked at"]
     found = looping(trace)

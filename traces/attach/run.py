@@ -18,6 +18,7 @@ from traces.attach.drafter import Attachable, Attachment, Means, check_means, ch
 from traces.columns import Columns
 from traces.describe import size_in_words
 from traces.errors import DrafterError
+from traces.loops import beside_itself
 from traces.manifest import read_manifest
 from traces.outputs import hold_folder, passing_name, sync_folder, write_error
 from traces.registry import suggest
@@ -132,9 +133,14 @@ def attach_all(
                 _discard_if_empty(writer)
             raise
     return [
-        Done(name, folder, _late_times(folder, one) if there else one.notes, there)
+        Done(name, folder, _late_times(folder, one) if there else _notes(one), there)
         for name, folder, one, there in zip(drafters, folders, opened, was_there, strict=True)
     ]
+
+
+def _notes(opened: Attachment) -> list[str]:
+    same = beside_itself(opened.header)
+    return [*([same] if same else []), *opened.notes]
 
 
 def _heeded(drafter: Attachable, means: Means) -> Means:
