@@ -23,6 +23,7 @@ from simkit.sweeps.engine import replays as replay_all
 from simkit.sweeps.folds import Deals, dealt, mean_of
 from simkit.sweeps.grid import settings
 from traces import scores
+from traces.messages import how_many
 from traces.trace import Trace
 
 ALL = "all"
@@ -320,7 +321,7 @@ class Replays:
         shorter = [shortened(policy, deepest) for policy in found]
         kept = [policy for policy in shorter if policy is not None]
         if not kept:
-            raise MissingError(f"the trace holds drafts of up to {deepest} tokens only")
+            raise MissingError(f"the trace holds drafts of up to {how_many(deepest, 'token')} only")
         return kept
 
     def _keep(self, key: str | tuple[str, ...], found: Replayed) -> None:

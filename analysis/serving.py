@@ -19,7 +19,7 @@ from analysis.stats import Estimate
 from analysis.study import MissingError, Study
 from simkit.drafters import layout_of
 from simkit.serving import Engine, Run, Served, View, parse, serve
-from simkit.serving.pools import Sample
+from simkit.serving.pools import Sample, bounds
 from simkit.serving.result import served as served_prompts
 from simkit.simulator.arguments import AnyCost
 from traces.errors import UserError
@@ -84,11 +84,11 @@ class Curve:
 
     def estimates(self, measure: str) -> list[Estimate]:
         """A measure under each load, with 95% intervals over prompts and seeds."""
-        return [self.estimate(k, values) for k, values in enumerate(self.seeds[measure])]
+        return [self.estimate(k, values, measure) for k, values in enumerate(self.seeds[measure])]
 
-    def estimate(self, k: int, values: np.ndarray) -> Estimate:
+    def estimate(self, k: int, values: np.ndarray, measure: str = "") -> Estimate:
         """The mean of (S,) values of the seeds of load k, and its interval over prompts."""
-        return estimate(values, self.samples[k], self.prompts[k])
+        return estimate(values, self.samples[k], self.prompts[k], measure)
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,14 @@ class Curves:
         return f"Beyond a batch of {beyond[0].split()[4]} times go on in a line." if beyond else ""
 
 
-def estimate(values: np.ndarray, sample: Sample, prompts: int) -> Estimate:
+def estimate(values: np.ndarray, sample: Sample, prompts: int, measure: str = "") -> Estimate:
     """The mean of (S,) values of seeds and its 95% interval, as `simkit.Served` has them.
 
     Args:
         values: finite, or there is none.
         sample: what each run served.
         prompts: how many all runs served.
+        measure: its name, where it is one of `simkit.serving.measures.summary`.
     """
     mean = float(values.mean())
     if not np.isfinite(mean):
@@ -126,7 +127,7 @@ def estimate(values: np.ndarray, sample: Sample, prompts: int) -> Estimate:
     half, why = sample.half(values, LEVEL)
     if half is None:
         return Estimate(mean, None, None, prompts, why)
-    return Estimate(mean, mean - half, mean + half, prompts)
+    return Estimate(mean, *bounds(measure, mean, half), prompts)
 
 
 def curves(

@@ -93,7 +93,7 @@ def table(found: list[Found]) -> list[str]:
 def _in_short(found: Found) -> str:
     """A reason without positions, nor what a library says in detail."""
     why = re.sub(r" from text position \d+ on", "", found.reason)
-    return re.sub(r"=\d+", "", re.sub(r" \(\w+(Error|Exception): .*", "", why))
+    return re.sub(r"=\d+", "", re.sub(r"( fails| cache): .*", r"\1", why))
 
 
 def family(kind: str, class_name: str) -> Found:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
-from traces.errors import UserError
+from traces.errors import UserError, first_line
+from traces.messages import how_many
 
 LOST = 3
 """Workers that a task may be lost with, before it is given up."""
@@ -95,7 +96,7 @@ def _busy(job: Job) -> ClusterError:
 
 
 def _worker(job: Job) -> str:
-    takes = f"{job.gpus} GPU" if job.gpus else f"{job.cpus} cores"
+    takes = f"{job.gpus} GPU" if job.gpus else f"{how_many(job.cpus, 'core')}"
     return f"a worker, which takes {takes}"
 
 
@@ -256,8 +257,9 @@ def _connect(ray: Any, address: str, workers: int | None) -> None:
     try:
         ray.init(address=address, **quiet)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        raise ClusterError(f"--ray {address}: no Ray cluster there ({said[0]:.200})") from None
+        raise ClusterError(
+            f"--ray {address}: no Ray cluster there ({first_line(error):.200})"
+        ) from None
 
 
 def cores() -> int:

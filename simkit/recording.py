@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from simkit.cluster import Cluster, Job, joined, node
+from traces import reading
 from traces.errors import RecordError, SimkitWarning, TraceError
 from traces.loops import beside_itself
 from traces.sampler import Sampler
@@ -378,6 +379,7 @@ def prepare(
                 f"the prompts of the recording in {out} were no file: give them again"
             )
         if not Path(asked.prompts).is_file():
+            reading.refuse_url(asked.prompts, RecordError)
             raise RecordError(f"{asked.prompts}: no such prompts file")
         rows = read_rows(asked.prompts)
     return asked, rows

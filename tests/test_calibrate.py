@@ -47,7 +47,7 @@ def test_every_rule_that_can_run_is_timed_and_charged(folder, tmp_path, capsys):
         r"^simkit: \d+ runs of a prompt take about .*, their log about ", said.err, re.M
     )
     assert (
-        "simkit: warning: 4 prompts make a cost, but intervals of speeds may have no end"
+        "simkit: warning: 4 prompts: a cost is made, but intervals of speeds may have no end"
         in said.err
     )
     table = load(trace).latency()

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,8 +25,9 @@ from analysis.claims import (
     check,
     claim,
     claims,
+    engines,
 )
-from analysis.claims.evidence import less
+from analysis.claims.evidence import Untestable, less
 from analysis.claims.table import Finding, Findings, examine
 from analysis.claims.verdict import ABOVE_1, BELOW_0, UNJUDGED, against_print, judge, overall
 from analysis.replays import ALONE, LONGEST, Replayed, folds
@@ -395,3 +397,16 @@ def test_windows_are_those_of_the_figure(c, longest):
     at = Evidence(iid(14, 60, 0.7, max_draft=40, seed=3), Linear(1.0, float(c)))
     tried = [part.what for part in examine(CLAIMS["window_is_ratio"], at).parts]
     assert tried == [f"γ = {k}" for k in range(1, longest + 1) if k != c]
+
+
+@pytest.mark.parametrize(("trace", "name"), [("reference", "pard2"), ("smollm2", "parallel")])
+def test_a_drafter_of_whole_drafts_is_known_by_its_passes(trace, name):
+    found = engines.whole_draft(SimpleNamespace(trace=traces.load(trace, drafter="suffix")))
+    assert found.path.name == name
+
+
+def test_lookups_yield_no_whole_draft_in_a_pass(monkeypatch):
+    trace = traces.load("smollm2", drafter="suffix")
+    monkeypatch.setattr(type(trace), "drafters", ["prompt_lookup", "suffix"])
+    with pytest.raises(Untestable, match="no drafter is attached"):
+        engines.whole_draft(SimpleNamespace(trace=trace))

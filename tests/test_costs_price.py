@@ -483,7 +483,7 @@ def test_a_cost_that_knows_one_batch_size_says_so():
     class One(Linear):
         of_batch = simkit.costs.Times.of_batch
 
-    with pytest.raises(CostError, match="passes over 1 sequences, not over 2"):
+    with pytest.raises(CostError, match="passes over 1 sequence, not over 2"):
         One(draft_s=1.0, target_s=2.0).times(times).price(StepWork(5), batch=2)
 
 

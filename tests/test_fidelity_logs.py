@@ -76,7 +76,7 @@ def test_a_log_of_another_trace_is_refused(source, plan, tmp_path):
         log.schema.field("tokens_in"),
         [np.where(log["kind"].to_numpy() == "prefill", 9, log["tokens_in"].to_numpy())],
     )
-    with pytest.raises(LiveError, match="prompt of 1 tokens here, 9 were read"):
+    with pytest.raises(LiveError, match="prompt of 1 token here, 9 were read"):
         logs.plan_of(changed, source)
     sampled = log.replace_schema_metadata({"sampler": str(Sampler(temperature=1.0))})
     with pytest.raises(LiveError, match="its tokens were drawn otherwise"):

@@ -225,7 +225,7 @@ REFUSED = {
         "no scores of": SCORED,
     },
     "one token drafted": {
-        "drafts of up to 1 tokens only": frozenset({"acceptance_head"}),
+        "drafts of up to 1 token only": frozenset({"acceptance_head"}),
         TOO_SHORT: frozenset({"load_timeline"}),
     },
     "one prompt, all accepted": {},

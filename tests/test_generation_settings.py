@@ -105,9 +105,9 @@ def test_settings_are_named_and_kept(pair, tmp_path, capsys):  # noqa: F811
     settings = {"eos_token_id": 0, "repetition_penalty": 1.1, "do_sample": True, "temperature": 0.6}
     aside = "do_sample=true, repetition_penalty=1.1, temperature=0.6"
     said, manifest, info = recorded(changed(pair, tmp_path, settings), capsys)
-    assert f"simkit: not applied: the target's generation settings {aside}\n" in said
+    assert f"simkit: not applied: the target's generation_config asks for {aside}\n" in said
     assert ", ".join(manifest["set_aside"]) == aside and "eos_from" not in manifest
-    assert f"not applied the target's generation settings {aside}" in info
+    assert f"not applied the target's generation_config asks for {aside}" in info
     assert read_manifest(tmp_path / "trace").set_aside == tuple(manifest["set_aside"])
 
 
@@ -179,4 +179,4 @@ def test_another_day_is_named(pair, tmp_path, capsys, monkeypatch):  # noqa: F81
     words = [str(one) for one in [*options, "--max-new-tokens", 8, "--max-draft", 4]]
     with pytest.raises(SystemExit, match="2"):
         main(["record", *words])
-    assert "writes today's date into 1 of 1 prompts. Give the date" in capsys.readouterr().err
+    assert "writes today's date into 1 of 1 prompt. Give the date" in capsys.readouterr().err

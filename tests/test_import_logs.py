@@ -161,6 +161,10 @@ def test_bad_counts_are_one_line_with_its_number(tmp_path, capsys, change, what)
             [{"choices": [{"speculative_decoding_stats": {}}]}],
             "speculative_decoding_stats is of no release",
         ),
+        (
+            [good(1)[0] | {"choices": [{"index": 0}, {"index": 1}]}],
+            "line 1: metrics.speculative_decoding is of 2 choices: vLLM gives it for one only",
+        ),
     ],
 )
 def test_files_that_hold_no_log_are_refused(tmp_path, capsys, lines, what):
@@ -182,7 +186,7 @@ def test_requests_without_drafts_and_steps_without_any_are_counted(tmp_path):
     trace, notes = vllm.load(written(tmp_path, [*good(1), undrafted, longer]))
     assert trace.n_sequences == 2
     assert any("8 tokens came from steps without a draft" in note for note in notes)
-    assert any("1 lines are left out: no metrics.speculative_decoding" in note for note in notes)
+    assert any("1 line is left out: no metrics.speculative_decoding" in note for note in notes)
     assert any("length of some prompts" in note for note in notes)
 
 
@@ -191,7 +195,10 @@ def test_an_output_may_end_inside_its_last_step(tmp_path):
     whole, inside = (response(f"{n}", 5, n, [3, 3], [1, 3]) for n in (7, 5))
     trace, notes = vllm.load(written(tmp_path, [whole, inside]))
     assert trace.sequences["n_output"].to_pylist() == [7, 5]
-    assert len(notes) == 1 and "1 outputs end inside what their last step emitted: 2" in notes[0]
+    assert (
+        len(notes) == 1
+        and "1 output ends inside what its last step emitted: left out 2 tokens" in notes[0]
+    )
     save(trace, tmp_path / "log")
     assert validate(tmp_path / "log") == []
     found = simkit.replay(trace, "fixed(3)").records()[0]
@@ -227,7 +234,7 @@ def test_sglang_tells_of_a_fixed_length_alone(tmp_path, capsys):
     ("change", "what"),
     [
         ({"spec_correct_drafts_histogram": None}, "must be a list"),
-        ({"spec_cap_lens_histogram": [1]}, "spec_cap_lens_histogram has 1 steps"),
+        ({"spec_cap_lens_histogram": [1]}, "spec_cap_lens_histogram has 1 step,"),
         ({"spec_accept_histogram": [3]}, "contradicts spec_correct_drafts_histogram"),
         ({"spec_verify_ct": 4}, "its histogram has 3 steps"),
         ({"spec_accept_length": float("nan")}, "finite number"),
@@ -254,7 +261,7 @@ def test_aiperf_gives_what_vllm_gives(tmp_path):
     trace, notes = aiperf.load(written(tmp_path, lines))
     assert trace.column("log", "drafted").tolist() == [3, 3, 0] * 2
     assert trace.sequences["n_prompt"].to_pylist() == [5, 5]
-    assert len(notes) == 3 and all("1 lines are left out" in note for note in notes)
+    assert len(notes) == 3 and all("1 line is left out" in note for note in notes)
     assert aiperf.load(written(tmp_path, [exported(depth=2)])).notes == [
         "the field depth is not known: left alone"
     ]

@@ -156,7 +156,7 @@ def test_equal_arms_that_disagree_are_no_conclusion(folder, monkeypatch, tmp_pat
         (["--policy", "fixed(2)", "--threads", "0"], "threads must be from 1 to 4096, not 0"),
         (["--policy", "fixed(2)", "--threads", "9" * 9], "threads must be from 1 to 4096"),
         (["--policy", "fixed(2)", "--n-prompts", "-3"], "rounds, prompts, batch size and"),
-        (["--policy", "fixed(2)", "--n-prompts", "1"], "1 prompts make one batch of 1 or none"),
+        (["--policy", "fixed(2)", "--n-prompts", "1"], "too few prompts (1) for two batches of 1"),
         (["--policy", "fixed(2)", "--seed", 2**63], "seed must fit in 64 bits"),
         (
             ["--policy", "fixed(2)", "--temperature", "1", "--seed", "9" * 20],

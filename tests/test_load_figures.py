@@ -197,6 +197,7 @@ def test_what_is_said_of_times():
     words = said.ax.texts[-1].get_text().replace("\n", " ")
     assert "Beyond a batch of 64 times go on in a line." in words and "exact given" in words
     assert "priced as the cost's draft model's" in words and serving.COST in words
+    assert words.count("cceptance and times are of different pairs") == 1
     given["concurrency"] = (1, 2)
     words = figures.load_crossover("reference", **given).ax.texts[-1].get_text()
     assert "Beyond" not in words and "priced as" not in words

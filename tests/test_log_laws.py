@@ -86,7 +86,7 @@ def test_an_output_ends_inside_its_last_step(tmp_path, engine, n):
             continue
         trace, notes = load(engine, tmp_path, line)
         assert trace.sequences["n_output"].to_pylist() == [min(n, 9)]
-        assert any("inside what their last step emitted" in note for note in notes) == (n < 9)
+        assert any(" last step emitted: left out" in note for note in notes) == (n < 9)
         assert any("from steps without a draft" in note for note in notes) == (n > 9)
 
 
@@ -101,7 +101,7 @@ def test_twenty_one_tokens_are_not_eleven(tmp_path):
 def test_a_request_that_was_read_again_has_a_token_more_each_time(tmp_path):
     line = {"meta_info": sglang_meta([1, 1, 0, 1], 3, 9, total_retractions=1)}
     _, notes = sglang.load(written(tmp_path, [line]), 3)
-    assert any("1 tokens came from steps without a draft" in note for note in notes)
+    assert any("1 token came from steps without a draft" in note for note in notes)
     line["meta_info"].pop("total_retractions")
     with pytest.raises(ImporterError, match="is 9 tokens, but its 3 steps emit 8"):
         sglang.load(written(tmp_path, [line]), 3)
@@ -265,7 +265,7 @@ def test_vllm_wrapped_in_data_is_read(tmp_path):
         assert vllm.load(file).trace.column("log", "accepted").tolist() == [1, 3, 0]
     trace, notes = vllm.load(stream)
     assert trace.column("log", "accepted").tolist() == [1, 3, 0]
-    assert notes == ["1 lines are left out: no metrics.speculative_decoding"]
+    assert notes == ["1 line is left out: no metrics.speculative_decoding"]
     with pytest.raises(ImporterError, match=r"line 1: data\[0\] must be an object"):
         vllm.load(written(tmp_path, [{"data": [3]}]))
 
@@ -286,7 +286,7 @@ def test_tokens_behind_the_end_do_not_count(tmp_path, reason, step, tokens):
     else:
         logs = [vllm.load(written(tmp_path, both))]
     for trace, notes in logs:
-        assert any("1 outputs end inside" in n and ": 3 tokens behind" in n for n in notes)
+        assert any("1 output ends inside" in n and "left out 3 tokens behind" in n for n in notes)
         found = (trace.column("log", "drafted")[0], trace.column("log", "accepted")[0])
         assert found == step
         record = simkit.replay(trace, "fixed(5)").records()[0]
@@ -493,7 +493,7 @@ def one_too_many(name, d, a):
         (lambda *row: row, None),
         (
             zeros_at_the_end,
-            "the last 200 steps with a draft of 1 requests accepted nothing (28%",
+            "the last 200 steps with a draft of 1 request accepted nothing (28% of the others)",
         ),
         (
             zeros_at_the_start,
@@ -523,7 +523,7 @@ def test_a_token_too_many_a_step_is_refused_or_told(tmp_path):
     """Accepted counts that hold the target's own token: the steps outrun the output."""
     more = [min(6, x + 1) for x in SOUND[0][2]]
     line = response("a", 5, 1 + sum(more), [6] * 40, more)
-    with pytest.raises(ImporterError, match="it cannot end before that one"):
+    with pytest.raises(ImporterError, match="an output ends inside its last step"):
         vllm.load(written(tmp_path, [line]))
     short = [response(f"{k}", 5, 9, [4, 4], [4, 4]) for k in range(5)]
     _, notes = vllm.load(written(tmp_path, short))

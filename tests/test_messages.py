@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from simkit.cli import _HELP, main
+from simkit.cli.import_ import ImportSource
 from simkit.errors import PolicyError
 from traces import stores
-from traces.errors import SimkitWarning, UserError
-from traces.messages import MOST_LETTERS, line, plain
+from traces.errors import SimkitWarning, UserError, first_line
+from traces.messages import MOST_LETTERS, how_many, line, plain
 from traces.synthetic import iid
 from traces.writer import save
 
@@ -70,6 +71,61 @@ def test_the_middle_of_a_long_message_is_left_out():
     assert said.startswith("fixed(999")
     assert said.endswith("9): length is too long")
     assert len(said) <= MOST_LETTERS
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("bad\nmore", "bad"),
+        ("\n none of: \n(1) a file,\n(2) another", "none of: (1) a file,"),
+        ("one of:\n\n a:\n b", "one of: a: b"),
+        ("ends here:", "ends here:"),
+        ("", "ValueError"),
+    ],
+)
+def test_a_librarys_line_is_not_cut_at_a_colon(said, line):
+    assert first_line(ValueError(said)) == line
+
+
+@pytest.mark.parametrize(
+    ("n", "words", "said"),
+    [
+        (1, ("request",), "1 request"),
+        (0, ("request",), "0 requests"),
+        (1000, ("request",), "1,000 requests"),
+        (1, ("output ends", "outputs end"), "1 output ends"),
+        (2, ("output ends", "outputs end"), "2 outputs end"),
+    ],
+)
+def test_one_thing_is_not_many(n, words, said):
+    assert how_many(n, *words) == said
+
+
+URL = "https://user:PASSW@host/x.json?k=1"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("import", it, URL, "--out", "OUT") for it in ImportSource if it != "sglang"),
+        ("import", "sglang", URL, "--draft-length", "2", "--out", "OUT"),
+        ("record", "--target", "a", "--draft", "b", "--prompts", URL, "--out", "OUT"),
+        ("record", "--target", URL, "--draft", "b", "--prompts", "P", "--out", "OUT"),
+        ("replay", "TRACE", "--policy", "fixed(1)", "--cost", f'measured(file="{URL}")'),
+        ("figures", "TRACE", "--style", URL, "--out", "OUT"),
+        ("fidelity", "TRACE", "--from", URL),
+        ("serving", "TRACE", "--controller", "static(1)", "--arrivals", URL),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_a_url_is_no_local_file(words, folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "P").write_text('{"prompt": "a"}\n')
+    with pytest.raises(SystemExit) as stopped:
+        main([{"TRACE": str(folder)}.get(word, word) for word in words])
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert said == "simkit: https://host/x.json: URLs are not read here: fetch the file first\n"
 
 
 def options():

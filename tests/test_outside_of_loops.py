@@ -253,4 +253,4 @@ def test_settings_of_engines_are_told_and_not_judged():
         assert [part.expected for part in found.parts] == [None]
     both = Findings((found,), "a", ""), Findings((found,), "b", "")
     assert beside(both).together == [""] and "1 are settings of engines" in beside(both).note()
-    assert "none of 1 claims can be tested" in both[0].note()
+    assert "1 claim: none can be tested" in both[0].note()

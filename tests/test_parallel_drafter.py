@@ -176,7 +176,7 @@ def test_a_folder_in_both_modes(folder):
         ({"mode": None}, "mode must be one of independent, dependent, not None"),
         ({"target_layers": []}, "target_layers must be a list of whole numbers"),
         ({"target_layers": [-1, 9]}, "the target has no hidden layer 9"),
-        ({"target_layers": [-1]}, "the projection is 16 x 48, but the drafter and 1 layers"),
+        ({"target_layers": [-1]}, "the projection is 16 x 48, but the drafter and 1 layer"),
         ({"feature_scale": "a"}, "feature_scale must be a number, not a"),
         ({"feature_scale": 10**400}, "feature_scale is no finite number"),
     ],

@@ -65,8 +65,8 @@ def test_what_is_read(row, text):
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ({"prompt": "hi", "tools": [{}]}, "tools goes with messages, not with prompt"),
-        ({"prompt_tokens": [4], "documents": [{}]}, "documents goes with messages, not with"),
+        ({"prompt": "hi", "tools": [{}]}, "tools needs messages"),
+        ({"prompt_tokens": [4], "documents": [{}]}, "documents needs messages"),
         (
             {"prompt": "hi", "prompt_token": [4]},
             "unknown name 'prompt_token' (did you mean prompt_t",

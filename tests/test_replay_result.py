@@ -130,7 +130,8 @@ def test_few_prompts_are_named_below_the_table(folder, capsys):
 @pytest.mark.parametrize(("n", "weak"), [(2, True), (11, True), (12, False)])
 def test_few_prompts_altogether(n, weak):
     trace = iid(n, 20, 0.6, max_draft=40, seed=0)
-    note = f"only {n} prompts: the interval may be too narrow"
+    two = "2 prompts give no usable interval"
+    note = two if n == 2 else f"only {n} prompts: the interval may be too narrow"
     assert simkit.replay(trace, "fixed(2)", COST).notes == [note] * weak
 
 

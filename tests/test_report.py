@@ -182,7 +182,7 @@ def test_one_prompt():
 def test_one_prompt_a_task():
     said = parsed(report(small(prompts=3, tasks=("a", "b", "b")), COST, figures=False)).all_text()
     assert "One prompt only, so no interval: a." in said
-    assert "intervals may be too narrow: b." in said
+    assert "Two prompts only, so no usable interval: b." in said
 
 
 def test_no_times():

@@ -17,7 +17,7 @@ from analysis.claims.verdict import judge
 from analysis.serving import closed, curves, estimate
 from analysis.study import Study
 from simkit import cli
-from simkit.serving.pools import Sample, sequences_of
+from simkit.serving.pools import Sample, bounds, sequences_of
 from traces import synthetic
 
 COST = "linear(draft_s=1, target_s=10, target_per_token_s=1)"
@@ -178,3 +178,16 @@ def test_curves_have_the_prompts_that_were_served(trace):
     assert [sample.requests for sample in one.samples] == [16, 64]
     assert one.prompts[0] <= one.prompts[1] == 24
     assert [e.n_prompts for e in one.estimates("steady_against")] == list(one.prompts)
+
+
+@pytest.mark.parametrize(
+    ("name", "mean", "half", "ends"),
+    [
+        ("good_share", 0.9, 0.3, (0.6, 1.0)),
+        ("accepted_share", 0.1, 0.3, (0.0, 0.4)),
+        ("busy", 1.0, 0.25, (0.75, 1.0)),
+        ("tokens_s", 2.0, 3.0, (-1.0, 5.0)),
+    ],
+)
+def test_a_share_stays_between_0_and_1(name, mean, half, ends):
+    assert bounds(name, mean, half) == pytest.approx(ends)

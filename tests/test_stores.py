@@ -272,17 +272,44 @@ def refused(capsys, *words) -> str:
 
 def test_stores_that_are_none(server, trace_url, capsys):
     cases = {
-        "gopher://key:secret@x/y": "gopher://x/y: Unrecognized filesystem type",
+        "gopher://key:secret@x/y": "gopher://x/y: no such kind of store is known (Unrecognized",
         "s3:/key:secret@bucket/x": "s3:/bucket/x: a URL begins with s3://",
         "s3://key:se/secret@bucket/x": "s3://bucket/x: write a key's / as %2F",
-        url(server, "nobucket/x"): "s3://nobucket/x: ",
+        url(server, "nobucket/x"): "s3://nobucket/x: no such ",
         url(server, trace_url.split("@")[1].partition("?")[0] + "/positions"): "not a trace",
-        url(1, "bucket/x"): "s3://bucket/x: ",
+        url(1, "bucket/x"): "s3://bucket/x: the store cannot be reached (",
         "s3://": "s3://: ",
     }
     for where, says in cases.items():
         line = refused(capsys, "info", where)
         assert says in line and "secret" not in line
+
+
+TOKEN = (
+    "google::cloud::Status(UNAVAILABLE: Retry policy exhausted, with a last message of Could not"
+)
+TOKEN += " create a OAuth2 access token to authenticate the request. The request was not sent, as"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (TOKEN, f"no credentials were found ({TOKEN[:119]}…)"),
+        ("N5Azure4AuthenticationExceptionE: Failed", "no credentials were found (N5Azure4"),
+        ("AWS Error ACCESS_DENIED during ListObjectsV2", "access is denied (AWS Error"),
+        ("AWS Error NO_SUCH_BUCKET during HeadBucket", "no such bucket (AWS Error"),
+        ("AWS Error NETWORK_CONNECTION: curlCode: 6", "the store cannot be reached (AWS"),
+        ("odd", "the store cannot be read (odd)"),
+        ("", "the store cannot be read (OSError)"),
+    ],
+)
+def test_what_a_library_says_comes_behind_our_words(theirs, ours, capsys, monkeypatch):
+    def refuse(uri):
+        raise OSError(theirs)
+
+    monkeypatch.setattr(stores, "impatient", refuse)
+    stores._system.cache_clear()
+    assert refused(capsys, "info", "gs://b/x").startswith(f"simkit: gs://b/x: {ours}")
 
 
 def test_a_store_is_only_read(trace_url, folder, tmp_path, capsys):

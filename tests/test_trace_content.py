@@ -336,7 +336,7 @@ def samples(**changes):
         ({"seconds": float("nan")}, "row 2: seconds is nan"),
         ({"component": "nothing"}, "row 2: component is nothing"),
         ({"component": ""}, "row 2: component is"),
-        ({"repeat": 0}, "1 samples are there twice"),
+        ({"repeat": 0}, "1 sample is there twice"),
         ({"repeat": -1}, "row 2: repeat is -1"),
     ],
 )

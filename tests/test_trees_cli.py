@@ -48,7 +48,7 @@ NOT_RECORDED = {
     "best_first(20)": f"best_first(20) drafts nodes that were not recorded; {RECORDED}",
     "tree_svip(top_k=11)": RECORDED,
     "best_rate(top_k=11)": RECORDED,
-    "static([[0], [10]])": "needs 1 levels and 11 children of a node; recorded are 8 levels and 10",
+    "static([[0], [10]])": "needs 1 level and 11 children of a node; recorded are 8 levels and 10",
     f"static({DEEP})": "needs 9 levels and 1 children of a node; recorded are 8 levels and 10",
 }
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from traces import schema
 from traces.arrays import count_up
+from traces.messages import how_many
 from traces.rows import FileRows
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def check_keys(rows: FileRows, sequence: np.ndarray, n_output: np.ndarray) -> It
     if not rows.asks_for_keys():
         return
     if len(rows) != n_output.sum():
-        yield f"{rows.file}: {len(rows)} rows, its sequences have {n_output.sum()} output tokens"
+        tokens = how_many(n_output.sum(), "output token")
+        yield f"{rows.file}: {how_many(len(rows), 'row')}, its sequences have {tokens}"
         return
     wrong = rows["sequence"] != np.repeat(sequence, n_output)
     wrong |= rows["position"] != count_up(n_output)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from traces import schema
 from traces.checks import ORDERED, Outputs, changes, check_values, left_out, runs
+from traces.messages import how_many
 from traces.rows import FileRows, Some
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _check_complete(
     begins = np.flatnonzero(rows["depth"] == 1)
     found = np.bincount(_owners(rows, sequence)[begins], minlength=len(sequence))
     for index in np.flatnonzero(found != wanted)[:1]:
-        what = f"{found[index]} drafts, its output has {wanted[index]} starts of one"
+        what = f"{found[index]} drafts, its output has {how_many(wanted[index], 'start')} of one"
         yield f"{rows.file}: sequence {sequence[index]}: {what}"
     if manifest.eos_token_ids and "draft_token" not in rows.columns:
         return  # which drafts an EOS has ended is not known

@@ -9,6 +9,7 @@ import numpy as np
 
 from traces.arrays import count_up
 from traces.checks import UNORDERED, check_values, check_verdicts
+from traces.messages import how_many
 from traces.rows import FileRows
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def check_hidden(
         expected = _expected(positions, branches, sequence, n_prompt)
         order = np.lexsort([expected[key] for key in ("depth", "position", "sequence")])
         if len(rows) != len(order):
-            yield f"{rows.file}: {len(rows)} rows, its shard has {len(order)} states"
+            yield f"{rows.file}: {how_many(len(rows), 'row')}, its shard has {len(order)} states"
             return
         wrong = np.zeros(len(rows), bool)
         for key, column in expected.items():
@@ -58,7 +59,8 @@ def check_mixed(rows: FileRows, positions: FileRows, manifest: Manifest) -> Iter
     wrong = np.zeros(len(rows), bool)
     if rows.asks_for_keys():
         if len(rows) != len(positions):
-            yield f"{rows.file}: {len(rows)} rows, its shard has {len(positions)} positions"
+            there = how_many(len(positions), "position")
+            yield f"{rows.file}: {how_many(len(rows), 'row')}, its shard has {there}"
             return
         wrong |= rows["sequence"] != positions["sequence"]
         wrong |= rows["position"] != positions["position"]

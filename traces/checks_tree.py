@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from traces.checks import Outputs
+from traces.messages import how_many
 from traces.rows import FileRows
 
 if TYPE_CHECKING:
@@ -149,7 +150,8 @@ def _check_every_start(
     found = np.bincount(np.searchsorted(sequence, roots), minlength=len(sequence))
     wanted = np.minimum(n_output, manifest.max_new_tokens - 1)
     for index in np.flatnonzero(found != wanted)[:1]:
-        what = f"{found[index]} trees, its output has {wanted[index]} starts of one"
+        starts = how_many(wanted[index], "start")
+        what = f"{how_many(found[index], 'tree')}, its output has {starts} of one"
         yield f"{rows.file}: sequence {sequence[index]}: {what}"
 
 

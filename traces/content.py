@@ -19,6 +19,7 @@ from traces.drafters.kind import Shard
 from traces.errors import TraceError
 from traces.kept import Kept
 from traces.manifest import Manifest
+from traces.messages import how_many
 from traces.rows import FileRows, Lazy
 
 SEQUENCES = "sequences.parquet"
@@ -39,7 +40,7 @@ def check_listed(folder: Path, manifest: Manifest) -> None:
         if listed.rows != manifest.n_prompts:
             raise TraceError(
                 f"{folder / 'manifest.json'}: n_prompts is {manifest.n_prompts}, but"
-                f" {SEQUENCES} has {listed.rows} rows"
+                f" {SEQUENCES} has {how_many(listed.rows, 'row')}"
             )
     for table in [*manifest.tables, *manifest.with_state]:
         found = manifest.shard_files(table)
@@ -51,7 +52,8 @@ def check_listed(folder: Path, manifest: Manifest) -> None:
             missing = next(name for name in _shards(table, manifest) if name not in found)
             raise TraceError(f"{folder / missing}: the manifest does not list it")
         raise TraceError(
-            f"{folder / 'manifest.json'}: {len(found)} files of {table}, not {manifest.n_shards}"
+            f"{folder / 'manifest.json'}: {how_many(len(found), 'file')} of {table}, not"
+            f" {manifest.n_shards}"
         )
 
 
@@ -220,7 +222,7 @@ def check_sequences(
     ends = (table[name].to_pylist() for name in ("n_output", "finish_reason"))
     for s, (length, reason, last) in enumerate(zip(*ends, _last_tokens(table), strict=True)):
         if not 1 <= length <= longest:
-            yield f"{file}: sequence {s}: {length} output tokens, not 1 to {longest}"
+            yield f"{file}: sequence {s}: {how_many(length, 'output token')}, not 1 to {longest}"
         elif reason not in schema.FINISH_REASONS:
             yield f"{file}: sequence {s}: finish_reason is {reason!r}"
         elif not manifest.drafter.known_outputs:
@@ -231,7 +233,8 @@ def check_sequences(
         elif reason == "unknown" and manifest.source is not None:
             continue
         elif reason != "length" or length != longest:
-            yield f"{file}: sequence {s}: {reason!r} at {length} tokens, the last of them no EOS"
+            tokens = how_many(length, "token")
+            yield f"{file}: sequence {s}: {reason!r} at {tokens}, the last of them no EOS"
 
 
 def _last_tokens(table: pa.Table) -> list[int | None]:

@@ -13,6 +13,7 @@ from traces import drafters
 from traces.conditions import conditions
 from traces.errors import TraceError
 from traces.loops import Looping, looping
+from traces.messages import how_many
 from traces.trace import Trace, load
 
 
@@ -84,11 +85,14 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if not counts_alone:  # how these were drawn is not known
         yield "sampler", f"{_sampler(facts['sampler'])}, seed {facts['seed']}"
     if facts["set_aside"]:
-        yield "not applied", f"the target's generation settings {', '.join(facts['set_aside'])}"
+        yield (
+            "not applied",
+            f"the target's generation_config asks for {', '.join(facts['set_aside'])}",
+        )
     if facts["coupling"] == "target" and facts["sampler"]["temperature"]:
         yield "coupling", "the target's own draws make the outputs, whatever the draft"
     deepest = "" if facts["kind"] == "target" else f"Γ = {facts['max_draft']}, "
-    yield "limits", f"{deepest}T_max = {facts['max_new_tokens']} tokens"
+    yield "limits", f"{deepest}T_max = {how_many(facts['max_new_tokens'], 'token')}"
     if ends := _ends(facts):
         yield "outputs end", ends
     tasks = facts["sequences_by_task"]
@@ -153,8 +157,7 @@ def _drafter(facts: dict[str, Any]) -> str:
     """A drafter that was attached, for people."""
     if "error" in facts:
         return facts["error"]
-    number = len(facts["columns"])
-    columns = f", {number} column{'s' * (number != 1)}" if facts["kind"] == "lattice" else ""
+    columns = f", {how_many(len(facts['columns']), 'column')}" if facts["kind"] == "lattice" else ""
     times = "times" if facts["times"] else "no times of its own"
     words = f"{facts['kind']}, Γ = {facts['max_draft']}{columns}, {times}"
     return f"{facts['spec']} ({words}, {size_in_words(facts['bytes'])})"

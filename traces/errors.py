@@ -38,6 +38,7 @@ class DrafterError(UserError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error of a library says, or its type's name."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    """The first line of a library's error, and those after a colon at its end; or its type."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    end = next((n for n, line in enumerate(lines, 1) if not line.endswith(":")), len(lines))
+    return " ".join(lines[:end]) or type(error).__name__

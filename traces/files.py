@@ -18,6 +18,7 @@ from traces import parquet, reading, stores
 from traces.arrays import dtype_of
 from traces.errors import TraceError
 from traces.manifest import FileInfo, Manifest
+from traces.messages import how_many
 from traces.outputs import waiting_name
 
 ADDED = ("latency.parquet", "live.parquet", "scores")  # of what may be added to a recording
@@ -140,7 +141,9 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
 def _compare_size(where: str | Path, size: int, info: FileInfo) -> None:
     if size != info.bytes:
         kind = "truncated" if size < info.bytes else "too long"
-        raise TraceError(f"{where}: {kind}: {size} bytes, the manifest says {info.bytes}")
+        raise TraceError(
+            f"{where}: {kind}: {how_many(size, 'byte')}, the manifest says {info.bytes}"
+        )
 
 
 def check_hash(folder: Path, name: str, info: FileInfo) -> None:
@@ -247,7 +250,7 @@ def opened(
 
         def check_rows(rows: int) -> None:
             if rows != info.rows:
-                raise TraceError(f"{file}: {rows} rows, the manifest says {info.rows}")
+                raise TraceError(f"{file}: {how_many(rows, 'row')}, the manifest says {info.rows}")
 
         check_rows(found.metadata.num_rows)
         if types is not None:

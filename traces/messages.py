@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import SupportsInt
 
 MOST_LETTERS = 400
 _HEAD, _TAIL = 200, 180  # letters of a longer message that are kept
@@ -33,6 +34,11 @@ def line(text: str) -> str:
     if len(text) <= MOST_LETTERS:
         return text
     return f"{text[:_HEAD]} … {text[-_TAIL:]}"
+
+
+def how_many(n: SupportsInt, one: str, many: str = "") -> str:
+    """A number of things: "1 request", "1,000 requests"; `many` is `one` with an s by itself."""
+    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
 
 
 def printable(text: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from traces.errors import UserError
+from traces.urls import looks_like_url, shown
 
 MEBIBYTE = 2**20
 LONGEST_LINE_BYTES = 8 * MEBIBYTE
@@ -35,8 +36,20 @@ def check_file(file: str | Path, most_bytes: float, error: type[UserError]) -> o
     try:
         found = os.stat(file)
     except (OSError, ValueError) as problem:  # ValueError: a name with a null byte
+        refuse_url(file, error)
         raise error(f"{file}: cannot be read: {_reason(problem)}") from None
     return _checked(file, found, most_bytes, error)
+
+
+def refuse_url(file: str | Path, error: type[UserError]) -> None:
+    """Refuse a URL where a file or folder of this machine is read.
+
+    Raises:
+        error: it is one, or was one before it was made a path.
+    """
+    if looks_like_url(file):
+        url = re.sub(":/+", "://", shown(file), count=1)
+        raise error(f"{url}: URLs are not read here: fetch the file first")
 
 
 def open_file(file: str | Path, most_bytes: float, error: type[UserError]) -> BinaryIO:

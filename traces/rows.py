@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from traces.messages import how_many
+
 KEYS = ("sequence", "position", "start", "depth", "step")
 _SHOWN = 3  # rows of one kind of problem that are told one by one
 
@@ -55,7 +57,7 @@ class FileRows:
         if len(rows) > _SHOWN:
             more = len(rows) - _SHOWN
             end = self["sequence"][rows[-1]]
-            yield f"{self.file}: {more} more rows like the last, up to sequence {end}"
+            yield f"{self.file}: {how_many(more, 'more row')} like the last, up to sequence {end}"
 
 
 class _Row(dict):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from traces.conditions import CONTROL, DRAW, conditions, worse
+from traces.messages import how_many
 
 _SHOWN = 3  # rows of one kind of problem that are told one by one
 _COMPONENT = re.compile(
@@ -42,7 +43,7 @@ def check_samples(table: pa.Table, file: Path) -> Iterator[str]:
     keys = table.drop_columns("seconds").group_by(table.drop_columns("seconds").column_names)
     twice = table.num_rows - keys.aggregate([]).num_rows
     if twice:
-        yield f"{file}: {twice} samples are there twice"
+        yield f"{file}: {how_many(twice, 'sample is', 'samples are')} there twice"
 
 
 def with_own(known: pa.Table, own: pa.Table | None) -> pa.Table:
@@ -88,4 +89,4 @@ def _problems(file: Path, name: str, values: object, bad: np.ndarray) -> Iterato
     for row in rows[:_SHOWN]:
         yield f"{file}: row {row}: {name} is {values[row]}"  # pyright: ignore[reportIndexIssue]
     if len(rows) > _SHOWN:
-        yield f"{file}: {len(rows) - _SHOWN} more rows like the last"
+        yield f"{file}: {how_many(len(rows) - _SHOWN, 'more row')} like the last"

@@ -49,12 +49,24 @@ _AT_ONCE = 8  # files
 _RECENT_S = 6 * 3600.0  # since a copy was opened: it may be in use
 _OPENED: set[Path] = set()  # copies, by this process
 _FAULTS = (OSError, pa.ArrowException, ValueError)
+_CAUSES = {  # what is wrong, by words of the stores' libraries
+    "no credentials were found": r"access token|AuthenticationException|no credentials",
+    "access is denied": r"(access|permission)_?denied|forbidden|unauthenti|access_?key|signature",
+    "no such bucket": r"no_?such_?bucket|bucket .*not (found|exist)",
+    "the store cannot be reached": r"network|unavailable|resolve|connect|timed? ?out",
+    "no such kind of store is known": r"unrecognized filesystem",
+}
+_QUOTED = 120  # letters of theirs
 
 on_bring: Callable[[str, Path], object] | None = None
 """Called before files are brought, with the URL and the copy's folder."""
 
 
 _Answer = TypeVar("_Answer")
+
+
+class _Fault(OSError):
+    """What is wrong, in our own words."""
 
 
 class Listed(Protocol):
@@ -229,7 +241,7 @@ def _fill(file: Path, source: Any, info: Listed) -> Exception | None:
                 digest.update(part)
                 out.write(part)
         if problem is None and digest.hexdigest() != info.sha256:
-            problem = ValueError("corrupt: its sha256 is not the manifest's")
+            problem = _Fault("corrupt: its sha256 is not the manifest's")
         if problem is None:
             os.replace(passing, file)
     except OSError as error:
@@ -393,8 +405,14 @@ def _asked(ask: Callable[[], _Answer]) -> _Answer:
     try:
         return answer.result(_PATIENCE_S)
     except TimeoutError:
-        raise OSError(f"no answer in {_PATIENCE_S:g} s") from None
+        raise _Fault(f"no answer in {_PATIENCE_S:g} s") from None
 
 
 def _line(error: Exception) -> str:
-    return plain(str(error))[:300] or type(error).__name__
+    """What is wrong, in our words, and the beginning of the library's."""
+    said = plain(str(error))
+    if isinstance(error, _Fault):
+        return said
+    found = (cause for cause, words in _CAUSES.items() if re.search(words, said, re.IGNORECASE))
+    cut = said if len(said) <= _QUOTED else f"{said[: _QUOTED - 1]}…"
+    return f"{next(found, 'the store cannot be read')} ({cut or type(error).__name__})"

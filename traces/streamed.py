@@ -20,6 +20,7 @@ from traces.errors import TraceError
 from traces.folder_source import FolderSource
 from traces.looked import Look, refuse_proposals
 from traces.manifest import Manifest
+from traces.messages import how_many
 from traces.room import trim
 from traces.trace import Trace, find, load
 
@@ -55,7 +56,11 @@ class Streamed(Trace):
         return [one.path for one in (self._whole, self.recording) if one and one.path]
 
     def __repr__(self) -> str:
-        return super().__repr__().replace("<Trace", f"<Trace in {len(self.ranges)} windows:", 1)
+        return (
+            super()
+            .__repr__()
+            .replace("<Trace", f"<Trace in {how_many(len(self.ranges), 'window')}:", 1)
+        )
 
     @cached_property
     def ranges(self) -> list[range]:

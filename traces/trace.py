@@ -18,6 +18,7 @@ from traces.card import card
 from traces.errors import TraceError
 from traces.folder_source import AttachedSource, FolderSource
 from traces.manifest import MANIFEST, Manifest, read_manifest
+from traces.messages import how_many
 from traces.own_sources import DATA
 from traces.registry import suggest
 from traces.room import trim
@@ -98,7 +99,8 @@ class Trace(Helpful):
         name: Path | str = self.place
         if self.path is not None and self.path.is_relative_to(DATA):
             name = self.path.relative_to(DATA)
-        return f"<Trace {name}: {self.n_sequences} sequences, {self.n_positions} positions>"
+        sequences = how_many(self.n_sequences, "sequence")
+        return f"<Trace {name}: {sequences}, {how_many(self.n_positions, 'position')}>"
 
     def __str__(self) -> str:
         return "\n".join(f"{name:18} {said}" for name, said in card(self))

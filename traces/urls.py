@@ -18,8 +18,14 @@ def is_url(name: object) -> bool:
     return isinstance(name, str) and bool(re.match(f"{_BEGINS}/", name))
 
 
-def shown(name: str) -> str:
+def looks_like_url(name: str | Path) -> bool:
+    """Whether a name is a URL, or was one before it was made a path and lost its slashes."""
+    return bool(_LOOKS_LIKE_ONE.match(str(name)))
+
+
+def shown(name: str | Path) -> str:
     """A URL without user, password and query; any other name as it is."""
+    name = str(name)
     begin = re.match(f"{_BEGINS}/?", name)
     if begin is None:
         return name
@@ -50,8 +56,8 @@ def refuse_url(place: str | Path) -> None:
     Raises:
         TraceError: it is one.
     """
-    if _LOOKS_LIKE_ONE.match(str(place)):
-        raise TraceError(f"{shown(str(place))}: is a URL: write to a folder of this machine")
+    if looks_like_url(place):
+        raise TraceError(f"{shown(place)}: is a URL: write to a folder of this machine")
 
 
 def refuse_half(name: str | Path) -> None:
@@ -60,6 +66,6 @@ def refuse_half(name: str | Path) -> None:
     Raises:
         TraceError: it is one.
     """
-    if _LOOKS_LIKE_ONE.match(str(name)) and not is_url(str(name)):
+    if looks_like_url(name) and not is_url(str(name)):
         scheme = str(name).partition(":")[0]
-        raise TraceError(f"{shown(str(name))}: a URL begins with {scheme}://, and is text, no path")
+        raise TraceError(f"{shown(name)}: a URL begins with {scheme}://, and is text, no path")

@@ -24,6 +24,7 @@ from traces.differences import refusal
 from traces.errors import TraceError
 from traces.leftovers import PARTS, is_only_begun, remove_leftovers, settle
 from traces.manifest import MANIFEST, FileInfo, Manifest, read_manifest
+from traces.messages import how_many
 from traces.outputs import (
     hold_folder,
     make_folder,
@@ -260,7 +261,9 @@ class TraceWriter:
             raise ValueError(f"shard {index} must hold sequences {expected}")
         rows = tables["positions"].num_rows if "positions" in tables else None
         if rows not in (None, sum(tables[PARTS]["n_output"].to_pylist())):
-            raise ValueError(f"shard {index} has {rows} positions, n_output adds up to another")
+            raise ValueError(
+                f"shard {index} has {how_many(rows, 'position')}, n_output adds up to another"
+            )
         if content.makes_sense(self.path, self._manifest, expected, tables[PARTS], tables):
             self._fine.add(index)
 

@@ -15,6 +15,7 @@ from analysis.claims.verdict import Verdict, against_print
 from simkit.simulator.display import grid
 from simkit.surface import Framed
 from traces.errors import UserError
+from traces.messages import how_many
 
 if TYPE_CHECKING:
     import polars as pl
@@ -104,7 +105,9 @@ class Beside(Framed):
         )
         reasons = [f"({k}) {why}." for why, k in self.reasons.items()]
         notes = [one.note() for one in self.of]
-        return "\n".join([f"{len(self.claims)} claims: {said}. {marks}", *reasons, *notes])
+        return "\n".join(
+            [f"{how_many(len(self.claims), 'claim')}: {said}. {marks}", *reasons, *notes]
+        )
 
     def _cell(self, found: Finding) -> str:
         """Verdict, values, and the number of the reason."""

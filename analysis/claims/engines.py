@@ -24,7 +24,7 @@ from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace, load
 
 SEEDS, LEAST, EACH = 8, 100, 8
-WHOLE_DRAFT = ("pard2", "pard")  # attached drafters of which one pass yields a draft
+WHOLE_DRAFT = ("pard2", "pard")  # the first of attached drafters of which one pass yields a draft
 LENGTHS = (1, 2, 3, 5, 7)
 
 
@@ -71,9 +71,10 @@ def whole_draft(at: Evidence) -> Trace:
         Untestable: there is none.
     """
     trace = at.trace.recording or at.trace
-    for name in WHOLE_DRAFT:
-        if trace.path is not None and name in trace.drafters:
-            return load(trace.path, name)
+    for name in sorted(trace.drafters, key=lambda name: (*WHOLE_DRAFT, name).index(name)):
+        one = load(trace.path or "", name)
+        if one.manifest.draft_passes in ("draft", "block"):
+            return one
     raise Untestable("no drafter is attached that yields a whole draft in a pass")
 
 

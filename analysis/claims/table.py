@@ -23,6 +23,7 @@ from simkit.statistics.enough import FOR_INTERVAL
 from simkit.surface import Framed
 from simkit.sweeps.engine import Progress
 from traces.errors import UserError
+from traces.messages import how_many
 from traces.placebo import placebo as coin_flips
 from traces.trace import Trace, bundled, find, load
 
@@ -148,8 +149,8 @@ class Findings(Framed):
                 return note
         else:
             note += (
-                f"{len(self.of)} claims; {theorems} true or false by construction,"
-                f" {settings} settings of engines that are not judged,"
+                f"{how_many(len(self.of), 'claim')}; {theorems} true or false by construction,"
+                f" {how_many(settings, 'setting')} of engines that are not judged,"
                 f" {count[Verdict.UNTESTED]} cannot be tested, {tested} tested: {said}."
                 " Each verdict is for its claim alone, at 95%: about one in twenty may be wrong by"
                 " chance. Intervals are over prompts."
@@ -160,7 +161,7 @@ class Findings(Framed):
     def _untested(self) -> str:
         """Why no claim was tested: what most of them lack."""
         reasons = Counter(one.why for one in self.of if one.verdict is Verdict.UNTESTED)
-        said = f"none of {len(self.of)} claims can be tested"
+        said = f"{how_many(len(self.of), 'claim')}: none can be tested"
         if not reasons:
             return f"{said}."
         why, n = reasons.most_common(1)[0]
@@ -325,7 +326,7 @@ def examine(claim: Claim, at: Evidence) -> Finding:
 def _weak(found: Estimate) -> str:
     if found.lo is None:
         return found.note
-    return f"only {found.n_prompts} prompts, too few for a verdict"
+    return f"only {how_many(found.n_prompts, 'prompt')}, too few for a verdict"
 
 
 _MANY = {

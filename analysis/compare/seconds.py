@@ -17,6 +17,7 @@ from simkit.sweeps.engine import replays
 from simkit.sweeps.folds import dealt, mean_of
 from simkit.sweeps.grid import settings
 from traces.errors import UserError
+from traces.messages import how_many
 
 T = TypeVar("T")
 
@@ -109,7 +110,9 @@ class Replayer:
             both = [(str(one), shortened(one, on.deepest)) for one in settings(spec)]
             kept = {name: one for name, one in both if one is not None}
             if not kept:
-                raise MissingError(f"none of its settings drafts at most {on.deepest} tokens")
+                raise MissingError(
+                    f"none of its settings drafts at most {how_many(on.deepest, 'token')}"
+                )
             found = [run.total_s for run in replays([*kept.values()], at.where)]
             self._grids[key] = Grid([*kept], [*kept.values()], np.array(found))
         found = self._grids[key]

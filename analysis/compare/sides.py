@@ -17,6 +17,7 @@ from simkit.errors import ReplayError
 from simkit.simulator.arguments import AnyCost, AnyTrace
 from simkit.simulator.by_drafter import drafted_by
 from traces.describe import describe, in_words
+from traces.messages import how_many
 from traces.trace import OWN, Trace, load
 from traces.urls import shown
 from traces.validate import check_schemas
@@ -167,7 +168,7 @@ def prompts_of(first: Side, second: Side) -> Prompts:
         return Prompts(every, others, apart, task, f"{said}; resampled independently")
     one, other = (np.array([side[key] for key in shared], np.int64) for side in places)
     both = np.array([_joint(*names) for names in zip(task[0][one], task[1][other], strict=True)])
-    said = f"paired over {len(shared)} prompts that are the same (by {by})"
+    said = f"paired over {how_many(len(shared), 'prompt')} that are the same (by {by})"
     left = [
         f"{len(side) - len(shared)} of {at.name}"
         for at, side in zip((first, second), keys, strict=True)

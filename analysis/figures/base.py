@@ -263,7 +263,8 @@ def figure(
             study.make_room(replays=True)
             with on(ax, width, style) as ax:
                 found = draw(study if replays else study.trace, ax, **options)
-                asked = [options.get("cost", takes["cost"].default)] if "cost" in takes else []
+                own = takes["cost"].default if "cost" in takes else None
+                asked = [options.get("cost") or own] if "cost" in takes else []
                 return finished(found, style, warned(study, [*asked, *found.costs], drafters))
 
         name = draw.__name__

@@ -23,7 +23,7 @@ CONTROLLERS = ("static(1)", "static(3)", "static(5)", "static(7)", "ema", "budge
 def load_crossover(
     study: Study,
     ax: Axes,
-    cost: AnyCost | None = None,
+    cost: AnyCost | None = COST,
     controllers: tuple[str, ...] = CONTROLLERS,
     concurrency: tuple[int, ...] = CONCURRENCY,
     seeds: int = 4,

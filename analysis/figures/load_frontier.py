@@ -44,7 +44,7 @@ CONTROLLERS = ("static(3)", "by_batch")
 def load_frontier(
     study: Study,
     ax: Axes,
-    cost: AnyCost | None = None,
+    cost: AnyCost | None = COST,
     controllers: tuple[str, ...] = CONTROLLERS,
     batches: tuple[int, ...] = BATCHES,
     seeds: int = 5,

@@ -23,7 +23,7 @@ REQUESTS = 240
 def load_goodput(
     study: Study,
     ax: Axes,
-    cost: AnyCost | None = None,
+    cost: AnyCost | None = COST,
     controllers: tuple[str, ...] = CONTROLLERS,
     ttft_s: float | None = None,
     tpot_s: float | None = None,

@@ -36,7 +36,7 @@ MEASURES = {"ttft_s": "to the first token, ms", "tpot_s": "per token, ms"}
 def load_latency(
     study: Study,
     ax: Axes,
-    cost: AnyCost | None = None,
+    cost: AnyCost | None = COST,
     controllers: tuple[str, ...] = CONTROLLERS,
     shares: tuple[float, ...] = SHARES,
     seeds: int = 5,

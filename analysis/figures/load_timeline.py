@@ -26,7 +26,7 @@ BINS = 90
 def load_timeline(
     study: Study,
     ax: Axes,
-    cost: AnyCost | None = None,
+    cost: AnyCost | None = COST,
     controllers: tuple[str, ...] = CONTROLLERS,
     requests: int = REQUESTS,
     seed: int = 0,

@@ -13,7 +13,8 @@ import matplotlib as mpl
 import matplotlib.style as sheets
 import numpy as np
 
-from traces.errors import UserError
+from traces import reading
+from traces.errors import UserError, first_line
 
 WIDTH, HEIGHT = 6.4, 4.2  # inches
 WIDTHS = {"column": 3.3, "text": 5.5, "page": 6.75}
@@ -87,6 +88,7 @@ def settings_of(sheet: str | Path | None) -> dict[Any, Any]:
     if str(sheet) in sheets.library:
         return _ours(sheets.library[str(sheet)])
     if not Path(sheet).is_file():
+        reading.refuse_url(sheet, FigureError)
         raise FigureError(f"style {str(sheet)!r} is neither a style of matplotlib nor a file")
     said = _Said()
     log = logging.getLogger("matplotlib")
@@ -95,8 +97,7 @@ def settings_of(sheet: str | Path | None) -> dict[Any, Any]:
     try:
         found = mpl.rc_params_from_file(str(sheet), fail_on_error=True, use_default_template=False)
     except Exception as error:  # whatever a setting's own check raises
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise FigureError(f"style {sheet}: {reason}") from None
+        raise FigureError(f"style {sheet}: {first_line(error)}") from None
     finally:
         log.removeHandler(said)
         log.propagate = kept

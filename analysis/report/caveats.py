@@ -177,10 +177,13 @@ def _prompts(trace: Trace) -> list[str]:
     """Tasks with too few prompts for an interval, or for a good one."""
     names, counts = np.unique(tasks(trace), return_counts=True)
     lone = ", ".join(names[counts == 1].tolist())
-    weak = ", ".join(names[(counts > 1) & (counts < FOR_INTERVAL)].tolist())
+    two = ", ".join(names[counts == 2].tolist())
+    weak = ", ".join(names[(counts > 2) & (counts < FOR_INTERVAL)].tolist())
     lines = []
     if lone:
         lines.append(f"One prompt only, so no interval: {lone}.")
+    if two:
+        lines.append(f"Two prompts only, so no usable interval: {two}.")
     if weak:
         lines.append(f"Fewer than {FOR_INTERVAL} prompts, so intervals may be too narrow: {weak}.")
     return lines

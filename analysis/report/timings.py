@@ -8,6 +8,7 @@ import pyarrow as pa
 from analysis.report.cells import Table, number
 from simkit.simulator.display import Cell
 from traces.conditions import DRAW
+from traces.messages import how_many
 from traces.trace import Trace
 
 SHAPE = ["component", "engine", "batch_size", "tokens_in", "context_len"]
@@ -44,13 +45,16 @@ def timings(trace: Trace) -> Table | None:
     samples = without_draws(samples)
     alone, notes = one_each(samples), (f"Timed on {devices(samples)}.",)
     if alone:
-        heads, title = ["mean of the central 90%, ms"], f"{len(samples):,} shapes"
+        heads, title = ["mean of the central 90%, ms"], f"{how_many(len(samples), 'shape')}"
         notes += (
             "Of passes in running decoders (simkit calibrate). For a policy or a head: all its"
             " seconds over its decisions or calls.",
         )
     else:
-        heads, title = ["median, ms", "5% to 95%, ms", "samples"], f"{len(samples):,} passes"
+        heads, title = (
+            ["median, ms", "5% to 95%, ms", "samples"],
+            f"{how_many(len(samples), 'pass', 'passes')}",
+        )
     heads = ["component", "tokens in", "context", *heads, "batch", "engine"]
     rows = _rows(samples, alone)
     return Table("latency", f"Timing samples: {title}", heads, rows, notes, folded=True)

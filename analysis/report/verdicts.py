@@ -9,6 +9,7 @@ from analysis.claims import Findings, Verdict
 from analysis.claims.table import HEADS, Finding
 from analysis.report.cells import Table
 from simkit.simulator.display import Cell
+from traces.messages import how_many
 
 # A mark and a class for each verdict: colour is never all that tells them apart.
 LOOKS = {
@@ -66,7 +67,7 @@ def verdicts(found: Findings) -> Verdicts:
         Filter("verdict", 0, [(str(v), f"{LOOKS[v][0]} {v}") for v in Verdict if v in seen]),
     ]
     return Verdicts(
-        f"The papers' {len(found.of)} claims on this trace: {count}.",
+        f"The papers' {how_many(len(found.of), 'claim')} on this trace: {count}.",
         found.note(),
         Table("claims-table", "", heads, [_row(one) for one in found.of]),
         filters,

@@ -13,6 +13,7 @@ import numpy as np
 from analysis.stats.checks import StatsError, check
 from analysis.stats.clusters import blocks, of_prompts
 from simkit.simulator.steps import Steps
+from traces.messages import how_many
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +33,7 @@ class Drafts:
     def __post_init__(self) -> None:
         check(self.offsets, accepted=self.accepted, rejected=self.rejected)
         if len(self.accepted) and self.accepted.min() < 0:
-            raise StatsError(f"accepted: a draft has {self.accepted.min()} tokens")
+            raise StatsError(f"accepted: a draft has {how_many(self.accepted.min(), 'token')}")
 
     def __len__(self) -> int:
         return len(self.accepted)

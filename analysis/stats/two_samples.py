@@ -14,6 +14,7 @@ import numpy as np
 from analysis.stats.checks import StatsError
 from analysis.stats.clusters import CONFIDENCE, Estimate, bootstrap, interval, lone
 from simkit.statistics.interval import RESAMPLES, resampled
+from traces.messages import how_many
 
 Statistic = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """From (..., m) sums of the first and (..., l) of the second to (..., k) values."""
@@ -86,7 +87,9 @@ def between(
     """
     if pairing.paired:
         if len(first) != len(second):
-            raise StatsError(f"{len(first)} prompts cannot be paired with {len(second)}")
+            raise StatsError(
+                f"{how_many(len(first), 'prompt')} cannot be paired with {len(second)}"
+            )
         m = first.shape[1]
         return bootstrap(
             np.concatenate([first, second], 1),

@@ -9,6 +9,7 @@ import numpy as np
 from analysis.stats.checks import StatsError, finite
 from analysis.stats.clusters import CONFIDENCE, Estimate, bootstrap, ratio
 from simkit.simulator.steps import Steps
+from traces.messages import how_many
 
 
 def overhead_share(
@@ -69,7 +70,9 @@ def by_position(steps: Steps, seconds: np.ndarray, edges: np.ndarray) -> np.ndar
         StatsError: seconds do not fit the steps.
     """
     if seconds.shape != (len(steps),):
-        raise StatsError(f"seconds have shape {seconds.shape}, there are {len(steps)} steps")
+        raise StatsError(
+            f"seconds have shape {seconds.shape}, there are {how_many(len(steps), 'step')}"
+        )
     begin, n = steps.start, len(steps.counts)
     end, which = begin + steps.emitted, steps.sequence - steps.low
     rate = seconds / np.maximum(1, steps.emitted)

@@ -12,6 +12,7 @@ from simkit.cli.options import Device, Revision, TracesDtype
 from simkit.cli.progress import training_bar
 from simkit.cli.running import must_fit
 from traces.errors import DrafterError
+from traces.messages import how_many
 
 if TYPE_CHECKING:
     from simkit.attaching import Asked
@@ -123,7 +124,7 @@ def attach(
             said = f"{one.name} is attached to {there.path} already, whole"
             console.print(f"{said}; name it with --drafter {one.name}", soft_wrap=True)
     if new:
-        starts = f"({there.n_positions:,} starts in {seconds:.1f} s)"
+        starts = f"({how_many(there.n_positions, 'start')} in {seconds:.1f} s)"
         said = f"attached {', '.join(new)} to {there.path} {starts}"
         named = " ".join(f"--drafter {name}" for name in new)
         it = "it" if len(new) == 1 else "them"

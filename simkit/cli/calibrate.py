@@ -20,6 +20,7 @@ from simkit.cli.options import (
     TracesDtype,
     Turns,
 )
+from traces.messages import how_many
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,8 +122,9 @@ def _warn_of_few(prompts: int) -> None:
 
     if prompts < FEWEST_PROMPTS:
         print(
-            f"simkit: warning: {prompts} prompts make a cost, but intervals of speeds may have no"
-            f" end with fewer than {FEWEST_PROMPTS}, most of all if their lengths differ",
+            f"simkit: warning: {how_many(prompts, 'prompt')}: a cost is made, but intervals of"
+            f" speeds may have no end with fewer than {FEWEST_PROMPTS}, most of all if their"
+            " lengths differ",
             file=sys.stderr,
         )
 

@@ -13,6 +13,7 @@ from simkit.cli import complete
 from simkit.cli.apart import check_apart
 from simkit.cli.options import Cost, Drafter, First, FirstToken
 from simkit.cli.places import check_option, drafted, tell_times
+from traces.messages import how_many
 
 if TYPE_CHECKING:
     from analysis.figures import FigureEntry
@@ -168,7 +169,7 @@ def _draw(
         typer.echo(f"{left}: skipped: {why}")
     if noted:
         typer.echo("notes say what pictures do not: see the key simkit in the Parquet's metadata")
-    typer.echo(f"{len(chosen) - len(skipped)} of {len(chosen)} figures in {out}")
+    typer.echo(f"{len(chosen) - len(skipped)} of {how_many(len(chosen), 'figure')} in {out}")
 
 
 def _list(chosen: list[FigureEntry]) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from simkit.cli.apart import check_apart
 from simkit.cli.tables import tell
+from traces.messages import how_many
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,8 +144,9 @@ def _specdecode_bench(
     trace, taken, others, notes = specdecode_bench.load(file, drafter, align.value, sample, seed)
     save(trace, out, batch_size=1024)
     typer.echo(
-        f"{out}: {trace.n_sequences:,} sequences, {trace.n_positions:,} positions,"
-        f" {trace.n_lattice_rows:,} lattice rows of {taken}"
+        f"{out}: {how_many(trace.n_sequences, 'sequence')},"
+        f" {how_many(trace.n_positions, 'position')},"
+        f" {how_many(trace.n_lattice_rows, 'lattice row')} of {taken}"
     )
     if others and drafter is None:
         typer.echo(f"the file has {', '.join(others)} too: --drafter NAME takes another")
@@ -162,7 +164,8 @@ def _tokens(file: Path, out: Path, eos: list[int]) -> None:
     trace = tokens.read(file, eos)
     save(trace, out, batch_size=1024)
     typer.echo(
-        f"{out}: {trace.n_sequences:,} sequences, {trace.n_positions:,} positions;"
+        f"{out}: {how_many(trace.n_sequences, 'sequence')},"
+        f" {how_many(trace.n_positions, 'position')};"
         f" simkit attach {out} --drafter prompt_lookup adds a drafter"
     )
     _tell_of_twins(trace)
@@ -190,7 +193,8 @@ def _log(
     save(trace, out, batch_size=1024)
     drafted, accepted = trace.column("log", "drafted"), trace.column("log", "accepted")
     typer.echo(
-        f"{out}: {trace.n_sequences:,} requests, {len(drafted):,} steps; first rejections are"
+        f"{out}: {how_many(trace.n_sequences, 'request')}, {how_many(len(drafted), 'step')}; first"
+        " rejections are"
         f" located in {int((accepted < drafted).sum()):,} of them; simkit replay {out} --policy"
         " 'fixed(3)' gives intervals"
     )
@@ -201,7 +205,8 @@ def _tell_of_twins(trace: Trace) -> None:
     ids = [name for name in trace.sequences["id"].to_pylist() if name is not None]
     twice = len(ids) - len(set(ids))
     if twice:
-        typer.echo(f"{twice:,} records have the id of an earlier one: each counts as a prompt")
+        records = how_many(twice, "record has", "records have")
+        typer.echo(f"{records} the id of an earlier one: each counts as a prompt")
 
 
 def _spec_bench(file: Path, out: Path) -> None:
@@ -215,8 +220,8 @@ def _spec_bench(file: Path, out: Path) -> None:
     _print(table)
     whole = table.slice(0, 1).to_pylist()[0]
     if whole["repeated"]:
-        said = "records have the id of an earlier one: each counts as a question"
-        typer.echo(f"{whole['repeated']:,} {said}")
+        twice = how_many(whole["repeated"], "record has", "records have")
+        typer.echo(f"{twice} the id of an earlier one: each counts as a question")
     if whole["mismatches"]:
         typer.echo(
             f"{whole['mismatches']:,} of {whole['answers']:,} answers have decoding_steps or"

@@ -13,6 +13,7 @@ import typer
 from simkit.cli.apart import check_apart
 from simkit.cli.options import Device, Revision
 from simkit.cli.places import announce, check_option, destination, warn, write
+from traces.messages import how_many
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -230,7 +231,10 @@ def _tell_time(shapes: int, repeats: int, seconds: float) -> None:
     from simkit.cli.progress import in_words
 
     lasts = f"{'about ' if seconds >= 1 else ''}{in_words(seconds)}"
-    print(f"{shapes} passes, {repeats} samples of each: {lasts}", file=sys.stderr)
+    print(
+        f"{how_many(shapes, 'pass', 'passes')}, {how_many(repeats, 'sample')} of each: {lasts}",
+        file=sys.stderr,
+    )
 
 
 def _measure(
@@ -346,9 +350,9 @@ def _show(table: pa.Table) -> None:
     tables.say(tables.table((*heads, "median ms", "quartiles ms", "samples"), rows), console)
     if found := control(table):
         shape, first, again = found
-        several = f" of {shape.batch_size} sequences" if batched else ""
+        several = f" of {how_many(shape.batch_size, 'sequence')}" if batched else ""
         console.print(
-            f"control: {shape.component}{several}, {shape.tokens_in} tokens behind"
+            f"control: {shape.component}{several}, {how_many(shape.tokens_in, 'token')} behind"
             f" {shape.context_len}, measured twice: {short(first * 1e3)} and"
             f" {short(again * 1e3)} ms, "
             f"{abs(again / first - 1):.1%} apart; {conditions(table).machine}",

@@ -20,6 +20,7 @@ from simkit.cli.options import (
     Threads,
     Turns,
 )
+from traces.messages import how_many
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -193,7 +194,7 @@ def _jobs(
     wanted = len(rows) if n_prompts is None else min(n_prompts, len(rows))
     if wanted <= size:
         raise LiveError(
-            f"{wanted} prompts make one batch of {size} or none: give at least {size + 1},"
+            f"too few prompts ({wanted}) for two batches of {size}: give at least {size + 1},"
             " so that there is something to compare"
         )
     numbers = [k * len(rows) // wanted for k in range(wanted)]
@@ -202,7 +203,9 @@ def _jobs(
     if size > 1 and bench.stop == "all":  # drafted on where a sequence's own budget has ended
         longest += min(budget, max(policy.max_draft for policy in policies))
     if longest > pair.context_len:
-        raise LiveError(f"{file}: needs {longest} positions, the pair has {pair.context_len}")
+        raise LiveError(
+            f"{file}: needs {how_many(longest, 'position')}, the pair has {pair.context_len}"
+        )
     pair.prove(longest)
     groups = [numbers[k : k + size] for k in range(0, wanted, size)]
     every = tuple(range(len(arms)))
@@ -282,7 +285,7 @@ def _report(log: Log, found: dict, arms: list[Arm], jobs: list[Any]) -> int:
         for n in range(1, len(arms))
     )
     if differ:
-        console.print(f"{differ} of {len(jobs) * (len(arms) - 1)} outputs differ from the target's")
+        console.print(f"{how_many(differ, 'output differs', 'outputs differ')} from the target's")
     status = 0
     for drift in drifts(seen):
         console.print(f"control: {drift}", soft_wrap=True, highlight=False, markup=False)

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from traces.messages import how_many
+
 if TYPE_CHECKING:
     from simkit.costs import Times
     from simkit.live.served import ServedRun
@@ -108,7 +110,8 @@ def _requests(wanted: Wanted, pair: Pair, chosen: list[Controller]) -> tuple[Req
     longest = max(len(rows[k].tokens) for k in numbers) + budget + most
     if longest > pair.context_len:
         raise LiveError(
-            f"{wanted.prompts}: needs {longest} positions, the pair has {pair.context_len}"
+            f"{wanted.prompts}: needs {how_many(longest, 'position')}, the pair has"
+            f" {pair.context_len}"
         )
     pair.prove(longest)
     return tuple(Request(k, rows[k].tokens) for k in numbers)

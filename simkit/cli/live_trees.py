@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from traces.messages import how_many
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -140,7 +142,7 @@ def _jobs(bench: TreeBench, wanted: Wanted, n_arms: int, levels: int) -> list[Jo
     longest = max(len(rows[k].tokens) for k in numbers) + bench.settings.max_new_tokens
     if longest > bench.target.context_len:
         raise LiveError(
-            f"{wanted.prompts}: needs {longest} positions, the target has"
+            f"{wanted.prompts}: needs {how_many(longest, 'position')}, the target has"
             f" {bench.target.context_len}"
         )
     bench.prove(longest)

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from simkit.cli.options import DRAWN, KEPT, RUN, Device, Dtype, Revision
 from simkit.cli.progress import bar, in_words
+from traces.messages import how_many
 
 if TYPE_CHECKING:
     from traces.record.estimate import Estimate
@@ -143,8 +144,10 @@ def record(
         )
         done = recording.run(asked, loaded, cut, out, resume, told, ray)
     seconds = time.perf_counter() - start
-    speed = f"{done:,} tokens in {seconds:.1f} s, {done / seconds:,.0f} tokens/s"
-    Console(stderr=True).print(f"recorded {len(cut)} prompts to {out} ({speed})", soft_wrap=True)
+    speed = f"{how_many(done, 'token')} in {seconds:.1f} s, {done / seconds:,.0f} tokens/s"
+    Console(stderr=True).print(
+        f"recorded {how_many(len(cut), 'prompt')} to {out} ({speed})", soft_wrap=True
+    )
 
 
 def _given(ctx: typer.Context) -> dict[str, Any]:
@@ -173,8 +176,7 @@ def _tell(size: Estimate) -> None:
     from traces.describe import size_in_words
 
     n_bytes = size_in_words(int(size.n_bytes))
-    prompts = "1 prompt" if size.prompts == 1 else f"{size.prompts} prompts"
-    said = f"{prompts}, if no output ends early: about"
+    said = f"{how_many(size.prompts, 'prompt')}, if no output ends early: about"
     said += f" {in_words(size.seconds)}, {n_bytes}"
     print(f"simkit: {said}", file=sys.stderr, flush=True)
 

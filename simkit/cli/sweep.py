@@ -25,6 +25,7 @@ from simkit.cli.options import (
 from simkit.cli.places import check_option, opened
 from simkit.cli.progress import settings_bar
 from simkit.cli.tables import tell
+from traces.messages import how_many
 
 if TYPE_CHECKING:
     from simkit.sweeps import Sweep
@@ -90,7 +91,7 @@ def _print(result: Sweep, format: Format) -> None:
         records = result.records()
         if len(records) > SHOWN and result.timed:
             records = result.best(FASTEST).to_dicts()
-            note = f"{len(result.policies):,} settings; these are the fastest"
+            note = f"{how_many(len(result.policies), 'setting')}; these are the fastest"
             typer.echo(f"{note}. All of them: --format csv, or --out FILE.parquet", err=True)
         say_replay(lambda wide: rich(records, wide))
     elif format is Format.json:

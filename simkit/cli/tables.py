@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from traces.messages import plain, printable
+from traces.messages import how_many, plain, printable
 
 if TYPE_CHECKING:
     from polars import DataFrame
@@ -100,7 +100,7 @@ def tell_more(wide: Table, some: Table) -> None:
     more = [str(column.header) for column in wide.columns if str(column.header) not in there]
     if more:
         names = ", ".join(name.replace("\n", "") for name in more)
-        said = f"{len(more)} columns more ({names}): widen the terminal or use --format"
+        said = f"{how_many(len(more), 'column')} more ({names}): widen the terminal or use --format"
         tell([said])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from simkit.cli.options import TraceName
+from traces.messages import how_many
 
 
 def validate(
@@ -30,7 +31,7 @@ def validate(
         "position": whole.n_positions,
         f"{noun} row": whole.rows(table),
     }
-    found = ", ".join(f"{n:,} {name}{'' if n == 1 else 's'}" for name, n in counts.items())
+    found = ", ".join(how_many(n, name) for name, n in counts.items())
     if whole.drafters:
         found += f"; and what is attached: {', '.join(whole.drafters)}"
     typer.echo(f"OK: {found}")

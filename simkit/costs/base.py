@@ -12,6 +12,7 @@ from simkit.costs.price import StepSeconds, StepWork, price_of
 from simkit.costs.timed_models import TimedModels
 from simkit.errors import CostError
 from traces.drafters.passes import Form, Paid, opened, passes_of
+from traces.messages import how_many
 from traces.trace import Trace
 
 Model = Literal["draft", "target"]
@@ -185,7 +186,8 @@ class Times(ABC):
         if batch == self.batch:
             return self
         raise CostError(
-            f"the times are those of passes over {self.batch} sequences, not over {batch}"
+            f"the times are those of passes over {how_many(self.batch, 'sequence')}, not over"
+            f" {batch}"
         )
 
     def price(self, work: StepWork, batch: int | None = None) -> StepSeconds:

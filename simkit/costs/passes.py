@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from simkit.errors import CostError
 from traces import schema
 from traces.conditions import DRAW, Conditions, conditions
+from traces.messages import how_many
 
 TRIM = 0.05  # of a cell's samples, on each side: stalls of the machine
 CELLS = 6  # into which contexts are cut, at most
@@ -162,7 +163,7 @@ def rounds_apart(log: pa.Table, known: Conditions) -> Conditions:
     alone = np.array(whole["policy"].to_pylist()) == "baseline"
     in_round = [complete & (number == k) for k in rounds]
     totals = [seconds[mine].sum() for mine in in_round]
-    words, apart = f"{len(rounds)} rounds over the same prompts", _apart(totals)
+    words, apart = f"{how_many(len(rounds), 'round')} over the same prompts", _apart(totals)
     if _by_steps(log) and alone.any() and apart is not None:
         parts = [seconds[mine & alone].sum() for mine in in_round]
         others = [whole_s - part_s for whole_s, part_s in zip(totals, parts, strict=True)]

@@ -10,6 +10,7 @@ import numpy as np
 from simkit.drafters.layout import Columns, Layout, Read
 from simkit.errors import ReplayError
 from traces import scores
+from traces.messages import how_many
 from traces.trace import Trace
 
 
@@ -120,7 +121,7 @@ class LatticeLayout(Layout):
         if len(wrong):
             number = self.trace.sequences["sequence"][int(wrong[0])].as_py()
             raise ReplayError(
-                f"sequence {number}: {self.n_output[wrong[0]]} output tokens,"
+                f"sequence {number}: {how_many(self.n_output[wrong[0]], 'output token')},"
                 f" max_new_tokens is {longest}"
             )
 

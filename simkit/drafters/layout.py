@@ -16,6 +16,7 @@ import numpy as np
 
 from simkit.errors import ReplayError
 from traces.drafters.passes import Paid, counted
+from traces.messages import how_many
 from traces.trace import Trace
 
 Columns = tuple[np.ndarray, ...]
@@ -116,7 +117,7 @@ class Layout(ABC):
             return ReplayError(f"{where} was not recorded: the draft there ends at {recorded}")
         return DepthError(
             f"{where} was not recorded: drafts in this trace have at most max_draft (Γ) ="
-            f" {deepest} tokens"
+            f" {how_many(deepest, 'token')}"
         )
 
     @abstractmethod

@@ -121,7 +121,7 @@ class PathLayout(Layout):
         if len(wrong):
             number = table["sequence"][int(wrong[0])].as_py()
             raise ReplayError(
-                f"sequence {number}: {self.n_output[wrong[0]]} output tokens do not fit its"
+                f"sequence {number}: its {self.n_output[wrong[0]]} output tokens do not fit the"
                 f" finish_reason and max_new_tokens = {longest}"
             )
 

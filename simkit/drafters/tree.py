@@ -16,6 +16,7 @@ from simkit.drafters.lattice import LatticeLayout
 from simkit.errors import ReplayError
 from traces import scores
 from traces.kernels import compiled
+from traces.messages import how_many
 from traces.trace import Trace
 from traces.trees import shapes
 
@@ -156,8 +157,9 @@ class TreeLayout(LatticeLayout):
         deepest, widest = self.trace.max_draft, self.trace.manifest.width
         if levels > deepest or width > widest:
             raise ReplayError(
-                f"{policy} needs {levels} levels and {width} children of a node; recorded are"
-                f" {deepest} levels and {widest} children"
+                f"{policy} needs {how_many(levels, 'level')} and {width} children of a node;"
+                " recorded are"
+                f" {how_many(deepest, 'level')} and {widest} children"
             )
 
     def _lengths(self) -> np.ndarray:
@@ -204,7 +206,7 @@ def _in_words(names: tuple[str, ...]) -> str:
     """The shapes of a recording; of many, the first and the last."""
     if len(names) <= 4:
         return ", ".join(names)
-    return f"{len(names)} shapes, {names[0]} to {names[-1]}"
+    return f"{how_many(len(names), 'shape')}, {names[0]} to {names[-1]}"
 
 
 @compiled

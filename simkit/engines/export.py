@@ -14,6 +14,7 @@ from simkit.simulator import FirstToken
 from simkit.simulator.arguments import AnyCost, setting
 from traces import specs
 from traces.errors import UserError
+from traces.messages import how_many
 from traces.trace import Trace
 
 _BY_BATCH = ("static", "off_above", "by_batch", "schedule")
@@ -90,7 +91,9 @@ def export(
     measured: list[Measure] = []
     if synthetic and plan.length:
         if plan.by_batch:
-            notes.append(f"the synthetic rates are those of drafts of {plan.length} tokens")
+            notes.append(
+                f"the synthetic rates are those of drafts of {how_many(plan.length, 'token')}"
+            )
         plan = plan._replace(rates=rates_of(trace, plan.length, first_token))
         measured = errors(trace, plan.rates, cost, first_token)
     if notes or measured:

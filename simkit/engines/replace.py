@@ -11,6 +11,7 @@ from simkit.serving.controllers import Static
 from simkit.simulator import FirstToken, Result, replay
 from simkit.simulator.arguments import AnyCost
 from simkit.sweeps import tune
+from traces.messages import how_many
 from traces.trace import Trace
 
 _MOST = 20  # tokens of the lengths that are tried
@@ -65,8 +66,8 @@ def tuned(trace: Trace, spec: str, cost: AnyCost | None, first_token: FirstToken
     choice = next((c for c in found.choices if c.spec == spec), found.choices[-1])
     interval = f"[{choice.speedup_lo:.3f}, {choice.speedup_hi:.3f}]"
     note = (
-        f"{choice.chosen} is the fastest of {choice.settings} settings on this trace; tuned so,"
-        f" {spec} gives held-out prompts a speedup of {choice.speedup:.3f} {interval}"
+        f"{choice.chosen} is the fastest of {how_many(choice.settings, 'setting')} on this trace;"
+        f" tuned so, {spec} gives held-out prompts a speedup of {choice.speedup:.3f} {interval}"
     )
     return Tuning(parse(choice.chosen), note)
 
@@ -136,7 +137,8 @@ def served_instead(
     low, high = (row[f"steady_against_{end}"] for end in ("lo", "hi"))
     about = "" if low is None or high is None else f" [{low - 1:+.1%}, {high - 1:+.1%}]"
     note = (
-        f"with {in_flight} requests in flight fixed({best}) serves the most tokens of all lengths,"
+        f"with {how_many(in_flight, 'request')} in flight fixed({best}) serves the most tokens of"
+        " all lengths,"
         f" {row['steady_tokens_s']:,.0f} a second, the controller {mine['steady_tokens_s']:,.0f}"
         f" ({row['steady_against'] - 1:+.1%}{about})"
     )

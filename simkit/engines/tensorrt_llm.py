@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simkit.engines.base import Engine, EngineError, Plan, Schema, Written, register, unnamed, whole
+from traces.messages import how_many
 
 ACCEPTED = frozenset(
     "decoding_type max_draft_len max_total_draft_tokens speculative_model max_concurrency"
@@ -137,7 +138,8 @@ def _gate(plan: Plan, tokens_per_step: float, window: int) -> tuple[dict[str, An
     accepted = max(0.0, round(tokens_per_step - 1, 9))
     if accepted > plan.length:
         raise EngineError(
-            f"tensorrt-llm: no draft of {plan.length} tokens gives {tokens_per_step:g} tokens a"
+            f"tensorrt-llm: no draft of {how_many(plan.length, 'token')} gives {tokens_per_step:g}"
+            " tokens a"
             " step: that gate would end speculation at once"
         )
     rate = round(accepted / plan.length, 9)

@@ -16,6 +16,7 @@ from simkit.fidelity.errors import REFITS, refits
 from simkit.fidelity.results import FidelityResult
 from simkit.fidelity.run import LivePlan
 from simkit.simulator import replay
+from traces.messages import how_many
 from traces.subset import select, select_trees
 from traces.trace import Trace
 
@@ -63,7 +64,7 @@ def judge(trace: Trace, log: pa.Table, n_refits: int = REFITS) -> Judgement:
     name = trace.path.name if trace.path else "in memory"
     n_held_out, n_fitted = len(plan.held_out), len(plan.calibration)
     facts = {
-        "trace": f"{name}, {n_held_out} prompts held out, {n_fitted} for calibration",
+        "trace": f"{name}, {how_many(n_held_out, 'prompt')} held out, {n_fitted} for calibration",
         "live": f"{plan.rounds} round{'s'[: plan.rounds > 1]} by {turns}s, {dtype}, {device}",
     }
     if logs.fact(log, "clock", "wall") == "processor":
@@ -84,7 +85,9 @@ def _held_out(trace: Trace, log: pa.Table, plan: LivePlan, samples: pa.Table) ->
     heads = list(dict.fromkeys(policy.head for policy in plan.policies if policy.head))
     if trace.manifest.kind == "tree":
         if budget != trace.max_new_tokens:
-            raise LiveError(f"trees of {trace.max_new_tokens} tokens are not cut to {budget}")
+            raise LiveError(
+                f"trees of {how_many(trace.max_new_tokens, 'token')} are not cut to {budget}"
+            )
         return select_trees(trace, plan.held_out, samples, heads)
     return select(trace, plan.held_out, heads, budget, samples)
 

@@ -16,6 +16,8 @@ from simkit.fidelity.run import FITTED, FITTED_TREES, LivePlan
 from simkit.live.decoder import Step
 from simkit.live.log import read as read_log
 from simkit.policies import parse
+from traces import reading
+from traces.messages import how_many
 from traces.trace import Trace
 
 _WHOLE = ("live.parquet", "live.partial*.parquet")
@@ -34,6 +36,7 @@ def files(folder: Path) -> list[Path]:
         LiveError: there is none, or there is more than one log.
     """
     if not folder.exists():
+        reading.refuse_url(folder, LiveError)
         raise LiveError(f"{folder}: no such file or folder")
     if folder.is_file():
         return [folder]
@@ -167,7 +170,8 @@ def _check_prompts(log: pa.Table, trace: Trace, indices: tuple[int, ...]) -> Non
         found = tokens[sequence == number]
         if np.any((found != n) & (found != n - 1)):
             raise LiveError(
-                f"the log is of another trace: sequence {number} has a prompt of {n} tokens here,"
+                f"the log is of another trace: sequence {number} has a prompt of"
+                f" {how_many(n, 'token')} here,"
                 f" {found.max()} were read"
             )
 

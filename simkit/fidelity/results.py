@@ -10,6 +10,7 @@ import numpy as np
 from simkit.live.summary import Drift
 from simkit.simulator.display import grid
 from simkit.statistics.enough import FOR_INTERVAL
+from traces.messages import how_many
 
 MEDIAN_BAR, WORST_BAR = 0.03, 0.08
 HEADS = (
@@ -162,12 +163,14 @@ class FidelityResult:
     @property
     def missed(self) -> list[str]:
         """The bars that are missed, in words; where nothing can be concluded, that is one."""
+        pairs = how_many(len(self.misranked), "pair is", "pairs are")
         bars = {
             f"the median error is above {MEDIAN_BAR:.0%}": self.median_error > MEDIAN_BAR,
             f"the worst error is above {WORST_BAR:.0%}": self.worst_error > WORST_BAR,
-            f"{len(self.misranked)} pairs are ranked the wrong way round": bool(self.misranked),
+            f"{pairs} ranked the wrong way round": bool(self.misranked),
             "no pair of policies differs by more than the noise": not self.distinct,
-            f"{self.differing} live sequences took other steps": self.exact and self.differing > 0,
+            f"{how_many(self.differing, 'live sequence')} took other steps": self.exact
+            and self.differing > 0,
             "there are no equal arms": not self.drifts,
         }
         disagreeing = [drift.complaint for drift in self.drifts if not drift.agrees]
@@ -216,8 +219,11 @@ def verdict(result: FidelityResult) -> list[str]:
             for pair in result.misranked
         ),
         "live steps are the replayed ones in"
-        f" {sequences - result.differing} of {sequences} sequences",
-        *([f"only {result.prompts} prompts held out: intervals may be too narrow"] * few),
+        f" {sequences - result.differing} of {how_many(sequences, 'sequence')}",
+        *(
+            [f"only {how_many(result.prompts, 'prompt')} held out: intervals may be too narrow"]
+            * few
+        ),
         *(f"control: {drift}" for drift in result.drifts),
         *(f"missed: {bar}" for bar in result.missed),
     ]

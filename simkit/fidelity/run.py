@@ -23,6 +23,7 @@ from simkit.statistics.enough import FOR_AGREEMENT
 from simkit.trees.eagle2 import Eagle2
 from traces import scores
 from traces.manifest import ModelInfo
+from traces.messages import how_many
 from traces.record.header import model_info
 from traces.record.pair import Pair, tokenizer_hash
 from traces.trace import Trace
@@ -106,11 +107,13 @@ def split(n_sequences: int, held_out: int, calibration: int) -> tuple[tuple[int,
     total = held_out + calibration
     if held_out < 2 or calibration < 1:
         raise LiveError(
-            f"{held_out} prompts to test on and {calibration} to calibrate: at least 2 and 1 are"
-            f" needed, and {FOR_AGREEMENT} and 1 to conclude"
+            f"{how_many(held_out, 'prompt')} to test on and {calibration} to calibrate: at least"
+            f" 2 and 1 are needed, and {FOR_AGREEMENT} and 1 to conclude"
         )
     if total > n_sequences:
-        raise LiveError(f"{total} prompts are wanted, the trace has {n_sequences}")
+        raise LiveError(
+            f"{how_many(total, 'prompt is', 'prompts are')} wanted, the trace has {n_sequences}"
+        )
     chosen = [k * n_sequences // total for k in range(total)]
     fitted = {chosen[(2 * k + 1) * total // (2 * calibration)] for k in range(calibration)}
     return tuple(i for i in chosen if i not in fitted), tuple(sorted(fitted))
@@ -204,7 +207,8 @@ def check_pair(trace: Trace, pair: Pair) -> None:
             raise LiveError(f"the trace was recorded with another {name} model: {found}")
     if known.vocab_size not in (None, pair.vocab_size):
         raise LiveError(
-            f"the trace was recorded with another pair: its models share {known.vocab_size} ids,"
+            f"the trace was recorded with another pair: its models share"
+            f" {how_many(known.vocab_size, 'id')},"
             f" these {pair.vocab_size}"
         )
     if known.tokenizer_sha256 not in (None, tokenizer_hash(pair.tokenizer)):

@@ -96,7 +96,7 @@ def split(n_sequences: int, settings: TrainingSettings) -> Split:
         HeadError: there are too few.
     """
     if n_sequences < _FEWEST_PROMPTS:
-        raise HeadError(f"{n_sequences} prompts are too few to train on: at least 5 are needed")
+        raise HeadError(f"too few prompts to train on: {n_sequences}; at least 5 are needed")
     order = np.random.default_rng(settings.seed).permutation(n_sequences)
     shares = (settings.test_share, settings.validation_share)
     n_test, n_validation = (max(1, round(share * n_sequences)) for share in shares)

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from simkit.errors import ImporterError
 from simkit.importers import jsonl, laws, steps
+from traces.messages import how_many
 
 _NAME = "spec_decode_acceptance"
 _FIELDS = (*steps.FIELDS, "engine", "completion_tokens")
@@ -129,7 +130,8 @@ def _spread(
     n, accepted, drafted = whole.values()
     if n != n_completion - accepted:
         raise inner.error(
-            f"num_spec_steps is {n}, but {n_completion - accepted} tokens came from no draft:"
+            f"num_spec_steps is {n}, but {how_many(n_completion - accepted, 'token')} came from no"
+            " draft:"
             " AIPerf takes these for llama.cpp's steps"
         )
     n -= 1  # the prefill's

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from simkit.importers import jsonl
+from traces.messages import how_many
 
 MOST_PROMPT = 2**24  # tokens
 _FEWEST_DIGITS = 1  # behind the point: a mean or a rate with none of them says too little
@@ -43,13 +44,13 @@ def check_completion(
     emitted = 1 + sum(accepted) + len(accepted)
     last = 1 + (accepted[-1] if ordered and accepted else max(accepted, default=0))
     name = f"{inside}.completion_tokens".removeprefix(".")
-    steps = f"{len(accepted):,} steps emit {emitted:,} with the prefill's"
+    steps = f"{how_many(len(accepted), 'step')} emit {emitted:,} with the prefill's"
     if n_completion <= emitted - last:
         most = f", {last} in the last" if ordered else f", at most {last} in the last"
-        said = f"its {steps}{most if accepted else ''}: it cannot end before that one"
-        raise record.error(f"{name} is {n_completion:,} tokens, but {said}")
+        said = f"its {steps}{most if accepted else ''}: an output ends inside its last step"
+        raise record.error(f"{name} is {how_many(n_completion, 'token')}, but {said}")
     if uncounted is not None and n_completion > emitted + uncounted:
-        raise record.error(f"{name} is {n_completion:,} tokens, but its {steps}")
+        raise record.error(f"{name} is {how_many(n_completion, 'token')}, but its {steps}")
 
 
 def check_agrees(record: jsonl.Record, name: str, *expected: float) -> None:

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from simkit.errors import ImporterError
 from simkit.importers import jsonl, laws, steps
+from traces.messages import how_many
 
 _ACCEPTED = ("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
 _ROOTED = "spec_draft_token_num"  # its count may have the root
@@ -88,10 +89,11 @@ def load(
     notes = [*steps.lines_left_out(seen.left_out), *steps.left_alone(seen.unknown)]
     for rooted in seen.roots:
         each = (
-            f"{draft_length + 1} tokens a step with the root"
+            f"{how_many(draft_length + 1, 'token')} a step with the root"
             if rooted
             else (
-                f"{draft_length} tokens a step without the root; if that release counts it, steps"
+                f"{how_many(draft_length, 'token')} a step without the root; if that release counts"
+                " it, steps"
                 f" drafted {draft_length - 1}, which is then the --draft-length"
             )
         )
@@ -191,9 +193,13 @@ def _accepted(counts: jsonl.Record, length: int, seen: _Seen) -> list[int]:
     histogram = counts.whole(_HISTOGRAM[0], _either(counts, _HISTOGRAM)[1], 0)
     accepted = [a for a, n in enumerate(histogram) for _ in range(n)]
     if len(accepted) != verified:
-        raise counts.error(f"its histogram has {len(accepted)} steps, spec_verify_ct {verified}")
+        raise counts.error(
+            f"its histogram has {how_many(len(accepted), 'step')}, spec_verify_ct {verified}"
+        )
     if max(accepted, default=0) > length:
-        raise counts.error(f"a step accepted {max(accepted)} tokens: not all drafted {length}")
+        raise counts.error(
+            f"a step accepted {how_many(max(accepted), 'token')}: not all drafted {length}"
+        )
     name, given = _either(counts, _ACCEPTED)
     total = counts.whole(name, [given], 0)[0]
     if total != sum(accepted):
@@ -217,7 +223,8 @@ def _check_proposed(counts: jsonl.Record, length: int, verified: int, seen: _See
         also = f", or {each - 1} with the root of each draft" if name == _ROOTED else ""
         hint = f"; it is {each} a step{also}" if not rest and each > 1 else ""
         raise counts.error(
-            f"{name} is {proposed}, not {fits[False]}: not all steps drafted {length} tokens{hint}"
+            f"{name} is {proposed}, not {fits[False]}: not all steps drafted"
+            f" {how_many(length, 'token')}{hint}"
         )
     if name == _ROOTED:
         seen.roots.add(rooted)
@@ -246,12 +253,13 @@ def _check_means(counts: jsonl.Record, length: int, accepted: list[int], n_compl
         lengths = counts.whole(name, counts.fields[name], 0)
         caps = [cap for cap, m in enumerate(lengths) for _ in range(m)]
         if len(caps) != n:
-            raise counts.error(f"{name} has {len(caps)} steps, spec_verify_ct {n}")
+            raise counts.error(f"{name} has {how_many(len(caps), 'step')}, spec_verify_ct {n}")
     if _given(counts, "spec_cap_length"):
         laws.check_agrees(counts, "spec_cap_length", sum(caps) / n)
     if any(cap != length + 1 for cap in caps):
         raise counts.error(
-            f"its steps verified from {min(caps)} to {max(caps)} tokens, the target's own among"
+            f"its steps verified from {min(caps)} to {how_many(max(caps), 'token')}, the target's"
+            " own among"
             f" them, not {length + 1} each: what each of them verified is not known"
         )
 

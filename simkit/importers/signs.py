@@ -14,6 +14,8 @@ from itertools import takewhile
 import numpy as np
 from scipy.special import bdtrc
 
+from traces.messages import how_many
+
 _CHANCE = 1e-9  # the largest probability of what is told, if steps were alike
 _SHARE = 0.9  # of requests, whose first step accepted nothing
 
@@ -55,9 +57,9 @@ def _at_the_end(each: list[np.ndarray]) -> Iterator[str]:
     ]
     if long:
         yield (
-            f"the last {_several(long)} steps with a draft of {len(long):,} requests accepted"
-            f" nothing ({_percent(zeros, n)} of the others): drafts that are filled with zeros past"
-            " the drafter's context look like that, and loops that only the target is in; they"
+            f"the last {_several(long)} steps with a draft of {how_many(len(long), 'request')}"
+            f" accepted nothing{_percent(zeros, n, 'others')}: drafts that are filled with zeros"
+            " past the drafter's context look like that, and loops that only the target is in; they"
             " count as rejected"
         )
 
@@ -73,13 +75,13 @@ def _at_the_start(each: list[np.ndarray]) -> Iterator[str]:
         chance = bdtrc(zeros - 1, len(these), share) if zeros else 1.0
         if zeros < _SHARE * len(these) or chance > _CHANCE:
             break
-        found, n, others = at + 1, zeros, _percent(int((rest == 0).sum()), len(rest))
+        found, n, others = at + 1, zeros, _percent(int((rest == 0).sum()), len(rest), "later ones")
     if found:
         steps = "step" if found == 1 else f"{found} steps"
         yield (
-            f"the first {steps} with a draft of {n:,} of {len(each):,} requests accepted nothing"
-            f" ({others} of the later ones): placeholders in the drafter's place look like"
-            " that; they count as rejected"
+            f"the first {steps} with a draft of {n:,} of {how_many(len(each), 'request')} accepted"
+            f" nothing{others}: placeholders in the drafter's place look like that; they count as"
+            " rejected"
         )
 
 
@@ -94,10 +96,10 @@ def _last_token(drafted: np.ndarray, accepted: np.ndarray) -> Iterator[str]:
         rate = reached / before
         if (1 - rate / 2) ** reached < _CHANCE:
             yield (
-                f"none of the {reached:,} steps that accepted {length - 1} of {length} draft tokens"
-                f" accepted the last, but {rate:.0%} of those that reached the one before accepted"
-                " it: a log that counts one token too many a draft looks like that; it counts as"
-                " rejected"
+                f"none of the {how_many(reached, 'step')} that accepted {length - 1} of"
+                f" {length} draft tokens accepted the last, but {rate:.0%} of"
+                " those that reached the one before accepted it: a log that counts one token too"
+                " many a draft looks like that; it counts as rejected"
             )
 
 
@@ -110,8 +112,8 @@ def _share(n: int, of: int) -> float:
     return (n + 1) / (of + 2)
 
 
-def _percent(n: int, of: int) -> str:
-    return f"{n / of:.0%}" if of else "none"
+def _percent(n: int, of: int, what: str) -> str:
+    return f" ({n / of:.0%} of the {what})" if of else ""
 
 
 def _several(numbers: list[int]) -> str:

@@ -24,6 +24,7 @@ from simkit.importers import jsonl
 from traces.arrays import count_up
 from traces.manifest import SourceInfo
 from traces.memory import from_drafts
+from traces.messages import how_many
 from traces.trace import Trace
 
 Align = Literal["simulator", "measured"]
@@ -96,7 +97,7 @@ def load(
         every = list(given)
         if sample < len(every):
             kept = sorted(random.Random(seed).sample(range(len(every)), sample))
-            picked = f"{sample} of {len(every)} records, seed {seed}"
+            picked = f"{sample} of {how_many(len(every), 'record')}, seed {seed}"
             every = [every[k] for k in kept]
         given = iter(every)
     source = SourceInfo(Path(file).name, jsonl.file_hash(file), drafter, align, picked)

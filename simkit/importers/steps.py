@@ -18,6 +18,7 @@ from traces.arrays import count_up
 from traces.drafters.passes import Passes
 from traces.manifest import SourceInfo
 from traces.memory import from_steps
+from traces.messages import how_many
 from traces.trace import Trace
 
 _ROOM = 64  # tokens of budget behind the longest output: no draft of up to so many is cut by it
@@ -236,7 +237,7 @@ def steps_of(
         raise inner.error("acceptance_histogram contradicts per_step_accepted")
     dense = fields["acceptance_histogram"]
     if isinstance(dense, list) and most is not None and len(dense) != most + 1:
-        said = f"has {len(dense)} entries, but num_spec_tokens is {most}"
+        said = f"has {how_many(len(dense), 'entry', 'entries')}, but num_spec_tokens is {most}"
         raise inner.error(f"acceptance_histogram {said}")
     check_means(inner, whole)
     return Steps(drafted, accepted, ordered)
@@ -302,7 +303,7 @@ def bodies(record: jsonl.Record) -> Iterator[jsonl.Record]:
 
 def lines_left_out(counted: Mapping[str, int]) -> list[str]:
     """What to say of lines that were left out, by the reason."""
-    return [f"{n:,} lines are left out: {why}" for why, n in counted.items()]
+    return [f"{how_many(n, 'line is', 'lines are')} left out: {why}" for why, n in counted.items()]
 
 
 def left_alone(unknown: Collection[str]) -> list[str]:
@@ -357,15 +358,16 @@ def _notes(requests: list[Request]) -> Iterator[str]:
     surplus = sum(max(0, own.n_completion - own.steps.n_emitted) for own in requests)
     if surplus:
         yield (
-            f"{surplus:,} tokens came from steps without a draft, which the log does not count:"
-            " they are left out"
+            f"{how_many(surplus, 'token')} came from steps without a draft, which the log does not"
+            " count: left out"
         )
     yield from _behind([own for own in requests if own.behind], requests)
     if any(not own.n_prompt for own in requests):
         yield "the length of some prompts is not in the log: costs take it for 0"
     ids = [own.id for own in requests if own.id is not None]
     if twice := len(ids) - len(set(ids)):
-        yield f"{twice:,} records have the id of an earlier one: each counts as a request"
+        records = how_many(twice, "record has", "records have")
+        yield f"{records} the id of an earlier one: each counts as a request"
     every = [own.steps for own in requests]
     if any(own.totals for own in every):
         yield (
@@ -385,11 +387,9 @@ def _behind(cut: list[Request], requests: list[Request]) -> Iterator[str]:
         return
     ordered = all(own.steps.ordered for own in cut)
     taken = "; which was the last is not in the log: one that accepted the most is taken for it"
-    tokens = sum(own.behind for own in cut)
-    yield (
-        f"{len(cut):,} outputs end inside what their last step emitted: {tokens:,} tokens behind"
-        f" their ends are left out{'' if ordered else taken}"
-    )
+    outputs = how_many(len(cut), "output ends inside what its", "outputs end inside what their")
+    tokens = how_many(sum(own.behind for own in cut), "token")
+    yield f"{outputs} last step emitted: left out {tokens} behind{'' if ordered else taken}"
     stepped = [own for own in requests if own.steps.accepted]
     if all(own.behind == len(own.steps.accepted) > 1 for own in stepped):
         yield (

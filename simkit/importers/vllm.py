@@ -55,9 +55,11 @@ def _requests(
                 raise record.error("speculative_decoding_stats is of no release: " + _ASK)
         metrics = record.fields.get("metrics")
         found = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
-        if found is None:  # also of several choices, and where nothing was drafted
+        if found is None:  # vLLM has null for several choices, and where nothing was drafted
             left_out[f"no {_NAME}"] += 1
             continue
+        if isinstance(choices, list) and len(choices) > 1:
+            raise record.error(f"{_NAME} is of {len(choices)} choices: vLLM gives it for one only")
         own = steps.steps_of(record, _NAME, found, steps.FIELDS, unknown)
         usage = laws.usage(record, record.fields.get("usage"), "usage")
         yield steps.request(record, "id", own, usage, _finish_reason(choices), inside="usage")

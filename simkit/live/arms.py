@@ -18,6 +18,7 @@ from simkit.live.log import BASELINE, Log, Row
 from simkit.live.timed import TimedDecoder
 from simkit.live.turns import Turns, finished, in_turns
 from simkit.policies import Policy, Sequential
+from traces.messages import how_many
 from traces.record.header import device_name, library_versions
 from traces.record.latency import no_collection
 from traces.record.pair import Pair
@@ -223,7 +224,7 @@ def _guarded(decoder: Runs, job: Job, arm: Arm, log: Log) -> Decoding:
             raise
         raise LiveError(
             f"out of memory: {arm.name} on sequence {job.sequence},"
-            f" {max(map(len, job.prompts))} tokens of prompt; {log.kept}"
+            f" {how_many(max(map(len, job.prompts)), 'token')} of prompt; {log.kept}"
         ) from None
 
 

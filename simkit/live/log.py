@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from simkit.errors import LiveError
 from simkit.live.clock import Clock, Mark
 from traces import files, outputs, parquet, schema
+from traces.messages import how_many
 
 LEFT_OUT = "left out"
 BASELINE = "baseline"  # the name of autoregressive decoding by the target alone
@@ -213,7 +214,8 @@ class Log:
         if self.where is None:
             return "no log was asked for, nothing is kept"
         before = f"{self.where} is as it was; " if self._spare else ""
-        return f"{before}{self._spare or self.where} has the {n} sequences that were decoded"
+        where = self._spare or self.where
+        return f"{before}{where} has the {how_many(n, 'sequence')} that were decoded"
 
     def close(self, whole: bool = True) -> None:
         """Write the file, if there is anything to write.

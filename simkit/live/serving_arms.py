@@ -21,6 +21,7 @@ from simkit.live.turns import Turns, finished, in_turns
 from simkit.serving import Engine
 from simkit.serving.controllers import ByLength, Controller, Nothing
 from simkit.serving.prices import Prices, Pricing, prices_of
+from traces.messages import how_many
 from traces.record.header import model_info
 from traces.record.latency import no_collection
 from traces.record.pair import Pair
@@ -172,5 +173,6 @@ def _guarded(
         if not is_out_of_memory(error):
             raise
         raise LiveError(
-            f"out of memory: {arm.controller} with {server.concurrency} requests in flight"
+            f"out of memory: {arm.controller} with {how_many(server.concurrency, 'request')} in"
+            " flight"
         ) from None

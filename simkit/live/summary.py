@@ -13,6 +13,7 @@ from simkit.errors import LiveError
 from simkit.live.log import BASELINE
 from simkit.statistics.enough import FOR_AGREEMENT
 from simkit.statistics.interval import ratio_interval
+from traces.messages import how_many
 
 DRIFT = 0.01  # between equal arms; more is a drift, once their interval says so
 HIDDEN = 0.03  # what the interval of equal arms must exclude
@@ -111,7 +112,7 @@ class Drift:
             )
         if self.prompts < FOR_AGREEMENT:
             return (
-                f"not conclusive: equal arms ran {self.prompts} prompts, fewer than"
+                f"not conclusive: equal arms ran {how_many(self.prompts, 'prompt')}, fewer than"
                 f" {FOR_AGREEMENT} say too little"
             )
         return (

@@ -7,6 +7,7 @@ from typing import TypeVar
 from simkit.errors import PolicyError
 from simkit.policies.base import Branching, Policy
 from traces import specs
+from traces.messages import how_many
 from traces.registry import Registry
 
 P = TypeVar("P", bound=type[Policy])
@@ -105,7 +106,9 @@ def expand(text: str, limit: int = 100_000) -> list[Policy]:
     for values in spec.ranges():
         count *= values.count
     if count > limit:
-        raise PolicyError(f"{text.strip()} means {count} policies, more than {limit}")
+        raise PolicyError(
+            f"{text.strip()} means {how_many(count, 'policy', 'policies')}, more than {limit}"
+        )
     return [_build(one) for one in spec.expand()]
 
 

@@ -12,6 +12,8 @@ import numpy as np
 
 from simkit.errors import ServingError
 from simkit.serving.engine import check_count
+from traces import reading
+from traces.messages import how_many
 
 SLOWEST, FASTEST = 1e-9, 1e9  # requests a second
 LATEST = 1e300  # beyond any time
@@ -159,7 +161,9 @@ class Timestamps(Load):
     def times_s(self, requests: int, rng: np.random.Generator) -> np.ndarray:
         """See `Load`."""
         if requests > len(self.times):
-            raise ServingError(f"{requests} requests, but {len(self.times)} arrival times")
+            raise ServingError(
+                f"{how_many(requests, 'request')}, but {len(self.times)} arrival times"
+            )
         return self.times[:requests]
 
 
@@ -181,6 +185,7 @@ def read_times(file: Path, unit: str | None = None) -> Timestamps:
     try:
         lines = file.read_text("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
+        reading.refuse_url(file, ServingError)
         why = getattr(error, "strerror", None) or "it is no text"
         raise ServingError(f"{file}: cannot be read: {why}") from None
     found = []

@@ -13,6 +13,7 @@ from simkit.serving.result import SCHEDULE, served
 from simkit.serving.run import Run
 from simkit.simulator.charge import Charge
 from simkit.statistics.enough import few_below
+from traces.messages import how_many
 
 
 def notes_of(charge: Charge | None, engine: Engine, runs: Sequence[Run]) -> list[str]:
@@ -22,8 +23,8 @@ def notes_of(charge: Charge | None, engine: Engine, runs: Sequence[Run]) -> list
     found = [SCHEDULE] if looks else []
     if any(p.load.concurrency > engine.max_batch for p in plans):
         found.append(
-            f"at most {engine.max_batch} requests run at once (max_batch); of more in flight the"
-            " others wait"
+            f"the engine runs up to {how_many(engine.max_batch, 'request')} at once (max_batch); of"
+            " more in flight the others wait"
         )
     if charge is not None:
         found += charge.remarks
@@ -60,8 +61,8 @@ def _of_times(
     times, most = charge.times, max(p.rules.max_batch for p in plans)
     if times.batches and max(times.batches) < most:
         found.append(
-            f"passes over more than {max(times.batches)} sequences were not timed: up to {most}"
-            " their times go on in a line"
+            f"passes over more than {how_many(max(times.batches), 'sequence')} were not timed:"
+            f" up to {most} their times go on in a line"
         )
     if any(
         len(p.prices.prefill) > 2 and p.prices.prefill[1] == p.prices.prefill[-1] for p in plans

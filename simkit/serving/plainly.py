@@ -27,6 +27,7 @@ from simkit.serving.world import (
     Server,
 )
 from traces.kernels import compiled
+from traces.messages import how_many
 
 
 class _Parts:
@@ -116,7 +117,8 @@ def whole_lengths(controller: Plain, given: Any, n: int) -> np.ndarray:
     found = np.asarray(given)
     if found.dtype.kind not in "iu" or found.shape not in ((), (n,)) or (found < 0).any():
         raise PolicyError(
-            f"{controller} must give a whole number >= 0, or one of each of {n} requests, not"
+            f"{controller} must give a whole number >= 0, or one of each of"
+            f" {how_many(n, 'request')}, not"
             f" {str(given)[:60]}"
         )
     return np.broadcast_to(np.minimum(found, controller.max_draft), (n,))

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+SHARES = ("good_share", "accepted_share", "busy")  # measures from 0 to 1
 ALIKE = 1e-12  # of the mean: numbers that differ by less are equal
 
 
@@ -35,6 +36,12 @@ def sequences_of(prompts: int, requests: int, seed: int, seeds: int) -> np.ndarr
     rng = np.random.default_rng([seed, 0])
     rounds = [rng.permutation(pool) for _ in range(-(-requests // prompts))]
     return np.concatenate(rounds)[:requests]
+
+
+def bounds(name: str, mean: float, half: float) -> tuple[float, float]:
+    """The ends of an interval; those of a share stay within 0 and 1."""
+    low, high = mean - half, mean + half
+    return (max(0.0, low), min(1.0, high)) if name in SHARES else (low, high)
 
 
 class Sample(NamedTuple):

@@ -18,6 +18,7 @@ from simkit.costs.drafting import Drafting, checked
 from simkit.drafters.layout import Layout
 from simkit.errors import ServingError
 from traces.drafters.passes import Opening
+from traces.messages import how_many
 
 _CELLS = 2**24  # of a table
 _UNREAD = 256  # tokens; beyond, seconds go on in a line
@@ -245,14 +246,16 @@ def _sizes(times: Times, most: int, extrapolate: bool) -> np.ndarray:
         raise ServingError(f"the cost has times of {known[0]} and more sequences in a pass only")
     if len(known) == 1 and most > 1:
         raise ServingError(
-            f"a batch may hold {most} requests, but passes over one sequence alone were timed:"
+            f"a batch may hold {how_many(most, 'request')}, but passes over one sequence alone were"
+            " timed:"
             " give a cost that knows batches (--cost 'atlas(target=qwen3-8b, draft=qwen3-0.6b)'),"
             " or time them (simkit latency --grid)"
         )
     if known[-1] < most and not extrapolate:
         sizes = ", ".join(map(str, known))
         raise ServingError(
-            f"a batch may hold {most} requests, but passes over {known[-1]} sequences at most were"
+            f"a batch may hold {how_many(most, 'request')}, but passes over"
+            f" {how_many(known[-1], 'sequence')} at most were"
             f" timed ({sizes}): lower the largest batch, time larger ones (simkit latency --grid),"
             " or let times go on in a line (extrapolate)"
         )

@@ -11,10 +11,11 @@ import numpy as np
 
 from simkit.errors import ServingError
 from simkit.serving import measures
-from simkit.serving.pools import Sample
+from simkit.serving.pools import Sample, bounds
 from simkit.serving.run import Run
 from simkit.simulator.display import Cell, grid, noted
 from simkit.surface import Framed
+from traces.messages import how_many
 
 if TYPE_CHECKING:
     import polars as pl
@@ -65,7 +66,7 @@ class Served(Framed):
         return iter(self.runs)
 
     def __repr__(self) -> str:
-        return f"<Served: {len(self._groups)} settings, {len(self.runs)} runs>"
+        return f"<Served: {how_many(len(self._groups), 'setting')}, {len(self.runs)} runs>"
 
     @cached_property
     def _numbers(self) -> list[dict[str, float]]:
@@ -209,7 +210,7 @@ def _around(
 ) -> dict[str, float | None]:
     """The mean over seeds, and the interval around it."""
     mean, (half, _) = float(values.mean()), sample.half(values, confidence)
-    low, high = (None, None) if half is None else (mean - half, mean + half)
+    low, high = (None, None) if half is None else bounds(name, mean, half)
     return {name: mean, f"{name}_lo": low, f"{name}_hi": high}
 
 

@@ -15,6 +15,7 @@ from simkit.drafters.layout import Layout, Span
 from simkit.policies import Branching, Policy, Sequential
 from simkit.simulator.rule_time import time_rule
 from simkit.simulator.steps import Steps, Sums, extra_passes
+from traces.messages import how_many
 
 PARTS = ("prefill_s", "draft_s", "verify_s", "policy_s", "overhead_s")
 
@@ -183,13 +184,15 @@ class Charge:
             if beyond:
                 found.append(
                     f"{share_text(beyond / steps.sum())} of output positions lie behind contexts"
-                    f" longer than the longest timed ({longest} tokens): the times of steps there"
+                    f" longer than the longest timed ({how_many(longest, 'token')}): the times of"
+                    " steps there"
                     " are extrapolated"
                 )
         if prompt is not None and (self.n_prompt > prompt).any():
             found.append(
                 f"{share_text(np.mean(self.n_prompt > prompt))} of prompts are longer than the"
-                f" longest timed ({prompt} tokens): the times of their prefills are extrapolated"
+                f" longest timed ({how_many(prompt, 'token')}): the times of their prefills are"
+                " extrapolated"
             )
         return found
 

@@ -17,7 +17,7 @@ from simkit.simulator.fields import Columns
 from simkit.simulator.logged import Interval, Log, Replayed, length_of
 from simkit.simulator.result import Result
 from simkit.statistics.enough import few_below
-from traces.messages import printable
+from traces.messages import how_many, printable
 from traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ class Intervals(Result):
         steps = len(self.log.drafted)
         if not self.log.trace.manifest.totals:
             said.append(
-                f"{whole:,} of {steps:,} logged steps accepted all they had drafted, which locates"
+                f"{whole:,} of {how_many(steps, 'logged step')} accepted all they had drafted,"
+                " which locates"
                 " no rejection; steps begin behind the prefill's token"
             )
         source = self.log.trace.manifest.source

@@ -14,6 +14,8 @@ def few(n_prompts: int) -> str:
     """What to say of an interval over so many prompts; empty if there are enough, or none."""
     if n_prompts == 1:
         return "one prompt: no interval"
+    if n_prompts == 2:  # resamples are of one prompt, of the other or of both
+        return "2 prompts give no usable interval"
     if 0 < n_prompts < FOR_INTERVAL:
         return f"only {n_prompts} prompts: the interval may be too narrow"
     return ""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simkit.errors import ReplayError
+from traces.messages import how_many
 
 DEALS = 20
 MOST_DEALS = 10_000
@@ -122,8 +123,8 @@ def _check(strata: np.ndarray, folds: int, seed: int) -> None:
     if folds < 2:
         raise ReplayError(f"folds must be at least 2, not {folds}")
     if len(strata) < folds:
-        prompts = "1 prompt" if len(strata) == 1 else f"{len(strata)} prompts"
-        raise ReplayError(f"{prompts} cannot be cut into {folds} folds")
+        prompts = how_many(len(strata), "prompt")
+        raise ReplayError(f"{prompts} cannot be cut into {how_many(folds, 'fold')}")
 
 
 def _deal(strata: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:

@@ -36,6 +36,7 @@ from simkit.statistics.interval import ratio_interval
 from simkit.surface import Framed
 from simkit.sweeps.engine import Progress, check_far, replays
 from traces.loops import remarks_of
+from traces.messages import how_many
 from traces.versions import installed_version
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Sweep(Framed):
         return len(self.columns["policy"])
 
     def __repr__(self) -> str:
-        said = f"<Sweep by {self.facts['by']}: {len(self.policies):,} settings"
+        said = f"<Sweep by {self.facts['by']}: {how_many(len(self.policies), 'setting')}"
         speedups = self.columns["speedup"]
         if self.facts["by"] != "trace" or np.isnan(speedups).all():
             return f"{said}>"
@@ -146,7 +147,7 @@ class Sweep(Framed):
             return self.records(), ""
         some = self.best(FASTEST) if self.timed else self.frame.head(SHOWN)
         which = "fastest" if self.timed else "first"
-        note = f"{len(self.policies):,} settings, the {which} of them. All: .frame"
+        note = f"{how_many(len(self.policies), 'setting')}, the {which} of them. All: .frame"
         return some.to_dicts(), note
 
 

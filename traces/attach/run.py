@@ -20,6 +20,7 @@ from traces.describe import size_in_words
 from traces.errors import DrafterError
 from traces.loops import beside_itself
 from traces.manifest import read_manifest
+from traces.messages import how_many
 from traces.outputs import hold_folder, passing_name, sync_folder, write_error
 from traces.registry import suggest
 from traces.trace import DRAFTERS, OWN, Trace
@@ -235,7 +236,8 @@ def _tell(
         took = f"{seconds:,.0f} s" if seconds >= 1 else "less than a second"
         sizes = size_in_words(int(size.n_bytes)), size_in_words(int(size.n_bytes * starts))
         on_size(
-            f"{opened.header.kind}s: about {sizes[0]} a start, {starts:,} starts: {sizes[1]}, about"
+            f"{opened.header.kind}s: about {sizes[0]} a start, {how_many(starts, 'start')}:"
+            f" {sizes[1]}, about"
             f" {took}"
         )
 
@@ -262,7 +264,7 @@ def _tell_more(
         w.manifest.files[n].bytes for w in writers for n in w.manifest.files if n in _first(w)
     ]
     more = size_in_words(int(sum(shards) * rest / max(here, 1)))
-    on_size(f"{rest:,} more starts: about {more}, {seconds:,.0f} s")
+    on_size(f"{how_many(rest, 'more start')}: about {more}, {seconds:,.0f} s")
 
 
 def _first(writer: TraceWriter) -> list[str]:

@@ -17,6 +17,7 @@ from traces.checks import check_branches, check_keys, check_positions
 from traces.checks_states import check_hidden, check_mixed
 from traces.drafters.kind import DrafterKind, Shard, register, run_offsets
 from traces.errors import TraceError
+from traces.messages import how_many
 
 if TYPE_CHECKING:
     from traces.manifest import Manifest
@@ -91,4 +92,4 @@ class OnPath(DrafterKind):
         """See `DrafterKind`."""
         few = ", ".join(manifest.path_columns)
         which = f"policies that read {few}" if few else "any policy"
-        return f"{which}; up to {manifest.max_draft - 1} tokens past a rejection"
+        return f"{which}; up to {how_many(manifest.max_draft - 1, 'token')} past a rejection"

@@ -19,6 +19,7 @@ from traces.arrays import read_only
 from traces.checks_tree import check_tree
 from traces.drafters.kind import DrafterKind, Shard, register
 from traces.errors import DrafterError, TraceError
+from traces.messages import how_many
 
 if TYPE_CHECKING:
     from traces.manifest import Manifest
@@ -60,7 +61,9 @@ class Tree(DrafterKind):
             raise TraceError(f"shapes: {error}") from None
         deepest = max(shape.levels for shape in known)
         if deepest > manifest.max_draft:
-            raise TraceError(f"shapes reach {deepest} levels, max_draft is {manifest.max_draft}")
+            raise TraceError(
+                f"shapes reach {how_many(deepest, 'level')}, max_draft is {manifest.max_draft}"
+            )
 
     def check_shard(self, shard: Shard) -> Iterator[str]:
         """See `DrafterKind`."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from traces import reading
 from traces.errors import RecordError
+from traces.messages import how_many
 
 _MOST_TEXT_BYTES = 256 * reading.MEBIBYTE  # of a tokenizer; configs are far smaller
 _MOST_HEADER_BYTES = 64 * reading.MEBIBYTE
@@ -24,6 +25,7 @@ def check_folder(folder: Path) -> None:
             or the config asks for more layers than there are tensors.
     """
     if not (folder / "config.json").exists():
+        reading.refuse_url(folder, RecordError)
         raise RecordError(f"{folder}: not a model folder (no config.json in it)")
     for file in sorted(folder.iterdir()):
         if file.suffix in (".json", ".jinja", ".txt", ".model"):
@@ -40,7 +42,8 @@ def check_folder(folder: Path) -> None:
     n_layers = max([value for name, value in _numbers(config) if name in _LAYERS], default=0)
     if n_layers > len(tensors):
         raise RecordError(
-            f"{folder / 'config.json'}: {n_layers} layers, but there are {len(tensors)} tensors"
+            f"{folder / 'config.json'}: {how_many(n_layers, 'layer')}, but there are {len(tensors)}"
+            " tensors"
         )
 
 
@@ -100,7 +103,9 @@ def _tensors(file: Path) -> list[str]:
             raise RecordError(f"{file}: tensor {name} is described wrong")
     end = 8 + n_header + max((tensor["data_offsets"][1] for tensor in header.values()), default=0)
     if end != size:
-        raise RecordError(f"{file}: truncated or too long: {size} bytes, its header says {end}")
+        raise RecordError(
+            f"{file}: truncated or too long: {how_many(size, 'byte')}, its header says {end}"
+        )
     return list(header)
 
 

@@ -78,7 +78,7 @@ def set_aside(target: PreTrainedModel, sampler: Sampler) -> tuple[str, ...]:
 def tell(target: PreTrainedModel, tokenizer: Any, plan: Plan, ignore_eos: bool) -> None:
     """Warn of what a recording leaves aside, and where its outputs end."""
     if aside := set_aside(target, plan.sampler):
-        _warn(f"not applied: the target's generation settings {', '.join(aside)}")
+        _warn(f"not applied: the target's generation_config asks for {', '.join(aside)}")
     found = ends(target, tokenizer)
     if not found.ids:
         _warn(

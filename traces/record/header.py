@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from traces.manifest import Manifest, ModelInfo
+from traces.messages import how_many
 from traces.record import generation
 from traces.record.pair import Alone, Pair, embedding, tokenizer_hash, weights_hash
 from traces.record.plan import Plan
@@ -92,7 +93,7 @@ def name_of(device: torch.device) -> str:
     """See `device_name`."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{_cpu_name()}, {torch.get_num_threads()} threads"
+    return f"{_cpu_name()}, {how_many(torch.get_num_threads(), 'thread')}"
 
 
 def library_versions(kernel: bool = False) -> dict[str, str]:

@@ -26,6 +26,7 @@ from transformers.cache_utils import Cache
 from traces import schema
 from traces.conditions import CONTROL, Watch, conditions, twice
 from traces.errors import RecordError
+from traces.messages import how_many
 from traces.record.forward import embedding
 from traces.record.header import model_info, name_of
 from traces.record.proof import context_len
@@ -142,7 +143,9 @@ class PassBench:
         longest = max(s.context_len + s.tokens_in for s in shapes)
         limit = context_len(config)
         if longest > limit:
-            raise RecordError(f"a pass needs {longest} positions, {config.model_type} has {limit}")
+            raise RecordError(
+                f"a pass needs {how_many(longest, 'position')}, {config.model_type} has {limit}"
+            )
         self.size = max(s.batch_size for s in shapes), longest
         self.ids = np.random.default_rng(seed).integers(0, n_ids, self.size)
         self.caches: dict[tuple[int, int], Any] = {}
@@ -251,7 +254,8 @@ def _watched(table: pa.Table, watch: Watch) -> pa.Table:
     found = watch.conditions()
     if pair := control(table):
         shape, first_s, again_s = pair
-        what = f"{shape.component} over {shape.tokens_in} tokens behind {shape.context_len}"
+        tokens = how_many(shape.tokens_in, "token")
+        what = f"{shape.component} over {tokens} behind {shape.context_len}"
         found = watch.conditions(what, abs(again_s / first_s - 1))
     return found.kept_in(table)
 

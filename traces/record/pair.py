@@ -17,6 +17,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging
 
+from traces import reading
 from traces.errors import RecordError, first_line
 from traces.record.folder import check_folder, named_tokenizer
 from traces.record.forward import embedding
@@ -288,6 +289,8 @@ def _load(kind: Any, name: str, revision: str, **options: Any) -> Any:
     is_path = Path(name).exists() or name.startswith((".", "/", "~"))
     if is_path:
         check_folder(Path(name))
+    else:
+        reading.refuse_url(name, RecordError)
     revision = revision or "main"
     options["local_files_only"] = offline = not is_path and not _answers(constants.ENDPOINT)
     try:

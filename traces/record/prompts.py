@@ -187,7 +187,7 @@ def _check_names(row: Row, kind: str) -> None:
     for name, value in row.value.items():
         if name in _TEMPLATE_NAMES and value is not None:
             if kind != "messages":
-                raise RecordError(f"{row.where}: {name} goes with messages, not with {kind}")
+                raise RecordError(f"{row.where}: {name} needs messages")
             if not isinstance(value, _TEMPLATE_NAMES[name]):
                 what = "a list" if _TEMPLATE_NAMES[name] is list else "an object"
                 raise RecordError(f"{row.where}: {name} must be {what}")

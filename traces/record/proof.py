@@ -16,6 +16,7 @@ recording, or the slots of its caches, reach.
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 import warnings
 from collections.abc import Iterator
@@ -62,6 +63,8 @@ _LEAST_TOLERANCE = {
 }
 
 _MOST_COPIED = 2**28  # parameters: 1 GiB in float32
+
+_FORWARD = "its forward pass does not take the recorder's masks and cache"
 
 # Words in the names of numbers that are no length of a text.
 _NO_LENGTH = re.compile(
@@ -162,7 +165,7 @@ def _try(model: PreTrainedModel, shape: Shape) -> None:
     )
     if not shape.past:
         _check_causal(model, texts, plain, tolerance)
-    with _failing(model, "its forward pass does not take the recorder's masks and cache"):
+    with _failing(model, _FORWARD, quoted=False):
         rows = list(packed(model, texts, shape))
     with _failing(model, "its generate fails"):
         text, logits = generated(model, texts, shape)
@@ -187,8 +190,8 @@ def _check_causal(
             apart = _distances(other.logits[:same], plain[row].logits[:same])
             if _judged(apart, tolerance) > tolerance:
                 raise RecordError(
-                    f"{_name(model)} cannot be recorded: its predictions change when later"
-                    " tokens follow, as an encoder's do: only causal models are recorded"
+                    f"{_name(model)} cannot be recorded: its prediction after a text changes when"
+                    " more tokens follow; the recorder needs a causal model"
                 )
 
 
@@ -274,6 +277,8 @@ def _why(model: PreTrainedModel, shape: Shape, what: str, first: int) -> str:
         return ": it keeps a state of all that it has read"
     if what == BRANCHED:
         return ": it does not heed the positions and masks that it is given"
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        return ": its forward pass takes no position_ids"
     return ""
 
 
@@ -287,16 +292,19 @@ def _kinds(config: Any) -> set[str]:
 
 
 @contextmanager
-def _failing(model: PreTrainedModel, what: str) -> Iterator[None]:
-    """Make one line of whatever a model raises; memory that runs out is its own matter."""
+def _failing(model: PreTrainedModel, what: str, quoted: bool = True) -> Iterator[None]:
+    """Make one line of whatever a model raises; memory that runs out is its own matter.
+
+    Its words are `quoted` where ours do not name the cause; they are the error's cause in any case.
+    """
     try:
         yield
-    except (RecordError, MemoryError, torch.OutOfMemoryError):
+    except (MemoryError, torch.OutOfMemoryError):
         raise
+    except RecordError as error:
+        raise RecordError(f"{_name(model)} cannot be recorded: {what}: {error}") from None
     except Exception as error:  # a model's code raises what it likes
         if "alloc" in str(error).lower():
             raise
-        raise RecordError(
-            f"{_name(model)} cannot be recorded: {what} ({type(error).__name__}:"
-            f" {first_line(error)})"
-        ) from error
+        words = f": {first_line(error)}" if quoted else ""
+        raise RecordError(f"{_name(model)} cannot be recorded: {what}{words}") from error

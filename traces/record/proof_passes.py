@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel
 
+from traces.errors import RecordError
 from traces.record.forward import causal_mask, embedding, left_padded, new_cache, packed_pass
 
 _SHORT = 3  # tokens of the shorter prompt
@@ -190,7 +191,7 @@ class _Reading:
         """Logits (2, keep, V); see `packed_pass`."""
         logits = packed_pass(self._model, self.cache, tokens, positions, mask, keep)
         if logits.shape[1] != keep:
-            raise ValueError("it does not heed logits_to_keep")
+            raise RecordError("it ignores logits_to_keep")
         return logits
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from traces.differences import difference
 from traces.errors import RecordError
 from traces.manifest import MANIFEST, Manifest, read_manifest
+from traces.messages import how_many
 from traces.record.estimate import Estimate, estimate
 from traces.record.pair import Alone, Pair
 from traces.record.plan import Plan
@@ -99,7 +100,8 @@ def check_lengths(pair: Pair | Alone, prompts: list[Prompt], plan: Plan) -> None
     for prompt in prompts:
         if len(prompt.tokens) + plan.max_new_tokens > pair.context_len:
             raise RecordError(
-                f"prompt {prompt.id!r} has {len(prompt.tokens)} tokens: with {plan.max_new_tokens} "
+                f"prompt {prompt.id!r} has {how_many(len(prompt.tokens), 'token')}: with"
+                f" {plan.max_new_tokens} "
                 f"new ones it does not fit the models' context of {pair.context_len}"
             )
     longest = max((len(prompt.tokens) for prompt in prompts), default=0) + plan.max_new_tokens
@@ -117,7 +119,8 @@ def _check_dates(out: Path, prompts: list[Prompt], header: Manifest) -> None:
     if there.prompts_sha256 != header.prompts_sha256:
         raise RecordError(
             f"{out}: the prompts' token ids differ from those that the recording was begun with:"
-            f" the chat template writes today's date into {dated} of {len(prompts)} prompts. Give"
+            f" the chat template writes today's date into {dated} of"
+            f" {how_many(len(prompts), 'prompt')}. Give"
             " the date of that day in chat_template_kwargs, if the template reads one, or name"
             " another folder"
         )

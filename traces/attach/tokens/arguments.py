@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from traces.errors import DrafterError
+from traces.messages import how_many
 
 _MOST = 2**31 - 1  # tokens are counted in 32 bits
 
@@ -77,6 +78,6 @@ def plain(text: np.ndarray, n_prompt: int, eos: np.ndarray, max_new_tokens: int)
         ValueError: the prompt is longer than the text.
     """
     if not 0 <= n_prompt <= len(text):
-        raise ValueError(f"a prompt of {n_prompt} tokens in a text of {len(text)}")
+        raise ValueError(f"a prompt of {how_many(n_prompt, 'token')} in a text of {len(text)}")
     tokens, ends = np.array(text, np.int32), np.array(eos, np.int32)
     return Given(tokens, int(n_prompt), ends, int(max_new_tokens))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 
 from traces import reading
-from traces.errors import RecordError
+from traces.errors import RecordError, first_line
 from traces.record.folder import check_folder
 
 SETTINGS = "drafter.json"
@@ -77,6 +77,7 @@ def settings(folder: Path, kind: str) -> DrafterSettings:
     """
     file = folder / SETTINGS
     if not file.exists():
+        reading.refuse_url(folder, RecordError)
         raise RecordError(f"{folder}: not a drafter's folder (no {SETTINGS} in it)")
     text = reading.read_text(file, _MOST_BYTES, RecordError)
     values = reading.parse_json(text, file, RecordError)
@@ -97,7 +98,7 @@ def tensors(file: Path, names: Collection[str]) -> dict[str, Tensor]:
     try:
         found = load_file(str(file))
     except (OSError, SafetensorError) as e:
-        raise RecordError(f"{file}: cannot be read: {str(e).splitlines()[0]}") from None
+        raise RecordError(f"{file}: cannot be read: {first_line(e)}") from None
     missing = sorted(set(names) - found.keys())
     if missing:
         raise RecordError(f"{file}: {', '.join(missing[:3])} is missing")
@@ -120,7 +121,7 @@ def llama_config(folder: Path) -> tuple[dict[str, Any], LlamaConfig]:
     try:
         config = LlamaConfig.from_dict(values | {"attn_implementation": "sdpa"})
     except Exception as e:  # a library's checks raise what they like
-        raise RecordError(f"{file}: {str(e).strip().splitlines()[0]}") from None
+        raise RecordError(f"{file}: {first_line(e)}") from None
     config._attn_implementation = "sdpa"
     return values, config
 

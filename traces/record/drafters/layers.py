@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from traces.errors import RecordError
+from traces.messages import how_many
 
 
 def resolve(layers: Sequence[int], n_layers: int, whose: str = "the target") -> tuple[int, ...]:
@@ -26,8 +27,9 @@ def resolve(layers: Sequence[int], n_layers: int, whose: str = "the target") -> 
     for layer in layers:
         if not -n_layers - 1 <= layer <= n_layers:
             raise RecordError(
-                f"{whose} has no hidden layer {layer}: it has {n_layers} decoder layers "
-                f"(0 is its embeddings, {n_layers} or -1 its last states)"
+                f"{whose} has no hidden layer {layer}: it has"
+                f" {how_many(n_layers, 'decoder layer')} (0 is its embeddings, {n_layers} or -1 its"
+                " last states)"
             )
     return tuple(layer % (n_layers + 1) for layer in layers)
 

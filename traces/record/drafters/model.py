@@ -17,6 +17,7 @@ from traces.attach.drafter import (
 )
 from traces.columns import Columns
 from traces.errors import DrafterError, RecordError
+from traces.messages import how_many
 from traces.record.drafters.nodes import Model
 from traces.record.drafters.running import planting, reader_of, shapes_of
 from traces.record.drafters.target import check_target, given_outputs, own_dtype
@@ -144,7 +145,7 @@ class _Following(Attachment):
         if rows.strange > max(1, _MOST_STRANGE * sum(map(len, outputs))):
             raise RecordError(
                 f"shard {index}: the target would draw {rows.strange} of"
-                f" {sum(map(len, outputs))} tokens otherwise than they were recorded"
+                f" {how_many(sum(map(len, outputs)), 'token')} otherwise than they were recorded"
             )
         return {**rows.tables, **({"hidden": rows.hidden} if rows.hidden is not None else {})}
 
@@ -154,6 +155,7 @@ class _Following(Attachment):
         if not self._strange:
             return []
         return [
-            f"the target would draw {self._strange} of {self._tokens} tokens otherwise than they"
+            f"the target would draw {self._strange} of {how_many(self._tokens, 'token')} otherwise"
+            " than they"
             " were recorded: its sums are rounded otherwise here"
         ]

@@ -17,6 +17,7 @@ from traces.attach.drafter import (
     check_coupling,
 )
 from traces.errors import DrafterError
+from traces.messages import how_many
 from traces.record.drafters import dflash, feature, files, mtp, parallel
 from traces.record.drafters.coupling import COLUMNS
 from traces.record.drafters.running import Drafting, planting, reader_of, shapes_of
@@ -81,7 +82,7 @@ class Network(Attachable):
         if self.length > recording.max_new_tokens:
             raise DrafterError(
                 f"{self.name}: length must be at most the trace's T_max ="
-                f" {recording.max_new_tokens} tokens, not {self.length}"
+                f" {how_many(recording.max_new_tokens, 'token')}, not {self.length}"
             )
         wanted = shapes_of(recording, self, means) if means.tree else []
         self.check_folder()

@@ -28,6 +28,7 @@ from transformers import PreTrainedModel
 from traces import reading
 from traces.errors import RecordError
 from traces.manifest import ModelInfo
+from traces.messages import how_many
 from traces.record.drafters import borrowed, files
 from traces.record.drafters.layers import resolve
 from traces.record.drafters.texts import MOST_STARTS, DraftLogits, StartGroup, Texts, groups
@@ -247,7 +248,7 @@ def _dependent(
     if tuple(projection.shape) != wanted:
         raise RecordError(
             f"{file}: the projection is {' x '.join(map(str, projection.shape))}, but the drafter "
-            f"and {len(layers)} layers of this target need {wanted[0]} x {wanted[1]}"
+            f"and {how_many(len(layers), 'layer')} of this target need {wanted[0]} x {wanted[1]}"
         )
     return replace(
         plain,

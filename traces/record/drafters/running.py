@@ -16,6 +16,7 @@ from traces.attach.drafter import Attachable, Attachment, Means, Size, header_of
 from traces.columns import Columns, to_table
 from traces.errors import DrafterError, RecordError
 from traces.manifest import Manifest
+from traces.messages import how_many
 from traces.record.drafters import feature, mtp, parallel, trees
 from traces.record.drafters.consumed import Consumed, consumed
 from traces.record.drafters.coupling import COLUMNS, Coupled
@@ -99,7 +100,8 @@ class Running(Attachment):
         if trained is None or self._length <= trained:
             return []
         return [
-            f"it was trained for drafts of {trained} tokens (block in drafter.json), and drafts"
+            f"it was trained for drafts of {how_many(trained, 'token')} (block in drafter.json),"
+            " and drafts"
             f" {self._length} here"
         ]
 
@@ -217,7 +219,7 @@ def shapes_of(recording: Trace, drafter: Attachable, means: Means) -> list[shape
     length = getattr(drafter, "length", depth) if drafter.name == "parallel" else depth
     if depth > length:
         raise DrafterError(
-            f"{drafter}: a tree of {depth} levels needs drafts of as many tokens: give"
+            f"{drafter}: a tree of {how_many(depth, 'level')} needs drafts of as many tokens: give"
             f" length={depth}"
         )
     if depth > recording.max_new_tokens:
@@ -297,7 +299,8 @@ def _check_context(recording: Trace, drafter: Attachable, header: Manifest) -> N
     reached = n_prompt + np.minimum(n_output + depth - 1, header.max_new_tokens)
     if context is not None and (longest := int(reached.max(initial=0))) > context:
         raise DrafterError(
-            f"{drafter}: drafts of {depth} tokens behind these texts reach {longest} tokens, and"
+            f"{drafter}: drafts of {how_many(depth, 'token')} behind these texts reach"
+            f" {how_many(longest, 'token')}, and"
             f" its context holds {context} (max_position_embeddings in its config)"
         )
 
