@@ -29,9 +29,8 @@ import pyarrow as pa
 
 from traces.cache import cache_folder, parse_size
 from traces.errors import TraceError
-from traces.messages import plain
 from traces.outputs import make_folder, write_error
-from traces.urls import has_slash_in_key, impatient, shown
+from traces.urls import Fault, has_slash_in_key, impatient, reason, shown
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -49,24 +48,12 @@ _AT_ONCE = 8  # files
 _RECENT_S = 6 * 3600.0  # since a copy was opened: it may be in use
 _OPENED: set[Path] = set()  # copies, by this process
 _FAULTS = (OSError, pa.ArrowException, ValueError)
-_CAUSES = {  # what is wrong, by words of the stores' libraries
-    "no credentials were found": r"access token|AuthenticationException|no credentials",
-    "access is denied": r"(access|permission)_?denied|forbidden|unauthenti|access_?key|signature",
-    "no such bucket": r"no_?such_?bucket|bucket .*not (found|exist)",
-    "the store cannot be reached": r"network|unavailable|resolve|connect|timed? ?out",
-    "no such kind of store is known": r"unrecognized filesystem",
-}
-_QUOTED = 120  # letters of theirs
 
 on_bring: Callable[[str, Path], object] | None = None
 """Called before files are brought, with the URL and the copy's folder."""
 
 
 _Answer = TypeVar("_Answer")
-
-
-class _Fault(OSError):
-    """What is wrong, in our own words."""
 
 
 class Listed(Protocol):
@@ -220,7 +207,7 @@ class _Copy:
             if problem is None:
                 return
         assert problem is not None
-        raise TraceError(f"{what}: {_line(problem)} (tried {_TRIES} times)")
+        raise TraceError(f"{what}: {reason(problem)} (tried {_TRIES} times)")
 
 
 def _fill(file: Path, source: Any, info: Listed) -> Exception | None:
@@ -241,7 +228,7 @@ def _fill(file: Path, source: Any, info: Listed) -> Exception | None:
                 digest.update(part)
                 out.write(part)
         if problem is None and digest.hexdigest() != info.sha256:
-            problem = _Fault("corrupt: its sha256 is not the manifest's")
+            problem = Fault("corrupt: its sha256 is not the manifest's")
         if problem is None:
             os.replace(passing, file)
     except OSError as error:
@@ -354,7 +341,7 @@ def _system(url: str) -> tuple[FileSystem, str]:
     try:
         return fs.FileSystem.from_uri(impatient(url))
     except _FAULTS as error:
-        raise TraceError(f"{shown(url)}: {_line(error)}") from None
+        raise TraceError(f"{shown(url)}: {reason(error)}") from None
 
 
 def _sizes(system: FileSystem, path: str, url: str) -> dict[str, int]:
@@ -366,7 +353,7 @@ def _sizes(system: FileSystem, path: str, url: str) -> dict[str, int]:
     except FileNotFoundError:
         raise TraceError(f"{shown(url)}: no such folder") from None
     except _FAULTS as error:
-        raise TraceError(f"{shown(url)}: {_line(error)}") from None
+        raise TraceError(f"{shown(url)}: {reason(error)}") from None
     files = (one for one in found if one.type == fs.FileType.File)
     return {one.path.removeprefix(f"{path}/"): one.size for one in files}
 
@@ -385,7 +372,7 @@ def _read(system: FileSystem, path: str, url: str, size: int) -> bytes:
         except _FAULTS as error:
             problem = error
     assert problem is not None
-    raise TraceError(f"{what}: {_line(problem)} (tried {_TRIES} times)")
+    raise TraceError(f"{what}: {reason(problem)} (tried {_TRIES} times)")
 
 
 def _asked(ask: Callable[[], _Answer]) -> _Answer:
@@ -405,14 +392,4 @@ def _asked(ask: Callable[[], _Answer]) -> _Answer:
     try:
         return answer.result(_PATIENCE_S)
     except TimeoutError:
-        raise _Fault(f"no answer in {_PATIENCE_S:g} s") from None
-
-
-def _line(error: Exception) -> str:
-    """What is wrong, in our words, and the beginning of the library's."""
-    said = plain(str(error))
-    if isinstance(error, _Fault):
-        return said
-    found = (cause for cause, words in _CAUSES.items() if re.search(words, said, re.IGNORECASE))
-    cut = said if len(said) <= _QUOTED else f"{said[: _QUOTED - 1]}…"
-    return f"{next(found, 'the store cannot be read')} ({cut or type(error).__name__})"
+        raise Fault(f"no answer in {_PATIENCE_S:g} s") from None

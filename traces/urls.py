@@ -6,11 +6,23 @@ import re
 from pathlib import Path
 
 from traces.errors import TraceError
-from traces.messages import STORES
+from traces.messages import STORES, plain
 
 _GOOGLE_S = 5.0  # in which Google's library asks again
 _BEGINS = r"[A-Za-z][A-Za-z0-9+.-]+:/"  # not C:/
 _LOOKS_LIKE_ONE = re.compile(rf"{_BEGINS}|({STORES}):", re.IGNORECASE)
+_CAUSES = {  # what is wrong, by words of the stores' libraries
+    "no credentials were found": r"access token|AuthenticationException|no credentials",
+    "access is denied": r"(access|permission)_?denied|forbidden|unauthenti|access_?key|signature",
+    "no such bucket": r"no_?such_?bucket|bucket .*not (found|exist)",
+    "the store cannot be reached": r"network|unavailable|resolve|connect|timed? ?out",
+    "no such kind of store is known": r"unrecognized filesystem",
+}
+_QUOTED = 120  # letters of theirs
+
+
+class Fault(OSError):
+    """What is wrong, in our own words."""
 
 
 def is_url(name: object) -> bool:
@@ -69,3 +81,13 @@ def refuse_half(name: str | Path) -> None:
     if looks_like_url(name) and not is_url(str(name)):
         scheme = str(name).partition(":")[0]
         raise TraceError(f"{shown(name)}: a URL begins with {scheme}://, and is text, no path")
+
+
+def reason(error: Exception) -> str:
+    """What is wrong, in our words, and the beginning of the library's."""
+    said = plain(str(error))
+    if isinstance(error, Fault):
+        return said
+    found = (cause for cause, words in _CAUSES.items() if re.search(words, said, re.IGNORECASE))
+    cut = said if len(said) <= _QUOTED else f"{said[: _QUOTED - 1]}…"
+    return f"{next(found, 'the store cannot be read')} ({cut or type(error).__name__})"
