@@ -40,7 +40,7 @@ run.policies.select(
 figures.fidelity_speedups(run.policies)
 
 # %% [markdown]
-# **What it shows.** The median error of nine predicted speedups is 0.9%, the worst 3.1%. In all 216
+# **What it shows.** The median error of nine predicted speedups is 0.9%, the worst 3.0%. In all 216
 # sequences live decoding took the steps that the replay says. The order of the policies is nearly
 # the measured one (rank correlation 0.95): PACER, third on the clock, is predicted first.
 #
