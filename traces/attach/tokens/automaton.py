@@ -28,7 +28,7 @@ from traces.kernels import compiled, compiled_part
 # first child's state (0: none) and token, and the first and last edge of the list of children.
 LENGTH, LINK, COUNT, CHILD, TOKEN, FIRST, _LAST = range(7)
 # Columns of edges: whose they are, the token, where they lead, the next one and the one before in
-# the list, and the group (0: not counted yet).
+# the list, and the group (0: not counted yet, or an only child).
 _SOURCE, _BY, _TARGET, _NEXT, _BEFORE, _GROUP = range(6)
 _N_STATES, _N_EDGES, _N_GROUPS, _FREE = range(4)
 
@@ -178,8 +178,9 @@ def _rank_children(a: Automaton, before: int, token: int, deepest: int) -> None:
     """
     states = a.states
     while before > 0:
-        if states[states[before, LINK], LENGTH] < deepest - 1:
-            edge = np.int64(states[before, FIRST])
+        edge = np.int64(states[before, FIRST])
+        alone = edge == states[before, _LAST]
+        if not alone and states[states[before, LINK], LENGTH] < deepest - 1:
             if states[before, TOKEN] != token:
                 edge = np.int64(a.table[_place(a, before, token)])
             _rank(a, before, edge)
@@ -192,6 +193,8 @@ def _rank(a: Automaton, state: int, edge: int) -> None:
     edges, heads = a.edges, a.heads
     count, group = _count_at(a, edge), edges[edge, _GROUP]
     before, after = edges[edge, _BEFORE], edges[edge, _NEXT]
+    if group == 0 and before > 0 and edges[before, _GROUP] == 0:
+        _make_group(a, before)  # an only child until now
     if group > 0:
         stays = before == 0 or _count_at(a, before) > count
         if stays and (after == 0 or edges[after, _GROUP] != group):
