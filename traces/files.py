@@ -141,9 +141,7 @@ def check_sizes(folder: Path, manifest: Manifest) -> None:
 def _compare_size(where: str | Path, size: int, info: FileInfo) -> None:
     if size != info.bytes:
         kind = "truncated" if size < info.bytes else "too long"
-        raise TraceError(
-            f"{where}: {kind}: {how_many(size, 'byte')}, the manifest says {info.bytes}"
-        )
+        raise TraceError(f"{where}: {kind}: {size} bytes, the manifest says {info.bytes}")
 
 
 def check_hash(folder: Path, name: str, info: FileInfo) -> None:

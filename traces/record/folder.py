@@ -103,9 +103,7 @@ def _tensors(file: Path) -> list[str]:
             raise RecordError(f"{file}: tensor {name} is described wrong")
     end = 8 + n_header + max((tensor["data_offsets"][1] for tensor in header.values()), default=0)
     if end != size:
-        raise RecordError(
-            f"{file}: truncated or too long: {how_many(size, 'byte')}, its header says {end}"
-        )
+        raise RecordError(f"{file}: truncated or too long: {size} bytes, its header says {end}")
     return list(header)
 
 
