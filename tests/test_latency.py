@@ -328,6 +328,10 @@ def test_command_fits_a_linear_cost(folders, app, tmp_path):
     prices, expected = asdict(printed), asdict(written)
     assert prices.pop("parallel") == expected.pop("parallel") == "kept"
     assert prices.pop("preset") == expected.pop("preset") == ""
+    assert prices.pop("timed") is None
+    target, draft, where = expected.pop("timed")
+    assert target.id.endswith("target") and draft.id.endswith("draft") and where == str(file)
+    assert len(target.weights_sha256) == len(draft.weights_sha256) == 64
     assert prices == pytest.approx(expected, rel=1e-5)
     assert written.target_s + written.target_per_token_s > 0 and written.overhead_s == 0
 

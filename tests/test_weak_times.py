@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pair_folders import pair, pair_folder
+from pair_folders import simkit as command
 from test_conditions import timed
 from typer.testing import CliRunner
 
@@ -26,6 +28,7 @@ from analysis.study import Study
 from simkit.cli import app
 from simkit.costs import parse
 from simkit.costs.passes import rounds_apart
+from simkit.costs.timed_models import TimedModels
 from simkit.engines import export
 from simkit.errors import CostError
 from simkit.serving import Engine, serve
@@ -286,6 +289,50 @@ def test_a_file_of_samples_is_held_to_the_models_that_it_names(tmp_path):
     pq.write_table(samples(ours), file)
     (said,) = [n for n in simkit.replay(unnamed, "fixed(2)", cost=str(file)).notes if "pair" in n]
     assert said.startswith("times may be another pair's: the trace does not name its target")
+
+
+def test_a_file_of_numbers_may_name_its_models(tmp_path):
+    trace, file = named(), tmp_path / "cost.json"
+    numbers = {"kind": "linear", "draft_s": 1, "target_s": 6}
+
+    def notes(models: object) -> list[str]:
+        file.write_text(json.dumps(numbers | {"models": models}))
+        return simkit.replay(trace, "fixed(2)", cost=str(file)).notes
+
+    ours = QUIET.of_models(TARGET, DRAFT)
+    both = TimedModels(ours.target, ours.draft, "").written()
+    assert notes(both) == [] and notes({"target": both["target"]}) == []
+    (said,) = notes(both | {"draft": both["draft"] | {"weights_sha256": "other"}})
+    assert said == f"{OTHER}, times of toys/target with toys/draft ({file})"
+    one = both["target"]
+    for wrong in ("x", None, {"target": "x"}, {"drafter": one}, {"target": one | {"id": 1}}):
+        with pytest.raises(CostError, match=f"{file}: models: needs a target or a draft, each"):
+            notes(wrong)
+    with pytest.raises(CostError, match="only a file names the models"):
+        parse("linear(draft_s=1, target_s=6, timed=3)")
+
+
+@pytest.mark.parametrize("kind", ["pair", "trees", "server"])
+def test_live_logs_name_their_models(tmp_path_factory, kind):
+    root = pair_folder(tmp_path_factory.mktemp("live"))
+    more = {
+        "pair": ["--policy", "fixed(2)"],
+        "trees": ["--policy", "eagle2(top_k=2, depth=2)", "--policy", "eagle2(top_k=2, depth=1)"],
+        "server": ["--controller", "static(2)", "--concurrency", 2],
+    }[kind]
+    given = ["--prompts", root / "prompts.jsonl", "--max-new-tokens", 8, "--n-prompts", 3]
+    words = ["live", *pair(root), *given, "--rounds", 1, *more, "-o", root / "log.parquet"]
+    assert command(words) in (0, 1)
+    known = conditions(pq.read_table(root / "log.parquet"))
+    manifest = load(root / "trace").manifest
+    assert known.target is not None and known.draft is not None
+    assert known.target == TimedModel.of(manifest.target)
+    assert known.draft == TimedModel.of(manifest.draft)
+    if kind == "pair":
+        file = str(root / "log.parquet")
+        (said,) = [n for n in simkit.replay(named(), "fixed(2)", cost=file).notes if "pair" in n]
+        ids = known.target.id, known.draft.id
+        assert said == f"{OTHER}, times of {' with '.join(ids)} ({file})"
 
 
 def test_the_samples_of_another_trace_are_those_of_its_models(tmp_path, weak):

@@ -144,10 +144,15 @@ class Conditions:
         named = [None if info is None else TimedModel.of(info) for info in (target, draft)]
         return replace(self, target=named[0], draft=named[1])
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """These conditions as metadata of a file."""
+        return {_KEY.decode(): json.dumps(asdict(self))}
+
     def kept_in(self, table: pa.Table) -> pa.Table:
         """The table with these conditions in its metadata."""
-        text = json.dumps(asdict(self)).encode()
-        return table.replace_schema_metadata({**(table.schema.metadata or {}), _KEY: text})
+        facts = {name.encode(): text for name, text in self.facts.items()}
+        return table.replace_schema_metadata({**(table.schema.metadata or {}), **facts})
 
 
 def conditions(table: pa.Table) -> Conditions:

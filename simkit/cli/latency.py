@@ -387,7 +387,9 @@ def _fit(table: pa.Table, out: Path | None) -> None:
     spec = ", ".join(f"{name}={value:.6g}" for name, value in given.items())
     console.print(f"--cost 'linear({spec})'", highlight=False, soft_wrap=True, markup=False)
     if out is not None:
-        write_atomic(out, (json.dumps({"kind": cost.name, **given}, indent=1) + "\n").encode())
+        named = {"models": cost.timed.written()} if cost.timed else {}
+        text = json.dumps({"kind": cost.name, **given, **named}, indent=1)
+        write_atomic(out, f"{text}\n".encode())
 
 
 def _order(shape: PassShape) -> tuple[int, bool, str, int, int]:

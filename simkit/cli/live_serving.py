@@ -129,7 +129,8 @@ def _arms(chosen: list[Controller], requests: tuple[Request, ...]) -> list[Servi
 def _write(wanted: Wanted, pair: Pair, runs: list[ServedRun]) -> None:
     """Write the log, also that of a run that broke off: the arms that were whole."""
     from simkit.live import served
-    from traces.record.header import device_name, library_versions
+    from traces.conditions import Conditions
+    from traces.record.header import device_name, library_versions, model_info
 
     if wanted.out is None or not runs:
         return
@@ -139,6 +140,7 @@ def _write(wanted: Wanted, pair: Pair, runs: list[ServedRun]) -> None:
         "engine": "eager",
         "max_new_tokens": str(wanted.settings.max_new_tokens),
         "turns": wanted.turns,
+        **Conditions().of_models(*map(model_info, (pair.target, pair.draft))).facts,
         **library_versions(),
     }
     served.write(wanted.out, served.table(runs, facts))

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from simkit.costs.base import Model
 from simkit.costs.linear import Linear
 from simkit.costs.passes import Passes
+from simkit.costs.timed_models import of_samples
 from simkit.errors import CostError
 
 
@@ -106,13 +107,14 @@ def linear(table: pa.Table) -> tuple[Linear, list[Residual]]:
     for prefix, key in (("policy:", "policy_s"), ("head:", "head_s")):
         found = {c for c in table["component"].to_pylist() if c.startswith(prefix)}
         given[key] = _mean(table, sorted(found))
-    cost = Linear(**given)
+    cost = Linear(**given, timed=of_samples(table, None))
     return cost, _residuals(cost, cells)
 
 
 def arguments(cost: Linear) -> dict[str, float]:
     """What must be given to make a cost anew: the numbers that are not the defaults."""
     values = {field.name: (getattr(cost, field.name), field.default) for field in fields(cost)}
+    del values["timed"]  # which are no number
     return {name: value for name, (value, default) in values.items() if value != default}
 
 

@@ -44,6 +44,7 @@ class Linear(Constants, CostModel, Times):
             autoregressive decoding.
         batch_size: B, sequences in a pass.
         preset: name of the preset whose models these times are of; empty: numbers that were given.
+        timed: the models that they were fitted to, as a cost's file names them under `models`.
 
     The other arguments are those of `Constants`.
 
@@ -63,6 +64,7 @@ class Linear(Constants, CostModel, Times):
     prefill_overhead_s: float = 0.0
     batch_size: int = 1
     preset: str = ""
+    timed: TimedModels | None = None
 
     name = "linear"
     what = "fixed + per token + per token of context, for each model"
@@ -73,6 +75,8 @@ class Linear(Constants, CostModel, Times):
         if not isinstance(self.draft_per_step, bool):
             raise CostError(f"linear: draft_per_step must be true or false: {self.draft_per_step}")
         check_batch(self.name, self.batch_size)
+        if self.timed is not None and not isinstance(self.timed, TimedModels):
+            raise CostError("linear: only a file names the models that were timed")
         if self.preset and self.preset not in PRESETS:
             raise CostError(
                 f"linear: unknown preset {self.preset!r} ({suggest(self.preset, PRESETS)})"
@@ -87,8 +91,8 @@ class Linear(Constants, CostModel, Times):
     @property
     def models(self) -> TimedModels | None:
         """See `Times`."""
-        if not self.preset:
-            return None
+        if self.timed is not None or not self.preset:
+            return self.timed
         target, draft = models_of(self.preset)
         return TimedModels(TimedModel(target), TimedModel(draft), f"the preset {self.preset}")
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from simkit.costs.base import CostModel
 from simkit.costs.presets import PRESETS
+from simkit.costs.timed_models import read
 from simkit.errors import CostError
 from traces import reading, specs
 from traces.registry import Registry, suggest
@@ -110,6 +111,8 @@ def _read(file: Path) -> CostModel:
     if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
         raise CostError(f"{file}: needs a kind ({', '.join(names())}, or a preset)")
     try:
+        if values["kind"] == "linear" and "models" in values:
+            values["timed"] = read(values.pop("models"), str(file))
         return _build(values.pop("kind"), values)
     except CostError as error:
         raise CostError(f"{file}: {error}") from None

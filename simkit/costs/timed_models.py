@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from simkit.errors import CostError
 from traces.conditions import TimedModel, conditions
 from traces.manifest import MANIFEST, Manifest, read_manifest
 
@@ -23,6 +24,30 @@ class TimedModels(NamedTuple):
     target: TimedModel | None
     draft: TimedModel | None
     where: str
+
+    def written(self) -> dict[str, dict[str, object]]:
+        """What a cost's file has of them; `read` reads it."""
+        return {name: m._asdict() for name in ("target", "draft") if (m := getattr(self, name))}
+
+
+def read(given: object, file: str) -> TimedModels:
+    """The models that a cost's file names.
+
+    Raises:
+        CostError: it has something else in their place.
+    """
+    models: Any = given if isinstance(given, dict) else {"": given}
+    for name, facts in models.items():
+        fits = isinstance(facts, dict) and facts.keys() == {*TimedModel._fields}
+        if name not in ("target", "draft") or not fits or not _typed(TimedModel(**facts)):
+            wanted = ", ".join(TimedModel._fields)
+            raise CostError(f"models: needs a target or a draft, each with {wanted}")
+    named = {name: TimedModel(**facts) for name, facts in models.items()}
+    return TimedModels(named.get("target"), named.get("draft"), file)
+
+
+def _typed(model: TimedModel) -> bool:
+    return all(map(isinstance, model, (str, str, str, int)))
 
 
 def of_samples(samples: pa.Table, file: str | None) -> TimedModels | None:

@@ -18,8 +18,9 @@ from simkit.live.log import BASELINE, Log, Row
 from simkit.live.timed import TimedDecoder
 from simkit.live.turns import Turns, finished, in_turns
 from simkit.policies import Policy, Sequential
+from traces.conditions import Conditions
 from traces.messages import how_many
-from traces.record.header import device_name, library_versions
+from traces.record.header import device_name, library_versions, model_info
 from traces.record.latency import no_collection
 from traces.record.pair import Pair
 
@@ -128,7 +129,7 @@ class Bench:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a log says of its run: device, dtype, T_max, sampler, turns, libraries."""
+        """What a log says of its run: models, device, dtype, T_max, sampler, turns, libraries."""
         return {
             "device": device_name(self.pair.target),
             "dtype": str(self.pair.target.dtype).removeprefix("torch."),
@@ -136,6 +137,7 @@ class Bench:
             "max_new_tokens": str(self.settings.max_new_tokens),
             "sampler": str(self.settings.sampler),
             **({} if self.turns == "sequence" else {"turns": self.turns}),
+            **Conditions().of_models(*map(model_info, (self.pair.target, self.pair.draft))).facts,
             **library_versions(),
         }
 

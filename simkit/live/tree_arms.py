@@ -18,8 +18,9 @@ from simkit.live.trees import TreeDecoder
 from simkit.live.turns import Turns
 from simkit.trees.base import TreePolicy
 from traces.attach import registry
+from traces.conditions import Conditions
 from traces.record.drafters import feature
-from traces.record.header import device_name, library_versions
+from traces.record.header import device_name, library_versions, model_info
 from traces.record.pair import Alone, embedding, load_model
 from traces.record.proof import prove
 
@@ -66,8 +67,15 @@ class TreeBench:
             "sampler": str(self.settings.sampler),
             **({} if self.turns == "sequence" else {"turns": self.turns}),
             **({"clock": "processor"} if self.by_processor else {}),
+            **self._models.facts,
             **library_versions(),
         }
+
+    @property
+    def _models(self) -> Conditions:
+        is_feature = isinstance(self.network, feature.Feature)
+        draft = self.network.describe() if is_feature else model_info(self.network)
+        return Conditions().of_models(model_info(self.target.target), draft)
 
     def prove(self, longest: int) -> None:
         """Refuse models that are read wrongly in texts of so many tokens, and trees behind them.
