@@ -1,16 +1,19 @@
 """Writers that are stopped at each of their calls: what they do in a folder, what is there then."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import torch
+from pyarrow import fs
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -20,10 +23,11 @@ from simkit.cli.running import opened
 from simkit.heads import files as heads
 from simkit.heads import registry
 from simkit.live.log import Log, Row, read
-from traces import schema, scores
+from traces import schema, scores, stores
 from traces.attach import registry as drafters
 from traces.attach.run import attach, detach
 from traces.errors import TraceError
+from traces.manifest import read_manifest
 from traces.outputs import write_atomic, write_together
 from traces.reference.net import save_weights
 from traces.reference.tokenizer import save as save_tokenizer
@@ -293,6 +297,30 @@ def of_tokenizer(folder: Path) -> str:
     return {0: NONE, 1: "some", 2: "new"}[len(there)]
 
 
+def store(folder: Path) -> None:
+    record(folder / "store" / "t", source())
+
+
+def copied(folder: Path) -> None:
+    """What reading a trace by its URL does with the copies."""
+    system = fs.SubTreeFileSystem(str(folder / "store"), fs.LocalFileSystem())
+    with (
+        patch.object(stores, "_system", lambda url: (system, "t")),
+        patch.dict(os.environ, {stores.FOLDER: str(folder / "copies")}),
+    ):
+        place = stores.open_url("s3://t")
+        stores.bring(place, read_manifest(place).files)
+
+
+def of_copied(folder: Path) -> str:
+    """What is there of a copy under its own name is whole."""
+    wanted, found = folder / "store" / "t", [*folder.glob("copies/*/t")]
+    for file in (file for place in found for file in place.rglob("[!.]*") if file.is_file()):
+        assert file.read_bytes() == (wanted / file.relative_to(found[0])).read_bytes()
+    names = [name for name in read_manifest(wanted).files if found and (found[0] / name).exists()]
+    return "new" if len(names) == len(read_manifest(wanted).files) else NONE
+
+
 class Writer(NamedTuple):
     """A writer that is stopped.
 
@@ -324,6 +352,7 @@ WRITERS = {
     "weights": Writer("old_weights", "old", of_weights),
     "checkpoint": Writer("old_checkpoint", "old", of_checkpoint),
     "tokenizer": Writer(None, NONE, of_tokenizer),
+    "copied": Writer("store", NONE, of_copied, r"copies(/.*)?"),
 }
 
 

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -74,6 +74,36 @@ def write_together(contents: Mapping[Path, bytes]) -> None:
                 passing_name(real).unlink(missing_ok=True)
             os.close(handle)
         remove_empty(made)
+
+
+@contextmanager
+def filled(file: Path, mode: int = 0o666) -> Iterator[Callable[[bytes], None]]:
+    """Fill a file under its passing name; it takes its place when the block ends well.
+
+    It is not made durable: this is for copies, which can be made again.
+
+    Args:
+        file: its place, no link; its folder exists.
+        mode: rights of a new file.
+
+    Yields:
+        a function that writes more of it.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    name = passing_name(file)
+    handle = _hold(name, mode=mode)
+    try:
+        os.ftruncate(handle, 0)
+        yield lambda data: _write(handle, data)
+        os.rename(name, file)
+    except BaseException:
+        with suppress(OSError):
+            name.unlink()
+        raise
+    finally:
+        os.close(handle)
 
 
 @contextmanager
@@ -292,10 +322,10 @@ def _is_special(file: Path) -> bool:
     return file.exists() and not file.is_file() and not file.is_dir()
 
 
-def _hold(name: Path, wait: bool = True) -> int:
+def _hold(name: Path, wait: bool = True, mode: int = 0o666) -> int:
     """Open a passing file that nobody else has open; what a killed process left is taken over."""
     while True:
-        handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
             _lock(handle, wait)
             here = os.stat(name)
@@ -323,9 +353,13 @@ def _lock(handle: int, wait: bool) -> bool:
 def _fill(handle: int, data: bytes, place: Path) -> None:
     """Put data into a passing file and make it durable; it gets the rights of what it replaces."""
     os.ftruncate(handle, 0)
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(handle, rest[:_CHUNK_BYTES]) :]
+    _write(handle, data)
     with suppress(OSError):
         os.fchmod(handle, stat.S_IMODE(place.stat().st_mode))
     os.fsync(handle)
+
+
+def _write(handle: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(handle, rest[:_CHUNK_BYTES]) :]

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from traces.cache import cache_folder, parse_size
 from traces.errors import TraceError
-from traces.outputs import make_folder, write_error
+from traces.outputs import filled, make_folder, write_error
 from traces.urls import Fault, has_slash_in_key, impatient, reason, shown
 
 if TYPE_CHECKING:
@@ -210,33 +210,33 @@ class _Copy:
         raise TraceError(f"{what}: {reason(problem)} (tried {_TRIES} times)")
 
 
+class _UnreadError(Exception):
+    """What a store sends cannot be read, or is not what is listed; its argument is the reason."""
+
+
 def _fill(file: Path, source: Any, info: Listed) -> Exception | None:
     """Write a file from a stream, and give it its name if it is the one that is listed."""
-    digest, problem = hashlib.sha256(), None
-    passing = file.with_name(f".{file.name}.{os.getpid()}.{time.monotonic_ns()}.tmp")
+    digest = hashlib.sha256()
     try:
         make_folder(file.parent)
-        with open(passing, "wb") as out:
-            while True:
-                try:
-                    part = _asked(lambda: source.read(_CHUNK))
-                except _FAULTS as error:
-                    problem = error
-                    break
-                if not part:
-                    break
+        with filled(file) as write:
+            while part := _part(source):
                 digest.update(part)
-                out.write(part)
-        if problem is None and digest.hexdigest() != info.sha256:
-            problem = Fault("corrupt: its sha256 is not the manifest's")
-        if problem is None:
-            os.replace(passing, file)
+                write(part)
+            if digest.hexdigest() != info.sha256:
+                raise _UnreadError(Fault("corrupt: its sha256 is not the manifest's"))
     except OSError as error:
         raise write_error(file, error) from None
-    finally:
-        with suppress(OSError):
-            passing.unlink(missing_ok=True)
-    return problem
+    except _UnreadError as unread:
+        return unread.args[0]
+    return None
+
+
+def _part(source: Any) -> bytes:
+    try:
+        return _asked(lambda: source.read(_CHUNK))
+    except _FAULTS as error:
+        raise _UnreadError(error) from None
 
 
 def _made(url: str, name: str, sizes: dict[str, int], texts: dict[str, bytes]) -> Path:
@@ -262,10 +262,8 @@ def _made(url: str, name: str, sizes: dict[str, int], texts: dict[str, bytes]) -
 def _put(file: Path, data: bytes) -> None:
     if file.exists() and file.read_bytes() == data:
         return
-    passing = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    with open(os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-        out.write(data)
-    os.replace(passing, file)
+    with filled(file, mode=0o600) as write:
+        write(data)
 
 
 def _tidy(root: Path, current: Path) -> None:
