@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.stats.compare import saved
 from simkit.errors import ReplayError
-from simkit.policies import Concurrent, Policy, Prophet, shortened
+from simkit.policies import Policy, Prophet, shortened
 from simkit.simulator.arguments import AnyCost, AnyPolicy, AnyTrace, listed, setting
 from simkit.simulator.display import grid, noted
 from simkit.simulator.run import run
@@ -96,7 +96,7 @@ def gap(
     specs = [fixed, *listed(candidates)]
     pool = settings(specs)
     for policy in pool:
-        if isinstance(policy, Concurrent):
+        if not policy.takes_turns:
             raise ReplayError(f"{policy} runs both models at once: the prophet does not bound it")
     within = [_shortened(policy, trace.max_draft) for policy in pool]
     if within != pool:

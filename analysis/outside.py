@@ -15,7 +15,7 @@ from analysis.stats.accepted_runs import runs_of_prompts
 from analysis.stats.loops import Outside
 from analysis.study import MissingError
 from simkit.simulator.run import Run, run
-from simkit.simulator.steps import Steps
+from simkit.steps.steps import Steps
 from simkit.sweeps.folds import mean_of
 
 

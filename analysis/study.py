@@ -20,7 +20,6 @@ from simkit.errors import CostError, ReplayError
 from simkit.policies import Setting
 from simkit.simulator.arguments import FIRST, AnyCost, AnyTrace, setting
 from simkit.simulator.charge import Charge
-from simkit.simulator.run import Replayable
 from traces.errors import UserError
 from traces.trace import Trace, load
 
@@ -101,7 +100,7 @@ class Study:
 
     def where(self, charge: Charge | None) -> Setting:
         """What a policy is replayed in."""
-        return Replayable(self.layout, charge, FIRST[self.first_token])
+        return Setting(self.layout, charge, FIRST[self.first_token])
 
     def kept(self, cost: AnyCost | None, make: Any) -> Any:
         """What `make()` gives for a cost, until the cost's file changes; of a few costs, the last.

@@ -19,8 +19,9 @@ import numpy as np
 from simkit import policies
 from simkit.costs import Linear
 from simkit.drafters import layout_of
+from simkit.policies import Setting
 from simkit.simulator.charge import Charge
-from simkit.simulator.run import Replayable, run
+from simkit.simulator.run import run
 from traces.drafters.passes import Passes
 from traces.memory import from_drafts
 from traces.trace import Trace
@@ -80,7 +81,7 @@ def replay_of(trace: Trace, rule: str, paid: str | None) -> Callable[[], object]
     """One whole replay, with its costs unless none are asked for."""
     layout = layout_of(trace)
     charge = Charge(COST, layout, 1) if paid else None
-    policy = policies.parse(rule).bind(Replayable(layout, charge, 1))
+    policy = policies.parse(rule).bind(Setting(layout, charge, 1))
     return lambda: run(policy, layout, charge, 1)
 
 

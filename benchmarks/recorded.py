@@ -19,10 +19,9 @@ from simkit.heads.files import Head, build
 from simkit.heads.plain_scorer import PlainScorer
 from simkit.heads.scoring import score
 from simkit.live import Decoded, Decoder, DecoderSettings, Step
-from simkit.policies import PEARL, Policy, Sequential
-from simkit.simulator import plain
+from simkit.policies import PEARL, Policy, Sequential, Setting
 from simkit.simulator.charge import Charge
-from simkit.simulator.run import Replayable
+from simkit.steps import interpreted
 from traces import scores
 from traces.memory import from_arrays
 from traces.record.pair import Pair
@@ -132,7 +131,7 @@ def _states(trace: Trace, recorded: Recorded) -> head_states.States:
 def fitted(policy: Policy, trace: Trace, first_token: FirstToken = "draft") -> Policy:
     """The policy as a replay under `COST` would fit it to the trace."""
     layout, first = PathLayout(trace), FIRST[first_token]
-    return policy.bind(Replayable(layout, Charge(COST.times(trace), layout, first), first))
+    return policy.bind(Setting(layout, Charge(COST.times(trace), layout, first), first))
 
 
 def replayed(trace: Trace, policy: Policy, first_token: FirstToken = "draft") -> list[Steps]:
@@ -148,7 +147,7 @@ def walked(trace: Trace, policy: Policy, first_token: FirstToken = "draft") -> l
     """The same from the loop in plain Python."""
     rule = fitted(policy, trace, first_token)
     assert isinstance(rule, Sequential)
-    steps = plain.walk(rule, PathLayout(trace), FIRST[first_token])
+    steps = interpreted.walk(rule, PathLayout(trace), FIRST[first_token])
     columns = (steps.start, steps.proposed, steps.drafted, steps.accepted)
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
     return [rows[a:b] for a, b in zip(steps.offsets[:-1], steps.offsets[1:], strict=True)]

@@ -29,9 +29,9 @@ from simkit import policies
 from simkit.costs import Linear
 from simkit.drafters.path import PathLayout
 from simkit.policies import Policy, Sequential
-from simkit.simulator import plain
 from simkit.simulator.charge import Charge
 from simkit.simulator.run import Run, run
+from simkit.steps import interpreted
 from traces import scores, synthetic
 from traces.trace import Trace, bundled
 
@@ -114,8 +114,10 @@ def python_speed(on: Prepared, fast: dict[str, float], repeats: int) -> None:
     print(f"{'policy':18}{'M drafted/s':>14}{'M positions/s':>15}{'compiled':>10}{'target':>8}")
     for policy in given:
         assert isinstance(policy, Sequential)
-        seconds = best(lambda policy=policy: plain.walk(policy, on.layout, 1), max(1, repeats // 3))
-        drafted = plain.walk(policy, on.layout, 1).drafted.sum() / seconds
+        seconds = best(
+            lambda policy=policy: interpreted.walk(policy, on.layout, 1), max(1, repeats // 3)
+        )
+        drafted = interpreted.walk(policy, on.layout, 1).drafted.sum() / seconds
         rate = len(on.layout.ahead) / seconds
         ratio = f"× {fast[str(policy)] / rate:.0f}" if str(policy) in fast else ""
         target = "" if ratio else "≥ 0.5"

@@ -21,7 +21,7 @@ import traces
 from simkit import policies
 from simkit.drafters import layout_of
 from simkit.drafters.tree import TreeLayout, Trees
-from simkit.simulator.branching import walk
+from simkit.steps.tree import FAMILY as TREES
 
 FIXED = "static([[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0, 0]])"
 EAGLE = "eagle2(top_k=10, depth=6, total=60)"
@@ -43,14 +43,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     many, ranks = repeated(base, given.trees), repeated(base, given.ranks, ranks_alone=True)
     fixed, eagle = policies.parse(FIXED), policies.parse(EAGLE)
     rows = len(ranks.trees.room)
-    fixed_s = least(lambda: walk(fixed, ranks, 1))
+    fixed_s = least(lambda: TREES.walk(fixed, ranks, 1))
     rate = rows / fixed_s
     print(f"fixed: {rows:,} positions in {fixed_s:.3f} s, {rate / 1e6:.0f} million a second")
-    one_s = least(lambda: walk(eagle, forgotten(many), 1))
-    steps = len(walk(eagle, many, 1))
+    one_s = least(lambda: TREES.walk(eagle, forgotten(many), 1))
+    steps = len(TREES.walk(eagle, many, 1))
     print(f"eagle2: {steps:,} steps in {one_s:.3f} s, {steps / one_s:,.0f} a second")
     sweep = policies.expand(SWEEP)
-    all_s = least(lambda: [walk(policy, forgotten(many), 1) for policy in sweep], 1)
+    all_s = least(lambda: [TREES.walk(policy, forgotten(many), 1) for policy in sweep], 1)
     shared_s = least(lambda: share(sweep, forgotten(many)), 1)
     print(
         f"sweep: {len(sweep)} shapes in {shared_s:.2f} s, {shared_s / one_s:.1f} times one of them;"
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def share(sweep: Sequence[policies.Policy], layout: TreeLayout) -> None:
     """Walk all of them on one layout."""
     for policy in sweep:
-        walk(policy, layout, 1)  # type: ignore[arg-type]
+        TREES.walk(policy, layout, 1)  # type: ignore[arg-type]
 
 
 def least(work: Callable[[], object], repeats: int = _REPEATS) -> float:

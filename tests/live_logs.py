@@ -9,7 +9,7 @@ from simkit.live.decoder import Step
 from simkit.live.log import Log, Row
 from simkit.policies import NumericPolicy
 from simkit.policies.base import never
-from simkit.simulator import plain
+from simkit.steps import interpreted
 from traces.synthetic import iid
 
 COST = costs.Linear(
@@ -59,7 +59,7 @@ def baseline(layout, first):
 
 
 def speculative(layout, policy, first):
-    steps = plain.walk(policy, layout, first)
+    steps = interpreted.walk(policy, layout, first)
     columns = (steps.start, steps.proposed, steps.drafted, steps.accepted)
     rows = [Step(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]
     both = list(zip(rows, steps.emitted.tolist(), strict=True))

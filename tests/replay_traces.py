@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from simkit import costs, policies
 from simkit.drafters.path import PathLayout
-from simkit.policies import Outcome, Policy, Sequential
+from simkit.policies import Outcome, Policy, Sequential, Setting
 from simkit.simulator.charge import Charge
-from simkit.simulator.run import Replayable
 from traces import scores
 from traces.memory import from_arrays
 from traces.sampler import Sampler
@@ -29,7 +28,7 @@ def bound(
     """A policy fitted to the trace, and to the cost if it wants one."""
     policy = policies.parse(policy) if isinstance(policy, str) else policy
     layout = PathLayout(trace)
-    return policy.bind(Replayable(layout, Charge(cost.times(trace), layout, first), first))
+    return policy.bind(Setting(layout, Charge(cost.times(trace), layout, first), first))
 
 
 def holds(policy: Policy | str, trace: Trace) -> bool:

@@ -17,9 +17,9 @@ from simkit.drafters.path import PathLayout
 from simkit.policies import PolicyError, Sequential, Setting, acceptance_fit, rate_optimal
 from simkit.policies.acceptance_fit import fit_acceptance
 from simkit.simulator import charge as charges
-from simkit.simulator import compiled, plain
 from simkit.simulator.charge import Charge
 from simkit.simulator.run import run
+from simkit.steps import compiled, interpreted
 from traces.synthetic import iid
 
 CASES = settings(max_examples=25, deadline=None)
@@ -354,7 +354,7 @@ def test_a_head_may_give_the_score(score):
     np.testing.assert_allclose(found.seconds["policy_s"], found.counts["drafted"] * call_s)
     assert found.counts["drafted"].sum() > 0
     layout = PathLayout(trace)
-    for engine in (plain, compiled):
+    for engine in (interpreted, compiled):
         drafted = engine.walk(found.bound, layout, 1).drafted
         assert drafted.sum() == found.counts["drafted"].sum()
 

@@ -18,8 +18,8 @@ from simkit import policies
 from simkit.policies import SVIP, NumericPolicy, Slots, surroundings
 from simkit.serving.controllers.base import Slots as Decides
 from simkit.serving.controllers.static import Static, StaticParams
-from simkit.simulator import compiled, compiled_rules, plain
 from simkit.simulator.arguments import setting
+from simkit.steps import compiled, compiled_rules, interpreted
 from traces.own_sources import is_own
 from traces.synthetic import iid
 
@@ -77,7 +77,9 @@ def steps(trace, layout):
         "second": "fixed(3)",
         "borrowed": "fixed(5)",
     }
-    return {n: len(plain.walk(policies.parse(s), layout, 1).drafted) for n, s in found.items()}
+    return {
+        n: len(interpreted.walk(policies.parse(s), layout, 1).drafted) for n, s in found.items()
+    }
 
 
 def test_a_subclass_has_its_own_rule_in_every_order_and_process(steps, tmp_path):
@@ -174,7 +176,7 @@ def test_a_method_that_is_overridden_counts(layout):
 
     assert compiled.compiles(SVIP()) and not compiled.compiles(Mine())
     (row,) = simkit.replay(layout.trace, Mine()).records()
-    assert row["steps"] == len(plain.walk(policies.Fixed(2), layout, 1).drafted)
+    assert row["steps"] == len(interpreted.walk(policies.Fixed(2), layout, 1).drafted)
 
 
 H = 0.5
@@ -327,7 +329,7 @@ def test_a_numeric_policy_of_ones_own_reads_the_values_of_the_day(trace, layout)
     for value in (0.0, 2.0):
         set_global(value)
         assert compiled.compiles(Mine())
-        assert number(trace, Mine()) == len(plain.walk(Mine(), layout, 1).drafted)
+        assert number(trace, Mine()) == len(interpreted.walk(Mine(), layout, 1).drafted)
     set_global(0.5)
 
 

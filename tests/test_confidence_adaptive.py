@@ -14,7 +14,7 @@ from sklearn.metrics import roc_curve
 
 from simkit.drafters.path import PathLayout
 from simkit.policies import ConfidenceAdaptive, Outcome, PolicyError, Slots
-from simkit.simulator import compiled, plain
+from simkit.steps import compiled, interpreted
 from traces.sampler import Sampler
 
 POLICY = ConfidenceAdaptive(max_draft=200)
@@ -135,7 +135,7 @@ def test_each_sequence_starts_anew_and_keeps_the_token_that_trips():
         values=lambda n: np.array([*values, *values, *[0.5] * (n - 20)]),
     )
     layout = PathLayout(trace)
-    for engine in (plain, compiled):
+    for engine in (interpreted, compiled):
         steps = engine.walk(ConfidenceAdaptive(), layout, 1)
         assert steps.drafted.tolist() == [6, 2, 0] * 2
 

@@ -17,12 +17,12 @@ from simkit import policies
 from simkit.costs import CostError, Linear, Measured, Roofline, StepWork, parse
 from simkit.drafters import layout_of
 from simkit.errors import ReplayError
-from simkit.policies import Concurrent, Policy, Sequential
+from simkit.policies import Concurrent, Policy, Sequential, Setting
 from simkit.simulator import charge as charges
-from simkit.simulator import compiled, concurrent, plain
 from simkit.simulator.charge import PARTS, Charge
-from simkit.simulator.run import Replayable, run
-from simkit.simulator.steps import extra_passes
+from simkit.simulator.run import run
+from simkit.steps import compiled, concurrent, interpreted
+from simkit.steps.steps import extra_passes
 from traces import schema
 from traces.drafters.passes import FORMS, opened, passes_of
 from traces.memory import from_drafts
@@ -137,7 +137,7 @@ def works(policy, layout, steps, first, form):
 def test_a_replay_adds_up_the_prices_of_its_steps(trace, cost, first, spec):
     layout = layout_of(trace)
     charge, policy = Charge(cost.times(trace), layout, first), policies.parse(spec)
-    steps = plain.walk(policy, layout, first)
+    steps = interpreted.walk(policy, layout, first)
     expected = [cost.price(work) for work in works(policy, layout, steps, first, cost.parallel)]
     found = charge.of_steps(policy, steps)
     for part in ("draft_s", "verify_s", "policy_s", "overhead_s"):
@@ -183,10 +183,10 @@ def test_pearl_pays_the_prices_of_its_steps(trace, cost, first, spec):
     assert isinstance(policy, Concurrent)
     charge = Charge(cost.times(trace), layout, first)
     try:
-        steps = concurrent.walk(policy, layout, first)
+        steps = concurrent.FAMILY.walk(policy, layout, first)
     except ReplayError:  # a draft that is accepted whole runs on into the next one
         assume(False)
-    found = concurrent.seconds(policy, steps, charge)
+    found = charge.of_steps(policy, steps)
     before, read = -1, 0
     for k, (s, start) in enumerate(zip(steps.sequence.tolist(), steps.start.tolist(), strict=True)):
         if s != before:
@@ -355,8 +355,8 @@ def test_a_rule_chooses_how_many_tokens_of_one_pass_are_verified(spec, passes, f
     cost = Blocks(draft_s=1.0, draft_per_token_s=0.25, target_s=4.0, parallel=form)
     layout = layout_of(trace)
     charge = Charge(cost, layout, 1)
-    policy = policies.parse(spec).bind(Replayable(layout, charge, 1))
-    steps = plain.walk(policy, layout, 1)
+    policy = policies.parse(spec).bind(Setting(layout, charge, 1))
+    steps = interpreted.walk(policy, layout, 1)
     drafts = steps.drafted > 0
     assert (steps.draft_passes == drafts + extra_passes(policy, layout)).all()
     most = np.minimum(trace.max_draft, path.max_new_tokens - steps.start)
@@ -506,7 +506,7 @@ def test_rate_optimal_charges_its_own_rule(score):
     price, seconds = {}, {}
     for policy_s in (0.0, 0.1):
         cost = Linear(draft_s=0.05, target_s=1.0, policy_s=policy_s)
-        setting = Replayable(layout, Charge(cost, layout, 1), 1)
+        setting = Setting(layout, Charge(cost, layout, 1), 1)
         bound = policies.parse(f"rate_optimal({score}, max_draft=12)").bind(setting)
         price[policy_s] = bound.params.price[0, :12]
         seconds[policy_s] = run(bound, layout, setting.charge, 1).counts["drafted"].sum()
@@ -527,5 +527,5 @@ def test_rate_optimal_charges_a_rule_that_the_cost_has_no_time_for(monkeypatch):
     trace = iid(20, 50, 0.7, max_draft=12, seed=1)
     layout = layout_of(trace)
     charge = Charge(Untimed(draft_s=0.05, target_s=1.0), layout, 1)
-    bound = policies.parse("rate_optimal(max_draft=12)").bind(Replayable(layout, charge, 1))
+    bound = policies.parse("rate_optimal(max_draft=12)").bind(Setting(layout, charge, 1))
     assert bound.params.price[0, :12] == pytest.approx(0.05 + 0.25)

@@ -11,10 +11,10 @@ from simkit import policies
 from simkit.costs import Linear, Measured, parse, rejection_threshold
 from simkit.drafters import layout_of
 from simkit.policies import PEARL, Setting
-from simkit.simulator import concurrent, plain
 from simkit.simulator.charge import Charge
 from simkit.simulator.run import run
-from simkit.simulator.steps import extra_passes
+from simkit.steps import concurrent, interpreted
+from simkit.steps.steps import extra_passes
 from traces.errors import TraceError
 from traces.memory import from_drafts
 from traces.synthetic import iid
@@ -76,8 +76,8 @@ def test_what_a_step_pays_the_draft_once_runs_beside_the_target():
     trace = lattice()
     layout, charge = layout_of(trace), charge_of(trace, BY_STEP)
     for policy in (PEARL(2), PEARL(2, pre_verify=False), PEARL(2, colocated=True)):
-        steps = concurrent.walk(policy, layout, 1)
-        found = concurrent.seconds(policy, steps, charge)
+        steps = concurrent.FAMILY.walk(policy, layout, 1)
+        found = charge.of_steps(policy, steps)
         for k in range(len(steps)):
             alone, meanwhile = int(steps.alone[k]), int(steps.meanwhile[k])
             alone_s = 2.01 + 0.01 * alone if alone else 0.0
@@ -111,7 +111,7 @@ def test_tokens_and_passes_are_two_numbers(kind, passes):
     trace = lattice(kind)
     layout = layout_of(trace)
     for policy in (simkit.policies.Fixed(3), simkit.policies.Oracle(max_draft=4)):
-        steps = plain.walk(policy, layout, 1)
+        steps = interpreted.walk(policy, layout, 1)
         assert (steps.draft_passes == [passes(n) for n in steps.drafted.tolist()]).all()
         found = run(policy, layout, charge_of(trace, BY_TOKEN), 1)
         assert found.counts["drafted"].sum() == steps.drafted.sum()

@@ -8,7 +8,7 @@ import pytest
 import simkit
 import traces
 from simkit.simulator.arguments import setting
-from simkit.simulator.arrays import arrays_of
+from simkit.steps.loop_tables import arrays_of
 from traces import drafters
 from traces.drafters.lattice import Lattice
 from traces.drafters.passes import DraftPasses

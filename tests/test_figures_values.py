@@ -25,9 +25,9 @@ from analysis.speeds import per
 from analysis.stats import accepted_runs, depth, drafts, reliability, waste
 from analysis.study import Study
 from simkit.costs import Measured
-from simkit.simulator import concurrent
 from simkit.simulator.arguments import setting
 from simkit.simulator.run import run
+from simkit.steps import concurrent
 from simkit.sweeps.folds import DEALS
 from traces import scores
 from traces.errors import UserError

@@ -18,7 +18,7 @@ from simkit.drafters.lattice import LatticeLayout
 from simkit.drafters.path import PathLayout
 from simkit.errors import ReplayError
 from simkit.policies.pearl import PEARL
-from simkit.simulator import compiled, concurrent, plain
+from simkit.steps import compiled, concurrent, interpreted
 from traces import scores
 from traces.describe import describe
 from traces.errors import TraceError
@@ -113,8 +113,8 @@ def test_a_path_spelled_out_replays_the_same(spec, trace, first):
     path, lattice = layout_of(trace), layout_of(spelled_out(trace))
     assert isinstance(path, PathLayout) and isinstance(lattice, LatticeLayout)
     np.testing.assert_array_equal(path.ahead, lattice.ahead)
-    expected = counts(plain.walk(policy, path, first))
-    assert counts(plain.walk(policy, lattice, first)) == expected
+    expected = counts(interpreted.walk(policy, path, first))
+    assert counts(interpreted.walk(policy, lattice, first)) == expected
     assert counts(compiled.walk(policy, lattice, first)) == expected
     ours, theirs = (compiled.total(policy, layout, first) for layout in (path, lattice))
     for name in ("steps", "drafted", "proposed", "accepted", "calls"):
@@ -129,7 +129,7 @@ def test_a_path_spelled_out_replays_the_same(spec, trace, first):
 )
 def test_so_does_a_parallel_policy(trace, policy, first):
     path, lattice = (
-        concurrent.walk(policy, layout_of(t), first) for t in (trace, spelled_out(trace))
+        concurrent.FAMILY.walk(policy, layout_of(t), first) for t in (trace, spelled_out(trace))
     )
     assert counts(path) == counts(lattice)
     np.testing.assert_array_equal(path.alone, lattice.alone)
@@ -138,11 +138,11 @@ def test_so_does_a_parallel_policy(trace, policy, first):
 def test_a_parallel_policy_goes_on_with_the_draft_that_it_began():
     """The draft from 1 is accepted up to 4, though that from 2 would be rejected at once."""
     trace = outcomes([[[True] * 4 + [False], *[[False]] * 8]])
-    steps = concurrent.walk(PEARL(2), layout_of(trace), 1)
+    steps = concurrent.FAMILY.walk(PEARL(2), layout_of(trace), 1)
     assert counts(steps)[:3] == [(1, 2, 1, 1, 1), (2, 2, 2, 2, 2), (4, 2, 2, 1, 2)]
 
 
-@pytest.mark.parametrize("engine", [plain, compiled])
+@pytest.mark.parametrize("engine", [interpreted, compiled])
 def test_without_features_drafting_goes_on_behind_a_rejection_and_behind_the_end(engine):
     trace = outcomes([[[True, False], [False], [False], [True] * 5, [False]]], max_new_tokens=20)
     layout = layout_of(trace)
@@ -153,7 +153,7 @@ def test_without_features_drafting_goes_on_behind_a_rejection_and_behind_the_end
     assert oracle == [(1, 1, 1, 1, 2), (3, 0, 0, 0, 1), (4, 2, 2, 2, 2)]
 
 
-@pytest.mark.parametrize("engine", [plain, compiled])
+@pytest.mark.parametrize("engine", [interpreted, compiled])
 def test_nothing_is_known_behind_a_draft_accepted_whole(engine):
     layout = layout_of(outcomes([[[True, True], [False], [False], [False], [False]]]))
     assert engine.walk(policies.Fixed(2), layout, 1).accepted.tolist()[0] == 2
@@ -161,7 +161,7 @@ def test_nothing_is_known_behind_a_draft_accepted_whole(engine):
         engine.walk(policies.Fixed(3), layout, 1)
 
 
-@pytest.mark.parametrize("engine", [plain, compiled])
+@pytest.mark.parametrize("engine", [interpreted, compiled])
 def test_a_policy_that_reads_is_told_what_was_not_recorded(engine):
     trace = spelled_out(build([[(1, 2)] * 7], t_max=7, max_draft=3))
     steps = engine.walk(policies.Fixed(6), layout_of(trace), 1)

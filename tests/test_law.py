@@ -18,7 +18,7 @@ from replay_traces import ROW_HEADS, SEQUENTIAL, START_HEADS
 from simkit import policies
 from simkit.drafters.path import PathLayout
 from simkit.policies import Outcome, Setting
-from simkit.simulator import compiled, plain
+from simkit.steps import compiled, interpreted
 from traces import Sampler
 from traces.memory import from_arrays
 from traces.scores import RowScores, StartScores, attach
@@ -338,7 +338,7 @@ def check(toy, spec, first_token):
         pytest.skip("the rule does not hold under this sampler, or is fitted to a trace")
     expected = textbook_law(toy, policy, first_token)
     assert sum(expected.values()) == pytest.approx(1, abs=1e-12)
-    engines = [(plain, Alone(policy))]
+    engines = [(interpreted, Alone(policy))]
     if compiled.compiles(policy) and policy.carried == "sequence":
         engines.append((compiled, policy))
     for engine, one in engines:

@@ -28,7 +28,7 @@ from test_law import (
 from simkit import policies
 from simkit.drafters.lattice import LatticeLayout
 from simkit.policies import Setting
-from simkit.simulator import compiled, plain
+from simkit.steps import compiled, interpreted
 from traces.memory import from_drafts
 from traces.record import draws
 from traces.record.statistics import LogitRows, outcome_given, target_token
@@ -197,7 +197,7 @@ def test_joint_law(toy, spec):
         pytest.skip("heads score rows of a path")
     for first_token in FIRST:
         expected = textbook_law(toy, policy, first_token)
-        engines = [(plain, Alone(policy))]
+        engines = [(interpreted, Alone(policy))]
         if compiled.compiles(policy) and policy.carried == "sequence":
             engines.append((compiled, policy))
         for engine, one in engines:

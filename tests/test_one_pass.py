@@ -16,10 +16,10 @@ from simkit import policies
 from simkit.drafters import layout_of
 from simkit.drafters.layout import DepthError
 from simkit.policies import PEARL
-from simkit.simulator import concurrent, plain
 from simkit.simulator.arguments import setting
 from simkit.simulator.fitted import fitted
-from simkit.simulator.run import COUNTS
+from simkit.steps.steps import COUNTS
+from simkit.steps import concurrent, interpreted
 from traces import Sampler
 from traces.errors import TraceError
 
@@ -43,8 +43,8 @@ def test_every_rule_replays_as_it_is(trace, spec):
     within = policies.shortened(policy, trace.max_draft)
     assert within and (policy.max_draft > trace.max_draft == 8 or spec == "draft_verify")
     where = setting(trace, COST, "draft")
-    found = plain.walk(fitted(policy, where), where.layout, 1)
-    same = plain.walk(within.bind(where), where.layout, 1)
+    found = interpreted.walk(fitted(policy, where), where.layout, 1)
+    same = interpreted.walk(within.bind(where), where.layout, 1)
     assert found.drafted.max() <= 8 and found.asked.max() <= 8
     for name in ("offsets", *COUNTS[1:], "asked"):
         np.testing.assert_array_equal(getattr(found, name), getattr(same, name), name)
@@ -182,7 +182,7 @@ def by_hand(trace, policy, first):
 def test_pearl_drafts_anew_behind_the_pending_tokens(trace, window, pre_verify, post_verify):
     policy = PEARL(window, pre_verify, post_verify)
     for first in (1, 2):
-        steps = concurrent.walk(policy, layout_of(trace), first)
+        steps = concurrent.FAMILY.walk(policy, layout_of(trace), first)
         columns = (steps.sequence, steps.start, steps.drafted, steps.proposed, steps.accepted)
         columns = (*columns, steps.emitted, steps.alone)
         assert list(zip(*(c.tolist() for c in columns), strict=True)) == by_hand(
@@ -213,5 +213,5 @@ def test_pearl_takes_its_window_from_the_cost(name):
 def test_pearl_ends_at_the_budget_of_a_chain():
     """At T_max nothing is drafted, and no row is missing: two outputs of a budget of two."""
     trace = outcomes([[[True], []]], max_new_tokens=2, max_draft=1)
-    steps = concurrent.walk(PEARL(1), layout_of(trace), 1)
+    steps = concurrent.FAMILY.walk(PEARL(1), layout_of(trace), 1)
     assert (steps.drafted.tolist(), steps.emitted.tolist()) == ([1, 0], [1, 1])

@@ -22,8 +22,8 @@ from simkit.drafters.path import PathLayout
 from simkit.errors import PolicyError, ReplayError
 from simkit.live.decoder import DecoderSettings
 from simkit.policies import PEARL
-from simkit.simulator import compiled, concurrent
 from simkit.simulator.charge import Charge
+from simkit.steps import compiled, concurrent
 from traces import Sampler
 from traces.record.plan import Plan
 from traces.synthetic import iid
@@ -142,9 +142,9 @@ def test_the_rule_read_straight(trace, window, ablation, first):
         expected = by_hand(trace, policy, first)
     except KeyError:
         with pytest.raises(ReplayError, match="was not recorded"):
-            concurrent.walk(policy, PathLayout(trace), first)
+            concurrent.FAMILY.walk(policy, PathLayout(trace), first)
         return
-    steps = concurrent.walk(policy, PathLayout(trace), first)
+    steps = concurrent.FAMILY.walk(policy, PathLayout(trace), first)
     assert rows(steps) == expected
     emitted = np.bincount(steps.sequence, steps.emitted, trace.n_sequences)
     np.testing.assert_array_equal(emitted, PathLayout(trace).n_output - first + 1)
@@ -155,7 +155,7 @@ def test_appendix_b():
     accepted = "-" + "+" + "+-" + "+" + "+++-" + "+" + "+++++" + "++-" + "-" * 22
     sequence = [(1, 1 if sign == "+" else 2) for sign in accepted]
     trace = build([sequence], t_max=40, max_draft=20)
-    steps = concurrent.walk(PEARL(5), PathLayout(trace), 1)
+    steps = concurrent.FAMILY.walk(PEARL(5), PathLayout(trace), 1)
     assert steps.accepted[:8].tolist() == [0, 1, 1, 1, 3, 1, 5, 2]
     assert steps.emitted[:8].tolist() == [1, 1, 2, 1, 4, 1, 5, 3]
     assert steps.proposed[:8].tolist() == [1, 1, 5, 1, 5, 1, 5, 5]  # one: pre-verify
@@ -167,7 +167,7 @@ def test_appendix_b():
 
 
 def test_one_position_is_one_plain_step():
-    steps = concurrent.walk(PEARL(2), PathLayout(build([[(1, 2)]], t_max=1, max_draft=1)), 1)
+    steps = concurrent.FAMILY.walk(PEARL(2), PathLayout(build([[(1, 2)]], t_max=1, max_draft=1)), 1)
     assert rows(steps) == [(0, 1, 0, 0, 0, 1, 0)]  # a last position is a plain step of the target
     assert np.isnan(concurrent.mean_accepted(steps))
 
@@ -204,7 +204,7 @@ def test_never_slower_than_vanilla_if_the_target_takes_a_window(trace, window, f
     """
     layout = PathLayout(trace)
     charge = Charge(Linear(draft_s=1.0, target_s=float(window)).times(trace), layout, first)
-    mine = concurrent.walk(PEARL(window), layout, first)
+    mine = concurrent.FAMILY.walk(PEARL(window), layout, first)
     other = compiled.walk(policies.Fixed(window), layout, first)
     assert np.all(mine.counts <= 2 * other.counts)
 
@@ -212,7 +212,7 @@ def test_never_slower_than_vanilla_if_the_target_takes_a_window(trace, window, f
         spent = seconds["draft_s"] + seconds["verify_s"]
         return np.bincount(steps.sequence, spent, trace.n_sequences)
 
-    mine_s = total(concurrent.seconds(PEARL(window), mine, charge), mine)
+    mine_s = total(charge.of_steps(PEARL(window), mine), mine)
     other_s = total(charge.of_steps(policies.Fixed(window), other), other)
     cut = np.bincount(other.sequence, window - other.drafted, trace.n_sequences)
     assert np.all(mine_s <= other_s + cut + 1e-9)
@@ -239,14 +239,14 @@ def test_where_vanilla_is_faster():
 @pytest.mark.parametrize("ablation", ABLATIONS)
 def test_recorded_drafts_of_two_windows_are_enough(ablation, window):
     layout = PathLayout(iid(20, 100, 0.7, max_draft=2 * window, seed=3))
-    assert len(concurrent.walk(PEARL(window, *ablation), layout, 1))
+    assert len(concurrent.FAMILY.walk(PEARL(window, *ablation), layout, 1))
 
 
 @settings(max_examples=40, deadline=None)
 @given(t=st.integers(1, 30), window=st.integers(1, 6))
 def test_everything_is_accepted(t, window):
     layout = PathLayout(iid(2, t, 1.0, max_draft=1, seed=0))
-    steps = concurrent.walk(PEARL(window), layout, 1)
+    steps = concurrent.FAMILY.walk(PEARL(window), layout, 1)
     assert steps.counts.tolist() == [1 + -(-(t - 1) // window)] * 2
     assert steps.drafted.sum() == 2 * (t - 1)
     if t > 1:  # one run of the whole output; its last token may be the target's own
@@ -257,10 +257,10 @@ def test_nothing_is_accepted():
     trace = iid(2, 30, 0.0, max_draft=12, seed=0)
     layout = PathLayout(trace)
     charge = Charge(Linear(draft_s=1.0, target_s=2.5).times(trace), layout, 1)
-    steps = concurrent.walk(PEARL(4), layout, 1)
+    steps = concurrent.FAMILY.walk(PEARL(4), layout, 1)
     assert steps.drafted.tolist() == [min(4, 30 - i) for i in range(1, 31)] * 2
     assert (steps.emitted == 1).all() and concurrent.mean_accepted(steps) == 0
-    seconds = concurrent.seconds(PEARL(4), steps, charge)
+    seconds = charge.of_steps(PEARL(4), steps)
     # max(γ T_draft, T_verify): four draft passes until the budget leaves fewer.
     spent = seconds["draft_s"] + seconds["verify_s"]
     assert spent.tolist() == [max(min(4, 30 - i), 2.5) for i in range(1, 31)] * 2
@@ -315,7 +315,7 @@ def test_the_window_follows_from_the_cost():
     with pytest.raises(PolicyError, match="needs times"):
         simkit.replay(trace, "pearl")
     with pytest.raises(PolicyError, match="needs times"):
-        concurrent.walk(PEARL(), PathLayout(trace), 1)
+        concurrent.FAMILY.walk(PEARL(), PathLayout(trace), 1)
 
 
 @pytest.mark.parametrize("spec", ["pearl()", "pearl(window=5)", "pearl(window=2, colocated=true)"])
@@ -378,7 +378,7 @@ def test_real_models_take_the_same_steps(sampler, ablation, window):
             for n, d in enumerate(got)
             for x in d.steps
         ]
-        steps = concurrent.walk(policy, PathLayout(trace), first)
+        steps = concurrent.FAMILY.walk(policy, PathLayout(trace), first)
         assert [row[:5] for row in rows(steps)] == lived
 
 

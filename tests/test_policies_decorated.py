@@ -4,8 +4,8 @@ import pytest
 
 import simkit
 from simkit import policies
-from simkit.simulator import plain
 from simkit.simulator.arguments import setting
+from simkit.steps import interpreted
 from traces.synthetic import iid
 
 COST = "linear(draft_s=0.001, target_s=0.01)"
@@ -76,8 +76,8 @@ def test_a_decorated_function_is_a_policy(trace):
 def test_state_lasts_a_sequence(trace, arguments):
     known = policies.parse(f"heuristic(initial={arguments.get('initial', 5)}, max_draft=12)")
     made = Longer(**arguments)
-    steps = plain.walk(made, setting(trace, None, "draft").layout, 1)
-    by_known = plain.walk(known, setting(trace, None, "draft").layout, 1)
+    steps = interpreted.walk(made, setting(trace, None, "draft").layout, 1)
+    by_known = interpreted.walk(known, setting(trace, None, "draft").layout, 1)
     assert (steps.drafted == by_known.drafted).all()
     assert counts(trace, made) == counts(trace, known)
     assert str(made) == ("Longer(initial=2)" if arguments else "Longer")
@@ -124,7 +124,7 @@ def test_what_is_called_when(trace):
             said.append(outcome)
 
     layout = setting(trace, None, "draft").layout
-    steps = plain.walk(Noting, layout, 1)
+    steps = interpreted.walk(Noting, layout, 1)
     assert said.count("new") == 1 + trace.n_sequences  # and one before the first
     assert sum(isinstance(one, int) for one in said) == steps.drafted.sum()
     assert sum(isinstance(one, policies.Outcome) for one in said) == len(steps.drafted)
@@ -142,7 +142,7 @@ def test_a_compiled_function_does_what_it_does_plainly(trace):
         return row.draft_prob_raw < 0.5 or depth > 5
 
     assert counts(trace, fast) == counts(trace, unsure)
-    from simkit.simulator import compiled
+    from simkit.steps import compiled
 
     assert compiled.compiles(fast.bind(setting(trace, None, "draft")))
     bound = fast.bind(setting(trace, None, "draft"))

@@ -12,7 +12,7 @@ from simkit import policies
 from simkit.drafters.path import PathLayout
 from simkit.policies import Outcome, PolicyError
 from simkit.policies.svip import largest_square
-from simkit.simulator import compiled, plain
+from simkit.steps import compiled, interpreted
 from traces.sampler import Sampler
 
 GREEDY, SAMPLED = Sampler(), Sampler(temperature=0.7)
@@ -20,7 +20,7 @@ GREEDY, SAMPLED = Sampler(), Sampler(temperature=0.7)
 
 def drafted(policy, trace, first=1):
     layout = PathLayout(trace)
-    judge = plain.walk(policy, layout, first).drafted.tolist()
+    judge = interpreted.walk(policy, layout, first).drafted.tolist()
     assert compiled.walk(policy, layout, first).drafted.tolist() == judge
     return judge
 
@@ -149,7 +149,7 @@ def test_a_function_is_a_policy():
 
     policy = policies.from_function(unsure, columns=("draft_entropy",), max_draft=3)
     trace = with_values([0.0, 0.5, 0.0, 0.5, 0.0, 0.0], [True] * 6)
-    assert plain.walk(policy, PathLayout(trace), 1).drafted.tolist() == [2, 1, 0]
+    assert interpreted.walk(policy, PathLayout(trace), 1).drafted.tolist() == [2, 1, 0]
     assert str(policy) == "unsure"
     with pytest.raises(PolicyError, match="max_draft"):
         policies.from_function(unsure, max_draft=-1)
@@ -183,5 +183,5 @@ def test_a_class_written_in_python_is_a_policy():
             return (not state[0],)
 
     trace = build([[(1, 2)] * 3] * 2, t_max=3, max_draft=3)
-    steps = plain.walk(EveryOther(), PathLayout(trace), 1)
+    steps = interpreted.walk(EveryOther(), PathLayout(trace), 1)
     assert steps.drafted.tolist() == [1, 1, 0, 2, 1, 0]

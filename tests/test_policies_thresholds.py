@@ -12,8 +12,8 @@ import simkit
 from simkit import costs, policies
 from simkit.drafters.path import PathLayout
 from simkit.policies import Outcome, PolicyError, Setting
-from simkit.simulator import compiled, plain
 from simkit.simulator.charge import Charge
+from simkit.steps import compiled, interpreted
 from traces import scores
 from traces.memory import from_arrays
 from traces.sampler import Sampler
@@ -54,7 +54,7 @@ def scored_by_start(values):
 def steps(policy, trace):
     """(drafted, proposed, accepted) of each step, by both engines."""
     layout = PathLayout(trace)
-    judge, fast = plain.walk(policy, layout, 1), compiled.walk(policy, layout, 1)
+    judge, fast = interpreted.walk(policy, layout, 1), compiled.walk(policy, layout, 1)
     for name in ("drafted", "proposed", "accepted"):
         assert getattr(judge, name).tolist() == getattr(fast, name).tolist()
     columns = (judge.drafted, judge.proposed, judge.accepted)
@@ -286,7 +286,7 @@ class TestAcceptanceHead:
         with pytest.raises(PolicyError, match="acceptance_head needs times: give a cost"):
             policy.bind(Setting(layout, None, 1))
         with pytest.raises(PolicyError, match=r"acceptance_head\(h=cost\) needs times"):
-            plain.walk(policy, layout, 1)
+            interpreted.walk(policy, layout, 1)
         with pytest.raises(PolicyError, match=r"h must be a number in \[0, 1\], not 'price'"):
             policies.AcceptanceHead(h="price")
 

@@ -23,9 +23,9 @@ from simkit import policies
 from simkit.drafters.path import PathLayout
 from simkit.errors import ReplayError
 from simkit.policies.registry import POLICIES
-from simkit.simulator import compiled, plain
 from simkit.simulator.arguments import setting
 from simkit.simulator.run import run
+from simkit.steps import compiled, interpreted
 from traces.sampler import Sampler
 from traces.synthetic import iid
 
@@ -67,7 +67,7 @@ def test_steps_are_those_of_the_design(spec, trace, first):
     policy = ready(spec, trace, first)
     layout = PathLayout(trace)
     expected = steps_by_hand(trace, policy, first)
-    assert listed(plain.walk(policy, layout, first)) == expected
+    assert listed(interpreted.walk(policy, layout, first)) == expected
     assert listed(compiled.walk(policy, layout, first)) == expected
 
 
@@ -87,14 +87,14 @@ def test_engines_run_out_of_rows_at_the_same_place(spec, trace):
     except LookupError as error:
         sequence, start, depth = error.args[0]
         words = f"sequence {sequence}, position {start}: depth {depth} was not recorded"
-        for engine in (plain, compiled):
+        for engine in (interpreted, compiled):
             with pytest.raises(ReplayError, match=words) as caught:
                 engine.walk(policy, layout, 1)
             assert f"= {trace.max_draft} tokens" in str(caught.value)
         with pytest.raises(ReplayError, match=words):
             compiled.total(policy, layout, 1)
     else:
-        assert listed(plain.walk(policy, layout, 1)) == expected
+        assert listed(interpreted.walk(policy, layout, 1)) == expected
         assert listed(compiled.walk(policy, layout, 1)) == expected
 
 
@@ -108,7 +108,7 @@ def test_engines_agree_on_a_larger_trace(spec, temperature):
     if not holds(spec, trace):
         pytest.skip("the rule does not hold under this sampler")
     policy, layout = bound(spec, trace), PathLayout(trace)
-    judge, fast = plain.walk(policy, layout, 1), compiled.walk(policy, layout, 1)
+    judge, fast = interpreted.walk(policy, layout, 1), compiled.walk(policy, layout, 1)
     for name in ("offsets", "drafted", "proposed", "accepted", "start", "emitted"):
         np.testing.assert_array_equal(getattr(judge, name), getattr(fast, name))
     sums = compiled.total(policy, layout, 1)
@@ -144,7 +144,7 @@ def test_pieces_are_the_whole_steps(spec, monkeypatch):
 def test_a_rejected_eos_ends_the_draft_and_has_no_branch():
     trace = build([[(1, 1), (EOS, 2), (1, 1), (1, 1), (2, 1)]], t_max=5, max_draft=5)
     assert trace.n_branch_rows == 0
-    for engine in (plain, compiled):
+    for engine in (interpreted, compiled):
         steps = engine.walk(policies.Fixed(4), PathLayout(trace), 1)
         assert listed(steps) == [(0, 1, 2, 2, 1), (0, 3, 2, 2, 2)]
         assert steps.emitted.tolist() == [2, 3]
@@ -152,7 +152,7 @@ def test_a_rejected_eos_ends_the_draft_and_has_no_branch():
 
 def test_an_accepted_eos_ends_the_output_without_a_bonus_token():
     trace = build([[(1, 1), (2, 2), (EOS, EOS)]], t_max=9, max_draft=4)
-    for engine in (plain, compiled):
+    for engine in (interpreted, compiled):
         steps = engine.walk(policies.Fixed(5), PathLayout(trace), 1)
         assert listed(steps) == [(0, 1, 3, 3, 3)]
         assert steps.emitted.tolist() == [3]
@@ -170,7 +170,7 @@ def test_a_branch_ends_at_its_eos_and_at_the_budget_without_complaint():
     )
     drafted = [3, 4, 4, 3, 2, 1, 0]
     expected = [(0, i, n, n, 0) for i, n in enumerate(drafted, start=1)]
-    for engine in (plain, compiled):
+    for engine in (interpreted, compiled):
         assert listed(engine.walk(policies.Fixed(4), PathLayout(trace), 1)) == expected
         with pytest.raises(ReplayError, match=r"sequence 0, position 2: depth 5 .* \(Γ\) = 4"):
             engine.walk(policies.Fixed(5), PathLayout(trace), 1)
@@ -178,14 +178,14 @@ def test_a_branch_ends_at_its_eos_and_at_the_budget_without_complaint():
 
 def test_the_path_itself_has_no_depth_limit():
     trace = build([[(1, 1)] * 50], t_max=50, max_draft=1)
-    for engine in (plain, compiled):
+    for engine in (interpreted, compiled):
         steps = engine.walk(policies.Fixed(60, max_draft=60), PathLayout(trace), 1)
         assert listed(steps) == [(0, 1, 49, 49, 49)]
 
 
 def test_a_trace_of_no_sequences():
     layout = PathLayout(build([], t_max=4, max_draft=2))
-    for engine in (plain, compiled):
+    for engine in (interpreted, compiled):
         assert len(engine.walk(policies.Fixed(2), layout, 1)) == 0
 
 
@@ -214,9 +214,9 @@ def test_what_is_compiled():
 
     layout = PathLayout(iid(3, 20, 0.8, max_draft=20, seed=0))
     assert compiled.compiles(policies.Fixed())
-    assert listed(compiled.walk(Mine(), layout, 1)) == listed(plain.walk(Mine(), layout, 1))
+    assert listed(compiled.walk(Mine(), layout, 1)) == listed(interpreted.walk(Mine(), layout, 1))
     assert compiled.compiles(Other())
-    assert listed(compiled.walk(Other(), layout, 1)) == listed(plain.walk(Other(), layout, 1))
+    assert listed(compiled.walk(Other(), layout, 1)) == listed(interpreted.walk(Other(), layout, 1))
     assert not compiled.compiles(policies.from_function(lambda depth, row: True))
 
 
@@ -241,7 +241,7 @@ def test_max_draft_bounds_a_limit_beyond_it_and_no_more_is_proposed_than_drafted
             return ()
 
     layout = PathLayout(iid(3, 20, 0.8, max_draft=20, seed=0))
-    for engine in (plain, compiled):
+    for engine in (interpreted, compiled):
         steps = engine.walk(Eager(), layout, 1)
         assert steps.drafted.max() == 3
         assert np.array_equal(steps.proposed, steps.drafted)
@@ -268,7 +268,7 @@ def test_a_policy_of_another_package(monkeypatch):
         policies.parse("nwe()")
     policy = policies.parse("new()")
     layout = PathLayout(iid(3, 20, 0.8, max_draft=20, seed=0))
-    assert listed(compiled.walk(policy, layout, 1)) == listed(plain.walk(policy, layout, 1))
+    assert listed(compiled.walk(policy, layout, 1)) == listed(interpreted.walk(policy, layout, 1))
     assert "new" in policies.names()
 
 

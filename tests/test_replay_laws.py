@@ -10,7 +10,7 @@ from replay_traces import SEQUENTIAL, bound, holds, tiny_traces
 
 from simkit import policies
 from simkit.drafters.path import PathLayout
-from simkit.simulator import compiled
+from simkit.steps import compiled
 from traces.synthetic import iid
 
 SPECS = [*SEQUENTIAL, "fixed(2)", "heuristic(initial=1, schedule=heuristic)"]

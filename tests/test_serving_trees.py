@@ -8,7 +8,7 @@ import pytest
 import simkit
 import traces
 from simkit.serving import Engine
-from simkit.simulator.branching import walk
+from simkit.steps.tree import FAMILY as TREES
 
 ATLAS = "atlas(target=qwen3-8b, draft=qwen3-0.6b)"
 SPECS = [
@@ -42,7 +42,7 @@ def test_in_batches_a_level_is_one_pass_and_outcomes_are_those_of_each_start():
     one, many = served.runs
     for run in (one, many):
         policy = simkit.policies.parse("eagle2(top_k=3, depth=2, total=9)")
-        steps = walk(policy, run.plan.layout, 1)
+        steps = TREES.walk(policy, run.plan.layout, 1)
         mean = np.bincount(steps.sequence, minlength=16)[run.server.sequence].sum()
         assert run.server.steps.sum() == mean
     tokens = [run.output.sum() / (run.server.done_s.max()) for run in (one, many)]

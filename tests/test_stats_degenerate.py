@@ -20,7 +20,7 @@ from analysis.stats import (
     reliability,
     waste,
 )
-from simkit.simulator.steps import Steps
+from simkit.steps.steps import Steps
 from traces.errors import UserError
 
 

@@ -11,7 +11,7 @@ from stats_traces import ahead_of, flags, offsets_of
 from analysis.stats import StatsError, depth, drafts, iid
 from simkit import policies
 from simkit.drafters.path import PathLayout
-from simkit.simulator.run import walk
+from simkit.steps.chain import FAMILY
 from traces import synthetic
 
 
@@ -20,7 +20,7 @@ from traces import synthetic
 def test_steps_of_fixed_are_the_replays(trace, length, first):
     layout = PathLayout(trace)
     length = min(length, trace.max_draft)
-    steps = walk(policies.Fixed(length), layout, first)
+    steps = FAMILY.walk(policies.Fixed(length), layout, first)
     found = drafts.fixed_steps(layout.ahead, layout.offsets, trace.max_new_tokens, length, first)
     expected = drafts.of_steps(steps)
     for name in ("offsets", "accepted", "rejected"):

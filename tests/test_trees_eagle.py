@@ -16,7 +16,7 @@ import pytest
 from simkit import policies
 from simkit.drafters import layout_of
 from simkit.drafters.tree import TreeLayout
-from simkit.simulator.branching import walk
+from simkit.steps.tree import FAMILY as TREES
 from simkit.trees import TreePolicy
 from traces.manifest import Manifest
 from traces.memory import Arrays
@@ -171,7 +171,7 @@ def replayed(
     work = found.work(firsts)
     assert len(set(work.drafted.tolist())) == len(set(work.verified.tolist())) == 1
     accepted = found.accepted[firsts].tolist()
-    steps = walk(policy, layout, 1)
+    steps = TREES.walk(policy, layout, 1)
     begin = steps.offsets[:-1]
     assert steps.accepted[begin].tolist() == accepted
     assert set(steps.drafted[begin].tolist()) == set(work.drafted.tolist())

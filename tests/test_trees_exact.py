@@ -27,7 +27,7 @@ from simkit.live.tree_drafts import FeatureDraft, ModelDraft
 from simkit.live.trees import TreeDecoder
 from simkit.policies import PolicyError
 from simkit.policies.base import Branching, Setting
-from simkit.simulator.branching import walk
+from simkit.steps.tree import FAMILY as TREES
 from simkit.trees.growing import Growing
 from traces import load, scores
 from traces.record.drafters import feature
@@ -203,7 +203,7 @@ def check(root, name, drafter_name, spec, first_token="draft"):
             assert reachable(step.paths, eos) == reachable(wanted, eos)
         accepted += sum(s.accepted for s in got.steps)
     if policy.looks:
-        walked = walk(policy, setting.layout, setting.first)
+        walked = TREES.walk(policy, setting.layout, setting.first)
         assert calls == walked.work.calls.sum() > 0
     return accepted
 

@@ -33,7 +33,7 @@ from plain_trees import PLAIN, Start, Study, Toy
 from simkit import policies
 from simkit.drafters import layout_of
 from simkit.policies import Setting
-from simkit.simulator.branching import walk
+from simkit.steps.tree import FAMILY as TREES
 from simkit.trees import TreePolicy
 from traces.sampler import Sampler
 
@@ -178,7 +178,7 @@ def test_joint_law_of_output_and_steps(name, spec, first_token):
     first = FIRST[first_token]
     policy = policies.parse(spec).bind(Setting(layout, None, first))
     assert isinstance(policy, TreePolicy)
-    steps = walk(policy, layout, first)
+    steps = TREES.walk(policy, layout, first)
     counts = steps.start, steps.drafted, steps.proposed, steps.accepted
     rows = list(zip(*(c.tolist() for c in counts), strict=True))
     got: defaultdict = defaultdict(Fraction)

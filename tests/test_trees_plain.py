@@ -17,9 +17,8 @@ from simkit import policies
 from simkit.costs import Linear
 from simkit.drafters import layout_of
 from simkit.policies import Setting
-from simkit.simulator.branching import walk
 from simkit.simulator.charge import Charge
-from simkit.simulator.run import Replayable
+from simkit.steps.tree import FAMILY as TREES
 from simkit.trees import TreePolicy
 from traces.trace import Trace
 from traces.validate import validate
@@ -109,14 +108,14 @@ def recorded(study: Study, **more) -> Trace:
 def replayed(spec: str, trace: Trace, first: int, cost: Linear | None = None) -> list[Step]:
     layout = layout_of(trace)
     charge = Charge(cost.times(trace), layout, first) if cost else None
-    return visited(spec, Replayable(layout, charge, first))
+    return visited(spec, Setting(layout, charge, first))
 
 
 def visited(spec: str, setting: Setting, span: tuple[int, int] | None = None) -> list[Step]:
     """The steps of a policy on a layout that others may have been replayed on."""
     policy = policies.parse(spec).bind(setting)
     assert isinstance(policy, TreePolicy)
-    found = walk(policy, setting.layout, setting.first, span)
+    found = TREES.walk(policy, setting.layout, setting.first, span)
     counts = (found.sequence, found.start, found.drafted, found.proposed, found.accepted)
     rows = zip(*(c.tolist() for c in (*counts, found.emitted)), strict=True)
     widths = [tuple(width for width in row if width) for row in found.widths.tolist()]
@@ -321,7 +320,7 @@ def test_neither_order_nor_span_changes_anything(study, data):
     top_k, n = data.draw(st.integers(1, 3)), len(study.outputs)
     study = of_beams(study, top_k, (3,))
     trace, first = recorded(study), data.draw(firsts)
-    setting = Replayable(layout_of(trace), None, first)
+    setting = Setting(layout_of(trace), None, first)
     depths = data.draw(st.permutations([0, 1, 2, 3, 3]))
     for depth in depths:
         total = data.draw(st.integers(depth + 2, 12))
@@ -340,7 +339,7 @@ def test_a_drafter_of_one_pass_or_none(word, passes):
     outputs = outputs_of(toy, 6, 3, 0.9, 1)
     study = Study(toy, outputs, 6, ("eagle2(top_k=2, depth=2)",), 2, 3)
     layout = layout_of(recorded(study, draft_passes=word))
-    found = walk(policies.parse(study.shapes[0]), layout, 1)
+    found = TREES.walk(policies.parse(study.shapes[0]), layout, 1)
     plain = plain_trees.steps(policies.parse(study.shapes[0]), study, 1)
     assert found.draft_passes.tolist() == [min(passes, len(s.widths)) for s in plain]
     assert found.accepted.tolist() == [s.accepted for s in plain]

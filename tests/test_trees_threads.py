@@ -8,8 +8,8 @@ import pytest
 
 import traces
 from simkit import policies
-from simkit.simulator import branching
 from simkit.simulator.arguments import setting
+from simkit.steps import tree
 from simkit.trees import beams
 
 THREADS, ROUNDS = 8, 3
@@ -26,7 +26,7 @@ def fresh(trace):
 
 
 def accepted(policy, layout):
-    return branching.walk(policy, layout, 1).accepted
+    return tree.FAMILY.walk(policy, layout, 1).accepted
 
 
 def test_threads_that_look_at_the_same_starts_find_what_one_finds(trace):

@@ -120,7 +120,7 @@ def test_slots_are_held_to_the_same(trace, wrong, plainly, monkeypatch):
 
     Mine.slots = slots
     if plainly:
-        monkeypatch.setattr("simkit.simulator.compiled.compiles", lambda policy: False)
+        monkeypatch.setattr("simkit.steps.compiled.compiles", lambda policy: False)
     with pytest.raises(PolicyError, match=f"^mine.h=0.4, max_draft=4.: a rule.*{says}.*, not "):
         replayed(trace, Mine(max_draft=4))
 

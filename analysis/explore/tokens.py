@@ -10,8 +10,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from simkit.drafters.layout import Layout
-from simkit.policies import Concurrent, Policy, Sequential
-from simkit.simulator.steps import Steps
+from simkit.policies import Policy
+from simkit.steps.family import family_of
+from simkit.steps.steps import Steps
 from traces.errors import TraceError
 
 Kind = Literal["accepted", "rejected", "own"]
@@ -159,7 +160,7 @@ def text_of(policy: Policy, drafts: Drafts, steps: Steps, index: int, output: li
     emitted = steps.emitted[begin:end].astype(np.int64)
     rows = drafts.layout.offsets[index] + steps.first - 1 + np.cumsum(emitted) - emitted
     drafted = steps.drafted[begin:end].astype(np.int64)
-    seen = drafted if isinstance(policy, Sequential) else 0 * drafted  # else a depth is no row
+    seen = drafted if family_of(policy).by_row else 0 * drafted
     ids = drafts.tokens(rows, seen)
     signals = list(map(tuple, drafts.signals(rows, seen).tolist()))
     known = [] if ids is None else ids.tolist()
@@ -169,7 +170,7 @@ def text_of(policy: Policy, drafts: Drafts, steps: Steps, index: int, output: li
         part = slice(ends[k] - int(seen[k]), ends[k])
         step = _Step(k + 1, position, signals[part], known[part], output)
         text.tokens.extend(step.tokens(accepted, int(emitted[k])))
-        lost = 0 if step.ids or isinstance(policy, Concurrent) else int(drafted[k]) - accepted
+        lost = 0 if step.ids or not policy.takes_turns else int(drafted[k]) - accepted
         text.thrown.append(max(0, lost))
         position += int(emitted[k])
     return text

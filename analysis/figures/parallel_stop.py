@@ -84,7 +84,7 @@ def _lost(at: Replays, length: int, best_s: np.ndarray) -> tuple[np.ndarray, np.
     charge = at.charge
     for steps, seconds in run(parse(f"fixed({length})"), *at.where).pieces():
         assert seconds is not None
-        context = charge.context(steps)
+        context = steps.known(charge.layout)
         needed = np.minimum(steps.accepted + 1, steps.proposed)
         wasted = charge.verify(steps.proposed + 1, context) - charge.verify(needed + 1, context)
         late += np.bincount(steps.sequence, wasted, len(late))

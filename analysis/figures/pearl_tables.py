@@ -12,7 +12,7 @@ from analysis.replays import ALONE, ASSIST, Replays, groups
 from analysis.shown import choices, window_words
 from analysis.study import MissingError
 from simkit.drafters.layout import Layout
-from simkit.simulator.steps import Steps
+from simkit.steps.steps import Steps
 
 PROFILED = 8  # steps of Table 9, 0 to 7
 

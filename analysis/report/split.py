@@ -12,7 +12,6 @@ from analysis.report.cells import MISSING, Table, estimate, lacking, number, sec
 from analysis.shown import choices, chosen, tuned
 from analysis.stats import clusters
 from analysis.study import Study
-from simkit.policies import Concurrent
 from simkit.simulator.arguments import AnyCost
 
 MEANING = {
@@ -48,9 +47,7 @@ def split(
         spec
         for name, one in found.items()
         for spec in [families[name]]
-        if isinstance(spec, str)
-        and not one.policy.needs_future
-        and not isinstance(one.policy, Concurrent)
+        if isinstance(spec, str) and not one.policy.needs_future and one.policy.takes_turns
     )
     best = tuned(study, {"best": union}, cost)[0]["best"]
     seconds_of = parts(

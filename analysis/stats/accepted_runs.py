@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from analysis.stats.clusters import CONFIDENCE, Estimate, ratio
-from simkit.simulator.steps import Steps
+from simkit.steps.steps import Steps
 
 
 def mean_accepted(runs: np.ndarray, confidence: float = CONFIDENCE, seed: int = 0) -> Estimate:
@@ -24,7 +24,7 @@ def runs_of_prompts(
 ) -> np.ndarray:
     """Accepted tokens of each prompt, and the runs that they make, (S, 2).
 
-    As `simkit.simulator.concurrent.mean_accepted`: a rejection right away makes a run of none, an
+    As `simkit.steps.concurrent.mean_accepted`: a rejection right away makes a run of none, an
     output's end ends a run if it has any token, and the target's own tokens are not counted.
 
     Args:

@@ -12,7 +12,7 @@ import numpy as np
 
 from analysis.stats.checks import StatsError, check
 from analysis.stats.clusters import blocks, of_prompts
-from simkit.simulator.steps import Steps
+from simkit.steps.steps import Steps
 from traces.messages import how_many
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simkit.simulator.charge import PARTS, Charge
-from simkit.simulator.concurrent import ConcurrentSteps, drafting
-from simkit.simulator.steps import Steps
+from simkit.steps.concurrent import ConcurrentSteps, drafting
+from simkit.steps.steps import Steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ def lanes(steps: Steps, seconds: dict[str, np.ndarray], charge: Charge) -> Lanes
     before = np.append(0.0, np.cumsum(taken))
     begin_s = before[:-1] - np.repeat(before[steps.offsets[:-1]], steps.counts)
     if isinstance(steps, ConcurrentSteps):
-        alone_s, meanwhile_s = drafting(steps, charge, charge.context(steps))
+        alone_s, meanwhile_s = charge.drafts(drafting(steps, charge.layout))
         draft_s = alone_s + meanwhile_s
         verify_begin_s = begin_s + alone_s
     else:

@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.stats.checks import StatsError, finite
 from analysis.stats.clusters import CONFIDENCE, Estimate, bootstrap, ratio
-from simkit.simulator.steps import Steps
+from simkit.steps.steps import Steps
 from traces.messages import how_many
 
 

@@ -22,8 +22,8 @@ from benchmarks.fuzz.edit import Edit
 from benchmarks.fuzz.judge import EQUAL, LINEAR, REFUSED, FaultError, Verdict
 from benchmarks.fuzz.laws import calm, other, put, rejected, same, swapped
 from simkit.errors import PolicyError
-from simkit.simulator import plain
 from simkit.simulator.arguments import setting
+from simkit.steps import interpreted
 from traces import kernels, stores, streamed
 from traces.errors import UserError
 from traces.streamed import LEAST, stream
@@ -322,7 +322,7 @@ def compiled_rules(rng: random.Random, base: Path, work: Path) -> Verdict:
 def _svip(trace: Path) -> list[int]:
     """The counts of svip(h=0.4), step by step."""
     where = setting(load(trace), None, "draft")
-    steps = plain.walk(simkit.policies.SVIP(0.4), where.layout, 1)
+    steps = interpreted.walk(simkit.policies.SVIP(0.4), where.layout, 1)
     drafted, proposed, accepted = (
         int(getattr(steps, name).sum()) for name in ("drafted", "proposed", "accepted")
     )

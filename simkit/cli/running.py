@@ -63,15 +63,15 @@ def make_ready(
     from simkit import policies
     from simkit.errors import LiveError
     from simkit.live.timed import check
+    from simkit.policies.base import chain_of
 
-    if not isinstance(policy, policies.Sequential):
-        raise LiveError(f"{policy} does not draft and verify in turn: it cannot be timed here")
-    check(policy, settings, heads)
+    chain = chain_of(policy, "it cannot be timed here")
+    check(chain, settings, heads)
     if setting:
-        return cast(policies.Sequential, policy.bind(setting))
-    if is_fitted(policy):
+        return cast(policies.Sequential, chain.bind(setting))
+    if is_fitted(chain):
         raise LiveError(f"{policy} is fitted to a trace: it cannot run live by itself")
-    return policy
+    return chain
 
 
 def files_of(heads: list[str] | None) -> list[str]:

@@ -100,6 +100,11 @@ class Layout(ABC):
         """Γ where one pass yields a whole draft: no more tokens can be asked for; else None."""
         return self.trace.max_draft if self.paid in ("draft", "block") else None
 
+    @property
+    def reads_back(self) -> bool:
+        """Whether a draft's first pass reads all that was emitted since the last draft."""
+        return self.paid not in ("token", "none")
+
     def passes(self, tokens: np.ndarray) -> np.ndarray:
         """How many passes of the draft model drafts of so many tokens take, each."""
         if callable(self.paid):

@@ -18,7 +18,7 @@ from simkit.simulator import FirstToken
 from simkit.simulator.arguments import AnyCost, setting
 from simkit.simulator.charge import PARTS
 from simkit.simulator.run import run
-from simkit.simulator.steps import Steps, sequential
+from simkit.steps.steps import Steps, sequential
 from traces.trace import Trace
 
 _DIGITS = 6  # of a rate

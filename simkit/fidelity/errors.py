@@ -112,7 +112,7 @@ def _without(values: np.ndarray) -> np.ndarray:
 
 def _priced(runs: Sequence[Run], times: Times) -> tuple[np.ndarray, np.ndarray]:
     """Seconds (K, P) of the policies and (P,) of the target alone, under another cost."""
-    first, layout = runs[0].first, runs[0].layout
+    first, layout = runs[0].setting.first, runs[0].layout
     charge = Charge(times, layout, first)
     return _seconds([run(replayed.policy, layout, charge, first) for replayed in runs])
 

@@ -18,6 +18,7 @@ from simkit.live.decoder import DecoderSettings
 from simkit.live.log import Log
 from simkit.live.timed import check
 from simkit.policies import Fixed, Policy, Sequential, Setting
+from simkit.policies.base import chain_of
 from simkit.simulator.arguments import FIRST
 from simkit.statistics.enough import FOR_AGREEMENT
 from simkit.trees.eagle2 import Eagle2
@@ -138,8 +139,7 @@ def check_policies(
         raise LiveError("there is no policy to test")
     chosen = []
     for policy in dict.fromkeys(policies):
-        if not isinstance(policy, Sequential):
-            raise PolicyError(f"{policy} does not draft and verify in turn: it is not tested here")
+        policy = chain_of(policy, "it is not tested here")
         check(policy, settings, heads)
         if policy.carried == "run":
             raise PolicyError(f"{policy} keeps state over the whole run: it is not tested here")

@@ -16,7 +16,8 @@ from simkit.live.block_scorer import BlockScorer
 from simkit.live.decoder import DecoderSettings
 from simkit.live.log import Log
 from simkit.live.timed import check
-from simkit.policies import PolicyError, Sequential, parse
+from simkit.policies import Sequential, parse
+from simkit.policies.base import chain_of
 from simkit.simulator.arguments import AnyPolicy, listed, policy_of
 from traces.conditions import Watch
 from traces.trace import Trace
@@ -62,9 +63,7 @@ def calibrate(
     settings = DecoderSettings.of(trace)
     rules: list[Sequential] = []
     for given in listed(policies):
-        policy = policy_of(given, parse)
-        if not isinstance(policy, Sequential):
-            raise PolicyError(f"{policy} does not draft and verify in turn: it cannot be timed")
+        policy = chain_of(policy_of(given, parse), "it cannot be timed")
         check(policy, settings, heads or {})
         rules.append(policy)
     chosen = tuple(k * n // prompts for k in range(prompts))

@@ -15,7 +15,8 @@ import numpy as np
 from simkit.errors import PolicyError
 from simkit.live.decoder import DecoderSettings
 from simkit.live.timed import check
-from simkit.policies import Outcome, Sequential
+from simkit.policies import Outcome
+from simkit.policies.base import chain_of
 from simkit.policies.verdicts import asked, longest, sent
 from simkit.serving import Plain, View
 from simkit.serving.controllers import ByLength, ByRule, Controller
@@ -174,8 +175,7 @@ class _Rule(Decider):
     """A draft-length policy that is asked after every round."""
 
     def __init__(self, controller: ByRule, max_draft: int, settings: DecoderSettings) -> None:
-        policy = controller.policy
-        assert isinstance(policy, Sequential)
+        policy = chain_of(controller.policy, "no rule for a batch")
         super().__init__(policy.columns(settings.sampler), max_draft)
         self.policy = policy
         self.states: dict[int, tuple] = {}
@@ -288,9 +288,7 @@ def decider(
         return _Lengths(controller.bind(prices) if prices else controller, most, prices)
     if not isinstance(controller, ByRule):
         raise PolicyError(f"{controller}: cannot run live")
-    policy = controller.policy
-    if not isinstance(policy, Sequential):
-        raise PolicyError(f"{controller}: {policy} does not draft and verify in turn")
+    policy = chain_of(controller.policy, f"{controller} cannot run live")
     if policy.head:
         raise PolicyError(f"{controller}: {policy} reads a head, which a batch has not")
     if policy.extra_passes:

@@ -49,8 +49,7 @@ class Outcome(NamedTuple):
 class Setting(NamedTuple):
     """What a policy may be fitted to before a replay.
 
-    What takes a replay to find is asked of it too; the simulator's own,
-    `simkit.simulator.run.Replayable`, answers.
+    What takes a replay to find is asked of it too.
 
     Attributes:
         layout: the trace, and what a step from each start sees.
@@ -82,17 +81,17 @@ class Setting(NamedTuple):
             (R,) int32, by on-path row; see `simkit.simulator.shortest_path`.
 
         Raises:
-            PolicyError: there is no cost, or no simulator behind this setting.
+            PolicyError: there is no cost.
         """
-        raise PolicyError("this policy is fitted by a replay: it cannot be bound outside of one")
+        return self.costs("the shortest path").shortest(self.layout, max_draft)
 
     def spent_s(self, policy: Policy) -> float:
         """Seconds of all steps of a policy that is bound, prefill left out.
 
         Raises:
-            PolicyError: see `shortest`.
+            PolicyError: there is no cost.
         """
-        raise PolicyError("this policy is fitted by a replay: it cannot be bound outside of one")
+        return self.costs(str(policy)).spent_s(policy)
 
 
 class Policy(ABC):
@@ -100,6 +99,13 @@ class Policy(ABC):
 
     Attributes:
         name: the word that starts its spec.
+        family: how it drafts and verifies, a module of `simkit.steps`.
+        takes_turns: whether it drafts, then verifies; else both models run at the same time.
+        overlaps: whether draft and target ever run at the same time.
+        looks: whether it decides after what was drafted if it goes on; else no decision takes time.
+        extra_passes: passes of the draft over each verified batch, 1 + γ tokens, which draft
+            nothing; 0 or 1. Most programs need none: their draft has read its own tokens as it drew
+            them.
         max_draft: the longest draft it may ask for, in tokens.
         head: name of the learned head that it calls; None if it calls none.
         lag: how many of the newest tokens a decision does without the head's scores of, 0 or 1: a
@@ -112,6 +118,11 @@ class Policy(ABC):
     """
 
     name: ClassVar[str]
+    family: ClassVar[str]
+    takes_turns: ClassVar[bool] = True
+    overlaps: bool = False
+    looks: bool = False
+    extra_passes: int = 0
     max_draft: int
     head: str | None = None
     lag: int = 0
@@ -122,6 +133,16 @@ class Policy(ABC):
     def timed_as(self) -> str:
         """The name under which costs have the time of its decisions."""
         return self.name
+
+    @property
+    def carried(self) -> Literal["sequence", "run"]:
+        """How long state lasts: each sequence starts anew, or all of a run share it, ascending."""
+        return "sequence"
+
+    @property
+    def like(self) -> Sequential | None:
+        """A rule of chains that reads as much, whose time a decision takes if none was measured."""
+        return None
 
     @abstractmethod
     def columns(self, sampler: Sampler) -> tuple[str, ...]:
@@ -151,44 +172,32 @@ class Policy(ABC):
 
 
 class Concurrent(Policy):
-    """Draft and target run at the same time, see `simkit.simulator.concurrent`."""
+    """Draft and target run at the same time, see `simkit.steps.concurrent`."""
+
+    family = "concurrent"
+    takes_turns = False
 
 
 class Branching(Policy):
-    """Drafts a tree, of which it has some nodes verified; see `simkit.trees`.
+    """Drafts a tree, of which it has some nodes verified; see `simkit.trees`."""
 
-    Attributes:
-        looks: whether it decides between levels if it goes on.
-    """
-
-    looks: ClassVar[bool] = False
-
-    @property
-    def like(self) -> Sequential | None:
-        """A rule of chains that reads as much, whose time a decision takes if none was measured."""
-        return None
+    family = "tree"
 
 
 class Sequential(Policy):
     """Drafts, then verifies. Methods are pure: the state goes in and comes out."""
 
-    @property
-    def carried(self) -> Literal["sequence", "run"]:
-        """How long state lasts: each sequence starts anew, or all of a run share it, ascending."""
-        return "sequence"
+    family = "chain"
 
     @property
-    def looks(self) -> bool:
-        """Whether it is asked after each drafted token; else no decision of it takes time."""
+    def looks(self) -> bool:  # type: ignore[override]
+        """See `Policy`."""
         return True
 
     @property
-    def extra_passes(self) -> int:
-        """Passes of the draft over each verified batch, 1 + γ tokens, which draft nothing; 0 or 1.
-
-        Most programs need none: their draft has read its own tokens as it drew them.
-        """
-        return 0
+    def like(self) -> Sequential:
+        """See `Policy`."""
+        return self
 
     @abstractmethod
     def begin(self, sequence: int) -> State:
@@ -237,6 +246,18 @@ class Sequential(Policy):
         Takes and gives a number or an array.
         """
         return drafted
+
+
+def chain_of(policy: Policy, why: str) -> Sequential:
+    """A policy that drafts chains and takes turns with the target.
+
+    Raises:
+        PolicyError: it drafts trees, or while the target runs; `why` that does not do.
+    """
+    if isinstance(policy, Sequential):
+        return policy
+    does = "drafts trees" if policy.takes_turns else "drafts while the target verifies"
+    raise PolicyError(f"{policy} {does}: {why}")
 
 
 def score_column(head: str) -> str:

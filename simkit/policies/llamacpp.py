@@ -123,7 +123,7 @@ class LlamaCpp(NumericPolicy):
         return LlamaCppParams(float(p_min), self.n_min, self.keep, self._longest)
 
     @property
-    def extra_passes(self) -> int:
+    def extra_passes(self) -> int:  # type: ignore[override]
         """See `Sequential`; without a draft there is no draft model either."""
         return 1 if self.version == "2026" and self._longest > 0 else 0
 

@@ -1,6 +1,6 @@
 """The loop over iterations: compiled for each controller, and in plain Python for one's own.
 
-The compiled loop calls a controller's slots through stubs, as `simkit.simulator.compiled` does with
+The compiled loop calls a controller's slots through stubs, as `simkit.steps.compiled` does with
 a policy's.
 """
 
@@ -41,7 +41,7 @@ from simkit.serving.world import (
     Rules,
     Server,
 )
-from simkit.simulator.compiled_rules import Rule, rule_of, run_rule, slots_of
+from simkit.steps.compiled_rules import Rule, rule_of, run_rule, slots_of
 from traces.kernels import compiled, compiled_part
 
 OVER, FULL, OUTRUN = 0, 1, 2
@@ -226,7 +226,7 @@ def _drive(
 
 @cache
 def _loop(rule: Rule) -> Callable[..., tuple[int, int]]:
-    """The compiled loop for one rule, see `simkit.simulator.compiled`."""
+    """The compiled loop for one rule, see `simkit.steps.compiled`."""
     return compiled(_drive, bool(rule.kept_as), made_for=rule.kept_as)
 
 

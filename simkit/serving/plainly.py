@@ -9,7 +9,8 @@ import numpy as np
 
 from simkit.drafters.layout import Layout, Read, SequenceDrafts
 from simkit.errors import PolicyError
-from simkit.policies import Outcome, Sequential
+from simkit.policies import Outcome
+from simkit.policies.base import chain_of
 from simkit.policies.verdicts import asked, longest, sent
 from simkit.serving import loop
 from simkit.serving.controllers.base import ByRule, View
@@ -128,8 +129,7 @@ class _Shared:
     """A rule whose answers make one length for the batch."""
 
     def __init__(self, controller: ByRule, layout: Layout) -> None:
-        policy = controller.policy
-        assert isinstance(policy, Sequential)
+        policy = chain_of(controller.policy, "no rule for a batch")
         self.policy, self.mean = policy, controller.together == "mean"
         self.layout = layout
         self.read: Read = layout.columns(policy.columns(layout.trace.sampler))

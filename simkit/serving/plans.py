@@ -9,16 +9,17 @@ import numpy as np
 
 from simkit.drafters.layout import Layout
 from simkit.errors import PolicyError, ServingError
-from simkit.policies import Branching, Concurrent, Policy, Sequential, Setting
+from simkit.policies import Policy, Setting
+from simkit.policies.base import chain_of
 from simkit.serving.controllers.base import ByLength, ByRule, Controller, Slots
 from simkit.serving.engine import UNBOUNDED, Engine
 from simkit.serving.loads import Load
 from simkit.serving.prices import Prices, Pricing, prices_of
 from simkit.serving.world import Outcomes, Rules, outcomes
-from simkit.simulator import branching, concurrent
 from simkit.simulator.fitted import fitted
-from simkit.simulator.run import walk
-from simkit.simulator.steps import Steps, extra_passes
+from simkit.steps.family import family_of
+from simkit.steps.steps import Steps
+from simkit.steps.work import Work
 
 
 class PlannedParams(NamedTuple):
@@ -161,14 +162,15 @@ def _known(controller: Controller, setting: Setting, max_batch: int) -> _Known:
         assert setting.charge is not None
         bound = replace(controller, policy=policy)  # type: ignore[type-var]
         return _Known(bound, call_s=setting.charge.call_s(policy))
-    found, step_s, call_s, extra = _steps(policy, setting, max_batch)
-    steps = found[0]
-    widest, widths = int(steps.proposed.max(initial=0)), None
-    if isinstance(steps, branching.TreeSteps):
-        widths = steps.widths
-    else:
+    found, step_s, call_s, work = _steps(policy, setting, max_batch)
+    steps, widths = found[0], None
+    widest = int(steps.proposed.max(initial=0))
+    if work.widths is None:
         widest = max(widest, int(steps.asked.max(initial=0)))
-    return _Known(Planned(widest), column, found, step_s, call_s, extra, widths)
+    else:
+        begun = work.asked[:, None] > 0
+        widths = np.hstack([begun[:, : begun.any()], work.widths]).astype(np.int32)
+    return _Known(Planned(widest), column, found, step_s, call_s, bool(np.any(work.again)), widths)
 
 
 def _deepest(known: _Known, layout: Layout) -> int:
@@ -213,29 +215,22 @@ def _rules(engine: Engine, load: Load, bound: Controller, max_batch: int, deepes
 
 def _steps(
     policy: Policy, setting: Setting, max_batch: int
-) -> tuple[tuple[Steps, np.ndarray], np.ndarray | None, float, bool]:
-    """Steps of a policy, decisions of each, seconds where they are given, a decision's, extra."""
-    charge = setting.charge
+) -> tuple[tuple[Steps, np.ndarray], np.ndarray | None, float, Work]:
+    """Steps of a policy, decisions of each, seconds if given, those of a decision, the work."""
+    charge, family = setting.charge, family_of(policy)
     assert charge is not None
-    if isinstance(policy, Concurrent):
-        if max_batch > 1:
-            raise PolicyError(
-                f"{policy} drafts while the target runs: it is simulated with one request in a"
-                f" batch, not with {max_batch}"
-            )
-        found = concurrent.walk(policy, setting.layout, setting.first)
-        parts = concurrent.seconds(policy, found, charge)
-        verify_s = parts["verify_s"]
-        rest_s = sum(v for k, v in parts.items() if k.endswith("_s") and k not in _APART)
-        return (found, np.zeros(len(found))), np.stack([rest_s, verify_s]), 0.0, False
-    if isinstance(policy, Branching):
-        tree = branching.walk(policy, setting.layout, setting.first)
-        return (tree, tree.work.calls), None, charge.call_s(policy), False
-    assert isinstance(policy, Sequential)
-    steps = walk(policy, setting.layout, setting.first)
-    calls = policy.calls(steps.drafted) if policy.looks else np.zeros(len(steps))
-    extra = extra_passes(policy, setting.layout) > 0
-    return (steps, calls), None, charge.call_s(policy), extra
+    steps = family.walk(policy, setting.layout, setting.first)
+    work = family.work(policy, steps, setting.layout)
+    if not work.beside:
+        return (steps, work.decisions), None, charge.call_s(policy), work
+    if max_batch > 1:
+        raise PolicyError(
+            f"{policy} drafts while the target runs: it is simulated with one request in a"
+            f" batch, not with {max_batch}"
+        )
+    parts = charge.of_work(policy, steps, work)
+    rest_s = sum(v for k, v in parts.items() if k.endswith("_s") and k not in _APART)
+    return (steps, work.decisions), np.stack([rest_s, parts["verify_s"]]), 0.0, work
 
 
 _APART = ("prefill_s", "verify_s", "baseline_s")
@@ -251,8 +246,7 @@ def _column(layout: Layout, name: str) -> str:
 
 
 def _check_batched(controller: ByRule, policy: Policy) -> None:
-    if not isinstance(policy, Sequential):
-        raise PolicyError(f"{controller}: {policy} drafts while the target runs")
+    chain_of(policy, f"{controller} asks chains alone")
     if policy.needs_future:
         raise PolicyError(f"{controller}: {policy} needs the future, of which a batch has many")
     if policy.extra_passes:

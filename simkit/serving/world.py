@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simkit.drafters.layout import Layout
-from simkit.simulator.arrays import read_only
-from simkit.simulator.steps import Steps
+from simkit.steps.loop_tables import read_only
+from simkit.steps.steps import Steps
 from traces.kernels import compiled
 
 # indices of `Server.count`
@@ -57,7 +57,7 @@ class Outcomes(NamedTuple):
         rates: (D,) float64, chances that a token at depth 1, 2, … is accepted if those before it
             were: outcomes are then drawn, and the trace's are not read; (0,) without.
         widths: (M, P) int32, where a step drafts a tree: nodes in each pass of the draft, as
-            `simkit.trees.Work` has them; (0, 0) without.
+            `simkit.trees.TreeWork` has them; (0, 0) without.
     """
 
     offsets: np.ndarray

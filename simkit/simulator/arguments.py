@@ -16,7 +16,6 @@ from simkit.drafters.layout import Layout
 from simkit.errors import CostError, ReplayError
 from simkit.policies import FunctionPolicy, Policy, PolicyError, Setting, from_function
 from simkit.simulator.charge import Charge
-from simkit.simulator.run import Replayable
 from traces.schema import DRAFT_STATISTICS
 from traces.trace import Trace, load
 
@@ -52,7 +51,7 @@ def setting(
     layout = layout or layout_of(trace)
     times = _times(cost, trace)
     first = FIRST[first_token]
-    return Replayable(layout, Charge(times, layout, first) if times else None, first)
+    return Setting(layout, Charge(times, layout, first) if times else None, first)
 
 
 def listed(given: AnyPolicy | Iterable[AnyPolicy]) -> list[AnyPolicy]:

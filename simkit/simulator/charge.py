@@ -7,14 +7,16 @@ from functools import cached_property
 import numpy as np
 
 from simkit.costs import CostError, Times
-from simkit.costs.base import RuleTime
+from simkit.costs.base import Model, RuleTime
 from simkit.costs.drafting import CELLS, LONGEST_S, Drafting, checked, summed
 from simkit.costs.measured import DRAWS
 from simkit.costs.timed_models import another_pair
 from simkit.drafters.layout import Layout, Span
-from simkit.policies import Branching, Policy, Sequential
+from simkit.policies import Policy, Setting
 from simkit.simulator.rule_time import time_rule
-from simkit.simulator.steps import Steps, Sums, extra_passes
+from simkit.steps.family import family_of
+from simkit.steps.steps import Steps, Sums
+from simkit.steps.work import Work
 from traces.messages import how_many
 
 PARTS = ("prefill_s", "draft_s", "verify_s", "policy_s", "overhead_s")
@@ -39,7 +41,7 @@ class Charge:
 
     def __init__(self, times: Times, layout: Layout, first: int) -> None:
         self.times = times
-        self._layout = layout
+        self.layout = layout
         self.first = first
         self.n_prompt = layout.n_prompt
         longest = int(self.n_prompt.max(initial=0)) + layout.trace.max_new_tokens
@@ -87,41 +89,88 @@ class Charge:
             "baseline_s": self.baseline_s[which],
         }
 
-    def of_steps(self, policy: Sequential, steps: Steps) -> dict[str, np.ndarray]:
-        """The parts and the baseline of each step, in seconds; a first step pays the prefill."""
-        context, extra = self.context(steps), extra_passes(policy, self._layout)
-        unread = steps.unread if self.drafting.by_unread and not extra else 1
-        draft_s = self.drafting.seconds(context, steps.asked, unread)
-        draft_s = draft_s + self.drafting.once_s[context]
-        if extra:
-            draft_s = draft_s + self.drafting.block(steps.proposed + 1, context)
+    def of_steps(self, policy: Policy, steps: Steps) -> dict[str, np.ndarray]:
+        """The parts and the baseline of each step, in seconds; a first step pays the prefill.
+
+        Args:
+            policy: as `bind` gave it.
+            steps: of it, on the charge's trace.
+        """
+        return self.of_work(policy, steps, family_of(policy).work(policy, steps, self.layout))
+
+    def of_work(self, policy: Policy, steps: Steps, work: Work) -> dict[str, np.ndarray]:
+        """The same where it is known what the steps did.
+
+        Where both models run at once, draft_s is what the draft adds to the target's pass.
+        """
+        alone_s, beside_s = self.drafts(work)
+        verify_s = self.verify(work.verified, work.context)
+        overhead_s = self._overhead_s
+        if work.beside and work.beside.overlaps:
+            overhead_s += self.communication_s
+            if not work.beside.colocated:
+                beside_s = np.maximum(beside_s - verify_s, 0.0)
         return {
-            **self.common(steps, context),
-            "draft_s": draft_s,
-            "verify_s": self.verify(steps.proposed + 1, context),
-            "policy_s": policy.calls(steps.drafted) * self.call_s(policy),
+            **self.once(steps, work.context, steps.draft_passes),
+            "overhead_s": np.full(len(steps), overhead_s),
+            "draft_s": alone_s + beside_s,
+            "verify_s": verify_s,
+            "policy_s": work.decisions * self.call_s(policy),
         }
 
-    def common(self, steps: Steps, context: np.ndarray) -> dict[str, np.ndarray]:
-        """What steps of any kind take: prefill, overhead, and the baseline.
+    def once(self, steps: Steps, context: np.ndarray, passes: np.ndarray) -> dict[str, np.ndarray]:
+        """What steps of any kind take: the prefill, by the first of a sequence, and the baseline.
 
         Args:
             steps: on the charge's trace.
-            context: known tokens before each one, see `context`.
+            context: known tokens before each one.
+            passes: of the draft model in each; a sequence without any has no prefill of it.
         """
         sequence = steps.sequence
-        passes = np.bincount(sequence, steps.draft_passes, len(self.n_prompt))
+        drafts = np.bincount(sequence, passes, len(self.n_prompt)) > 0
+        prefill_s = self.prefill["target"] + np.where(drafts, self.prefill["draft"], 0.0)
         opening = steps.number == 1
         return {
-            "prefill_s": np.where(opening, self._prefill_s(passes)[sequence], 0.0),
-            "overhead_s": np.full(len(steps), self._overhead_s),
+            "prefill_s": np.where(opening, prefill_s[sequence], 0.0),
             "baseline_s": self._decode(context, context + steps.emitted)
             + np.where(opening, self.prefill["target"][sequence], 0.0),
         }
 
-    def context(self, steps: Steps) -> np.ndarray:
-        """Known tokens before each step's first one, int64."""
-        return self.n_prompt[steps.sequence] + steps.start - 1
+    def drafts(self, work: Work) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds that the draft works alone in each step, and beside the target's pass.
+
+        What a step pays the draft once goes with the first of its passes: with those alone, unless
+        there are some beside the target alone.
+        """
+        price, context, beside = self.drafting, work.context, work.beside
+        once_s = price.once_s[context]
+        later = work.asked == 0 if beside else np.False_
+        alone_s = price.seconds(context, work.asked, work.unread) + np.where(later, 0.0, once_s)
+        if np.any(work.again):
+            again_s = price.block(work.verified, context)
+            alone_s = alone_s + np.where(work.again, again_s, 0.0)
+        if work.missed is not None and self.times.knows_blocks:
+            late = (work.asked > 0) & (work.missed > 0)
+            one_s = price.sum_s[context + 1] - price.sum_s[context]
+            more_s = price.block(1 + work.missed, np.maximum(context - work.missed, 0)) - one_s
+            alone_s = alone_s + np.where(late, more_s, 0.0)
+        for level, width in enumerate(() if work.widths is None else work.widths.T, start=1):
+            some = np.flatnonzero(width)
+            if len(some):
+                alone_s[some] += price.block(width[some], context[some] + level)
+        if not beside:
+            return alone_s, np.zeros(len(context))
+        beside_s = price.seconds(context + work.verified - 1, beside.tokens, beside.unread)
+        return alone_s, beside_s + np.where(later, once_s, 0.0)
+
+    def widest(self, work: Work) -> dict[Model, np.ndarray]:
+        """Tokens of each model's widest pass in each step, (N,); 0 where it makes none."""
+        found = [self.drafting.widest(work.asked, work.unread)]
+        found += [np.where(work.again, work.verified, 0)] if np.any(work.again) else []
+        found += [work.widths.max(1, initial=0)] if work.widths is not None else []
+        if work.beside:
+            found.append(self.drafting.widest(work.beside.tokens, work.beside.unread))
+        return {"target": work.verified, "draft": np.max(found, axis=0)}
 
     def verify(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
         """A target pass over `tokens`, behind each context."""
@@ -139,7 +188,7 @@ class Charge:
 
     @cached_property
     def _ratio(self) -> float:
-        n = self._layout.n_output
+        n = self.layout.n_output
         known = n * (self.n_prompt + (n - 1) / 2)
         context = np.array([round(known.sum() / max(1, n.sum()))])
         return float(self.times.cost_ratio(context, self.drafting.paid)[0])
@@ -147,7 +196,7 @@ class Charge:
     @cached_property
     def drawn_anew(self) -> list[Charge]:
         """Charges by times that other samples of the machine would have given; see `Times`."""
-        return [Charge(times, self._layout, self.first) for times in self.times.drawn_anew(DRAWS)]
+        return [Charge(times, self.layout, self.first) for times in self.times.drawn_anew(DRAWS)]
 
     @property
     def warnings(self) -> list[str]:
@@ -156,7 +205,7 @@ class Charge:
         They stand with every number, in captions too: times of other models than the trace's, and
         times that were taken badly.
         """
-        other = another_pair(self.times.models, self._layout.trace.manifest)
+        other = another_pair(self.times.models, self.layout.trace.manifest)
         return [line for line in (other, self.times.weakness) if line]
 
     @property
@@ -178,8 +227,8 @@ class Charge:
         found, longest, prompt = [], self.times.longest_context, self.times.longest_prompt
         if longest is not None:
             # the step at position i, from `first` on, has n_prompt + i - 1 tokens before it
-            steps = np.maximum(self._layout.n_output - self.first + 1, 0)
-            last = self.n_prompt + self._layout.n_output - 1
+            steps = np.maximum(self.layout.n_output - self.first + 1, 0)
+            last = self.n_prompt + self.layout.n_output - 1
             beyond = np.clip(last - longest, 0, steps).sum()
             if beyond:
                 found.append(
@@ -199,7 +248,7 @@ class Charge:
     @property
     def times_drafts(self) -> bool:
         """Whether the cost has a time for drafts as they are made; else they are free."""
-        return self._layout.paid != "none" or self.times.proposal() > 0
+        return self.layout.paid != "none" or self.times.proposal() > 0
 
     @property
     def communication_s(self) -> float:
@@ -215,8 +264,19 @@ class Charge:
         pass_s = self.decode_sum[end] - self.decode_sum[begin]
         return pass_s + (end - begin) * _positive("overhead", self.times.baseline_overhead())
 
-    def _prefill_s(self, draft_passes: np.ndarray) -> np.ndarray:
-        return self.prefill["target"] + np.where(draft_passes > 0, self.prefill["draft"], 0.0)
+    def shortest(self, layout: Layout, max_draft: int) -> np.ndarray:
+        """See `Setting`; of the charge's trace, or of another layout of it."""
+        from simkit.simulator.shortest_path import shortest
+
+        return shortest(layout, self, self.first, max_draft)
+
+    def spent_s(self, policy: Policy) -> float:
+        """See `Setting`."""
+        from simkit.simulator.total import total
+
+        _, seconds = total(policy, Setting(self.layout, self, self.first))
+        assert seconds is not None
+        return sum(float(seconds[part].sum()) for part in PARTS if part != "prefill_s")
 
     def rule_time(self, policy: Policy) -> RuleTime | None:
         """What one decision takes, its head's call apart, and how that was found out.
@@ -226,11 +286,10 @@ class Charge:
         Args:
             policy: as `bind` gave it.
         """
-        if not (isinstance(policy, Sequential | Branching) and policy.looks):
+        if not policy.looks:
             return None
         known = self.times.rule_time(policy.timed_as)
-        rule = policy.like if isinstance(policy, Branching) else policy
-        return known or (rule and time_rule(rule, self.times, self._layout))
+        return known or (policy.like and time_rule(policy.like, self.times, self.layout))
 
     def call_s(self, policy: Policy) -> float:
         """One decision, head included; a policy that looks at no token makes none.
@@ -254,34 +313,6 @@ class Charge:
     @property
     def _overhead_s(self) -> float:
         return _positive("overhead", self.times.overhead())
-
-
-def add_up(
-    policy: Policy,
-    steps: Steps,
-    seconds: dict[str, np.ndarray] | None,
-    charge: Charge | None,
-) -> tuple[Sums, dict[str, np.ndarray] | None]:
-    """The sums of each sequence over steps that were replayed one by one, and its seconds."""
-    n = len(steps.counts)
-    which = steps.sequence - steps.low
-    some = np.flatnonzero(steps.counts)
-
-    def over(values: np.ndarray) -> np.ndarray:
-        out = np.zeros(n, np.int64)
-        out[some] = np.add.reduceat(values, steps.offsets[some], dtype=np.int64)
-        return out
-
-    calls = policy.calls(steps.drafted) if isinstance(policy, Sequential) else steps.drafted
-    counted = (steps.drafted, steps.draft_passes, steps.proposed, steps.accepted, calls)
-    counts = [over(x) for x in counted]
-    added = {k: np.bincount(which, x, n) for k, x in seconds.items()} if seconds else None
-    none = np.zeros(n)
-    spent = [added[part] if added else none for part in ("draft_s", "verify_s")]
-    sums = Sums(steps.counts, *counts, *spent)
-    if not (added and charge):
-        return sums, added
-    return sums, added | charge.of_outputs(sums, slice(steps.low, steps.low + n))
 
 
 def share_text(share: float | np.floating) -> str:

@@ -15,13 +15,14 @@ from simkit.costs.presets import PRESETS
 from simkit.digits import ratio
 from simkit.drafters.layout import Layout
 from simkit.errors import ReplayError
-from simkit.policies import Concurrent, Policy, PolicyError, Setting, parse
+from simkit.policies import Policy, PolicyError, parse
 from simkit.simulator.display import grid, html, idle, in_text, noted, rich
 from simkit.simulator.fields import Columns, fields, groups, n_prompts, series, totals
 from simkit.simulator.rule_time import said
-from simkit.simulator.run import Run, rules_of, tokens
+from simkit.simulator.run import Run, rules_of
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
+from simkit.steps.family import family_of
 from simkit.surface import Framed
 from traces.loops import remarks_of
 from traces.surface import Helpful
@@ -133,11 +134,7 @@ class Result(Framed):
         """What a reader of the numbers should know, one line each."""
         charged = [(run.charge, run.policy) for run in self.runs if run.charge]
         heads = dict.fromkeys(str(p.head) for cost, p in charged if cost.calls_for_nothing(p))
-        remarks = [
-            run.policy.remark(Setting(run.layout, run.charge, run.first))
-            for run in self.runs
-            if run.charge
-        ]
+        remarks = [run.policy.remark(run.setting) for run in self.runs if run.charge]
         costs = {id(run.charge): run.charge for run in self.runs if run.charge}
         found = [
             *(line for charge in costs.values() for line in charge.remarks),
@@ -280,7 +277,7 @@ class Result(Framed):
             "proposed": steps.proposed,
             "accepted": steps.accepted,
             "emitted": steps.emitted,
-            "tokens": tokens(run.bound, steps.accepted, 1, steps.emitted),
+            "tokens": family_of(run.bound).tokens(steps.accepted, 1, steps.emitted),
         }
         number = self._layout.trace.sequences["sequence"].to_numpy()
         return {
@@ -301,11 +298,7 @@ def _frame(columns: Columns) -> pl.DataFrame:
 def _uncommunicating(run: Run) -> str:
     """What to say of draft and target that run at once, where the cost lets them do so for free."""
     free = run.charge is not None and run.charge.communication_s == 0
-    if not (free and isinstance(run.bound, Concurrent) and run.seconds):
-        return ""
-    from simkit.policies import PEARL
-
-    if not (isinstance(run.bound, PEARL) and run.bound.overlaps):
+    if not (free and run.bound.overlaps and run.seconds):
         return ""
     baseline_s, total_s = run.seconds["baseline_s"].sum(), run.total_s.sum()
     with_s = total_s + COMMUNICATION_S * run.counts["steps"].sum()

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
 from simkit.drafters.layout import Layout, Span
 from simkit.drafters.route import Routing
 from simkit.errors import ReplayError
-from simkit.policies import Fixed, Policy, parse
+from simkit.policies import Fixed, Policy, PolicyError, Prophet, Sequential, Setting, parse
+from simkit.policies.base import chain_of
 from simkit.simulator.arguments import AnyCost, setting
-from simkit.simulator.routed_steps import RoutedArm, RoutedSteps, armed, passes_of, walk
-from simkit.simulator.run import COUNTS, Run, Seconds, Spread, tokens
-from simkit.simulator.steps import extra_passes
+from simkit.simulator.fitted import fitted
+from simkit.simulator.run import Run, Spread
+from simkit.simulator.total import Seconds
+from simkit.steps.routed import RoutedArm, RoutedSteps, passes_of, walk, works
+from simkit.steps.steps import COUNTS
 from traces.trace import Trace
 
 
@@ -52,6 +56,19 @@ def _policy_of(choice: Routing, layout: Layout) -> Policy:
     return parse(choice.policy) if choice.policy else Fixed(deepest, max_draft=deepest)
 
 
+def armed(name: str, policy: Policy, setting: Setting) -> RoutedArm:
+    """A drafter that follows a policy.
+
+    Raises:
+        PolicyError: the policy does not draft and verify in turn, plans the steps of one drafter
+            alone, or lacks what it must be fitted to.
+    """
+    chain = chain_of(policy, "several drafters take turns, and all of them draft chains")
+    if isinstance(policy, Prophet):
+        raise PolicyError(f"{policy} plans the steps of one drafter: for several there is oracle()")
+    return RoutedArm(name, policy, cast(Sequential, fitted(chain, setting)), setting)
+
+
 def run(choice: Routing, arms: Sequence[RoutedArm]) -> RoutedRun:
     """Replay a choice of drafters.
 
@@ -73,11 +90,11 @@ def run(choice: Routing, arms: Sequence[RoutedArm]) -> RoutedRun:
     }
     counts = {"steps": steps.counts, **counts}
     counts["emitted"] = last.layout.n_output - last.setting.first + 1
-    counts["tokens"] = tokens(last.bound, counts["accepted"], counts["steps"], counts["emitted"])
+    counts["tokens"] = counts["accepted"] + counts["steps"]
     timed = all(arm.setting.charge for arm in arms)
     seconds = _summed(arms, steps) if timed else None
-    charge = last.setting.charge if timed else None
-    named = (last.policy, last.bound, last.layout, charge, last.setting.first)
+    where = last.setting if timed else last.setting._replace(charge=None)
+    named = last.policy, last.bound, where
     return RoutedRun(*named, counts, seconds, arms=tuple(arms), walked=steps)
 
 
@@ -140,10 +157,10 @@ class RoutedRun(Run):
 
     def _untimed(self, arm: RoutedArm, k: int) -> bool:
         """Whether passes were longer after others' steps, by what the cost does not know."""
-        if not _catches_up(arm) or arm.charge.times.knows_blocks:
+        work = works(self.arms, self.walked)[k]
+        if work.missed is None or arm.charge.times.knows_blocks:
             return False
-        reads = self.walked.worked[:, k] > 0
-        return bool((_missed(self.walked, k, reads)[reads] > 0).any())
+        return bool(((work.missed > 0) & (work.asked > 0)).any())
 
 
 def seconds_of(arms: Sequence[RoutedArm], steps: RoutedSteps) -> Seconds:
@@ -152,20 +169,17 @@ def seconds_of(arms: Sequence[RoutedArm], steps: RoutedSteps) -> Seconds:
     Each drafter pays for what it was asked, in vain or not. What the target does, and a step's
     overhead, is the same whoever drafts.
     """
-    charge, n, which = arms[-1].charge, len(steps.counts), steps.sequence
-    draft_s, policy_s, prefill_s = (np.zeros(len(steps)) for _ in range(3))
-    for k, arm in enumerate(arms):
-        draft_s += _draft_s(arm, k, steps)
-        calls = arm.bound.calls(steps.drafted)
-        policy_s += np.where(steps.by == k, calls * arm.charge.call_s(arm.bound), 0.0)
+    last, did = arms[-1], works(arms, steps)
+    found = last.charge.of_work(last.bound, replace(steps, draft_passes=0 * steps.by), did[-1])
+    found["draft_s"], found["policy_s"] = (np.zeros(len(steps)) for _ in range(2))
+    which, n = steps.sequence, len(steps.counts)
+    for k, (arm, work) in enumerate(zip(arms, did, strict=True)):
+        found["draft_s"] += np.where(steps.worked[:, k] >= 0, arm.charge.drafts(work)[0], 0.0)
+        found["policy_s"] += work.decisions * arm.charge.call_s(arm.bound)
         passes = np.bincount(which, passes_of(arm, k, steps.worked, steps.by), n)
         opens = (steps.number == 1) & (passes[which] > 0)
-        prefill_s += np.where(opens, arm.charge.prefill["draft"][which], 0.0)
-    context = charge.context(steps)
-    common = charge.common(replace(steps, draft_passes=0 * steps.by), context)
-    verify_s = charge.verify(steps.proposed + 1, context)
-    parts = {"draft_s": draft_s, "verify_s": verify_s, "policy_s": policy_s}
-    return {**common, **parts, "prefill_s": common["prefill_s"] + prefill_s}
+        found["prefill_s"] += np.where(opens, arm.charge.prefill["draft"][which], 0.0)
+    return found
 
 
 def _summed(arms: Sequence[RoutedArm], steps: RoutedSteps) -> Seconds:
@@ -178,49 +192,3 @@ def _summed(arms: Sequence[RoutedArm], steps: RoutedSteps) -> Seconds:
     idle = steps.counts == 0  # the prompt is read all the same
     found["prefill_s"][idle] = charge.prefill["target"][idle]
     return found | {"baseline_s": charge.baseline_s}
-
-
-def _draft_s(arm: RoutedArm, k: int, steps: RoutedSteps) -> np.ndarray:
-    """Seconds of drafter k in each step.
-
-    One that drafts token by token takes in with its first pass what was kept since its last one
-    while others drafted; one that drafts in one pass reads all known tokens that it has not read.
-    """
-    drafting, context = arm.charge.drafting, arm.charge.context(steps)
-    asked, start = steps.worked[:, k], steps.start
-    extra = (steps.by == k) & bool(extra_passes(arm.bound, arm.layout))
-    tokens = np.maximum(asked, 0)
-    missed = _missed(steps, k, (tokens > 0) | extra)
-    unread = 1 + missed
-    if not extra.any():
-        unread = start - steps.read_before(np.where(tokens > 0, start, -1))
-    found = drafting.once_s[context] + drafting.seconds(context, tokens, unread)
-    if extra.any():
-        found = found + np.where(extra, drafting.block(steps.proposed + 1, context), 0.0)
-    if _catches_up(arm) and arm.charge.times.knows_blocks:
-        late = (tokens > 0) & (missed > 0)
-        one_s = drafting.sum_s[context + 1] - drafting.sum_s[context]
-        more_s = drafting.block(1 + missed, np.maximum(context - missed, 0)) - one_s
-        found = found + np.where(late, more_s, 0.0)
-    return np.where(asked >= 0, found, 0.0)
-
-
-def _catches_up(arm: RoutedArm) -> bool:
-    """Whether each token has a pass, the first of which is longer after others' steps."""
-    return arm.layout.paid == "token"
-
-
-def _missed(steps: RoutedSteps, k: int, reads: np.ndarray) -> np.ndarray:
-    """Output tokens of others' steps that drafter k has not read before each step, (N,).
-
-    Args:
-        steps: of all drafters.
-        k: the drafter.
-        reads: the steps in which it reads all that is known.
-    """
-    others = np.where(steps.by == k, 0, steps.emitted).astype(np.int64)
-    before = np.cumsum(others) - others
-    last = np.maximum.accumulate(np.where(reads, np.arange(len(reads)), -1))
-    last = np.concatenate([[-1], last[:-1]]) if len(last) else last
-    begin = np.repeat(steps.offsets[:-1], steps.counts)
-    return before - before[np.maximum(last, begin)]

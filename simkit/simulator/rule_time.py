@@ -23,10 +23,10 @@ from simkit.costs import Times
 from simkit.costs.base import RuleTime
 from simkit.drafters.layout import Layout
 from simkit.policies import FunctionPolicy, Outcome, Policy, Sequential
-from simkit.policies.base import Row, State
+from simkit.policies.base import Row, State, chain_of
 from simkit.policies.function import FUNCTION
-from simkit.simulator import plain
 from simkit.simulator.kept_times import keep, kept, key_of
+from simkit.steps import interpreted
 from traces.errors import UserError
 from traces.sampler import Sampler
 
@@ -157,9 +157,9 @@ def _reading(needed: set[str], times: Times, layout: Layout) -> tuple[str, float
     found: list[tuple[tuple[bool, float, float], str, float]] = []
     for name, seconds in times.timed_rules().items():
         try:
-            policy = policies.get(name)()  # type: ignore[call-arg]
+            policy = chain_of(policies.get(name)(), "no chain reads so")  # type: ignore[call-arg]
             columns = _statistics(policy, layout.trace.sampler)
-            if not isinstance(policy, Sequential) or policy.head is not None or not columns:
+            if policy.head is not None or not columns:
                 continue
             own_s = MICROBENCHMARKS.rule(policy, layout).seconds
         except (UserError, TypeError):  # another package's, fitted, or not under this sampler
@@ -223,7 +223,7 @@ def _script(policy: Sequential, layout: Layout) -> _Script:
     """What a plain replay asks the rule about the first tokens of the trace."""
     asked = _Asked(policy)
     try:
-        plain.walk(asked, layout, 1)
+        interpreted.walk(asked, layout, 1)
     except _EnoughError:
         pass
     drafted = [a[0].drafted for name, a in asked.calls if name == "update"]

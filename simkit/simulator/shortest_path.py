@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simkit.drafters.layout import Layout
-from simkit.simulator.charge import Charge
 from traces.drafters.passes import Opening
 from traces.kernels import compiled, compiled_part
+
+if TYPE_CHECKING:
+    from simkit.simulator.charge import Charge
 
 
 def shortest(layout: Layout, charge: Charge, first: int, max_draft: int) -> np.ndarray:

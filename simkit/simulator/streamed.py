@@ -17,11 +17,12 @@ from simkit.drafters import layout_of
 from simkit.drafters.layout import Span
 from simkit.drafters.streamed import windowed
 from simkit.errors import ReplayError
-from simkit.policies import Concurrent, Policy, Sequential, Setting
+from simkit.policies import Policy, Setting
 from simkit.simulator.charge import Charge
 from simkit.simulator.fitted import fitted
-from simkit.simulator.run import Replayable, Run, Seconds, Spread, opening, run, spread_of
-from simkit.simulator.steps import Steps
+from simkit.simulator.run import Run, Spread, opening, run, spread_of
+from simkit.simulator.total import Seconds
+from simkit.steps.steps import Steps
 from traces.streamed import Streamed
 from traces.trace import Trace
 
@@ -75,7 +76,7 @@ def check_prompts_apart(policy: Policy) -> None:
     why = None
     if policy.head is not None:
         why = "reads a head's scores, which are one file"
-    elif isinstance(policy, Sequential) and policy.carried == "run":
+    elif policy.carried == "run":
         why = "carries what it has learned from prompt to prompt"
     elif type(policy).bind is not Policy.bind and not policy.binds_prompts_apart:
         why = "is fitted to all prompts at once"
@@ -92,7 +93,7 @@ def _together(
     trace = windowed(setting.layout)
     assert trace is not None
     start = _Opening(trace, setting)
-    given = [one.bind(setting) if isinstance(one, Concurrent) else one for one in policies]
+    given = [one if one.takes_turns else one.bind(setting) for one in policies]
     bound: list[Policy] = []
     parts: list[list[Run]] = [[] for _ in policies]
     n = len(trace.ranges)
@@ -105,19 +106,19 @@ def _together(
         counts = {name: _joined([part.counts for part in mine], name) for name in mine[0].counts}
         times = [part.seconds for part in mine if part.seconds]
         seconds = {name: _joined(times, name) for name in times[0]} if times else None
-        yield WindowedRun(policy, first, *setting, counts, seconds, start)
+        yield WindowedRun(policy, first, setting, counts, seconds, start)
 
 
-def at(window: Trace, setting: Setting) -> Replayable:
+def at(window: Trace, setting: Setting) -> Setting:
     """The setting of one window."""
     layout, charge = layout_of(window), setting.charge
     times = charge and Charge(charge.times, layout, setting.first)
-    return Replayable(layout, times, setting.first)
+    return Setting(layout, times, setting.first)
 
 
 def _sums_alone(run: Run, setting: Setting) -> Run:
     """A window's run without the window."""
-    return Run(run.policy, run.policy, *setting, run.counts, run.seconds)
+    return Run(run.policy, run.policy, setting, run.counts, run.seconds)
 
 
 def _joined(parts: Sequence[dict[str, np.ndarray]], name: str) -> np.ndarray:
@@ -140,14 +141,14 @@ class WindowedRun(Run):
         if self.charge is None or self.seconds is None or not self.total_s.any():
             return None
         there = self.start.setting
-        given = self.bound if isinstance(self.bound, Concurrent) else self.policy
+        given = self.policy if self.policy.takes_turns else self.bound
         here = min(self.start.span[1], len(there.layout.n_output))  # windows are longer
         return spread_of(fitted(given, there), there, (0, here))
 
     @cached_property
     def beyond(self) -> list[str]:
         """See `Run`: of the first window's steps."""
-        given = self.bound if isinstance(self.bound, Concurrent) else self.policy
+        given = self.policy if self.policy.takes_turns else self.bound
         return run(given, *self.start.setting).beyond
 
     def steps(self, span: Span | None = None) -> tuple[Steps, Seconds | None]:
@@ -168,6 +169,6 @@ class _Opening:
         self.span = opening(whole.layout)
 
     @cached_property
-    def setting(self) -> Replayable:
+    def setting(self) -> Setting:
         """Of that window."""
         return at(self._trace.window(self._trace.ranges[0]), self._whole)

@@ -22,13 +22,15 @@ from simkit.drafters import layout_of
 from simkit.drafters.layout import Span, spans
 from simkit.drafters.streamed import windowed
 from simkit.errors import ReplayError
-from simkit.policies import Concurrent, NumericPolicy, Policy, Setting
-from simkit.simulator import compiled
+from simkit.policies import Policy, Setting
 from simkit.simulator.charge import Charge
-from simkit.simulator.fitted import advised, fitted
-from simkit.simulator.run import Replayable, Run, Seconds, divides, gather, total
-from simkit.simulator.steps import Sums
+from simkit.simulator.fitted import fitted
+from simkit.simulator.run import Run, gather
 from simkit.simulator.streamed import in_windows
+from simkit.simulator.total import Seconds, divides, total
+from simkit.steps.depth import advised
+from simkit.steps.family import family_of
+from simkit.steps.steps import Sums
 from traces.errors import TraceError, UserError
 from traces.trace import OWN, load
 
@@ -38,7 +40,6 @@ TOGETHER = 32  # policies in a work item
 _HELD = 2**20  # sequences' sums in one batch of policies
 
 Part = tuple[Sums, Seconds | None]
-_Kind = tuple[type, tuple[str, ...]]
 Progress = Callable[[int, int], object]
 """Called with the number of settings done, and of all."""
 
@@ -176,7 +177,7 @@ def _opened(place: str, drafter: str, hash: str, times: Times | None, first: int
     if trace.hash != hash:
         raise TraceError(f"{place}: another trace on {node()}, where a worker runs")
     layout = layout_of(trace)
-    return Replayable(layout, Charge(times, layout, first) if times else None, first)
+    return Setting(layout, Charge(times, layout, first) if times else None, first)
 
 
 def _batches(
@@ -189,14 +190,14 @@ def _batches(
     """
     cuts = spans(setting.layout.offsets, positions)
     most = max(1, min(TOGETHER, _HELD // max(1, len(setting.layout.n_output))))
-    known: set[_Kind | None] = {None}
+    known: set[tuple[Any, ...] | None] = {None}
     batch = _Batch([], [], cuts)
     for policy in policies:
         with _named(policy):
             bound = fitted(policy, setting)
             split = divides(bound, setting)
-            if (kind := _kind(bound, setting)) not in known:
-                total(bound, *setting, (0, 0))
+            if (kind := family_of(bound).kind(bound, setting.layout)) not in known:
+                total(bound, setting, (0, 0))
                 known.add(kind)
         if batch.given and (not split or len(batch.given) == most):
             yield batch
@@ -210,21 +211,12 @@ def _batches(
         yield batch
 
 
-def _kind(policy: Policy, setting: Setting) -> _Kind | None:
-    """What policies with the same loop and columns share; None if the loop is not compiled."""
-    if isinstance(policy, Concurrent):
-        return type(policy), ()
-    if isinstance(policy, NumericPolicy) and compiled.compiles(policy):
-        return compiled.rule(policy).params, policy.columns(setting.layout.trace.sampler)
-    return None
-
-
 def _work(batch: _Batch, setting: Setting, span: Span | None) -> list[Part]:
     """One work item: a part of each policy of the batch."""
     parts = []
     for given, bound in zip(batch.given, batch.bound, strict=True):
         with _named(given), advised(given, setting.layout.trace.max_draft):
-            parts.append(total(bound, *setting, span))
+            parts.append(total(bound, setting, span))
     return parts
 
 

@@ -1,4 +1,4 @@
-"""Policies that draft trees; `simkit.simulator.branching` replays them.
+"""Policies that draft trees; `simkit.steps.tree` replays them.
 
 A step drafts level by level, verifies some of the nodes in one pass of the target, and emits the
 longest path of them that is the output's, and one token of the target's own. Which nodes those are
@@ -12,6 +12,6 @@ version of it in `tests/plain_trees.py`.
 
 from __future__ import annotations
 
-from simkit.trees.base import Outcomes, TreePolicy, Work
+from simkit.trees.base import Outcomes, TreePolicy, TreeWork
 
-__all__ = ["Outcomes", "TreePolicy", "Work"]
+__all__ = ["Outcomes", "TreePolicy", "TreeWork"]

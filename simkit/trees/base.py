@@ -17,7 +17,7 @@ from traces.sampler import Sampler
 from traces.specs import render
 
 
-class Work(NamedTuple):
+class TreeWork(NamedTuple):
     """What a policy does at some starts, N of them, each with at most P passes of the draft.
 
     Attributes:
@@ -45,7 +45,7 @@ class Outcomes(NamedTuple):
     """
 
     accepted: np.ndarray
-    work: Callable[[np.ndarray], Work]
+    work: Callable[[np.ndarray], TreeWork]
 
 
 class Visit(NamedTuple):
@@ -61,7 +61,7 @@ class Visit(NamedTuple):
     rows: np.ndarray
     offsets: np.ndarray
     accepted: np.ndarray
-    work: Work
+    work: TreeWork
 
 
 def by_level(
@@ -70,7 +70,7 @@ def by_level(
     verified: np.ndarray,
     widths: np.ndarray,
     calls: np.ndarray | None = None,
-) -> Work:
+) -> TreeWork:
     """The work of steps whose numbers hang on how many levels they have.
 
     Args:
@@ -82,7 +82,7 @@ def by_level(
     """
     number = np.arange(len(widths) + 1, dtype=np.int32)
     made = drafted[level]
-    return Work(
+    return TreeWork(
         made,
         made if verified is drafted else verified[level],
         number[level],

@@ -19,7 +19,7 @@ import numpy as np
 
 from simkit.drafters.layout import Span
 from simkit.drafters.tree import TreeLayout, Trees
-from simkit.trees.base import Outcomes, Visit, Work
+from simkit.trees.base import Outcomes, TreeWork, Visit
 from traces.kernels import compiled, compiled_part
 from traces.trees.forest import best_children
 from traces.trees.shapes import Beams
@@ -83,7 +83,7 @@ def beam_outcomes(
     ahead = found.ahead[np.arange(len(level)), last]
     within = (ahead < nodes) & (np.arange(ahead.shape[1]) < level[:, None])
 
-    def work(rows: np.ndarray) -> Work:
+    def work(rows: np.ndarray) -> TreeWork:
         made = _work(found, level[rows], nodes, rows)
         if asked is None or room is None:
             return made
@@ -114,14 +114,14 @@ def visit_beams(
     return Visit(rows, offsets, accepted, _work(found, level, nodes, rows))
 
 
-def _work(found: Grown, level: np.ndarray, nodes: int, rows: np.ndarray) -> Work:
+def _work(found: Grown, level: np.ndarray, nodes: int, rows: np.ndarray) -> TreeWork:
     """The work at starts (N,), whose levels (N,) are given; without decisions."""
     there = np.arange(found.passed.shape[1]) < level[:, None]
     widths = np.where(there, found.passed[rows], 0)
     drafted = np.where(there, found.made[rows], 0).sum(1, dtype=np.int32)
     passes = (widths > 0).sum(1, dtype=np.int32)
     verified = np.minimum(drafted, np.int32(nodes))
-    return Work(drafted, verified, passes, np.zeros_like(passes), lambda: widths)
+    return TreeWork(drafted, verified, passes, np.zeros_like(passes), lambda: widths)
 
 
 def _opened(layout: TreeLayout, top_k: int) -> tuple[Grown, np.ndarray]:

@@ -11,7 +11,7 @@ import numpy as np
 from simkit.drafters.tree import TreeLayout, Trees
 from simkit.policies.arguments import check_real, check_whole
 from simkit.policies.registry import register
-from simkit.trees.base import Outcomes, Work
+from simkit.trees.base import Outcomes, TreeWork
 from simkit.trees.growing import Growing, Tree
 from traces.kernels import compiled
 from traces.trees.shapes import DEEPEST, MOST_NODES, WIDEST, BestFirst
@@ -94,9 +94,9 @@ class BestFirstTree(Growing):
         passes = (widths > 0).sum(1, dtype=np.int32)
         none = np.zeros(rows, np.int32)
 
-        def work(some: np.ndarray) -> Work:
+        def work(some: np.ndarray) -> TreeWork:
             made, kept = drafted[some], verified[some]
-            return Work(made, kept, passes[some], none[some], lambda: widths[some])
+            return TreeWork(made, kept, passes[some], none[some], lambda: widths[some])
 
         return Outcomes(accepted, work)
 

@@ -10,11 +10,11 @@ from simkit.drafters.layout import Layout, SequenceDrafts
 from simkit.policies import Outcome, Sequential
 from simkit.policies.base import State
 from simkit.policies.verdicts import asked, longest, sent
-from simkit.simulator.steps import Steps, extra_passes, sequential
+from simkit.steps.steps import Steps, extra_passes, sequential
 
 
 class DraftCounts(NamedTuple):
-    """One draft and what came of it, see `simkit.simulator.steps.Steps`."""
+    """One draft and what came of it, see `simkit.steps.steps.Steps`."""
 
     drafted: int
     proposed: int

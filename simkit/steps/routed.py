@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from simkit.costs.drafting import Drafting
 from simkit.drafters.layout import DepthError, Layout
 from simkit.drafters.route import Routing
-from simkit.errors import PolicyError
-from simkit.policies import Branching, Policy, Prophet, Sequential, Setting
+from simkit.policies import Policy, Sequential, Setting
 from simkit.policies.base import State
-from simkit.simulator import plain
-from simkit.simulator.charge import Charge
-from simkit.simulator.fitted import advice, fitted
-from simkit.simulator.run import COUNTS
-from simkit.simulator.steps import Steps, extra_passes, sequential
+from simkit.steps import interpreted
+from simkit.steps.depth import advice
+from simkit.steps.steps import COUNTS, Steps, extra_passes, sequential
+from simkit.steps.work import Work
+
+if TYPE_CHECKING:
+    from simkit.simulator.charge import Charge
 
 
 class RoutedArm(NamedTuple):
@@ -70,30 +71,12 @@ class RoutedSteps(Steps):
         return np.where(mine, super().widest(drafting, extra), 0)
 
 
-def armed(name: str, policy: Policy, setting: Setting) -> RoutedArm:
-    """A drafter that follows a policy.
-
-    Raises:
-        PolicyError: the policy does not draft and verify in turn, plans the steps of one drafter
-            alone, or lacks what it must be fitted to.
-    """
-    if isinstance(policy, Branching):
-        raise PolicyError(
-            f"{policy} drafts trees: where several drafters take turns, all draft chains"
-        )
-    if not isinstance(policy, Sequential):
-        raise PolicyError(f"{policy} drafts while the target verifies: several drafters take turns")
-    if isinstance(policy, Prophet):
-        raise PolicyError(f"{policy} plans the steps of one drafter: for several there is oracle()")
-    return RoutedArm(name, policy, cast(Sequential, fitted(policy, setting)), setting)
-
-
 def walk(choice: Routing, arms: Sequence[RoutedArm]) -> RoutedSteps:
     """Every step; see `simkit.simulator.routed.run`."""
     layouts = [arm.layout for arm in arms]
     chosen = choice.by_row(layouts)
     walker = _Walker(arms, chosen)
-    made: list[plain.DraftCounts] = []
+    made: list[interpreted.DraftCounts] = []
     by: list[int] = []
     ends = [0]
     for index in range(len(layouts[-1].n_output)):
@@ -127,7 +110,7 @@ class _Walker:
         self._read = [a.layout.columns(a.bound.columns(a.layout.trace.sampler)) for a in arms]
         self._states: list[State] = [arm.bound.begin(0) for arm in arms]
 
-    def sequence(self, index: int) -> list[tuple[int, plain.DraftCounts]]:
+    def sequence(self, index: int) -> list[tuple[int, interpreted.DraftCounts]]:
         """The steps of one sequence, and which drafter made each."""
         arms, layout = self._arms, self._arms[-1].layout
         self._rows = [
@@ -150,19 +133,19 @@ class _Walker:
             i += made.accepted + 1
         return found
 
-    def _best(self, start: int) -> tuple[int, plain.DraftCounts, State]:
+    def _best(self, start: int) -> tuple[int, interpreted.DraftCounts, State]:
         """The draft of which the most is accepted; the others leave no trace in their states."""
         found = [
             (k, *self._draft(k, start, _copy(self._states[k]))) for k in range(len(self._arms))
         ]
         return max(found, key=lambda one: one[1].accepted)
 
-    def _draft(self, which: int, start: int, state: State) -> tuple[plain.DraftCounts, State]:
+    def _draft(self, which: int, start: int, state: State) -> tuple[interpreted.DraftCounts, State]:
         arm = self._arms[which]
         trace, deepest = arm.layout.trace, arm.layout.deepest
         left, rows = trace.max_new_tokens - start, self._rows[which]
         try:
-            return plain.draft(arm.bound, state, rows, start, left, deepest)
+            return interpreted.draft(arm.bound, state, rows, start, left, deepest)
         except DepthError as error:
             raise advice(arm.policy, trace.max_draft, error) from None
 
@@ -197,6 +180,50 @@ def passes_of(arm: RoutedArm, k: int, worked: np.ndarray, by: np.ndarray) -> np.
     """Passes of drafter k in each step, (N,)."""
     passes = arm.layout.passes(np.maximum(worked[:, k], 0))
     return passes + np.where(by == k, extra_passes(arm.bound, arm.layout), 0)
+
+
+def works(arms: Sequence[RoutedArm], steps: RoutedSteps) -> list[Work]:
+    """What each drafter did in each step; the target did the same whoever drafts.
+
+    One that drafts token by token takes in with its first pass what was kept since its last one
+    while others drafted; one that drafts in one pass reads all known tokens that it has not read.
+    """
+    return [_work(arm, k, steps) for k, arm in enumerate(arms)]
+
+
+def _work(arm: RoutedArm, k: int, steps: RoutedSteps) -> Work:
+    start, mine = steps.start, steps.by == k
+    tokens = np.maximum(steps.worked[:, k], 0)
+    again = mine & bool(extra_passes(arm.bound, arm.layout))
+    missed = _missed(steps, k, (tokens > 0) | again)
+    unread = 1 + missed
+    if not again.any():
+        unread = start - steps.read_before(np.where(tokens > 0, start, -1))
+    return Work(
+        steps.known(arm.layout),
+        steps.proposed + 1,
+        tokens,
+        unread,
+        np.where(mine, arm.bound.calls(steps.drafted), 0),
+        again=again,
+        missed=missed if arm.layout.paid == "token" else None,
+    )
+
+
+def _missed(steps: RoutedSteps, k: int, reads: np.ndarray) -> np.ndarray:
+    """Output tokens of others' steps that drafter k has not read before each step, (N,).
+
+    Args:
+        steps: of all drafters.
+        k: the drafter.
+        reads: the steps in which it reads all that is known.
+    """
+    others = np.where(steps.by == k, 0, steps.emitted).astype(np.int64)
+    before = np.cumsum(others) - others
+    last = np.maximum.accumulate(np.where(reads, np.arange(len(reads)), -1))
+    last = np.concatenate([[-1], last[:-1]]) if len(last) else last
+    begin = np.repeat(steps.offsets[:-1], steps.counts)
+    return before - before[np.maximum(last, begin)]
 
 
 def _copy(state: State) -> State:

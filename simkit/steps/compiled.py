@@ -22,8 +22,7 @@ from simkit.policies import NumericPolicy, Outcome, Policy, Slots
 from simkit.policies.function import CompiledFunction
 from simkit.policies.surroundings import plain
 from simkit.policies.verdicts import not_boolean, not_whole
-from simkit.simulator.arrays import NO_PRICES, LayoutArrays, Prices, arrays_of
-from simkit.simulator.compiled_rules import (
+from simkit.steps.compiled_rules import (
     Rule,
     compilable,
     rule_of,
@@ -31,7 +30,8 @@ from simkit.simulator.compiled_rules import (
     slots_of,
     stands_alone,
 )
-from simkit.simulator.steps import Steps, Sums, extra_passes, sequential
+from simkit.steps.loop_tables import NO_PRICES, LayoutArrays, Prices, arrays_of
+from simkit.steps.steps import Steps, Sums, extra_passes, sequential
 from traces.drafters.passes import counted
 from traces.kernels import compiled, compiled_part
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simkit.drafters.layout import Layout, Span
-from simkit.policies import Sequential
+from simkit.policies import Policy
 
-if TYPE_CHECKING:
-    from simkit.costs.drafting import Drafting
+COUNTS = ("steps", "drafted", "draft_passes", "proposed", "accepted")
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +20,7 @@ class Steps:
         offsets: (S + 1,) int64; steps offsets[s] to offsets[s + 1] are those of sequence low + s.
         drafted: int32, draft tokens, also those that are not sent to the target.
         draft_passes: int32, passes of the draft model that gave them, and those over verified
-            batches, see `Sequential.extra_passes`.
+            batches, see `Policy.extra_passes`.
         proposed: int32, tokens sent to the target, γ.
         accepted: int32, a.
         emitted: int32, output tokens: the accepted ones, and the target's own if there is one.
@@ -67,26 +65,14 @@ class Steps:
         at = np.append(before, 0)[self.offsets[:-1]]  # sequences without steps: not read below
         return before - np.repeat(at, self.counts) + self.first
 
+    def known(self, layout: Layout) -> np.ndarray:
+        """Tokens before each step, prompt and output, int64."""
+        return layout.n_prompt[self.sequence] + self.start - 1
+
     @property
     def unread(self) -> np.ndarray:
         """Known tokens at each step that the draft has not read yet, int64; >= 1."""
         return self.start - self.read_before(np.where(self.drafted > 0, self.start, -1))
-
-    @property
-    def verified(self) -> np.ndarray:
-        """Tokens of the target's pass in each step, int32."""
-        return self.proposed + 1
-
-    def widest(self, drafting: Drafting, extra: int) -> np.ndarray:
-        """Tokens of the draft's widest pass in each step; 0 where it makes none.
-
-        Args:
-            drafting: on the steps' trace.
-            extra: see `extra_passes`.
-        """
-        if extra:
-            return self.verified
-        return drafting.widest(self.asked, self.unread if drafting.by_unread else 1)
 
     def read_before(self, read: np.ndarray) -> np.ndarray:
         """Up to which position the draft has read before each step.
@@ -104,7 +90,7 @@ class Steps:
         return np.where(known, read[last], self.first - 1)
 
 
-def extra_passes(policy: Sequential, layout: Layout) -> int:
+def extra_passes(policy: Policy, layout: Layout) -> int:
     """The policy's, see there; none where proposals come from no draft model."""
     if not policy.extra_passes:  # asked in each part of a sweep, so the usual answer comes first
         return 0

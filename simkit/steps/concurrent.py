@@ -13,16 +13,17 @@ behind them, if they are accepted; else it is thrown away unseen.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from simkit.costs.drafting import Drafting
 from simkit.drafters.layout import Layout, Span
-from simkit.policies import Concurrent, PolicyError
+from simkit.policies import PolicyError
 from simkit.policies.pearl import PEARL
-from simkit.simulator.arrays import LayoutArrays, arrays_of
-from simkit.simulator.charge import Charge
-from simkit.simulator.steps import Steps
+from simkit.steps.family import Family
+from simkit.steps.loop_tables import LayoutArrays, arrays_of
+from simkit.steps.steps import Steps
+from simkit.steps.work import Beside, Work
 from traces.kernels import compiled
 
 
@@ -52,96 +53,65 @@ class ConcurrentSteps(Steps):
         """K, the drafted tokens that the target's pass took, int32; the last emitted one apart."""
         return self.proposed - (self.meanwhile > 0)
 
-    @property
-    def verified(self) -> np.ndarray:
-        """See `Steps`."""
-        return self.waiting + 1
 
-    def widest(self, drafting: Drafting, extra: int) -> np.ndarray:
-        """See `Steps`."""
-        parts = zip((self.alone, self.meanwhile), unread(self), strict=True)
-        return np.maximum(*(drafting.widest(tokens, new) for tokens, new in parts))
+class Both(Family[PEARL, ConcurrentSteps]):
+    """See the module."""
 
+    in_pieces = True
 
-def walk(
-    policy: Concurrent, layout: Layout, first: int, span: Span | None = None
-) -> ConcurrentSteps:
-    """Replay a policy step by step.
+    def walk(
+        self, policy: PEARL, layout: Layout, first: int, span: Span | None = None
+    ) -> ConcurrentSteps:
+        """See `Family`.
 
-    Args:
-        policy: as `bind` gave it.
-        layout: of the trace.
-        first: position of each sequence's first step: 1, or 2 if the prefill emits a token.
-        span: sequences to replay; None means all.
+        Raises:
+            PolicyError: it has no window.
+        """
+        if policy.window is None:
+            raise PolicyError(f"{policy} needs times to choose its window: give one, or a cost")
+        low, high = span or (0, len(layout.n_output))
+        counts = np.empty((5, layout.offsets[high] - layout.offsets[low]), np.int32)
+        ends = np.zeros(high - low + 1, np.int64)
+        rule = (policy.window, policy.pre_verify, policy.post_verify)
+        found = _walk(arrays_of(layout).path, rule, first, low, counts, ends)
+        if found[0] >= 0:
+            raise layout.outrun(*found)
+        drafted, proposed, accepted, emitted, alone = counts[:, : ends[-1]]
+        alone_passes, passes = alone, drafted
+        if layout.paid != "token":
+            alone_passes = layout.passes(alone)
+            passes = alone_passes + layout.passes(drafted - alone)
+        of_steps = (drafted, passes, proposed, accepted, emitted, drafted)
+        return ConcurrentSteps(ends, *of_steps, first, alone, alone_passes, low=low)
 
-    Raises:
-        ReplayError: more would be drafted than was recorded.
-        PolicyError: it has no window.
-    """
-    assert isinstance(policy, PEARL)
-    if policy.window is None:
-        raise PolicyError(f"{policy} needs times to choose its window: give one, or a cost")
-    low, high = span or (0, len(layout.n_output))
-    counts = np.empty((5, layout.offsets[high] - layout.offsets[low]), np.int32)
-    ends = np.zeros(high - low + 1, np.int64)
-    rule = (policy.window, policy.pre_verify, policy.post_verify)
-    found = _walk(arrays_of(layout).path, rule, first, low, counts, ends)
-    if found[0] >= 0:
-        raise layout.outrun(*found)
-    drafted, proposed, accepted, emitted, alone = counts[:, : ends[-1]]
-    alone_passes, passes = alone, drafted
-    if layout.paid != "token":
-        alone_passes = layout.passes(alone)
-        passes = alone_passes + layout.passes(drafted - alone)
-    counts = (drafted, passes, proposed, accepted, emitted, drafted)
-    return ConcurrentSteps(ends, *counts, first, alone, alone_passes, low=low)
+    def work(self, policy: PEARL, steps: ConcurrentSteps, layout: Layout) -> Work:
+        """See `Family`.
 
+        Draft and target communicate in every step, unless they never run at the same time at all.
+        """
+        return drafting(steps, layout, policy.overlaps, policy.colocated)
 
-def seconds(policy: Concurrent, steps: ConcurrentSteps, charge: Charge) -> dict[str, np.ndarray]:
-    """The parts and the baseline of each step, in seconds; the parts sum to the step's time.
+    def tokens(self, accepted: Any, steps: Any, emitted: Any) -> Any:
+        """See `Family`: what a step emits; there is no bonus token as a rule."""
+        return emitted
 
-    A step takes max(T_draft of the passes meanwhile, T_verify(1 + k)) + communication; verify_s is
-    the whole of T_verify, draft_s what the draft adds to it, the passes alone included. Draft and
-    target communicate in every step, unless they never run at the same time at all.
-    """
-    assert isinstance(policy, PEARL)
-    context = charge.context(steps)
-    verify_s = charge.verify(steps.waiting + 1, context)
-    alone_s, meanwhile_s = drafting(steps, charge, context)
-    if policy.overlaps and not policy.colocated:
-        meanwhile_s = np.maximum(meanwhile_s - verify_s, 0.0)
-    parts = charge.common(steps, context)
-    if policy.overlaps:
-        parts["overhead_s"] = parts["overhead_s"] + charge.communication_s
-    return {
-        **parts,
-        "draft_s": alone_s + meanwhile_s,
-        "verify_s": verify_s,
-        "policy_s": np.zeros(len(steps)),
-    }
+    def kind(self, policy: PEARL, layout: Layout) -> tuple[Any, ...]:
+        """See `Family`."""
+        return (type(policy),)
 
 
 def drafting(
-    steps: ConcurrentSteps, charge: Charge, context: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds that the draft works alone, and meanwhile, in each step.
-
-    What a step pays the draft once goes with the first of its passes: with those alone where there
-    are any, else with those meanwhile.
-
-    Args:
-        steps: on the charge's trace.
-        charge: the seconds of passes.
-        context: known tokens before each step, see `Charge.context`.
-    """
-    price = charge.drafting
-    alone_new, meanwhile_new = unread(steps) if price.by_unread else (1, 1)
-    alone_s = price.seconds(context, steps.alone, alone_new)
-    meanwhile_s = price.seconds(context + steps.waiting, steps.meanwhile, meanwhile_new)
-    once_s = price.once_s[context]
-    return (
-        alone_s + np.where(steps.alone > 0, once_s, 0.0),
-        meanwhile_s + np.where(steps.alone > 0, 0.0, once_s),
+    steps: ConcurrentSteps, layout: Layout, overlaps: bool = True, colocated: bool = False
+) -> Work:
+    """What steps did; see `Beside`."""
+    alone, meanwhile = unread(steps) if layout.reads_back else (1, 1)
+    return Work(
+        steps.known(layout),
+        steps.waiting + 1,
+        steps.alone,
+        alone,
+        np.zeros(len(steps), np.int64),
+        beside=Beside(steps.meanwhile, meanwhile, overlaps, colocated),
     )
 
 
@@ -258,3 +228,6 @@ def _walk(
             row += emitted
         ends[n + 1] = count
     return -1, 0, 0
+
+
+FAMILY = Both()
