@@ -1,7 +1,7 @@
 """Parallel drafters that were trained to differ in one setting, on the trace that they belong to.
 
 What is known of each is how many of its tokens are accepted from every start of a greedy trace
-(`traces.reference.arms`), from which the steps of every fixed length follow. Numbers are means over
+(`traces.arms`), from which the steps of every fixed length follow. Numbers are means over
 the seeds of training, and their intervals are over prompts and seeds.
 """
 
@@ -16,8 +16,8 @@ import numpy as np
 from analysis.stats import Estimate, clusters, drafts
 from analysis.stats.drafts import Drafts
 from analysis.study import MissingError, Study
-from traces.reference import arms
-from traces.reference.arms import MeasuredArm, ParallelArm
+from traces import arms
+from traces.arms import MeasuredArm, ParallelArm
 
 DEPENDENT, INDEPENDENT = "dependent", "independent"
 

@@ -29,9 +29,9 @@ from traces.attach.run import attach, detach
 from traces.errors import TraceError
 from traces.manifest import read_manifest
 from traces.outputs import write_atomic, write_together
-from traces.reference.net import save_weights
-from traces.reference.tokenizer import save as save_tokenizer
-from traces.reference.train import save_checkpoint
+from traces.recipes.reference.net import save_weights
+from traces.recipes.reference.tokenizer import save as save_tokenizer
+from traces.recipes.reference.train import save_checkpoint
 from traces.trace import load
 from traces.validate import validate
 from traces.writer import TraceWriter, add_file, save

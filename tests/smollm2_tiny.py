@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from traces.smollm2 import teacher
+from traces.recipes.smollm2 import teacher
 
 VOCAB = 300
 

@@ -8,11 +8,11 @@ import torch
 from torch.nn import functional as F
 from transformers import LlamaForCausalLM
 
+from traces.recipes.reference import feature
+from traces.recipes.reference.answers import Answers
+from traces.recipes.reference.pair import MODELS
 from traces.record.drafters import feature as recorded
 from traces.record.drafters.texts import make_texts
-from traces.reference import feature
-from traces.reference.answers import Answers
-from traces.reference.pair import MODELS
 
 N_PROMPT, N_TEXT = 4, 15
 SETTINGS = feature.FeatureSettings(seed=3, steps=4, batch=2)

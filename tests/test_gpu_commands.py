@@ -16,8 +16,8 @@ from benchmarks.gpu import corpus_pack, delivery, fidelity, recorder_cost, refer
 from simkit.fidelity import logs
 from simkit.policies import Fixed
 from simkit.statistics.enough import FOR_AGREEMENT
-from traces.reference import corpus
-from traces.reference.evaluate import PROMPTS
+from traces.recipes.reference import corpus
+from traces.recipes.reference.evaluate import PROMPTS
 from traces.trace import load
 from traces.validate import validate
 

@@ -197,7 +197,7 @@ def test_scores_of_a_rounded_trace_are_rounded_alike(folder, kind, tmp_path):
 
 @pytest.mark.parametrize("file", sorted(BUNDLED), ids=lambda f: f"{f.parts[-3]}-{f.stem}")
 def test_the_bundled_scores_are_those_of_the_bundled_heads(file):
-    """Trained on other prompts of the same pair; `make heads smollm2-heads` makes them."""
+    """Trained on other prompts of the same pair; traces/recipes/Makefile makes them."""
     head = files.load(file)
     pair = file.parts[-3]
     parts = file.stem.split("-")[1:]  # of the head's name: trees, sampled

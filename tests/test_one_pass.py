@@ -18,8 +18,8 @@ from simkit.drafters.layout import DepthError
 from simkit.policies import PEARL
 from simkit.simulator.arguments import setting
 from simkit.simulator.fitted import fitted
-from simkit.steps.steps import COUNTS
 from simkit.steps import concurrent, interpreted
+from simkit.steps.steps import COUNTS
 from traces import Sampler
 from traces.errors import TraceError
 

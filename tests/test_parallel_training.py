@@ -10,14 +10,14 @@ import torch
 from torch.nn import functional as F
 from transformers import AutoTokenizer, LlamaForCausalLM
 
+from traces.recipes.reference import answers, made_texts, parallel, prompts
+from traces.recipes.reference.answers import Answers
+from traces.recipes.reference.net import Llama, Shape
+from traces.recipes.reference.pair import MODELS, PAD_ID
+from traces.recipes.training import parallel_rows, row_attention
+from traces.recipes.training.acceptance import acceptance
 from traces.record.drafters import parallel as recorded
 from traces.record.drafters.texts import make_texts
-from traces.reference import answers, made_texts, parallel, prompts
-from traces.reference.answers import Answers
-from traces.reference.net import Llama, Shape
-from traces.reference.pair import MODELS, PAD_ID
-from traces.training import parallel_rows, row_attention
-from traces.training.acceptance import acceptance
 
 N_PROMPT, N_TEXT = 4, 15
 

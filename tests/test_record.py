@@ -11,6 +11,7 @@ from models import CONFIGS, EOS, tiny_pair, tiny_prompts
 from smollm2_tiny import VOCAB, tiny_model
 
 from traces import RecordError, Sampler, schema
+from traces.recipes.reference.pair import MODELS
 from traces.record import draws
 from traces.record.forward import Forward, as_bias, causal_mask
 from traces.record.pair import (
@@ -32,7 +33,6 @@ from traces.record.statistics import (
     target_rows,
     target_statistics,
 )
-from traces.reference.pair import MODELS
 
 SAMPLERS = {
     "greedy": Sampler(),

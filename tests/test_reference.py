@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from traces.reference import arithmetic, corpus, sources, texts
+from traces.recipes.reference import arithmetic, corpus, sources, texts
 
 FOLDER = Path(corpus.__file__).parent
 MODELS = FOLDER / "models"
@@ -35,7 +35,7 @@ def test_prompt_lengths_in_tokens(prompts):
 
 def test_prompts_are_held_out_and_name_their_licence(prompts):
     licences = {s.package: s.licence for s in sources.SOURCES}
-    licences["traces.reference.arithmetic"] = "Apache-2.0"
+    licences["traces.recipes.reference.arithmetic"] = "Apache-2.0"
     for row in prompts:
         name = row["prompt"] if row["task"] == "math" else row["document"]
         assert corpus.is_held_out(name), row["id"]
@@ -82,7 +82,7 @@ def test_arithmetic_is_a_function_of_the_seed():
     first, again = list(arithmetic.problems(50, 3)), list(arithmetic.problems(50, 3))
     assert first == again
     assert first != list(arithmetic.problems(50, 4))
-    # .venv/bin/python -c "from traces.reference.arithmetic import problem; print(problem(3))"
+    # python -c "from traces.recipes.reference.arithmetic import problem; print(problem(3))"
     assert arithmetic.problem(3) == (
         "Question: Henry has 15 seeds. With some help, the number of seeds grows to "
         "three times what it was. Henry uses 20 seeds for a project. Henry packs the "
@@ -159,7 +159,7 @@ def test_html_becomes_lines_without_navigation():
 def test_learning_rate_warms_up_and_ends_low():
     pytest.importorskip("torch")
     pytest.importorskip("tokenizers")
-    from traces.training.optimiser import rate
+    from traces.recipes.training.optimiser import rate
 
     assert rate(0, 1000, 1.0) == pytest.approx(1 / 101)
     assert rate(101, 1000, 1.0) == pytest.approx(1.0)
@@ -169,7 +169,7 @@ def test_learning_rate_warms_up_and_ends_low():
 def test_loop_detector():
     pytest.importorskip("torch")
     pytest.importorskip("tokenizers")
-    from traces.reference.evaluate import loops
+    from traces.recipes.reference.evaluate import loops
 
     assert loops([*range(50), *([1, 2, 3] * 30)])
     assert not loops(list(range(100)))
@@ -180,7 +180,7 @@ def test_loop_detector():
 def test_pair_loads_and_our_net_computes_what_transformers_computes():
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    from traces.reference.net import SHAPES, load_weights
+    from traces.recipes.reference.net import SHAPES, load_weights
 
     ids = torch.arange(2, 98).reshape(2, 48)
     for name, shape in SHAPES.items():
@@ -202,8 +202,8 @@ def test_training_exports_and_resumes(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     pytest.importorskip("tokenizers")
     numpy = pytest.importorskip("numpy")
-    from traces.reference import net, train
-    from traces.reference.windows import Windows
+    from traces.recipes.reference import net, train
+    from traces.recipes.reference.windows import Windows
 
     monkeypatch.setitem(net.SHAPES, "draft", net.Shape(hidden=16, layers=1, heads=2, ffn=32))
     rng = numpy.random.default_rng(0)

@@ -307,7 +307,7 @@ def test_says_what_it_does():
 def test_heads_show_themselves():
     pytest.importorskip("torch")
     from simkit.heads import files
-    from traces import reference
+    from traces.recipes import reference
 
     folder = Path(reference.__file__).parent / "heads"
     html = files.load(folder / "pacer.safetensors")._repr_html_()

@@ -11,8 +11,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from traces import fetch_smollm2 as fetch
 from traces.errors import UserError
-from traces.smollm2 import fetch
 
 gguf = pytest.importorskip("gguf")
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 64}

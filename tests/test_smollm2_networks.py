@@ -15,16 +15,16 @@ from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
 
 import traces
+from traces.recipes.smollm2 import feature, parallel, teacher
+from traces.recipes.smollm2.directions import main_directions, metric, next_state
+from traces.recipes.smollm2.held_out import DEPTH, held_out
+from traces.recipes.smollm2.vocabulary import commonest
+from traces.recipes.training.folder import round_to_halves
+from traces.recipes.training.parallel_rows import conditional_drop, make_rows
+from traces.recipes.training.sparse_loss import SparseCrossEntropy
 from traces.record.drafters import feature as recorded_feature
 from traces.record.drafters import parallel as recorded_parallel
 from traces.record.drafters.texts import make_texts
-from traces.smollm2 import feature, parallel, teacher
-from traces.smollm2.directions import main_directions, metric, next_state
-from traces.smollm2.held_out import DEPTH, held_out
-from traces.smollm2.vocabulary import commonest
-from traces.training.folder import round_to_halves
-from traces.training.parallel_rows import conditional_drop, make_rows
-from traces.training.sparse_loss import SparseCrossEntropy
 
 FEATURE = feature.FeatureSettings(steps=24, batch=20, rate=3e-3, ids=200, ffn=48)
 SIZES = {"ids": 200, "hidden": 64, "layers": 1, "ffn": 48}
@@ -324,7 +324,7 @@ def test_settings_that_cannot_be_are_one_line(
     answers = tmp_path / "answers"
     answers.mkdir()
     write_answers(answers, model)
-    monkeypatch.setattr("traces.smollm2.command.load_model", lambda folder, dtype: model)
+    monkeypatch.setattr("traces.recipes.smollm2.command.load_model", lambda folder, dtype: model)
     places = f"--answers={answers}", f"-o={tmp_path / 'out'}"
     monkeypatch.setattr(sys, "argv", ["x", *places, "--ids=200", given])
     with pytest.raises(SystemExit) as told:
@@ -340,7 +340,7 @@ def test_the_command(module, settings, model, tmp_path, monkeypatch, capsys):
     answers = tmp_path / "answers"
     answers.mkdir()
     write_answers(answers, model)
-    monkeypatch.setattr("traces.smollm2.command.load_model", lambda folder, dtype: model)
+    monkeypatch.setattr("traces.recipes.smollm2.command.load_model", lambda folder, dtype: model)
     sizes = [f"--{name}={getattr(settings, name)}" for name in ("steps", "ids", "ffn", "batch")]
     sizes += [f"--{name}={SIZES[name]}" for name in ("hidden", "layers") if module is parallel]
     monkeypatch.setattr(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from smollm2_tiny import VOCAB, tiny_model
 
-from traces.smollm2 import perplexity, shown
+from traces.recipes.smollm2 import perplexity, shown
 
 
 class Decoder:

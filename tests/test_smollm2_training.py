@@ -8,12 +8,12 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 
 from traces.errors import UserError
+from traces.recipes.reference.pair import EOS_ID, MODELS
+from traces.recipes.smollm2 import answers, draft, prompts, questions, teacher
+from traces.recipes.smollm2.directions import main_directions
+from traces.recipes.training.likelihood import Vocabulary, log_likelihood
 from traces.record.folder import named_tokenizer
 from traces.record.pair import load_tokenizer, tokenizer_hash
-from traces.reference.pair import EOS_ID, MODELS
-from traces.smollm2 import answers, draft, prompts, questions, teacher
-from traces.smollm2.directions import main_directions
-from traces.training.likelihood import Vocabulary, log_likelihood
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from analysis import figures
 from analysis.claims import check, claims, pard2_training
 from analysis.study import MissingError, Study
 from analysis.trained import DEPENDENT, INDEPENDENT, Trained, seed_factors
-from traces.reference import arms
-from traces.reference.arms import ParallelArm
+from traces.arms import ParallelArm
+from traces.recipes.reference import arms
 
 NAMES = [one.name for one in claims() if one.test.__module__ == pard2_training.__name__]
 

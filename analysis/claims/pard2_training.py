@@ -8,7 +8,7 @@ from analysis.claims.verdict import ABOVE_1, BELOW_1, Allowed
 from analysis.papers import PaperTable
 from analysis.papers import pard2 as paper
 from analysis.trained import DEPENDENT, INDEPENDENT
-from traces.reference.arms import ParallelArm
+from traces.arms import ParallelArm
 
 Run = tuple[ParallelArm, str, int]
 KEPT = 0.97  # share of τ below which nobody would call two "comparable"; Table 4's is 0.993

@@ -26,7 +26,7 @@ from analysis.papers import pard2 as paper
 from analysis.stats import Estimate
 from analysis.study import MissingError, Study
 from analysis.trained import DEPENDENT, INDEPENDENT, Trained
-from traces.reference.arms import ParallelArm
+from traces.arms import ParallelArm
 
 
 class TrainedRow(NamedTuple):

@@ -15,16 +15,16 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from traces.outputs import write_atomic
-from traces.reference import corpus
-from traces.reference.pair import MODELS
-from traces.reference.sources import TASKS
-from traces.reference.tokenizer import encode
+from traces.recipes.reference import corpus
+from traces.recipes.reference.pair import MODELS
+from traces.recipes.reference.sources import TASKS
+from traces.recipes.reference.tokenizer import encode
 
 MADE_UP = "math"  # the task whose documents a seeded generator writes
 
 
 def build(work: Path, file: Path) -> int:
-    """Pack the documents that `traces.reference.corpus` wrote to `work`; returns the bytes."""
+    """Pack the documents that `recipes/reference/corpus.py` wrote to `work`; returns the bytes."""
     kept = (
         {name: document[name] for name in ("task", "held_out", "text")}
         for document in corpus.load(work)
@@ -37,7 +37,7 @@ def build(work: Path, file: Path) -> int:
 
 
 def expand(file: Path, tokens: Path, n_problems: int = corpus.MATH_PROBLEMS) -> dict[str, int]:
-    """Write what `traces.reference.windows` reads, encoded with the shipped tokenizer.
+    """Write what `traces.recipes.reference.windows` reads, encoded with the shipped tokenizer.
 
     Args:
         file: a pack.

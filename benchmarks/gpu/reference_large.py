@@ -2,7 +2,7 @@
 
 Here, once (network; the pack has 16.3 MB):
 
-    python -m traces.reference.corpus --work .work/reference        # minutes
+    python -m traces.recipes.reference.corpus --work .work/reference        # minutes
     python -m benchmarks.gpu.reference_large --build .work/reference --pack .work/pack/corpus.xz
 
 There, with `.work/pack` carried, until it says that nothing is left (two calls, one after the
@@ -43,15 +43,15 @@ from safetensors.torch import load_file
 
 from benchmarks.gpu import corpus_pack, device_rates
 from benchmarks.gpu.delivery import Budget, deliver, unpack, write_json
+from traces.recipes.reference import evaluate, train, windows
+from traces.recipes.reference.export import export
+from traces.recipes.reference.net import Llama, Shape, save_weights
+from traces.recipes.reference.pair import MODELS
 from traces.record.header import make_header
 from traces.record.pair import Pair, load_pair, quiet
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt, read_prompts
 from traces.record.recorder import record
-from traces.reference import evaluate, train, windows
-from traces.reference.export import export
-from traces.reference.net import Llama, Shape, save_weights
-from traces.reference.pair import MODELS
 from traces.sampler import Sampler
 
 WORK = Path(".work/reference-large")

@@ -1,0 +1,1 @@
+"""The reference pair: a small target and draft, trained from scratch, with held-out prompts."""

@@ -1,0 +1,96 @@
+"""Answers of a recording as a page: the question as it was asked and what the model said.
+
+``python -m traces.recipes.smollm2.shown TRACE -o docs/smollm2-answers.md``
+
+The first prompts of each task, one each until there are ``N_SHOWN``, then their seconds. Long texts
+are cut, which the page says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import traces
+from traces.errors import UserError
+from traces.fetch_smollm2 import default_folder
+from traces.outputs import write_atomic
+from traces.recipes.smollm2 import prompts
+from traces.record.pair import load_tokenizer
+
+N_SHOWN = 16
+ASKED, SAID = 500, 900  # characters that are shown of a question, of an answer
+
+
+def chosen(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first of each task, then the seconds, …, by the prompts' ids."""
+    tasks: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: row["id"]):
+        tasks[row["task"]].append(row)
+    longest = max(map(len, tasks.values()), default=0)
+    turns = [[of[n] for of in tasks.values() if n < len(of)] for n in range(longest)]
+    return sorted(sum(turns, [])[:N_SHOWN], key=lambda row: row["id"])
+
+
+def cut(text: str, most: int) -> str:
+    """The beginning of a text, and how much more there is."""
+    text = text.strip()
+    left = len(text) - most
+    return text if left <= 0 else f"{text[:most].rstrip()} … ({left:,} characters more)"
+
+
+def quoted(text: str) -> str:
+    """A text as a block of its own, whatever stands in it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def page(rows: list[dict[str, Any]], asked: dict[str, list[dict[str, str]]], tokenizer: Any) -> str:
+    """The page.
+
+    Args:
+        rows: of the recording's table of sequences.
+        asked: a prompt's messages by its id.
+        tokenizer: of the model.
+    """
+    lines = [
+        "# What SmolLM2-135M-Instruct answers",
+        "",
+        f"{N_SHOWN} of the recorded answers, as they are: the last question of a chat, and what",
+        "the model said to it. Written by `python -m traces.recipes.smollm2.shown`.",
+    ]
+    for row in chosen(rows):
+        said = tokenizer.decode(row["output_tokens"], skip_special_tokens=True)
+        end = "" if row["finish_reason"] == "eos" else ", cut at the longest output"
+        lines += [
+            *("", f"## {row['task']}: {row['id']}", ""),
+            *(quoted(cut(asked[row["id"]][-1]["content"], ASKED)), ""),
+            *(f"{row['n_output']} tokens{end}:", "", quoted(cut(said, SAID))),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("trace", help="a recording of the model")
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--model", type=Path, default=default_folder(), metavar="DIR")
+    given = parser.parse_args()
+    try:
+        rows = traces.load(given.trace).sequences.to_pylist()
+        tokenizer = load_tokenizer(str(given.model))
+    except UserError as problem:
+        sys.exit(f"error: {problem}")
+    asked = {line["id"]: line["messages"] for line in prompts.load()}
+    write_atomic(given.out, page(rows, asked, tokenizer).encode())
+
+
+if __name__ == "__main__":
+    main()

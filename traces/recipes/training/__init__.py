@@ -1,0 +1,1 @@
+"""What every training here shares: the optimiser and its rate, checkpoints."""
