@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import traces
 from traces.recipes.reference import arithmetic, corpus, sources, texts
 
-FOLDER = Path(corpus.__file__).parent
+FOLDER = Path(traces.__file__).parent / "reference"
 MODELS = FOLDER / "models"
 
 
@@ -35,7 +36,7 @@ def test_prompt_lengths_in_tokens(prompts):
 
 def test_prompts_are_held_out_and_name_their_licence(prompts):
     licences = {s.package: s.licence for s in sources.SOURCES}
-    licences["traces.recipes.reference.arithmetic"] = "Apache-2.0"
+    licences["traces.reference.arithmetic"] = "Apache-2.0"
     for row in prompts:
         name = row["prompt"] if row["task"] == "math" else row["document"]
         assert corpus.is_held_out(name), row["id"]

@@ -60,7 +60,7 @@ def as_printed(recording, tmp_path_factory):
 
 @pytest.fixture
 def trained(recording, as_printed, monkeypatch):
-    monkeypatch.setattr(arms, "ARMS", as_printed)
+    monkeypatch.setattr("traces.arms.ARMS", as_printed)
     return Trained(Study(recording))
 
 
@@ -100,7 +100,7 @@ def test_what_was_not_trained_is_told(trained):
 
 
 def test_another_trace_has_none(as_printed, monkeypatch):
-    monkeypatch.setattr(arms, "ARMS", as_printed)
+    monkeypatch.setattr("traces.arms.ARMS", as_printed)
     with pytest.raises(MissingError, match="none were measured on this trace"):
         Trained(Study("reference-sampled"))
 
@@ -133,14 +133,14 @@ def test_seeds_widen_the_interval(recording, tmp_path, monkeypatch):
             tables.append(pq.read_table(made(recording, chance, folder, (seed,))))
         whole = pa.concat_tables(tables).replace_schema_metadata({"trace": recording.hash})
         pq.write_table(whole, folder / "all.parquet")
-        monkeypatch.setattr(arms, "ARMS", folder / "all.parquet")
+        monkeypatch.setattr("traces.arms.ARMS", folder / "all.parquet")
         found = Trained(Study(recording)).tau(ParallelArm("cat", "one"), DEPENDENT, 16)
         widths.append(found.hi - found.lo)
     assert widths[1] > 2 * widths[0]
 
 
 def test_claims_hold_where_arms_differ_as_printed(recording, as_printed, monkeypatch):
-    monkeypatch.setattr(arms, "ARMS", as_printed)
+    monkeypatch.setattr("traces.arms.ARMS", as_printed)
     some = [one for one in claims() if one.name in NAMES]
     found = {one.claim.name: str(one.verdict) for one in check(recording, claims=some).of}
     assert found == dict.fromkeys(NAMES, "holds")
@@ -153,14 +153,14 @@ def test_claims_fail_where_arms_differ_the_other_way(recording, tmp_path, monkey
         block = 0.05 if arm.block == 16 else 0.0
         return 0.55 + loss + features + block + 0.1 * (arm.rho != 0.1)
 
-    monkeypatch.setattr(arms, "ARMS", made(recording, chance, tmp_path))
+    monkeypatch.setattr("traces.arms.ARMS", made(recording, chance, tmp_path))
     some = [one for one in claims() if one.name in NAMES]
     found = {one.claim.name: str(one.verdict) for one in check(recording, claims=some).of}
     assert found == dict.fromkeys(NAMES, "does not hold")
 
 
 def test_the_figure_has_every_row_of_the_tables(recording, as_printed, monkeypatch):
-    monkeypatch.setattr(arms, "ARMS", as_printed)
+    monkeypatch.setattr("traces.arms.ARMS", as_printed)
     found = figures.parallel_training(recording)
     assert found.frame["table"].value_counts().sort("table")["count"].to_list() == [4, 4, 6]
     first = found.frame.group_by("table", maintain_order=True).first()

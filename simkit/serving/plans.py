@@ -169,7 +169,7 @@ def _known(controller: Controller, setting: Setting, max_batch: int) -> _Known:
         widest = max(widest, int(steps.asked.max(initial=0)))
     else:
         begun = work.asked[:, None] > 0
-        widths = np.hstack([begun[:, : begun.any()], work.widths]).astype(np.int32)
+        widths = np.hstack([begun[:, : int(begun.any())], work.widths]).astype(np.int32)
     return _Known(Planned(widest), column, found, step_s, call_s, bool(np.any(work.again)), widths)
 
 

@@ -68,7 +68,7 @@ def math_documents(count: int = MATH_PROBLEMS, seed: int = MATH_SEED) -> Iterato
             yield {
                 "task": "math",
                 "document": question,
-                "source": "traces.recipes.reference.arithmetic",
+                "source": "traces.reference.arithmetic",
                 "licence": "Apache-2.0",
                 "held_out": is_held_out(question),
                 "text": question + answer,

@@ -1,7 +1,8 @@
 """What the model says behind each token of its answers: the likeliest tokens, kept for training.
 
-``python -m traces.recipes.smollm2.teacher [DIR]`` writes ``NUMBER.top.npz`` beside each file of ``answers.py``: ``ids`` (uint16) and ``probs`` (float16), tokens x ``KEPT``, at
-temperature 1, falling. What is left to 1 is the probability of all other tokens.
+``python -m traces.recipes.smollm2.teacher [DIR]`` writes ``NUMBER.top.npz`` beside each file of
+``answers.py``: ``ids`` (uint16) and ``probs`` (float16), tokens x ``KEPT``, at temperature 1,
+falling. What is left to 1 is the probability of all other tokens.
 """
 
 from __future__ import annotations
