@@ -13,7 +13,7 @@ from analysis.stats.drafts import Drafts, of_steps
 from analysis.study import MissingError, Study
 from simkit.simulator.arguments import AnyCost
 from traces.errors import UserError
-from traces.trace import OWN, load
+from traces.trace import OWN
 
 ALONE = "has no drafter beside its own: attach some (simkit attach)"
 
@@ -57,7 +57,7 @@ def side_by_side(study: Study, cost: AnyCost | None = None, timed: bool = False)
     why: dict[str, list[str]] = {}
     for name in names:
         try:
-            some = recording if name == OWN else load(recording.path, name)
+            some = recording.with_drafter(name)
             at = Replays(study if some is trace else Study(some, study.first_token), cost)
             if timed:
                 _ = at.charge

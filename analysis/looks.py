@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from traces.errors import UserError
-from traces.trace import OWN, Trace, load
+from traces.trace import OWN, Trace
 
 INK = "ink"
 LINES = ("-", "--", "-.", ":")
@@ -194,7 +194,7 @@ def drafters_of(trace: Trace) -> dict[str, Look]:
     specs = {OWN: recording.manifest.spec or ""}
     for name in recording.drafters if recording.path is not None else ():
         with suppress(UserError):  # half attached: nothing draws it
-            specs[name] = load(recording.path or "", name).manifest.spec or ""
+            specs[name] = recording.with_drafter(name).manifest.spec or ""
     return of_drafters(specs)
 
 

@@ -15,7 +15,6 @@ from analysis.replays import Replayed, Replays, folds
 from analysis.study import MissingError
 from simkit.drafters.route import Route
 from simkit.policies import Fixed, parse
-from simkit.simulator.by_drafter import drafted_by
 from simkit.simulator.routed import RoutedRun, routed
 from simkit.sweeps.folds import mean_of
 from traces.trace import OWN
@@ -42,7 +41,7 @@ def names(at: Replays) -> list[str]:
     folder = at.trace.path
     if folder is None or not at.trace.has_draft_model or at.trace.recording is not None:
         return []
-    found = {name: drafted_by(at.trace, name).manifest for name in at.trace.drafters}
+    found = {name: at.trace.with_drafter(name).manifest for name in at.trace.drafters}
     return [name for name, known in found.items() if known.draft_passes == "none"]
 
 
@@ -52,7 +51,7 @@ def alone(at: Replays, name: str) -> Replayed:
     Raises:
         UserError: as a replay does.
     """
-    there = drafted_by(at.trace, name)
+    there = at.trace.with_drafter(name)
     one = Replays(there, at.cost, at.study.first_token)
     found = one.run(str(Fixed(there.max_draft, max_draft=there.max_draft)))
     seconds, timing = found.seconds or {}, lambda: found.spread
@@ -111,6 +110,6 @@ def first_of(at: Replays) -> str:
 
 def _run(at: Replays, name: str, spec: str, least: int) -> RoutedRun:
     choice = Route((name, OWN), least=least)
-    there = [drafted_by(at.trace, name), at.trace]
+    there = [at.trace.with_drafter(name), at.trace]
     (found,) = routed(choice, there, [parse(spec)], at.cost, at.study.first_token)
     return found

@@ -23,7 +23,7 @@ from simkit.serving.pools import Sample, bounds
 from simkit.serving.result import served as served_prompts
 from simkit.simulator.arguments import AnyCost
 from traces.errors import UserError
-from traces.trace import OWN, Trace, load
+from traces.trace import OWN, Trace
 
 COST = "atlas(target=qwen3-8b, draft=qwen3-0.6b)"
 """Of an H200, where no cost is given: times of a trace are seldom those of batches."""
@@ -291,7 +291,7 @@ def of_kinds(study: Study) -> dict[str, Trace]:
     chosen: dict[str, tuple[str, Trace]] = {}
     for name in names:
         try:
-            one = recording if name == OWN else load(recording.path, name)
+            one = recording.with_drafter(name)
         except UserError:  # half attached
             continue
         kind = (one.manifest.spec or OWN).split("(")[0] if name != OWN else OWN

@@ -17,7 +17,6 @@ from simkit.simulator.arguments import AnyCost
 from simkit.trees.growing import Growing
 from traces.errors import UserError
 from traces.scores import file_name
-from traces.trace import load
 from traces.trees.shapes import Beams, BestFirst
 
 BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 60)
@@ -48,7 +47,7 @@ def tree_study(study: Study) -> Study:
     found = []
     for name in trace.drafters:
         try:
-            one = load(trace.path or "", name)
+            one = trace.with_drafter(name)
         except UserError:  # half attached
             continue
         if one.manifest.kind == "tree":

@@ -55,6 +55,14 @@ class Streamed(Trace):
         """Where the windows' files lie: its own, and those of the recording."""
         return [one.path for one in (self._whole, self.recording) if one and one.path]
 
+    def with_drafter(self, name: str) -> Trace:
+        """See `Trace`: read in windows as well."""
+        whole = self._whole.with_drafter(name)
+        if whole is self._whole:
+            return self
+        whole.manifest.drafter.refuse("replay")
+        return Streamed(whole, self.memory)
+
     def __repr__(self) -> str:
         return (
             super()

@@ -17,7 +17,7 @@ from traces.errors import TraceError
 from traces.manifest import Manifest
 from traces.outputs import whole_folder
 from traces.registry import suggest
-from traces.trace import DRAFTERS, Trace, load
+from traces.trace import DRAFTERS, Trace
 from traces.writer import TraceWriter
 
 BATCH_SIZE = 64  # sequences of a shard: long columns are smaller
@@ -83,7 +83,7 @@ def thin(
         header = replace(header, attached_to=None, spec="")
         whole = _copy(base, header, passing, is_held=True)
         for name in chosen:
-            drafter = load(trace.path, name)
+            drafter = trace.with_drafter(name)
             header = _header(drafter, drafter_columns or columns, bits, drop_tokens)
             header = replace(header, attached_to=whole.content_hash())
             _copy(drafter, header, passing / DRAFTERS / name)
@@ -92,7 +92,7 @@ def thin(
 
 def _pair(trace: Trace, own: str) -> Trace:
     """The drafter of this name, a draft model, of a recording that has none of its own."""
-    found = load(trace.path or "", own)
+    found = trace.with_drafter(own)
     if found.manifest.kind != "path":
         raise TraceError(f"{own}: a {found.manifest.kind} has no rows of a draft model")
     if trace.manifest.kind != "target":

@@ -132,6 +132,19 @@ class Trace(Helpful):
         """Names of the drafters that were attached to it, half attached ones too."""
         return attached(self.path) if self.path and self.recording is None else []
 
+    def with_drafter(self, name: str) -> Trace:
+        """This recording with the drafts of a drafter that was attached to it; "own": as it is.
+
+        Raises:
+            TraceError: there is none of that name, it is not whole, or the recording is in memory
+                or a drafter itself.
+        """
+        if name == OWN:
+            return self
+        if self.path is None or self.recording is not None:
+            raise TraceError(f"{self!r} has no attached drafters: give the recording in its folder")
+        return _attached_to(self, *find(self.path, name))
+
     @property
     def max_new_tokens(self) -> int:
         """T_max: the longest output allowed, in tokens."""
@@ -327,7 +340,16 @@ def _open(folder: Path, manifest: Manifest) -> Trace:
     if manifest.attached_to is None:
         return Trace(manifest, FolderSource(folder, manifest), folder)
     recording = _open(*find(Path(os.path.abspath(folder)).parent.parent))
+    return _attached_to(recording, folder, manifest)
+
+
+def _attached_to(recording: Trace, folder: Path, manifest: Manifest) -> Trace:
     return Trace(manifest, AttachedSource(folder, manifest, recording), folder, recording)
+
+
+def opened(given: Trace | str | Path) -> Trace:
+    """A trace, or what `load` gives for its folder, URL or name."""
+    return given if isinstance(given, Trace) else load(given)
 
 
 def find(path_or_name: str | Path, drafter: str | None = None) -> tuple[Path, Manifest]:

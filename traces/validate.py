@@ -40,7 +40,7 @@ def validate(path_or_name: str | Path) -> list[str]:
     recording = load(folder)
     for name in recording.drafters:
         try:
-            drafter = load(folder, name)
+            drafter = recording.with_drafter(name)
             assert drafter.path is not None  # it is in a folder
             problems += _problems(drafter.path, drafter.manifest, recording.sequences)
         except TraceError as error:

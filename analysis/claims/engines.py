@@ -21,7 +21,7 @@ from analysis.stats import Estimate
 from simkit.serving import Engine, serve
 from simkit.serving.result import served as served_prompts
 from simkit.simulator.arguments import AnyCost
-from traces.trace import Trace, load
+from traces.trace import Trace
 
 SEEDS, LEAST, EACH = 8, 100, 8
 WHOLE_DRAFT = ("pard2", "pard")  # the first of attached drafters of which one pass yields a draft
@@ -72,7 +72,7 @@ def whole_draft(at: Evidence) -> Trace:
     """
     trace = at.trace.recording or at.trace
     for name in sorted(trace.drafters, key=lambda name: (*WHOLE_DRAFT, name).index(name)):
-        one = load(trace.path or "", name)
+        one = trace.with_drafter(name)
         if one.manifest.draft_passes in ("draft", "block"):
             return one
     raise Untestable("no drafter is attached that yields a whole draft in a pass")
@@ -95,7 +95,7 @@ def ahead_in_every_batch(at: Evidence) -> list[Part]:
     sizes, specs = (1, 8, 64), tuple(f"static({k})" for k in LENGTHS)
     best = []
     for name in ("pard2", "pard"):
-        found = served(at, specs, sizes, load(trace.path, name))
+        found = served(at, specs, sizes, trace.with_drafter(name))
         speeds = np.stack([found[spec].seeds["steady_tokens_s"] for spec in specs])
         best.append(speeds[speeds.mean(-1).argmax(0), np.arange(len(sizes))])
     any_of = found[specs[0]]

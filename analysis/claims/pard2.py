@@ -12,7 +12,7 @@ from analysis.papers.pard2 import DECAYS, DRAFT
 from analysis.stats import acceptance_length, clusters, correlation
 from analysis.stats.acceptance_length import cat_weights, windows
 from simkit.drafters import layout_of
-from traces.trace import Trace, load
+from traces.trace import Trace
 
 SHALLOWEST = 8  # drafts of which a slope is taken
 
@@ -57,7 +57,7 @@ def parallel(at: Evidence) -> Trace:
     recording = at.trace.recording or at.trace
     some = [at.trace]
     if not _in_one_pass(at.trace) and recording.path is not None:
-        some = [load(recording.path, name) for name in recording.drafters]
+        some = [recording.with_drafter(name) for name in recording.drafters]
     found = [one for one in some if _in_one_pass(one)]
     if not found:
         raise Untestable("the claim is about parallel drafters, and none is attached")

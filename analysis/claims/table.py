@@ -25,7 +25,7 @@ from simkit.sweeps.engine import Progress
 from traces.errors import UserError
 from traces.messages import how_many
 from traces.placebo import placebo as coin_flips
-from traces.trace import Trace, bundled, find, load
+from traces.trace import Trace, bundled, find, load, opened
 
 if TYPE_CHECKING:
     import polars as pl
@@ -240,7 +240,7 @@ def check(
     """
     study = study_of(trace, first_token)
     one = study.trace
-    other = _sampled(_load(sampled), one) if sampled is not None else _sibling(one)
+    other = _sampled(opened(sampled), one) if sampled is not None else _sibling(one)
     study.make_room(replays=True)  # those of figures drawn before
     first = study.first_token
     sampling = None if other is None else Evidence(other, cost, None, first)
@@ -335,10 +335,6 @@ _MANY = {
     Verdict.OPEN: "are not distinguishable",
     Verdict.NO_EXAMPLE: "of what can happen find no example here",
 }
-
-
-def _load(given: AnyTrace) -> Trace:
-    return given if isinstance(given, Trace) else load(given)
 
 
 def _sampled(other: Trace, one: Trace) -> Trace:

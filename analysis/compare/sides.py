@@ -15,10 +15,9 @@ from analysis.stats.two_samples import Pairing
 from analysis.study import FirstToken, Study
 from simkit.errors import ReplayError
 from simkit.simulator.arguments import AnyCost, AnyTrace
-from simkit.simulator.by_drafter import drafted_by
 from traces.describe import describe, in_words
 from traces.messages import how_many
-from traces.trace import OWN, Trace, load
+from traces.trace import OWN, Trace, opened
 from traces.urls import shown
 from traces.validate import check_schemas
 
@@ -113,13 +112,13 @@ def sides(
             "there is one trace only: give another to compare it with, or several of its drafters"
             " (--drafter own --drafter NAME)"
         )
-    traces = [one if isinstance(one, Trace) else load(one) for one in given]
+    traces = [opened(one) for one in given]
     labels = _labels(given, names)
     for label, trace in zip(labels[:: len(names)], traces, strict=True):
         check_schemas(trace)  # what a trace may lack is left out, what it must have is not
         if not trace.n_sequences:
             raise ReplayError(f"{label}: has no prompts to be compared on")
-    studies = [Study(drafted_by(t, name), first_token) for t in traces for name in names]
+    studies = [Study(t.with_drafter(name), first_token) for t in traces for name in names]
     found = [Replays(study, cost) for study in studies]
     for label, at in zip(labels, found, strict=True):
         if at.timed and not at.charge.baseline_s.any():

@@ -10,7 +10,7 @@ from typing import Any
 from analysis.explore.extra import need_extra
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost, AnyTrace
-from simkit.simulator.by_drafter import drafted_by
+from traces.trace import opened
 
 __all__ = ["explore"]
 
@@ -35,7 +35,7 @@ def explore(
     from analysis.explore.page import Page
 
     if not isinstance(trace, Study):
-        trace = Study(trace if drafter is None else drafted_by(trace, drafter))
+        trace = Study(trace if drafter is None else opened(trace).with_drafter(drafter))
     _for_notebooks(pn)
     return Page(Model(trace, cost)).view
 

@@ -12,7 +12,6 @@ from analysis.study import MissingError, Study
 from analysis.trees import ON_TREES, exits, has_head, own_beam, tree_study
 from simkit.simulator.arguments import AnyCost
 from traces.errors import UserError
-from traces.trace import load
 
 EAGLE_1 = (
     "[[0], [1], [2], [3], [0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [2, 0], [2, 1], [3, 0],"
@@ -103,7 +102,7 @@ def _medusa(study: Study, cost: AnyCost | None) -> Mapping[str, Replayed]:
         return {}
     for name in recording.drafters:
         try:
-            one = load(recording.path, name)
+            one = recording.with_drafter(name)
         except UserError:  # half attached
             continue
         if one.manifest.kind == "tree" and (one.manifest.spec or "").startswith("parallel"):

@@ -26,7 +26,7 @@ from simkit.simulator.arguments import AnyCost, AnyTrace
 from simkit.sweeps.engine import Progress
 from simkit.sweeps.grid import settings
 from traces.outputs import write_atomic
-from traces.trace import Trace, load
+from traces.trace import Trace, opened
 from traces.urls import shown
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ def report(
     Raises:
         UserError: a trace, the cost or a spec cannot be read.
     """
-    one = trace if isinstance(trace, Trace) else load(trace)
-    other = load(sampled) if isinstance(sampled, str | Path) else sampled
+    one = opened(trace)
+    other = sampled and opened(sampled)
     place = one.path if isinstance(trace, Trace) else trace
     where = None if place is None else shown(str(place))
     name = where or "in memory"

@@ -36,10 +36,10 @@ from simkit.serving.plans import Plan, plan
 from simkit.serving.result import Served
 from simkit.serving.run import Run, run
 from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence, setting
-from simkit.simulator.by_drafter import drafted_by
 from simkit.sweeps.engine import Progress, check_threads, cores
 from traces.loops import remarks_of
 from traces.surface import misspelt
+from traces.trace import opened
 
 __all__ = [
     "CONTROLLERS",
@@ -132,7 +132,7 @@ def serve(
         check_count("requests", requests, MOST_REQUESTS)
     check_count("seeds", seeds, MOST_SEEDS)
     if drafter is not None:
-        trace = drafted_by(trace, drafter)
+        trace = opened(trace).with_drafter(drafter)
     check_limits(limits or {})
     where = setting(trace, cost, first_token)
     if not len(where.layout.n_output):

@@ -20,12 +20,12 @@ from simkit.simulator.arguments import (
     policy_of,
     setting,
 )
-from simkit.simulator.by_drafter import ByDrafter, drafted_by
+from simkit.simulator.by_drafter import ByDrafter
 from simkit.simulator.result import BY, Comparison, Result
 from simkit.simulator.run import Run, run
 from simkit.simulator.streamed import in_windows
 from traces.streamed import Streamed
-from traces.trace import Trace, load
+from traces.trace import Trace, opened
 
 __all__ = ["ByDrafter", "Comparison", "ReplayError", "Result", "replay"]
 
@@ -95,13 +95,13 @@ def replay(
     if by not in BY:
         raise ReplayError(f"by must be one of {', '.join(BY)}, not {by!r}")
     check_confidence(confidence)
+    trace = opened(trace)
     if isinstance(policies, Mapping):
         if not policies:
             raise ReplayError("there is no drafter to replay")
         settings = cost, by, first_token, confidence, seed
         found = dict(_of(trace, str(name), given, *settings) for name, given in policies.items())
         return ByDrafter(found, confidence, seed)
-    trace = trace if isinstance(trace, Trace) else load(trace)
     if not trace.manifest.drafter.can("replay"):
         from simkit.simulator.intervals import logged
 
@@ -122,7 +122,7 @@ def _one_by_one(policies: Iterable[Policy], where: Setting) -> Iterator[Run]:
 
 
 def _of(
-    trace: AnyTrace,
+    trace: Trace,
     drafter: str,
     given: Policies,
     cost: AnyCost | None,
@@ -134,13 +134,13 @@ def _of(
     """The name of a drafter, or of several in one decoder, and its replay."""
     if not is_choice(drafter):
         settings = cost, by, first_token, confidence, seed
-        return drafter, replay(drafted_by(trace, drafter), listed(given), *settings)
+        return drafter, replay(trace.with_drafter(drafter), listed(given), *settings)
     from simkit.simulator.routed import routed
 
     if isinstance(trace, Streamed):
         raise ReplayError(f"{drafter}: several drafters in one decoder: leave --memory out")
     several = parse_choice(drafter)
-    there = [drafted_by(trace, name) for name in several.drafters]
+    there = [trace.with_drafter(name) for name in several.drafters]
     runs = routed(several, there, _chosen(given), cost, first_token)
     return str(several), Result(runs[-1].layout, list(runs), by, confidence, seed)
 

@@ -17,7 +17,7 @@ from simkit.errors import CostError, ReplayError
 from simkit.policies import FunctionPolicy, Policy, PolicyError, Setting, from_function
 from simkit.simulator.charge import Charge
 from traces.schema import DRAFT_STATISTICS
-from traces.trace import Trace, load
+from traces.trace import Trace, opened
 
 AnyTrace = Trace | str | Path
 AnyPolicy = Policy | str | Callable[[int, Any], Any]
@@ -46,8 +46,7 @@ def setting(
     """
     if first_token not in FIRST:
         raise ReplayError(f"first_token must be draft or prefill, not {first_token!r}")
-    if not isinstance(trace, Trace):
-        trace = load(trace)
+    trace = opened(trace)
     layout = layout or layout_of(trace)
     times = _times(cost, trace)
     first = FIRST[first_token]

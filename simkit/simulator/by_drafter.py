@@ -9,34 +9,14 @@ from typing import TYPE_CHECKING, Any
 from simkit.drafters.route import is_choice, parse
 from simkit.errors import ReplayError
 from simkit.policies import Policy
-from simkit.simulator.arguments import AnyTrace
 from simkit.simulator.display import html, in_text, noted, rich
 from simkit.simulator.result import Comparison, Result, compared
 from simkit.simulator.run import Run
 from simkit.surface import Framed
-from traces.streamed import Streamed, stream
-from traces.trace import OWN, Trace, load
 
 if TYPE_CHECKING:
     import polars as pl
     from rich.table import Table
-
-
-def drafted_by(trace: AnyTrace, drafter: str) -> Trace:
-    """The trace with the drafts of a drafter that was attached to it, or its own.
-
-    Raises:
-        ReplayError: the trace is in memory, or a drafter itself.
-        TraceError: there is no such drafter.
-    """
-    there = trace if isinstance(trace, Trace) else load(trace)
-    if drafter == OWN:
-        return there
-    if there.path is None or there.recording is not None:
-        raise ReplayError(f"{there!r} has no attached drafters: give the recording in its folder")
-    if isinstance(there, Streamed):
-        return stream(there.path, drafter, there.memory)
-    return load(there.path, drafter)
 
 
 class ByDrafter(Framed):

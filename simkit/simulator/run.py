@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simkit.costs.base import Model, RuleTime
+from simkit.costs.base import RuleTime
 from simkit.drafters.layout import Layout, Span, spans
 from simkit.errors import ReplayError
 from simkit.policies import Policy, Setting

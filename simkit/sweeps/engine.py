@@ -173,7 +173,7 @@ def opening(setting: Setting) -> Callable[[], Setting]:
 def _opened(place: str, drafter: str, hash: str, times: Times | None, first: int) -> Setting:
     if not Path(place).exists():
         raise TraceError(f"{place}: no such trace on {node()}, where a worker runs")
-    trace = load(place) if drafter == OWN else load(place, drafter)
+    trace = load(place).with_drafter(drafter)
     if trace.hash != hash:
         raise TraceError(f"{place}: another trace on {node()}, where a worker runs")
     layout = layout_of(trace)
