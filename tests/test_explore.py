@@ -39,9 +39,9 @@ def reference():
 
 
 def eagle():
-    from simkit.simulator.by_drafter import drafted_by
+    from traces import load
 
-    return Model(Study(drafted_by("reference", "eagle")))
+    return Model(Study(load("reference", "eagle")))
 
 
 def made():

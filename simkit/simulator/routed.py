@@ -19,7 +19,8 @@ from simkit.simulator.fitted import fitted
 from simkit.simulator.run import Run, Spread
 from simkit.simulator.total import Seconds
 from simkit.steps.routed import RoutedArm, RoutedSteps, passes_of, walk, works
-from simkit.steps.steps import COUNTS
+from simkit.steps.steps import COUNTS, Steps
+from simkit.steps.work import Work
 from traces.trace import Trace
 
 
@@ -135,6 +136,10 @@ class RoutedRun(Run):
             totals.append((sum(part.sum() for part in seconds.values()), baseline_s))
         total_s, baseline_s = np.array(totals).T
         return Spread(total_s / self.total_s.sum(), baseline_s / self.seconds["baseline_s"].sum())
+
+    def work(self, steps: Steps) -> Work:
+        """See `Run`: what the last drafter did."""
+        return works(self.arms, self.walked)[-1]
 
     @property
     def _divides(self) -> bool:

@@ -19,6 +19,7 @@ from simkit.simulator.total import Seconds, divides, each, total
 from simkit.steps.depth import advised
 from simkit.steps.family import family_of
 from simkit.steps.steps import COUNTS, Steps, Sums
+from simkit.steps.work import Work
 
 ENOUGH = 2**17  # positions, over which the spread of times is taken
 PIECE = 2**20  # positions whose steps are had at a time, see `Run.pieces`
@@ -70,18 +71,23 @@ class Run:
         """What a decision was charged, and how that is known; None if nothing was."""
         return self.charge.rule_time(self.bound) if self.charge else None
 
+    def work(self, steps: Steps) -> Work:
+        """What steps of this run did."""
+        return family_of(self.bound).work(self.bound, steps, self.layout)
+
     @cached_property
     def beyond(self) -> list[str]:
         """In how many steps a pass is over more tokens than any that was timed, in lines."""
         if self.charge is None:
             return []
-        family, most_timed = family_of(self.bound), self.charge.times.most_tokens
-        reach = family.reach(self.bound, self.layout)
-        most = {model: most_timed(model) for model in reach}
-        over = {model: n for model, n in most.items() if n is not None and n < reach[model]}
-        wide = dict.fromkeys(over, 0)
+        reach = family_of(self.bound).reach(self.bound, self.layout)
+        over: dict[Model, int] = {}
+        for model, most in reach.items():
+            timed = self.charge.times.most_tokens(model)
+            over |= {model: timed} if timed is not None and timed < most else {}
+        wide = {model: 0 for model in over}
         for steps, _ in self.pieces() if over else ():
-            widest = self.charge.widest(family.work(self.bound, steps, self.layout))
+            widest = self.charge.widest(self.work(steps))
             for model, n in over.items():
                 wide[model] += int((widest[model] > n).sum())
         return [

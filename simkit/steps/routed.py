@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from simkit.costs.drafting import Drafting
 from simkit.drafters.layout import DepthError, Layout
 from simkit.drafters.route import Routing
 from simkit.policies import Policy, Sequential, Setting
@@ -64,11 +63,6 @@ class RoutedSteps(Steps):
 
     by: np.ndarray = field(kw_only=True)
     worked: np.ndarray = field(kw_only=True)
-
-    def widest(self, drafting: Drafting, extra: int) -> np.ndarray:
-        """See `Steps`; of those in which the last drafter drafted."""
-        mine = self.by == self.worked.shape[1] - 1
-        return np.where(mine, super().widest(drafting, extra), 0)
 
 
 def walk(choice: Routing, arms: Sequence[RoutedArm]) -> RoutedSteps:
