@@ -81,7 +81,7 @@ class Run:
         if self.charge is None:
             return []
         reach = family_of(self.bound).reach(self.bound, self.layout)
-        over: dict[Model, int] = {}
+        over = {}
         for model, most in reach.items():
             timed = self.charge.times.most_tokens(model)
             over |= {model: timed} if timed is not None and timed < most else {}
