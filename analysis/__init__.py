@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from analysis.gap import Gap, gap
 from analysis.study import Study
-from traces.surface import misspelt
+from traces.did_you_mean import misspelt
 
 if TYPE_CHECKING:
     from analysis import claims, compare, figures, stats

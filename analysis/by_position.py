@@ -7,8 +7,8 @@ import numpy as np
 from analysis.replays import Replays
 from analysis.stats import waste
 from simkit.policies import Policy
-from simkit.simulator.charge import PARTS
 from simkit.simulator.run import run
+from simkit.simulator.step_costs import PARTS
 
 STEP_PARTS = tuple(part for part in PARTS if part != "prefill_s")
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis import outside
+from analysis import outside_loops
 from analysis.replays import Replays, of
 from analysis.stats.drafts import Drafts, of_steps
 from analysis.study import MissingError, Study
@@ -86,7 +86,7 @@ def drafts(at: Replays, length: int, apart: bool = False) -> Drafts:
     parts = [steps for steps, _ in at.run(f"fixed({length})").pieces()]
     found = [of_steps(steps) for steps in parts]
     if apart:
-        rooms = [outside.room(at, steps) for steps in parts]
+        rooms = [outside_loops.room(at, steps) for steps in parts]
         found = [_within(one, room) for one, room in zip(found, rooms, strict=True)]
     begins = np.cumsum([0, *(one.offsets[-1] for one in found)])
     offsets = [one.offsets[:-1] + low for one, low in zip(found, begins, strict=False)]

@@ -17,8 +17,8 @@ from simkit.errors import CostError
 from simkit.policies import Policy, Setting, shortened
 from simkit.policies.pearl import too_wide, widest
 from simkit.simulator.arguments import AnyCost
-from simkit.simulator.charge import PARTS, Charge
 from simkit.simulator.run import Run, Spread, run
+from simkit.simulator.step_costs import PARTS, Charge
 from simkit.sweeps.engine import replays as replay_all
 from simkit.sweeps.folds import Deals, dealt, mean_of
 from simkit.sweeps.grid import settings

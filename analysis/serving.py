@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.lookups import PREFERRED
-from analysis.shown import without
+from analysis.labelled_replays import without
 from analysis.stats import Estimate
 from analysis.study import MissingError, Study
+from analysis.token_drafters import PREFERRED
 from simkit.drafters import layout_of
 from simkit.serving import Engine, Run, Served, View, parse, serve
 from simkit.serving.pools import Sample, bounds

@@ -19,7 +19,7 @@ from simkit.drafters.path import PathLayout
 from simkit.errors import CostError, ReplayError
 from simkit.policies import Setting
 from simkit.simulator.arguments import FIRST, AnyCost, AnyTrace, setting
-from simkit.simulator.charge import Charge
+from simkit.simulator.step_costs import Charge
 from traces.errors import UserError
 from traces.trace import Trace, load
 

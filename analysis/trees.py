@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from analysis.gap import parts
+from analysis.labelled_replays import replays, tuned, without
 from analysis.replays import FAMILIES, Replayed, of
-from analysis.shown import replays, tuned, without
 from analysis.speeds import speed, speedup
 from analysis.stats import Estimate, clusters
 from analysis.study import MissingError, Study

@@ -1,5 +1,5 @@
 """Measurements of the project itself; nothing here is installed."""
 
-from traces.waiting import wait_passively
+from traces.openmp import wait_passively
 
 wait_passively()  # before torch is loaded

@@ -20,8 +20,8 @@ from simkit import policies
 from simkit.costs import Linear
 from simkit.drafters import layout_of
 from simkit.policies import Setting
-from simkit.simulator.charge import Charge
 from simkit.simulator.run import run
+from simkit.simulator.step_costs import Charge
 from traces.drafters.passes import Passes
 from traces.memory import from_drafts
 from traces.trace import Trace

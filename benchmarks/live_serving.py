@@ -26,9 +26,9 @@ from benchmarks.recorded import REFERENCE
 from simkit.fidelity import serving
 from simkit.fidelity.run import split
 from simkit.live import served
-from simkit.live.arms import use_threads
 from simkit.live.clock import ProcessorClock
 from simkit.live.decoder import DecoderSettings
+from simkit.live.rotation import use_threads
 from simkit.live.served import ServedRun
 from simkit.live.serving_arms import ServingBench, run
 from traces.conditions import Watch

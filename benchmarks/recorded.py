@@ -20,7 +20,7 @@ from simkit.heads.plain_scorer import PlainScorer
 from simkit.heads.scoring import score
 from simkit.live import Decoded, Decoder, DecoderSettings, Step
 from simkit.policies import PEARL, Policy, Sequential, Setting
-from simkit.simulator.charge import Charge
+from simkit.simulator.step_costs import Charge
 from simkit.steps import interpreted
 from traces import scores
 from traces.memory import from_arrays

@@ -29,8 +29,8 @@ from simkit import policies
 from simkit.costs import Linear
 from simkit.drafters.path import PathLayout
 from simkit.policies import Policy, Sequential
-from simkit.simulator.charge import Charge
 from simkit.simulator.run import Run, run
+from simkit.simulator.step_costs import Charge
 from simkit.steps import interpreted
 from traces import scores, synthetic
 from traces.trace import Trace, bundled

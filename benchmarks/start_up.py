@@ -172,8 +172,8 @@ def loop_s(trace: str, repeats: int) -> np.ndarray:
     """Seconds of one replay over columns that were read and laid out, of CPU and on the clock."""
     from simkit import policies
     from simkit.drafters.path import PathLayout
-    from simkit.simulator.charge import Charge
     from simkit.simulator.run import run
+    from simkit.simulator.step_costs import Charge
     from traces import load
 
     layout = PathLayout(load(trace))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from traces.surface import missing
+from traces.did_you_mean import missing
 
 if TYPE_CHECKING:
     from simkit import costs, policies, serving

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from simkit.errors import UserError
-from traces.surface import Helpful
+from traces.did_you_mean import Helpful
 
 if TYPE_CHECKING:
     import polars as pl

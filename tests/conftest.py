@@ -7,7 +7,7 @@ from importlib import import_module
 import hypothesis  # noqa: F401  now, for it asks who refers to what, which nothing tells later
 import pytest
 
-from traces.waiting import wait_passively
+from traces.openmp import wait_passively
 
 wait_passively()  # as in the commands
 if "PYTEST_XDIST_WORKER" in os.environ:  # as many workers as cores: threads would wait for another

@@ -14,8 +14,8 @@ from matplotlib.patches import Patch, Rectangle
 
 from analysis.figures import Drawn
 from analysis.figures.captions import LINES, Caption
-from analysis.looks import of_policy
 from analysis.replays import FAMILIES
+from analysis.series_styles import of_policy
 
 EDGE = 0.06  # inches
 

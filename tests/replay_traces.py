@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from simkit import costs, policies
 from simkit.drafters.path import PathLayout
 from simkit.policies import Outcome, Policy, Sequential, Setting
-from simkit.simulator.charge import Charge
+from simkit.simulator.step_costs import Charge
 from traces import scores
 from traces.memory import from_arrays
 from traces.sampler import Sampler

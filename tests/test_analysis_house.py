@@ -28,7 +28,7 @@ target_s = {}
 def test_statistics_claims_and_report_load_no_matplotlib():
     """Nor does a report without figures."""
     said = "import sys, analysis.claims, analysis.papers, analysis.stats, analysis.replays;"
-    said += "import analysis.report, analysis.shown, analysis.gap;"
+    said += "import analysis.report, analysis.labelled_replays, analysis.gap;"
     said += "assert 'matplotlib' not in sys.modules;"
     said += "from traces.synthetic import iid; from simkit.costs import Linear;"
     said += "page = analysis.report.report(iid(3, 9, 0.7, max_draft=4, seed=1), Linear(1, 4),"

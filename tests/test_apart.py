@@ -7,7 +7,7 @@ import pytest
 from trace_files import hashes, record, trace
 
 from simkit.cli import main
-from simkit.cli.apart import check_apart
+from simkit.cli.overwrite_guard import check_apart
 from traces import load, schema
 from traces.attach import registry, run
 from traces.errors import UserError

@@ -8,7 +8,7 @@ import pytest
 from trace_files import GREEDY, MODEL, SAMPLED, edit, record, rewrite, trace
 
 import simkit
-from traces import looked
+from traces import lazy_checks
 from traces.attach import registry, run
 from traces.attach.drafter import header_of
 from traces.attach.tokens import again
@@ -222,7 +222,7 @@ def test_what_a_rule_proposes_is_made_again_once(whole, tmp_path, monkeypatch, o
     simkit.replay(load(whole, "network"), "fixed(3)")
     assert len(calls) == 1
     monkeypatch.setattr(
-        looked, "is_own", lambda rule: rule is not Suffix
+        lazy_checks, "is_own", lambda rule: rule is not Suffix
     )  # another package's rule may change
     for _ in range(2):
         simkit.replay(opened(whole, "suffix"), "fixed(3)")
@@ -234,7 +234,7 @@ def test_bundled_rules_propose_what_is_bundled(name):
     outputs = load(name).sequences
     for drafter in (load(name, drafter) for drafter in load(name).drafters):
         given = drafter.path, drafter.manifest, lambda rows: outputs.take(list(rows))
-        assert list(looked.check_proposals(*given)) == []
+        assert list(lazy_checks.check_proposals(*given)) == []
 
 
 @pytest.mark.parametrize("name", ["prompt_lookup", "suffix", "shared"])

@@ -16,9 +16,9 @@ from simkit.costs import Linear
 from simkit.drafters.path import PathLayout
 from simkit.policies import PolicyError, Sequential, Setting, acceptance_fit, rate_optimal
 from simkit.policies.acceptance_fit import fit_acceptance
-from simkit.simulator import charge as charges
-from simkit.simulator.charge import Charge
+from simkit.simulator import step_costs as charges
 from simkit.simulator.run import run
+from simkit.simulator.step_costs import Charge
 from simkit.steps import compiled, interpreted
 from traces.synthetic import iid
 

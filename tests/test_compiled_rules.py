@@ -368,7 +368,7 @@ def test_values_are_told_apart():
 
 def test_functions_of_ours_are_not_compiled_anew():
     """Their numbers do not change, and their code is kept."""
-    from simkit.serving.lookup import draft_s
+    from simkit.serving.pass_prices import draft_s
 
     read = surroundings.values_read([lambda: draft_s])
     assert [name for name, _ in read] == ["draft_s"]

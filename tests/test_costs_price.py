@@ -18,9 +18,9 @@ from simkit.costs import CostError, Linear, Measured, Roofline, StepWork, parse
 from simkit.drafters import layout_of
 from simkit.errors import ReplayError
 from simkit.policies import Concurrent, Policy, Sequential, Setting
-from simkit.simulator import charge as charges
-from simkit.simulator.charge import PARTS, Charge
+from simkit.simulator import step_costs as charges
 from simkit.simulator.run import run
+from simkit.simulator.step_costs import PARTS, Charge
 from simkit.steps import compiled, concurrent, interpreted
 from simkit.steps.steps import extra_passes
 from traces import schema
@@ -517,7 +517,7 @@ def test_rate_optimal_charges_its_own_rule(score):
 def test_rate_optimal_charges_a_rule_that_the_cost_has_no_time_for(monkeypatch):
     """Under measured times without its own, what a microbenchmark of the rule says."""
     from simkit.costs.base import RuleTime
-    from simkit.simulator import charge as module
+    from simkit.simulator import step_costs as module
 
     class Untimed(Linear):
         def rule_time(self, name):

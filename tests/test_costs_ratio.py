@@ -11,8 +11,8 @@ from simkit import policies
 from simkit.costs import Linear, Measured, parse, rejection_threshold
 from simkit.drafters import layout_of
 from simkit.policies import PEARL, Setting
-from simkit.simulator.charge import Charge
 from simkit.simulator.run import run
+from simkit.simulator.step_costs import Charge
 from simkit.steps import concurrent, interpreted
 from simkit.steps.steps import extra_passes
 from traces.errors import TraceError

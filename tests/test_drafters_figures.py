@@ -12,7 +12,7 @@ import traces
 from analysis import figures
 from analysis.drafters import drafts, side_by_side
 from analysis.figures import FIGURES
-from analysis.looks import drafters_of
+from analysis.series_styles import drafters_of
 from analysis.stats.drafts import fixed_steps
 from analysis.study import Study
 from traces.errors import UserError

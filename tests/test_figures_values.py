@@ -17,10 +17,10 @@ from analysis.figures import Drawn, FigureError, position_decay
 from analysis.figures.arms import compare
 from analysis.figures.measures import speedup, tokens_per_s
 from analysis.figures.tables import tables
+from analysis.labelled_replays import choices, tuned
 from analysis.papers import TableRow
 from analysis.papers.pacer import DEEPSEEK, LLAMA
 from analysis.replays import FAMILIES, of
-from analysis.shown import choices, tuned
 from analysis.speeds import per
 from analysis.stats import accepted_runs, depth, drafts, reliability, waste
 from analysis.study import Study

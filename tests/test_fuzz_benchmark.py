@@ -11,7 +11,7 @@ from benchmarks.fuzz import alter, engine_logs, families, inputs, judge, mutants
 from benchmarks.fuzz.families import FAMILIES
 from benchmarks.fuzz.judge import FAULTS, FaultError
 from simkit.errors import CostError
-from traces import looked, parquet
+from traces import lazy_checks, parquet
 from traces.schema import LATENCY, LIVE
 
 
@@ -95,7 +95,7 @@ def test_a_case_is_its_seed(base, tmp_path):
 def test_wrong_numbers_are_seen(base, tmp_path, monkeypatch):
     """Without the look at content, what was altered is read as if nothing had happened."""
     sound, trace = base / "sampled", tmp_path / "sampled"
-    monkeypatch.setattr(looked.Look, "_see", lambda *_: None)
+    monkeypatch.setattr(lazy_checks.Look, "_see", lambda *_: None)
     shutil.copytree(base / "greedy", trace)
     with pytest.raises(FaultError) as fault:
         judge.judged(random.Random(0), sound, trace)

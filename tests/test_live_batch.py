@@ -155,7 +155,7 @@ def test_positions_are_counted_before_anything_is_measured(
     folder, options, needed, monkeypatch, capsys
 ):
     """Of a pair of 64."""
-    monkeypatch.setattr("simkit.live.arms.run", lambda *given: pytest.fail("measured"))
+    monkeypatch.setattr("simkit.live.rotation.run", lambda *given: pytest.fail("measured"))
     command = ["live", *pair(folder), "--prompts", folder / "prompts.jsonl", *options]
     command += ["--policy", "fixed(40, max_draft=40)", "--max-new-tokens", 31]
     if needed is None:

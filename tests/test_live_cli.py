@@ -19,8 +19,8 @@ import traces
 from simkit.cli import _unwinding
 from simkit.errors import LiveError
 from simkit.live import timed
-from simkit.live.arms import is_out_of_memory
 from simkit.live.log import Log, read
+from simkit.live.rotation import is_out_of_memory
 from simkit.live.summary import Drift
 from traces import schema
 from traces.errors import TraceError

@@ -13,7 +13,7 @@ import traces
 from simkit import costs, serving
 from simkit.errors import LiveError
 from simkit.live import DecoderSettings, served
-from simkit.live.deciders import decider
+from simkit.live.live_controllers import decider
 from simkit.live.model import Reader
 from simkit.live.serving import LiveServer, Request
 from simkit.live.serving_arms import ServingArm, ServingBench, engine, run

@@ -5,10 +5,10 @@ from test_exactness import EOS_IDS, SAMPLERS, heads, one_thread, sharp_pair
 
 from simkit import policies
 from simkit.live import DecoderSettings
-from simkit.live.arms import Arm, Bench, Job, run
 from simkit.live.block_scorer import BlockScorer
+from simkit.live.interleave import finished, in_turns
 from simkit.live.log import Log
-from simkit.live.turns import finished, in_turns
+from simkit.live.rotation import Arm, Bench, Job, run
 
 __all__ = ["one_thread"]
 

@@ -5,8 +5,15 @@ from itertools import combinations
 
 import pytest
 
-from analysis import looks
-from analysis.looks import CONTROLLERS, DRAFTERS, LENGTHS, POLICIES, of_controller, of_policy
+from analysis import series_styles
+from analysis.series_styles import (
+    CONTROLLERS,
+    DRAFTERS,
+    LENGTHS,
+    POLICIES,
+    of_controller,
+    of_policy,
+)
 from simkit import policies, serving
 from simkit.policies.registry import POLICIES as REGISTERED
 from traces.attach import registry
@@ -46,20 +53,20 @@ def test_a_look_follows_from_a_policy_s_name():
 
 def test_a_policy_of_ones_own_keeps_its_look():
     """The same on every machine: a hash of the name, and a mark that nothing listed has."""
-    assert of_policy("mine(a=1)") == of_policy("mine(a=2)") == looks.of_name("mine")
-    assert looks.of_name("mine") != looks.of_name("yours")
-    assert looks.of_name("mine") == ("#009E73", (8, 1, 22.5), ":", "xxxx")
+    assert of_policy("mine(a=1)") == of_policy("mine(a=2)") == series_styles.of_name("mine")
+    assert series_styles.of_name("mine") != series_styles.of_name("yours")
+    assert series_styles.of_name("mine") == ("#009E73", (8, 1, 22.5), ":", "xxxx")
     listed = {look.marker for look in (*POLICIES.values(), *CONTROLLERS.values(), *LENGTHS)}
-    assert listed.isdisjoint(looks.of_name(f"rule{k}").marker for k in range(50))
+    assert listed.isdisjoint(series_styles.of_name(f"rule{k}").marker for k in range(50))
 
 
 def test_drafters_keep_their_looks_where_others_are_left_out():
-    found = looks.drafters_of(load("reference"))
+    found = series_styles.drafters_of(load("reference"))
     assert list(found) == [OWN, *load("reference").drafters]
-    assert found == looks.drafters_of(load("reference", "pard2"))
+    assert found == series_styles.drafters_of(load("reference", "pard2"))
     assert found["pard"].color != found["pard2"].color
-    alone = looks.of_drafters({"a": "parallel(x)", "b": "parallel(y)", "c": "parallel(z)"})
-    assert len(set(alone.values())) == 3 and alone["c"] == looks.of_name("c")
+    alone = series_styles.of_drafters({"a": "parallel(x)", "b": "parallel(y)", "c": "parallel(z)"})
+    assert len(set(alone.values())) == 3 and alone["c"] == series_styles.of_name("c")
 
 
 def test_ink_is_seen_on_any_page():

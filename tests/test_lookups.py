@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simkit
-from analysis import lookups, outside
+from analysis import outside_loops, token_drafters
 from analysis.figures import policies_by_task, tables
 from analysis.replays import of
 from analysis.study import MissingError, Study
@@ -17,8 +17,8 @@ def at():
 
 
 def test_alone_is_the_replay_of_all_that_it_proposes(at):
-    assert lookups.names(at) == ["ngram", "prompt_lookup", "suffix"]
-    found = lookups.alone(at, "suffix")
+    assert token_drafters.names(at) == ["ngram", "prompt_lookup", "suffix"]
+    found = token_drafters.alone(at, "suffix")
     row = simkit.replay("reference", {"suffix": "fixed(64, max_draft=64)"}).records()[0]
     assert found.total_s.sum() == pytest.approx(row["total_s"])
     assert found.counts["accepted"].sum() == row["accepted"]
@@ -26,8 +26,8 @@ def test_alone_is_the_replay_of_all_that_it_proposes(at):
 
 def test_before_a_model_least_is_chosen_on_other_prompts(at):
     """Each prompt's time is a mixture of those that the values of `least` give it."""
-    found = lookups.before(at, "suffix", "fixed(4)")
-    assert set(found.least) <= set(lookups.LEASTS)
+    found = token_drafters.before(at, "suffix", "fixed(4)")
+    assert set(found.least) <= set(token_drafters.LEASTS)
     each = {
         least: simkit.replay("reference", {f"route(suffix, own, least={least})": "fixed(4)"})
         for least in found.least
@@ -55,16 +55,16 @@ def test_without_any_there_is_no_table_of_hybrids():
     found, gone = tables.tables(trace, cost)
     assert "PACER Table 4" not in {one.source for one in found} and "hybrids" not in str(gone)
     with pytest.raises(MissingError, match="no drafter from tokens alone is attached"):
-        lookups.first_of(of(Study(trace), cost))
+        token_drafters.first_of(of(Study(trace), cost))
 
 
 def test_tau_outside_of_loops_is_that_of_its_own_steps(at):
     """Of the lookup's steps, not of the draft model's; and the figure has both."""
-    one = lookups.alone(at, "suffix")
-    left, (run,) = outside.stretches(at), one.runs
+    one = token_drafters.alone(at, "suffix")
+    left, (run,) = outside_loops.stretches(at), one.runs
     steps, _ = run.steps()
     room = left.room(at.trace.position_offsets[steps.sequence] + steps.start - 1)
-    counts = outside.counts(at, one)
+    counts = outside_loops.counts(at, one)
     assert counts["accepted"].sum() == np.minimum(steps.accepted, room).sum()
     assert counts["steps"].sum() == (room > 0).sum()
     frame = policies_by_task(at.study).frame.filter(task="all")

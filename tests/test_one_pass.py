@@ -17,7 +17,7 @@ from simkit.drafters import layout_of
 from simkit.drafters.layout import DepthError
 from simkit.policies import PEARL
 from simkit.simulator.arguments import setting
-from simkit.simulator.fitted import fitted
+from simkit.simulator.binding import fitted
 from simkit.steps import concurrent, interpreted
 from simkit.steps.steps import COUNTS
 from traces import Sampler

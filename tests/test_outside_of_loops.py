@@ -9,7 +9,7 @@ from replay_traces import build, with_scores
 
 import simkit
 import traces
-from analysis import outside
+from analysis import outside_loops
 from analysis.claims import Findings, beside, check, claims, pard2
 from analysis.claims.claim import ClaimKind, Part
 from analysis.claims.table import examine
@@ -54,7 +54,7 @@ def reference() -> Study:
 
 @pytest.mark.parametrize("spec", ["fixed(4)", "svip(h=0.8)", "oracle"])
 def test_steps_are_counted_one_by_one(reference, spec):
-    counts = outside.counts(at := of(reference, COST), at.replay(spec))
+    counts = outside_loops.counts(at := of(reference, COST), at.replay(spec))
     trace = reference.trace
     loop = in_loop(trace.positions("target_token"), trace.position_offsets)
     found = {name: np.zeros(trace.n_sequences) for name in ("steps", "proposed", "accepted")}
@@ -82,8 +82,8 @@ def test_a_family_counts_what_its_choices_do(reference):
     at = of(reference, COST)
     one = at.tuned_fixed()
     assert np.allclose(sum(one.shares), 1) and len(one.shares) == len(one.choices)
-    each = [outside.counts(at, at.replay(str(policy))) for policy in one.choices]
-    for name, mine in outside.counts(at, one).items():
+    each = [outside_loops.counts(at, at.replay(str(policy))) for policy in one.choices]
+    for name, mine in outside_loops.counts(at, one).items():
         want = sum(share * found[name] for share, found in zip(one.shares, each, strict=True))
         np.testing.assert_allclose(mine, want)
 
@@ -95,15 +95,15 @@ def test_runs_outside_end_where_a_loop_begins():
     at = of(Study(trace), COST)
     inside = in_loop(trace.positions("target_token"), trace.position_offsets)
     assert np.flatnonzero(inside)[0] == 5
-    assert outside.accepted_runs(at, "fixed(20)").tolist() == [[4, 2]]
+    assert outside_loops.accepted_runs(at, "fixed(20)").tolist() == [[4, 2]]
     assert at.accepted_runs("fixed(20)").tolist() == [[22, 2]]  # a step at 5 of 24 drafts 19
 
 
 def test_without_loops_there_is_nothing_apart():
     at = of(Study(iid(8, 40, 0.7, max_draft=16, seed=1)), COST)
     with pytest.raises(MissingError, match="no part of the outputs repeats a loop"):
-        outside.counts(at, at.replay("fixed(2)"))
-    assert outside.if_any(at, {"fixed": at.replay("fixed(2)")}) == {}
+        outside_loops.counts(at, at.replay("fixed(2)"))
+    assert outside_loops.if_any(at, {"fixed": at.replay("fixed(2)")}) == {}
 
 
 FIGURES = {
@@ -143,7 +143,7 @@ def test_frames_hold_both_taus(draw, reference):
     assert not named & set(plain.columns) and named <= set(frame.columns)
     assert frame[PER_STEP_APART].is_not_null().all()
     one = (at := of(reference, COST)).tuned(FAMILIES["SVIP"])
-    both = {"accepted_per_step": one.counts, PER_STEP_APART: outside.counts(at, one)}
+    both = {"accepted_per_step": one.counts, PER_STEP_APART: outside_loops.counts(at, one)}
     masks = groups(reference.trace)
     for row in frame.filter(policy="SVIP").to_dicts():
         some = masks[row.get("task", "all")]
@@ -158,7 +158,7 @@ def test_drafts_outside_of_loops_are_those_of_the_replay(reference):
         .frame.filter(policy="SVIP, h = 0.8", task="all, outside of loops")
         .to_dicts()
     )
-    counts = outside.counts(at := of(reference, None), at.replay("svip(h=0.8)"))
+    counts = outside_loops.counts(at := of(reference, None), at.replay("svip(h=0.8)"))
     steps, proposed, accepted = (counts[name].sum() for name in ("steps", "proposed", "accepted"))
     assert row["draft_length"] == pytest.approx(proposed / steps)
     assert row["accepted_length"] == pytest.approx(accepted / steps)
@@ -170,7 +170,7 @@ def test_passes_and_tau_outside_are_paired(reference):
     rows = forward_passes(reference, cost=COST).frame.filter(measure=APART).to_dicts()
     at = of(reference, COST)
     families = at.tuned(FAMILIES["PACER"]), at.tuned_fixed()
-    mine, plain = (outside.counts(at, one) for one in families)
+    mine, plain = (outside_loops.counts(at, one) for one in families)
     for row in rows:
         some = groups(reference.trace)[row["task"]]
         tau = [c["accepted"][some].sum() / c["steps"][some].sum() for c in (mine, plain)]

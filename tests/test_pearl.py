@@ -22,7 +22,7 @@ from simkit.drafters.path import PathLayout
 from simkit.errors import PolicyError, ReplayError
 from simkit.live.decoder import DecoderSettings
 from simkit.policies import PEARL
-from simkit.simulator.charge import Charge
+from simkit.simulator.step_costs import Charge
 from simkit.steps import compiled, concurrent
 from traces import Sampler
 from traces.record.plan import Plan

@@ -12,7 +12,7 @@ import simkit
 from simkit import costs, policies
 from simkit.drafters.path import PathLayout
 from simkit.policies import Outcome, PolicyError, Setting
-from simkit.simulator.charge import Charge
+from simkit.simulator.step_costs import Charge
 from simkit.steps import compiled, interpreted
 from traces import scores
 from traces.memory import from_arrays

@@ -22,7 +22,7 @@ from simkit import cluster
 from simkit.cli import main
 from simkit.heads import run
 from simkit.heads.training import TrainingSettings
-from traces import kernels, room
+from traces import allocator, kernels
 from traces.synthetic import iid
 
 COST = "linear(draft_s=0.001, target_s=0.01, target_per_token_s=0.001, draft_per_token_s=1e-4)"
@@ -125,7 +125,7 @@ class Library:
 def test_only_a_command_sets_the_allocator(monkeypatch, trace):
     """Nothing can restore its settings."""
     library = Library()
-    monkeypatch.setattr(room.ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: library)
     trace.forget()
     assert library.asked == ["malloc_trim"]
     library.asked.clear()

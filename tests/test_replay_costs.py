@@ -12,7 +12,7 @@ import simkit
 from simkit import policies
 from simkit.costs import CostError, CostModel, Linear, Times
 from simkit.policies.base import never
-from simkit.simulator import charge
+from simkit.simulator import step_costs
 
 HEAD_S = 0.5
 COST = Linear(
@@ -107,7 +107,7 @@ def test_a_table_that_would_be_too_large_is_done_without(monkeypatch):
     trace = build([[(1, 1)] * 9, [(1, 2)] * 9], t_max=9, max_draft=9)
     specs = ["fixed(3)", "svip(h=0)", "oracle"]
     expected = simkit.replay(trace, specs, COST, by="sequence").frame
-    monkeypatch.setattr(charge, "CELLS", 0)
+    monkeypatch.setattr(step_costs, "CELLS", 0)
     found = simkit.replay(trace, specs, COST, by="sequence").frame
     for name in found.columns[1:]:
         assert found[name].to_list() == pytest.approx(expected[name].to_list(), nan_ok=True)

@@ -13,7 +13,7 @@ from trace_files import GREEDY, SAMPLED, edit, rewrite, with_value
 
 from simkit.cli import main
 from simkit.errors import SimkitWarning
-from traces import content, own_sources, parquet, seen
+from traces import own_sources, parquet, row_checks, validation_cache
 from traces.errors import TraceError
 from traces.manifest import MANIFEST, read_manifest
 from traces.scores import RowScores, save
@@ -169,13 +169,13 @@ def test_rows_that_would_not_fit(tmp_path, monkeypatch):
 
 
 def settle(monkeypatch):
-    monkeypatch.setattr(seen, "_SETTLED_NS", 0)
+    monkeypatch.setattr(validation_cache, "_SETTLED_NS", 0)
 
 
 def looks(monkeypatch):
     """How often rows are looked at: those of a table's keys, and then of each other column."""
-    calls, real = [], content.check_rows
-    monkeypatch.setattr(content, "check_rows", lambda *a, **k: calls.append(1) or real(*a, **k))
+    calls, real = [], row_checks.check_rows
+    monkeypatch.setattr(row_checks, "check_rows", lambda *a, **k: calls.append(1) or real(*a, **k))
     return calls
 
 
@@ -206,7 +206,7 @@ def test_a_trace_is_looked_at_once(folder, cache, monkeypatch):
 def test_nothing_is_remembered_of_checks_without_a_name(folder, cache, monkeypatch, name, value):
     settle(monkeypatch)
     shutil.rmtree(cache)
-    monkeypatch.setattr(seen, name, value)
+    monkeypatch.setattr(validation_cache, name, value)
     calls = looks(monkeypatch)
     for _ in range(2):
         load(folder).positions("overlap")
@@ -217,11 +217,11 @@ def test_all_sources_name_what_was_found(monkeypatch, tmp_path):
     """A rule on tokens is checked by its own code, trees by that of another folder."""
     manifest, names = read_manifest(DATA / "reference"), set()
     monkeypatch.setattr(own_sources, "SOURCES", (*own_sources.SOURCES, tmp_path))
-    monkeypatch.setattr(seen, "first_digest", own_sources.digest)
+    monkeypatch.setattr(validation_cache, "first_digest", own_sources.digest)
     for source in ("attach/tokens/suffix.py", "trees/forest.py", "drafters/tree.py", "seen.py"):
         (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / source).write_text("another")
-        names.add(seen.content(manifest))
+        names.add(validation_cache.content(manifest))
     assert len(names) == 4 and "" not in names
 
 
@@ -276,7 +276,7 @@ def test_of_a_content_that_is_known_the_sums_alone_are_taken(folder, cache, tmp_
     with pytest.raises(TraceError, match="overlap is 5"):
         load(folder).positions("overlap")
     assert len(calls) == 4
-    monkeypatch.setattr(seen, "_checks", lambda: "another version")
+    monkeypatch.setattr(validation_cache, "_checks", lambda: "another version")
     shutil.rmtree(copy)
     trace_files.record(copy, trace_files.trace(5, n=9))
     monkeypatch.undo()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trace_files import SAMPLED, edit, record, rewrite, trace
 
 import traces
-from traces import files, kept, schema, scores, seen
+from traces import decoded_cache, files, schema, scores, validation_cache
 from traces import trace as trace_module
 from traces.manifest import MANIFEST, read_manifest
 from traces.writer import add_file
@@ -97,7 +97,7 @@ def test_only_what_is_asked_for_is_read(whole, monkeypatch):
         return read(folder, name, info, types)
 
     monkeypatch.setattr(files, "read", spy)
-    monkeypatch.setattr(kept, "MOST_BYTES", 0)
+    monkeypatch.setattr(decoded_cache, "MOST_BYTES", 0)
     loaded = traces.load(whole)
     assert loaded.has("positions", "overlap") and loaded.n_positions and loaded.hash
     assert repr(loaded).startswith(f"<Trace {loaded.path}: 7") and loaded.n_sequences == 7
@@ -113,13 +113,13 @@ def test_only_what_is_asked_for_is_read(whole, monkeypatch):
 
 @pytest.mark.parametrize("columns", [1, 4, 99])
 def test_what_the_look_has_read_is_not_read_again(whole, monkeypatch, columns):
-    monkeypatch.setattr(seen, "is_known", lambda *_: False)
-    monkeypatch.setattr(seen, "columns", lambda *_: set())
-    monkeypatch.setattr(kept, "MOST_BYTES", 0)
+    monkeypatch.setattr(validation_cache, "is_known", lambda *_: False)
+    monkeypatch.setattr(validation_cache, "columns", lambda *_: set())
+    monkeypatch.setattr(decoded_cache, "MOST_BYTES", 0)
     judge, names = traces.load(whole), schema.POSITIONS.names
     expected = {name: judge.positions(name) for name in names}
     rows = judge.n_positions + judge.n_branch_rows
-    monkeypatch.setattr(kept, "MOST_BYTES", columns * 4 * rows)
+    monkeypatch.setattr(decoded_cache, "MOST_BYTES", columns * 4 * rows)
     calls, read = [], files.read
     monkeypatch.setattr(files, "read", lambda *a: calls.append(a) or read(*a))
     loaded = traces.load(whole)

@@ -17,8 +17,8 @@ from simkit import policies
 from simkit.costs import Linear
 from simkit.drafters import layout_of
 from simkit.policies import Setting
-from simkit.simulator.charge import Charge
 from simkit.simulator.run import run
+from simkit.simulator.step_costs import Charge
 from simkit.trees import TreePolicy
 from simkit.trees.sequoia import acceptance_by_rank, most_taken, most_worth
 from traces.trace import Trace

@@ -17,7 +17,7 @@ from simkit import policies
 from simkit.costs import Linear
 from simkit.drafters import layout_of
 from simkit.policies import Setting
-from simkit.simulator.charge import Charge
+from simkit.simulator.step_costs import Charge
 from simkit.steps.tree import FAMILY as TREES
 from simkit.trees import TreePolicy
 from traces.trace import Trace

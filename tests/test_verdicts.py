@@ -190,7 +190,7 @@ def test_a_server_s_rules(trace, together, wrong):
 @pytest.mark.parametrize("together", TOGETHER)
 def test_a_live_server_s_rules(together, wrong):
     from simkit.live import DecoderSettings
-    from simkit.live.deciders import decider
+    from simkit.live.live_controllers import decider
 
     rule, says = of_answers(wrong)
     settings = DecoderSettings(max_new_tokens=8)

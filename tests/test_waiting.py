@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from traces.waiting import WAIT_POLICY, wait_passively
+from traces.openmp import WAIT_POLICY, wait_passively
 
 ROOT = Path(__file__).parents[1]
 HOMES = ("traces", "simkit", "benchmarks")

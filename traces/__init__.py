@@ -1,8 +1,8 @@
 """Record a draft/target pair, and read and write the traces that this makes."""
 
+from traces.did_you_mean import missing
 from traces.errors import RecordError, TraceError, UserError
 from traces.sampler import Sampler
-from traces.surface import missing
 from traces.trace import Trace, load
 
 __all__ = ["RecordError", "Sampler", "Trace", "TraceError", "UserError", "load"]

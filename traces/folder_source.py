@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from traces import content, files, schema
+from traces import files, row_checks, schema
 from traces.errors import TraceError
-from traces.looked import Look, refuse_proposals
+from traces.lazy_checks import Look, refuse_proposals
 from traces.manifest import MANIFEST, Manifest, read_manifest
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class FolderSource:
         self.tables = manifest.tables
         self.tables |= {name: schema.WITH_STATE[name] for name in manifest.with_state}
         self._look = self._new_look()
-        content.check_listed(folder, manifest)
+        row_checks.check_listed(folder, manifest)
         files.check_sizes(folder, manifest)
 
     def _new_look(self) -> Look:

@@ -14,8 +14,8 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
+from traces.did_you_mean import missing
 from traces.errors import UserError
-from traces.surface import missing
 
 T = TypeVar("T")
 

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from traces import content, files, parquet, schema, seen, stores
+from traces import files, parquet, row_checks, schema, stores, validation_cache
+from traces.allocator import trim
 from traces.errors import TraceError
 from traces.folder_source import FolderSource
-from traces.looked import Look, refuse_proposals
+from traces.lazy_checks import Look, refuse_proposals
 from traces.manifest import Manifest
 from traces.messages import how_many
-from traces.room import trim
 from traces.trace import Trace, find, load
 
 LEAST = 2**30  # bytes: half of it is Python and its libraries
@@ -165,25 +165,25 @@ class _Outputs:
         """Some sequences, all columns, checked."""
         self.short  # noqa: B018
         table = self._read(schema.SEQUENCES.names, rows)
-        found = content.check_sequences(self._folder, self._manifest, table, rows)
+        found = row_checks.check_sequences(self._folder, self._manifest, table, rows)
         for problem in found:
             raise TraceError(problem)
         return table
 
     def _check_hash(self) -> None:
-        names = [content.SEQUENCES]
+        names = [row_checks.SEQUENCES]
         files.bring(self._folder, self._manifest, names)
-        if seen.is_known(self._folder, self._manifest, names):
+        if validation_cache.is_known(self._folder, self._manifest, names):
             return
-        before = seen.first_stamps(self._folder, names)
-        info = self._manifest.files[content.SEQUENCES]
-        files.check_hash(self._folder, content.SEQUENCES, info)
+        before = validation_cache.first_stamps(self._folder, names)
+        info = self._manifest.files[row_checks.SEQUENCES]
+        files.check_hash(self._folder, row_checks.SEQUENCES, info)
         types = {field.name: field.type for field in schema.SEQUENCES}
-        files.check_schema(self._folder, content.SEQUENCES, types)
-        seen.remember(self._folder, self._manifest, names, before)
+        files.check_schema(self._folder, row_checks.SEQUENCES, types)
+        validation_cache.remember(self._folder, self._manifest, names, before)
 
     def _read(self, names: list[str], rows: range | None = None) -> pa.Table:
-        file = self._folder / content.SEQUENCES
+        file = self._folder / row_checks.SEQUENCES
         with parquet.open_file(file, file, TraceError) as found:
             groups, skipped = _groups(found.metadata, rows)
             with parquet.complaints(file, TraceError):

@@ -14,17 +14,17 @@ import numpy as np
 import pyarrow as pa
 
 from traces import files, parquet, schema, stores
+from traces.allocator import trim
 from traces.card import card
+from traces.did_you_mean import Helpful, facts_html
 from traces.errors import TraceError
 from traces.folder_source import AttachedSource, FolderSource
 from traces.manifest import MANIFEST, Manifest, read_manifest
 from traces.messages import how_many
 from traces.own_sources import DATA
 from traces.registry import suggest
-from traces.room import trim
 from traces.sampler import Sampler
 from traces.samples import check_samples, with_own
-from traces.surface import Helpful, facts_html
 from traces.urls import is_url, refuse_half
 
 OWN = "own"  # the word for the drafter that a trace was recorded with

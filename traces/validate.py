@@ -10,10 +10,10 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 
 from traces import files, schema, scores
-from traces.content import SEQUENCES, check_files, check_listed, check_rows
 from traces.errors import TraceError
-from traces.looked import check_proposals
+from traces.lazy_checks import check_proposals
 from traces.manifest import Manifest
+from traces.row_checks import SEQUENCES, check_files, check_listed, check_rows
 from traces.samples import check_samples
 from traces.trace import Trace, find, load
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from traces import content, files, parquet, schema, seen, stores
+from traces import files, parquet, row_checks, schema, stores, validation_cache
 from traces.columns import Columns, state_table, to_table
 from traces.copying import check_can_be_saved, copy_rows
 from traces.differences import refusal
@@ -213,7 +213,7 @@ class TraceWriter:
         if len(self._fine) == manifest.n_shards:
             tables = self._manifest.tables.items()
             fine = [(table, name) for table, columns in tables for name in columns.names]
-            seen.note(seen.content(self._manifest), fine)
+            validation_cache.note(validation_cache.content(self._manifest), fine)
 
     def discard_if_empty(self) -> None:
         """Remove the folder if it holds no shard, so that a failed recording leaves nothing."""
@@ -264,7 +264,7 @@ class TraceWriter:
             raise ValueError(
                 f"shard {index} has {how_many(rows, 'position')}, n_output adds up to another"
             )
-        if content.makes_sense(self.path, self._manifest, expected, tables[PARTS], tables):
+        if row_checks.makes_sense(self.path, self._manifest, expected, tables[PARTS], tables):
             self._fine.add(index)
 
     def _save(self, manifest: Manifest) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis import lookups
+from analysis import token_drafters
 from analysis.claims.claim import Part, claim, fastest_of
 from analysis.claims.evidence import Evidence
 from analysis.claims.verdict import ABOVE_1, BELOW_1, Allowed
@@ -182,9 +182,10 @@ def gains_on_ngrams(at: Evidence) -> list[Part]:
     The lookup stands in the place of Ouroboros' n-grams. Each policy's setting is the one that most
     folds chose for the model alone; how long a proposal must be is chosen on other prompts.
     """
-    first = lookups.first_of(at)
+    first = token_drafters.first_of(at)
     plain, mine = (
-        lookups.before(at, first, one.spec).replayed for one in (at.tuned_fixed(), at.tuned(TUNED))
+        token_drafters.before(at, first, one.spec).replayed
+        for one in (at.tuned_fixed(), at.tuned(TUNED))
     )
     return [Part(f"after {first}", speed(mine, plain), ABOVE_1, paper.on_ngrams())]
 

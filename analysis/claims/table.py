@@ -14,7 +14,7 @@ from analysis.claims.evidence import Evidence
 from analysis.claims.placebos import NONE, Share, shares
 from analysis.claims.verdict import DECISIVE, UNJUDGED, Verdict, against_print, judge, overall
 from analysis.drafters import warned
-from analysis.shown import holds
+from analysis.labelled_replays import holds
 from analysis.stats import Estimate
 from analysis.study import LONG, FirstToken, Study, study_of
 from simkit.simulator.arguments import AnyCost, AnyTrace

@@ -16,8 +16,8 @@ from analysis.compare.ranks import Ranked, Ranking, ranking
 from analysis.compare.result import Compared, Pair
 from analysis.compare.seconds import DEFAULTS, Replayer, on_both
 from analysis.compare.sides import Prompts, Side, prompts_of, sides
+from analysis.labelled_replays import without
 from analysis.replays import FAMILIES
-from analysis.shown import without
 from analysis.study import FirstToken, MissingError
 from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence
 from simkit.statistics.enough import few

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis import outside
+from analysis import outside_loops
 from analysis.compare.sides import Prompts, Side
 from analysis.drafters import drafts
 from analysis.replays import Replays
@@ -183,7 +183,7 @@ def _tokens_a_step_outside(at: Replays, deepest: int) -> np.ndarray:
     """Outside of verbatim loops; over all steps where there are no loops."""
     if not at.study.loops.rows.any():
         return _tokens_a_step(at, deepest)
-    counts = outside.counts(at, at.replay(_fixed(deepest)))
+    counts = outside_loops.counts(at, at.replay(_fixed(deepest)))
     return np.stack([counts["accepted"] + counts["steps"], counts["steps"]], 1)
 
 

@@ -63,7 +63,7 @@ from analysis.figures.tree_exits import tree_exits, tree_head
 from analysis.figures.tree_gap import tree_gap
 from analysis.figures.tree_map import tree_map
 from analysis.figures.tree_step import tree_step
-from traces.surface import misspelt
+from traces.did_you_mean import misspelt
 
 __all__ = [
     "Drawn",

@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, look, missing, points
 from analysis.figures.legends import below
 from analysis.figures.tasks import tasks_on
+from analysis.labelled_replays import choices, chosen, cost_name, replays, tuned, without
 from analysis.papers import acceptance_head as paper
 from analysis.replays import FAMILIES, groups
-from analysis.shown import choices, chosen, cost_name, replays, tuned, without
 from analysis.speeds import speed
 from analysis.stats import clusters
 from analysis.study import Study

@@ -13,8 +13,8 @@ from analysis.figures.base import FigureError, bars_high, cells, ink, look, miss
 from analysis.figures.captions import points_of, room_of, wrapped
 from analysis.figures.legends import below
 from analysis.figures.tasks import few
+from analysis.labelled_replays import replays, without
 from analysis.papers import PaperTable, TableRow
-from analysis.shown import replays, without
 from analysis.speeds import speed
 from analysis.stats import Estimate, clusters
 from analysis.study import Study

@@ -45,7 +45,7 @@ from analysis.figures.styles import (
     small,
     style,
 )
-from analysis.looks import HATCHES, LINES
+from analysis.series_styles import HATCHES, LINES
 from analysis.stats import Estimate
 from analysis.study import Study, study_of
 from analysis.trees import tree_study

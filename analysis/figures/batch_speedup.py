@@ -19,8 +19,8 @@ from analysis.figures.base import (
     points,
 )
 from analysis.figures.legends import below
-from analysis.looks import of_policy
-from analysis.shown import chosen, tuned
+from analysis.labelled_replays import chosen, tuned
+from analysis.series_styles import of_policy
 from analysis.speeds import speedup
 from analysis.stats import Estimate
 from analysis.study import Study

@@ -11,8 +11,8 @@ from matplotlib.patches import Patch
 from analysis.figures.base import Drawn, caption, cells, figure, frame, paper, small
 from analysis.figures.captions import length, room_of
 from analysis.figures.legends import below
-from analysis.looks import of_policy
-from analysis.shown import chosen, tuned
+from analysis.labelled_replays import chosen, tuned
+from analysis.series_styles import of_policy
 from analysis.stats import clusters, optimal
 from analysis.study import Study
 from simkit.costs import Linear

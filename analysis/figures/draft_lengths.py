@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis import outside
+from analysis import outside_loops
 from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, missing, paper, small
 from analysis.figures.captions import length
 from analysis.figures.legends import below
 from analysis.figures.styles import WIDTH
 from analysis.figures.tasks import tasks_on
-from analysis.looks import Look, of_policy
+from analysis.labelled_replays import replays, without
 from analysis.papers import svip
 from analysis.replays import groups, of
-from analysis.shown import replays, without
+from analysis.series_styles import Look, of_policy
 from analysis.stats import Estimate, clusters
 from analysis.study import Study
 
@@ -43,7 +43,7 @@ def draft_lengths(study: Study, ax: Axes, h: float = 0.8) -> Drawn:
     trace = study.trace
     runs, why = replays(study, ARMS | {f"SVIP, h = {h:g}": f"svip(h={h})"}, timed=False)
     gone = without(why)
-    masks, free = groups(trace), outside.if_any(of(study, None), runs)
+    masks, free = groups(trace), outside_loops.if_any(of(study, None), runs)
     rows, said = [], []
     for k, (label, one) in enumerate(runs.items()):
         measured = _measured(one.counts, masks)

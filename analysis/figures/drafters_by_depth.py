@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from analysis.drafters import drafts, side_by_side
 from analysis.figures.base import Drawn, caption, cells, figure, frame, missing, points
 from analysis.figures.legends import below
-from analysis.looks import drafters_of
+from analysis.series_styles import drafters_of
 from analysis.stats import depth
 from analysis.study import Study
 

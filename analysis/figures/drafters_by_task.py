@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis import outside
+from analysis import outside_loops
 from analysis.drafters import side_by_side
 from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, missing, points
 from analysis.figures.legends import below
 from analysis.figures.measures import PER_STEP_APART as APART
 from analysis.figures.measures import tau
 from analysis.figures.tasks import mark_size, tasks_on
-from analysis.looks import drafters_of
+from analysis.labelled_replays import chosen, cost_name
 from analysis.replays import groups
-from analysis.shown import chosen, cost_name
+from analysis.series_styles import drafters_of
 from analysis.speeds import speedup
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
@@ -46,7 +46,7 @@ def drafters_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
         where = np.arange(len(masks)) + (k - (n - 1) / 2) * 0.8 / n
         points(ax, where, speeds, label=name, markersize=size, **looks[name].dots)
         said += missing(speeds, masks)
-        free = outside.if_any(at, {name: one})
+        free = outside_loops.if_any(at, {name: one})
         for (task, some), e in zip(masks.items(), speeds, strict=True):
             row = {"drafter": name, "spec": at.trace.manifest.spec, "task": task}
             row |= {"setting": one.spec} | cells(e, "speedup")

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from analysis.drafters import side_by_side
 from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, missing, points
 from analysis.figures.legends import below
-from analysis.looks import drafters_of
 from analysis.replays import Replays
+from analysis.series_styles import drafters_of
 from analysis.stats import binned, clusters, correlation
 from analysis.study import MissingError, Study
 from simkit.drafters.lattice import LatticeLayout

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from analysis.drafters import side_by_side
 from analysis.figures.base import Drawn, caption, cells, figure, frame, missing, points
 from analysis.figures.legends import below
-from analysis.looks import drafters_of
+from analysis.series_styles import drafters_of
 from analysis.stats import binned, entropy
 from analysis.study import MissingError, Study
 from traces.errors import UserError

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis import outside
+from analysis import outside_loops
 from analysis.figures.base import (
     Drawn,
     FigureError,
@@ -22,10 +22,10 @@ from analysis.figures.base import (
 from analysis.figures.legends import below
 from analysis.figures.measures import PER_STEP_APART as APART
 from analysis.figures.measures import Counts, tau, taus
-from analysis.looks import Look, of_policy
+from analysis.labelled_replays import against_fixed, choices, chosen, cost_name, tuned
 from analysis.papers.pacer import TABLE_3
 from analysis.replays import FAMILIES, of
-from analysis.shown import against_fixed, choices, chosen, cost_name, tuned
+from analysis.series_styles import Look, of_policy
 from analysis.stats import Estimate, clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
@@ -50,7 +50,7 @@ def dynamic_policies(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
     base = found.pop("fixed")
     if not base.counts["accepted"].any():
         raise FigureError("dynamic_policies: the best fixed length accepts no token to compare by")
-    free = outside.if_any(of(study, cost), {"fixed": base, **found})
+    free = outside_loops.if_any(of(study, cost), {"fixed": base, **found})
     rows = [{"policy": "fixed", "setting": base.spec} | _taus(base.counts, free.get("fixed"))]
     ratios = {name: _ratio(one.counts, base.counts) for name, one in found.items()}
     for name, one in found.items():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from analysis import outside
+from analysis import outside_loops
 from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, caption, figure, frame
 from analysis.figures.measures import APART, taus
+from analysis.labelled_replays import choices, chosen, cost_name, tuned
 from analysis.papers import pacer
 from analysis.replays import FAMILIES, groups, of
-from analysis.shown import choices, chosen, cost_name, tuned
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 
@@ -38,7 +38,7 @@ def forward_passes(study: Study, ax: Axes, cost: AnyCost | None = None) -> Drawn
     fixed = at.tuned_fixed()
     found, gone = tuned(study, {"PACER": FAMILIES["PACER"]}, cost)
     mine, plain = found["PACER"].counts, fixed.counts
-    free = outside.if_any(at, {"PACER": found["PACER"], "fixed": fixed})
+    free = outside_loops.if_any(at, {"PACER": found["PACER"], "fixed": fixed})
     measures = {
         "draft passes": (mine["draft_passes"], plain["draft_passes"]),
         "target passes": (mine["steps"], plain["steps"]),

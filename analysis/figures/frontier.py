@@ -22,9 +22,9 @@ from analysis.figures.base import (
 )
 from analysis.figures.legends import below
 from analysis.figures.styles import HEIGHT
-from analysis.looks import of_policy
+from analysis.labelled_replays import HINDSIGHT, against_fixed, choices, chosen, cost_name, tuned
 from analysis.replays import FAMILIES
-from analysis.shown import HINDSIGHT, against_fixed, choices, chosen, cost_name, tuned
+from analysis.series_styles import of_policy
 from analysis.stats import waste
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

@@ -22,8 +22,8 @@ from analysis.figures.base import (
 )
 from analysis.figures.legends import below
 from analysis.gap import parts
+from analysis.labelled_replays import HINDSIGHT, choices, chosen, cost_name, tuned
 from analysis.replays import FAMILIES, groups
-from analysis.shown import HINDSIGHT, choices, chosen, cost_name, tuned
 from analysis.stats import clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

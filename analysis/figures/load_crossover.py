@@ -10,7 +10,7 @@ from analysis import serving
 from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, missing, points
 from analysis.figures.legends import below
 from analysis.figures.panels import doubling
-from analysis.looks import of_controller
+from analysis.series_styles import of_controller
 from analysis.serving import ALONE, COST, Curves, closed, crossing, curves, priced_as
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

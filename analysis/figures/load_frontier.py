@@ -22,7 +22,7 @@ from analysis.figures.base import (
 )
 from analysis.figures.legends import below
 from analysis.figures.panels import doubling, round_ticks
-from analysis.looks import Look, drafters_of, of_controller
+from analysis.series_styles import Look, drafters_of, of_controller
 from analysis.serving import (
     ALONE,
     COST,

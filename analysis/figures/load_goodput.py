@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import GREY, Drawn, caption, cells, figure, frame, missing, points
 from analysis.figures.legends import below
-from analysis.looks import of_controller
+from analysis.series_styles import of_controller
 from analysis.serving import ALONE, COST, At, alone, capacity, curves, priced_as
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

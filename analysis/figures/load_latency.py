@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from analysis.figures.base import Drawn, caption, cells, figure, frame, ink
 from analysis.figures.legends import below
 from analysis.figures.panels import doubling, panels, round_ticks
-from analysis.looks import Look, of_controller
+from analysis.series_styles import Look, of_controller
 from analysis.serving import (
     ALONE,
     COST,

@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from analysis.figures.base import GREY, Drawn, caption, figure, frame
 from analysis.figures.legends import below
 from analysis.figures.panels import panels
-from analysis.looks import of_controller
+from analysis.labelled_replays import without
+from analysis.series_styles import of_controller
 from analysis.serving import COST, LARGEST, burst, over_time, priced_as, served
 from analysis.serving import capacity as most_of
-from analysis.shown import without
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from analysis.figures.styles import paper
-from analysis.looks import LINES
+from analysis.series_styles import LINES
 from analysis.stats import Estimate
 
 # Okabe and Ito (2008), ordered by lightness so that neighbours also differ in grey.

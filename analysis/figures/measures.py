@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from analysis import outside, speeds
+from analysis import outside_loops, speeds
 from analysis.replays import Replayed, Replays
 from analysis.stats import Estimate, clusters
 from analysis.study import MissingError
@@ -68,14 +68,14 @@ def cell(e: Estimate) -> str:
 
 
 def apart(at: Replays, bonus: int = 0) -> Measure | None:
-    """τ of steps outside of verbatim loops, where there are loops; see `analysis.outside`.
+    """τ of steps outside of verbatim loops, where there are loops; see `analysis.outside_loops`.
 
     Args:
         at: what was replayed.
         bonus: 1 for tokens a step, the target's own among them.
     """
     try:
-        outside.stretches(at)
+        outside_loops.stretches(at)
     except MissingError:
         return None
 
@@ -85,7 +85,7 @@ def apart(at: Replays, bonus: int = 0) -> Measure | None:
         if not bonus and not one.counts["drafted"].any():
             return "–"
         if id(one) not in kept:
-            kept[id(one)] = one, outside.counts(at, one)
+            kept[id(one)] = one, outside_loops.counts(at, one)
         counts = kept[id(one)][1]
         found, steps = counts["accepted"], counts["steps"]
         return cell(clusters.ratio((found + bonus * steps)[some], steps[some]))

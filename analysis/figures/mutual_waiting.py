@@ -18,8 +18,8 @@ from analysis.figures.base import (
     reach,
 )
 from analysis.figures.legends import below
+from analysis.labelled_replays import cost_name, replays, without
 from analysis.replays import of
-from analysis.shown import cost_name, replays, without
 from analysis.stats import clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

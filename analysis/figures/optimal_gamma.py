@@ -21,8 +21,8 @@ from analysis.figures.base import (
 )
 from analysis.figures.legends import below
 from analysis.figures.tasks import few
+from analysis.labelled_replays import cost_name, replays, without
 from analysis.replays import each_task, groups, of
-from analysis.shown import cost_name, replays, without
 from analysis.speeds import speed
 from analysis.stats import Estimate, clusters, optimal
 from analysis.study import Study

@@ -6,9 +6,9 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import both, compare, ranked
 from analysis.figures.base import Drawn, caption, figure, frame
+from analysis.labelled_replays import choices, chosen
 from analysis.papers import TableRow, pacer
 from analysis.replays import ALONE, FAMILIES, of
-from analysis.shown import choices, chosen
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 

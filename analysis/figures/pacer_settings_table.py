@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from analysis.figures.filled_table import Cells, FilledTable
+from analysis.labelled_replays import chosen
 from analysis.replays import FAMILIES, Replays, groups
-from analysis.shown import chosen
 
 PRINTED = "the paper has b of 2 to 4, t of 0.60 to 0.70 and ρ of 1.02 or 1.05, by task and pair"
 

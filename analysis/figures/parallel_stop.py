@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from analysis.drafters import side_by_side
 from analysis.figures.base import Drawn, caption, cells, figure, frame, missing, points
 from analysis.figures.legends import below
-from analysis.looks import LINES, drafters_of, of_name
+from analysis.labelled_replays import cost_name
 from analysis.replays import Replays
-from analysis.shown import cost_name
+from analysis.series_styles import LINES, drafters_of, of_name
 from analysis.stats import clusters
 from analysis.study import MissingError, Study
 from simkit.policies import parse

@@ -8,8 +8,8 @@ from analysis.drafters import side_by_side
 from analysis.figures.filled_table import FilledTable
 from analysis.figures.measures import APART, accepted, apart, cell, speedup
 from analysis.figures.parallel_training import TABLE_3, TABLE_4, TABLE_5, TrainedRow, filled
+from analysis.labelled_replays import chosen
 from analysis.replays import ALONE, Replays, groups
-from analysis.shown import chosen
 from analysis.trained import Trained
 
 

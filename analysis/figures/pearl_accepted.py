@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis import outside
+from analysis import outside_loops
 from analysis.figures.base import Drawn, caption, cells, figure, frame, missing, points
 from analysis.figures.legends import below
 from analysis.figures.tasks import tasks_on
-from analysis.looks import of_policy
+from analysis.labelled_replays import cost_name, replays, window_words
 from analysis.papers import pearl
 from analysis.replays import Replays, groups, of
-from analysis.shown import cost_name, replays, window_words
+from analysis.series_styles import of_policy
 from analysis.stats import Estimate, accepted_runs, clusters
 from analysis.study import MissingError, Study
 from simkit.simulator.arguments import AnyCost
@@ -73,7 +73,7 @@ def _outside(
 ) -> list[dict[str, Any]]:
     """MAT outside of loops, drawn beside; no rows where there are no loops."""
     try:
-        sums = outside.accepted_runs(at, spec)
+        sums = outside_loops.accepted_runs(at, spec)
     except MissingError:
         return []
     found = [accepted_runs.mean_accepted(sums[some]) for some in masks.values()]

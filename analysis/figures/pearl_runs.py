@@ -6,9 +6,9 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import passes
 from analysis.figures.base import Drawn, FigureError, caption, figure, frame, text
+from analysis.labelled_replays import cost_name, replays, window_words
 from analysis.papers import pearl
 from analysis.replays import groups, of
-from analysis.shown import cost_name, replays, window_words
 from analysis.speeds import speed
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

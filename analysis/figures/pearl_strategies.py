@@ -6,9 +6,9 @@ from matplotlib.axes import Axes
 
 from analysis.figures.arms import both, compare, ranked
 from analysis.figures.base import Drawn, caption, figure, frame
+from analysis.labelled_replays import window_words
 from analysis.papers import TableRow, pearl
 from analysis.replays import of
-from analysis.shown import window_words
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
 

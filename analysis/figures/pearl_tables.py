@@ -6,10 +6,10 @@ import numpy as np
 
 from analysis.figures.filled_table import Cells, FilledTable
 from analysis.figures.measures import speedup
+from analysis.labelled_replays import choices, window_words
 from analysis.papers import pearl
 from analysis.papers.printed import ends
 from analysis.replays import ALONE, ASSIST, Replays, groups
-from analysis.shown import choices, window_words
 from analysis.study import MissingError
 from simkit.drafters.layout import Layout
 from simkit.steps.steps import Steps

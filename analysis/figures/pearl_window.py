@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, look, missing, points
 from analysis.figures.legends import below
 from analysis.figures.tasks import few
+from analysis.labelled_replays import cost_name, replays, without
 from analysis.replays import groups, of
-from analysis.shown import cost_name, replays, without
 from analysis.speeds import speedup
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

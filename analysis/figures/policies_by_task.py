@@ -7,15 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis import lookups, outside
+from analysis import outside_loops, token_drafters
 from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, missing, points
 from analysis.figures.legends import below
 from analysis.figures.measures import PER_STEP_APART as APART
 from analysis.figures.measures import tau
 from analysis.figures.tasks import mark_size, tasks_on
-from analysis.looks import Look, drafters_of, of_policy
+from analysis.labelled_replays import chosen, cost_name, tuned
 from analysis.replays import FAMILIES, Replayed, Replays, groups, of
-from analysis.shown import chosen, cost_name, tuned
+from analysis.series_styles import Look, drafters_of, of_policy
 from analysis.speeds import speedup
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
@@ -40,7 +40,7 @@ def policies_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
     found, gone = tuned(study, {name: FAMILIES[name] for name in SHOWN}, cost)
     at = of(study, cost)
     found |= _looked_up(at, found)
-    masks, free = groups(trace), outside.if_any(at, found)
+    masks, free = groups(trace), outside_loops.if_any(at, found)
     looks = _looks(at, found)
     rows, said, size = [], [], mark_size(ax, len(masks), len(found))
     for k, (name, one) in enumerate(found.items()):
@@ -68,11 +68,11 @@ def policies_by_task(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
 
 def _looked_up(at: Replays, found: Mapping[str, Replayed]) -> dict[str, Replayed]:
     """A lookup alone, and before the model under PACER's policy; none where none is attached."""
-    if not lookups.names(at) or "PACER" not in found:
+    if not token_drafters.names(at) or "PACER" not in found:
         return {}
-    name = lookups.first_of(at)
-    both = lookups.before(at, name, found["PACER"].spec)
-    return {name: lookups.alone(at, name), f"{name}, then PACER": both.replayed}
+    name = token_drafters.first_of(at)
+    both = token_drafters.before(at, name, found["PACER"].spec)
+    return {name: token_drafters.alone(at, name), f"{name}, then PACER": both.replayed}
 
 
 def _looks(at: Replays, found: Mapping[str, Replayed]) -> dict[str, Look]:

@@ -9,9 +9,9 @@ from analysis import by_position
 from analysis.figures.base import Drawn, caption, cells, figure, frame, missing, points
 from analysis.figures.legends import below
 from analysis.figures.regret_by_task import SHOWN
-from analysis.looks import of_policy
+from analysis.labelled_replays import chosen, cost_name, tuned
 from analysis.replays import FAMILIES, folds, of
-from analysis.shown import chosen, cost_name, tuned
+from analysis.series_styles import of_policy
 from analysis.stats import waste
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

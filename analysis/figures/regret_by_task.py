@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from analysis.figures.base import Drawn, caption, cells, figure, frame, missing, points
 from analysis.figures.legends import below
 from analysis.figures.tasks import mark_size, tasks_on
-from analysis.looks import of_policy
+from analysis.labelled_replays import chosen, cost_name, tuned
 from analysis.replays import FAMILIES, groups
-from analysis.shown import chosen, cost_name, tuned
+from analysis.series_styles import of_policy
 from analysis.stats import waste
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

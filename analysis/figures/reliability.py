@@ -20,9 +20,9 @@ from analysis.figures.base import (
     text,
 )
 from analysis.figures.legends import below
-from analysis.looks import of_policy
 from analysis.papers import svip
 from analysis.scored import Predicted, predicted
+from analysis.series_styles import of_policy
 from analysis.stats import entropy
 from analysis.stats import reliability as stats
 from traces.errors import UserError

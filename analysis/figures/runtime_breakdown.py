@@ -23,13 +23,13 @@ from analysis.figures.base import (
     small,
 )
 from analysis.figures.legends import below
+from analysis.labelled_replays import replays, without
 from analysis.papers.pacer import DEEPSEEK, TABLE_15
 from analysis.replays import of
-from analysis.shown import replays, without
 from analysis.stats import Estimate, clusters
 from analysis.study import MissingError, Study
 from simkit.simulator.arguments import AnyCost
-from simkit.simulator.charge import PARTS
+from simkit.simulator.step_costs import PARTS
 
 DEFAULTS = {
     "SVIP": "svip(h=0.8)",

@@ -7,9 +7,9 @@ import numpy as np
 from analysis import by_position
 from analysis.figures.filled_table import FilledTable
 from analysis.figures.measures import cell
+from analysis.labelled_replays import chosen
 from analysis.papers import svip
 from analysis.replays import ALONE, FAMILIES, Replays, folds
-from analysis.shown import chosen
 from analysis.stats import clusters
 from analysis.study import MissingError
 

@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from analysis import lookups, outside, speeds
+from analysis import outside_loops, speeds, token_drafters
 from analysis.figures import pard2_tables, pearl_tables
 from analysis.figures.base import FIGURES, FigureError
 from analysis.figures.filled_table import Cells, FilledTable, warned_of
@@ -38,6 +38,7 @@ from analysis.figures.pacer_threshold import ARMS as THRESHOLDS
 from analysis.figures.pearl_strategies import ARMS as STRATEGIES
 from analysis.figures.svip_lengths import by_length
 from analysis.figures.tree_tables import tree_tables
+from analysis.labelled_replays import choices, chosen, replays, window_words, without
 from analysis.papers import TableRow, acceptance_head, pacer, svip
 from analysis.replays import (
     ALONE,
@@ -48,7 +49,6 @@ from analysis.replays import (
     groups,
     of,
 )
-from analysis.shown import choices, chosen, replays, window_words, without
 from analysis.stats import accepted_runs, clusters
 from analysis.study import Study, study_of
 from simkit.simulator.arguments import AnyCost, AnyTrace
@@ -79,7 +79,7 @@ def tables(
     of_trees = tree_tables(study, cost)
     at, found, gone = of(study, cost), [], []
     _ = at.charge  # without times there are no tables
-    for make in (*_TABLES, *((_hybrids,) if lookups.names(at) else ())):
+    for make in (*_TABLES, *((_hybrids,) if token_drafters.names(at) else ())):
         try:
             one = make(at)
             if FIGURES[one.name].draft_model:
@@ -137,7 +137,7 @@ def _chosen(at: Replays) -> str:
 
 def _policies(at: Replays) -> FilledTable:
     found = {**_vanilla(at), **_speculative(at), **_assist(at)}
-    looked = {name: lookups.alone(at, name) for name in lookups.names(at)}
+    looked = {name: token_drafters.alone(at, name) for name in token_drafters.names(at)}
     found |= {**looked, **_tuned(at, [("PACER", "PACER")])}
     body = _long(at, found, {"tokens/s": tokens_per_s, "speedup": speedup})
     note = f"Assist: the heuristic with its defaults. {_chosen(at)}"
@@ -149,12 +149,12 @@ def _policies(at: Replays) -> FilledTable:
 
 def _hybrids(at: Replays) -> FilledTable:
     """A lookup stands in for Ouroboros: it has n-grams and a draft model work together."""
-    first = lookups.first_of(at)
+    first = token_drafters.first_of(at)
     models = {"Speculative": at.tuned_fixed().spec, "PACER": at.tuned(FAMILIES["PACER"]).spec}
-    found = {**_vanilla(at), first: lookups.alone(at, first)}
+    found = {**_vanilla(at), first: token_drafters.alone(at, first)}
     said, hybrids = [], {}
     for name, spec in models.items():
-        one = lookups.before(at, first, spec)
+        one = token_drafters.before(at, first, spec)
         found[f"{first}, then {name}"] = hybrids[name] = one.replayed
         said.append(f"{name}: {spec}, least={' or '.join(map(str, one.least))}")
     measures = {"tokens/s": tokens_per_s, "speedup": speedup, "τ": accepted}
@@ -326,7 +326,7 @@ def _mean_accepted(at: Replays) -> FilledTable:
     masks, rows = groups(at.trace), []
     counted = {"": at.accepted_runs}
     if apart(at) is not None:
-        counted[", outside of loops"] = partial(outside.accepted_runs, at)
+        counted[", outside of loops"] = partial(outside_loops.accepted_runs, at)
     for (name, spec), end in product((("Speculative decoding", plain), ("Ours", mine)), counted):
         sums = counted[end](spec)
         found = [accepted_runs.mean_accepted(sums[some]) for some in masks.values()]

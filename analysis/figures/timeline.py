@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 
 from analysis.figures.base import COLORS, Drawn, FigureError, caption, figure, paper, small
 from analysis.figures.legends import below
+from analysis.labelled_replays import cost_name, window_words
 from analysis.replays import Replays, of
-from analysis.shown import cost_name, window_words
 from analysis.stats.timeline import lanes
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

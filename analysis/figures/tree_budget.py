@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from analysis.figures.base import Drawn, caption, cells, figure, frame, missing, points, text
 from analysis.figures.legends import below
 from analysis.figures.panels import doubling
-from analysis.looks import of_policy
+from analysis.series_styles import of_policy
 from analysis.study import Study
 from analysis.trees import BUDGETS, by_budget, name_of
 

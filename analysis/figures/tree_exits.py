@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from analysis.figures.base import Drawn, caption, cells, figure, frame, ink, missing, points, text
 from analysis.figures.legends import below
 from analysis.figures.tasks import tasks_on
-from analysis.looks import of_policy
+from analysis.labelled_replays import chosen, cost_name
 from analysis.replays import groups
-from analysis.shown import chosen, cost_name
+from analysis.series_styles import of_policy
 from analysis.speeds import speed, speedup
 from analysis.study import Study
 from analysis.trees import exits, name_of

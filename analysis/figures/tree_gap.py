@@ -19,8 +19,8 @@ from analysis.figures.base import (
     points,
     small,
 )
-from analysis.looks import of_policy
-from analysis.shown import choices, chosen, cost_name
+from analysis.labelled_replays import choices, chosen, cost_name
+from analysis.series_styles import of_policy
 from analysis.study import Study
 from analysis.trees import name_of
 from analysis.trees import tree_gap as split

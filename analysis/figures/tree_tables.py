@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from analysis.figures.filled_table import FilledTable, warned_of
 from analysis.figures.measures import speedup, tokens
+from analysis.labelled_replays import chosen, replays
 from analysis.replays import Replayed, groups
-from analysis.shown import chosen, replays
 from analysis.study import MissingError, Study
 from analysis.trees import ON_TREES, exits, has_head, own_beam, tree_study
 from simkit.simulator.arguments import AnyCost

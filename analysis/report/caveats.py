@@ -17,7 +17,7 @@ from analysis.study import FirstToken
 from simkit import costs
 from simkit.policies import Policy
 from simkit.simulator.arguments import AnyCost, AnyTrace
-from simkit.simulator.fitted import known_rule
+from simkit.simulator.binding import known_rule
 from simkit.simulator.rule_time import said
 from simkit.statistics.enough import FOR_INTERVAL
 from traces.errors import UserError

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from analysis.labelled_replays import replays, without
 from analysis.report.cells import Table, estimate, lacking, number
-from analysis.shown import replays, without
 from analysis.stats import clusters
 from analysis.study import Study
 from simkit.simulator.display import Cell

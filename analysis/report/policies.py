@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from analysis.labelled_replays import HINDSIGHT, tuned
 from analysis.replays import FAMILIES, FOLDS, Replayed, folds, groups, of
 from analysis.report.cells import MISSING, Table, estimate, lacking, number
 from analysis.report.counted import COUNTS, counted, counts
 from analysis.report.split import split
-from analysis.shown import HINDSIGHT, tuned
 from analysis.speeds import factors
 from analysis.stats import Estimate, clusters, compare
 from analysis.study import Study

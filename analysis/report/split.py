@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from analysis.gap import NO_GAP, parts
+from analysis.labelled_replays import choices, chosen, tuned
 from analysis.replays import Replayed
 from analysis.report.cells import MISSING, Table, estimate, lacking, number, seconds
-from analysis.shown import choices, chosen, tuned
 from analysis.stats import clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost

@@ -30,7 +30,7 @@ from analysis.stats import (
 )
 from analysis.stats.checks import StatsError
 from analysis.stats.clusters import Estimate
-from traces.surface import misspelt
+from traces.did_you_mean import misspelt
 
 __all__ = [
     "Estimate",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simkit.simulator.charge import PARTS, Charge
+from simkit.simulator.step_costs import PARTS, Charge
 from simkit.steps.concurrent import ConcurrentSteps, drafting
 from simkit.steps.steps import Steps
 

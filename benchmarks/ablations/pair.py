@@ -12,9 +12,9 @@ from simkit import costs
 from simkit.drafters import layout_of
 from simkit.policies import Oracle, Pacer
 from simkit.simulator.arguments import setting
-from simkit.simulator.charge import Charge
 from simkit.simulator.fields import groups
 from simkit.simulator.run import run
+from simkit.simulator.step_costs import Charge
 from traces.trace import Trace
 
 

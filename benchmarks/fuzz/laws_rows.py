@@ -42,7 +42,7 @@ from benchmarks.fuzz.laws import (
     swapped,
     swapped_runs,
 )
-from traces import seen
+from traces import validation_cache
 
 
 def branch_of_accepted(rng: random.Random, edit: Edit) -> None:
@@ -238,7 +238,7 @@ def looked_before(rng: random.Random, base: Path, work: Path) -> Verdict:
     """A trace that was looked at before is altered: what was remembered of it counts no more."""
     sound = base / "greedy"
     trace = Path(shutil.copytree(sound, work / "greedy"))
-    with patch.object(seen, "_SETTLED_NS", 0):
+    with patch.object(validation_cache, "_SETTLED_NS", 0):
         if judge.replay(trace, None, *LOUD).out != judge.truth_of(sound, None, LOUD):
             raise FaultError("wrong number", "a copy gives other numbers")
         edit = Edit(trace)

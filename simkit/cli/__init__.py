@@ -23,9 +23,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from traces import stores
+from traces.allocator import own_process
 from traces.errors import SimkitWarning, UserError
 from traces.messages import line, plain
-from traces.room import own_process
 
 _GROUPS = {
     "Record a trace": {

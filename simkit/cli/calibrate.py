@@ -71,7 +71,7 @@ def calibrate(
     ] = None,
 ) -> None:
     """Time passes, rules and heads in running decoders; they become the trace's measured cost."""
-    from simkit.cli.apart import check_apart
+    from simkit.cli.overwrite_guard import check_apart
     from simkit.cli.places import announce, check_option, destination, folder_to_write, warn, write
     from simkit.cli.running import choose, decoded, files_of, load_heads
     from simkit.errors import LiveError
@@ -196,7 +196,7 @@ def _show(samples: pa.Table) -> None:
     import numpy as np
 
     from simkit.cli.tables import page, say, table
-    from simkit.digits import short
+    from simkit.format_ratio import short
     from traces.conditions import DRAW, conditions
 
     groups: dict[str, list[float]] = {}

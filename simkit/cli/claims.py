@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simkit.cli.apart import check_apart
 from simkit.cli.options import Cost, Drafter, First, FirstToken, PageFormat, TraceName
-from simkit.cli.pages import in_words
+from simkit.cli.output_formats import in_words
+from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option, drafted, tell_times
 from simkit.cli.progress import settings_bar
 

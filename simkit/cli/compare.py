@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli import complete
-from simkit.cli.apart import check_apart
 from simkit.cli.options import Cost, First, FirstToken, PageFormat
-from simkit.cli.pages import in_words
+from simkit.cli.output_formats import in_words
+from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option
 from simkit.cli.progress import settings_bar
 

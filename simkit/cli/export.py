@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli import complete
-from simkit.cli.apart import check_apart
 from simkit.cli.options import Cost, Drafter, First, FirstToken, TraceName
+from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option
 from simkit.cli.tables import tell
 

@@ -222,7 +222,7 @@ def _table(comparison: FidelityResult) -> Any:
 
 
 def _check_apart(out: Path, names: Iterable[str], inputs: list[str | Path]) -> None:
-    from simkit.cli.apart import check_apart
+    from simkit.cli.overwrite_guard import check_apart
 
     check_apart([("--out", out / name) for name in names], inputs)
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from simkit.fidelity import LivePlan
     from simkit.live.decoder import DecoderSettings
-    from simkit.live.turns import Turns
+    from simkit.live.interleave import Turns
     from simkit.policies import Policy
     from traces.trace import Trace
 
@@ -94,7 +94,7 @@ def decoded_trees(
         settings: how to decode.
         names: target, drafter's folder, device, dtype, revision.
         threads: see `use_threads`.
-        turns: see `simkit.live.turns`.
+        turns: see `simkit.live.interleave`.
         by_processor: take the processor's time.
         heads: as --head names them.
         file: of the log.
@@ -102,7 +102,7 @@ def decoded_trees(
     from simkit.cli.progress import decoding_bar
     from simkit.cli.running import load_alone, load_heads, must_fit, opened
     from simkit.fidelity import run
-    from simkit.live.arms import use_threads
+    from simkit.live.rotation import use_threads
     from simkit.live.tree_arms import TreeBench, load_network
     from traces.conditions import Watch
     from traces.record.drafters.target import check_target

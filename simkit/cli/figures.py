@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from simkit.cli import complete
-from simkit.cli.apart import check_apart
 from simkit.cli.options import Cost, Drafter, First, FirstToken
+from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option, drafted, tell_times
 from traces.messages import how_many
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simkit.cli.apart import check_apart
+from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.tables import tell
 from traces.messages import how_many
 

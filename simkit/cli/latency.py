@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from simkit.cli.apart import check_apart
 from simkit.cli.options import Device, Revision
+from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import announce, check_option, destination, warn, write
 from traces.messages import how_many
 
@@ -247,7 +247,7 @@ def _measure(
 ) -> pa.Table:
     """Time all rounds; those that are whole when it breaks off are kept."""
     from simkit.cli.progress import bar
-    from simkit.live.arms import is_out_of_memory
+    from simkit.live.rotation import is_out_of_memory
     from traces.errors import RecordError
     from traces.record.latency import measure
 
@@ -326,7 +326,7 @@ def _show(table: pa.Table) -> None:
     import numpy as np
 
     from simkit.cli import tables
-    from simkit.digits import short
+    from simkit.format_ratio import short
     from traces.conditions import CONTROL, conditions
     from traces.record.latency import PassShape, control
 

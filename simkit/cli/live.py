@@ -25,8 +25,8 @@ from traces.messages import how_many
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from simkit.live.arms import Arm, Bench
     from simkit.live.log import Log
+    from simkit.live.rotation import Arm, Bench
     from simkit.policies import Sequential
 
 
@@ -101,8 +101,8 @@ def live(
     ] = "wall",
 ) -> int:
     """Decode prompts under several policies in turns, and log every pass."""
-    from simkit.cli.apart import check_apart
     from simkit.cli.live_trees import Wanted, is_tree, live_trees
+    from simkit.cli.overwrite_guard import check_apart
     from simkit.cli.progress import decoding_bar
     from simkit.cli.running import files_of, load_bench, opened, prepare
     from simkit.errors import LiveError
@@ -136,7 +136,7 @@ def live(
         return live_serving(WantedServing(names, prompts, specs, many, cost, *how))
     numbers = (rounds, batch_size, max_new_tokens, 1 if n_prompts is None else n_prompts)
     chosen, heads = prepare(policy or [], head, settings, numbers)
-    from simkit.live.arms import use_threads
+    from simkit.live.rotation import use_threads
 
     destination, folder = _destination(out, trace, drafter)
     check_apart([("--out", out)], [target, draft, prompts, *files_of(head)])
@@ -146,7 +146,7 @@ def live(
     jobs, arms = _jobs(bench, prompts, n_prompts, batch_size, chosen)
     with opened(destination, bench, folder) as log:
         with decoding_bar(rounds * len(jobs) * len(arms)) as tick:
-            from simkit.live.arms import run
+            from simkit.live.rotation import run
 
             found = run(bench, arms, jobs, rounds, log, tick)
     return _report(log, found, arms, jobs)
@@ -185,7 +185,7 @@ def _jobs(
 ) -> tuple[list[Any], list[Arm]]:
     """The target alone, every policy, and the first one again; each on all prompts."""
     from simkit.errors import LiveError
-    from simkit.live.arms import Arm, Job
+    from simkit.live.rotation import Arm, Job
     from traces.record.prompts import read_prompts
 
     pair = bench.pair
@@ -261,7 +261,7 @@ def _report(log: Log, found: dict, arms: list[Arm], jobs: list[Any]) -> int:
 
     from simkit.cli.tables import page, say
     from simkit.cli.tables import table as made
-    from simkit.digits import short
+    from simkit.format_ratio import short
     from simkit.live.summary import drifts, losses, per_step, sequences
 
     table = log.table()

@@ -10,10 +10,10 @@ from traces.messages import how_many
 
 if TYPE_CHECKING:
     from simkit.costs import Times
+    from simkit.live.interleave import Turns
     from simkit.live.served import ServedRun
     from simkit.live.serving import Request, Served
     from simkit.live.serving_arms import ServingArm
-    from simkit.live.turns import Turns
     from simkit.serving.controllers import Controller
     from traces.record.pair import Pair
 
@@ -38,10 +38,10 @@ def live_serving(wanted: Wanted) -> int:
     """Serve prompts under several controllers in turns, and log every iteration."""
     from dataclasses import replace
 
-    from simkit.cli.apart import check_apart
+    from simkit.cli.overwrite_guard import check_apart
     from simkit.cli.progress import decoding_bar
     from simkit.cli.running import load_models
-    from simkit.live.arms import use_threads
+    from simkit.live.rotation import use_threads
     from simkit.live.serving_arms import ServingBench, run
     from traces.record.statistics_triton import can_run_for
 
@@ -65,7 +65,7 @@ def live_serving(wanted: Wanted) -> int:
 def _checked(wanted: Wanted) -> list[Controller]:
     """The controllers, each once, if they can run live."""
     from simkit.errors import LiveError
-    from simkit.live.deciders import decider, needs_prices
+    from simkit.live.live_controllers import decider, needs_prices
     from simkit.serving import parse
     from simkit.serving.controllers import Nothing
     from traces.outputs import check_room
@@ -151,7 +151,7 @@ def _report(runs: list[ServedRun], found: dict[int, Served]) -> int:
     import numpy as np
 
     from simkit.cli.tables import page, say, table
-    from simkit.digits import short
+    from simkit.format_ratio import short
     from simkit.live.serving_summary import summary
 
     arms = summary(runs)

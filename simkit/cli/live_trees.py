@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from simkit.heads.files import Head
-    from simkit.live.arms import Arm, Job
+    from simkit.live.interleave import Turns
     from simkit.live.log import Log
+    from simkit.live.rotation import Arm, Job
     from simkit.live.tree_arms import TreeBench
-    from simkit.live.turns import Turns
     from simkit.trees.growing import Growing
 
 
@@ -63,10 +63,10 @@ def live_trees(wanted: Wanted) -> tuple[Log, dict, list[Arm], list[Job]]:
         LiveError: numbers are out of range, or the prompts are too long or too few.
         PolicyError: a policy cannot run live.
     """
-    from simkit.cli.apart import check_apart
+    from simkit.cli.overwrite_guard import check_apart
     from simkit.cli.progress import decoding_bar
     from simkit.cli.running import files_of, opened
-    from simkit.live.arms import Arm, run, use_threads
+    from simkit.live.rotation import Arm, run, use_threads
 
     chosen = _checked(wanted)
     heads = heads_of(chosen, wanted.heads)
@@ -131,7 +131,7 @@ def _bench(wanted: Wanted, heads: dict[str, Head]) -> TreeBench:
 
 def _jobs(bench: TreeBench, wanted: Wanted, n_arms: int, levels: int) -> list[Job]:
     from simkit.errors import LiveError
-    from simkit.live.arms import Job
+    from simkit.live.rotation import Job
     from traces.record.prompts import read_prompts
 
     rows = read_prompts(wanted.prompts, bench.target.tokenizer, bench.vocab_size)

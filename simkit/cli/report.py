@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from simkit.cli import complete
-from simkit.cli.apart import check_apart
 from simkit.cli.options import Cost, Drafter, First, FirstToken, TraceName
+from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option, drafted
 from simkit.cli.progress import settings_bar
 

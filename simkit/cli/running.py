@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from simkit.fidelity import LivePlan
     from simkit.heads.nodes import Models
-    from simkit.live.arms import Bench, Benches
     from simkit.live.decoder import DecoderSettings
+    from simkit.live.interleave import Turns
     from simkit.live.log import Log
-    from simkit.live.turns import Turns
+    from simkit.live.rotation import Bench, Benches
     from simkit.policies import Policy, Sequential, Setting
     from traces.record.pair import Alone, Pair
     from traces.trace import Trace
@@ -106,11 +106,11 @@ def is_fitted(policy: Sequential) -> bool:
 def load_bench(
     names: tuple, settings: Any, heads: dict[str, Any], turns: Turns, stop: str = "all"
 ) -> Bench:
-    """A pair and its heads, loaded; see `load_models`, `simkit.live.arms.Bench`."""
+    """A pair and its heads, loaded; see `load_models`, `simkit.live.rotation.Bench`."""
     from dataclasses import replace
 
-    from simkit.live.arms import Bench
     from simkit.live.block_scorer import BlockScorer
+    from simkit.live.rotation import Bench
 
     pair = load_models(names)
     with must_fit():
@@ -167,7 +167,7 @@ def must_fit() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        from simkit.live.arms import is_out_of_memory
+        from simkit.live.rotation import is_out_of_memory
 
         if not is_out_of_memory(error):
             raise
@@ -218,7 +218,7 @@ def decoded(
 
     from simkit.cli.progress import decoding_bar
     from simkit.fidelity import run
-    from simkit.live.arms import use_threads
+    from simkit.live.rotation import use_threads
     from traces.conditions import Watch
 
     use_threads(threads)

@@ -135,7 +135,7 @@ def serving(
     ray: Ray = None,
 ) -> None:
     """Serve many requests with a trace's outcomes."""
-    from simkit.cli.apart import check_apart
+    from simkit.cli.overwrite_guard import check_apart
     from simkit.cli.places import check_option
     from simkit.cli.progress import settings_bar
     from simkit.serving import Engine, serve

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli import complete
-from simkit.cli.apart import check_apart
 from simkit.cli.options import (
     By,
     Cost,
@@ -22,6 +21,7 @@ from simkit.cli.options import (
     ReplayThreads,
     TraceName,
 )
+from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option, opened
 from simkit.cli.progress import settings_bar
 from simkit.cli.tables import tell

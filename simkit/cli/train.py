@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from simkit.cli.apart import check_apart
 from simkit.cli.options import Draft, Drafter, Target
+from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option
 from simkit.cli.progress import training_bar
 from simkit.cli.running import models_of, needs_torch

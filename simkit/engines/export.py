@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from simkit.engines.approximate import Choice, fastest, instead_of, served_instead, tuned
 from simkit.engines.base import ENGINES, Drafter, Engine, EngineError, Plan
-from simkit.engines.replace import Choice, fastest, instead_of, served_instead, tuned
 from simkit.engines.synthetic import Measure, errors, rates_of
 from simkit.errors import PolicyError
 from simkit.policies import Autoregressive, Fixed, Policy, parse

@@ -16,8 +16,8 @@ import numpy as np
 from simkit.policies import Fixed, Setting
 from simkit.simulator import FirstToken
 from simkit.simulator.arguments import AnyCost, setting
-from simkit.simulator.charge import PARTS
 from simkit.simulator.run import run
+from simkit.simulator.step_costs import PARTS
 from simkit.steps.steps import Steps, sequential
 from traces.trace import Trace
 

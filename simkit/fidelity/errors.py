@@ -10,8 +10,8 @@ from simkit.costs import CostError, Times
 from simkit.costs.measured import times_of
 from simkit.costs.passes import Passes
 from simkit.live.summary import CONFIDENCE
-from simkit.simulator.charge import Charge
 from simkit.simulator.run import Run, run
+from simkit.simulator.step_costs import Charge
 from simkit.statistics.interval import RESAMPLES, ends, resampled
 
 REFITS = 200  # of the cost

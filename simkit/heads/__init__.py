@@ -3,6 +3,6 @@
 Importing the package imports nothing; its modules need torch (`pip install 'draft-simkit[heads]'`).
 """
 
-from traces.waiting import wait_passively
+from traces.openmp import wait_passively
 
 wait_passively()  # before torch is loaded

@@ -11,11 +11,11 @@ from simkit.drafters.path import PathLayout
 from simkit.heads import metrics
 from simkit.heads.drafts import drafts
 from simkit.heads.files import Head
-from simkit.heads.material import Material, Recorded, said
 from simkit.heads.scoring import score_drafts, score_rows
 from simkit.heads.starts import StartHead
 from simkit.heads.states import States
 from simkit.heads.training import Split
+from simkit.heads.training_data import Material, Recorded, said
 from simkit.reliability import reliability
 
 HEAD = "head"

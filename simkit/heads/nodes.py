@@ -16,8 +16,8 @@ from torch import Tensor
 
 from simkit.errors import HeadError
 from simkit.heads.files import Head, check_width
-from simkit.heads.material import ReadDrafts
 from simkit.heads.scoring import score_rows
+from simkit.heads.training_data import ReadDrafts
 from traces.attach import registry
 from traces.attach.drafter import Means
 from traces.record.drafters.consumed import Consumed

@@ -13,9 +13,9 @@ from simkit.errors import HeadError
 from simkit.heads import files, nodes, registry, scoring, states, training
 from simkit.heads.evaluate import evaluate
 from simkit.heads.files import Head
-from simkit.heads.material import Material, Recorded
 from simkit.heads.nodes import Models
 from simkit.heads.training import TrainingSettings
+from simkit.heads.training_data import Material, Recorded
 from traces import scores
 from traces.manifest import Manifest
 from traces.trace import Trace

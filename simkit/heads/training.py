@@ -18,8 +18,8 @@ from torch.nn import functional
 from simkit.errors import HeadError
 from simkit.heads import examples, files, registry, rows
 from simkit.heads.drafts import drafts
-from simkit.heads.material import Material, Recorded
 from simkit.heads.starts import StartHead
+from simkit.heads.training_data import Material, Recorded
 
 _FEWEST_PROMPTS = 5
 _ROWS = 512  # of a step of a row head

@@ -1,6 +1,6 @@
 """Real speculative decoding: what a replay predicts, done with the models."""
 
-from traces.waiting import wait_passively
+from traces.openmp import wait_passively
 
 wait_passively()  # before torch is loaded
 

@@ -18,9 +18,9 @@ from transformers import DynamicCache
 from simkit.errors import LiveError
 from simkit.live.clock import clock_of
 from simkit.live.decoder import DecoderSettings, Step
+from simkit.live.interleave import finished
 from simkit.live.log import Row, Spans
 from simkit.live.timed import check
-from simkit.live.turns import finished
 from simkit.policies import Outcome, PolicyError, Sequential
 from simkit.policies.verdicts import asked, longest, sent
 from traces.record.statistics import draft_rows
@@ -164,7 +164,7 @@ class BatchDecoder:
     def stepwise(
         self, prompts: list[list[int]], sequence: int
     ) -> Generator[int, None, tuple[Outputs, list[Row]]]:
-        """Decode some prompts; see `simkit.live.turns`."""
+        """Decode some prompts; see `simkit.live.interleave`."""
         self.spans = Spans(self.clock, len(prompts))
         begun = self.clock.mark()
         self._open(prompts, sequence)

@@ -22,11 +22,11 @@ from torch import Tensor
 
 from simkit.errors import LiveError
 from simkit.live.clock import Clock, clock_of
-from simkit.live.deciders import Came, Decider
 from simkit.live.decoder import DecoderSettings
+from simkit.live.interleave import finished
+from simkit.live.live_controllers import Came, Decider
 from simkit.live.served import Iteration, Parts, ServedStep
 from simkit.live.slots import SlotReader
-from simkit.live.turns import finished
 from simkit.serving import View
 from traces.record.pair import Pair
 from traces.record.statistics import draft_rows
@@ -101,7 +101,7 @@ class LiveServer:
         return finished(self.stepwise(requests))
 
     def stepwise(self, requests: Sequence[Request]) -> Generator[int, None, Served]:
-        """Serve requests; see `simkit.live.turns`."""
+        """Serve requests; see `simkit.live.interleave`."""
         self._open(requests)
         while self.done < len(requests):
             yield sum(map(len, self.outputs))

@@ -7,7 +7,7 @@ nothing but the loop around them.
 
 The prompt is read by itself, before the first step (by the draft: before its first pass), as costs
 assume: all of it if its pass emits the first token, else all but its last token. What keyed draws
-take beyond an engine's is in `simkit.live.keyed`, and its time is left out.
+take beyond an engine's is in `simkit.live.keyed_draws`, and its time is left out.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from simkit.live.block_scorer import BlockScorer, check_depth, check_lag
 from simkit.live.clock import clock_of
 from simkit.live.decoder import UNKNOWN, DecoderSettings, Step
-from simkit.live.keyed import Ahead, Keyed
+from simkit.live.interleave import finished
+from simkit.live.keyed_draws import Ahead, Keyed
 from simkit.live.log import Row, Spans
 from simkit.live.model import Reader
-from simkit.live.turns import finished
 from simkit.policies import Outcome, PolicyError, Sequential
 from simkit.policies.verdicts import asked, longest, sent
 from traces.record import draws
@@ -102,7 +102,7 @@ class TimedDecoder:
         return finished(self.stepwise(prompt, sequence))
 
     def stepwise(self, prompt: list[int], sequence: int) -> Generator[int, None, TimedOutput]:
-        """Decode one prompt; see `simkit.live.turns`."""
+        """Decode one prompt; see `simkit.live.interleave`."""
         if self.policy and self.policy.carried == "sequence":
             self.state = self.policy.begin(sequence)
         self.spans = Spans(self.clock)

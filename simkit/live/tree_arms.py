@@ -8,14 +8,14 @@ from typing import Any, cast
 
 from simkit.errors import LiveError
 from simkit.heads.files import Head
-from simkit.live.arms import Arm, Decoding, Job, Runs
 from simkit.live.batch import Outputs
 from simkit.live.clock import Clock, ProcessorClock
 from simkit.live.decoder import DecoderSettings
+from simkit.live.interleave import Turns
+from simkit.live.rotation import Arm, Decoding, Job, Runs
 from simkit.live.tree_drafts import FeatureDraft, ModelDraft, TreeDraft
 from simkit.live.tree_slots import ROOM
 from simkit.live.trees import TreeDecoder
-from simkit.live.turns import Turns
 from simkit.trees.base import TreePolicy
 from traces.attach import registry
 from traces.conditions import Conditions
@@ -36,7 +36,7 @@ class _One:
 
 @dataclass
 class TreeBench:
-    """What `simkit.live.arms.run` needs, for trees; see `Bench`.
+    """What `simkit.live.rotation.run` needs, for trees; see `Bench`.
 
     Attributes:
         target: loaded.

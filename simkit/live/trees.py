@@ -23,12 +23,12 @@ from transformers import PreTrainedModel
 from simkit.errors import LiveError
 from simkit.live.clock import Clock, Mark, clock_of
 from simkit.live.decoder import DecoderSettings
+from simkit.live.growing_tree import Sapling
+from simkit.live.interleave import finished
 from simkit.live.log import Row, Spans
 from simkit.live.node_scorer import node_scorer
-from simkit.live.sapling import Sapling
 from simkit.live.tree_drafts import TreeDraft
 from simkit.live.tree_slots import TreeReader, lines
-from simkit.live.turns import finished
 from simkit.policies import PolicyError
 from simkit.trees.base import TreePolicy
 from simkit.trees.growing import Growing
@@ -135,7 +135,7 @@ class TreeDecoder:
         return finished(self.stepwise(prompt, sequence))
 
     def stepwise(self, prompt: list[int], sequence: int) -> Generator[int, None, TreeOutput]:
-        """Decode one prompt; see `simkit.live.turns`."""
+        """Decode one prompt; see `simkit.live.interleave`."""
         self.spans = Spans(self.clock)
         begun = self.clock.mark()
         self._open(prompt, sequence)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from simkit.drafters.layout import Layout
-    from simkit.simulator.charge import Charge
+    from simkit.simulator.step_costs import Charge
 
 State = tuple
 """A flat tuple of numbers, whose length and types never change.

@@ -28,7 +28,7 @@ from traces.schema import DRAFT_STATISTICS
 
 if TYPE_CHECKING:
     from simkit.drafters.layout import Layout
-    from simkit.simulator.charge import Charge
+    from simkit.simulator.step_costs import Charge
 
 CELLS = 2**22  # of the price table; a larger one keeps only some contexts
 ROUNDS = 20

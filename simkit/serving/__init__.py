@@ -28,17 +28,17 @@ from simkit.serving.controllers import (
     parse,
 )
 from simkit.serving.engine import Engine, check_count
-from simkit.serving.far import far
 from simkit.serving.loads import Closed, Copies, Load, Poisson, Timestamps, read_times
 from simkit.serving.measures import check_limits
 from simkit.serving.notes import notes_of
 from simkit.serving.plans import Plan, plan
+from simkit.serving.ray_runs import far
 from simkit.serving.result import Served
 from simkit.serving.run import Run, run
 from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence, setting
 from simkit.sweeps.engine import Progress, check_threads, cores
+from traces.did_you_mean import misspelt
 from traces.loops import remarks_of
-from traces.surface import misspelt
 from traces.trace import opened
 
 __all__ = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from simkit.serving.lookup import (
+from simkit.serving.pass_prices import (
     draft_s,
     prefill_s,
     single_s,
@@ -14,7 +14,7 @@ from simkit.serving.lookup import (
     tree_s,
     verify_s,
 )
-from simkit.serving.world import (
+from simkit.serving.state import (
     ARRIVED,
     DONE,
     ITERATIONS,
@@ -56,7 +56,7 @@ def gather(server: Any, outcomes: Any, rules: Any, seen: Any, confidence: Any) -
     """Those that decode, in the order of their admission.
 
     Args:
-        server: see `simkit.serving.world`, as for the next two.
+        server: see `simkit.serving.state`, as for the next two.
         outcomes: of the trace.
         rules: of admission.
         seen: (10, B) int64, filled: request, room, context, tokens, steps, drafted, proposed,

@@ -26,9 +26,9 @@ from simkit.serving.iteration import (
     priced,
     receive,
 )
-from simkit.serving.lookup import overhead_s
+from simkit.serving.pass_prices import overhead_s
 from simkit.serving.prices import Prices
-from simkit.serving.world import (
+from simkit.serving.state import (
     ARRIVED,
     BEFORE,
     ITERATIONS,

@@ -11,7 +11,7 @@ from simkit.serving.engine import Engine
 from simkit.serving.plans import Plan, Planned
 from simkit.serving.result import SCHEDULE, served
 from simkit.serving.run import Run
-from simkit.simulator.charge import Charge
+from simkit.simulator.step_costs import Charge
 from simkit.statistics.enough import few_below
 from traces.messages import how_many
 

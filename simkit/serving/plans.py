@@ -15,8 +15,8 @@ from simkit.serving.controllers.base import ByLength, ByRule, Controller, Slots
 from simkit.serving.engine import UNBOUNDED, Engine
 from simkit.serving.loads import Load
 from simkit.serving.prices import Prices, Pricing, prices_of
-from simkit.serving.world import Outcomes, Rules, outcomes
-from simkit.simulator.fitted import fitted
+from simkit.serving.state import Outcomes, Rules, outcomes
+from simkit.simulator.binding import fitted
 from simkit.steps.family import family_of
 from simkit.steps.steps import Steps
 from simkit.steps.work import Work

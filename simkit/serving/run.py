@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simkit.serving import loop, plainly
+from simkit.serving import interpreted_loop, loop
 from simkit.serving.controllers.base import ByLength, Controller
 from simkit.serving.loads import Load
 from simkit.serving.plans import Plan
 from simkit.serving.pools import Sample, sequences_of
-from simkit.serving.world import Logs, Server, server
+from simkit.serving.state import Logs, Server, server
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +38,12 @@ class Run:
 
     @property
     def iterations(self) -> dict[str, np.ndarray]:
-        """Columns of `simkit.serving.world.ITERATION`, (I,) each."""
+        """Columns of `simkit.serving.state.ITERATION`, (I,) each."""
         return self.logs.iterations
 
     @property
     def steps(self) -> dict[str, np.ndarray]:
-        """Columns of `simkit.serving.world.STEP`, (M,) each; a request's in order."""
+        """Columns of `simkit.serving.state.STEP`, (M,) each; a request's in order."""
         return self.logs.steps
 
     @property
@@ -93,7 +93,7 @@ def run(
         args = (plan.outcomes, plan.rules, plan.prices, judged)
         logs, room, place = loop.drive(plan.bound, begun, *args)
     else:
-        logs, room, place = plainly.drive(plan, begun, judged)
+        logs, room, place = interpreted_loop.drive(plan, begun, judged)
     if place >= 0:
         request, row = room.seen[0, place], room.seen[9, place]
         s = int(begun.sequence[request])

@@ -20,7 +20,7 @@ from simkit.simulator.arguments import (
     policy_of,
     setting,
 )
-from simkit.simulator.by_drafter import ByDrafter
+from simkit.simulator.multi_result import ByDrafter
 from simkit.simulator.result import BY, Comparison, Result
 from simkit.simulator.run import Run, run
 from simkit.simulator.streamed import in_windows

@@ -15,7 +15,7 @@ from simkit.drafters import layout_of
 from simkit.drafters.layout import Layout
 from simkit.errors import CostError, ReplayError
 from simkit.policies import FunctionPolicy, Policy, PolicyError, Setting, from_function
-from simkit.simulator.charge import Charge
+from simkit.simulator.step_costs import Charge
 from traces.schema import DRAFT_STATISTICS
 from traces.trace import Trace, opened
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simkit.digits import ratio, short
+from simkit.format_ratio import ratio, short
 from simkit.statistics.interval import ROUNDING
 from traces.messages import printable
 

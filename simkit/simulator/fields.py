@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simkit.simulator.charge import PARTS
 from simkit.simulator.run import Run
+from simkit.simulator.step_costs import PARTS
 from traces.trace import Trace
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ import numpy as np
 
 from simkit.errors import ReplayError
 from simkit.policies import Autoregressive, Fixed, Policy
-from simkit.simulator.charge import Charge
 from simkit.simulator.log_bounds import Starts, extremes, starts, unknown_starts
+from simkit.simulator.step_costs import Charge
 from simkit.statistics.interval import RESAMPLES, ends, resampled
 from simkit.statistics.survival import (
     Risks,

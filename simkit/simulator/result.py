@@ -12,9 +12,9 @@ import numpy as np
 
 from simkit.costs.base import RuleTime
 from simkit.costs.presets import PRESETS
-from simkit.digits import ratio
 from simkit.drafters.layout import Layout
 from simkit.errors import ReplayError
+from simkit.format_ratio import ratio
 from simkit.policies import Policy, PolicyError, parse
 from simkit.simulator.display import grid, html, idle, in_text, noted, rich
 from simkit.simulator.fields import Columns, fields, groups, n_prompts, series, totals
@@ -24,8 +24,8 @@ from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
 from simkit.steps.family import family_of
 from simkit.surface import Framed
+from traces.did_you_mean import Helpful
 from traces.loops import remarks_of
-from traces.surface import Helpful
 
 if TYPE_CHECKING:
     import polars as pl

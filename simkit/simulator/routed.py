@@ -15,7 +15,7 @@ from simkit.errors import ReplayError
 from simkit.policies import Fixed, Policy, PolicyError, Prophet, Sequential, Setting, parse
 from simkit.policies.base import chain_of
 from simkit.simulator.arguments import AnyCost, setting
-from simkit.simulator.fitted import fitted
+from simkit.simulator.binding import fitted
 from simkit.simulator.run import Run, Spread
 from simkit.simulator.total import Seconds
 from simkit.steps.routed import RoutedArm, RoutedSteps, passes_of, walk, works

@@ -13,8 +13,8 @@ from simkit.costs.base import RuleTime
 from simkit.drafters.layout import Layout, Span, spans
 from simkit.errors import ReplayError
 from simkit.policies import Policy, Setting
-from simkit.simulator.charge import PARTS, Charge, share_text
-from simkit.simulator.fitted import fitted
+from simkit.simulator.binding import fitted
+from simkit.simulator.step_costs import PARTS, Charge, share_text
 from simkit.simulator.total import Seconds, divides, each, total
 from simkit.steps.depth import advised
 from simkit.steps.family import family_of

@@ -12,7 +12,7 @@ from traces.drafters.passes import Opening
 from traces.kernels import compiled, compiled_part
 
 if TYPE_CHECKING:
-    from simkit.simulator.charge import Charge
+    from simkit.simulator.step_costs import Charge
 
 
 def shortest(layout: Layout, charge: Charge, first: int, max_draft: int) -> np.ndarray:

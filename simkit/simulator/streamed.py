@@ -18,9 +18,9 @@ from simkit.drafters.layout import Span
 from simkit.drafters.streamed import windowed
 from simkit.errors import ReplayError
 from simkit.policies import Policy, Setting
-from simkit.simulator.charge import Charge
-from simkit.simulator.fitted import fitted
+from simkit.simulator.binding import fitted
 from simkit.simulator.run import Run, Spread, opening, run, spread_of
+from simkit.simulator.step_costs import Charge
 from simkit.simulator.total import Seconds
 from simkit.steps.steps import Steps
 from traces.streamed import Streamed

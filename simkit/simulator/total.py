@@ -13,7 +13,7 @@ from simkit.steps.loop_tables import NO_PRICES, Prices
 from simkit.steps.steps import Steps, Sums, extra_passes
 
 if TYPE_CHECKING:
-    from simkit.simulator.charge import Charge
+    from simkit.simulator.step_costs import Charge
 
 Seconds = dict[str, np.ndarray]
 

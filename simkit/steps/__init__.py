@@ -2,5 +2,5 @@
 
 Each kind of drafting is one module, a family: `chain`, `tree`, `concurrent`, and `routed` where
 several drafters take turns. `family.Family` is what a family answers; `family.family_of` finds that
-of a policy. Steps do not know costs: `simkit.simulator.charge` prices their work.
+of a policy. Steps do not know costs: `simkit.simulator.step_costs` prices their work.
 """

@@ -22,7 +22,7 @@ from simkit.steps.steps import COUNTS, Steps, extra_passes, sequential
 from simkit.steps.work import Work
 
 if TYPE_CHECKING:
-    from simkit.simulator.charge import Charge
+    from simkit.simulator.step_costs import Charge
 
 
 class RoutedArm(NamedTuple):

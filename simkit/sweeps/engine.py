@@ -23,9 +23,9 @@ from simkit.drafters.layout import Span, spans
 from simkit.drafters.streamed import windowed
 from simkit.errors import ReplayError
 from simkit.policies import Policy, Setting
-from simkit.simulator.charge import Charge
-from simkit.simulator.fitted import fitted
+from simkit.simulator.binding import fitted
 from simkit.simulator.run import Run, gather
+from simkit.simulator.step_costs import Charge
 from simkit.simulator.streamed import in_windows
 from simkit.simulator.total import Seconds, divides, total
 from simkit.steps.depth import advised

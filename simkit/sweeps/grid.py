@@ -15,8 +15,8 @@ import numpy as np
 from simkit.cluster import joined
 from simkit.costs import CostModel
 from simkit.costs.base import RuleTime
-from simkit.digits import ratio
 from simkit.errors import PolicyError, ReplayError
+from simkit.format_ratio import ratio
 from simkit.policies import FunctionPolicy, Policy, Setting, expand
 from simkit.simulator.arguments import (
     FIRST,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from simkit.cluster import Cluster, joined
-from simkit.digits import ratio
 from simkit.errors import PolicyError, ReplayError
+from simkit.format_ratio import ratio
 from simkit.policies import Policy, Setting
 from simkit.simulator.arguments import (
     AnyCost,
@@ -22,11 +22,11 @@ from simkit.simulator.arguments import (
     listed,
     setting,
 )
-from simkit.simulator.charge import PARTS
 from simkit.simulator.display import grid, idle, in_text, noted, written
 from simkit.simulator.fields import groups, n_prompts
 from simkit.simulator.rule_time import said
 from simkit.simulator.run import Run, rules_of
+from simkit.simulator.step_costs import PARTS
 from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
 from simkit.surface import Framed

@@ -1,5 +1,5 @@
 """How the bundled models, heads, recordings and times were made; not in the wheel."""
 
-from traces.waiting import wait_passively
+from traces.openmp import wait_passively
 
 wait_passively()  # before torch is loaded

@@ -14,7 +14,7 @@ from simkit.errors import PolicyError
 from simkit.policies.arguments import check_real, check_whole, check_word
 from simkit.serving.controllers.base import ByLength, Slots
 from simkit.serving.controllers.registry import register
-from simkit.serving.lookup import draft_s, overhead_s, verify_s
+from simkit.serving.pass_prices import draft_s, overhead_s, verify_s
 from traces.kernels import compiled_part
 
 RING = 1024  # observations of a position that are kept

@@ -15,7 +15,7 @@ from simkit.serving.engine import Engine
 from simkit.serving.loads import Load
 from simkit.serving.plans import Plan, plan
 from simkit.serving.run import Run, run
-from simkit.serving.world import Logs, Server
+from simkit.serving.state import Logs, Server
 from simkit.sweeps.engine import Progress, opening
 
 How = tuple[int | None, bool, int]

@@ -14,9 +14,9 @@ from simkit.errors import LiveError
 from simkit.live.batch import BatchDecoder, Outputs
 from simkit.live.block_scorer import BlockScorer
 from simkit.live.decoder import DecoderSettings
+from simkit.live.interleave import Turns, finished, in_turns
 from simkit.live.log import BASELINE, Log, Row
 from simkit.live.timed import TimedDecoder
-from simkit.live.turns import Turns, finished, in_turns
 from simkit.policies import Policy, Sequential
 from traces.conditions import Conditions
 from traces.messages import how_many
@@ -65,7 +65,7 @@ class Job(NamedTuple):
 
 
 Decoding = Generator[int, None, tuple[Outputs, list[Row]]]
-"""Of a job's prompts by one arm, step by step; see `simkit.live.turns`."""
+"""Of a job's prompts by one arm, step by step; see `simkit.live.interleave`."""
 
 
 class Runs(Protocol):

@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from traces import content, files, schema, seen
+from traces import files, row_checks, schema, validation_cache
+from traces.decoded_cache import Kept
 from traces.errors import TraceError
-from traces.kept import Kept
 from traces.manifest import Manifest
 from traces.own_sources import DATA, is_own
 from traces.rows import KEYS
 
 Columns = Mapping[str, Collection[str]]
 """Names of columns by their table."""
-_PROPOSALS: seen.Column = ("", "proposals")  # no table is called so
+_PROPOSALS: validation_cache.Column = ("", "proposals")  # no table is called so
 
 
 def first_columns(tables: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
@@ -76,13 +76,13 @@ def refuse_proposals(
     """
     if not _is_of_rule(manifest) or folder.resolve().is_relative_to(DATA):
         return
-    digest = seen.content(manifest)
-    if _PROPOSALS in seen.columns(digest):
+    digest = validation_cache.content(manifest)
+    if _PROPOSALS in validation_cache.columns(digest):
         return
     for problem in check_proposals(folder, manifest, outputs):
         raise TraceError(problem)
     if is_own(type(_again().rule_of(manifest))):  # that of another package may change
-        seen.note(digest, [_PROPOSALS])
+        validation_cache.note(digest, [_PROPOSALS])
 
 
 def _is_of_rule(manifest: Manifest) -> bool:
@@ -116,8 +116,8 @@ class Look:
         self._first = first
         self._sequences: pa.Table | None = None
         self._kept = Kept(manifest.n_shards)
-        self._fine: set[seen.Column] = set()
-        self._begun: dict[str, tuple[list[str], seen.Stamps]] = {}
+        self._fine: set[validation_cache.Column] = set()
+        self._begun: dict[str, tuple[list[str], validation_cache.Stamps]] = {}
         self._lock = RLock()  # for a trace that several threads read
 
     def sequences(self) -> pa.Table:
@@ -138,7 +138,7 @@ class Look:
 
     @cached_property
     def _content(self) -> str:
-        return seen.content(self._manifest)
+        return validation_cache.content(self._manifest)
 
     def _begin(self, part: str) -> None:
         """Look at the files, and at what is first, of one table with states or of all others."""
@@ -149,11 +149,11 @@ class Look:
         tables = {part: schema.WITH_STATE[part]} if part else self._manifest.tables
         names = [name for table in tables for name in self._manifest.shard_files(table)]
         if not part and self._outputs is None:
-            names = [content.SEQUENCES, *names]
+            names = [row_checks.SEQUENCES, *names]
         files.bring(self._folder, self._manifest, names)
-        is_known = seen.is_known(self._folder, self._manifest, names)
-        before = seen.first_stamps(self._folder, names)
-        self._fine |= seen.columns(self._content)
+        is_known = validation_cache.is_known(self._folder, self._manifest, names)
+        before = validation_cache.first_stamps(self._folder, names)
+        self._fine |= validation_cache.columns(self._content)
         hashed: set[str] = set()
         if part and not is_known:  # states are long: their bytes do not fit into memory at once
             self._check_hashes(names, hashed)
@@ -164,7 +164,7 @@ class Look:
             self._see(part, first, None if part or is_known else hashed)
         if not is_known:
             self._check_hashes(names, hashed)  # a kind of drafter need not look at all its tables
-            seen.remember(self._folder, self._manifest, names, before)
+            validation_cache.remember(self._folder, self._manifest, names, before)
         self._begun[part] = names, before
         self._note(part)
 
@@ -179,22 +179,22 @@ class Look:
         if self._outputs is not None:
             return
         if hashed is not None:
-            hashed.add(content.SEQUENCES)
-        for problem in content.check_sequences(self._folder, self._manifest, table):
+            hashed.add(row_checks.SEQUENCES)
+        for problem in row_checks.check_sequences(self._folder, self._manifest, table):
             raise TraceError(problem)
 
     def _read_sequences(self, is_hashed: bool = False) -> pa.Table:
         if self._outputs is not None:
             return self._outputs()
         if self._sequences is None:
-            self._sequences = content.read_sequences(self._folder, self._manifest, is_hashed)
+            self._sequences = row_checks.read_sequences(self._folder, self._manifest, is_hashed)
         return self._sequences
 
     def _see(self, part: str, asked: Columns, hashed: set[str] | None = None) -> None:
         """Apply all rules that tie the columns that are asked for."""
-        columns = content.Part(asked, [part] if part else [], self._kept, hashed)
+        columns = row_checks.Part(asked, [part] if part else [], self._kept, hashed)
         sequences = self._read_sequences()
-        look = content.check_rows(self._folder, self._manifest, sequences, columns, self._first)
+        look = row_checks.check_rows(self._folder, self._manifest, sequences, columns, self._first)
         with closing(look) as found:  # its threads end here, not where garbage is collected
             problem = next(found, None)
         if problem is not None:
@@ -205,9 +205,9 @@ class Look:
         """Remember what is fine, of files that are still those whose hashes were taken."""
         names, before = self._begun[part]
         with suppress(OSError):
-            if seen.stamps(self._folder, names) == before:
-                seen.note(self._content, self._fine)
+            if validation_cache.stamps(self._folder, names) == before:
+                validation_cache.note(self._content, self._fine)
 
 
-def _pairs(columns: Columns) -> set[seen.Column]:
+def _pairs(columns: Columns) -> set[validation_cache.Column]:
     return {(table, name) for table, names in columns.items() for name in names}

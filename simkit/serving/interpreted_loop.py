@@ -18,7 +18,7 @@ from simkit.serving.controllers.function import Plain
 from simkit.serving.iteration import judge, plan
 from simkit.serving.loop import Buffers, buffers
 from simkit.serving.plans import Plan
-from simkit.serving.world import (
+from simkit.serving.state import (
     ARRIVED,
     BEFORE,
     ITERATIONS,

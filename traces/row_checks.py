@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from traces import files, schema, stores
+from traces.decoded_cache import Kept
 from traces.drafters.kind import Shard
 from traces.errors import TraceError
-from traces.kept import Kept
 from traces.manifest import Manifest
 from traces.messages import how_many
 from traces.rows import FileRows, Lazy

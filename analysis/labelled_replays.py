@@ -14,9 +14,9 @@ from analysis.stats import Estimate, compare
 from analysis.study import MissingError, Study
 from simkit.costs.base import IN_DECODERS
 from simkit.simulator.arguments import AnyCost
-from simkit.simulator.charge import Charge
-from simkit.simulator.fitted import known_rule
+from simkit.simulator.binding import known_rule
 from simkit.simulator.rule_time import said
+from simkit.simulator.step_costs import Charge
 from simkit.statistics.enough import FOR_INTERVAL
 from simkit.sweeps.grid import settings
 from traces.errors import UserError

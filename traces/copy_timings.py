@@ -1,6 +1,6 @@
 """Give a trace, or a drafter of it, the timing samples of another one of the same models.
 
-``python -m traces.times FROM TO``
+``python -m traces.copy_timings FROM TO``
 
 A live decoder cannot repeat outputs that are the target's own draws, so recordings of that coupling
 take the times of another one.
