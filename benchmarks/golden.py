@@ -39,7 +39,7 @@ LINEAR = (
 )
 SHOWN = 40
 FIRST = ("draft", "prefill")
-PRICED = ("fixed(3)", "svip(h=0.4)", "prophet")
+PRICED = ("fixed(3)", "oracle", "prophet")  # charged nothing: other rules would be timed here
 COSTS = (
     "atlas(target=qwen3-8b, draft=qwen3-0.6b)",
     "roofline(device=h100, target=llama2-70b, draft=llama2-7b)",
