@@ -3,8 +3,8 @@
 The bytes of the files are held against the manifest's hashes, and the sequences and the keys of all
 rows against each other, before anything is read; so is what is no statistic in the first table of
 the kind (`first_columns`). A statistic is looked at when it is read, with those that a rule ties to
-it. What was found to be fine is remembered (`seen`), by the content's hash. So it is of the rows of
-attached drafters that are rules on tokens alone: they are what the rule proposes.
+it. What was found to be fine is remembered (`validation_cache`), by the content's hash. So it is of
+the rows of attached drafters that are rules on tokens alone: they are what the rule proposes.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def validate(path_or_name: str | Path) -> list[str]:
 
 
 def _problems(folder: Path, manifest: Manifest, outputs: pa.Table | None) -> list[str]:
-    """What is wrong with one folder; `outputs` as in `content.check_rows`."""
+    """What is wrong with one folder; `outputs` as in `row_checks.check_rows`."""
     if manifest.attached_to is not None and outputs is None:
         outputs = load(folder).sequences
     if manifest.n_shards > len(manifest.files):  # before all of their names are made

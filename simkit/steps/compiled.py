@@ -63,12 +63,12 @@ def rule(policy: NumericPolicy) -> Rule:
 
 
 def walk(policy: NumericPolicy, layout: Layout, first: int, span: Span | None = None) -> Steps:
-    """Replay a policy; the same steps and errors as in `plain.walk`.
+    """Replay a policy; the same steps and errors as in `interpreted.walk`.
 
     Args:
         policy: one that `compiles`.
         layout: of the trace.
-        first: see `plain.walk`.
+        first: see `interpreted.walk`.
         span: see `total`.
     """
     path, read, flags = _prepare(policy, layout)
@@ -95,7 +95,7 @@ def total(
     Args:
         policy: one that `compiles`.
         layout: of the trace.
-        first: see `plain.walk`.
+        first: see `interpreted.walk`.
         prices: tables that reach as far as the steps may; without them times are 0.
         span: sequences to replay; None means all. State that lasts a run begins anew with it.
     """
