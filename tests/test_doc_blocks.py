@@ -243,8 +243,9 @@ def test_programs_of_this_repository_exist_with_their_options():
 
 
 def test_targets_of_make_exist():
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for page, line, words in all_commands("make"):
+        file = words.pop(words.index("-f") + 1) if "-f" in words else "Makefile"
+        makefile = (ROOT / file).read_text(encoding="utf-8")
         for word in words[1:]:
             if not (word.startswith("-") or "=" in word or word.isdigit()):
                 assert re.search(rf"^{word}:", makefile, re.MULTILINE), (page, line, word)
