@@ -4,9 +4,9 @@ import os
 import shutil
 
 import pytest
+from commands import refused
 from trace_files import hashes, record, trace
 
-from simkit.cli import main
 from simkit.cli.overwrite_guard import check_apart
 from traces import load, schema
 from traces.attach import registry, run
@@ -82,10 +82,7 @@ PAIR = ("--target", "model", "--draft", "model")
 )
 def test_commands(folder, command, option, file, capsys):
     before = hashes(folder)
-    with pytest.raises(SystemExit, match="2"):
-        main(command)
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1 and err.startswith("simkit: ")
+    err = refused(capsys, *command)
     if option is not None:
         assert f"{option} {file}" in err
     assert hashes(folder) == before
@@ -112,10 +109,8 @@ def test_a_drafter_is_named(attached, command, place, capsys):
     first, *rest = command[:2] if command[0] == "train" else command[:1]
     before = hashes(attached)
     for trace_, given in (("t", ["--drafter", "ngram"]), ("t/drafters/ngram", [])):
-        with pytest.raises(SystemExit, match="2"):
-            main([first, *rest, trace_, *given, *command[1 + len(rest) :], f"t/{place}"])
-        err = capsys.readouterr().err
-        assert err.count("\n") == 1 and err.startswith("simkit: ")
+        words = [first, *rest, trace_, *given, *command[1 + len(rest) :], f"t/{place}"]
+        err = refused(capsys, *words)
         if command[0] in ("sweep", "claims", "compare", "report"):
             assert f"t/{place}: is " in err and "which is read: name another" in err
         assert hashes(attached) == before
@@ -127,9 +122,7 @@ def test_times_beside_their_own_trace(folder, capsys):
     given = ["--target", "model", "--draft", "model", "--out", "t", "--cost-out"]
     for place in ("t/manifest.json", "t/scores/x.json"):
         (folder / "t/scores").mkdir(exist_ok=True)
-        with pytest.raises(SystemExit, match="2"):
-            main(["latency", *given, place])
-        assert "which is read: name another" in capsys.readouterr().err
+        assert "which is read: name another" in refused(capsys, "latency", *given, place)
         assert hashes(folder) == before
 
 
@@ -137,9 +130,8 @@ def test_a_log_is_not_judged_into_itself(folder, capsys):
     """The log that is read may not be the cost that follows from it."""
     shutil.copy("log.parquet", "cost.parquet")
     before = hashes(folder)
-    with pytest.raises(SystemExit, match="2"):
-        main(["fidelity", "t", "--from", "cost.parquet"])
-    assert "is cost.parquet, which is read" in capsys.readouterr().err
+    said = refused(capsys, "fidelity", "t", "--from", "cost.parquet")
+    assert "is cost.parquet, which is read" in said
     assert hashes(folder) == before
 
 

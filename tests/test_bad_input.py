@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 import trace_files
+from commands import refused, run
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
-
-from simkit.cli import main
 
 REFERENCE = Path(__file__).parent.parent / "traces" / "reference" / "models" / "target"
 
@@ -56,19 +55,7 @@ def record(pair, out, **options):
         "max-new-tokens": 8,
         "max-draft": 4,
     } | {name.replace("_", "-"): value for name, value in options.items()}
-    arguments = [str(x) for name, value in settings.items() for x in (f"--{name}", value)]
-    main(["record", *arguments])
-
-
-def refused(capsys, run):
-    """Run it; it must exit with 2. Returns its one line on stderr."""
-    with pytest.raises(SystemExit) as exit_:
-        run()
-    captured = capsys.readouterr()
-    lines = [line for line in captured.err.splitlines() if line.strip()]
-    assert (exit_.value.code, captured.out) == (2, "")
-    assert len(lines) == 1 and lines[0].startswith("simkit: ")
-    return lines[0]
+    return ["record", *(x for name, value in settings.items() for x in (f"--{name}", value))]
 
 
 PROMPTS = '{"prompt": "def f(x):"}\n'
@@ -110,22 +97,20 @@ def test_record(case, pair, tmp_path, capsys):
     if options.get("draft"):
         options = {"draft": pair / options["draft"]}
     out = tmp_path / "trace"
-    assert message in refused(capsys, lambda: record(pair, out, **options))
+    assert message in refused(capsys, *record(pair, out, **options))
     assert not out.exists()
 
 
 def test_record_into_another_trace(pair, tmp_path, capsys):
     (tmp_path / "prompts.jsonl").write_text(PROMPTS)
     out = tmp_path / "trace"
-    with pytest.raises(SystemExit, match="0"):
-        record(pair, out)
-    capsys.readouterr()
+    assert run(capsys, *record(pair, out))[0] == 0
     before = {f: f.read_bytes() for f in out.rglob("*") if f.is_file()}
-    assert "not empty" in refused(capsys, lambda: record(pair, out))
+    assert "not empty" in refused(capsys, *record(pair, out))
     resumed = ["--resume", "--seed", "1", "--max-new-tokens", "8", "--max-draft", "4"]
     paths = ["--target", pair / "target", "--draft", pair / "draft", "--out", out]
     paths += ["--prompts", tmp_path / "prompts.jsonl"]
-    line = refused(capsys, lambda: main(["record", *map(str, paths), *resumed]))
+    line = refused(capsys, "record", *paths, *resumed)
     assert "holds another trace: seed is 0 there, 1 here" in line
     assert before == {f: f.read_bytes() for f in out.rglob("*") if f.is_file()}
 
@@ -147,5 +132,4 @@ POLICIES = {
 def test_replay_policies(spec, tmp_path, capsys):
     trace = tmp_path / "trace"
     trace_files.record(trace, trace_files.trace())
-    line = refused(capsys, lambda: main(["replay", str(trace), "--policy", spec]))
-    assert POLICIES[spec] in line
+    assert POLICIES[spec] in refused(capsys, "replay", trace, "--policy", spec)

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import trace_files
+from commands import refused
 
-from simkit.cli import main
 from simkit.errors import LiveError
 from simkit.live.log import Log, Row
 from simkit.live.log import read as read_log
@@ -52,16 +52,6 @@ def folder(tmp_path):
     trace_files.record(tmp_path / "trace", trace_files.trace())
     add_file(tmp_path / "trace", "latency.parquet", times())
     return tmp_path / "trace"
-
-
-def refused(capsys, *arguments):
-    """Its one line on stderr."""
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    said = capsys.readouterr()
-    (line,) = said.err.splitlines()
-    assert (end.value.code, said.out) == (2, "") and line.startswith("simkit: ")
-    return line
 
 
 REPLAY = ("replay", "--policy", "fixed(2)")

@@ -7,10 +7,11 @@ import sys
 
 import pytest
 import typer
+from commands import refused, status
 from rich.console import Console
 
 from simkit import cli, policies
-from simkit.cli import complete, main, tables
+from simkit.cli import complete, tables
 from simkit.costs import catalogue
 from traces.attach import registry as drafters
 from traces.trace import bundled
@@ -18,9 +19,7 @@ from traces.trace import bundled
 
 def run(capsys, *arguments):
     """Output and errors of a command that ends well."""
-    with pytest.raises(SystemExit) as stopped:
-        main(list(arguments))
-    assert stopped.value.code == 0
+    assert status(*arguments) == 0
     return capsys.readouterr()
 
 
@@ -152,9 +151,7 @@ def test_one_of_a_list_in_full(arguments, says, capsys):
     ],
 )
 def test_names_that_are_not_there(arguments, says, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(arguments)
-    assert capsys.readouterr().err == f"simkit: {says}\n"
+    assert refused(capsys, *arguments) == f"simkit: {says}"
 
 
 def shown(table, width):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from commands import refused, run
 
-from simkit.cli import main
 from traces.synthetic import iid
 from traces.writer import save
 
@@ -21,11 +21,10 @@ def test_shown_in_every_form(tmp_path, capsys):
     words += ["--policy", "svip(h=0.8)"]
     texts = {}
     for form in ("table", "json", "csv", "markdown"):
-        run(*words, "--format", form)
-        texts[form] = capsys.readouterr().out
+        ended, texts[form], _ = run(capsys, *words, "--format", form)
         out = tmp_path / f"page.{form}"
-        run(*words, "--format", form, "-o", str(out))
-        assert capsys.readouterr().out == "" and out.read_text() == texts[form]
+        assert ended == 0 and run(capsys, *words, "--format", form, "-o", out)[:2] == (0, "")
+        assert out.read_text() == texts[form]
     found = json.loads(texts["json"])
     assert [side["name"] for side in found["sides"]] == ["one", "two"]
     (pair,) = found["pairs"]
@@ -34,12 +33,6 @@ def test_shown_in_every_form(tmp_path, capsys):
     assert "two against one: paired over 12" in texts["table"] and "▲ higher" in texts["table"]
     assert texts["csv"].startswith("first,second,part,name,") and "lost with" in texts["csv"]
     assert "| statistic | one | two | difference |" in texts["markdown"]
-
-
-def run(*arguments, status=0):
-    with pytest.raises(SystemExit) as done:
-        main([*arguments])
-    assert done.value.code == status
 
 
 REFUSED = {
@@ -66,6 +59,4 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_bad_input_is_one_line(case, capsys):
     words, said = REFUSED[case]
-    run("compare", *words, status=2)
-    shown = capsys.readouterr()
-    assert said in shown.err and shown.err.count("\n") == 1 and not shown.out
+    assert said in refused(capsys, "compare", *words)

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_bad_input import pair, record, refused  # noqa: F401
+from commands import refused, run
+from test_bad_input import pair, record  # noqa: F401
 from transformers import GenerationConfig
 
-from simkit.cli import main
 from traces.differences import refusal
 from traces.manifest import Manifest, read_manifest
 from traces.record import header
@@ -92,13 +92,12 @@ def changed(pair, tmp_path, settings, tokenizer=None):  # noqa: F811
 
 def recorded(folder, capsys):
     """What stderr says of a recording, its manifest's text, and what `info` says of it."""
-    with pytest.raises(SystemExit, match="0"):
-        record(folder, folder / "trace")
-    said = capsys.readouterr().err
-    with pytest.raises(SystemExit, match="0"):
-        main(["info", str(folder / "trace")])
+    ended, _, said = run(capsys, *record(folder, folder / "trace"))
+    assert ended == 0
+    ended, out, _ = run(capsys, "info", folder / "trace")
+    assert ended == 0
     text = (folder / "trace" / "manifest.json").read_text()
-    return said, json.loads(text), " ".join(capsys.readouterr().out.split())
+    return said, json.loads(text), " ".join(out.split())
 
 
 def test_settings_are_named_and_kept(pair, tmp_path, capsys):  # noqa: F811
@@ -158,10 +157,7 @@ def test_another_library_is_named_at_the_command(pair, tmp_path, capsys, monkeyp
     recorded(folder, capsys)
     real = header.library_versions
     monkeypatch.setattr(header, "library_versions", lambda *a: real(*a) | {"torch": "9.9"})
-    options = ["--target", folder / "target", "--draft", folder / "draft", "--resume"]
-    options += ["--prompts", folder / "prompts.jsonl", "--out", folder / "trace"]
-    words = [str(one) for one in [*options, "--max-new-tokens", 8, "--max-draft", 4]]
-    line = refused(capsys, lambda: main(["record", *words]))
+    line = refused(capsys, *record(folder, folder / "trace"), "--resume")
     assert "begun with other library versions (torch 2" in line and "→ 9.9)" in line
 
 
@@ -174,9 +170,5 @@ def test_another_day_is_named(pair, tmp_path, capsys, monkeypatch):  # noqa: F81
     said, *_ = recorded(folder, capsys)
     assert "prompts.jsonl, line 1: the chat template writes today's date" in said
     (folder / "target" / "chat_template.jinja").write_text(template.replace("%Y", "%Y."))
-    options = ["--target", folder / "target", "--draft", folder / "draft", "--resume"]
-    options += ["--prompts", folder / "prompts.jsonl", "--out", folder / "trace"]
-    words = [str(one) for one in [*options, "--max-new-tokens", 8, "--max-draft", 4]]
-    with pytest.raises(SystemExit, match="2"):
-        main(["record", *words])
-    assert "writes today's date into 1 of 1 prompt. Give the date" in capsys.readouterr().err
+    ended, _, said = run(capsys, *record(folder, folder / "trace"), "--resume")
+    assert ended == 2 and "writes today's date into 1 of 1 prompt. Give the date" in said

@@ -12,27 +12,12 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from commands import refused, run
 
-from simkit.cli import main
 from simkit.errors import HeadError, SimkitWarning
 from simkit.heads import files, registry
 from simkit.heads.files import Head
 from traces.trace import load
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as exit_:
-        main([str(argument) for argument in arguments])
-    return exit_.value.code
-
-
-def refused(capsys, *arguments):
-    code = run(*arguments)
-    captured = capsys.readouterr()
-    lines = [line for line in captured.err.splitlines() if line.strip()]
-    assert (code, captured.out) == (2, "")
-    assert len(lines) == 1 and lines[0].startswith("simkit: ")
-    return lines[0]
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +73,7 @@ def test_scores_that_are_no_numbers(folder, tmp_path, capsys):
     assert "gives scores that are NaN" in line
 
 
-def damage(name):
+def damages():
     """Ways to spoil a head's two files; what the refusal says."""
 
     def with_sidecar(path, **changes):  # signed again: what is behind the signature is tested
@@ -139,30 +124,14 @@ def damage(name):
             "layers must be from 1 to 64, not '3'",
         ),
         "NaN weights": (nan, "a weight is NaN or infinite"),
-    }[name]
+    }
 
 
-CASES = (
-    "pickle inside",
-    "cut short",
-    "no sidecar",
-    "no weights",
-    "sidecar no JSON",
-    "another format",
-    "another kind",
-    "other options",
-    "other layers",
-    "far too many layers",
-    "layers no number",
-    "NaN weights",
-)
-
-
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", damages())
 def test_damaged_files(case, folder, tmp_path, capsys):
     for suffix in (".safetensors", ".json"):
         shutil.copy(folder / f"head{suffix}", tmp_path)
-    spoil, message = damage(case)
+    spoil, message = damages()[case]
     spoil(tmp_path / "head.safetensors")
     line = refused(capsys, "score", folder / "trace", "--head", tmp_path / "head.safetensors")
     assert message in line
@@ -240,17 +209,17 @@ def test_bad_options(options, message, folder, capsys):
 def test_the_commands(folder, tmp_path, capsys):
     """Train, score once, find it done; then the other trace by the first one's states."""
     out = tmp_path / "new.safetensors"
-    assert run("train", "acceptance", folder / "trace", "-o", out, "--epochs", 1) == 0
-    printed = capsys.readouterr().out
-    assert "auc" in printed and "entropy" in printed
-    assert run("score", folder / "trace", "--head", out) == 0
-    assert "wrote scores/acceptance_head.parquet" in capsys.readouterr().err
-    assert run("score", folder / "trace", "--head", out) == 0
-    assert "nothing to do" in capsys.readouterr().err
-    assert run("validate", folder / "trace") == 0
+    ended, printed, _ = run(
+        capsys, "train", "acceptance", folder / "trace", "-o", out, "--epochs", 1
+    )
+    assert ended == 0 and "auc" in printed and "entropy" in printed
+    score = "score", folder / "trace", "--head", out
+    for words in ("wrote scores/acceptance_head.parquet", "nothing to do"):
+        ended, _, said = run(capsys, *score)
+        assert ended == 0 and words in said
+    assert run(capsys, "validate", folder / "trace")[0] == 0
     arguments = ["--head", out, "--hidden", folder / "trace", "--name", "mine"]
-    assert run("score", folder / "bare", *arguments) == 0
+    assert run(capsys, "score", folder / "bare", *arguments)[0] == 0
     assert load(folder / "bare").extra("scores/mine.parquet") is not None
-    capsys.readouterr()
     line = refused(capsys, "train", "pacer", folder / "trace", "-o", tmp_path / "x.pt")
     assert "a pickle is never read" in line

@@ -3,12 +3,13 @@
 import json
 
 import pytest
+from commands import refused, status
 from rich.console import Console
-from test_bad_input import pair, refused  # noqa: F401
+from test_bad_input import pair  # noqa: F401
 
 import simkit
 from simkit import recording
-from simkit.cli import main, progress
+from simkit.cli import progress
 from simkit.errors import UserError
 from traces.record import recorder
 from traces.trace import load
@@ -22,12 +23,6 @@ def prompts(tmp_path):
     file = tmp_path / "prompts.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in PROMPTS))
     return file
-
-
-def command(*arguments):
-    with pytest.raises(SystemExit) as stopped:
-        main(["record", *map(str, arguments)])
-    return stopped.value.code
 
 
 def options():
@@ -44,8 +39,8 @@ def test_the_function_records_what_the_command_does(pair, prompts, tmp_path):  #
     made = simkit.record(
         **models, prompts=PROMPTS, out=tmp_path / "a", **SIZES, progress=lambda *n: seen.append(n)
     )
-    assert command("--target", models["target"], "--draft", models["draft"], "--prompts", prompts,
-                   "--out", tmp_path / "b", *options()) == 0  # fmt: skip
+    words = "--target", models["target"], "--draft", models["draft"], "--prompts", prompts
+    assert status("record", *words, "--out", tmp_path / "b", *options()) == 0
     assert files(tmp_path / "a") == files(tmp_path / "b")
     assert (made.hash, made.n_sequences) == (load(tmp_path / "b").hash, 2)
     assert seen[-1] == (16, 16) and sorted(seen) == seen
@@ -64,13 +59,13 @@ def test_prompts_are_checked_before_models_are_loaded(pair, tmp_path, capsys, mo
     ):
         file.write_text(line)
         words = ["--target", "nowhere/at-all", "--prompts", file, "--out", tmp_path / "t"]
-        assert says in refused(capsys, lambda words=words: main(["record", *map(str, words)]))
+        assert says in refused(capsys, "record", *words)
 
 
 def test_live_checks_prompts_before_models_are_loaded(tmp_path, capsys):
     (tmp_path / "p.jsonl").write_text('{"prompt": 3}')
     words = ["--target", "nowhere/x", "--draft", "nowhere/y", "--policy", "fixed(2)"]
-    line = refused(capsys, lambda: main(["live", *words, "--prompts", str(tmp_path / "p.jsonl")]))
+    line = refused(capsys, "live", *words, "--prompts", tmp_path / "p.jsonl")
     assert "line 1: prompt must be text" in line
 
 
@@ -85,7 +80,7 @@ def stopped(pair, prompts, out, monkeypatch):  # noqa: F811
 
     monkeypatch.setattr(recorder, "record_shard", breaks)
     names = "--target", pair / "target", "--draft", pair / "draft", "--prompts", prompts
-    assert command(*names, "--out", out, "--seed", "5", *options()) == 130
+    assert status("record", *names, "--out", out, "--seed", "5", *options()) == 130
     monkeypatch.setattr(recorder, "record_shard", real)
 
 
@@ -94,14 +89,14 @@ def test_resume_needs_the_folder_alone(pair, prompts, tmp_path, monkeypatch, cap
     stopped(pair, prompts, out, monkeypatch)
     capsys.readouterr()
     other = ["record", "--out", str(out), "--resume", "--seed", "4"]
-    assert "--seed 4: the recording in " in (line := refused(capsys, lambda: main(other)))
+    assert "--seed 4: the recording in " in (line := refused(capsys, *other))
     assert line.endswith(f"{out} was asked for with --seed 5")
     hidden = ["record", "--out", str(out), "--resume", "--hidden"]
-    assert "was asked for with no --hidden" in refused(capsys, lambda: main(hidden))
-    assert command("--out", out, "--resume", "--seed", "5") == 0
+    assert "was asked for with no --hidden" in refused(capsys, *hidden)
+    assert status("record", "--out", out, "--resume", "--seed", "5") == 0
     assert load(out).manifest.seed == 5
     assert not (out / recording.NOTE).exists()
-    assert command("--out", out, "--resume") == 0
+    assert status("record", "--out", out, "--resume") == 0
     assert "recorded already, whole" in capsys.readouterr().err.replace("\n", " ")
     whole = simkit.record(
         str(pair / "target"), prompts, tmp_path / "w", str(pair / "draft"), seed=5, **SIZES
@@ -121,10 +116,10 @@ def test_the_function_resumes_too(pair, prompts, tmp_path, monkeypatch):  # noqa
 
 def test_what_is_missing_is_said(tmp_path, capsys):
     out = ["--out", str(tmp_path / "t")]
-    assert "--target is missing" in refused(capsys, lambda: main(["record", *out]))
+    assert "--target is missing" in refused(capsys, "record", *out)
     words = [*out, "--target", "x"]
-    assert "--prompts is missing" in refused(capsys, lambda: main(["record", *words]))
-    resumed = refused(capsys, lambda: main(["record", *out, "--resume"]))
+    assert "--prompts is missing" in refused(capsys, "record", *words)
+    resumed = refused(capsys, "record", *out, "--resume")
     assert "does not say what was asked for: --target is missing" in resumed
     with pytest.raises(UserError, match="out is missing"):
         simkit.record("x", [])
@@ -146,13 +141,13 @@ def test_a_long_recording_says_what_it_takes(pair, tmp_path, capsys):  # noqa: F
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patch:
         patch.setattr("traces.record.estimate._FEWEST", 128)
-        assert command(*words, "--out", tmp_path / "t", *sizes) == 0
+        assert status("record", *words, "--out", tmp_path / "t", *sizes) == 0
     said = capsys.readouterr().err
     assert said.startswith("simkit: 2 prompts, if no output ends early: about ")
     told = float(said.splitlines()[0].split(", ")[-1].removesuffix(" kB"))
     taken = sum(map(len, files(tmp_path / "t").values())) / 1e3
     assert taken / 2 < told < 3 * taken  # few rows are packed worse than many
-    assert command(*words, "--out", tmp_path / "u", *sizes) == 0  # without a trial
+    assert status("record", *words, "--out", tmp_path / "u", *sizes) == 0  # without a trial
     assert files(tmp_path / "t") == files(tmp_path / "u")
 
 
@@ -162,14 +157,14 @@ def test_one_that_goes_on_says_what_is_left(pair, prompts, tmp_path, monkeypatch
     monkeypatch.setattr("traces.record.estimate._SHARE", 2)
     stopped(pair, prompts, tmp_path / "t", monkeypatch)
     assert "simkit: 2 prompts, if no output" in capsys.readouterr().err
-    assert command("--out", tmp_path / "t", "--resume") == 0
+    assert status("record", "--out", tmp_path / "t", "--resume") == 0
     assert "simkit: 1 prompt, if no output" in capsys.readouterr().err
 
 
 def test_lines_where_there_is_no_terminal(pair, prompts, tmp_path, monkeypatch, capsys):  # noqa: F811
     monkeypatch.setattr(progress, "EVERY_S", 0.0)
     words = "--target", pair / "target", "--draft", pair / "draft", "--prompts", prompts
-    assert command(*words, "--out", tmp_path / "t", *options()) == 0
+    assert status("record", *words, "--out", tmp_path / "t", *options()) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "recording" in line]
     assert "simkit: recording: 16 of 16 (100%), " in lines[-1] and "left" in lines[-1]
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from commands import status
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay_traces import tiny_traces
 
 import simkit as toolkit
 from simkit import costs, policies
-from simkit.cli import main
 from simkit.costs.price import StepWork
 from simkit.drafters import layout_of
 from simkit.drafters.route import BestOf, Route, parse
@@ -325,22 +325,15 @@ def _asked(times, trace, mine, i, tokens, context):
     ],
 )
 def test_bad_input(drafter, why, capsys):
-    assert command(["replay", "reference", "--policy", "fixed(2)", "--drafter", drafter]) == 2
+    assert status("replay", "reference", "--policy", "fixed(2)", "--drafter", drafter) == 2
     said = capsys.readouterr().err
     assert why in said and said.count("\n") == 1
-
-
-def command(arguments):
-    """Exit status."""
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    return end.value.code
 
 
 @pytest.mark.parametrize("name", ["sweep", "tune", "claims"])
 def test_other_commands_take_one_drafter(name, capsys):
     more = [] if name == "claims" else ["--policy", "fixed(2)"]
-    assert command([name, "reference", "--drafter", "route(suffix, own)", *more]) == 2
+    assert status(name, "reference", "--drafter", "route(suffix, own)", *more) == 2
     assert "route(suffix, own): name one drafter here" in capsys.readouterr().err
 
 
@@ -370,7 +363,7 @@ def test_it_is_compared_with_its_parts(capsys):
     parts = ("prefill_s", "draft_s", "verify_s", "policy_s", "overhead_s")
     assert row["total_s"] == pytest.approx(sum(row[part] for part in parts))
     given = ["--policy", "fixed(5)", "--format", "json", "--drafter", route]
-    assert command(["replay", "reference", *given]) == 0
+    assert status("replay", "reference", *given) == 0
     (printed,) = json.loads(capsys.readouterr().out)
     assert {"drafter": route, **printed} == row
 

@@ -6,11 +6,11 @@ import weakref
 
 import numpy as np
 import pytest
+from commands import refused, run
 
 import simkit
 import traces
 from analysis.stats.outline import outline
-from simkit.cli import main
 from simkit.errors import ReplayError
 from simkit.policies import parse
 from simkit.policies.registry import BUILT_IN
@@ -185,22 +185,16 @@ def test_what_cannot_be_done_in_windows_is_said(what, said):
     assert "\n" not in str(error.value)
 
 
-def printed(capsys, *arguments):
-    with pytest.raises(SystemExit) as end:
-        main(list(arguments))
-    return end.value.code or 0, capsys.readouterr()
-
-
 @pytest.mark.parametrize("command", [["replay"], ["sweep"], ["tune", "--deals", "1"]])
 def test_the_commands(capsys, small_windows, command):
     given = [*command, "reference", "--policy", "fixed(3)", "--format", "json"]
-    plain, mine = printed(capsys, *given), printed(capsys, *given, "--memory", "2GB")
-    assert plain[0] == mine[0] == 0 and plain[1].out == mine[1].out
+    plain, mine = run(capsys, *given)[:2], run(capsys, *given, "--memory", "2GB")[:2]
+    assert plain == mine and plain[0] == 0
 
 
 def test_a_size_that_is_none(capsys):
-    code, text = printed(capsys, "sweep", "reference", "--policy", "fixed(3)", "--memory", "lots")
-    assert code == 2 and "'lots' is no size" in text.err
+    words = "sweep", "reference", "--policy", "fixed(3)", "--memory", "lots"
+    assert "'lots' is no size" in refused(capsys, *words)
 
 
 def test_statistics_from_windows_are_those_of_the_trace(small_windows):

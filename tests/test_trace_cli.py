@@ -2,9 +2,9 @@ import json
 
 import pyarrow as pa
 import pytest
+from commands import run
 from trace_files import MODEL, edit, record, trace
 
-from simkit.cli import main
 from traces import schema
 from traces.describe import describe
 from traces.memory import from_drafts
@@ -16,13 +16,6 @@ from traces.writer import add_file, save
 def folder(tmp_path):
     record(tmp_path / "t", trace())
     return tmp_path / "t"
-
-
-def run(capsys, *arguments):
-    """Exit status, standard output and standard error of the command."""
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    return stop.value.code or 0, *capsys.readouterr()
 
 
 def test_validate(folder, capsys):

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import trace_files
+from commands import run, status
 from trace_files import GREEDY, SAMPLED, edit, rewrite, with_value
 
-from simkit.cli import main
 from simkit.errors import SimkitWarning
 from traces import own_sources, parquet, row_checks, validation_cache
 from traces.errors import TraceError
@@ -86,11 +86,9 @@ def test_wrong_rows_are_refused_by_all(folder, capsys, altered, command):
         return  # no rule reads them: see below
     options = ["--policy", "svip" if altered in UNREAD else "fixed(2)"]
     options = options if command == "replay" else []
-    with pytest.raises(SystemExit) as end:
-        main([command, str(folder), *options])
-    said = capsys.readouterr()
-    assert (end.value.code, said.out) == (2, "")
-    assert all(line.startswith(f"simkit: {folder}") for line in said.err.splitlines())
+    ended, out, said = run(capsys, command, folder, *options)
+    assert (ended, out) == (2, "")
+    assert all(line.startswith(f"simkit: {folder}") for line in said.splitlines())
 
 
 @pytest.mark.parametrize("altered", UNREAD)
@@ -98,7 +96,7 @@ def test_what_is_not_read_is_refused_as_soon_as_it_is(folder, altered):
     name, change = ALTERED[altered]
     rewrite(folder, name, change)
     trace = load(folder)
-    assert main_status(["replay", str(folder), "--policy", "fixed(2)"]) == 0
+    assert status("replay", folder, "--policy", "fixed(2)") == 0
     for opened in (trace, load(folder)):
         with pytest.raises(TraceError, match=f"{name}: sequence .* is ") as refused:
             opened.positions(UNREAD[altered])
@@ -123,13 +121,7 @@ def test_a_manifest_is_signed(folder, what):
     (folder / MANIFEST).write_text(json.dumps(data))
     with pytest.raises(TraceError, match="corrupt: its manifest_sha256"):
         load(folder)
-    assert main_status(["validate", str(folder)]) == 2
-
-
-def main_status(arguments):
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-    return end.value.code
+    assert status("validate", folder) == 2
 
 
 def test_a_manifest_of_before_signatures_is_read(folder):

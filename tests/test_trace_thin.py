@@ -5,13 +5,13 @@ import shutil
 
 import numpy as np
 import pytest
+from commands import refused, run, status
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import simkit
 import traces
-from simkit.cli import main
 from traces import schema
 from traces.checks import check_values
 from traces.describe import describe, in_words
@@ -109,10 +109,8 @@ def test_it_says_what_it_is(small):
 
 def test_it_is_smaller_and_that_is_said(tmp_path, capsys):
     given = "--bits 6 --columns draft_entropy --drafters eagle".split()
-    with pytest.raises(SystemExit) as stopped:
-        main(["thin", "reference-target", "-o", str(tmp_path / "t"), *given])
-    assert stopped.value.code == 0
-    assert " kB of " in capsys.readouterr().err
+    ended, _, said = run(capsys, "thin", "reference-target", "-o", tmp_path / "t", *given)
+    assert ended == 0 and " kB of " in said
     assert traces.load(tmp_path / "t").drafters == ["eagle"]
 
 
@@ -136,10 +134,8 @@ def test_drafters_keep_columns_of_their_own(tmp_path):
     ],
 )
 def test_bad_input_is_one_line(tmp_path, capsys, options, why):
-    with pytest.raises(SystemExit) as stopped:
-        main(["thin", "reference-target", "-o", str(tmp_path / "t"), *options])
-    assert stopped.value.code == 2
-    assert re.search(why, capsys.readouterr().err)
+    line = refused(capsys, "thin", "reference-target", "-o", tmp_path / "t", *options)
+    assert re.search(why, line)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -191,8 +187,7 @@ def test_only_a_draft_model_becomes_the_own_of_a_recording_without_one(pair, tmp
         thin(traces.load("reference-target"), tmp_path / "a", own="suffix")
     with pytest.raises(TraceError, match="no drafter 'draught' is attached"):
         thin(traces.load("reference-target"), tmp_path / "b", own="draught")
-    with pytest.raises(SystemExit, match="2"):
-        main(["thin", str(pair), "-o", str(tmp_path / "c"), "--own", "suffix"])
+    assert status("thin", pair, "-o", tmp_path / "c", "--own", "suffix") == 2
     assert not list(tmp_path.iterdir())
 
 
@@ -233,8 +228,7 @@ def test_a_drafter_is_attached_to_a_copy_as_to_the_whole(tmp_path, capsys):
         *(["attach", tmp_path / name, "--drafter", "suffix"] for name in ("whole", "thin")),
         ["validate", tmp_path / "thin"],
     ):
-        with pytest.raises(SystemExit, match="0"):
-            main([str(word) for word in words])
+        assert status(*words) == 0
     whole, thin_ = (traces.load(tmp_path / name, "suffix") for name in ("whole", "thin"))
     for column in ("accepted", "draft_token", "draft_prob_raw"):
         assert np.array_equal(whole.column("lattice", column), thin_.column("lattice", column))
