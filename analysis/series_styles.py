@@ -22,7 +22,7 @@ LINES = ("-", "--", "-.", ":")
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oooo")
 
 
-class Look(NamedTuple):
+class SeriesStyle(NamedTuple):
     """How one series is drawn.
 
     Attributes:
@@ -64,71 +64,77 @@ class Look(NamedTuple):
 
 # Colours of Okabe and Ito (2008) first, then of Tol's muted scheme and two browns.
 POLICIES = {
-    "fixed": Look("#0072B2", "o", "-", ""),
-    "heuristic": Look("#D55E00", "s", "--", "////"),
-    "confidence": Look("#009E73", "^", "-.", "...."),
-    "svip": Look("#CC79A7", "D", ":", "\\\\\\\\"),
-    "acceptance_head": Look("#56B4E9", "v", "-", "xxxx"),
-    "pacer": Look("#E69F00", "P", "--", "----"),
-    "rate_optimal": Look("#AA4499", "X", "-.", "++++"),
-    "adaedl": Look("#332288", "<", ":", "oooo"),
-    "specdecpp": Look("#882255", ">", "-", "////"),
-    "cumulative_confidence": Look("#117733", "p", "--", "xxxx"),
-    "confidence_adaptive": Look("#44AA99", "h", "-.", "----"),
-    "draft_verify": Look("#8C564B", "d", ":", "...."),
-    "llamacpp": Look("#999933", "8", "-", "++++"),
-    "pearl": Look("#CC6677", "H", "--", "oooo"),
-    "autoregressive": Look("#7F7F7F", (4, 0, 0), ":", ""),
-    "oracle": Look("#7F7F7F", (3, 0, 180), "--", "\\\\\\\\"),
-    "prophet": Look(INK, "*", "-", ""),
-    "route": Look("#5D3A1A", (6, 1, 0), "--", "////"),
+    "fixed": SeriesStyle("#0072B2", "o", "-", ""),
+    "heuristic": SeriesStyle("#D55E00", "s", "--", "////"),
+    "confidence": SeriesStyle("#009E73", "^", "-.", "...."),
+    "svip": SeriesStyle("#CC79A7", "D", ":", "\\\\\\\\"),
+    "acceptance_head": SeriesStyle("#56B4E9", "v", "-", "xxxx"),
+    "pacer": SeriesStyle("#E69F00", "P", "--", "----"),
+    "rate_optimal": SeriesStyle("#AA4499", "X", "-.", "++++"),
+    "adaedl": SeriesStyle("#332288", "<", ":", "oooo"),
+    "specdecpp": SeriesStyle("#882255", ">", "-", "////"),
+    "cumulative_confidence": SeriesStyle("#117733", "p", "--", "xxxx"),
+    "confidence_adaptive": SeriesStyle("#44AA99", "h", "-.", "----"),
+    "draft_verify": SeriesStyle("#8C564B", "d", ":", "...."),
+    "llamacpp": SeriesStyle("#999933", "8", "-", "++++"),
+    "pearl": SeriesStyle("#CC6677", "H", "--", "oooo"),
+    "autoregressive": SeriesStyle("#7F7F7F", (4, 0, 0), ":", ""),
+    "oracle": SeriesStyle("#7F7F7F", (3, 0, 180), "--", "\\\\\\\\"),
+    "prophet": SeriesStyle(INK, "*", "-", ""),
+    "route": SeriesStyle("#5D3A1A", (6, 1, 0), "--", "////"),
     # Of trees: the colour of the same rule on chains.
-    "static": Look("#0072B2", (4, 1, 0), "--", "////"),
-    "sequoia": Look("#117733", (4, 1, 45), "-", "////"),
-    "eagle2": Look("#D55E00", (3, 1, 0), "-", ""),
-    "tree_svip": Look("#CC79A7", (3, 1, 180), "--", "xxxx"),
-    "tree_acceptance_head": Look("#56B4E9", (6, 1, 30), "-.", "...."),
-    "best_rate": Look("#AA4499", (8, 1, 0), ":", "----"),
-    "best_first": Look("#44AA99", (3, 1, 90), "-.", "\\\\\\\\"),
-    "tree_prophet": Look(INK, (5, 1, 180), "-", "++++"),
+    "static": SeriesStyle("#0072B2", (4, 1, 0), "--", "////"),
+    "sequoia": SeriesStyle("#117733", (4, 1, 45), "-", "////"),
+    "eagle2": SeriesStyle("#D55E00", (3, 1, 0), "-", ""),
+    "tree_svip": SeriesStyle("#CC79A7", (3, 1, 180), "--", "xxxx"),
+    "tree_acceptance_head": SeriesStyle("#56B4E9", (6, 1, 30), "-.", "...."),
+    "best_rate": SeriesStyle("#AA4499", (8, 1, 0), ":", "----"),
+    "best_first": SeriesStyle("#44AA99", (3, 1, 90), "-.", "\\\\\\\\"),
+    "tree_prophet": SeriesStyle(INK, (5, 1, 180), "-", "++++"),
 }
 """By the names that specs have."""
 
 CONTROLLERS = {
-    "none": Look("#7F7F7F", (4, 0, 0), ":", ""),
-    "ema": Look("#D55E00", "p", "--", "////"),
-    "by_batch": Look("#009E73", "h", "-.", "...."),
-    "budget": Look("#CC79A7", "s", ":", "\\\\\\\\"),
-    "goodput": Look("#E69F00", "d", "--", "----"),
-    "off_above": Look("#AA4499", "^", "-.", "++++"),
-    "all_stopped": Look("#117733", "X", "--", "xxxx"),
-    "batch_mean": Look("#44AA99", "P", "-.", "----"),
-    "each": Look("#8C564B", "D", ":", "oooo"),
+    "none": SeriesStyle("#7F7F7F", (4, 0, 0), ":", ""),
+    "ema": SeriesStyle("#D55E00", "p", "--", "////"),
+    "by_batch": SeriesStyle("#009E73", "h", "-.", "...."),
+    "budget": SeriesStyle("#CC79A7", "s", ":", "\\\\\\\\"),
+    "goodput": SeriesStyle("#E69F00", "d", "--", "----"),
+    "off_above": SeriesStyle("#AA4499", "^", "-.", "++++"),
+    "all_stopped": SeriesStyle("#117733", "X", "--", "xxxx"),
+    "batch_mean": SeriesStyle("#44AA99", "P", "-.", "----"),
+    "each": SeriesStyle("#8C564B", "D", ":", "oooo"),
     "prophet": POLICIES["prophet"],
 }
 """By the names of their specs; `static` is in `LENGTHS`."""
 
 LENGTHS = (
-    Look("#9ECAE1", "v", ":", "...."),
-    Look("#56B4E9", "<", "-.", "////"),
-    Look("#0072B2", "o", "-", ""),
-    Look("#08519C", ">", "--", "xxxx"),
-    Look("#332288", "8", "-", "\\\\\\\\"),
-    Look("#08306B", "H", "-.", "----"),
+    SeriesStyle("#9ECAE1", "v", ":", "...."),
+    SeriesStyle("#56B4E9", "<", "-.", "////"),
+    SeriesStyle("#0072B2", "o", "-", ""),
+    SeriesStyle("#08519C", ">", "--", "xxxx"),
+    SeriesStyle("#332288", "8", "-", "\\\\\\\\"),
+    SeriesStyle("#08306B", "H", "-.", "----"),
 )
 """Fixed lengths under load: pale blue is short, dark blue is long."""
 
 DRAFTERS = {
-    "own": (Look("#0072B2", "o", "-", ""), Look("#332288", "8", "--", "////")),
-    "model": (Look("#0072B2", "o", "-", ""), Look("#332288", "8", "--", "////")),
-    "rounds": (Look("#56B4E9", "h", "-.", "...."),),
-    "feature": (Look("#D55E00", "s", "--", "////"), Look("#882255", "d", "-.", "----")),
-    "mtp": (Look("#8C564B", "p", "-.", "xxxx"),),
-    "parallel": (Look("#E69F00", "P", "-.", "...."), Look("#CC79A7", "X", ":", "\\\\\\\\")),
-    "block": (Look("#AA4499", "D", "--", "++++"),),
-    "prompt_lookup": (Look("#999933", "<", "-", "----"),),
-    "ngram": (Look("#009E73", "^", "--", "oooo"), Look("#117733", ">", ":", "++++")),
-    "suffix": (Look("#7F7F7F", "v", ":", "xxxx"), Look(INK, "*", "-", "////")),
+    "own": (SeriesStyle("#0072B2", "o", "-", ""), SeriesStyle("#332288", "8", "--", "////")),
+    "model": (SeriesStyle("#0072B2", "o", "-", ""), SeriesStyle("#332288", "8", "--", "////")),
+    "rounds": (SeriesStyle("#56B4E9", "h", "-.", "...."),),
+    "feature": (
+        SeriesStyle("#D55E00", "s", "--", "////"),
+        SeriesStyle("#882255", "d", "-.", "----"),
+    ),
+    "mtp": (SeriesStyle("#8C564B", "p", "-.", "xxxx"),),
+    "parallel": (
+        SeriesStyle("#E69F00", "P", "-.", "...."),
+        SeriesStyle("#CC79A7", "X", ":", "\\\\\\\\"),
+    ),
+    "block": (SeriesStyle("#AA4499", "D", "--", "++++"),),
+    "prompt_lookup": (SeriesStyle("#999933", "<", "-", "----"),),
+    "ngram": (SeriesStyle("#009E73", "^", "--", "oooo"), SeriesStyle("#117733", ">", ":", "++++")),
+    "suffix": (SeriesStyle("#7F7F7F", "v", ":", "xxxx"), SeriesStyle(INK, "*", "-", "////")),
 }
 """By kind, as their specs name it: of one recording the first of a kind, and the second."""
 
@@ -136,16 +142,16 @@ _HUES = tuple(dict.fromkeys(look.hue for look in POLICIES.values()))
 _MARKS = ((5, 1, 0), (7, 1, 0), (8, 1, 22.5), (10, 1, 0), (12, 1, 0))  # stars that no other has
 
 
-def of_name(name: str) -> Look:
+def of_name(name: str) -> SeriesStyle:
     """A look that follows from a name alone, for what is not listed."""
     k = zlib.crc32(name.encode())
     k, hue = divmod(k, len(_HUES))
     k, mark = divmod(k, len(_MARKS))
     k, line = divmod(k, len(LINES))
-    return Look(_HUES[hue], _MARKS[mark], LINES[line], HATCHES[k % len(HATCHES)])
+    return SeriesStyle(_HUES[hue], _MARKS[mark], LINES[line], HATCHES[k % len(HATCHES)])
 
 
-def of_policy(spec: object) -> Look:
+def of_policy(spec: object) -> SeriesStyle:
     """The look of a policy.
 
     Args:
@@ -155,7 +161,7 @@ def of_policy(spec: object) -> Look:
     return POLICIES.get(name) or of_name(name)
 
 
-def of_controller(spec: object) -> Look:
+def of_controller(spec: object) -> SeriesStyle:
     """The look of a controller; of a policy that every request follows, the policy's.
 
     Args:
@@ -168,13 +174,13 @@ def of_controller(spec: object) -> Look:
     return CONTROLLERS.get(name) or of_policy(name)
 
 
-def of_drafters(specs: Mapping[str, str]) -> dict[str, Look]:
+def of_drafters(specs: Mapping[str, str]) -> dict[str, SeriesStyle]:
     """The looks of one recording's drafters, by their names.
 
     Args:
         specs: what was attached, by name, in the recording's order; its own has none.
     """
-    found: dict[str, Look] = {}
+    found: dict[str, SeriesStyle] = {}
     seen: dict[str, int] = {}
     for name, spec in specs.items():
         kind = _name(spec) or OWN
@@ -184,7 +190,7 @@ def of_drafters(specs: Mapping[str, str]) -> dict[str, Look]:
     return found
 
 
-def drafters_of(trace: Trace) -> dict[str, Look]:
+def drafters_of(trace: Trace) -> dict[str, SeriesStyle]:
     """The looks of all drafters of a recording, also of those that a picture leaves out.
 
     Args:

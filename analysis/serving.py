@@ -61,7 +61,7 @@ def closed(sizes: Iterable[int], least: int | None = None, each: int | None = No
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class LoadCurve:
     """A controller under several loads.
 
     Attributes:
@@ -101,7 +101,7 @@ class Curves:
         notes: see `simkit.Served.notes`.
     """
 
-    of: dict[str, Curve]
+    of: dict[str, LoadCurve]
     gone: list[str]
     notes: list[str] = field(default_factory=list)
 
@@ -194,7 +194,7 @@ def _usable(
     return usable, why
 
 
-def _curve(label: str, first: str, parts: Iterable[Served]) -> Curve:
+def _curve(label: str, first: str, parts: Iterable[Served]) -> LoadCurve:
     measures: dict[str, list[np.ndarray]] = {}
     at: list[float] = []
     prompts: list[int] = []
@@ -213,7 +213,7 @@ def _curve(label: str, first: str, parts: Iterable[Served]) -> Curve:
         for name in mine.columns[4:]:
             measures.setdefault(name, []).append(mine[name].to_numpy().reshape(len(values), -1))
     each = {name: np.concatenate(found) for name, found in measures.items()}
-    return Curve(label, str(parse(label)), np.array(at), each, prompts, samples)
+    return LoadCurve(label, str(parse(label)), np.array(at), each, prompts, samples)
 
 
 def falls(at: np.ndarray, ratio: np.ndarray) -> float | None:
@@ -233,7 +233,7 @@ def falls(at: np.ndarray, ratio: np.ndarray) -> float | None:
     return float(at[k] * (at[k + 1] / at[k]) ** share)
 
 
-def crossing(one: Curve, other: Curve) -> Estimate:
+def crossing(one: LoadCurve, other: LoadCurve) -> Estimate:
     """The load from which on `one` has less steady throughput than `other`; see `falls`.
 
     The value is read off the means over seeds, the interval, in the logarithm, off each seed; there

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.serving import ALONE, Curve, Curves, closed, curves
+from analysis.serving import ALONE, Curves, LoadCurve, closed, curves
 from analysis.stats import Estimate
 from analysis.study import Study
 from simkit.errors import PolicyError
@@ -21,7 +21,7 @@ _WIDTHS = (2, 4, 10)
 _DEPTHS = (1, 3, 5)
 
 
-class Cell(NamedTuple):
+class MapCell(NamedTuple):
     """Trees of so many nodes with so many requests in flight.
 
     Attributes:
@@ -44,7 +44,7 @@ class Cell(NamedTuple):
 class TreeMap(NamedTuple):
     """All cells, and a line for each controller that is left out."""
 
-    cells: list[Cell]
+    cells: list[MapCell]
     gone: list[str]
 
 
@@ -94,7 +94,7 @@ def tree_map(
                 tree = _best(found, there, k)
                 over = _ratio(found.of[tree], found.of[chain], k)
                 alone = _ratio(found.of[chain], found.of[ALONE], k)
-                cells.append(Cell(n, at, tree, chain, over, alone))
+                cells.append(MapCell(n, at, tree, chain, over, alone))
     return TreeMap(cells, found.gone)
 
 
@@ -102,6 +102,6 @@ def _best(found: Curves, specs: list[str], k: int) -> str:
     return max(specs, key=lambda spec: found.of[spec].seeds["steady_tokens_s"][k].mean())
 
 
-def _ratio(one: Curve, other: Curve, k: int) -> Estimate:
+def _ratio(one: LoadCurve, other: LoadCurve, k: int) -> Estimate:
     name = "steady_tokens_s"
     return one.estimate(k, np.asarray(one.seeds[name][k] / other.seeds[name][k]))

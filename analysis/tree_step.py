@@ -10,7 +10,7 @@ from analysis.replays import of
 from analysis.study import MissingError, Study
 from analysis.trees import STEPS, beams, eagle2, layout_of_trees
 from simkit.drafters.tree import TreeLayout
-from simkit.trees.growing import Growing, Tree
+from simkit.trees.growing import Growing, GrowingTree
 
 
 class StepTree(NamedTuple):
@@ -111,7 +111,7 @@ def verified(policy: Growing, layout: TreeLayout, row: int) -> np.ndarray:
     return kept[policy.chosen(_tree(layout, low, kept, policy.head))] if len(kept) > 1 else kept[:0]
 
 
-def _tree(layout: TreeLayout, low: int, kept: np.ndarray, head: str | None) -> Tree:
+def _tree(layout: TreeLayout, low: int, kept: np.ndarray, head: str | None) -> GrowingTree:
     """Some nodes of a recorded tree, as policies see them that read a head, if they do."""
     trees, at = layout.trees, low + kept
     place = np.full(int(kept[-1]) + 1, -1, np.int32)
@@ -125,7 +125,7 @@ def _tree(layout: TreeLayout, low: int, kept: np.ndarray, head: str | None) -> T
     ended[0] = False
     entropy = np.where(asked > 0, trees.entropy[at], np.nan).astype(np.float32)
     said = layout.scored(head)[at] if head else np.full(len(kept), np.nan, np.float32)
-    return Tree(
+    return GrowingTree(
         parent=parent,
         depth=trees.depth[at],
         rank=trees.rank[at],

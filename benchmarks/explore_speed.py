@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from analysis.explore.model import Model
+from analysis.explore.model import ExploreModel
 from analysis.explore.page import TWO, Page
 from analysis.study import Study
 from benchmarks.browser import CHROMIUM, DRIVER, chromium, explorer, opened, until
@@ -72,7 +72,7 @@ def main() -> None:
 
 def python_s(trace: str, rounds: int) -> dict[str, list[float]]:
     """Seconds of each move of each slider, without a browser."""
-    page = Page(Model(Study(trace)))
+    page = Page(ExploreModel(Study(trace)))
     page.cost.value = TWO
     widgets: dict[str, Any] = {
         "A: length": page.sides["A"].widget("length"),

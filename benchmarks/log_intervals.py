@@ -15,7 +15,7 @@ import numpy as np
 
 import simkit
 from simkit.policies import Fixed
-from simkit.simulator.logged import Log
+from simkit.simulator.logged import StepLog
 from traces.manifest import SourceInfo
 from traces.memory import from_steps
 from traces.trace import Trace, load
@@ -55,7 +55,7 @@ class Case(NamedTuple):
         return sum(self.band) / 2 / self.truth - 1
 
 
-def log_of(trace: Trace, length: int, shared_path: bool) -> Log:
+def log_of(trace: Trace, length: int, shared_path: bool) -> StepLog:
     """A replay's steps, as the log that an engine would have written."""
     steps = simkit.replay(trace, Fixed(length), first_token="prefill").steps()
     some = np.unique(steps["sequence"].to_numpy())
@@ -68,7 +68,7 @@ def log_of(trace: Trace, length: int, shared_path: bool) -> Log:
         SourceInfo("replay", "0" * 64),
         shared_path=shared_path,
     )
-    return Log(log, None, 0.95, 0)
+    return StepLog(log, None, 0.95, 0)
 
 
 def cases(name: str, drafter: str | None) -> list[Case]:

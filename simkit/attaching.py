@@ -13,7 +13,7 @@ DRAFTERS = "drafters"
 
 
 @dataclass(frozen=True)
-class Asked:
+class AttachRequest:
     """The options of `simkit attach` under their names; `name` has one for each drafter."""
 
     drafter: list[str]
@@ -38,17 +38,17 @@ class Asked:
         write_atomic(folder / NOTE, json.dumps(known, indent=1).encode())
 
 
-def asked_before(trace: Path) -> Asked:
+def asked_before(trace: Path) -> AttachRequest:
     """What the unfinished attachment in a trace was asked for.
 
     Raises:
         DrafterError: there is none that says it, or there are several.
     """
-    found: dict[str, Asked] = {}
+    found: dict[str, AttachRequest] = {}
     for note in sorted((trace / DRAFTERS).glob(f"*/{NOTE}")):
         try:
             text = note.read_text(encoding="utf-8")
-            found[text] = Asked(**json.loads(text))
+            found[text] = AttachRequest(**json.loads(text))
         except (OSError, ValueError, TypeError):
             continue
     if not found:

@@ -17,10 +17,10 @@ from traces.loops import beside_itself
 from traces.sampler import Sampler
 
 if TYPE_CHECKING:
-    from traces.record.estimate import Estimate
+    from traces.record.estimate import SizeEstimate
     from traces.record.pair import Alone, Pair
     from traces.record.plan import Plan
-    from traces.record.prompts import Prompt, Row
+    from traces.record.prompts import Prompt, PromptRow
     from traces.record.recorder import Batch
     from traces.record.shard import ShardColumns
     from traces.trace import Trace
@@ -32,7 +32,7 @@ _PLACES = ("target", "draft", "prompts")  # of files and folders
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordRequest:
     """What is asked for, under the names of the command's options; see `record`."""
 
     target: str
@@ -112,11 +112,11 @@ class Listening(NamedTuple):
 
     on_token: Callable[[int], None] = lambda n: None
     on_shard: Callable[[int], None] = lambda n: None
-    on_size: Callable[[Estimate], None] | None = None
+    on_size: Callable[[SizeEstimate], None] | None = None
 
 
 def run(
-    asked: Asked,
+    asked: RecordRequest,
     loaded: tuple[Pair | Alone, Plan],
     prompts: list[Prompt],
     out: Path,
@@ -143,7 +143,7 @@ def run(
         )  # fmt: skip
 
 
-def _far(asked: Asked, pair: Pair | Alone) -> Job:
+def _far(asked: RecordRequest, pair: Pair | Alone) -> Job:
     """Shards as tasks: a worker loads the models once, on a GPU of its own where there are any.
 
     On a CPU a worker takes as many threads as this process, since sums hang on their number.
@@ -156,7 +156,7 @@ def _far(asked: Asked, pair: Pair | Alone) -> Job:
     return Job(partial(_loaded, there, threads), _shard, 1 if gpu else threads, int(gpu))
 
 
-def _loaded(asked: Asked, threads: int) -> tuple[Pair | Alone, Plan]:
+def _loaded(asked: RecordRequest, threads: int) -> tuple[Pair | Alone, Plan]:
     """The models, in a worker."""
     from traces.record.pair import quiet
     from traces.record.processes import take_threads
@@ -181,14 +181,14 @@ def _spread(cluster: Cluster, job: Job, batches: list[Batch]) -> Iterator[ShardC
     return cluster.map(job, batches)
 
 
-def _note(asked: Asked, out: Path) -> None:
+def _note(asked: RecordRequest, out: Path) -> None:
     """Keep what was asked for beside the shards until all of them are there."""
     from traces.outputs import write_atomic
 
     write_atomic(out / NOTE, json.dumps(asdict(_absolute(asked)), indent=1).encode())
 
 
-def _absolute(asked: Asked) -> Asked:
+def _absolute(asked: RecordRequest) -> RecordRequest:
     """With folders and files by their full names, wherever one goes on; hub ids as they are."""
     there = {name: getattr(asked, name) for name in _PLACES if getattr(asked, name)}
     return replace(
@@ -196,7 +196,7 @@ def _absolute(asked: Asked) -> Asked:
     )
 
 
-def asked_before(out: Path, given: Mapping[str, Any]) -> Asked | None:
+def asked_before(out: Path, given: Mapping[str, Any]) -> RecordRequest | None:
     """What the unfinished recording in a folder was asked for; None if it does not say.
 
     Args:
@@ -208,7 +208,7 @@ def asked_before(out: Path, given: Mapping[str, Any]) -> Asked | None:
     """
     try:
         known = json.loads((out / NOTE).read_text(encoding="utf-8"))
-        asked = Asked(**known)
+        asked = RecordRequest(**known)
     except (OSError, ValueError, TypeError):
         return None
     again = _absolute(replace(asked, **given))
@@ -308,7 +308,7 @@ def record(
         TraceError: the folder cannot be written, or holds another recording.
     """
     named = dict(locals())
-    options = {field.name: named[field.name] for field in fields(Asked)}
+    options = {field.name: named[field.name] for field in fields(RecordRequest)}
     from traces.trace import load
 
     if not str(out):
@@ -332,7 +332,7 @@ def record(
     return load(folder)
 
 
-_DEFAULTS = {field.name: field.default for field in fields(Asked)} | dict.fromkeys(_PLACES)
+_DEFAULTS = {field.name: field.default for field in fields(RecordRequest)} | dict.fromkeys(_PLACES)
 
 
 def _told(progress: Callable[[int, int], None] | None, n: int, t_max: int) -> Listening:
@@ -349,8 +349,8 @@ def _told(progress: Callable[[int, int], None] | None, n: int, t_max: int) -> Li
 
 
 def prepare(
-    out: Path, given: Mapping[str, Any], resume: bool, rows: list[Row] | None = None
-) -> tuple[Asked, list[Row]]:
+    out: Path, given: Mapping[str, Any], resume: bool, rows: list[PromptRow] | None = None
+) -> tuple[RecordRequest, list[PromptRow]]:
     """What is asked for, all of it checked that needs no model.
 
     Args:
@@ -371,7 +371,7 @@ def prepare(
             raise RecordError(f"{more}--target is missing: give the target model")
         if given.get("prompts") is None and rows is None:
             raise RecordError(f"{more}--prompts is missing: give a JSON Lines file")
-        asked = Asked(**{"prompts": None, **given})
+        asked = RecordRequest(**{"prompts": None, **given})
     asked.plan()
     if rows is None:
         if asked.prompts is None:
@@ -385,7 +385,7 @@ def prepare(
     return asked, rows
 
 
-def cut_rows(rows: list[Row], pair: Pair | Alone) -> list[Prompt]:
+def cut_rows(rows: list[PromptRow], pair: Pair | Alone) -> list[Prompt]:
     """The prompts as the pair's tokens."""
     from traces.record.prompts import cut
 

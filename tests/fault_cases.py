@@ -22,7 +22,7 @@ from trace_files import columns, record, trace
 from simkit.cli.running import opened
 from simkit.heads import files as heads
 from simkit.heads import registry
-from simkit.live.log import Log, Row, read
+from simkit.live.log import LiveLog, LiveRow, read
 from traces import schema, scores, stores
 from traces.attach import registry as drafters
 from traces.attach.run import attach, detach
@@ -142,13 +142,13 @@ def new_head(folder: Path) -> None:
     heads.save(head(0.5), folder / "h.safetensors")
 
 
-def decode(log: Log, policy: str) -> None:
+def decode(log: LiveLog, policy: str) -> None:
     for n in range(3):
-        log.add(0, 0, policy, n, [Row(1, 1, 0, "sequence", "", 0, 1, 9, 1, 0.5)])
+        log.add(0, 0, policy, n, [LiveRow(1, 1, 0, "sequence", "", 0, 1, 9, 1, 0.5)])
 
 
 def old_log(folder: Path) -> None:
-    with Log(folder / "live.parquet", every_s=0) as log:
+    with LiveLog(folder / "live.parquet", every_s=0) as log:
         decode(log, "old")
 
 

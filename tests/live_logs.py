@@ -6,7 +6,7 @@ from simkit import costs, fidelity
 from simkit.drafters.path import PathLayout
 from simkit.fidelity.run import jobs_of
 from simkit.live.decoder import Step
-from simkit.live.log import Log, Row
+from simkit.live.log import LiveLog, LiveRow
 from simkit.policies import NumericPolicy
 from simkit.policies.base import never
 from simkit.steps import interpreted
@@ -34,7 +34,7 @@ def run(trace, plan, times, slow=None, first_s=0.0, noise=0.0, first=1):
     is the position of the first step, 2 where the prompt's pass emits a token.
     """
     layout, rng = PathLayout(trace), np.random.default_rng(0)
-    log = Log(None, {"dtype": "float32", "device": "made up"})
+    log = LiveLog(None, {"dtype": "float32", "device": "made up"})
     arms = {job.sequence: job.arms for job in jobs_of(trace, plan)}  # sequences are indices here
     for round_ in range(plan.rounds):
         for number, arm in enumerate(plan.arms):
@@ -76,7 +76,9 @@ def spans(n_prompt, steps, policy, times, factor, first_s):
 
     def add(step, start, accepted, kind, component, depth, tokens, context, seconds):
         rows.append(
-            Row(step, start, accepted, kind, component, depth, tokens, context, 1, seconds * factor)
+            LiveRow(
+                step, start, accepted, kind, component, depth, tokens, context, 1, seconds * factor
+            )
         )
         return seconds
 

@@ -22,7 +22,7 @@ import simkit as toolkit
 from traces import load
 from traces.attach import run
 from traces.record.drafters import running
-from traces.record.drafters.target import Reader
+from traces.record.drafters.target import TargetReader
 
 MASK, READ = 60, (-1, 2)  # of the parallel drafters
 DRAFTERS = {"independent": "parallel", "dependent": "parallel", "eagle1": "feature"}
@@ -153,9 +153,9 @@ def test_several_in_one_run_share_the_target(root, tmp_path, monkeypatch, trace)
     for name in names:
         assert attach(root, trace, name, "--resume") == 0
     loaded, read = [], []
-    load_target, run = running.load_target, Reader._pass
+    load_target, run = running.load_target, TargetReader._pass
     monkeypatch.setattr(running, "load_target", lambda *g: loaded.append(g) or load_target(*g))
-    monkeypatch.setattr(Reader, "_pass", lambda self, *g: read.append(g) or run(self, *g))
+    monkeypatch.setattr(TargetReader, "_pass", lambda self, *g: read.append(g) or run(self, *g))
     given = ["--target", root / "target", "--device", "cpu", "--drafter", "ngram(least=1)"]
     for name in names:
         given += ["--drafter", f'{DRAFTERS[name]}("{root / name}", length={T_MAX})']

@@ -9,7 +9,7 @@ import trace_files
 from commands import refused
 
 from simkit.errors import LiveError
-from simkit.live.log import Log, Row
+from simkit.live.log import LiveLog, LiveRow
 from simkit.live.log import read as read_log
 from traces import parquet, schema
 from traces.errors import UserError
@@ -90,8 +90,8 @@ def test_a_cost_file(folder, tmp_path, capsys, change, words):
 )
 def test_a_live_log(folder, tmp_path, capsys, change, words):
     file = tmp_path / "live.parquet"
-    with Log(file) as log:
-        log.add(0, 0, "fixed(2)", 0, [Row(1, 1, 0, "sequence", "", 0, 1, 9, 1, 0.5)])
+    with LiveLog(file) as log:
+        log.add(0, 0, "fixed(2)", 0, [LiveRow(1, 1, 0, "sequence", "", 0, 1, 9, 1, 0.5)])
     pq.write_table(change(pq.read_table(file)), file)
     with pytest.raises(LiveError, match=words):
         read_log(file)

@@ -10,8 +10,8 @@ from test_feature_drafter import OUTPUTS, PROMPTS, V, make_target, write
 from traces.record.cache import Buffer
 from traces.record.drafters import feature
 from traces.record.drafters.consumed import consumed
-from traces.record.drafters.nodes import Model
-from traces.record.drafters.target import Read
+from traces.record.drafters.nodes import NodeModel
+from traces.record.drafters.target import TargetRead
 from traces.record.drafters.texts import make_texts
 from traces.sampler import Sampler
 
@@ -26,7 +26,7 @@ def target():
 @pytest.fixture(params=["eagle1", "eagle3", "few", "model"])
 def network(request, target, tmp_path):
     if request.param == "model":
-        return Model(target, V)
+        return NodeModel(target, V)
     return feature.load(write(tmp_path, request.param), target, dtype="float64")
 
 
@@ -56,7 +56,7 @@ def state_of(network, target, known, before, drafting):
         drafting: the last token is read with the drafter's own features, as drafts read it: the
             target has not seen the one before it yet.
     """
-    if isinstance(network, Model):
+    if isinstance(network, NodeModel):
         with torch.inference_mode():
             found = target(torch.tensor([known]), output_hidden_states=True)
         return found.hidden_states[-1][0, -1]
@@ -86,7 +86,7 @@ def test_rows_are_those_of_one_text_at_a_time(network, target, temperature):
         return read(target, network, mixed)
 
     generator = torch.Generator().manual_seed(3)
-    given = Read(texts, logits, {}), again, sampler, EOS, 0.5, generator
+    given = TargetRead(texts, logits, {}), again, sampler, EOS, 0.5, generator
     on_text, mixed = consumed(network, *given)
     assert len(on_text.state) > 20 and len(mixed.state) > 10
     (changed,) = seen
@@ -106,7 +106,9 @@ def test_rows_are_those_of_one_text_at_a_time(network, target, temperature):
             check_numbers(part, k, q, p, token, OUTPUTS[row][position - 1], temperature)
             before = None if full.states is None else full.states[0, : len(known)]
             assert token not in EOS
-            if len(known) > 1 or isinstance(network, Model):  # else a draft begins without a pair
+            if len(known) > 1 or isinstance(
+                network, NodeModel
+            ):  # else a draft begins without a pair
                 given_ = [*known, token], before, part is on_text
                 expected = state_of(network, target, *given_)
                 np.testing.assert_allclose(part.state[k], expected.numpy(), rtol=2e-3, atol=2e-3)
@@ -119,7 +121,7 @@ def alone(known, begin):
 
 def draft_of(network, target, known, texts):
     """q behind a text, over all ids."""
-    if isinstance(network, Model):
+    if isinstance(network, NodeModel):
         with torch.inference_mode():
             return target(torch.tensor([known])).logits[0, -1].softmax(-1)
     *_, drafts = network.draft(texts, 1)
@@ -144,7 +146,7 @@ def test_a_share_of_the_tokens_is_the_drafts(network, target):
     counts = {}
     for share in (0.0, 0.2, 0.5, 1.0):
         generator = torch.Generator().manual_seed(3)
-        given = Read(texts, logits, {}), lambda mixed: read(target, network, mixed)
+        given = TargetRead(texts, logits, {}), lambda mixed: read(target, network, mixed)
         on_text, mixed = consumed(network, *given, Sampler(), EOS, share, generator)
         counts[share] = len(mixed.state)
     assert 0 == counts[0.0] < counts[0.2] < counts[0.5] < counts[1.0] <= sum(map(len, OUTPUTS))

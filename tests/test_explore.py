@@ -19,7 +19,7 @@ from test_lattice import spelled_out
 import simkit
 from analysis.explore import extra
 from analysis.explore.arguments import arguments
-from analysis.explore.model import Model, point
+from analysis.explore.model import ExploreModel, point
 from analysis.explore.text import html
 from analysis.study import Study
 from benchmarks.browser import CHROMIUM, DRIVER, chromium, explorer, opened, until
@@ -35,27 +35,27 @@ SPECS = ("fixed(3)", "fixed(0)", "svip(h=0.8)", "heuristic", "llamacpp(p_min=0.5
 
 @pytest.fixture(scope="module")
 def reference():
-    return Model(Study("reference"))
+    return ExploreModel(Study("reference"))
 
 
 def eagle():
     from traces import load
 
-    return Model(Study(load("reference", "eagle")))
+    return ExploreModel(Study(load("reference", "eagle")))
 
 
 def made():
-    return Model(Study(iid(6, 30, 0.6, max_draft=40, seed=3)), COST)
+    return ExploreModel(Study(iid(6, 30, 0.6, max_draft=40, seed=3)), COST)
 
 
 MODELS = {
-    "reference": lambda: Model(Study("reference")),
+    "reference": lambda: ExploreModel(Study("reference")),
     "eagle": eagle,
     "made up": made,
-    "lattice": lambda: Model(
+    "lattice": lambda: ExploreModel(
         Study(spelled_out(with_scores(iid(4, 20, 0.6, max_draft=20, seed=3)))), COST
     ),
-    "smollm2": lambda: Model(Study("smollm2")),
+    "smollm2": lambda: ExploreModel(Study("smollm2")),
 }
 
 
@@ -119,7 +119,7 @@ def test_a_moved_cost():
 
 
 def test_without_times():
-    model = Model(Study(iid(3, 20, 0.5, max_draft=10, seed=0)))
+    model = ExploreModel(Study(iid(3, 20, 0.5, max_draft=10, seed=0)))
     assert model.own is None and point(model.replay(parse("fixed(1)"))).speedup > 0
 
 
@@ -147,7 +147,7 @@ def test_names_are_escaped(reference):
 
 
 def test_trees():
-    model = Model(Study(load("reference-trees", "eagle-tree")))
+    model = ExploreModel(Study(load("reference-trees", "eagle-tree")))
     run = model.replay(parse("tree_svip(h=0.8)"))
     text = model.text(run, 0)
     assert text.count("rejected") == sum(text.thrown) > 0

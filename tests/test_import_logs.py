@@ -17,7 +17,7 @@ import traces
 from simkit import engines
 from simkit.errors import ImporterError, ReplayError
 from simkit.importers import aiperf, sglang, vllm
-from simkit.importers.steps import Drafts
+from simkit.importers.steps import LoggedDrafts
 from simkit.simulator.intervals import Intervals
 from traces.drafters import log as log_kind
 from traces.drafters.kind import Shard
@@ -324,7 +324,7 @@ def test_a_round_trip_holds_the_truth(tmp_path, logged, shared_path):
     """A draft model's verdicts do not depend on the start, which may be said or not."""
     trace = traces.load("reference")
     file = vllm_log(trace, logged, tmp_path / "log.jsonl")
-    log = vllm.load(file, Drafts(shared_path)).trace
+    log = vllm.load(file, LoggedDrafts(shared_path)).trace
     some = np.isin(trace.sequences["sequence"].to_numpy(), [*steps_of(trace, logged)])
     for length in (0, 1, 3, 6):
         frame = simkit.replay(
@@ -354,7 +354,7 @@ def test_an_exported_length_comes_back_as_it_was_served(tmp_path):
 def test_a_shared_path_says_more(tmp_path):
     file = vllm_log(traces.load("reference"), "fixed(5)", tmp_path / "log.jsonl")
     wide, narrow = (
-        simkit.replay(vllm.load(file, Drafts(shared)).trace, "fixed(3)").records()[0]
+        simkit.replay(vllm.load(file, LoggedDrafts(shared)).trace, "fixed(3)").records()[0]
         for shared in (False, True)
     )
     widths = [r["tokens_per_step_any_hi"] - r["tokens_per_step_any_lo"] for r in (wide, narrow)]

@@ -19,7 +19,7 @@ import traces
 from simkit.cli import _unwinding
 from simkit.errors import LiveError
 from simkit.live import timed
-from simkit.live.log import Log, read
+from simkit.live.log import LiveLog, read
 from simkit.live.rotation import is_out_of_memory
 from simkit.live.summary import Drift
 from traces import schema
@@ -320,16 +320,16 @@ def test_a_killed_run_leaves_whole_parts(tmp_path):
     subprocess.run([sys.executable, "-c", script, str(out)], check=False)
     parts = sorted((tmp_path / "live.parquet.parts").glob("*.parquet"))
     assert [len(pq.read_table(part)) for part in parts] == [1] * 25
-    log = Log(out)
+    log = LiveLog(out)
     assert log.recovered == [tmp_path / "live.partial.parquet"]
     assert read(log.recovered[0])["sequence"].to_pylist() == list(range(25))
     with pytest.raises(TraceError, match="is a folder"):
-        Log(out.with_name("live.parquet.parts"))
+        LiveLog(out.with_name("live.parquet.parts"))
     with pytest.raises(LiveError, match="live.parquet: another run is writing this log"):
-        Log(out)
+        LiveLog(out)
     log.close()
     assert os.listdir(tmp_path) == ["live.partial.parquet"]
-    Log(out).close()
+    LiveLog(out).close()
     assert os.listdir(tmp_path) == ["live.partial.parquet"]
 
 

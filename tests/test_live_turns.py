@@ -7,8 +7,8 @@ from simkit import policies
 from simkit.live import DecoderSettings
 from simkit.live.block_scorer import BlockScorer
 from simkit.live.interleave import finished, in_turns
-from simkit.live.log import Log
-from simkit.live.rotation import Arm, Bench, Job, run
+from simkit.live.log import LiveLog
+from simkit.live.rotation import Arm, Bench, LiveJob, run
 
 __all__ = ["one_thread"]
 
@@ -52,16 +52,16 @@ def test_a_decoding_without_a_step():
 
 
 def logged(turns, sampler, batch):
-    pair, log = sharp_pair("llama-gqa"), Log()
+    pair, log = sharp_pair("llama-gqa"), LiveLog()
     given = SAMPLERS[sampler], 11, 24, EOS_IDS, "draft"
     specs = [spec for spec in SPECS if not (batch and policies.parse(spec).head)]
     arms = [Arm(), *(Arm(policies.parse(spec)) for spec in specs), Arm(policies.parse(specs[0]))]
     scorers = {name: BlockScorer(head) for name, head in heads("llama-gqa").items()}
     bench = Bench(pair, DecoderSettings(*given), scorers, turns=turns)
     every = tuple(range(len(arms)))
-    jobs = [Job(PROMPTS[:2], 0, every), Job(PROMPTS[2:], 2, every)]
+    jobs = [LiveJob(PROMPTS[:2], 0, every), LiveJob(PROMPTS[2:], 2, every)]
     if not batch:
-        jobs = [Job((prompt,), k, every) for k, prompt in enumerate(PROMPTS)]
+        jobs = [LiveJob((prompt,), k, every) for k, prompt in enumerate(PROMPTS)]
     return run(bench, arms, jobs, 2, log), log.table().drop_columns("seconds")
 
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 from benchmarks.log_intervals import cases
 from simkit.policies import Fixed
-from simkit.simulator.logged import Log
+from simkit.simulator.logged import StepLog
 from simkit.statistics.survival import cut_bounds, kaplan_meier, risks
 from traces.manifest import SourceInfo
 from traces.memory import from_steps
@@ -51,7 +51,7 @@ def log_of(requests, shared_path=False, unordered=False):
         shared_path=shared_path,
         unordered=unordered,
     )
-    return Log(trace, None, 0.95, 0)
+    return StepLog(trace, None, 0.95, 0)
 
 
 def tokens_per_step(outcomes, length):

@@ -48,7 +48,9 @@ def test_the_function_records_what_the_command_does(pair, prompts, tmp_path):  #
 
 def test_prompts_are_checked_before_models_are_loaded(pair, tmp_path, capsys, monkeypatch):  # noqa: F811
     """Also where nothing of a model is there."""
-    monkeypatch.setattr(recording.Asked, "load", lambda self: pytest.fail("a model is loaded"))
+    monkeypatch.setattr(
+        recording.RecordRequest, "load", lambda self: pytest.fail("a model is loaded")
+    )
     file = tmp_path / "prompts.jsonl"
     for line, says in (
         ('{"prompt": 3}', "line 1: prompt must be text"),

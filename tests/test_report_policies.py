@@ -12,7 +12,7 @@ from analysis.figures import gap_decomposition
 from analysis.replays import ALONE, FAMILIES, FOLDS, groups, of
 from analysis.report import report
 from analysis.report.cells import MISSING, estimate, lacking
-from analysis.report.policies import FASTER, SAME, SLOWER, UNSURE, _Row, compared
+from analysis.report.policies import FASTER, SAME, SLOWER, UNSURE, _PolicyRow, compared
 from analysis.speeds import speed
 from analysis.stats import Estimate
 from analysis.stats.clusters import ALIKE
@@ -135,5 +135,5 @@ def test_words_never_contradict_the_interval_beside_them(interval, adjusted, rea
     low, high = interval
     found = Estimate(1.1 if low is None or low > 1 else 0.9, low, high, 20)
     pair = PolicyPair("svip", "fixed", found, 0.01, adjusted)
-    assert _Row(None, found, pair).reads == reads  # pyright: ignore[reportArgumentType]
+    assert _PolicyRow(None, found, pair).reads == reads  # pyright: ignore[reportArgumentType]
     assert "not significant after correction" in UNSURE

@@ -31,7 +31,7 @@ from simkit.steps.tree import FAMILY as TREES
 from simkit.trees.growing import Growing
 from traces import load, scores
 from traces.record.drafters import feature
-from traces.record.drafters.trees import Said
+from traces.record.drafters.trees import TreeStatistics
 
 T_MAX, N, WIDTH, DEPTH = 10, 16, 6, 4
 STATIC = "static([[0], [0, 0], [0, 0, 0], [0, 1], [1], [1, 0], [1, 2], [3], [3, 0], [5]])"
@@ -160,7 +160,7 @@ def recorded(trace, policy, sequence, start, root):
         assert (rank[children] == np.arange(policy.width)).all()
         assert (depth[children] == level + 1).all()
         there = entropy[[place[n] for n in nodes]]
-        sapling.extend(nodes, Said(token[children], log_prob[children], there))
+        sapling.extend(nodes, TreeStatistics(token[children], log_prob[children], there))
         place += children.reshape(-1).tolist()
     tree, paths = sapling.tree, {0: ()}
     for node in range(1, len(place)):

@@ -19,7 +19,7 @@ import simkit
 from analysis.claims import beside, check
 from analysis.claims.claim import claims
 from analysis.compare import compare
-from analysis.explore.model import Model
+from analysis.explore.model import ExploreModel
 from analysis.figures import FIGURES
 from analysis.figures.tables import tables
 from analysis.gap import gap
@@ -228,11 +228,11 @@ def test_tables_pages_and_the_explorer_say_it(weak):
     filled, _ = tables(weak)
     assert filled and all(SAID.removeprefix("w") in one.note for one in filled)
     assert any(SAID.removeprefix("w") in line for line in report(weak, figures=False).caveats)
-    assert SAID in Model(Study(weak)).remarks
+    assert SAID in ExploreModel(Study(weak)).remarks
     pytest.importorskip("panel")
     from analysis.explore.page import Page
 
-    assert SAID in Page(Model(Study(weak))).remarks.object
+    assert SAID in Page(ExploreModel(Study(weak))).remarks.object
     assert SAID in export(load(weak), "vllm").notes
 
 

@@ -192,7 +192,7 @@ class Look:
 
     def _see(self, part: str, asked: Columns, hashed: set[str] | None = None) -> None:
         """Apply all rules that tie the columns that are asked for."""
-        columns = row_checks.Part(asked, [part] if part else [], self._kept, hashed)
+        columns = row_checks.TablePart(asked, [part] if part else [], self._kept, hashed)
         sequences = self._read_sequences()
         look = row_checks.check_rows(self._folder, self._manifest, sequences, columns, self._first)
         with closing(look) as found:  # its threads end here, not where garbage is collected

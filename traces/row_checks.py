@@ -91,7 +91,7 @@ def check_files(folder: Path, manifest: Manifest) -> Iterator[str]:
 
 
 @dataclass
-class Part:
+class TablePart:
     """Some of a trace's columns, which are looked at in one go.
 
     Attributes:
@@ -112,7 +112,7 @@ def check_rows(
     folder: Path,
     manifest: Manifest,
     outputs: pa.Table | None = None,
-    part: Part | None = None,
+    part: TablePart | None = None,
     first: int = 0,
 ) -> Generator[str, None, None]:
     """A line for each row that is wrong.
@@ -253,7 +253,7 @@ def _shard_rows(
     folder: Path,
     manifest: Manifest,
     shard: int,
-    part: Part | None,
+    part: TablePart | None,
     stack: ExitStack,
     table: str,
     wanted: pa.Schema,

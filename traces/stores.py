@@ -56,7 +56,7 @@ on_bring: Callable[[str, Path], object] | None = None
 _Answer = TypeVar("_Answer")
 
 
-class Listed(Protocol):
+class ListedFile(Protocol):
     """What a manifest says of a file."""
 
     @property
@@ -111,7 +111,7 @@ def refuse_copy(folder: Path) -> None:
         raise TraceError(f"{url}: a store is only read: copy the trace to a folder first")
 
 
-def bring(folder: Path, listed: Mapping[str, Listed]) -> None:
+def bring(folder: Path, listed: Mapping[str, ListedFile]) -> None:
     """Bring those files of a copy that are not there yet, or not whole; elsewhere do nothing.
 
     Args:
@@ -146,7 +146,7 @@ def drop(folder: Path, name: str) -> bool:
     return True
 
 
-def _is_whole(file: Path, info: Listed) -> bool:
+def _is_whole(file: Path, info: ListedFile) -> bool:
     """Whether a file is there and has its size; a crash may have cut it short."""
     try:
         return file.stat().st_size == info.bytes
@@ -187,7 +187,7 @@ class _Copy:
         below = folder.relative_to(self.folder).as_posix()
         return "" if below == "." else f"/{below}"
 
-    def bring(self, folder: Path, name: str, info: Listed) -> None:
+    def bring(self, folder: Path, name: str, info: ListedFile) -> None:
         """Bring one file, whole; a connection that breaks is tried again."""
         system, path = _system(self.url)
         below = f"{self.prefix(folder)}/{name}"
@@ -214,7 +214,7 @@ class _UnreadError(Exception):
     """What a store sends cannot be read, or is not what is listed; its argument is the reason."""
 
 
-def _fill(file: Path, source: Any, info: Listed) -> Exception | None:
+def _fill(file: Path, source: Any, info: ListedFile) -> Exception | None:
     """Write a file from a stream, and give it its name if it is the one that is listed."""
     digest = hashlib.sha256()
     try:

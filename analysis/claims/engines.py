@@ -16,7 +16,7 @@ import numpy as np
 from analysis.claims.claim import ClaimKind, Part, claim
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.verdict import ABOVE_1, Allowed
-from analysis.serving import Curve, closed, curves, estimate
+from analysis.serving import LoadCurve, closed, curves, estimate
 from analysis.stats import Estimate
 from simkit.serving import Engine, serve
 from simkit.serving.result import served as served_prompts
@@ -33,7 +33,7 @@ def served(
     controllers: tuple[str, ...],
     sizes: tuple[int, ...],
     trace: Trace | None = None,
-) -> Mapping[str, Curve]:
+) -> Mapping[str, LoadCurve]:
     """Controllers with so many requests in flight.
 
     Raises:
@@ -57,7 +57,7 @@ def check_priced(at: Evidence) -> None:
         raise Untestable("the cost has no time for proposals that take no pass")
 
 
-def ratio(found: Mapping[str, Curve], one: str, other: str, size: int) -> Estimate:
+def ratio(found: Mapping[str, LoadCurve], one: str, other: str, size: int) -> Estimate:
     """Throughput under one controller over that under another, with so many in flight."""
     k = int(np.flatnonzero(found[one].at == size)[0])
     mine, base = (found[name].seeds["steady_tokens_s"][k] for name in (one, other))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.compare.seconds import Grid, judged
+from analysis.compare.seconds import SecondsGrid, judged
 from analysis.compare.sides import Prompts
 from analysis.stats import Estimate, clusters
 from analysis.study import MissingError
@@ -16,7 +16,7 @@ from simkit.statistics.interval import resampled
 from traces import specs
 
 
-class Choice(NamedTuple):
+class BestChoice(NamedTuple):
     """The fastest setting of a family on one side.
 
     Attributes:
@@ -44,11 +44,13 @@ class Best:
     """
 
     family: str
-    choices: tuple[Choice, Choice]
+    choices: tuple[BestChoice, BestChoice]
     lost: tuple[Estimate, Estimate]
 
 
-def best(grids: tuple[Grid, Grid], prompts: Prompts, spec: str, confidence: float) -> Best:
+def best(
+    grids: tuple[SecondsGrid, SecondsGrid], prompts: Prompts, spec: str, confidence: float
+) -> Best:
     """Choose on both sides, of the settings that both can replay.
 
     Raises:
@@ -73,20 +75,20 @@ def best(grids: tuple[Grid, Grid], prompts: Prompts, spec: str, confidence: floa
     )
 
 
-def _choice(grid: Grid, ordered: bool, seed: int, confidence: float) -> Choice:
+def _choice(grid: SecondsGrid, ordered: bool, seed: int, confidence: float) -> BestChoice:
     best = int(grid.total_s.sum(1).argmin())
     name = grid.policies[best]
     if grid.total_s.shape[1] < 2:
-        return Choice(name, None, None)
+        return BestChoice(name, None, None)
     drawn = np.concatenate([part.argmin(1) for part in resampled(grid.total_s.T, seed)])
     levels = (1 - confidence) / 2, (1 + confidence) / 2
     lo, hi = np.quantile(drawn, levels, method="nearest")
     among = (grid.policies[lo], grid.policies[hi]) if ordered else None
-    return Choice(name, float((drawn == best).mean()), among)
+    return BestChoice(name, float((drawn == best).mean()), among)
 
 
 def _lost(
-    chosen_on: Grid, on: Grid, prompts: Prompts, strata: np.ndarray, confidence: float
+    chosen_on: SecondsGrid, on: SecondsGrid, prompts: Prompts, strata: np.ndarray, confidence: float
 ) -> Estimate:
     """Of the one side's time, where the other's choice is used; prompts are those of `on`.
 

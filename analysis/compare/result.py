@@ -8,7 +8,7 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analysis.compare.best import Best, Choice
+from analysis.compare.best import Best, BestChoice
 from analysis.compare.measures import Measured
 from analysis.compare.ranks import Order, Rank, Ranking
 from analysis.stats import Estimate
@@ -297,7 +297,7 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def _choice(choice: Choice, level: str) -> str:
+def _choice(choice: BestChoice, level: str) -> str:
     said = choice.setting
     if choice.often is not None:
         said += f" in {choice.often:.0%}"

@@ -53,7 +53,7 @@ class Seconds:
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class SecondsGrid:
     """Every setting of a family on one side's prompts.
 
     Attributes:
@@ -66,10 +66,10 @@ class Grid:
     run: list[Policy]
     total_s: np.ndarray
 
-    def of(self, names: list[str]) -> Grid:
+    def of(self, names: list[str]) -> SecondsGrid:
         """Those of these names."""
         rows = [self.policies.index(name) for name in names]
-        return Grid(names, [self.run[k] for k in rows], self.total_s[rows])
+        return SecondsGrid(names, [self.run[k] for k in rows], self.total_s[rows])
 
 
 class On(NamedTuple):
@@ -91,7 +91,7 @@ class Replayer:
 
     def __init__(self, side: Side) -> None:
         self.side = side
-        self._grids: dict[tuple[str, int], Grid] = {}
+        self._grids: dict[tuple[str, int], SecondsGrid] = {}
 
     def single(self, spec: str, on: On) -> Seconds:
         """One policy; raises as `Replays.run` does."""
@@ -100,7 +100,7 @@ class Replayer:
         total_s, baseline_s = one.total_s[on.rows], one.seconds["baseline_s"][on.rows]
         return Seconds(one.spec, total_s, baseline_s, one.timing())
 
-    def grid(self, spec: str, on: On) -> Grid:
+    def grid(self, spec: str, on: On) -> SecondsGrid:
         """Every setting of a family; raises as `Replays.run` does."""
         key = spec, on.deepest
         if key not in self._grids:
@@ -114,9 +114,9 @@ class Replayer:
                     f"none of its settings drafts at most {how_many(on.deepest, 'token')}"
                 )
             found = [run.total_s for run in replays([*kept.values()], at.where)]
-            self._grids[key] = Grid([*kept], [*kept.values()], np.array(found))
+            self._grids[key] = SecondsGrid([*kept], [*kept.values()], np.array(found))
         found = self._grids[key]
-        return Grid(found.policies, found.run, found.total_s[:, on.rows])
+        return SecondsGrid(found.policies, found.run, found.total_s[:, on.rows])
 
     def tuned(self, spec: str, on: On) -> Seconds:
         """A family, each prompt with what is fastest on other prompts; raises as `grid` does."""

@@ -31,13 +31,13 @@ def explore(
     need_extra()
     import panel as pn
 
-    from analysis.explore.model import Model
+    from analysis.explore.model import ExploreModel
     from analysis.explore.page import Page
 
     if not isinstance(trace, Study):
         trace = Study(trace if drafter is None else opened(trace).with_drafter(drafter))
     _for_notebooks(pn)
-    return Page(Model(trace, cost)).view
+    return Page(ExploreModel(trace, cost)).view
 
 
 def _for_notebooks(pn: Any) -> None:

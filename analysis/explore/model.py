@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analysis.explore.arguments import Argument, arguments
-from analysis.explore.tokens import Drafts, Text, text_of
+from analysis.explore.tokens import TokenDrafts, TokenText, text_of
 from analysis.spelling import spelling
 from analysis.study import Study
 from simkit.costs.linear import Linear
@@ -46,7 +46,7 @@ class Point:
     accepted: int
 
 
-class Model:
+class ExploreModel:
     """A trace, a cost, and replays under it.
 
     Args:
@@ -73,7 +73,7 @@ class Model:
                 self.ratio = self.own.cost_ratio()
             except CostError:  # drafts take no time
                 self.ratio = math.inf
-        self.drafts = Drafts(study.layout)
+        self.drafts = TokenDrafts(study.layout)
         self.spell = spelling(trace)
         self.policies = self._usable()
         self._outputs = (trace.recording or trace).sequences
@@ -131,7 +131,7 @@ class Model:
                 break
         return found
 
-    def text(self, run: Run, index: int) -> Text:
+    def text(self, run: Run, index: int) -> TokenText:
         """The output of a prompt, by its place in the trace, as the policy's steps made it."""
         try:
             steps, _ = run.steps((index, index + 1))

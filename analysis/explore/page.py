@@ -10,9 +10,9 @@ import panel as pn
 from bokeh.models import Range1d
 
 from analysis.explore import text as texts
-from analysis.explore.model import OVERHEAD, Model, Point, point
+from analysis.explore.model import OVERHEAD, ExploreModel, Point, point
 from analysis.explore.plots import LOOKS, Frontier, Signals
-from analysis.explore.side import Side, at_once
+from analysis.explore.side import ExploreSide, at_once
 from simkit.simulator.display import noted
 from simkit.simulator.run import Run
 from traces.errors import UserError
@@ -40,11 +40,11 @@ class Page:
         view: what Panel shows.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ExploreModel) -> None:
         self.model = model
         self.frontier = Frontier()
         self.sides = {
-            name: Side(name, model, first, self._moved)
+            name: ExploreSide(name, model, first, self._moved)
             for name, first in zip("AB", _beginning(model), strict=True)
         }
         self.positions = Range1d(start=0, end=1)
@@ -127,11 +127,11 @@ class Page:
         self._show_table()
 
     @pn.io.hold()
-    def _moved(self, side: Side) -> None:
+    def _moved(self, side: ExploreSide) -> None:
         self._replay(side, keep=True)
         self._show_table()
 
-    def _replay(self, side: Side, keep: bool) -> None:
+    def _replay(self, side: ExploreSide, keep: bool) -> None:
         name = side.name
         try:
             policy = side.policy()
@@ -209,7 +209,7 @@ class Page:
         )
 
 
-def title(model: Model) -> str:
+def title(model: ExploreModel) -> str:
     """What the page is about."""
     trace = model.study.trace
     recording = trace.recording or trace
@@ -234,6 +234,6 @@ def _row(name: str, one: Point) -> str:
     )
 
 
-def _beginning(model: Model) -> tuple[str, str]:
+def _beginning(model: ExploreModel) -> tuple[str, str]:
     there = [name for name in FIRST if name in model.policies] or model.policies
     return there[0], there[min(1, len(there) - 1)]

@@ -13,7 +13,7 @@ from bokeh.transform import factor_cmap
 
 from analysis.explore.model import Point
 from analysis.explore.text import COLOURS, Spell, spelled
-from analysis.explore.tokens import Text
+from analysis.explore.tokens import TokenText
 
 SIDES = ("A", "B")
 LOOKS = {"A": ("#0072b2", "circle"), "B": ("#d55e00", "triangle")}
@@ -153,7 +153,7 @@ class Signals:
         made.add_tools(HoverTool(tooltips=tips))
         return made
 
-    def draw(self, text: Text, spell: Spell) -> None:
+    def draw(self, text: TokenText, spell: Spell) -> None:
         """Show the drafted tokens of a text."""
         tokens = [token for token in text.tokens if token.depth]
         signals = np.array([token.signals for token in tokens], np.float32).reshape(

@@ -10,7 +10,7 @@ from bokeh.server.urls import per_app_patterns
 from bokeh.server.views.ws import WSHandler
 from tornado.web import ErrorHandler
 
-from analysis.explore.model import Model
+from analysis.explore.model import ExploreModel
 from analysis.explore.page import Page, title
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost, AnyTrace
@@ -32,13 +32,13 @@ def serve(trace: AnyTrace, cost: AnyCost | None, port: int, show: bool) -> None:
         UserError: the port is taken, or as `simkit.replay` does.
     """
     study = Study(trace)
-    first = Page(Model(study, cost))  # what is wrong is said here, and rules are compiled
+    first = Page(ExploreModel(study, cost))  # what is wrong is said here, and rules are compiled
 
     port = port or _free()
     _send_at_once()
 
     def page() -> Any:
-        return Page(Model(study, cost)).view
+        return Page(ExploreModel(study, cost)).view
 
     try:
         server: Any = pn.serve(

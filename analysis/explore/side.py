@@ -8,11 +8,11 @@ from typing import Any
 import panel as pn
 
 from analysis.explore.arguments import Argument
-from analysis.explore.model import Model
+from analysis.explore.model import ExploreModel
 from simkit.policies import Policy
 
 
-class Side:
+class ExploreSide:
     """A choice of a policy, with a widget for each argument.
 
     Attributes:
@@ -20,7 +20,9 @@ class Side:
         view: the widgets.
     """
 
-    def __init__(self, name: str, model: Model, first: str, moved: Callable[[Side], None]) -> None:
+    def __init__(
+        self, name: str, model: ExploreModel, first: str, moved: Callable[[ExploreSide], None]
+    ) -> None:
         self.name = name
         self._model = model
         self._moved = moved

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from html import escape
 
-from analysis.explore.tokens import Text, Token
+from analysis.explore.tokens import ShownToken, TokenText
 
 COLOURS = {"accepted": "#b9e3c0", "rejected": "#f4c9bd", "own": "#bcd7f2"}
 WORDS = {
@@ -41,7 +41,7 @@ def legend() -> str:
     return f'<div class="legend">{"".join(parts)} {HOVER}</div>'
 
 
-def html(text: Text, spell: Spell) -> str:
+def html(text: TokenText, spell: Spell) -> str:
     """A text; a gap parts steps, and hovering over a token says what is known of it.
 
     Some lines are a block, of which the browser lays out only those that are in sight.
@@ -62,14 +62,14 @@ def html(text: Text, spell: Spell) -> str:
     return f'<div class="tokens" tabindex="0">{"".join(parts)}</div></div>'
 
 
-def spelled(token: Token, spell: Spell) -> str:
+def spelled(token: ShownToken, spell: Spell) -> str:
     """A token as it is written; ends of lines are marked, an unknown one is a dot."""
     if token.token is None:
         return "·"
     return spell(token.token)
 
 
-def _span(token: Token, spell: Spell, opens: bool) -> str:
+def _span(token: ShownToken, spell: Spell, opens: bool) -> str:
     """Short, as hundreds of them are sent whenever a slider moves."""
     shown = escape(spelled(token, spell)).replace("\n", "↵" if token.kind == "rejected" else "↵\n")
     name = f'"{token.kind[0]} first"' if opens else token.kind[0]
@@ -80,7 +80,7 @@ def _lost(count: int) -> str:
     return f'<span class=r title="{count} more drafted in this step">×{count}</span>'
 
 
-def _said(token: Token) -> str:
+def _said(token: ShownToken) -> str:
     words = [f"{token.position}"] + ([f"d {token.depth}"] if token.depth else [])
     for sign, value in zip(SIGNS, token.signals, strict=True):
         words += [] if math.isnan(value) else [f"{sign} {value:.3g}"]

@@ -26,7 +26,7 @@ SIGNALS = {
 
 
 @dataclass(frozen=True)
-class Token:
+class ShownToken:
     """A token of the output, or one that was drafted and thrown away.
 
     Attributes:
@@ -48,7 +48,7 @@ class Token:
 
 
 @dataclass(frozen=True, eq=False)
-class Text:
+class TokenText:
     """An output as a policy's steps made it.
 
     Attributes:
@@ -57,7 +57,7 @@ class Text:
             because the trace or the replay does not say where they belong.
     """
 
-    tokens: list[Token]
+    tokens: list[ShownToken]
     thrown: list[int]
 
     def count(self, kind: Kind) -> int:
@@ -66,7 +66,7 @@ class Text:
         return there + (sum(self.thrown) if kind == "rejected" else 0)
 
 
-class Drafts:
+class TokenDrafts:
     """What the drafts of a layout held, row by row: tokens and signals."""
 
     def __init__(self, layout: Layout) -> None:
@@ -145,7 +145,9 @@ def _has(layout: Layout, name: str) -> bool:
     return True
 
 
-def text_of(policy: Policy, drafts: Drafts, steps: Steps, index: int, output: list[int]) -> Text:
+def text_of(
+    policy: Policy, drafts: TokenDrafts, steps: Steps, index: int, output: list[int]
+) -> TokenText:
     """The output of one sequence.
 
     Args:
@@ -155,7 +157,7 @@ def text_of(policy: Policy, drafts: Drafts, steps: Steps, index: int, output: li
         index: of the sequence in the trace.
         output: ids of its tokens; empty if they are not known.
     """
-    text = Text([], [])
+    text = TokenText([], [])
     begin, end = steps.offsets[index - steps.low : index - steps.low + 2].tolist()
     emitted = steps.emitted[begin:end].astype(np.int64)
     rows = drafts.layout.offsets[index] + steps.first - 1 + np.cumsum(emitted) - emitted
@@ -185,7 +187,7 @@ class _Step(NamedTuple):
     ids: list[int]
     output: list[int]
 
-    def tokens(self, accepted: int, emitted: int) -> Iterator[Token]:
+    def tokens(self, accepted: int, emitted: int) -> Iterator[ShownToken]:
         """Those accepted, those rejected, the target's own."""
         for depth in range(1, accepted + 1):
             yield self._token("accepted", self._known(depth), depth)
@@ -193,13 +195,13 @@ class _Step(NamedTuple):
             yield self._token("rejected", self.ids[depth - 1], depth)
         if emitted > accepted:
             position = self.start + accepted
-            yield Token("own", self._known(accepted + 1), self.number, position, 0, _NOTHING)
+            yield ShownToken("own", self._known(accepted + 1), self.number, position, 0, _NOTHING)
 
-    def _token(self, kind: Kind, token: int | None, depth: int) -> Token:
+    def _token(self, kind: Kind, token: int | None, depth: int) -> ShownToken:
         seen = depth <= len(self.signals)
         signals = self.signals[depth - 1] if seen else _NOTHING
         position = self.start + depth - 1
-        return Token(kind, token, self.number, position, depth if seen else 0, signals)
+        return ShownToken(kind, token, self.number, position, depth if seen else 0, signals)
 
     def _known(self, place: int) -> int | None:
         at = self.start + place - 2

@@ -26,7 +26,7 @@ _WIDE = 48  # of a legend's line: a cost can be a long spec
 _RATIO: dict[int, Callable[..., Estimate]] = {2: clusters.ratio, 4: clusters.ratio_of_ratios}
 
 
-class Compared(NamedTuple):
+class ComparedArms(NamedTuple):
     """Arms against one of them.
 
     Attributes:
@@ -56,7 +56,7 @@ def both(cost: AnyCost | None, paper: str) -> dict[str, AnyCost | None]:
 
 def compare(
     study: Study, arms: Sequence[TableRow], against: str, costs: Mapping[str, AnyCost | None]
-) -> Compared:
+) -> ComparedArms:
     """Replay arms under several costs, and compare each with the arm `against`.
 
     Raises:
@@ -92,14 +92,16 @@ def compare(
         raise FigureError("; ".join(dict.fromkeys(why.values())))
     notes += [f"Not under {name}: {error}" for name, error in why.items()]
     drawn = tuple(cost for name, cost in costs.items() if name in speeds and cost is not None)
-    return Compared(rows, speeds, printed, list(dict.fromkeys(notes)), drawn)
+    return ComparedArms(rows, speeds, printed, list(dict.fromkeys(notes)), drawn)
 
 
 def _one(run: Any) -> Estimate:
     return Estimate(1.0, None, None, len(run.total_s))
 
 
-def ranked(ax: Axes, arms: Sequence[TableRow], found: Compared, against: str, paper: str) -> None:
+def ranked(
+    ax: Axes, arms: Sequence[TableRow], found: ComparedArms, against: str, paper: str
+) -> None:
     """Arms from top to bottom, each with its τ; the paper's ratios as stars."""
     n = len(arms)
     bars_high(ax, n, 0.5)
@@ -124,7 +126,7 @@ def ranked(ax: Axes, arms: Sequence[TableRow], found: Compared, against: str, pa
 
 
 def swept(
-    ax: Axes, arms: Sequence[TableRow], found: Compared, against: str, xlabel: str, paper: str
+    ax: Axes, arms: Sequence[TableRow], found: ComparedArms, against: str, xlabel: str, paper: str
 ) -> None:
     """Arms along the value that they vary; the paper's ratios as a grey line of stars."""
     x = np.array([float(arm.label) for arm in arms])

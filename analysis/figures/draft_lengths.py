@@ -17,7 +17,7 @@ from analysis.figures.tasks import tasks_on
 from analysis.labelled_replays import replays, without
 from analysis.papers import svip
 from analysis.replays import groups, of
-from analysis.series_styles import Look, of_policy
+from analysis.series_styles import SeriesStyle, of_policy
 from analysis.stats import Estimate, clusters
 from analysis.study import Study
 
@@ -90,7 +90,11 @@ def _measured(
 
 
 def _bars(
-    ax: Axes, at: np.ndarray, measured: Sequence[Mapping[str, Estimate]], look: Look, label: str
+    ax: Axes,
+    at: np.ndarray,
+    measured: Sequence[Mapping[str, Estimate]],
+    look: SeriesStyle,
+    label: str,
 ) -> None:
     """One policy: drafted as an outline, accepted inside it, and their ratio above."""
     drafted, accepted, rate = ([found[name] for found in measured] for name in MEASURES)

@@ -25,7 +25,7 @@ from analysis.figures.measures import Counts, tau, taus
 from analysis.labelled_replays import against_fixed, choices, chosen, cost_name, tuned
 from analysis.papers.pacer import TABLE_3
 from analysis.replays import FAMILIES, of
-from analysis.series_styles import Look, of_policy
+from analysis.series_styles import SeriesStyle, of_policy
 from analysis.stats import Estimate, clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
@@ -86,7 +86,7 @@ def dynamic_policies(study: Study, ax: Axes, cost: AnyCost | None = None) -> Dra
     return Drawn("dynamic_policies", frame(rows), ax, tuple(said + gone))
 
 
-def _mark(ax: Axes, look: Look, name: str, x: Estimate, y: Estimate) -> None:
+def _mark(ax: Axes, look: SeriesStyle, name: str, x: Estimate, y: Estimate) -> None:
     """A policy with its bars, and hollow what the paper has of it."""
     color, marker = look.color, look.marker
     ends = zip(("xerr", "yerr"), (x, y), strict=True)

@@ -33,7 +33,7 @@ LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 SERIES = {"accepted": "accepted", "predicted": "Σ Π ĉ, target's confidence"}
 
 
-class _Lengths(NamedTuple):
+class _ExpectedLengths(NamedTuple):
     """Predictions by draft length, of some of the positions, and α there."""
 
     end: str
@@ -82,7 +82,9 @@ def expected_length(trace: Trace, ax: Axes) -> Drawn:
     return Drawn("expected_length", frame(rows), ax, tuple(said))
 
 
-def _found(trace: Trace, layout: PathLayout, looped: Loops, lengths: np.ndarray) -> list[_Lengths]:
+def _found(
+    trace: Trace, layout: PathLayout, looped: Loops, lengths: np.ndarray
+) -> list[_ExpectedLengths]:
     """All positions, and those outside of loops if there are any loops."""
     confidence, accepted = trace.positions("target_token_prob_raw"), trace.positions("accepted")
     alpha = iid.run_lengths(drafts.runs(accepted, layout.offsets)).alpha
@@ -90,17 +92,19 @@ def _found(trace: Trace, layout: PathLayout, looped: Loops, lengths: np.ndarray)
         acceptance_length.prediction(confidence, layout.ahead, layout.offsets, int(k))
         for k in lengths
     ]
-    found, left = [_Lengths("", whole, alpha.value or 0.0)], looped.outside
+    found, left = [_ExpectedLengths("", whole, alpha.value or 0.0)], looped.outside
     if left is None:
         return found
     apart = confidence[left.rows], left.cut(layout.ahead), left.offsets
     outside = [acceptance_length.prediction(*apart, int(k), by=left.summed) for k in lengths]
     runs = left.by_prompt(drafts.runs(accepted[left.rows], left.offsets))
     alpha = iid.run_lengths(runs).alpha
-    return [*found, _Lengths(", outside of loops", outside, alpha.value or 0.0)]
+    return [*found, _ExpectedLengths(", outside of loops", outside, alpha.value or 0.0)]
 
 
-def _law(ax: Axes, some: _Lengths, lengths: np.ndarray, color: str) -> Sequence[dict[str, Any]]:
+def _law(
+    ax: Axes, some: _ExpectedLengths, lengths: np.ndarray, color: str
+) -> Sequence[dict[str, Any]]:
     """What independent tokens of the same α would give."""
     law = iid.tokens_per_step(some.alpha, lengths) - 1
     label = f"independent, α = {some.alpha:.3f}{some.end}"

@@ -22,11 +22,11 @@ from analysis.figures.base import (
 )
 from analysis.figures.legends import below
 from analysis.figures.panels import doubling, round_ticks
-from analysis.series_styles import Look, drafters_of, of_controller
+from analysis.series_styles import SeriesStyle, drafters_of, of_controller
 from analysis.serving import (
     ALONE,
     COST,
-    Curve,
+    LoadCurve,
     closed,
     curves,
     of_kinds,
@@ -60,7 +60,7 @@ def load_frontier(
         seeds: runs of each.
     """
     traces, priced = of_kinds(study), COST if cost is None else cost
-    drawn: list[tuple[str, Curve]] = []
+    drawn: list[tuple[str, LoadCurve]] = []
     gone, timed = [], ""
     for name, trace in traces.items():
         try:
@@ -89,7 +89,7 @@ def load_frontier(
     return Drawn("load_frontier", frame(rows), ax, tuple(gone))
 
 
-def _rows(name: str, one: Curve) -> list[dict]:
+def _rows(name: str, one: LoadCurve) -> list[dict]:
     mine, whole = one.estimates("user_tokens_s"), one.estimates("steady_tokens_s")
     return [
         {"drafter": name or None, "controller": one.label, "batch": int(at)}
@@ -100,7 +100,10 @@ def _rows(name: str, one: Curve) -> list[dict]:
 
 
 def _draw(
-    ax: Axes, drawn: list[tuple[str, Curve]], looks: dict[str, Look], controllers: tuple[str, ...]
+    ax: Axes,
+    drawn: list[tuple[str, LoadCurve]],
+    looks: dict[str, SeriesStyle],
+    controllers: tuple[str, ...],
 ) -> None:
     seen, outline = [], [withStroke(linewidth=2, foreground=paper())]
     for name, one in drawn:

@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from analysis.figures.base import Drawn, caption, cells, figure, frame, ink
 from analysis.figures.legends import below
 from analysis.figures.panels import doubling, panels, round_ticks
-from analysis.series_styles import Look, of_controller
+from analysis.series_styles import SeriesStyle, of_controller
 from analysis.serving import (
     ALONE,
     COST,
     LARGEST,
     At,
-    Curve,
+    LoadCurve,
     capacity,
     curves,
     priced_as,
@@ -88,7 +88,7 @@ def load_latency(
     return Drawn("load_latency", frame(rows), ax, tuple(most.gone))
 
 
-def _rows(label: str, one: Curve, end: Estimate) -> list[dict[str, Any]]:
+def _rows(label: str, one: LoadCurve, end: Estimate) -> list[dict[str, Any]]:
     columns = {
         f"{measure}_p{p}": one.estimates(f"{measure}_p{p}")
         for measure in MEASURES
@@ -103,7 +103,7 @@ def _rows(label: str, one: Curve, end: Estimate) -> list[dict[str, Any]]:
     return rows
 
 
-def _draw(panel: Axes, one: Curve, measure: str, look: Look) -> list[float]:
+def _draw(panel: Axes, one: LoadCurve, measure: str, look: SeriesStyle) -> list[float]:
     """Draw two lines; gives their heights."""
     heights: list[float] = []
     for p, alpha, width in ((50, 1.0, 1.4), (99, 0.45, 1.1)):

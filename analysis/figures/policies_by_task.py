@@ -15,7 +15,7 @@ from analysis.figures.measures import tau
 from analysis.figures.tasks import mark_size, tasks_on
 from analysis.labelled_replays import chosen, cost_name, tuned
 from analysis.replays import FAMILIES, Replayed, Replays, groups, of
-from analysis.series_styles import Look, drafters_of, of_policy
+from analysis.series_styles import SeriesStyle, drafters_of, of_policy
 from analysis.speeds import speedup
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
@@ -75,7 +75,7 @@ def _looked_up(at: Replays, found: Mapping[str, Replayed]) -> dict[str, Replayed
     return {name: token_drafters.alone(at, name), f"{name}, then PACER": both.replayed}
 
 
-def _looks(at: Replays, found: Mapping[str, Replayed]) -> dict[str, Look]:
+def _looks(at: Replays, found: Mapping[str, Replayed]) -> dict[str, SeriesStyle]:
     """Of policies their own; of a lookup that of the drafter, before a model that of a route."""
     drafters = drafters_of(at.trace)
     return {

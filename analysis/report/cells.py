@@ -15,7 +15,7 @@ ALONE = "†"  # marks a value without an interval; a note below the table says 
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table of the page.
 
     Attributes:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from analysis.labelled_replays import replays, without
-from analysis.report.cells import Table, estimate, lacking, number
+from analysis.report.cells import ReportTable, estimate, lacking, number
 from analysis.stats import clusters
 from analysis.study import Study
 from simkit.simulator.display import Cell
@@ -18,7 +18,7 @@ SPECS = ("autoregressive", "fixed(1)", "fixed(3)", "fixed(5)", "heuristic(initia
 SPECS += ("svip(h=0.8)", "confidence(threshold=0.4)", "oracle")
 
 
-def counted(study: Study, given: Sequence[str]) -> tuple[Table, list[str]]:
+def counted(study: Study, given: Sequence[str]) -> tuple[ReportTable, list[str]]:
     """Counts of a few policies and of the given ones, each with these very arguments.
 
     Returns:
@@ -40,7 +40,7 @@ def counted(study: Study, given: Sequence[str]) -> tuple[Table, list[str]]:
         " nothing to tune for. Intervals are over prompts.",
         *lacking(steps),
     )
-    return Table("policies", "Policies, counted", heads, rows, notes), without(why)
+    return ReportTable("policies", "Policies, counted", heads, rows, notes), without(why)
 
 
 def counts(of: Mapping[str, np.ndarray]) -> list[Cell]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.labelled_replays import HINDSIGHT, tuned
 from analysis.replays import FAMILIES, FOLDS, Replayed, folds, groups, of
-from analysis.report.cells import MISSING, Table, estimate, lacking, number
+from analysis.report.cells import MISSING, ReportTable, estimate, lacking, number
 from analysis.report.counted import COUNTS, counted, counts
 from analysis.report.split import split
 from analysis.speeds import factors
@@ -44,13 +44,13 @@ class Policies:
         used: the policies that were replayed for times, each with its usual setting.
     """
 
-    tables: list[Table] = field(default_factory=list)
+    tables: list[ReportTable] = field(default_factory=list)
     short: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     used: list[Policy] = field(default_factory=list)
 
 
-class _Row(NamedTuple):
+class _PolicyRow(NamedTuple):
     """One policy: its replay, its speedup, and itself beside the best fixed length."""
 
     one: Replayed
@@ -107,7 +107,7 @@ def compared(study: Study, cost: AnyCost | None, given: Sequence[str]) -> Polici
     return Policies(tables, _short(rows, apart), [*missing, *why], used)
 
 
-def _rows(found: Mapping[str, Replayed], takes_time: np.ndarray) -> dict[str, _Row]:
+def _rows(found: Mapping[str, Replayed], takes_time: np.ndarray) -> dict[str, _PolicyRow]:
     """The fastest first; those that know the future last."""
     rivals = {
         name: one.total_s[takes_time] for name, one in found.items() if not one.policy.needs_future
@@ -116,7 +116,7 @@ def _rows(found: Mapping[str, Replayed], takes_time: np.ndarray) -> dict[str, _R
     pairs = compare.compare(rivals, BASELINE, factors=shared) if BASELINE in rivals else []
     pair = {one.name: one for one in pairs}
     speeds = _speeds(found, None)
-    rows = [(name, _Row(one, speeds[name], pair.get(name))) for name, one in found.items()]
+    rows = [(name, _PolicyRow(one, speeds[name], pair.get(name))) for name, one in found.items()]
     return dict(sorted(rows, key=lambda row: (row[1].knows, -(row[1].speed.value or 0))))
 
 
@@ -133,7 +133,7 @@ def _speeds(found: Mapping[str, Replayed], some: np.ndarray | None) -> dict[str,
     return dict(zip(found, ratios, strict=True))
 
 
-def _table(rows: Mapping[str, _Row], apart: bool) -> Table:
+def _table(rows: Mapping[str, _PolicyRow], apart: bool) -> ReportTable:
     """The comparison; `apart`: arguments were chosen on other prompts."""
     pairs = {name: row.pair for name, row in rows.items() if row.pair}
     cells = [
@@ -162,10 +162,10 @@ def _table(rows: Mapping[str, _Row], apart: bool) -> Table:
         *lacking(both),
     )
     how = "tuned by cross-validation" if apart else "tuned on the very prompts shown"
-    return Table("policies", f"Policies, {how}", heads, cells, notes)
+    return ReportTable("policies", f"Policies, {how}", heads, cells, notes)
 
 
-def _short(rows: Mapping[str, _Row], apart: bool) -> list[str]:
+def _short(rows: Mapping[str, _PolicyRow], apart: bool) -> list[str]:
     """The fastest policy, beside the best fixed length and the prophet."""
     able = {name: row for name, row in rows.items() if not row.knows}
     lines = []
@@ -190,7 +190,7 @@ def _short(rows: Mapping[str, _Row], apart: bool) -> list[str]:
     return lines
 
 
-def _by_task(rows: Mapping[str, _Row], masks: Mapping[str, np.ndarray]) -> list[Table]:
+def _by_task(rows: Mapping[str, _PolicyRow], masks: Mapping[str, np.ndarray]) -> list[ReportTable]:
     """Speedups, a column for each task; the best of those that know no future stands out."""
     if len(masks) < 2:
         return []
@@ -218,10 +218,10 @@ def _by_task(rows: Mapping[str, _Row], masks: Mapping[str, np.ndarray]) -> list[
         " from the next.",
         *lacking((task, one) for task, some in columns.items() for one in some.values()),
     )
-    return [Table("by-task", "Policies by task", heads, cells, notes)]
+    return [ReportTable("by-task", "Policies by task", heads, cells, notes)]
 
 
-def _reads(name: str, row: _Row) -> str:
+def _reads(name: str, row: _PolicyRow) -> str:
     return "baseline" if name == BASELINE else "bound" if row.knows else row.reads or "–"
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from analysis.replays import tasks
-from analysis.report.cells import Table, estimate, lacking, number
+from analysis.report.cells import ReportTable, estimate, lacking, number
 from analysis.report.timings import timings
 from analysis.stats import clusters
 from analysis.study import loops_of
@@ -35,7 +35,7 @@ class Recorded(NamedTuple):
     """
 
     facts: list[tuple[str, str]]
-    tables: list[Table]
+    tables: list[ReportTable]
     missing: list[str]
 
 
@@ -71,7 +71,7 @@ def _versions(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [("recorded with", named)] if named else []
 
 
-def _tasks(trace: Trace) -> Table | None:
+def _tasks(trace: Trace) -> ReportTable | None:
     """Prompts and tokens of each task."""
     if not trace.n_sequences:
         return None
@@ -112,7 +112,7 @@ def _tasks(trace: Trace) -> Table | None:
             "Accepted: of the output's positions.",
             *notes,
         )
-    return Table("tasks", "Prompts and tokens by task", heads, rows, notes)
+    return ReportTable("tasks", "Prompts and tokens by task", heads, rows, notes)
 
 
 def _ended(reasons: np.ndarray) -> Cell:
@@ -142,7 +142,7 @@ def _outside(trace: Trace) -> tuple[np.ndarray, np.ndarray] | None:
     return hits, np.diff(left.prompts)
 
 
-def _scores(trace: Trace) -> Table | None:
+def _scores(trace: Trace) -> ReportTable | None:
     """Score tables of learned heads."""
     names = [
         name.removeprefix("scores/").removesuffix(".parquet")
@@ -156,4 +156,4 @@ def _scores(trace: Trace) -> Table | None:
         own = "yes" if facts.get("trace") == trace.hash else "no: of another trace, not used"
         rows.append([name, str(head.get("kind", "")), str(head.get("hash", ""))[:8], own])
     heads = ["scores", "kind of head", "its hash", "of this trace"]
-    return Table("scores", "Scores of learned heads", heads, rows) if rows else None
+    return ReportTable("scores", "Scores of learned heads", heads, rows) if rows else None

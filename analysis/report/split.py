@@ -9,7 +9,7 @@ import numpy as np
 from analysis.gap import NO_GAP, parts
 from analysis.labelled_replays import choices, chosen, tuned
 from analysis.replays import Replayed
-from analysis.report.cells import MISSING, Table, estimate, lacking, number, seconds
+from analysis.report.cells import MISSING, ReportTable, estimate, lacking, number, seconds
 from analysis.stats import clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
@@ -30,7 +30,7 @@ def split(
     found: Mapping[str, Replayed],
     families: Mapping[str, str | tuple[str, ...]],
     takes_time: np.ndarray,
-) -> tuple[list[Table], list[str]]:
+) -> tuple[list[ReportTable], list[str]]:
     """The gap in parts, or why it cannot be told.
 
     Args:
@@ -78,4 +78,4 @@ def split(
         *([] if seconds_of["gap"].any() else [f"{NO_GAP[0].upper()}{NO_GAP[1:]}."]),
         *lacking(shares),
     )
-    return [Table("gap", "From the best fixed length to the prophet", heads, rows, notes)], []
+    return [ReportTable("gap", "From the best fixed length to the prophet", heads, rows, notes)], []

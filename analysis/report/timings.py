@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pyarrow as pa
 
-from analysis.report.cells import Table, number
+from analysis.report.cells import ReportTable, number
 from simkit.simulator.display import Cell
 from traces.conditions import DRAW
 from traces.messages import how_many
@@ -37,7 +37,7 @@ def devices(samples: pa.Table) -> str:
     return ", ".join(str(name) for name in samples["device"].unique().to_pylist())
 
 
-def timings(trace: Trace) -> Table | None:
+def timings(trace: Trace) -> ReportTable | None:
     """The samples by component and tokens, in milliseconds; None if there are none."""
     samples = trace.latency()
     if samples is None or not len(samples):
@@ -57,7 +57,7 @@ def timings(trace: Trace) -> Table | None:
         )
     heads = ["component", "tokens in", "context", *heads, "batch", "engine"]
     rows = _rows(samples, alone)
-    return Table("latency", f"Timing samples: {title}", heads, rows, notes, folded=True)
+    return ReportTable("latency", f"Timing samples: {title}", heads, rows, notes, folded=True)
 
 
 def _rows(samples: pa.Table, alone: bool) -> list[list[str | Cell]]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from analysis.claims import Findings, Verdict
 from analysis.claims.table import HEADS, Finding
-from analysis.report.cells import Table
+from analysis.report.cells import ReportTable
 from simkit.simulator.display import Cell
 from traces.messages import how_many
 
@@ -51,7 +51,7 @@ class Verdicts(NamedTuple):
 
     short: str
     note: str
-    table: Table
+    table: ReportTable
     filters: list[Filter]
     statistics: list[tuple[str, str, str]]
 
@@ -69,7 +69,7 @@ def verdicts(found: Findings) -> Verdicts:
     return Verdicts(
         f"The papers' {how_many(len(found.of), 'claim')} on this trace: {count}.",
         found.note(),
-        Table("claims-table", "", heads, [_row(one) for one in found.of]),
+        ReportTable("claims-table", "", heads, [_row(one) for one in found.of]),
         filters,
         [(one.claim.name, one.claim.says, one.claim.statistic) for one in found.of],
     )

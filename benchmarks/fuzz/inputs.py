@@ -12,7 +12,7 @@ from benchmarks.fuzz import borders, recordings
 from simkit.heads import files as heads
 from simkit.heads import registry
 from simkit.importers import specdecode_bench
-from simkit.live.log import BASELINE, Log, Row
+from simkit.live.log import BASELINE, LiveLog, LiveRow
 from traces import files, parquet, scores
 from traces.errors import UserError
 from traces.sampler import Sampler
@@ -55,7 +55,7 @@ def make(folder: Path) -> None:
 
 def _log() -> pa.Table:
     """A log of live runs of a made-up machine, with all passes: drafts of three, one accepted."""
-    made = Log(None, {"dtype": "float32", "device": "made up"})
+    made = LiveLog(None, {"dtype": "float32", "device": "made up"})
     for sequence in range(6):
         for run, (policy, drafted) in enumerate(((BASELINE, 0), ("fixed(3)", 3))):
             rows, spent = [_row(0, "prefill", "target", 0, 20, 0), _row(0, "step", "", 0, 0, 0)], 0
@@ -72,10 +72,10 @@ def _log() -> pa.Table:
     return made.table()
 
 
-def _row(step: int, kind: str, component: str, depth: int, tokens: int, context: int) -> Row:
+def _row(step: int, kind: str, component: str, depth: int, tokens: int, context: int) -> LiveRow:
     seconds = {"draft": 0.001, "step": 0.015, "sequence": 0.2}.get(kind, 0.008)
     accepted, start = int(kind == "draft"), max(1, 2 * step - 1)
-    return Row(step, start, accepted, kind, component, depth, tokens, context, 1, seconds)
+    return LiveRow(step, start, accepted, kind, component, depth, tokens, context, 1, seconds)
 
 
 def _write_bench(folder: Path) -> None:

@@ -63,10 +63,10 @@ def keys(rng: random.Random, base: Path, work: Path) -> Verdict:
 
 @cache
 def _model(trace: Path) -> Any:
-    from analysis.explore.model import Model
+    from analysis.explore.model import ExploreModel
     from analysis.study import Study
 
-    return Model(Study(str(trace)))
+    return ExploreModel(Study(str(trace)))
 
 
 def explorer(rng: random.Random, base: Path, work: Path) -> Verdict:

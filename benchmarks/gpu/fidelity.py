@@ -34,8 +34,8 @@ from benchmarks.gpu.reference_large import PAIR, WORK
 from simkit import policies
 from simkit.fidelity import run
 from simkit.live.decoder import DecoderSettings
-from simkit.live.log import Log
-from simkit.live.rotation import Bench, Job
+from simkit.live.log import LiveLog
+from simkit.live.rotation import Bench, LiveJob
 from simkit.live.summary import drifts, sequences
 from simkit.live.timed import TimedDecoder
 from simkit.statistics.enough import FOR_AGREEMENT
@@ -100,7 +100,7 @@ def make_plan(
     return run.LivePlan(tuple(chosen), held_out, fitted, rounds)
 
 
-def stopper(jobs: list[Job], budget: Budget) -> Callable[[], None]:
+def stopper(jobs: list[LiveJob], budget: Budget) -> Callable[[], None]:
     """What is called after each sequence; it raises TimeoutError behind a job's last arm."""
     ends = set(accumulate(len(job.arms) for job in jobs))
     numbers = cycle(range(1, max(ends) + 1))
@@ -114,7 +114,7 @@ def stopper(jobs: list[Job], budget: Budget) -> Callable[[], None]:
 
 def measure(trace: Trace, bench: Bench, plan: run.LivePlan, budget: Budget, out: Path) -> pa.Table:
     """Run all arms into `live.parquet`, written in parts as the run goes on."""
-    with Log(out / "live.parquet", bench.facts, PART_S) as log:
+    with LiveLog(out / "live.parquet", bench.facts, PART_S) as log:
         try:
             run.measure(trace, bench, plan, log, stopper(run.jobs_of(trace, plan), budget))
         except TimeoutError:

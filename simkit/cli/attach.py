@@ -15,7 +15,7 @@ from traces.errors import DrafterError
 from traces.messages import how_many
 
 if TYPE_CHECKING:
-    from simkit.attaching import Asked
+    from simkit.attaching import AttachRequest
     from traces.attach.drafter import Attachable
     from traces.trace import Trace
 
@@ -76,7 +76,7 @@ def attach(
 ) -> None:
     """Attach a drafter to a trace: what it would draft from every position of the outputs."""
     import traces
-    from simkit.attaching import Asked
+    from simkit.attaching import AttachRequest
     from traces.attach import registry
     from traces.attach.drafter import Means
     from traces.attach.run import attach_all
@@ -87,7 +87,7 @@ def attach(
         parsed = [registry.parse(spec) for spec in asked.drafter]
     else:
         parsed = [registry.parse(spec) for spec in drafter]
-        asked = Asked(
+        asked = AttachRequest(
             drafter, _names(parsed, name or []), target, max_draft, draft_temperature, columns,
             tree, device, dtype, revision,
         )  # fmt: skip
@@ -131,7 +131,7 @@ def attach(
         console.print(f"{said}; name {it} with {named}", soft_wrap=True)
 
 
-def _asked_before(ctx: typer.Context, there: Trace, resume: bool) -> Asked:
+def _asked_before(ctx: typer.Context, there: Trace, resume: bool) -> AttachRequest:
     """What a stopped run was asked for, of which nothing is said again.
 
     Raises:

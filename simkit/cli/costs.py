@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli import complete
-from simkit.cli.listing import Listed, ListFormat, of_class, show, written
+from simkit.cli.listing import ListEntry, ListFormat, of_class, show, written
 
 if TYPE_CHECKING:
     from simkit.costs.registry import Entry
@@ -25,21 +25,21 @@ def costs(
     from simkit.errors import CostError
     from traces.registry import suggest
 
-    def one(name: str) -> Listed:
+    def one(name: str) -> ListEntry:
         found = [entry for entry in catalogue() if entry.name == name]
         if not found:
             known = [entry.name for entry in catalogue()]
             raise CostError(f"unknown cost {name!r} ({suggest(name, known)})")
         return _listed(found[0])
 
-    def _listed(entry: Entry) -> Listed:
+    def _listed(entry: Entry) -> ListEntry:
         whole = of_class(entry.name, COSTS[entry.kind], entry.what, entry.source)
         return whole if entry.name in COSTS else _given(entry, whole)
 
     show("cost", lambda: map(_listed, catalogue()), one, name, format)
 
 
-def _given(entry: Entry, whole: Listed) -> Listed:
+def _given(entry: Entry, whole: ListEntry) -> ListEntry:
     """A device or a preset: a kind of cost with numbers of its own."""
     from simkit.costs.presets import PRESETS
 

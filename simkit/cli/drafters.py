@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from simkit.cli import complete
-from simkit.cli.listing import Listed, ListFormat, of_class, of_source, show
+from simkit.cli.listing import ListEntry, ListFormat, of_class, of_source, show
 
 _NETWORKS = "traces.record."  # of modules that import torch
 
@@ -22,7 +22,7 @@ def drafters(
     """List drafters that can be attached, with their arguments; of other packages too."""
     from traces.attach import registry
 
-    def one(name: str) -> Listed:
+    def one(name: str) -> ListEntry:
         place = registry.BUILT_IN.get(name, "")
         if place.startswith(_NETWORKS):
             return of_source(name, place)

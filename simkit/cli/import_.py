@@ -32,7 +32,7 @@ class ImportSource(StrEnum):
 LOGS = (ImportSource.vllm, ImportSource.sglang, ImportSource.aiperf)
 
 
-class DraftPasses(StrEnum):
+class DraftPassesOption(StrEnum):
     """How many passes of the draft model a draft takes."""
 
     token = "token"
@@ -94,7 +94,7 @@ def import_(
         ),
     ] = False,
     passes: Annotated[
-        DraftPasses | None,
+        DraftPassesOption | None,
         typer.Option(
             help="Logs: passes of the draft model, one a token, one a draft (parallel drafters), or"
             " none (from tokens alone). For costs.  [default: token]",
@@ -118,7 +118,7 @@ def import_(
     if format is ImportSource.tokens:
         _tokens(file, out, eos or [])
     elif format in LOGS:
-        _log(format, file, out, draft_length, shared_path, passes or DraftPasses.token)
+        _log(format, file, out, draft_length, shared_path, passes or DraftPassesOption.token)
     else:
         _spec_bench(file, out)
 
@@ -177,14 +177,14 @@ def _log(
     out: Path,
     draft_length: int | None,
     shared_path: bool,
-    passes: DraftPasses,
+    passes: DraftPassesOption,
 ) -> None:
     from simkit.importers import aiperf, sglang, steps, vllm
     from traces.outputs import check_free
     from traces.writer import save
 
     check_free(out)
-    drafts = steps.Drafts(shared_path, passes.value)
+    drafts = steps.LoggedDrafts(shared_path, passes.value)
     if format is ImportSource.sglang:
         trace, notes = sglang.load(file, draft_length, drafts)
     else:

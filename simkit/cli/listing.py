@@ -22,7 +22,7 @@ class ListFormat(StrEnum):
     markdown = "markdown"
 
 
-class Listed(NamedTuple):
+class ListEntry(NamedTuple):
     """One thing that has a name.
 
     Attributes:
@@ -52,7 +52,7 @@ class Listed(NamedTuple):
         return f"{self.name}({', '.join(given)})"
 
 
-def of_class(name: str, cls: type, what: str = "", source: str = "") -> Listed:
+def of_class(name: str, cls: type, what: str = "", source: str = "") -> ListEntry:
     """What a registered class says of itself.
 
     Args:
@@ -68,12 +68,12 @@ def of_class(name: str, cls: type, what: str = "", source: str = "") -> Listed:
         if argument.kind in (argument.POSITIONAL_OR_KEYWORD, argument.KEYWORD_ONLY)
     }
     place = f"{cls.__module__}:{cls.__qualname__}"
-    return Listed(
+    return ListEntry(
         name, arguments, what or first_line(about), source or source_of(about), about, place
     )
 
 
-def of_source(name: str, place: str) -> Listed:
+def of_source(name: str, place: str) -> ListEntry:
     """What a class of this project says of itself, of which nothing is imported: it needs torch.
 
     Args:
@@ -91,7 +91,7 @@ def of_source(name: str, place: str) -> Listed:
                 if "ClassVar" not in ast.unparse(line.annotation):
                     arguments[line.target.id] = line.value and _literal(line.value)
     about = ast.get_docstring(classes[wanted]) or ""
-    return Listed(name, arguments, first_line(about), source_of(about), about, place)
+    return ListEntry(name, arguments, first_line(about), source_of(about), about, place)
 
 
 def _line_of(classes: dict[str, ast.ClassDef], name: str) -> list[ast.ClassDef]:
@@ -135,8 +135,8 @@ def source_of(about: str) -> str:
 
 def show(
     noun: str,
-    things: Callable[[], Iterable[Listed]],
-    one: Callable[[str], Listed],
+    things: Callable[[], Iterable[ListEntry]],
+    one: Callable[[str], ListEntry],
     name: str | None,
     format: ListFormat,
 ) -> None:
@@ -168,11 +168,11 @@ def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
 
 
-def _rows(found: list[Listed]) -> list[tuple[str, str, str]]:
+def _rows(found: list[ListEntry]) -> list[tuple[str, str, str]]:
     return [(thing.spec, thing.what, thing.source) for thing in found]
 
 
-def _record(thing: Listed) -> dict[str, Any]:
+def _record(thing: ListEntry) -> dict[str, Any]:
     return {
         "name": thing.name,
         "spec": thing.spec,
@@ -184,6 +184,6 @@ def _record(thing: Listed) -> dict[str, Any]:
     }
 
 
-def _in_full(thing: Listed, format: ListFormat) -> None:
+def _in_full(thing: ListEntry, format: ListFormat) -> None:
     head = f"# `{thing.spec}`" if format is ListFormat.markdown else thing.spec
     print("\n\n".join([head, thing.about, f"Defined in {thing.place}."]))

@@ -25,7 +25,7 @@ from traces.messages import how_many
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from simkit.live.log import Log
+    from simkit.live.log import LiveLog
     from simkit.live.rotation import Arm, Bench
     from simkit.policies import Sequential
 
@@ -185,7 +185,7 @@ def _jobs(
 ) -> tuple[list[Any], list[Arm]]:
     """The target alone, every policy, and the first one again; each on all prompts."""
     from simkit.errors import LiveError
-    from simkit.live.rotation import Arm, Job
+    from simkit.live.rotation import Arm, LiveJob
     from traces.record.prompts import read_prompts
 
     pair = bench.pair
@@ -209,7 +209,7 @@ def _jobs(
     pair.prove(longest)
     groups = [numbers[k : k + size] for k in range(0, wanted, size)]
     every = tuple(range(len(arms)))
-    return [Job(tuple(rows[n].tokens for n in some), some[0], every) for some in groups], arms
+    return [LiveJob(tuple(rows[n].tokens for n in some), some[0], every) for some in groups], arms
 
 
 def _destination(
@@ -255,7 +255,7 @@ def _settle_kernel(bench: Bench, trace: Path | None, drafter: str | None) -> Non
     bench.settings = replace(bench.settings, kernel=kernel)
 
 
-def _report(log: Log, found: dict, arms: list[Arm], jobs: list[Any]) -> int:
+def _report(log: LiveLog, found: dict, arms: list[Arm], jobs: list[Any]) -> int:
     """Print speeds, and whether they can be believed; the exit status."""
     from rich.console import Console
 

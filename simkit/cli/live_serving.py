@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from simkit.costs import Times
     from simkit.live.interleave import Turns
     from simkit.live.served import ServedRun
-    from simkit.live.serving import Request, Served
+    from simkit.live.serving import LiveServed, Request
     from simkit.live.serving_arms import ServingArm
     from simkit.serving.controllers import Controller
     from traces.record.pair import Pair
@@ -146,7 +146,7 @@ def _write(wanted: Wanted, pair: Pair, runs: list[ServedRun]) -> None:
     served.write(wanted.out, served.table(runs, facts))
 
 
-def _report(runs: list[ServedRun], found: dict[int, Served]) -> int:
+def _report(runs: list[ServedRun], found: dict[int, LiveServed]) -> int:
     """Print throughputs, and whether they can be believed; the exit status."""
     import numpy as np
 

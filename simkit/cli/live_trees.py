@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from simkit.heads.files import Head
     from simkit.live.interleave import Turns
-    from simkit.live.log import Log
-    from simkit.live.rotation import Arm, Job
+    from simkit.live.log import LiveLog
+    from simkit.live.rotation import Arm, LiveJob
     from simkit.live.tree_arms import TreeBench
     from simkit.trees.growing import Growing
 
@@ -56,7 +56,7 @@ def is_tree(specs: list[str]) -> bool:
     return any(found)
 
 
-def live_trees(wanted: Wanted) -> tuple[Log, dict, list[Arm], list[Job]]:
+def live_trees(wanted: Wanted) -> tuple[LiveLog, dict, list[Arm], list[LiveJob]]:
     """Run the policies; the log, what came out, and who decoded what.
 
     Raises:
@@ -129,9 +129,9 @@ def _bench(wanted: Wanted, heads: dict[str, Head]) -> TreeBench:
     return TreeBench(target, network, vocab_size, *how, heads)
 
 
-def _jobs(bench: TreeBench, wanted: Wanted, n_arms: int, levels: int) -> list[Job]:
+def _jobs(bench: TreeBench, wanted: Wanted, n_arms: int, levels: int) -> list[LiveJob]:
     from simkit.errors import LiveError
-    from simkit.live.rotation import Job
+    from simkit.live.rotation import LiveJob
     from traces.record.prompts import read_prompts
 
     rows = read_prompts(wanted.prompts, bench.target.tokenizer, bench.vocab_size)
@@ -147,4 +147,4 @@ def _jobs(bench: TreeBench, wanted: Wanted, n_arms: int, levels: int) -> list[Jo
         )
     bench.prove(longest)
     every = tuple(range(n_arms))
-    return [Job((rows[k].tokens,), k, every) for k in numbers]
+    return [LiveJob((rows[k].tokens,), k, every) for k in numbers]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from simkit.cli import complete
-from simkit.cli.listing import Listed, ListFormat, of_class, show
+from simkit.cli.listing import ListEntry, ListFormat, of_class, show
 
 
 def policies(
@@ -20,7 +20,7 @@ def policies(
     """List policies, with their arguments and defaults; of other packages too."""
     from simkit.policies import get, names
 
-    def one(name: str) -> Listed:
+    def one(name: str) -> ListEntry:
         return of_class(name, get(name))
 
     show("policy", lambda: map(one, names()), one, name, format)

@@ -16,7 +16,7 @@ from simkit.cli.progress import bar, in_words
 from traces.messages import how_many
 
 if TYPE_CHECKING:
-    from traces.record.estimate import Estimate
+    from traces.record.estimate import SizeEstimate
 
 
 class CouplingChoice(StrEnum):
@@ -171,7 +171,7 @@ def _quiet() -> None:
     quiet()
 
 
-def _tell(size: Estimate) -> None:
+def _tell(size: SizeEstimate) -> None:
     """Say on stderr what the prompts that are left take, before the first of them."""
     from traces.describe import size_in_words
 

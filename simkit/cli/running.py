@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from simkit.heads.nodes import Models
     from simkit.live.decoder import DecoderSettings
     from simkit.live.interleave import Turns
-    from simkit.live.log import Log
+    from simkit.live.log import LiveLog
     from simkit.live.rotation import Bench, Benches
     from simkit.policies import Policy, Sequential, Setting
     from traces.record.pair import Alone, Pair
@@ -175,16 +175,16 @@ def must_fit() -> Iterator[None]:
 
 
 @contextmanager
-def opened(file: Path | None, bench: Benches, trace: Path | None = None) -> Iterator[Log]:
+def opened(file: Path | None, bench: Benches, trace: Path | None = None) -> Iterator[LiveLog]:
     """A log that is kept whatever happens, in the end as a part of a trace if there is one.
 
     A run that breaks off replaces no log that is there, in a trace neither.
     """
     from simkit.errors import LiveError, UserError
-    from simkit.live.log import Log
+    from simkit.live.log import LiveLog
     from traces.writer import add_file
 
-    log = Log(file, bench.facts, where=trace / "live.parquet" if trace else None)
+    log = LiveLog(file, bench.facts, where=trace / "live.parquet" if trace else None)
     for left in log.recovered:
         print(f"simkit: what an earlier run measured and left behind is in {left}", file=sys.stderr)
     try:

@@ -16,8 +16,8 @@ def layout_of(trace: Trace) -> Layout:
         ReplayError: its outputs' lengths do not fit its limits.
     """
     if isinstance(trace, Streamed):
-        from simkit.drafters.streamed import Outputs
+        from simkit.drafters.streamed import WindowedOutputs
 
-        return Outputs(trace)
+        return WindowedOutputs(trace)
     module, _, name = trace.manifest.drafter.layout.partition(":")
     return getattr(import_module(module), name)(trace)

@@ -12,7 +12,7 @@ from traces.streamed import Streamed
 _ROWS = ("ahead", "branch", "cut")
 
 
-class Outputs(Layout):
+class WindowedOutputs(Layout):
     """All prompts and how long their outputs are; the windows have layouts of their own."""
 
     by_start = False

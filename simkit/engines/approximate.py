@@ -18,7 +18,7 @@ _MOST = 20  # tokens of the lengths that are tried
 _SERVED = 10  # of those that are served
 
 
-class Choice(NamedTuple):
+class Replacement(NamedTuple):
     """A length that was chosen.
 
     Attributes:
@@ -42,7 +42,7 @@ class Tuning(NamedTuple):
     note: str
 
 
-def fastest(trace: Trace, cost: AnyCost | None, first_token: FirstToken) -> Choice:
+def fastest(trace: Trace, cost: AnyCost | None, first_token: FirstToken) -> Replacement:
     """The fixed length whose replayed speed on a trace is the best.
 
     Raises:
@@ -53,7 +53,7 @@ def fastest(trace: Trace, cost: AnyCost | None, first_token: FirstToken) -> Choi
         raise EngineError("there are no times to choose a length by: give --policy, or --cost")
     best = _best(result)
     row = result.records()[best - 1]
-    return Choice(best, f"fixed({best}) is the fastest length on this trace, {_speed(row)}")
+    return Replacement(best, f"fixed({best}) is the fastest length on this trace, {_speed(row)}")
 
 
 def tuned(trace: Trace, spec: str, cost: AnyCost | None, first_token: FirstToken) -> Tuning:
@@ -74,7 +74,7 @@ def tuned(trace: Trace, spec: str, cost: AnyCost | None, first_token: FirstToken
 
 def instead_of(
     policy: Policy, why: str, trace: Trace, cost: AnyCost | None, first_token: FirstToken
-) -> Choice:
+) -> Replacement:
     """The fixed length nearest to a policy: the fastest, or without times that of the mean draft.
 
     Args:
@@ -94,7 +94,7 @@ def instead_of(
             f"the fastest length on this trace: its replayed speedup is {_speed(row)}, that of the"
             f" rule {_speed(mine)} ({change:+.1%})"
         )
-        return Choice(best, f"{why}: {policy} is replaced by fixed({best}), {how}")
+        return Replacement(best, f"{why}: {policy} is replaced by fixed({best}), {how}")
     mean = mine["drafted"] / mine["steps"]
     best = min(max(1, round(mean)), len(fixed))
     row = fixed[best - 1]
@@ -104,12 +104,12 @@ def instead_of(
         f" replay gives {row['tokens_per_step']:.3f} tokens a step, the rule"
         f" {mine['tokens_per_step']:.3f} ({change:+.1%})"
     )
-    return Choice(best, f"{why}: {policy} is replaced by fixed({best}), {how}")
+    return Replacement(best, f"{why}: {policy} is replaced by fixed({best}), {how}")
 
 
 def served_instead(
     controller: Any, trace: Trace, cost: AnyCost | None, first_token: FirstToken, in_flight: int
-) -> Choice:
+) -> Replacement:
     """The length that serves the most tokens a second with so many requests in flight.
 
     Args:
@@ -144,7 +144,7 @@ def served_instead(
     )
     if none["steady_tokens_s"] > row["steady_tokens_s"]:
         note += f"; without any drafts it is {none['steady_tokens_s']:,.0f}"
-    return Choice(best, note)
+    return Replacement(best, note)
 
 
 def _replay(

@@ -16,7 +16,7 @@ class EngineError(UserError):
     """A setting cannot be written for an engine."""
 
 
-class Drafter(NamedTuple):
+class EngineDrafter(NamedTuple):
     """What drafts, in the words of `simkit attach`.
 
     Attributes:
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
     """
 
     length: int
-    drafter: Drafter
+    drafter: EngineDrafter
     sampled: bool = False
     policy: Policy | None = None
     by_batch: tuple[tuple[int, int], ...] = ()
@@ -100,7 +100,7 @@ class Engine(ABC):
             EngineError: it has no such drafter, or no such length.
         """
 
-    def can(self, what: str, drafter: Drafter) -> bool:
+    def can(self, what: str, drafter: EngineDrafter) -> bool:
         """Whether it can express that of a plan with such a drafter."""
         if what in ("by_batch", "ema") and self.adapts is not None:
             return what in self.takes and drafter.kind in self.adapts

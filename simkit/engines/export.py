@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from simkit.engines.approximate import Choice, fastest, instead_of, served_instead, tuned
-from simkit.engines.base import ENGINES, Drafter, Engine, EngineError, Plan
+from simkit.engines.approximate import Replacement, fastest, instead_of, served_instead, tuned
+from simkit.engines.base import ENGINES, Engine, EngineDrafter, EngineError, Plan
 from simkit.engines.synthetic import Measure, errors, rates_of
 from simkit.errors import PolicyError
 from simkit.policies import Autoregressive, Fixed, Policy, parse
@@ -211,18 +211,20 @@ def by_batch(controller: Any) -> tuple[tuple[int, int], ...]:
     return tuple(zip(lows, [*(k for _, k in ends), 0], strict=True))
 
 
-def _best(controller: Any, engine: Engine, trace: Trace, cost: AnyCost | None, how: Load) -> Choice:
+def _best(
+    controller: Any, engine: Engine, trace: Trace, cost: AnyCost | None, how: Load
+) -> Replacement:
     """What replaces a controller: what serves best, or for a request alone, the fastest length."""
     why = f"{engine.name} has no controller like {controller}"
     if how.in_flight is not None:
         length, note = served_instead(controller, trace, cost, how.first_token, how.in_flight)
-        return Choice(length, f"{why}: replaced by fixed({length}); {note}")
+        return Replacement(length, f"{why}: replaced by fixed({length}); {note}")
     try:
         length, note = fastest(trace, cost, how.first_token)
     except EngineError as error:
         raise EngineError(f"{why}, and {error}") from None
     alone = "; that is the speed of a request alone: --concurrency N compares them in batches"
-    return Choice(length, f"{why}: replaced by fixed({length}); {note}{alone}")
+    return Replacement(length, f"{why}: replaced by fixed({length}); {note}{alone}")
 
 
 def _longest(policy: Policy) -> int:
@@ -230,16 +232,16 @@ def _longest(policy: Policy) -> int:
     return int(getattr(getattr(policy, "params", None), "max_draft", policy.max_draft))
 
 
-def _drafter(trace: Trace, draft: str | None) -> Drafter:
+def _drafter(trace: Trace, draft: str | None) -> EngineDrafter:
     """What drafts on a trace, as far as it says."""
     manifest = trace.manifest
     if not manifest.spec:
         known = manifest.draft.id if manifest.draft else None
-        return Drafter("model" if manifest.draft else "", draft or known, {})
+        return EngineDrafter("model" if manifest.draft else "", draft or known, {})
     try:
         spec = specs.parse(manifest.spec, EngineError)
     except UserError:
-        return Drafter("", draft, {})
+        return EngineDrafter("", draft, {})
     given: Mapping[str, Any] = dict(spec.kwargs)
     model = next((str(value) for value in spec.args if isinstance(value, str)), None)
-    return Drafter(spec.name, draft or model, given)
+    return EngineDrafter(spec.name, draft or model, given)

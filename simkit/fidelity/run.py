@@ -14,8 +14,8 @@ from simkit.fidelity.ladder import Ladder
 from simkit.fidelity.tree_ladder import TreeLadder
 from simkit.heads.files import Head, check_fits
 from simkit.live.decoder import DecoderSettings
-from simkit.live.log import Log
-from simkit.live.rotation import Arm, Benches, Job, Warm, run
+from simkit.live.log import LiveLog
+from simkit.live.rotation import Arm, Benches, LiveJob, Warm, run
 from simkit.live.timed import check
 from simkit.policies import Fixed, Policy, Sequential, Setting
 from simkit.policies.base import chain_of
@@ -250,7 +250,7 @@ def measure(
     trace: Trace,
     bench: Benches,
     plan: LivePlan,
-    log: Log,
+    log: LiveLog,
     on_sequence: Callable[[], None],
     on_size: Callable[[float, int], None] | None = None,
 ) -> None:
@@ -288,7 +288,7 @@ def _lengths(trace: Trace, most: int) -> dict[int, int]:
     return {number: max(1, min(n, most)) for number, n in pairs}
 
 
-def jobs_of(trace: Trace, plan: LivePlan) -> list[Job]:
+def jobs_of(trace: Trace, plan: LivePlan) -> list[LiveJob]:
     """Every prompt with its arms, ascending, so that calibration and test prompts alternate."""
     prompts = trace.sequences["prompt_tokens"].to_pylist()
     numbers = trace.sequences["sequence"].to_pylist()
@@ -299,5 +299,5 @@ def jobs_of(trace: Trace, plan: LivePlan) -> list[Job]:
         arms = plan.tested
         if index in plan.calibration:
             arms = plan.passes + (plan.rules if index in ruled else ())
-        jobs.append(Job((prompts[index],), numbers[index], arms))
+        jobs.append(LiveJob((prompts[index],), numbers[index], arms))
     return jobs

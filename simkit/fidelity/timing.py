@@ -13,7 +13,7 @@ from simkit.errors import LiveError
 from simkit.fidelity.run import LivePlan, check_pair, measure
 from simkit.live.block_scorer import BlockScorer
 from simkit.live.decoder import DecoderSettings
-from simkit.live.log import Log
+from simkit.live.log import LiveLog
 from simkit.live.rotation import Bench
 from simkit.live.timed import check
 from simkit.policies import Sequential, parse
@@ -67,7 +67,7 @@ def calibrate(
         check(policy, settings, heads or {})
         rules.append(policy)
     chosen = tuple(k * n // prompts for k in range(prompts))
-    plan, log, watch = LivePlan(tuple(rules), (), chosen, rounds), Log(), Watch()
+    plan, log, watch = LivePlan(tuple(rules), (), chosen, rounds), LiveLog(), Watch()
     measure(trace, Bench(pair, settings, heads or {}), plan, log, lambda: None)
     known = watch.conditions().of_models(trace.manifest.target, trace.manifest.draft)
     table = known.kept_in(log.table())

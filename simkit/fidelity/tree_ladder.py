@@ -9,7 +9,7 @@ import numpy as np
 from simkit.drafters.tree import TreeLayout
 from simkit.errors import ReplayError
 from simkit.trees.base import Outcomes
-from simkit.trees.growing import Growing, Tree
+from simkit.trees.growing import Growing, GrowingTree
 
 _SCALE = 2**20
 
@@ -46,12 +46,12 @@ class TreeLadder(Growing):
         """See `Growing`."""
         return max(self.widths)
 
-    def grows(self, tree: Tree, level: int) -> np.ndarray:
+    def grows(self, tree: GrowingTree, level: int) -> np.ndarray:
         """See `Growing`."""
         width = self.widths[(_number(tree) + self.turn + level) % len(self.widths)]
         return tree.likeliest(tree.of_level(level), width)
 
-    def chosen(self, tree: Tree) -> np.ndarray:
+    def chosen(self, tree: GrowingTree) -> np.ndarray:
         """See `Growing`."""
         size = (_number(tree) // len(self.widths) + self.turn) % len(self.sizes)
         return tree.likeliest(np.arange(1, len(tree.parent)), self.sizes[size])
@@ -68,5 +68,5 @@ class TreeLadder(Growing):
         return f"{self.name}({self.turn})"
 
 
-def _number(tree: Tree) -> int:
+def _number(tree: GrowingTree) -> int:
     return int(-tree.total[1] * _SCALE) if len(tree.total) > 1 else 0

@@ -15,7 +15,7 @@ from simkit.heads.scoring import score_drafts, score_rows
 from simkit.heads.starts import StartHead
 from simkit.heads.states import States
 from simkit.heads.training import Split
-from simkit.heads.training_data import Material, Recorded, said
+from simkit.heads.training_data import Material, RecordedRows, said
 from simkit.reliability import reliability
 
 HEAD = "head"
@@ -76,7 +76,7 @@ def evaluate(head: Head, material: Material, parts: Split) -> dict[str, Any]:
 def judge(head: Head, material: Material, wanted: np.ndarray) -> Judged:
     """What a head and simple signals say of the draft tokens of some sequences, (S,) bool."""
     if head.by_start:
-        assert isinstance(material, Recorded)
+        assert isinstance(material, RecordedRows)
         return _by_start(head, material.layout, material.states, wanted)
     rows, accepted, signals = material.asked(head.kind, head.options, wanted)
     score = score_rows(head, rows.state)

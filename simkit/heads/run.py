@@ -15,7 +15,7 @@ from simkit.heads.evaluate import evaluate
 from simkit.heads.files import Head
 from simkit.heads.nodes import Models
 from simkit.heads.training import TrainingSettings
-from simkit.heads.training_data import Material, Recorded
+from simkit.heads.training_data import Material, RecordedRows
 from traces import scores
 from traces.manifest import Manifest
 from traces.trace import Trace
@@ -58,7 +58,7 @@ def train(
             )
         if mix is not None:
             raise HeadError("mix is of attached drafters: a recording has its own (record --mix)")
-        material: Material = Recorded(PathLayout(trace), states.read(trace))
+        material: Material = RecordedRows(PathLayout(trace), states.read(trace))
     else:
         more["mix"] = _MIXES.get(str(settled.get("variant")), nodes.SHARE) if mix is None else mix
         material = nodes.read_drafts(trace, models, more["mix"], settings.seed)

@@ -19,7 +19,7 @@ from simkit.errors import HeadError
 from simkit.heads import examples, files, registry, rows
 from simkit.heads.drafts import drafts
 from simkit.heads.starts import StartHead
-from simkit.heads.training_data import Material, Recorded
+from simkit.heads.training_data import Material, RecordedRows
 
 _FEWEST_PROMPTS = 5
 _ROWS = 512  # of a step of a row head
@@ -221,7 +221,7 @@ class _Drafts(Task):
 
     def __init__(self, given: _Training) -> None:
         kind, options, material, parts, settings = given
-        if not isinstance(material, Recorded):
+        if not isinstance(material, RecordedRows):
             raise HeadError(f"the {kind} head is trained on recorded drafts, not on nodes of trees")
         self.layout, self.states = layout, states = material.layout, material.states
         self.max_depth, self.settings = options["max_depth"], settings

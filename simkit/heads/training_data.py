@@ -16,7 +16,7 @@ from simkit.heads.states import States
 from traces.record.drafters.consumed import Consumed
 
 
-class Asked(NamedTuple):
+class AskedRows(NamedTuple):
     """Draft tokens that a head by row is asked about; n of them.
 
     Attributes:
@@ -46,11 +46,11 @@ class Material(ABC):
         """Rows of some sequences, (S,) bool, that a head is trained on."""
 
     @abstractmethod
-    def asked(self, kind: str, options: Mapping[str, Any], wanted: np.ndarray) -> Asked:
+    def asked(self, kind: str, options: Mapping[str, Any], wanted: np.ndarray) -> AskedRows:
         """Draft tokens behind the target's own text, by which epochs and heads are judged."""
 
 
-class Recorded(Material):
+class RecordedRows(Material):
     """Rows of a trace that has the draft model's states.
 
     Args:
@@ -66,13 +66,13 @@ class Recorded(Material):
         """See `Material`."""
         return examples.to_train_on(kind, options, self.layout, self.states, wanted)
 
-    def asked(self, kind: str, options: Mapping[str, Any], wanted: np.ndarray) -> Asked:
+    def asked(self, kind: str, options: Mapping[str, Any], wanted: np.ndarray) -> AskedRows:
         """See `Material`."""
         rows, judged = examples.on_path(kind, options, self.layout, self.states, wanted)
         signals = {name: values[judged] for name, values in said(self.layout, False).items()}
         accepted = self.layout.trace.positions("accepted")
         signals["depth"] = _depth(accepted, self.layout.offsets)[judged]
-        return Asked(rows, accepted[judged], signals)
+        return AskedRows(rows, accepted[judged], signals)
 
 
 class ReadDrafts(Material):
@@ -95,7 +95,7 @@ class ReadDrafts(Material):
             return mixed
         return _labelled(kind, options, self.on_text, wanted) + mixed
 
-    def asked(self, kind: str, options: Mapping[str, Any], wanted: np.ndarray) -> Asked:
+    def asked(self, kind: str, options: Mapping[str, Any], wanted: np.ndarray) -> AskedRows:
         """See `Material`."""
         rows = _labelled(kind, options, self.on_text, wanted)
         mine = wanted[self.on_text.sequence]
@@ -105,7 +105,7 @@ class ReadDrafts(Material):
             "margin top-1 - top-2": self.on_text.top1 - self.on_text.top2,
         }
         signals = {name: values[mine] for name, values in found.items()}
-        return Asked(rows, self.on_text.accepted[mine], signals)
+        return AskedRows(rows, self.on_text.accepted[mine], signals)
 
 
 def _labelled(

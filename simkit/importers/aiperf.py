@@ -31,7 +31,7 @@ _COUNTED = ("vllm", "tensorrt_llm")  # engines whose histograms count steps
 _SUMMED = ("llamacpp", "llama_cpp", "llama.cpp")  # engines that report sums alone
 
 
-def load(file: str | Path, drafts: steps.Drafts = steps.UNKNOWN) -> steps.Imported:
+def load(file: str | Path, drafts: steps.LoggedDrafts = steps.UNKNOWN) -> steps.Imported:
     """A log of steps.
 
     Args:
@@ -62,7 +62,7 @@ def load(file: str | Path, drafts: steps.Drafts = steps.UNKNOWN) -> steps.Import
 
 def _requests(
     file: str | Path, left_out: Counter[str], engines: set[str], unknown: set[str]
-) -> Iterator[steps.Request]:
+) -> Iterator[steps.LoggedRequest]:
     for record in jsonl.read(file):
         metadata, found = record.get("metadata"), record.fields.get(_NAME)
         if not isinstance(metadata, dict):
@@ -120,7 +120,7 @@ def _check_metrics(record: jsonl.Record, found: dict, values: object) -> None:
 
 def _spread(
     record: jsonl.Record, found: object, n_completion: int, unknown: set[str]
-) -> steps.Steps:
+) -> steps.LoggedSteps:
     """The steps behind sums, where all of them drafted as much: how many, and what they sum to.
 
     Raises:
@@ -144,4 +144,4 @@ def _spread(
     steps.check_means(inner, whole)
     each, more = divmod(accepted, max(1, n))
     spread = [each] * (n - more) + [each + 1] * more
-    return steps.Steps([length] * n, spread, False, totals=True)
+    return steps.LoggedSteps([length] * n, spread, False, totals=True)

@@ -63,7 +63,7 @@ class _Seen(NamedTuple):
 
 
 def load(
-    file: str | Path, draft_length: int | None = None, drafts: steps.Drafts = steps.UNKNOWN
+    file: str | Path, draft_length: int | None = None, drafts: steps.LoggedDrafts = steps.UNKNOWN
 ) -> steps.Imported:
     """A log of steps.
 
@@ -101,7 +101,7 @@ def load(
     return steps.imported(requests, file, drafts, notes)
 
 
-def _requests(file: str | Path, length: int, seen: _Seen) -> Iterator[steps.Request]:
+def _requests(file: str | Path, length: int, seen: _Seen) -> Iterator[steps.LoggedRequest]:
     bodies = (body for line in jsonl.read(file, events=True) for body in steps.bodies(line))
     for part in (part for body in bodies for part in _parts(body)):
         counts = part.counts
@@ -117,7 +117,7 @@ def _requests(file: str | Path, length: int, seen: _Seen) -> Iterator[steps.Requ
         yield steps.request(
             part.whole,
             "id",
-            steps.Steps([length] * len(accepted), accepted, False),
+            steps.LoggedSteps([length] * len(accepted), accepted, False),
             usage,
             _finish_reason(part.finish_reason),
             inside=part.inside,

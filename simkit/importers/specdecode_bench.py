@@ -35,7 +35,7 @@ _PREFIX = "acc_"
 DRAFTER = "eagle"  # whose lengths are taken where there are several, and none is named
 
 
-class Imported(NamedTuple):
+class ImportedRecords(NamedTuple):
     """What a file gives.
 
     Attributes:
@@ -68,7 +68,7 @@ def load(
     align: Align = "simulator",
     sample: int | None = None,
     seed: int = 42,
-) -> Imported:
+) -> ImportedRecords:
     """A lattice of one drafter's accepted lengths.
 
     Args:
@@ -103,7 +103,7 @@ def load(
     source = SourceInfo(Path(file).name, jsonl.file_hash(file), drafter, align, picked)
     trace = _trace(given, drafter, source)
     others = tuple(name for name in there if name != drafter)
-    return Imported(trace, drafter, others, list(_notes(trace)))
+    return ImportedRecords(trace, drafter, others, list(_notes(trace)))
 
 
 def _notes(trace: Trace) -> Iterator[str]:

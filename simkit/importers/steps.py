@@ -36,7 +36,7 @@ FIELDS = (
 )
 
 
-class Steps(NamedTuple):
+class LoggedSteps(NamedTuple):
     """The steps of a request.
 
     Attributes:
@@ -57,7 +57,7 @@ class Steps(NamedTuple):
         return 1 + sum(self.accepted) + len(self.accepted)
 
 
-class Request(NamedTuple):
+class LoggedRequest(NamedTuple):
     """One request of a log.
 
     Attributes:
@@ -71,7 +71,7 @@ class Request(NamedTuple):
 
     id: str | None
     n_prompt: int
-    steps: Steps
+    steps: LoggedSteps
     n_completion: int
     finish_reason: str
     behind: int
@@ -94,26 +94,26 @@ class Imported(NamedTuple):
     notes: list[str]
 
 
-class Drafts(NamedTuple):
+class LoggedDrafts(NamedTuple):
     """What a log does not say of its drafter; see `traces.manifest.Manifest`."""
 
     shared_path: bool = False
     passes: Passes = "token"
 
 
-UNKNOWN = Drafts()
+UNKNOWN = LoggedDrafts()
 
 
 def request(
     record: jsonl.Record,
     name: str,
-    steps: Steps,
+    steps: LoggedSteps,
     usage: tuple[int, int],
     finish_reason: str = "unknown",
     *,
     inside: str,
     uncounted: int | None = None,
-) -> Request:
+) -> LoggedRequest:
     """A request whose output its steps can have emitted, without what lies behind its end.
 
     Args:
@@ -132,7 +132,7 @@ def request(
     laws.check_completion(record, inside, n, steps.accepted, steps.ordered, uncounted)
     behind = max(0, steps.n_emitted - n)
     is_named = name and record.fields.get(name) is not None
-    return Request(
+    return LoggedRequest(
         record.text(name, numbers=True) if is_named else None,
         n_prompt,
         _within(steps, behind, finish_reason) if behind else steps,
@@ -142,7 +142,7 @@ def request(
     )
 
 
-def _within(steps: Steps, behind: int, finish_reason: str) -> Steps:
+def _within(steps: LoggedSteps, behind: int, finish_reason: str) -> LoggedSteps:
     """The steps without tokens behind the output's end, which are no part of it.
 
     The last step is then one whose draft ended with the output, as a replay's would: at an accepted
@@ -158,7 +158,10 @@ def _within(steps: Steps, behind: int, finish_reason: str) -> Steps:
 
 
 def imported(
-    requests: Iterable[Request], file: str | Path, drafts: Drafts, notes: Iterable[str] = ()
+    requests: Iterable[LoggedRequest],
+    file: str | Path,
+    drafts: LoggedDrafts,
+    notes: Iterable[str] = (),
 ) -> Imported:
     """A log of steps from requests.
 
@@ -200,7 +203,7 @@ def imported(
 
 def steps_of(
     record: jsonl.Record, name: str, fields: Any, known: Collection[str], unknown: set[str]
-) -> Steps:
+) -> LoggedSteps:
     """The steps of a record of acceptance.
 
     Where there are sums alone, the steps are known, but not their order, if all drafted as much.
@@ -240,7 +243,7 @@ def steps_of(
         said = f"has {how_many(len(dense), 'entry', 'entries')}, but num_spec_tokens is {most}"
         raise inner.error(f"acceptance_histogram {said}")
     check_means(inner, whole)
-    return Steps(drafted, accepted, ordered)
+    return LoggedSteps(drafted, accepted, ordered)
 
 
 def counts_of(
@@ -354,7 +357,7 @@ def _histogram(inner: jsonl.Record) -> dict[int, int]:
     return {a: steps for a, steps in pairs if steps}
 
 
-def _notes(requests: list[Request]) -> Iterator[str]:
+def _notes(requests: list[LoggedRequest]) -> Iterator[str]:
     surplus = sum(max(0, own.n_completion - own.steps.n_emitted) for own in requests)
     if surplus:
         yield (
@@ -381,7 +384,7 @@ def _notes(requests: list[Request]) -> Iterator[str]:
     yield from signs.signs([o.drafted for o in every], [o.accepted for o in every], ordered)
 
 
-def _behind(cut: list[Request], requests: list[Request]) -> Iterator[str]:
+def _behind(cut: list[LoggedRequest], requests: list[LoggedRequest]) -> Iterator[str]:
     """What to say of outputs that end inside their last draft."""
     if not cut:
         return

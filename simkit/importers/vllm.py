@@ -25,7 +25,7 @@ _ASK = "start the server with --per-request-spec-decode-metrics detailed (vLLM 0
 _NAME = "metrics.speculative_decoding"
 
 
-def load(file: str | Path, drafts: steps.Drafts = steps.UNKNOWN) -> steps.Imported:
+def load(file: str | Path, drafts: steps.LoggedDrafts = steps.UNKNOWN) -> steps.Imported:
     """A log of steps.
 
     Args:
@@ -46,7 +46,7 @@ def load(file: str | Path, drafts: steps.Drafts = steps.UNKNOWN) -> steps.Import
 
 def _requests(
     file: str | Path, left_out: Counter[str], unknown: set[str]
-) -> Iterator[steps.Request]:
+) -> Iterator[steps.LoggedRequest]:
     bodies = (body for line in jsonl.read(file, events=True) for body in steps.bodies(line))
     for record in bodies:
         choices = record.fields.get("choices")

@@ -19,7 +19,7 @@ from simkit.errors import LiveError
 from simkit.live.clock import clock_of
 from simkit.live.decoder import DecoderSettings, Step
 from simkit.live.interleave import finished
-from simkit.live.log import Row, Spans
+from simkit.live.log import LiveRow, Spans
 from simkit.live.timed import check
 from simkit.policies import Outcome, PolicyError, Sequential
 from simkit.policies.verdicts import asked, longest, sent
@@ -29,7 +29,7 @@ from traces.record.statistics_triton import draft_statistics
 STOP = {"all": all, "any": any}
 
 
-class Outputs(NamedTuple):
+class BatchOutputs(NamedTuple):
     """What came of some sequences: the steps of each, and its tokens."""
 
     steps: list[list[Step]]
@@ -152,7 +152,7 @@ class BatchDecoder:
         self.clock = clock_of(self.target.device)
         self.states: list[tuple] = []
 
-    def decode(self, prompts: list[list[int]], sequence: int) -> tuple[Outputs, list[Row]]:
+    def decode(self, prompts: list[list[int]], sequence: int) -> tuple[BatchOutputs, list[LiveRow]]:
         """Decode some prompts.
 
         Args:
@@ -163,7 +163,7 @@ class BatchDecoder:
 
     def stepwise(
         self, prompts: list[list[int]], sequence: int
-    ) -> Generator[int, None, tuple[Outputs, list[Row]]]:
+    ) -> Generator[int, None, tuple[BatchOutputs, list[LiveRow]]]:
         """Decode some prompts; see `simkit.live.interleave`."""
         self.spans = Spans(self.clock, len(prompts))
         begun = self.clock.mark()
@@ -180,7 +180,7 @@ class BatchDecoder:
             yield sum(map(len, self.outputs))
             number += 1
             self._step(number)
-        return Outputs(self.steps, self.outputs), self.spans.rows()
+        return BatchOutputs(self.steps, self.outputs), self.spans.rows()
 
     def _open(self, prompts: list[list[int]], sequence: int) -> None:
         n = len(prompts)

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 import numpy as np
 
-from simkit.trees.growing import Tree
-from traces.record.drafters.trees import Said
+from simkit.trees.growing import GrowingTree
+from traces.record.drafters.trees import TreeStatistics
 from traces.trees.forest import forest, grow, with_room
 
 
@@ -31,10 +31,10 @@ class Sapling:
         self._score = self._entropy.copy()
 
     @property
-    def tree(self) -> Tree:
+    def tree(self) -> GrowingTree:
         """As far as it has grown."""
         trees, size = self._trees, len(self.token)
-        return Tree(
+        return GrowingTree(
             parent=trees.parent[0, :size],
             depth=trees.depth[0, :size],
             rank=trees.rank[0, :size],
@@ -46,7 +46,7 @@ class Sapling:
             score=self._score,
         )
 
-    def extend(self, nodes: np.ndarray, found: Said) -> None:
+    def extend(self, nodes: np.ndarray, found: TreeStatistics) -> None:
         """Give nodes the children that the draft has found, the same number each.
 
         Args:

@@ -23,7 +23,7 @@ LEFT_OUT = "left out"
 BASELINE = "baseline"  # the name of autoregressive decoding by the target alone
 
 
-class Row(NamedTuple):
+class LiveRow(NamedTuple):
     """One span of time; the fields are columns of `traces.schema.LIVE`."""
 
     step: int
@@ -83,10 +83,10 @@ class Spans:
         self._closed += [(number, start, accepted, size, span) for span in (*self._open, whole)]
         self._open.clear()
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[LiveRow]:
         """All spans with their seconds, and one of the sequence: the sum of its steps."""
         self.clock.settle()
-        rows: list[Row] = []
+        rows: list[LiveRow] = []
         left_out = total = 0.0
         accepted = emitted = 0
         for number, start, a, size, (
@@ -106,15 +106,15 @@ class Spans:
                 seconds, left_out = seconds - left_out, 0.0
                 total, accepted, emitted = total + seconds, accepted + a, emitted + tokens
             place = (number, start, a)
-            rows.append(Row(*place, kind, what, depth, tokens, context, size, seconds))
+            rows.append(LiveRow(*place, kind, what, depth, tokens, context, size, seconds))
         last = rows[-1].step if rows else 0
         size = self._n_sequences
-        rows.append(Row(last, 1, accepted, "sequence", "", 0, emitted, 0, size, total))
+        rows.append(LiveRow(last, 1, accepted, "sequence", "", 0, emitted, 0, size, total))
         self._closed.clear()
         return rows
 
 
-class Log:
+class LiveLog:
     """Collects rows and keeps them safe: parts are written whole beside the file to come.
 
     A run that is killed leaves the folder `FILE.parts`, each part of which is a Parquet file; the
@@ -178,9 +178,11 @@ class Log:
         for part in parts.iterdir():
             part.unlink()
 
-    def add(self, run: int, round_: int, policy: str, sequence: int, rows: Sequence[Row]) -> None:
+    def add(
+        self, run: int, round_: int, policy: str, sequence: int, rows: Sequence[LiveRow]
+    ) -> None:
         """Append one sequence."""
-        columns: dict[str, Any] = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
+        columns: dict[str, Any] = dict(zip(LiveRow._fields, zip(*rows, strict=True), strict=True))
         for name, value in (("run", run), ("round", round_), ("sequence", sequence)):
             columns[name] = np.full(len(rows), value, np.int32)
         columns["policy"] = [policy] * len(rows)
@@ -247,7 +249,7 @@ class Log:
             os.close(self._lock)
             self._lock = None
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> LiveLog:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:

@@ -11,11 +11,11 @@ from typing import NamedTuple, Protocol, cast
 import torch
 
 from simkit.errors import LiveError
-from simkit.live.batch import BatchDecoder, Outputs
+from simkit.live.batch import BatchDecoder, BatchOutputs
 from simkit.live.block_scorer import BlockScorer
 from simkit.live.decoder import DecoderSettings
 from simkit.live.interleave import Turns, finished, in_turns
-from simkit.live.log import BASELINE, Log, Row
+from simkit.live.log import BASELINE, LiveLog, LiveRow
 from simkit.live.timed import TimedDecoder
 from simkit.policies import Policy, Sequential
 from traces.conditions import Conditions
@@ -50,7 +50,7 @@ class Arm:
         return BASELINE if self.policy is None else str(self.policy)
 
 
-class Job(NamedTuple):
+class LiveJob(NamedTuple):
     """A prompt (or a batch of them) and the arms that decode it.
 
     Attributes:
@@ -64,14 +64,14 @@ class Job(NamedTuple):
     arms: tuple[int, ...]
 
 
-Decoding = Generator[int, None, tuple[Outputs, list[Row]]]
+Decoding = Generator[int, None, tuple[BatchOutputs, list[LiveRow]]]
 """Of a job's prompts by one arm, step by step; see `simkit.live.interleave`."""
 
 
 class Runs(Protocol):
     """A decoder of one arm."""
 
-    def begin(self, job: Job) -> Decoding:
+    def begin(self, job: LiveJob) -> Decoding:
         """Decode a job's prompts."""
         ...
 
@@ -96,16 +96,16 @@ class Benches(Protocol):
 class _One:
     decoder: TimedDecoder
 
-    def begin(self, job: Job) -> Decoding:
+    def begin(self, job: LiveJob) -> Decoding:
         timed = yield from self.decoder.stepwise(job.prompts[0], job.sequence)
-        return Outputs([timed.steps], [timed.output]), timed.rows
+        return BatchOutputs([timed.steps], [timed.output]), timed.rows
 
 
 @dataclass
 class _Several:
     decoder: BatchDecoder
 
-    def begin(self, job: Job) -> Decoding:
+    def begin(self, job: LiveJob) -> Decoding:
         return self.decoder.stepwise([*job.prompts], job.sequence)
 
 
@@ -161,12 +161,12 @@ class Warm(NamedTuple):
 def run(
     bench: Benches,
     arms: Sequence[Arm],
-    jobs: Sequence[Job],
+    jobs: Sequence[LiveJob],
     rounds: int,
-    log: Log,
+    log: LiveLog,
     on_sequence: Callable[[], None] = lambda: None,
     on_warm: Callable[[dict[int, Warm]], None] | None = None,
-) -> dict[tuple[int, int], Outputs]:
+) -> dict[tuple[int, int], BatchOutputs]:
     """Decode every job by each of its arms in every round.
 
     One job after another, all of its arms, which take turns as the bench says; their order moves
@@ -191,7 +191,7 @@ def run(
     """
     if rounds < 1:
         raise LiveError(f"rounds must be at least 1, not {rounds}")
-    found: dict[tuple[int, int], Outputs] = {}
+    found: dict[tuple[int, int], BatchOutputs] = {}
     batched = any(len(job.prompts) > 1 for job in jobs)
     warm: dict[int, Warm] = {}
     for number in sorted({number for job in jobs for number in job.arms}):
@@ -217,7 +217,7 @@ def run(
     return found
 
 
-def _guarded(decoder: Runs, job: Job, arm: Arm, log: Log) -> Decoding:
+def _guarded(decoder: Runs, job: LiveJob, arm: Arm, log: LiveLog) -> Decoding:
     """Decode a job; running out of memory becomes one line."""
     try:
         return (yield from decoder.begin(job))

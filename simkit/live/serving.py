@@ -40,7 +40,7 @@ class Request(NamedTuple):
     tokens: list[int]
 
 
-class Served(NamedTuple):
+class LiveServed(NamedTuple):
     """What came of some requests: iterations, and the output of each."""
 
     iterations: list[Iteration]
@@ -48,7 +48,7 @@ class Served(NamedTuple):
 
 
 @dataclass
-class _Text:
+class _RequestText:
     """A request in flight; `row` is its place in the readers."""
 
     number: int
@@ -96,23 +96,23 @@ class LiveServer:
         self.concurrency = concurrency
         self.clock = clock or clock_of(pair.target.device)
 
-    def serve(self, requests: Sequence[Request]) -> Served:
+    def serve(self, requests: Sequence[Request]) -> LiveServed:
         """Serve requests, first come, first served."""
         return finished(self.stepwise(requests))
 
-    def stepwise(self, requests: Sequence[Request]) -> Generator[int, None, Served]:
+    def stepwise(self, requests: Sequence[Request]) -> Generator[int, None, LiveServed]:
         """Serve requests; see `simkit.live.interleave`."""
         self._open(requests)
         while self.done < len(requests):
             yield sum(map(len, self.outputs))
             self._iterate()
         self.clock.settle()
-        return Served([_closed(*row) for row in self.rows], self.outputs)
+        return LiveServed([_closed(*row) for row in self.rows], self.outputs)
 
     def _open(self, requests: Sequence[Request]) -> None:
         self.waiting = list(enumerate(requests))[::-1]
         self.outputs: list[list[int]] = [[] for _ in requests]
-        self.running: list[_Text] = []  # whose prompt was read, in the order of their rows
+        self.running: list[_RequestText] = []  # whose prompt was read, in the order of their rows
         self.rows: list[tuple[dict, Parts]] = []
         self.done, self.number, self.before, self.now_s = 0, 0, 0, 0.0
         most = self.decider.max_draft if self.decider else 0
@@ -142,7 +142,7 @@ class LiveServer:
         self.before = facts["decoding"] + facts.get("prefilling", 0)
         self.now_s += time.perf_counter() - begun
 
-    def _decode(self, batch: list[_Text], coming: int, parts: Parts) -> dict:
+    def _decode(self, batch: list[_RequestText], coming: int, parts: Parts) -> dict:
         """Draft, verify, append what comes out, and tell the controller."""
         opened = self._draft(batch, coming, parts) if self.decider else {}
         parts.since()
@@ -178,7 +178,7 @@ class LiveServer:
             text.last = step.drafted, step.proposed, step.accepted
         return {"tokens_in": tokens_in, "steps": steps, **opened}
 
-    def _draft(self, batch: list[_Text], coming: int, parts: Parts) -> dict:
+    def _draft(self, batch: list[_RequestText], coming: int, parts: Parts) -> dict:
         """Draft until all have stopped; of the draft model's prompts, how many and how long."""
         assert self.decider is not None
         parts.since()
@@ -201,7 +201,7 @@ class LiveServer:
             parts.add("policy_s")
         return opened
 
-    def _proposed(self, batch: list[_Text]) -> tuple[np.ndarray, np.ndarray]:
+    def _proposed(self, batch: list[_RequestText]) -> tuple[np.ndarray, np.ndarray]:
         """How many tokens each has drafted, and how many of them are verified."""
         if self.decider is None:
             return np.zeros(len(batch), np.int64), np.zeros(len(batch), np.int64)
@@ -210,7 +210,7 @@ class LiveServer:
         self.view = self.view._replace(waiting=0, prefilling=self.view.waiting, confidence=there)
         return drafted, self.decider.chosen(self.view, drafted)
 
-    def _view(self, batch: list[_Text], coming: int) -> View:
+    def _view(self, batch: list[_RequestText], coming: int) -> View:
         """What a controller sees; what has come is admitted behind its decision."""
 
         def column(values: list[int]) -> np.ndarray:
@@ -237,7 +237,7 @@ class LiveServer:
             np.full((len(batch), width), np.nan),
         )
 
-    def _open_drafts(self, batch: list[_Text], parts: Parts) -> dict:
+    def _open_drafts(self, batch: list[_RequestText], parts: Parts) -> dict:
         """Let the draft model read the texts that it has not seen."""
         lengths = self.draft.lengths
         new = [t for t in batch if not lengths[t.row] and len(t.tokens) > 1]
@@ -251,7 +251,7 @@ class LiveServer:
             "drafts_tokens": sum(len(text.tokens) - 1 for text in new),
         }
 
-    def _round(self, batch: list[_Text]) -> tuple[Tensor, Tensor]:
+    def _round(self, batch: list[_RequestText]) -> tuple[Tensor, Tensor]:
         """One pass of the draft: logits (B, V), and the tokens (B,) that drafts grow by."""
         lengths = self.draft.lengths
         blocks = [(text.tokens + text.draft)[lengths[text.row] :] for text in batch]
@@ -263,7 +263,7 @@ class LiveServer:
         return logits, logits.argmax(-1)
 
     def _read(
-        self, reader: SlotReader, batch: list[_Text], blocks: list[list[int]], keep: int
+        self, reader: SlotReader, batch: list[_RequestText], blocks: list[list[int]], keep: int
     ) -> Tensor:
         """A pass over a block of each text of a batch, whose rows are the first ones."""
         order = sorted(range(len(batch)), key=lambda k: batch[k].row)
@@ -282,7 +282,9 @@ class LiveServer:
         rows = torch.stack([found[name] for name in self.decider.columns], 1).tolist()
         return [tuple(row) for row in rows]
 
-    def _accept(self, text: _Text, draft: list[int], own: list[int]) -> tuple[int, list[int]]:
+    def _accept(
+        self, text: _RequestText, draft: list[int], own: list[int]
+    ) -> tuple[int, list[int]]:
         """Tokens accepted of a draft, and those that come out: the target's too, behind no EOS."""
         room = min(len(draft), self.settings.max_new_tokens - text.emitted - 1)
         for a in range(room):
@@ -292,7 +294,7 @@ class LiveServer:
                 return a + 1, draft[: a + 1]
         return room, draft[:room] + [own[room]]
 
-    def _is_done(self, text: _Text) -> bool:
+    def _is_done(self, text: _RequestText) -> bool:
         if not text.emitted:
             return False
         eos = text.tokens[-1] in self.settings.eos_token_ids
@@ -308,7 +310,9 @@ class LiveServer:
             number, request = self.waiting.pop()
             row = len(self.running) + len(new)
             new.append(
-                _Text(number, request.sequence, list(request.tokens), len(request.tokens), row)
+                _RequestText(
+                    number, request.sequence, list(request.tokens), len(request.tokens), row
+                )
             )
             self.target.open()
             self.draft.open()
@@ -345,9 +349,9 @@ class LiveServer:
             self.done += 1
 
 
-def _neighbours(texts: list[_Text]) -> list[list[_Text]]:
+def _neighbours(texts: list[_RequestText]) -> list[list[_RequestText]]:
     """Texts in groups whose rows follow on each other."""
-    found: list[list[_Text]] = []
+    found: list[list[_RequestText]] = []
     for text in sorted(texts, key=lambda text: text.row):
         if found and found[-1][-1].row + 1 == text.row:
             found[-1].append(text)

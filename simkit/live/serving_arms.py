@@ -17,7 +17,7 @@ from simkit.live.interleave import Turns, finished, in_turns
 from simkit.live.live_controllers import decider
 from simkit.live.rotation import is_out_of_memory
 from simkit.live.served import ServedRun
-from simkit.live.serving import LiveServer, Request, Served
+from simkit.live.serving import LiveServed, LiveServer, Request
 from simkit.serving import Engine
 from simkit.serving.controllers import ByLength, Controller, Nothing
 from simkit.serving.prices import Prices, Pricing, prices_of
@@ -118,7 +118,7 @@ def run(
     rounds: int,
     runs: list[ServedRun],
     on_run: Callable[[], None] = lambda: None,
-) -> dict[int, Served]:
+) -> dict[int, LiveServed]:
     """Serve every arm's requests in every round, in turns.
 
     The order of the arms moves on by one from round to round. Every arm serves a few short
@@ -144,7 +144,7 @@ def run(
     )
     for arm in arms:
         finished(_guarded(bench.server(arm, short), arm, arm.requests[:_WARM_UP]))
-    found: dict[int, Served] = {}
+    found: dict[int, LiveServed] = {}
     for round_ in range(rounds):
         first = round_ % len(arms)
         order = [*range(first, len(arms)), *range(first)]
@@ -165,7 +165,7 @@ def run(
 
 def _guarded(
     server: LiveServer, arm: ServingArm, requests: Sequence[Request]
-) -> Generator[int, None, Served]:
+) -> Generator[int, None, LiveServed]:
     """Serve; running out of memory becomes one line."""
     try:
         return (yield from server.stepwise(requests))

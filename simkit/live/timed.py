@@ -22,7 +22,7 @@ from simkit.live.clock import clock_of
 from simkit.live.decoder import UNKNOWN, DecoderSettings, Step
 from simkit.live.interleave import finished
 from simkit.live.keyed_draws import Ahead, Keyed
-from simkit.live.log import Row, Spans
+from simkit.live.log import LiveRow, Spans
 from simkit.live.model import Reader
 from simkit.policies import Outcome, PolicyError, Sequential
 from simkit.policies.verdicts import asked, longest, sent
@@ -43,7 +43,7 @@ class TimedOutput(NamedTuple):
 
     steps: list[Step]
     output: list[int]
-    rows: list[Row]
+    rows: list[LiveRow]
 
     @property
     def seconds(self) -> float:

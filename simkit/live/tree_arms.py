@@ -8,11 +8,11 @@ from typing import Any, cast
 
 from simkit.errors import LiveError
 from simkit.heads.files import Head
-from simkit.live.batch import Outputs
+from simkit.live.batch import BatchOutputs
 from simkit.live.clock import Clock, ProcessorClock
 from simkit.live.decoder import DecoderSettings
 from simkit.live.interleave import Turns
-from simkit.live.rotation import Arm, Decoding, Job, Runs
+from simkit.live.rotation import Arm, Decoding, LiveJob, Runs
 from simkit.live.tree_drafts import FeatureDraft, ModelDraft, TreeDraft
 from simkit.live.tree_slots import ROOM
 from simkit.live.trees import TreeDecoder
@@ -26,12 +26,12 @@ from traces.record.proof import prove
 
 
 @dataclass
-class _One:
+class _OneTree:
     decoder: TreeDecoder
 
-    def begin(self, job: Job) -> Decoding:
+    def begin(self, job: LiveJob) -> Decoding:
         found = yield from self.decoder.stepwise(job.prompts[0], job.sequence)
-        return Outputs([cast(Any, found.steps)], [found.output]), found.rows
+        return BatchOutputs([cast(Any, found.steps)], [found.output]), found.rows
 
 
 @dataclass
@@ -101,7 +101,7 @@ class TreeBench:
             clock = None
         draft = None if policy is None else self.draft()
         given = self.settings, self.vocab_size, clock, self.heads
-        return _One(TreeDecoder(self.target.target, draft, cast(TreePolicy, policy), *given))
+        return _OneTree(TreeDecoder(self.target.target, draft, cast(TreePolicy, policy), *given))
 
     def draft(self) -> TreeDraft:
         """A drafter with a cache of its own."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from simkit.live.tree_slots import Slots, TreeReader
+from simkit.live.tree_slots import TreeReader, TreeSlots
 from traces.record.drafters.feature import Feature
 
 
@@ -32,7 +32,7 @@ class TreeDraft(ABC):
 
     layers: tuple[int, ...] = ()
     ids: Tensor | None = None
-    slots: Slots
+    slots: TreeSlots
 
     def forget(self) -> None:
         """Start a new text."""
@@ -135,7 +135,7 @@ class FeatureDraft(TreeDraft):
 
     def __init__(self, net: Feature) -> None:
         self.net, self.layers, self.ids = net, net.layers, net.ids
-        self.slots = Slots(1)
+        self.slots = TreeSlots(1)
         self.forget()
 
     def forget(self) -> None:

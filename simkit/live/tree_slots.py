@@ -23,7 +23,7 @@ from traces.record.pair import embedding
 ROOM = 512  # slots at first
 
 
-class Slots:
+class TreeSlots:
     """The cache of a network of some layers, batch size 1.
 
     Attributes:
@@ -89,7 +89,7 @@ class TreeReader:
     def __init__(self, model: PreTrainedModel, vocab_size: int, layers: Sequence[int] = ()) -> None:
         self.model, self.vocab_size = model, vocab_size
         self.device = embedding(model).weight.device
-        self.slots = Slots(model.config.num_hidden_layers)
+        self.slots = TreeSlots(model.config.num_hidden_layers)
         self.states = torch.empty(0)
         self._layers = Layers(model, layers) if layers else None
 
@@ -106,7 +106,7 @@ class TreeReader:
         Args:
             tokens: n of them.
             depth: (n,), 0 of what stands right behind the text.
-            sees: see `Slots.mask`.
+            sees: see `TreeSlots.mask`.
         """
         bias = as_bias(self.slots.mask(sees), self.model.dtype)[None].to(self.device)
         position = torch.from_numpy(depth.astype(np.int64) + self.slots.text)[None]

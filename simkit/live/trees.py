@@ -25,7 +25,7 @@ from simkit.live.clock import Clock, Mark, clock_of
 from simkit.live.decoder import DecoderSettings
 from simkit.live.growing_tree import Sapling
 from simkit.live.interleave import finished
-from simkit.live.log import Row, Spans
+from simkit.live.log import LiveRow, Spans
 from simkit.live.node_scorer import node_scorer
 from simkit.live.tree_drafts import TreeDraft
 from simkit.live.tree_slots import TreeReader, lines
@@ -67,7 +67,7 @@ class TreeOutput(NamedTuple):
 
     steps: list[TreeStep]
     output: list[int]
-    rows: list[Row]
+    rows: list[LiveRow]
 
 
 def check(policy: TreePolicy) -> Growing:

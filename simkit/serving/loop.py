@@ -41,7 +41,7 @@ from simkit.serving.state import (
     Rules,
     Server,
 )
-from simkit.steps.compiled_rules import Rule, rule_of, run_rule, slots_of
+from simkit.steps.compiled_rules import CompiledRule, rule_of, run_rule, slots_of
 from traces.kernels import compiled, compiled_part
 
 OVER, FULL, OUTRUN = 0, 1, 2
@@ -225,7 +225,7 @@ def _drive(
 
 
 @cache
-def _loop(rule: Rule) -> Callable[..., tuple[int, int]]:
+def _loop(rule: CompiledRule) -> Callable[..., tuple[int, int]]:
     """The compiled loop for one rule, see `simkit.steps.compiled`."""
     return compiled(_drive, bool(rule.kept_as), made_for=rule.kept_as)
 

@@ -14,7 +14,7 @@ from simkit.policies import Policy
 from simkit.simulator.arguments import AnyCost, setting
 from simkit.simulator.display import grid, noted
 from simkit.simulator.fields import Columns
-from simkit.simulator.logged import Interval, Log, Replayed, length_of
+from simkit.simulator.logged import Interval, LogReplay, StepLog, length_of
 from simkit.simulator.result import Result
 from simkit.statistics.enough import few_below
 from traces.messages import how_many, printable
@@ -44,7 +44,9 @@ class Intervals(Result):
         replayed: one for each policy, in order.
     """
 
-    def __init__(self, log: Log, policies: Iterable[Policy], confidence: float, seed: int) -> None:
+    def __init__(
+        self, log: StepLog, policies: Iterable[Policy], confidence: float, seed: int
+    ) -> None:
         super().__init__(LogOutputs(log.trace), [], "trace", confidence, seed)
         self.log = log
         self.replayed = [log.replay(policy) for policy in policies]
@@ -151,7 +153,7 @@ class Intervals(Result):
     def _repr_html_(self) -> str:
         return grid(*self.cells()) + noted(self.notes)
 
-    def _record(self, found: Replayed) -> dict[str, Any]:
+    def _record(self, found: LogReplay) -> dict[str, Any]:
         record: dict[str, Any] = {
             "policy": str(found.policy),
             "requests": self.log.n_requests,
@@ -198,7 +200,7 @@ def logged(
     for policy in policies:
         length_of(policy)
     where = setting(trace, cost, "prefill", LogOutputs(trace))
-    return Intervals(Log(trace, where.charge, confidence, seed), policies, confidence, seed)
+    return Intervals(StepLog(trace, where.charge, confidence, seed), policies, confidence, seed)
 
 
 def _ends(name: str, kind: str, interval: Interval) -> dict[str, float | None]:

@@ -57,7 +57,7 @@ Ends = tuple[np.ndarray, np.ndarray]
 """Low and high ends of a statistic on several sums, (B,) each."""
 
 
-class Replayed(NamedTuple):
+class LogReplay(NamedTuple):
     """What a log says of one length k; intervals by the names of this module's first lines.
 
     Attributes:
@@ -93,7 +93,7 @@ def length_of(policy: Policy) -> int:
     )
 
 
-class Log:
+class StepLog:
     """The steps of a log.
 
     Args:
@@ -143,7 +143,7 @@ class Log:
         """(S,) int64, of each request."""
         return np.bincount(self.owner, minlength=self.n_requests)
 
-    def replay(self, policy: Policy) -> Replayed:
+    def replay(self, policy: Policy) -> LogReplay:
         """The intervals of one policy.
 
         Raises:
@@ -169,9 +169,9 @@ class Log:
         speedup = self._speedups(length, tokens["cut"]) if self.charge else None
         seen = self.risks.at_risk.sum(0).tolist()
         at_risk = [*seen, *[0] * length][:length]
-        return Replayed(policy, length, tokens, speedup, marginal, at_risk)
+        return LogReplay(policy, length, tokens, speedup, marginal, at_risk)
 
-    def _replay_sums(self, policy: Policy, length: int) -> Replayed:
+    def _replay_sums(self, policy: Policy, length: int) -> LogReplay:
         """The same where the sums of each request alone are known."""
         accepted, most = self.emitted - self.steps, self.deepest
         cut = sum_bounds(accepted, self.steps, most, length)
@@ -188,7 +188,7 @@ class Log:
         speedup = self._speedups(length, tokens["cut"]) if self.charge else None
         reached = np.append(1.0, cut.low)[:length] * self.steps.sum()  # at the least
         at_risk = np.where(np.arange(length) < most, np.rint(reached), 0).astype(int).tolist()
-        return Replayed(
+        return LogReplay(
             policy, length, tokens, speedup and {**speedup, "band": _UNKNOWN}, marginal, at_risk
         )
 

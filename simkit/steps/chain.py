@@ -17,7 +17,7 @@ from simkit.steps.work import Work
 from traces.errors import TraceError
 
 
-class Chain(Family[Sequential, Steps]):
+class ChainFamily(Family[Sequential, Steps]):
     """See the module."""
 
     by_row = True
@@ -80,4 +80,4 @@ class Chain(Family[Sequential, Steps]):
             )
 
 
-FAMILY = Chain()
+FAMILY = ChainFamily()

@@ -23,7 +23,7 @@ from simkit.policies.function import CompiledFunction
 from simkit.policies.surroundings import plain
 from simkit.policies.verdicts import not_boolean, not_whole
 from simkit.steps.compiled_rules import (
-    Rule,
+    CompiledRule,
     compilable,
     rule_of,
     run_rule,
@@ -51,7 +51,7 @@ def _by_slots(kind: type[NumericPolicy]) -> bool:
     return all(getattr(kind, name) in [getattr(one, name) for one in own] for name in names)
 
 
-def rule(policy: NumericPolicy) -> Rule:
+def rule(policy: NumericPolicy) -> CompiledRule:
     """The rule of a policy that `compiles`.
 
     Raises:
@@ -131,7 +131,7 @@ def _loop_of(function: Callable, policy: NumericPolicy) -> tuple[Callable, Any]:
 
 
 @cache
-def _loop(function: Callable, rule: Rule) -> Callable[..., tuple[int, int, int]]:
+def _loop(function: Callable, rule: CompiledRule) -> Callable[..., tuple[int, int, int]]:
     """The compiled function for one rule.
 
     A dispatcher takes two named tuples with the same fields for one another, so each rule has a

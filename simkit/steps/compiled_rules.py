@@ -23,7 +23,7 @@ from simkit.policies.surroundings import plain, settled
 from traces.own_sources import is_own
 
 
-class Rule(NamedTuple):
+class CompiledRule(NamedTuple):
     """What tells the compiled loops of one rule from those of all others.
 
     Attributes:
@@ -35,7 +35,7 @@ class Rule(NamedTuple):
     kept_as: str
 
 
-_rules: dict[tuple[Any, ...], Rule] = {}
+_rules: dict[tuple[Any, ...], CompiledRule] = {}
 _slots: dict[type, Any] = {}
 _lock = Lock()
 
@@ -47,7 +47,7 @@ def compilable(params: type, slots: Any) -> bool:
     return named and all(isinstance(function, FunctionType) for function in _functions(slots))
 
 
-def rule_of(owner: object, params: type, slots: Any) -> Rule:
+def rule_of(owner: object, params: type, slots: Any) -> CompiledRule:
     """The compiled rule of a policy or a controller.
 
     The parameters of a rule of these packages stand for it. Any other one is given a class of its
@@ -72,14 +72,14 @@ def rule_of(owner: object, params: type, slots: Any) -> Rule:
             kept = own and params not in _slots
             mine = params if kept else stand_in(params)
             _slots[mine] = slots
-            _rules[key] = Rule(mine, _word(params, slots) if kept else "")
+            _rules[key] = CompiledRule(mine, _word(params, slots) if kept else "")
         return _rules[key]
 
 
-def stands_alone(params: type, slots: Any) -> Rule:
+def stands_alone(params: type, slots: Any) -> CompiledRule:
     """The rule of a class of parameters that was made for it alone."""
     _slots[params] = slots
-    return Rule(params, "")
+    return CompiledRule(params, "")
 
 
 def stand_in(params: Any) -> type:

@@ -54,7 +54,7 @@ class ConcurrentSteps(Steps):
         return self.proposed - (self.meanwhile > 0)
 
 
-class Both(Family[PEARL, ConcurrentSteps]):
+class ConcurrentFamily(Family[PEARL, ConcurrentSteps]):
     """See the module."""
 
     in_pieces = True
@@ -230,4 +230,4 @@ def _walk(
     return -1, 0, 0
 
 
-FAMILY = Both()
+FAMILY = ConcurrentFamily()

@@ -37,7 +37,7 @@ class TreeSteps(Steps):
         return self.work.widths()[:, : int(self.draft_passes.max(initial=0))]
 
 
-class Tree(Family[TreePolicy, TreeSteps]):
+class TreeFamily(Family[TreePolicy, TreeSteps]):
     """See the module."""
 
     def walk(
@@ -112,4 +112,4 @@ def _levels(
     return np.where(grown.passes > 0, longest, np.int32(0)).astype(np.int32)
 
 
-FAMILY = Tree()
+FAMILY = TreeFamily()

@@ -13,7 +13,7 @@ from simkit.policies.arguments import check_real, settle_head
 from simkit.policies.registry import register
 from simkit.trees.beams import Grown
 from simkit.trees.exits import Exit
-from simkit.trees.growing import Tree
+from simkit.trees.growing import GrowingTree
 from simkit.trees.judged import judged, lane_products, least_product
 
 VARIANTS = ("paper", "code")
@@ -87,7 +87,7 @@ class TreeAcceptanceHead(Exit):
         said = judged(layout, self.top_k, found.made.shape[1], self.head)
         return 1 - (said.least if self.variant == "paper" else said.lanes) > self.h
 
-    def stops_live(self, tree: Tree, level: int) -> bool:
+    def stops_live(self, tree: GrowingTree, level: int) -> bool:
         """See `Exit`."""
         if self.variant == "paper":
             read = self.beams.grows(tree, level - 1)

@@ -12,7 +12,7 @@ from simkit.drafters.tree import TreeLayout, Trees
 from simkit.policies.arguments import check_real, check_whole
 from simkit.policies.registry import register
 from simkit.trees.base import Outcomes, TreeWork
-from simkit.trees.growing import Growing, Tree
+from simkit.trees.growing import Growing, GrowingTree
 from traces.kernels import compiled
 from traces.trees.shapes import DEEPEST, MOST_NODES, WIDEST, BestFirst
 
@@ -64,14 +64,14 @@ class BestFirstTree(Growing):
         """See `Growing`."""
         return self.top_k
 
-    def grows(self, tree: Tree, level: int) -> np.ndarray:
+    def grows(self, tree: GrowingTree, level: int) -> np.ndarray:
         """See `Growing`: those of the level among the best so far."""
         if level == 0:
             return np.zeros(1, np.int64)
         best = self.chosen(tree)
         return best[tree.depth[best] == level]
 
-    def chosen(self, tree: Tree) -> np.ndarray:
+    def chosen(self, tree: GrowingTree) -> np.ndarray:
         """See `Growing`."""
         likely = np.arange(1, len(tree.parent))
         least = math.log(self.least) if self.least > 0 else -math.inf

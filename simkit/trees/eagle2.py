@@ -13,7 +13,7 @@ from simkit.policies.arguments import check_whole
 from simkit.policies.registry import register
 from simkit.trees.base import Outcomes, Visit
 from simkit.trees.beams import beam_outcomes, beams_of, visit_beams
-from simkit.trees.growing import Growing, Tree
+from simkit.trees.growing import Growing, GrowingTree
 from traces.trees.shapes import DEEPEST, WIDEST, Beams
 
 _SGLANG = ("num_steps", "num_draft_tokens")
@@ -105,11 +105,11 @@ class Eagle2(Growing):
         """See `Growing`."""
         return self.top_k
 
-    def grows(self, tree: Tree, level: int) -> np.ndarray:
+    def grows(self, tree: GrowingTree, level: int) -> np.ndarray:
         """See `Growing`: the beam."""
         return tree.likeliest(tree.of_level(level), self.top_k)
 
-    def chosen(self, tree: Tree) -> np.ndarray:
+    def chosen(self, tree: GrowingTree) -> np.ndarray:
         """See `Growing`."""
         return tree.likeliest(np.arange(1, len(tree.parent)), self.nodes)
 

@@ -19,7 +19,7 @@ from simkit.trees.base import Outcomes
 from simkit.trees.beams import Grown, beam_outcomes, beams_of
 from simkit.trees.calibrated import Calibrated, attained, calibrated
 from simkit.trees.eagle2 import Eagle2
-from simkit.trees.growing import Growing, Tree
+from simkit.trees.growing import Growing, GrowingTree
 from traces.trees.shapes import Beams
 
 
@@ -62,7 +62,7 @@ class Exit(Growing):
         """Whether the rule stops behind each level, (R, L) bool; asked of all but the deepest."""
 
     @abstractmethod
-    def stops_live(self, tree: Tree, level: int) -> bool:
+    def stops_live(self, tree: GrowingTree, level: int) -> bool:
         """The same of one tree whose nodes of a level are there, behind which it `asks`."""
 
     def outcomes(self, layout: TreeLayout) -> Outcomes:
@@ -87,13 +87,13 @@ class Exit(Growing):
             raise PolicyError(f"{self}: stops must have the shape {wanted}, not {said.shape}")
         return said[:, : self.levels].copy()
 
-    def grows(self, tree: Tree, level: int) -> np.ndarray:
+    def grows(self, tree: GrowingTree, level: int) -> np.ndarray:
         """See `Growing`."""
         if level and self.asks(level) and verdict(self.stops_live(tree, level), self):
             return np.zeros(0, np.int64)
         return self.beams.grows(tree, level)
 
-    def chosen(self, tree: Tree) -> np.ndarray:
+    def chosen(self, tree: GrowingTree) -> np.ndarray:
         """See `Growing`."""
         return self.beams.chosen(tree)
 
@@ -154,7 +154,7 @@ class TreeSVIP(Exit):
         asked = (np.arange(found.entropy.shape[1]) + 1) % self.every == 0
         return (found.entropy.astype(np.float64) > largest_square(self.h)) & asked
 
-    def stops_live(self, tree: Tree, level: int) -> bool:
+    def stops_live(self, tree: GrowingTree, level: int) -> bool:
         """See `Exit`."""
         (best,) = tree.likeliest(tree.of_level(level - 1), 1)
         return float(tree.entropy[best]) > largest_square(self.h)
@@ -226,7 +226,7 @@ class BestRate(Exit):
             raise PolicyError(f"{self.name} must be fitted to a trace and a cost: replay it")
         return bound
 
-    def stops_live(self, tree: Tree, level: int) -> bool:
+    def stops_live(self, tree: GrowingTree, level: int) -> bool:
         """See `Exit`.
 
         Raises:

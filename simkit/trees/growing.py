@@ -24,7 +24,7 @@ import numpy as np
 from simkit.trees.base import TreePolicy
 
 
-class Tree(NamedTuple):
+class GrowingTree(NamedTuple):
     """One tree as it grows, M nodes so far, in the order of `traces.trees.forest`.
 
     Attributes:
@@ -88,7 +88,7 @@ class Growing(TreePolicy):
         """Children of each node that gets any."""
 
     @abstractmethod
-    def grows(self, tree: Tree, level: int) -> np.ndarray:
+    def grows(self, tree: GrowingTree, level: int) -> np.ndarray:
         """Nodes of a level that get children, ascending; none: no deeper.
 
         Args:
@@ -97,7 +97,7 @@ class Growing(TreePolicy):
         """
 
     @abstractmethod
-    def chosen(self, tree: Tree) -> np.ndarray:
+    def chosen(self, tree: GrowingTree) -> np.ndarray:
         """The nodes that are verified, ascending, each with its parent; the root is not named.
 
         Args:

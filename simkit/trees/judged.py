@@ -11,7 +11,7 @@ from traces.kernels import compiled, compiled_part
 from traces.trees.forest import best_children
 
 
-class Judged(NamedTuple):
+class JudgedTree(NamedTuple):
     """Predicted probabilities that branches are accepted, behind each level; R starts, L levels.
 
     A level is behind when its nodes are proposed. The pass that has proposed it has read the nodes
@@ -28,12 +28,12 @@ class Judged(NamedTuple):
     lanes: np.ndarray
 
 
-def judged(layout: TreeLayout, top_k: int, levels: int, head: str) -> Judged:
+def judged(layout: TreeLayout, top_k: int, levels: int, head: str) -> JudgedTree:
     """What a head says of beams of this width, as deep as was recorded of them; kept."""
     key = "judged", top_k, levels, head
     if key not in layout.kept:
         shape = len(layout.trees.room), levels
-        found = Judged(np.full(shape, np.nan), np.full(shape, np.nan))
+        found = JudgedTree(np.full(shape, np.nan), np.full(shape, np.nan))
         _fill(layout.trees, layout.scored(head), top_k, found)
         layout.kept[key] = found
     return layout.kept[key]
@@ -85,7 +85,7 @@ _lane_products = compiled_part(lane_products)
 
 
 @compiled
-def _fill(trees: Trees, scores: np.ndarray, top_k: int, found: Judged) -> None:
+def _fill(trees: Trees, scores: np.ndarray, top_k: int, found: JudgedTree) -> None:
     heads, out = np.zeros(top_k, np.int32), np.zeros(top_k, np.int32)
     lanes = np.zeros(top_k)
     for r in range(len(trees.begin) - 1):

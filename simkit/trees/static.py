@@ -12,7 +12,7 @@ from simkit.drafters.tree import TreeLayout
 from simkit.errors import PolicyError
 from simkit.policies.registry import register
 from simkit.trees.base import Outcomes, by_level
-from simkit.trees.growing import Growing, Tree
+from simkit.trees.growing import Growing, GrowingTree
 from traces.errors import DrafterError
 from traces.kernels import compiled
 from traces.trees.shapes import Paths, RankPath, check_paths, inner
@@ -42,14 +42,14 @@ class FixedTree(Growing):
         """See `Growing`."""
         return self.shape.width
 
-    def grows(self, tree: Tree, level: int) -> np.ndarray:
+    def grows(self, tree: GrowingTree, level: int) -> np.ndarray:
         """See `Growing`."""
         trie = self.shape.trie
         nodes = tree.of_level(level)
         here = numbers_in(trie, tree)[nodes]
         return nodes[(here >= 0) & (trie[here] >= 0).any(axis=1)]
 
-    def chosen(self, tree: Tree) -> np.ndarray:
+    def chosen(self, tree: GrowingTree) -> np.ndarray:
         """See `Growing`."""
         return 1 + np.flatnonzero(numbers_in(self.shape.trie, tree)[1:] >= 0)
 
@@ -125,7 +125,7 @@ class StaticTree(FixedTree):
         return self.paths
 
 
-def numbers_in(trie: np.ndarray, tree: Tree) -> np.ndarray:
+def numbers_in(trie: np.ndarray, tree: GrowingTree) -> np.ndarray:
     """The node of the trie that each node of a tree is, (M,) int32; -1 where it is none."""
     found = np.full(len(tree.parent), -1, np.int32)
     found[0] = 0

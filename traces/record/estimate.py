@@ -22,7 +22,7 @@ _WARM = 2  # tokens of the runs that come first
 _MORE = 8  # tokens behind the deepest draft: enough to see branches of that length
 
 
-class Estimate(NamedTuple):
+class SizeEstimate(NamedTuple):
     """Of all shards that are left, if no output ends before T_max.
 
     Attributes:
@@ -46,7 +46,7 @@ class _Tried(NamedTuple):
 
 def estimate(
     pair: Pair | Alone, batches: list[list[Prompt]], plan: Plan, header: Manifest
-) -> Estimate | None:
+) -> SizeEstimate | None:
     """What the shards that are left take; None where a trial would take too long for that.
 
     The first of them is run for a few tokens, twice, and for some more: what a token more takes is
@@ -71,7 +71,7 @@ def estimate(
     n_bytes = sum(_bytes_of(name, rows[name], first, more) for name in rows)
     prompts = sum(map(len, batches))
     shards = prompts / len(batches[0])
-    return Estimate(prompts, seconds * shards, n_bytes * shards)
+    return SizeEstimate(prompts, seconds * shards, n_bytes * shards)
 
 
 def _rows_of_all(tried: dict[str, int], tokens: int, plan: Plan) -> dict[str, int]:

@@ -42,7 +42,7 @@ class Prompt:
     is_dated: bool = False
 
 
-class Row(NamedTuple):
+class PromptRow(NamedTuple):
     """A line of a prompts file, before it is cut into tokens.
 
     Attributes:
@@ -65,7 +65,7 @@ def read_prompts(path: str | Path, tokenizer: Any, vocab_size: int) -> list[Prom
     return cut(read_rows(path), tokenizer, vocab_size)
 
 
-def read_rows(path: str | Path) -> list[Row]:
+def read_rows(path: str | Path) -> list[PromptRow]:
     """The lines of a prompts file, each checked as far as that needs no tokenizer.
 
     So what is wrong with a file is known before models are loaded.
@@ -77,7 +77,7 @@ def read_rows(path: str | Path) -> list[Row]:
     rows = []
     for n, line in reading.lines(path, _MOST_BYTES, RecordError):
         where = f"{path}, line {n}"
-        rows.append(_checked(Row(where, n, _object(line, where))))
+        rows.append(_checked(PromptRow(where, n, _object(line, where))))
     if not rows:
         raise RecordError(f"{path}: no prompts in it")
     return rows
@@ -93,7 +93,7 @@ def check_file(path: str | Path) -> None:
         read_rows(path)
 
 
-def rows_of(prompts: Iterable[str | Mapping[str, Any]]) -> list[Row]:
+def rows_of(prompts: Iterable[str | Mapping[str, Any]]) -> list[PromptRow]:
     """The same of texts, or of what a line's object would hold, in a list.
 
     Raises:
@@ -102,13 +102,13 @@ def rows_of(prompts: Iterable[str | Mapping[str, Any]]) -> list[Row]:
     rows = []
     for n, given in enumerate(prompts, 1):
         value = {"prompt": given} if isinstance(given, str) else dict(given)
-        rows.append(_checked(Row(f"prompt {n}", n, value)))
+        rows.append(_checked(PromptRow(f"prompt {n}", n, value)))
     if not rows:
         raise RecordError("there are no prompts to record")
     return rows
 
 
-def cut(rows: Iterable[Row], tokenizer: Any, vocab_size: int) -> list[Prompt]:
+def cut(rows: Iterable[PromptRow], tokenizer: Any, vocab_size: int) -> list[Prompt]:
     """Rows as tokens.
 
     Warns of what is likely a mistake: names that are not read, token ids that begin with two BOS
@@ -125,7 +125,7 @@ def cut(rows: Iterable[Row], tokenizer: Any, vocab_size: int) -> list[Prompt]:
     return prompts
 
 
-def _tell(rows: list[Row], prompts: list[Prompt], tokenizer: Any) -> None:
+def _tell(rows: list[PromptRow], prompts: list[Prompt], tokenizer: Any) -> None:
     """Warn, once each, of what is likely a mistake."""
     known = {*_CUT, *_NAMES, *_TEMPLATE_NAMES, *_ORIGIN_NAMES}
     if unread := sorted({name for row in rows for name in row.value} - known):
@@ -165,7 +165,7 @@ def _object(line: str, where: str) -> dict[str, Any]:
     return value
 
 
-def _checked(row: Row) -> Row:
+def _checked(row: PromptRow) -> PromptRow:
     """A row that is a prompt of one kind, as far as that can be seen without a tokenizer."""
     kinds = [kind for kind in _CUT if kind in row.value]
     if len(kinds) != 1:
@@ -181,7 +181,7 @@ def _checked(row: Row) -> Row:
     return row
 
 
-def _check_names(row: Row, kind: str) -> None:
+def _check_names(row: PromptRow, kind: str) -> None:
     """Refuse a misspelt name, and what is for a chat template where none is used."""
     known = [*_CUT, *_NAMES, *(_TEMPLATE_NAMES if kind == "messages" else ())]
     for name, value in row.value.items():
@@ -206,7 +206,7 @@ def _first(places: list[str]) -> str:
     return places[0] if len(places) == 1 else f"{places[0]} and {len(places) - 1} more"
 
 
-def _prompt(row: Row, tokenizer: Any, vocab_size: int) -> Prompt:
+def _prompt(row: PromptRow, tokenizer: Any, vocab_size: int) -> Prompt:
     where, n, value = row
     (kind,) = (kind for kind in _CUT if kind in value)
     tokens, is_dated = _CUT[kind](value, where, tokenizer)

@@ -35,10 +35,10 @@ from traces.record.proof_passes import (
     DEPTH,
     GENERATED,
     ROWS,
-    Plain,
-    Rows,
-    Shape,
-    Texts,
+    PassShape,
+    PlainPass,
+    ProofRows,
+    ProofTexts,
     generated,
     made_up,
     own,
@@ -73,7 +73,7 @@ _NO_LENGTH = re.compile(
 )
 
 
-_proved: WeakKeyDictionary[nn.Module, dict[int, Shape]] = WeakKeyDictionary()
+_proved: WeakKeyDictionary[nn.Module, dict[int, PassShape]] = WeakKeyDictionary()
 
 
 def prove(model: PreTrainedModel, longest: int = 0, slots: int = 0) -> None:
@@ -133,22 +133,22 @@ def named_lengths(config: Any) -> dict[int, list[str]]:
     return found
 
 
-def _shapes(config: Any, longest: int, slots: int) -> Iterator[Shape]:
+def _shapes(config: Any, longest: int, slots: int) -> Iterator[PassShape]:
     """What has to be tried for texts and caches of so many tokens, the shortest first."""
     named = sorted(named_lengths(config))
     first = max(_LEAST, min([_FIRST, context_len(config), *named]))
-    base = Shape(0, max(2, first - 5), first, first)
+    base = PassShape(0, max(2, first - 5), first, first)
     yield base
     for past in named:
         if past < longest:
             length = min(longest, 2 * past)
             room = slots - length - BRANCHES * DEPTH
-            yield Shape(past, past - 2, length, max(0, min(past + ROWS, room)))
+            yield PassShape(past, past - 2, length, max(0, min(past + ROWS, room)))
         elif past < slots:
             yield base._replace(past=past, filler=past + ROWS)
 
 
-def _try(model: PreTrainedModel, shape: Shape) -> None:
+def _try(model: PreTrainedModel, shape: PassShape) -> None:
     """Read the texts of a shape in both ways and compare.
 
     Raises:
@@ -170,13 +170,13 @@ def _try(model: PreTrainedModel, shape: Shape) -> None:
     with _failing(model, "its generate fails"):
         text, logits = generated(model, texts, shape)
         first = len(texts.prompts[1]) - 1
-        rows.append(Rows(GENERATED, len(plain), first, logits))
+        rows.append(ProofRows(GENERATED, len(plain), first, logits))
         plain.append(own(model, text, list(range(first, first + len(logits)))))
     _compare(model, shape, rows, plain, tolerance)
 
 
 def _check_causal(
-    model: PreTrainedModel, texts: Texts, plain: list[Plain], tolerance: float
+    model: PreTrainedModel, texts: ProofTexts, plain: list[PlainPass], tolerance: float
 ) -> None:
     """Refuse a model whose rows change with later tokens.
 
@@ -196,7 +196,11 @@ def _check_causal(
 
 
 def _compare(
-    model: PreTrainedModel, shape: Shape, rows: list[Rows], plain: list[Plain], tolerance: float
+    model: PreTrainedModel,
+    shape: PassShape,
+    rows: list[ProofRows],
+    plain: list[PlainPass],
+    tolerance: float,
 ) -> None:
     """Refuse a model whose packed rows differ from its own.
 
@@ -214,7 +218,9 @@ def _compare(
             )
 
 
-def _apart(rows: list[Rows], plain: list[Plain]) -> dict[tuple[str, int], dict[int, float]]:
+def _apart(
+    rows: list[ProofRows], plain: list[PlainPass]
+) -> dict[tuple[str, int], dict[int, float]]:
     """How far rows lie from a text's own: by kind, short or long text, and position."""
     found: dict[tuple[str, int], dict[int, float]] = {}
     for one in rows:
@@ -263,7 +269,7 @@ def _name(model: PreTrainedModel) -> str:
     return f"{model.config.model_type} ({type(model).__name__})"
 
 
-def _why(model: PreTrainedModel, shape: Shape, what: str, first: int) -> str:
+def _why(model: PreTrainedModel, shape: PassShape, what: str, first: int) -> str:
     """What in the configuration explains a difference from a position on, if anything does."""
     named = named_lengths(model.config)
     if shape.past:

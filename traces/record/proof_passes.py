@@ -27,7 +27,7 @@ BRANCHED = "branches side by side"
 GENERATED = "the rows of its own generate"
 
 
-class Shape(NamedTuple):
+class PassShape(NamedTuple):
     """What is tried: a long text and a short one that are read side by side.
 
     Attributes:
@@ -43,7 +43,7 @@ class Shape(NamedTuple):
     filler: int
 
 
-class Rows(NamedTuple):
+class ProofRows(NamedTuple):
     """Logits (n, V) behind the tokens of one of the texts, from the 0-based position `first` on."""
 
     what: str
@@ -52,7 +52,7 @@ class Rows(NamedTuple):
     logits: Tensor
 
 
-class Plain(NamedTuple):
+class PlainPass(NamedTuple):
     """A text's own logits (n, V) at some of its positions, in ascending order."""
 
     positions: list[int]
@@ -65,7 +65,7 @@ class Plain(NamedTuple):
         return self.logits[self.positions.index(position)]
 
 
-class Texts(NamedTuple):
+class ProofTexts(NamedTuple):
     """Made-up texts.
 
     Attributes:
@@ -83,7 +83,7 @@ class Texts(NamedTuple):
     plain: list[list[int]]
 
 
-def made_up(model: PreTrainedModel, shape: Shape) -> Texts:
+def made_up(model: PreTrainedModel, shape: PassShape) -> ProofTexts:
     """Texts of random ids; those that the configuration gives a meaning are left out."""
     generator = torch.Generator().manual_seed(0)
     named = {
@@ -107,10 +107,10 @@ def made_up(model: PreTrainedModel, shape: Shape) -> Texts:
     for row, ends in enumerate(places):
         for end, branch in zip(ends, branches[row], strict=True):
             plain.append(prompts[row] + path[row][:end] + branch)
-    return Texts(prompts, path, places, branches, plain)
+    return ProofTexts(prompts, path, places, branches, plain)
 
 
-def wanted_rows(text: list[int], shape: Shape) -> list[int]:
+def wanted_rows(text: list[int], shape: PassShape) -> list[int]:
     """Positions of a text whose rows are looked at: all of a short one."""
     n = len(text)
     if n <= _SHORT_PASS:
@@ -119,7 +119,7 @@ def wanted_rows(text: list[int], shape: Shape) -> list[int]:
     return sorted({*(p for p in near if p < n), *range(n - ROWS, n)})
 
 
-def own(model: PreTrainedModel, text: list[int], positions: list[int]) -> Plain:
+def own(model: PreTrainedModel, text: list[int], positions: list[int]) -> PlainPass:
     """What the model says of one text, alone, in a plain pass without a cache."""
     device = embedding(model).weight.device
     index = torch.tensor(positions, device=device)
@@ -131,10 +131,10 @@ def own(model: PreTrainedModel, text: list[int], positions: list[int]) -> Plain:
     ).logits[0]
     if len(logits) > len(positions):
         logits = logits[index.to(logits.device)]
-    return Plain(positions, logits)
+    return PlainPass(positions, logits)
 
 
-def packed(model: PreTrainedModel, texts: Texts, shape: Shape) -> Iterator[Rows]:
+def packed(model: PreTrainedModel, texts: ProofTexts, shape: PassShape) -> Iterator[ProofRows]:
     """What the model says of the texts as the recorder reads them."""
     read = _Reading(model, shape.length + shape.filler + 2 * BRANCHES * DEPTH)
     tokens, pads = (x.to(read.device) for x in left_padded(texts.prompts))
@@ -145,7 +145,7 @@ def packed(model: PreTrainedModel, texts: Texts, shape: Shape) -> Iterator[Rows]
     )
     for row, prompt in enumerate(texts.prompts):
         n = min(logits.shape[1], len(prompt))
-        yield Rows(PROMPTS, row, len(prompt) - n, logits[row, -n:])
+        yield ProofRows(PROMPTS, row, len(prompt) - n, logits[row, -n:])
     path = torch.tensor(texts.path, device=pads.device)
     start = 0
     for n in _steps(path.shape[1]):
@@ -156,11 +156,13 @@ def packed(model: PreTrainedModel, texts: Texts, shape: Shape) -> Iterator[Rows]
         logits = read(path[:, start : start + n], text, mask, kept)
         start += n
         for row, prompt in enumerate(texts.prompts):
-            yield Rows(CACHED, row, len(prompt) + start - kept, logits[row])
+            yield ProofRows(CACHED, row, len(prompt) + start - kept, logits[row])
     yield from _branched(read, texts, pads, shape)
 
 
-def generated(model: PreTrainedModel, texts: Texts, shape: Shape) -> tuple[list[int], Tensor]:
+def generated(
+    model: PreTrainedModel, texts: ProofTexts, shape: PassShape
+) -> tuple[list[int], Tensor]:
     """The long prompt and what `generate` puts behind it, and the logits (n, V) of that.
 
     The model's own settings of it are left aside; `untouched` brings them back.
@@ -201,7 +203,9 @@ def _steps(n: int) -> list[int]:
     return [*steps, n - sum(steps)] if n > sum(steps) else steps
 
 
-def _branched(read: _Reading, texts: Texts, pads: Tensor, shape: Shape) -> Iterator[Rows]:
+def _branched(
+    read: _Reading, texts: ProofTexts, pads: Tensor, shape: PassShape
+) -> Iterator[ProofRows]:
     """What the model says of branches, a pass a depth, and once more all of them in one pass."""
     device = pads.device
     if n := shape.filler:
@@ -228,7 +232,7 @@ def _branched(read: _Reading, texts: Texts, pads: Tensor, shape: Shape) -> Itera
         for row in range(2):
             for r in range(BRANCHES):
                 place = 2 + row * BRANCHES + r, int(text[row, r, 0])
-                yield Rows(BRANCHED, *place, logits[row, r])
+                yield ProofRows(BRANCHED, *place, logits[row, r])
 
 
 @contextmanager

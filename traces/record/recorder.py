@@ -10,7 +10,7 @@ from traces.differences import difference
 from traces.errors import RecordError
 from traces.manifest import MANIFEST, Manifest, read_manifest
 from traces.messages import how_many
-from traces.record.estimate import Estimate, estimate
+from traces.record.estimate import SizeEstimate, estimate
 from traces.record.pair import Alone, Pair
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt
@@ -33,7 +33,7 @@ def record(
     on_token: Callable[[int], None] = lambda n: None,
     on_shard: Callable[[int], None] = lambda n: None,
     on_open: Callable[[], None] = lambda: None,
-    on_size: Callable[[Estimate], None] | None = None,
+    on_size: Callable[[SizeEstimate], None] | None = None,
     spread: Spread | None = None,
 ) -> int:
     """Record every prompt and write the trace at `out`.

@@ -50,7 +50,7 @@ class Embeddings(nn.Module):
         return F.embedding(ids, self.weight)
 
 
-class Head(nn.Module):
+class BorrowedHead(nn.Module):
     """Logits of a reduced vocabulary of D ids by the target's output matrix."""
 
     d2t: Tensor
@@ -83,7 +83,7 @@ def make(config: LlamaConfig, theirs: int, n_ids: int) -> LlamaForCausalLM:
     model: Any = LlamaForCausalLM(config)
     config.vocab_size, config.pad_token_id = n_rows, pad
     model.model.embed_tokens = Embeddings(theirs, config.hidden_size)
-    model.lm_head = Head(config.hidden_size, theirs, n_ids, n_rows)
+    model.lm_head = BorrowedHead(config.hidden_size, theirs, n_ids, n_rows)
     return model
 
 

@@ -23,8 +23,8 @@ from torch import Tensor
 from traces.errors import RecordError
 from traces.record.cache import Buffer
 from traces.record.drafters.feature import Feature
-from traces.record.drafters.nodes import Model, nodes_of
-from traces.record.drafters.target import Read
+from traces.record.drafters.nodes import NodeModel, nodes_of
+from traces.record.drafters.target import TargetRead
 from traces.record.drafters.texts import Texts
 from traces.record.drafters.vocabulary import named
 from traces.record.forward import Forward
@@ -70,7 +70,7 @@ class _Proposed(NamedTuple):
 
 def consumed(
     network: Any,
-    read: Read,
+    read: TargetRead,
     read_again: Callable[[Texts], tuple[Texts, Tensor]],
     sampler: Sampler,
     eos: Sequence[int],
@@ -83,7 +83,7 @@ def consumed(
     part of either: drafting stops at one, so no head is asked behind it.
 
     Args:
-        network: `Feature` or `Model`.
+        network: `Feature` or `NodeModel`.
         read: texts with the states that it reads, and the target's logits behind them.
         read_again: gives the same of other texts.
         sampler: of the target.
@@ -97,7 +97,7 @@ def consumed(
     Raises:
         RecordError: the network says nothing of its own tokens.
     """
-    if not isinstance(network, Feature | Model):
+    if not isinstance(network, Feature | NodeModel):
         raise RecordError("this drafter reads none of its own tokens: no head can judge them")
     texts, logits, _ = read
     best, states, drawn = [], [], []
@@ -174,7 +174,7 @@ def _mixed(
 def _states(network: Any, texts: Texts) -> Tensor:
     """The drafter's state (B, W, H) behind every token of texts, in one pass over each."""
     width = texts.tokens.shape[1]
-    if isinstance(network, Model):
+    if isinstance(network, NodeModel):
         forward = Forward(network.model, network.vocab_size, width, keep_hidden=True)
         forward.pass_(texts.tokens, texts.text_positions, texts.mask, 1)
         return forward.hidden

@@ -18,7 +18,7 @@ from traces.attach.drafter import (
 from traces.columns import Columns
 from traces.errors import DrafterError, RecordError
 from traces.messages import how_many
-from traces.record.drafters.nodes import Model
+from traces.record.drafters.nodes import NodeModel
 from traces.record.drafters.running import planting, reader_of, shapes_of
 from traces.record.drafters.target import check_target, given_outputs, own_dtype
 from traces.record.header import device_name, library_versions, model_info
@@ -97,7 +97,7 @@ class ModelDrafter(Attachable):
         wanted = shapes_of(recording, self, means)
         reader = reader_of(recording, means, dtype)
         pair = with_draft(reader.target, self.path, dtype, means.revision)
-        network = Model(pair.draft, pair.vocab_size)
+        network = NodeModel(pair.draft, pair.vocab_size)
         return planting(recording, self, reader, network, wanted, "token")
 
     def timed(self, target: Alone, dtype: str) -> Timeable:

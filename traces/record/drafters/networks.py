@@ -20,7 +20,7 @@ from traces.errors import DrafterError
 from traces.messages import how_many
 from traces.record.drafters import dflash, feature, files, mtp, parallel
 from traces.record.drafters.coupling import COLUMNS
-from traces.record.drafters.running import Drafting, planting, reader_of, shapes_of
+from traces.record.drafters.running import RunningDrafts, planting, reader_of, shapes_of
 from traces.record.drafters.target import own_dtype
 from traces.record.drafters.timing import ChainBench, ParallelBench
 from traces.record.folder import check_folder
@@ -91,7 +91,7 @@ class Network(Attachable):
         network = self.load(reader.target, dtype)
         if wanted:
             return planting(recording, self, reader, network, wanted, self.draft_passes)
-        return Drafting(
+        return RunningDrafts(
             recording,
             self,
             reader,

@@ -49,7 +49,7 @@ class Nodes(ABC):
         """
 
 
-class Network(Nodes):
+class NodeNetwork(Nodes):
     """Nodes of a draft that runs a pass a level, in which each sees its own forbears.
 
     Args:
@@ -113,7 +113,7 @@ class Network(Nodes):
         """Logits (n, D) of the rows at `place`."""
 
 
-class FeatureNodes(Network):
+class FeatureNodes(NodeNetwork):
     """Nodes of a feature drafter: each takes its parent's features, the root the target's."""
 
     def __init__(
@@ -136,21 +136,21 @@ class FeatureNodes(Network):
     def _before(
         self, place: tuple[Tensor, Tensor], shape: tuple[int, int], parent: Tensor | None
     ) -> Tensor:
-        """See `Network`."""
+        """See `NodeNetwork`."""
         mine = self._features if parent is None else self._features[parent]
         return mine.new_zeros(*shape, mine.shape[-1]).index_put(place, mine)
 
     def _run(
         self, tokens: Tensor, before: Any, positions: Tensor, mask: Tensor, place: Any
     ) -> Tensor:
-        """See `Network`."""
+        """See `NodeNetwork`."""
         features = self._net.step(tokens, before, positions, mask, self.cache)
         self._features = features[place]
         logits = self._net.net.logits(self._features, self._net.output)
         return logits[:, : self._net.vocab_size]
 
 
-class ModelNodes(Network):
+class ModelNodes(NodeNetwork):
     """Nodes of an autoregressive draft model."""
 
     def __init__(self, forward: Forward, texts: Texts, group: StartGroup) -> None:
@@ -169,7 +169,7 @@ class ModelNodes(Network):
     def _run(
         self, tokens: Tensor, before: Any, positions: Tensor, mask: Tensor, place: Any
     ) -> Tensor:
-        """See `Network`."""
+        """See `NodeNetwork`."""
         logits = self._forward.pass_(tokens, positions, mask[:, None])
         self._states = self._forward.hidden[place]
         return logits[place]
@@ -196,7 +196,7 @@ class MarginalNodes(Nodes):
         return self._logits[tree, depth]
 
 
-class Model(NamedTuple):
+class NodeModel(NamedTuple):
     """An autoregressive draft model whose trees are asked for.
 
     Attributes:
@@ -222,7 +222,7 @@ def nodes_of(
     """A drafter's nodes, a group of starts at a time.
 
     Args:
-        network: `Feature`, `Parallel` or `Model`.
+        network: `Feature`, `Parallel` or `NodeModel`.
         texts: of the batch.
         levels: deepest level whose nodes' children are asked for.
         rows: nodes of a start in one pass, about.

@@ -69,7 +69,7 @@ class Parallel:
     def ids(self) -> Tensor | None:
         """What its columns of logits stand for (D,); None if for all ids of the target."""
         head = self.model.get_output_embeddings()
-        return ids_of(head.d2t) if isinstance(head, borrowed.Head) else None
+        return ids_of(head.d2t) if isinstance(head, borrowed.BorrowedHead) else None
 
     def describe(self) -> ModelInfo:
         """What a manifest says of it; the projection counts as a part of it."""

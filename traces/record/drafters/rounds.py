@@ -26,7 +26,7 @@ from traces.columns import Columns
 from traces.errors import DrafterError
 from traces.record import draws
 from traces.record.drafters.coupling import output_keys
-from traces.record.drafters.nodes import Model
+from traces.record.drafters.nodes import NodeModel
 from traces.record.drafters.running import Running, reader_of
 from traces.record.drafters.target import own_dtype
 from traces.record.folder import check_folder
@@ -87,7 +87,7 @@ class RoundsDrafter(Attachable):
             recording,
             self,
             reader,
-            Model(pair.draft, pair.vocab_size),
+            NodeModel(pair.draft, pair.vocab_size),
             min(self.depth, recording.max_new_tokens),
             kind="rounds",
             draft_passes="token",

@@ -20,8 +20,8 @@ from traces.messages import how_many
 from traces.record.drafters import feature, mtp, parallel, trees
 from traces.record.drafters.consumed import Consumed, consumed
 from traces.record.drafters.coupling import COLUMNS, Coupled
-from traces.record.drafters.nodes import Model
-from traces.record.drafters.target import Read, Reader, check_target
+from traces.record.drafters.nodes import NodeModel
+from traces.record.drafters.target import TargetRead, TargetReader, check_target
 from traces.record.drafters.texts import MOST_STARTS, Texts
 from traces.record.header import device_name, library_versions, model_info
 from traces.record.pair import load_target
@@ -30,7 +30,7 @@ from traces.trace import Trace
 from traces.trees import shapes
 
 
-def reader_of(recording: Trace, means: Means, dtype: str) -> Reader:
+def reader_of(recording: Trace, means: Means, dtype: str) -> TargetReader:
     """The target, loaded; that of another drafter of the same run if there is one."""
     for other in means.beside:
         if isinstance(other, Running) and other.reader.serves(recording, means):
@@ -38,7 +38,7 @@ def reader_of(recording: Trace, means: Means, dtype: str) -> Reader:
     assert means.target is not None
     target = load_target(means.target, means.device, dtype, means.revision)
     check_target(recording, target.target)
-    return Reader(recording, target, means)
+    return TargetReader(recording, target, means)
 
 
 class Running(Attachment):
@@ -57,7 +57,7 @@ class Running(Attachment):
         self,
         recording: Trace,
         drafter: Attachable,
-        reader: Reader,
+        reader: TargetReader,
         network: Any,
         depth: int,
         **facts: Any,
@@ -89,7 +89,7 @@ class Running(Attachment):
         """
         longest, header = self.reader.longest, self.header
         prove(self.reader.target.target, longest)
-        if isinstance(self._network, parallel.Parallel | Model):
+        if isinstance(self._network, parallel.Parallel | NodeModel):
             drafts = MOST_STARTS * header.max_draft * (header.width or 1)
             prove(self._network.model, longest + header.max_draft, longest + drafts)
 
@@ -109,7 +109,7 @@ class Running(Attachment):
         """The texts of a shard, with the states that the network reads, and the target's logits."""
         return self._given(self.reader.shard(index))
 
-    def _given(self, read: Read) -> tuple[Texts, Tensor]:
+    def _given(self, read: TargetRead) -> tuple[Texts, Tensor]:
         """As `_read`, of texts that the target has read."""
         texts, logits, states = read
         if bool((texts.tokens[:, texts.start :] >= self._network.vocab_size).any()):
@@ -123,7 +123,7 @@ class Running(Attachment):
         return texts, logits[..., : self._network.vocab_size]
 
 
-class Drafting(Running):
+class RunningDrafts(Running):
     """One draft from each start."""
 
     def shard(self, index: int) -> Mapping[str, Columns]:
@@ -173,7 +173,7 @@ class Planting(Running):
         header, first = self.header, index * self.header.batch_size
         parts = consumed(
             self._network,
-            Read(texts, logits, {}),
+            TargetRead(texts, logits, {}),
             lambda mixed: self._given(self.reader.read(mixed)),
             header.sampler,
             header.eos_token_ids,
@@ -232,7 +232,7 @@ def shapes_of(recording: Trace, drafter: Attachable, means: Means) -> list[shape
 def planting(
     recording: Trace,
     drafter: Attachable,
-    reader: Reader,
+    reader: TargetReader,
     network: Any,
     wanted: list[shapes.Shape],
     passes: str,

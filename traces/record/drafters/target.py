@@ -19,7 +19,7 @@ from traces.record.prompts import Prompt
 from traces.trace import Trace
 
 
-class Read(NamedTuple):
+class TargetRead(NamedTuple):
     """What a target says of the texts of one shard."""
 
     texts: Texts
@@ -27,7 +27,7 @@ class Read(NamedTuple):
     states: dict[int, Tensor]  # (B, W, H) of a layer; zeros in pads
 
 
-class Reader:
+class TargetReader:
     """A target that reads each text of a recording once, whoever drafts from it.
 
     Drafters that are attached in one run share it. A text is read by itself, so that no pass has
@@ -47,7 +47,7 @@ class Reader:
         n_prompt, n_output = (recording.sequences[n].to_numpy() for n in ("n_prompt", "n_output"))
         self.longest = int((n_prompt + n_output).max(initial=0))
         self._layers: set[int] = set()
-        self._last: tuple[int, Read] | None = None
+        self._last: tuple[int, TargetRead] | None = None
 
     def serves(self, recording: Trace, means: Means) -> bool:
         """Whether a drafter of this recording, run with these means, may share it."""
@@ -62,20 +62,20 @@ class Reader:
         self._layers |= set(layers)
         self._last = None
 
-    def shard(self, index: int) -> Read:
+    def shard(self, index: int) -> TargetRead:
         """The texts of a shard; those of the last one that was asked for are kept."""
         if self._last is None or self._last[0] != index:
             self._last = None  # before the next one is there: both are large
             self._last = index, self._read(index)
         return self._last[1]
 
-    def _read(self, index: int) -> Read:
+    def _read(self, index: int) -> TargetRead:
         size = self._recording.manifest.batch_size
         prompts, outputs = given_outputs(self._recording, index * size, size)
         model = self.target.target
         return self.read(make_texts([p.tokens for p in prompts], outputs, model.device))
 
-    def read(self, texts: Texts) -> Read:
+    def read(self, texts: Texts) -> TargetRead:
         """What the target says of any texts, one by one."""
         n_slots, first = texts.tokens.shape[1], texts.start - 1
         logits, states = None, {}
@@ -92,7 +92,7 @@ class Reader:
             for layer, state in seen.items():
                 states[layer][row, mine] = state
         assert logits is not None  # no shard is empty
-        return Read(texts, logits, states)
+        return TargetRead(texts, logits, states)
 
     def _pass(self, tokens: Tensor, kept: int) -> tuple[Tensor, dict[int, Tensor]]:
         """One text's last `kept` rows of logits (kept, V), and states (n, H) of all of it."""

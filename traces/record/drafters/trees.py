@@ -28,7 +28,7 @@ Judge = Callable[[Tensor], np.ndarray]
 """Of states (n, H) of a draft, probabilities (n,) float32."""
 
 
-class Said(NamedTuple):
+class TreeStatistics(NamedTuple):
     """What a draft says behind n nodes, on the host.
 
     Attributes:
@@ -42,7 +42,7 @@ class Said(NamedTuple):
     entropy: np.ndarray
 
 
-def said(logits: Tensor, width: int, ids: Tensor | None) -> Said:
+def said(logits: Tensor, width: int, ids: Tensor | None) -> TreeStatistics:
     """The likeliest tokens of rows of logits (n, D), and the rows' entropies.
 
     Args:
@@ -57,7 +57,7 @@ def said(logits: Tensor, width: int, ids: Tensor | None) -> Said:
     token = named(column, ids).cpu().numpy().astype(np.int32)
     log_prob = log_q.float().gather(-1, column).cpu().numpy()
     order = np.lexsort((token, -log_prob), axis=-1)
-    return Said(
+    return TreeStatistics(
         np.take_along_axis(token, order, -1),
         np.take_along_axis(log_prob, order, -1),
         entropy.float().cpu().numpy(),
@@ -80,7 +80,7 @@ def _likeliest(log_q: Tensor, many: int) -> Tensor:
     return column
 
 
-class Bed:
+class TreeBed:
     """The trees of one group of starts as they grow; arrays (S, M) beside those of the forest.
 
     Args:
@@ -108,7 +108,7 @@ class Bed:
         self.asked = np.full(shape, -1, np.int64)
         self.scores = {name: self.entropy.copy() for name in judges}
 
-    def extend(self, tree: np.ndarray, node: np.ndarray, found: Said) -> np.ndarray:
+    def extend(self, tree: np.ndarray, node: np.ndarray, found: TreeStatistics) -> np.ndarray:
         """Give nodes the children that were found; the children's columns, (n, C)."""
         n_new = found.token.shape[1]
         self._make_room(int(self.trees.size.max()) + int(np.bincount(tree).max()) * n_new)
@@ -189,7 +189,7 @@ class Planter:
         alive = group.alive.cpu().numpy()
         sequence, start = np.nonzero(alive)[0], group.start.cpu().numpy()[alive]
         last = self._text[sequence, self._begin + start - 2]
-        bed = Bed(last, 1 + self.width, self.judges)
+        bed = TreeBed(last, 1 + self.width, self.judges)
         carried = [shape.begin(len(start)) for shape in self.shapes]
         for level in range(self.levels):
             tree, node = self._marked(bed, level, carried, self._longest - start)
@@ -207,7 +207,7 @@ class Planter:
         return bed.rows(sequence, start)
 
     def _marked(
-        self, bed: Bed, level: int, carried: list[np.ndarray], room: np.ndarray
+        self, bed: TreeBed, level: int, carried: list[np.ndarray], room: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """The nodes of a level that get children: some shape's, and the output's own."""
         trees = bed.trees
@@ -222,7 +222,7 @@ class Planter:
         return tree, node
 
     def _judge(
-        self, bed: Bed, nodes: Nodes, tree: np.ndarray, node: np.ndarray, level: int
+        self, bed: TreeBed, nodes: Nodes, tree: np.ndarray, node: np.ndarray, level: int
     ) -> None:
         """Have the states judged from which the last pass spoke; the root's are of all trees."""
         if not self.judges:
@@ -234,15 +234,19 @@ class Planter:
         for name, judge in self.judges.items():
             bed.scores[name][tree, node] = judge(states)
 
-    def _ask(self, bed: Bed, nodes: Nodes, tree: np.ndarray, node: np.ndarray, level: int) -> Said:
+    def _ask(
+        self, bed: TreeBed, nodes: Nodes, tree: np.ndarray, node: np.ndarray, level: int
+    ) -> TreeStatistics:
         """What the draft says behind nodes of one level."""
         if nodes.alike:
             _, first, same = np.unique(tree, return_index=True, return_inverse=True)
             found = self._said(bed, nodes, tree[first], node[first], level)
-            return Said(found.token[same], found.log_prob[same], found.entropy[same])
+            return TreeStatistics(found.token[same], found.log_prob[same], found.entropy[same])
         return self._said(bed, nodes, tree, node, level)
 
-    def _said(self, bed: Bed, nodes: Nodes, tree: np.ndarray, node: np.ndarray, level: int) -> Said:
+    def _said(
+        self, bed: TreeBed, nodes: Nodes, tree: np.ndarray, node: np.ndarray, level: int
+    ) -> TreeStatistics:
         """See `_ask`; each node is asked by itself."""
         if level == 0:
             logits = nodes.roots()[torch.from_numpy(tree).to(self._device)]
