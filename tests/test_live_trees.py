@@ -1,15 +1,25 @@
 """`simkit live` and `simkit fidelity` of trees: their logs, and what they refuse."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow.compute as pc
 import pytest
 from pair_folders import simkit
 from test_trees_exact import SHAPES, T_MAX, root  # noqa: F401 (a fixture)
 
+import traces
 from simkit.costs.passes import Passes
+from simkit.errors import LiveError
 from simkit.fidelity.tree_ladder import TreeLadder
+from simkit.live import DecoderSettings
+from simkit.live.arms import Arm
 from simkit.live.log import read
+from simkit.live.tree_arms import TreeBench
+from simkit.live.trees import TreeDecoder
+from simkit.policies import parse
 
+HEAD = Path(traces.__file__).parent / "reference/heads/acceptance-trees.safetensors"
 POLICY = "eagle2(top_k=6, depth=2, total=9)"
 
 
@@ -49,7 +59,11 @@ def test_a_draft_model_drafts_trees(root, tmp_path):  # noqa: F811
         (["--policy", "fixed(3)"], "eagle1", POLICY, "run them apart"),
         (["--batch-size", 2], "eagle1", POLICY, "--batch-size: not with policies that draft"),
         (["--draft-temperature", 1, "--temperature", 1], "eagle1", POLICY, "likeliest tokens"),
-        ([], "eagle1", "tree_prophet", "cannot run live"),
+        ([], "eagle1", "tree_prophet", "does not grow its trees level by level"),
+        ([], "eagle1", "best_rate", "is fitted to a trace and its cost: it cannot run live"),
+        (["--rounds", 0], "eagle1", POLICY, "must be at least 1"),
+        (["--head", HEAD], "eagle1", POLICY, "--head: no policy reads a head"),
+        (["--max-new-tokens", 9999], "eagle1", POLICY, "positions, the target has"),
         (["--n-prompts", 1], "eagle1", POLICY, "at least 2"),
     ],
 )
@@ -57,6 +71,15 @@ def test_what_is_refused(root, capsys, options, drafter, policy, why):  # noqa: 
     assert live(root, *options, drafter=drafter, policy=policy) == 2
     said = capsys.readouterr().err
     assert why in said
+
+
+def test_what_decodes_trees_refuses_what_the_command_does():
+    """Called from Python: a batch, and a policy without a draft."""
+    settings = DecoderSettings()
+    with pytest.raises(LiveError, match="one prompt at a time"):
+        TreeBench(None, None, 9, settings).decoder(Arm(), batched=True)  # pyright: ignore
+    with pytest.raises(LiveError, match="eagle2.* needs a draft"):
+        TreeDecoder(None, None, parse(POLICY), settings, 9)  # pyright: ignore
 
 
 def test_fidelity(root, tmp_path, capsys):  # noqa: F811

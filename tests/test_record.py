@@ -12,9 +12,10 @@ from smollm2_tiny import VOCAB, tiny_model
 
 from traces import RecordError, Sampler, schema
 from traces.recipes.reference.pair import MODELS
-from traces.record import draws
+from traces.record import draws, shard
 from traces.record.forward import Forward, as_bias, causal_mask
 from traces.record.pair import (
+    Alone,
     check_tokenizers,
     load_model,
     load_pair,
@@ -208,9 +209,10 @@ def test_padded_vocabularies_are_cut_to_the_common_one(sizes):
     assert shard.positions["draft_token"].max() < 61
 
 
-def test_mass_beyond_the_common_vocabulary_is_refused():
-    pair = tiny_pair(vocab_size=80, draft_vocab_size=61)
-    with pytest.raises(RecordError, match="beyond the common vocabulary of 61"):
+@pytest.mark.parametrize(("sizes", "which"), [((80, 61), "target"), ((61, 80), "draft")])
+def test_mass_beyond_the_common_vocabulary_is_refused(sizes, which):
+    pair = tiny_pair(vocab_size=sizes[0], draft_vocab_size=sizes[1])
+    with pytest.raises(RecordError, match=f"the {which} .* beyond the common vocabulary of 61"):
         record_shard(pair, tiny_prompts(2), 0, plan_of(SAMPLERS["t1"]))
 
 
@@ -223,6 +225,28 @@ def test_logits_that_are_not_finite_are_refused(value, which):
     prompts[1].tokens[0] = 7
     with pytest.raises(RecordError, match=f"{which}'s logits .* sequence 11, position 1"):
         record_shard(pair, prompts, 10, plan_of(SAMPLERS["greedy"], max_new_tokens=1))
+    if which == "target":
+        alone = Alone(pair.target, None, 61, (EOS,))
+        with pytest.raises(RecordError, match="target's logits .* sequence 11, position 1"):
+            record_shard(alone, prompts, 10, plan_of(SAMPLERS["greedy"], max_new_tokens=1))
+
+
+@pytest.mark.parametrize(("name", "call"), [("_branches", 1), ("_on_path", 2)])
+def test_logits_off_the_path_and_on_mixed_contexts_are_finite_too(monkeypatch, name, call):
+    calls, real = [], getattr(shard, name)
+
+    def spoilt(*given):
+        found = real(*given)
+        rows = found[0] if name == "_branches" else found
+        calls.append(1)
+        if len(calls) == call:
+            rows["draft_entropy"][:] = np.nan
+        return found
+
+    monkeypatch.setattr(shard, name, spoilt)
+    with pytest.raises(RecordError, match="draft's logits are NaN or infinite"):
+        record_shard(tiny_pair(), tiny_prompts(3), 0, plan_of(SAMPLERS["greedy"], mix=0.5))
+    assert len(calls) == call
 
 
 def test_a_prompt_that_fills_the_context_is_refused():
