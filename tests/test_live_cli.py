@@ -146,7 +146,7 @@ def test_equal_arms_that_disagree_are_no_conclusion(folder, monkeypatch, tmp_pat
         (["--policy", "pacer"], "the head pacer, which is not given"),
         (["--policy", "oracle"], "oracle() needs the future: it cannot run live"),
         (["--policy", "nonsense"], "nonsense"),
-        (["--policy", "pearl(window=3)"], "does not draft and verify in turn"),
+        (["--policy", "pearl(window=3)"], "drafts while the target verifies"),
         (["--policy", "acceptance_head(h=cost)"], "the head acceptance_head"),
         (
             ["--policy", "fixed(2)", "--head", "no.safetensors"],
@@ -166,7 +166,7 @@ def test_equal_arms_that_disagree_are_no_conclusion(folder, monkeypatch, tmp_pat
         (["--policy", "fixed(2)", "-o", "nowhere/live.parquet"], "no such folder: nowhere"),
         (["--policy", "fixed(2)", "-o", "live.csv"], "the log is a .parquet file"),
         (["--policy", "fixed(2)", "--trace", "nowhere"], "nowhere"),
-        (["--policy", "fixed(2)", "--max-new-tokens", "999"], "needs 1003 positions"),
+        (["--policy", "fixed(2)", "--max-new-tokens", "999"], "needs 1,003 positions"),
         (["--policy", "fixed(2)", "--temperature", "1", "--batch-size", "2"], "greedily"),
         (["--policy", "fixed(2)", "--draft", "./nowhere"], "nowhere"),
     ],
@@ -310,9 +310,10 @@ def test_the_allocator_s_own_words_are_known():
 def test_a_killed_run_leaves_whole_parts(tmp_path):
     """Every part is a Parquet file that can be read, though the log was never closed."""
     script = (
-        "import os, signal, sys; from pathlib import Path; from simkit.live.log import Log, Row\n"
-        "log = Log(Path(sys.argv[1]), every_s=0)\n"
-        "row = Row(1, 1, 0, 'verify', 'target', 0, 1, 9, 1, 0.5)\n"
+        "import os, signal, sys; from pathlib import Path\n"
+        "from simkit.live.log import LiveLog, LiveRow\n"
+        "log = LiveLog(Path(sys.argv[1]), every_s=0)\n"
+        "row = LiveRow(1, 1, 0, 'verify', 'target', 0, 1, 9, 1, 0.5)\n"
         "for n in range(25): log.add(0, 0, 'x', n, [row])\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 from pair_folders import simkit
+from simkit.live.arms import Arm
 from test_trees_exact import SHAPES, T_MAX, root  # noqa: F401 (a fixture)
 
 import traces
@@ -13,7 +14,6 @@ from simkit.costs.passes import Passes
 from simkit.errors import LiveError
 from simkit.fidelity.tree_ladder import TreeLadder
 from simkit.live import DecoderSettings
-from simkit.live.arms import Arm
 from simkit.live.log import read
 from simkit.live.tree_arms import TreeBench
 from simkit.live.trees import TreeDecoder
