@@ -55,3 +55,17 @@ def test_the_citation_is_of_this_version():
     assert all(set(author) == {"name"} for author in cited["authors"])  # an entity
     assert str(cited["version"]) == project["version"]
     assert cited["license"] == project["license"] and cited["keywords"] == project["keywords"]
+
+
+def test_files_that_pages_name_are_there():
+    """NAME and other words in capitals stand for any name."""
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "benchmarks/README.md"]
+    rooms = "simkit|traces|analysis|benchmarks|tests|notebooks"
+    named = {
+        (page.name, path)
+        for page in pages
+        for path in re.findall(rf"(?<![\w/.-])(?:{rooms})/[\w./-]*\w", page.read_text("utf-8"))
+    }
+    assert len(named) > 100
+    missing = [at for at in named if not any(ROOT.glob(re.sub(r"\b[A-Z]+\b", "*", at[1])))]
+    assert not [(page, path) for page, path in missing if not any(ROOT.glob(f"{path}.*"))]
