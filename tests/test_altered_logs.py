@@ -12,8 +12,9 @@ from fnmatch import fnmatch
 
 import pyarrow.parquet as pq
 import pytest
+from commands import run
 from engine_logs import response
-from test_import import run, written
+from test_import import written
 from test_import_logs import exported, meta
 from test_log_laws import NEW, OLD, USAGE, aiperf_line, llama_cpp
 
@@ -197,7 +198,7 @@ def _numbers(trace):
 
 
 def _is_note(line):
-    marks = " records have the id ", " answers have ", " outputs have other numbers "
+    marks = " the id of an earlier one", " answers have ", " outputs have other numbers "
     return any(mark in line for mark in marks)
 
 

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from commands import refused
 from live_logs import COST, TESTED, judged, ruled, run
 
 import simkit
 from analysis.fidelity import BUNDLED
 from simkit import costs, fidelity, policies
-from simkit.cli import main
 from simkit.errors import LiveError, PolicyError
 from simkit.fidelity import comparison, logs, results
 from simkit.fidelity.run import LivePlan, check_policies, split
@@ -157,10 +157,8 @@ def test_a_sequence_of_one_step_after_a_prefill_that_emits(plan):
 
 def test_judging_again_takes_no_option_for_running(tmp_path, capsys):
     options = ["--rounds", "3", "--dtype", "float32", "--threads", "1"]
-    with pytest.raises(SystemExit, match="2"):
-        main(["fidelity", "reference", "--from", str(tmp_path), *options])
-    error = capsys.readouterr().err
-    assert error == "simkit: --from runs nothing: --rounds, --dtype, --threads: not for it\n"
+    line = refused(capsys, "fidelity", "reference", "--from", tmp_path, *options)
+    assert line == "simkit: --from runs nothing: --rounds, --dtype, --threads: not for it"
 
 
 def test_a_log_that_cannot_be_judged_is_named(tmp_path, capsys):
@@ -173,9 +171,8 @@ def test_a_log_that_cannot_be_judged_is_named(tmp_path, capsys):
         (BUNDLED, "holds whole sequences only: passes are needed to judge it again"),
         (tmp_path, "no log of simkit fidelity: it lacks arms"),
     ):
-        with pytest.raises(SystemExit, match="2"):
-            main(["fidelity", "reference", "--from", str(folder), "-o", str(tmp_path / "out")])
-        assert capsys.readouterr().err == f"simkit: {folder / 'live.parquet'}: {words}\n"
+        given = "fidelity", "reference", "--from", folder, "-o", tmp_path / "out"
+        assert refused(capsys, *given) == f"simkit: {folder / 'live.parquet'}: {words}"
 
 
 def test_a_log_of_batches_is_no_cost(source, plan, tmp_path):

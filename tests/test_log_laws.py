@@ -6,8 +6,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from commands import run
 from engine_logs import metrics, response, vllm_log
-from test_import import run, written
+from test_import import written
 from test_import_logs import exported, meta
 
 import simkit

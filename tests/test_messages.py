@@ -9,8 +9,9 @@ from keyword import iskeyword
 from pathlib import Path
 
 import pytest
+from commands import refused, run
 
-from simkit.cli import _HELP, main
+from simkit.cli import _HELP
 from simkit.cli.import_ import ImportSource
 from simkit.errors import PolicyError
 from traces import stores
@@ -121,11 +122,8 @@ URL = "https://user:PASSW@host/x.json?k=1"
 def test_a_url_is_no_local_file(words, folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "P").write_text('{"prompt": "a"}\n')
-    with pytest.raises(SystemExit) as stopped:
-        main([{"TRACE": str(folder)}.get(word, word) for word in words])
-    said = capsys.readouterr().err
-    assert stopped.value.code == 2
-    assert said == "simkit: https://host/x.json: URLs are not read here: fetch the file first\n"
+    said = refused(capsys, *({"TRACE": folder}.get(word, word) for word in words))
+    assert said == "simkit: https://host/x.json: URLs are not read here: fetch the file first"
 
 
 def options():
@@ -165,14 +163,12 @@ def test_no_command_prints_a_key(command, key, given, folder, tmp_path, monkeypa
             value = {"TRACE": str(folder), "OUT": str(tmp_path / "out")}.get(value, value)
             value = url if name == key else value
             words += [value] if is_argument else [f"--{name.replace('_', '-')}", value]
-        with pytest.raises(SystemExit) as stopped:
-            main(words)
-        said = capsys.readouterr()
-        assert stopped.value.code in (0, 2), said.err
-        assert "SeCrEt" not in said.out + said.err, words
-        assert "wOrD" not in said.out + said.err, words
-        if stopped.value.code == 2:
-            assert len(said.err.splitlines()) == 1, said.err
+        ended, out, err = run(capsys, *words)
+        assert ended in (0, 2), err
+        assert "SeCrEt" not in out + err, words
+        assert "wOrD" not in out + err, words
+        if ended == 2:
+            assert len(err.splitlines()) == 1, err
         assert not [*Path().glob("s3*"), *Path().glob("http*")], "a folder has a URL's name"
 
 
@@ -190,10 +186,7 @@ def test_what_the_system_refuses_is_not_taken_for_writing(error, said, monkeypat
         raise error
 
     monkeypatch.setattr("simkit.cli.app", refuse)
-    with pytest.raises(SystemExit) as stopped:
-        main(["policies"])
-    assert stopped.value.code == 2
-    assert capsys.readouterr().err == f"simkit: {said}\n"
+    assert refused(capsys, "policies") == f"simkit: {said}"
 
 
 def test_google_is_not_asked_for_a_quarter_of_an_hour():

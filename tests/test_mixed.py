@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from commands import refused, run, status
 from models import EOS, tiny_pair, tiny_prompts
 from test_record import SAMPLERS, assert_row, key_of, logits_of, one_position, plan_of
 from trace_files import edit, hashes, rewrite, with_value
 
 import traces
-from simkit.cli import main
 from traces import RecordError, TraceError, schema
 from traces.describe import describe
 from traces.files import ADDED
@@ -135,12 +135,8 @@ def test_a_share_out_of_range_is_refused(mix, tmp_path, capsys):
     with pytest.raises(RecordError, match="mix must be a share from 0 to 1, not "):
         plan_of(SAMPLERS["t1"], mix=mix)
     options = ["--target", "t", "--draft", "d", "--prompts", "p", "--out", str(tmp_path / "t")]
-    with pytest.raises(SystemExit) as stop:
-        main(["record", *options, f"--mix={mix}"])
-    assert stop.value.code == 2
-    error = capsys.readouterr().err
     said = "mix must be a share" if np.isfinite(mix) else "--mix must be a finite number"
-    assert error.startswith(f"simkit: {said}") and error.count("\n") == 1
+    assert refused(capsys, "record", *options, f"--mix={mix}").startswith(f"simkit: {said}")
     assert not (tmp_path / "t").exists()
 
 
@@ -236,17 +232,12 @@ def test_the_command(tmp_path, capsys):
     prompts.write_text('{"prompt": "Question: 2"}\n{"prompt": "def f("}\n')
     options = ["--target", models / "target", "--draft", models / "draft", "--mix", "1"]
     options += ["--prompts", prompts, "--out", tmp_path / "t", "--max-new-tokens", "6"]
-    with pytest.raises(SystemExit) as stop:
-        main(["record", *map(str, options), "--device", "cpu"])
-    assert not stop.value.code
+    assert status("record", *options, "--device", "cpu") == 0
     assert validate(tmp_path / "t") == []
     trace = traces.load(tmp_path / "t")
     assert trace.column("mixed", "state").shape == (trace.n_positions, 96)
-    with pytest.raises(SystemExit):
-        main(["info", str(tmp_path / "t")])
-    assert "mixed contexts (1 of the tokens the draft's)" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    out = run(capsys, "info", tmp_path / "t")[1]
+    assert "mixed contexts (1 of the tokens the draft's)" in " ".join(out.split())
 
 
 def test_rows_that_do_not_go_with_the_header(tmp_path):

@@ -5,7 +5,8 @@ import re
 from dataclasses import replace
 
 import pytest
-from test_import import records, run, written
+from commands import run
+from test_import import records, written
 
 from analysis.claims import check, claims
 from analysis.claims.verdict import Verdict

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from commands import refused, run
 from replay_traces import build, with_scores
 from test_costs_models import samples
 
 import simkit
 from simkit import policies
-from simkit.cli import main
 from simkit.costs import Linear
 from simkit.errors import ReplayError
 from simkit.policies import PolicyError
@@ -269,41 +269,34 @@ def test_notebooks_see_a_table(trace):
 
 @pytest.mark.parametrize("by", KEYS)
 def test_json(folder, trace, by, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["replay", folder, "--policy", "fixed(5)", "--policy", "svip(h=0.5)", "--by", by,
-              "--cost", COST, "--format", "json"])  # fmt: skip
-    out, err = capsys.readouterr()
+    given = "--policy", "fixed(5)", "--policy", "svip(h=0.5)", "--by", by, "--cost", COST
+    ended, out, err = run(capsys, "replay", folder, *given, "--format", "json")
     notes = ["note: time of rules: svip: given with the cost\n"]
     few = "note: only 6 prompts: the interval may be too narrow (math, chat)\n"
     notes += [few] * (by == "task")
-    assert (caught.value.code, err) == (0, "".join(notes))
+    assert (ended, err) == (0, "".join(notes))
     records = json.loads(out)
     assert records == simkit.replay(trace, ["fixed(5)", "svip(h=0.5)"], COST, by=by).records()
     assert all(list(record) == FIELDS + KEYS[by] for record in records)
 
 
 def test_json_has_null_for_what_is_missing(folder, capsys):
-    with pytest.raises(SystemExit):
-        main(["replay", folder, "--policy", "fixed(5)", "--format", "json"])
-    (record,) = json.loads(capsys.readouterr().out)
+    (record,) = json.loads(
+        run(capsys, "replay", folder, "--policy", "fixed(5)", "--format", "json")[1]
+    )
     assert [record[name] for name in TIMES] == [None] * len(TIMES)
 
 
 def test_csv(folder, trace, capsys):
-    with pytest.raises(SystemExit):
-        main(
-            ["replay", folder, "--policy", "oracle", "--format", "csv", "--first-token", "prefill"]
-        )
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    given = "--policy", "oracle", "--format", "csv", "--first-token", "prefill"
+    rows = list(csv.DictReader(io.StringIO(run(capsys, "replay", folder, *given)[1])))
     expected = simkit.replay(trace, "oracle", first_token="prefill").records()[0]
     assert int(rows[0]["steps"]) == expected["steps"]
     assert rows[0]["speedup"] == ""
 
 
 def test_table(folder, capsys):
-    with pytest.raises(SystemExit):
-        main(["replay", folder, "--policy", "fixed(5)", "--cost", COST])
-    out = capsys.readouterr().out
+    _, out, _ = run(capsys, "replay", folder, "--policy", "fixed(5)", "--cost", COST)
     assert "fixed(5)" in out
     assert "verify s" in out
     assert max(map(len, out.splitlines())) <= 200
@@ -323,12 +316,7 @@ def test_table(folder, capsys):
     ],
 )
 def test_bad_input_is_one_line_on_stderr(folder, arguments, message, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["replay", folder, *arguments])
-    out, err = capsys.readouterr()
-    assert (caught.value.code, out) == (2, "")
-    assert message in err
-    assert err.count("\n") == 1
+    assert message in refused(capsys, "replay", folder, *arguments)
 
 
 def test_a_trace_of_no_sequences():

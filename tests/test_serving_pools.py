@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from commands import run
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -16,7 +17,6 @@ from analysis.claims.engines import ABOVE_1
 from analysis.claims.verdict import judge
 from analysis.serving import closed, curves, estimate
 from analysis.study import Study
-from simkit import cli
 from simkit.serving.pools import Sample, bounds, sequences_of
 from traces import synthetic
 
@@ -28,8 +28,8 @@ def test_all_seeds_together_serve_each_prompt_equally_often(prompts, rounds, see
     runs = [sequences_of(prompts, rounds * prompts, seed, seeds) for seed in range(seeds)]
     counts = np.bincount(np.concatenate(runs), minlength=prompts)
     assert (counts == rounds * seeds).all()
-    for run in runs:  # each of its own pool, round after round
-        parts = np.sort(run.reshape(rounds, prompts), axis=1)
+    for one in runs:  # each of its own pool, round after round
+        parts = np.sort(one.reshape(rounds, prompts), axis=1)
         assert (parts == parts[0]).all()
 
 
@@ -162,12 +162,11 @@ def test_no_number_that_all_runs_share_has_an_interval(trace):
     ],
 )
 def test_the_command_says_what_its_intervals_are_over(given, words, capsys):
-    with pytest.raises(SystemExit) as ended:
-        cost = ("--cost", "atlas(target=qwen3-8b, draft=qwen3-0.6b)", "--format", "json")
-        cli.main(["serving", "reference", "--controller", "static(2)", *cost, *given])
-    said = capsys.readouterr()
-    (row,) = json.loads(said.out)
-    assert ended.value.code == 0 and f"note: {words}" in said.err
+    cost = ("--cost", "atlas(target=qwen3-8b, draft=qwen3-0.6b)", "--format", "json")
+    load = "serving", "reference", "--controller", "static(2)", *cost, *given
+    ended, out, said = run(capsys, *load)
+    (row,) = json.loads(out)
+    assert ended == 0 and f"note: {words}" in said
     assert (row["tokens_s_lo"] is None) == words.startswith("no intervals")
 
 
