@@ -253,13 +253,14 @@ def _quietly(command: Callable[[list[str]], Any], *words: str) -> None:
                 raise RuntimeError(f"simkit {' '.join(words)}: {said.getvalue()}") from None
 
 
-def figures() -> Entries:
+def figures(names: Iterable[str] | None = None) -> Entries:
     """The frame of every figure, on the bundled trace that it is drawn from."""
     from analysis.figures import FIGURES
     from analysis.study import Study
 
     studies = {name: Study(name) for name in ("reference", "reference-trees")}
-    for name, figure in FIGURES.items():
+    for name in FIGURES if names is None else names:
+        figure = FIGURES[name]
         study = studies["reference-trees" if figure.trees else "reference"]
         cost = None if study.trace.latency() is None else MEASURED
         yield name, entry(_drawn, figure, study, cost)
@@ -269,19 +270,16 @@ def _drawn(figure: Any, study: Any, cost: str | None) -> list[Columns]:
     return [figure.under(study, cost).frame.to_dict()]
 
 
-def claims() -> Entries:
-    """Every claim's statistic and verdict, of the pair's trace and of the chat model's."""
+def claims(names: Iterable[str] | None = None) -> Entries:
+    """Every claim's statistics and verdict, of the pair's trace and of the chat model's."""
     from analysis.claims import check
+    from analysis.claims import claims as known
 
+    some = None if names is None else [one for one in known() if one.name in names]
     for name in ("reference", "smollm2"):
-        found = check(name, MEASURED, placebo=None).records()
-        for record in found:
-            yield f"{name} {record['claim']}", of_columns([_flat(record)])
-
-
-def _flat(record: Mapping[str, Any]) -> Columns:
-    """A record's numbers as arrays and its words as text."""
-    return {k: np.float64(v) if isinstance(v, float) else v for k, v in record.items()}
+        found = check(name, MEASURED, claims=some, placebo=None).frame
+        for (claim,), rows in found.group_by("claim", maintain_order=True):
+            yield f"{name} {claim}", of_columns([rows.to_dict()])
 
 
 SECTIONS: dict[str, Callable[[], Entries]] = {

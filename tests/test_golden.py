@@ -9,6 +9,8 @@ from benchmarks import golden
 from traces.errors import UserError
 
 RULES = ("fixed", "svip", "pearl", "pacer", "heuristic", "prophet")
+FIGURES = ("confidence_acceptance", "draft_lengths", "pearl_window", "tree_budget")
+CLAIMS = ("entropy_ratio", "lengths_vary", "later_positions_fall", "faster_than_constant")
 
 
 @pytest.mark.parametrize(
@@ -16,6 +18,8 @@ RULES = ("fixed", "svip", "pearl", "pacer", "heuristic", "prophet")
     [
         ("replay", lambda: golden.replays(["reference"], RULES)),
         ("serving", lambda: golden.served(("static(4)", "goodput(6)", "each(svip(h=0.4))"))),
+        ("figures", lambda: golden.figures(FIGURES)),
+        ("claims", lambda: golden.claims(CLAIMS)),
     ],
 )
 def test_a_cut_is_as_it_was(section, found):
