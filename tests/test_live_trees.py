@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 from pair_folders import simkit
-from simkit.live.arms import Arm
 from test_trees_exact import SHAPES, T_MAX, root  # noqa: F401 (a fixture)
 
 import traces
@@ -15,6 +14,7 @@ from simkit.errors import LiveError
 from simkit.fidelity.tree_ladder import TreeLadder
 from simkit.live import DecoderSettings
 from simkit.live.log import read
+from simkit.live.rotation import Arm
 from simkit.live.tree_arms import TreeBench
 from simkit.live.trees import TreeDecoder
 from simkit.policies import parse
