@@ -198,7 +198,7 @@ def served(controllers: Iterable[str] = CONTROLLERS) -> Entries:
             yield f"{controller} {kind} {value}", entry(runs, trace, controller, {kind: value})
 
 
-def runs(trace: Trace, controller: str, load_: Mapping[str, int]) -> Iterator[Columns]:
+def runs(trace: Trace, controller: str, load_: Mapping[str, Any]) -> Iterator[Columns]:
     """Iterations and steps of short runs."""
     for run in serve(trace, controller, LINEAR, requests=40, seeds=2, **load_):
         yield run.iterations
