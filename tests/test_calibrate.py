@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from commands import refused, run
 from pair_folders import pair, pair_folder, simkit
 
 import traces
@@ -95,12 +96,10 @@ def test_shorter_outputs_and_samples_that_are_replaced(folder, tmp_path, capsys)
 
 def test_the_package_s_own_samples_stay(folder, capsys):
     """By its name a bundled trace is only read; its folder's path means it."""
-    assert simkit(calibrate(folder, "reference")) == 2
-    err = capsys.readouterr().err
-    assert "reference: comes with the package" in err and err.count("\n") == 1
+    assert "reference: comes with the package" in refused(capsys, *calibrate(folder, "reference"))
     path = DATA / "reference"
-    assert simkit(calibrate(folder, path, "--policy", "svip(h=1)")) == 2
-    assert "recorded with another" in capsys.readouterr().err  # than the tiny pair
+    ended, _, said = run(capsys, *calibrate(folder, path, "--policy", "svip(h=1)"))
+    assert ended == 2 and "recorded with another" in said  # than the tiny pair
 
 
 def test_heads_are_read_once(folder, tmp_path, monkeypatch, capsys):
@@ -113,8 +112,8 @@ def test_heads_are_read_once(folder, tmp_path, monkeypatch, capsys):
 
 def test_sizes_are_checked_before_rules_are_fitted(folder, monkeypatch, capsys):
     monkeypatch.setattr("simkit.simulator.arguments.setting", lambda *given: pytest.fail("fitted"))
-    assert simkit(calibrate(folder, folder / "trace", "--rounds", 0)) == 2
-    assert capsys.readouterr().err == "simkit: --rounds must be at least 1, not 0\n"
+    line = refused(capsys, *calibrate(folder, folder / "trace", "--rounds", 0))
+    assert line == "simkit: --rounds must be at least 1, not 0"
 
 
 def test_rules_are_fitted_once(folder, tmp_path, monkeypatch):
@@ -173,9 +172,7 @@ def test_prompts_that_do_not_bear_their_index_are_refused(folder, monkeypatch, c
 )
 def test_it_refuses_in_one_line(folder, options, words, capsys):
     options = [folder / "other" if option == "OTHER" else option for option in options]
-    assert simkit(calibrate(folder, folder / "trace", *options)) == 2
-    captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1 and words in captured.err
+    assert words in refused(capsys, *calibrate(folder, folder / "trace", *options))
 
 
 def test_a_function_is_timed_in_a_running_decoder(folder, tmp_path):
