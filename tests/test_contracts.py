@@ -1,5 +1,6 @@
 """The import contracts hold, and an arrow that runs the wrong way breaks one of them."""
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,8 @@ WRONG = {
     "simkit/importers/jsonl.py": "import analysis",
     "simkit/simulator/run.py": "import simkit.cli",
     "simkit/costs/linear.py": "import simkit.policies.fixed",
+    "simkit/steps/chain.py": "import simkit.simulator.run",
+    "simkit/trees/static.py": "import simkit.steps.work",
     "simkit/policies/fixed.py": "import simkit.simulator.run",
     "simkit/policies/prophet.py": "def late():\n    import simkit.simulator.shortest_path",
     "traces/schema.py": "import simkit.errors",
@@ -58,3 +61,19 @@ def test_a_wrong_arrow_breaks_a_contract(tree, place):
     finally:
         file.write_text(before)
     assert found.returncode == 1 and "BROKEN" in found.stdout, found.stdout + found.stderr
+
+
+def test_what_a_step_did_is_asked_of_its_family():
+    """Outside of simkit/steps the class of a policy is hardly looked at."""
+    families = {"Sequential", "Branching", "Concurrent"}
+    asks = [
+        f"{file}:{node.lineno}"
+        for root in ("traces", "simkit", "analysis")
+        for file in sorted((ROOT / root).rglob("*.py"))
+        if "steps" not in file.parts
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") == "isinstance"
+        and families & {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node.args[1])}
+    ]
+    assert len(asks) < 6, asks
