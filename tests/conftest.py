@@ -26,6 +26,17 @@ def little_to_collect():
 
 
 @pytest.fixture(scope="module")
+def one_thread():
+    """Passes of tiny models are slower on several threads, far slower where cores are shared."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
 def few_requests():
     """Figures and claims of servers are of short runs: for tests of what is drawn and said."""
     from analysis import serving

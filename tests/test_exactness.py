@@ -29,6 +29,8 @@ from traces.record.pair import load_pair
 from traces.record.plan import Plan
 from traces.record.prompts import read_prompts
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 REFERENCE = Path(__file__).parent.parent / "traces" / "reference"
 SAMPLERS = {
     "greedy": Sampler(),
@@ -59,15 +61,6 @@ MORE_SPECS = (  # beyond the defaults of every registered policy
 )
 T_MAX = 16
 EOS_IDS = (EOS, 1, 2)  # several, so that some outputs end
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Passes of tiny models are slower on several threads, far slower where cores are shared."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def specs():

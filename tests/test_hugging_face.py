@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from models import tiny_prompts
 from test_confidence_adaptive import POLICY, some_steps, thresholds
-from test_exactness import EOS_IDS, one_thread, reference_pair, sharp_pair
+from test_exactness import EOS_IDS, reference_pair, sharp_pair
 from transformers import GenerationConfig
 from transformers.generation.candidate_generator import AssistedCandidateGenerator
 
@@ -21,7 +21,7 @@ from benchmarks.recorded import record
 from simkit import policies
 from traces.record.plan import Plan
 
-__all__ = ["one_thread"]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 RULES = {
     "fixed(5)": Rule(5, "constant"),

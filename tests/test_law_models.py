@@ -14,10 +14,8 @@ from traces.record.plan import Plan
 
 
 @pytest.fixture(scope="module")
-def runs():
+def runs(one_thread):
     """Runs by replay (T = 1, and a control at 0.4) and by an ordinary sampler; prompt by prompt."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
     pair, prompts = sharp_pair("llama-gqa", torch.float32), tiny_prompts(4, seed=2)
     policy, repeats = policies.parse("fixed(3)"), 40
     plan = Plan(Sampler(1.0), 5, 12, max_draft=3, eos_token_ids=EOS_IDS, batch_size=160)
@@ -30,7 +28,6 @@ def runs():
         replay_counts(pair, prompts, repeats, replace(plan, sampler=sampler), policy)[0]
         for sampler in (Sampler(1.0), Sampler(0.4))
     ]
-    torch.set_num_threads(before)
     return *sides, sampled
 
 

@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 import torch
+from commands import refused
 from pair_folders import pair, pair_folder, simkit
 
 import traces
@@ -27,15 +28,9 @@ from traces.errors import TraceError
 from traces.trace import load
 from traces.validate import validate
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 HEADS = Path(traces.__file__).parent / "reference" / "heads"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -261,8 +256,8 @@ def test_what_breaks_off_before_anything_is_measured_or_without_a_log(folder, br
     assert simkit(live(folder, "--policy", "svip(h=1)")) == 130
     assert capsys.readouterr().err == "simkit: interrupted; nothing was measured yet\n"
     breaks(MemoryError())
-    assert simkit(live(folder, "--policy", "svip(h=1)")) == 2
-    assert "; no log was asked for, nothing is kept" in capsys.readouterr().err
+    line = refused(capsys, *live(folder, "--policy", "svip(h=1)"))
+    assert "; no log was asked for, nothing is kept" in line
 
 
 def test_what_was_measured_gets_into_the_trace(folder, breaks, tmp_path, monkeypatch, capsys):
@@ -399,9 +394,7 @@ def test_fidelity(folder, agreeing, tmp_path, capsys):
 )
 def test_fidelity_refuses_in_one_line(folder, options, words, tmp_path, capsys):
     options = [folder / "other" if option == "OTHER" else option for option in options]
-    assert simkit(fidelity(folder, tmp_path / "out", *options)) == 2
-    captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1 and words in captured.err
+    assert words in refused(capsys, *fidelity(folder, tmp_path / "out", *options))
 
 
 @pytest.mark.parametrize(
@@ -413,9 +406,7 @@ def test_fidelity_refuses_in_one_line(folder, options, words, tmp_path, capsys):
 )
 def test_what_cannot_be_replayed_is_not_run(options, words, capsys):
     base = ["fidelity", "reference", "--target", "./no", "--draft", "./no", "--policy"]  # none
-    assert simkit([*base, *options]) == 2
-    captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1 and words in captured.err
+    assert words in refused(capsys, *base, *options)
 
 
 def test_a_run_is_judged_again_from_its_log(folder, agreeing, tmp_path, capsys):
@@ -429,16 +420,13 @@ def test_a_run_is_judged_again_from_its_log(folder, agreeing, tmp_path, capsys):
     assert capsys.readouterr().out == first.replace(str(tmp_path / "out"), str(tmp_path / "new"))
     assert (tmp_path / "new/fidelity.md").read_text() == before
     assert not (tmp_path / "new/live.parquet").exists()
-    assert simkit([*again, "--policy", "fixed(1)"]) == 2
-    assert "--from runs nothing" in capsys.readouterr().err
-    assert simkit(["fidelity", folder / "trace", "--from", folder]) == 2
-    assert "there is no log in it" in capsys.readouterr().err
-    assert simkit(["fidelity", folder / "trace"]) == 2
-    assert "give --target and --draft, or --from" in capsys.readouterr().err
+    assert "--from runs nothing" in refused(capsys, *again, "--policy", "fixed(1)")
+    line = refused(capsys, "fidelity", folder / "trace", "--from", folder)
+    assert "there is no log in it" in line
+    assert "give --target and --draft, or --from" in refused(capsys, "fidelity", folder / "trace")
 
 
 def test_a_log_of_another_pair_does_not_go_into_a_trace(folder, capsys):
     options = ["--policy", "fixed(2)", "--trace", folder / "trace", "--draft", folder / "other"]
-    assert simkit(live(folder, *options)) == 2
-    assert "recorded with another draft model" in capsys.readouterr().err
+    assert "recorded with another draft model" in refused(capsys, *live(folder, *options))
     assert load(folder / "trace").extra("live.parquet") is None

@@ -17,6 +17,8 @@ from simkit.live.log import Spans
 from simkit.live.timed import TimedDecoder, check
 from traces.record import draws
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 LIVE = [
     spec
     for spec in (*policies.chains(), *MORE_SPECS)
@@ -25,14 +27,6 @@ LIVE = [
     and (type(p).bind is policies.Policy.bind or p.head)
     and "h=cost" not in spec
 ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def settings(sampler="greedy", first_token="draft", **more):

@@ -1,7 +1,7 @@
 """Arms that take turns by steps decode what they decode one after another."""
 
 import pytest
-from test_exactness import EOS_IDS, SAMPLERS, heads, one_thread, sharp_pair
+from test_exactness import EOS_IDS, SAMPLERS, heads, sharp_pair
 
 from simkit import policies
 from simkit.live import DecoderSettings
@@ -10,7 +10,7 @@ from simkit.live.interleave import finished, in_turns
 from simkit.live.log import LiveLog
 from simkit.live.rotation import Arm, Bench, LiveJob, run
 
-__all__ = ["one_thread"]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SPECS = (
     "fixed(2)",

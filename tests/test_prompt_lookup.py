@@ -7,11 +7,11 @@ Source: transformers 5, `PromptLookupCandidateGenerator` in `generation/candidat
 import pytest
 import torch
 from models import tiny_prompts
-from test_exactness import EOS_IDS, one_thread, reference_pair, sharp_pair
+from test_exactness import EOS_IDS, reference_pair, sharp_pair
 
 from benchmarks.prompt_lookup import RULES, generated, plain, predicted
 
-__all__ = ["one_thread"]
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module", params=["tiny", "reference"])
