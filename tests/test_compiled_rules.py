@@ -2,6 +2,7 @@
 
 import math
 import os
+import pickle
 import subprocess
 import sys
 import types
@@ -16,6 +17,7 @@ from numba.extending import register_jitable
 import simkit
 from simkit import policies
 from simkit.policies import SVIP, NumericPolicy, Slots, surroundings
+from simkit.serving import controllers
 from simkit.serving.controllers.base import Slots as Decides
 from simkit.serving.controllers.static import Static, StaticParams
 from simkit.simulator.arguments import setting
@@ -372,3 +374,62 @@ def test_functions_of_ours_are_not_compiled_anew():
 
     read = surroundings.values_read([lambda: draft_s])
     assert [name for name, _ in read] == ["draft_s"]
+
+
+PARAMS = {  # what rules are given: names, order and types
+    "adaedl(threshold=1)": "AdaEDLParams(scale=0.2, threshold=1.0, target=0.9, beta1=0.5,"
+    " beta2=0.9, epsilon=0.01, first_rate=0.0, rests=False, drops=None, min_draft=0, max_draft=40)",
+    "adaedl(keep=false, rests=true, min_draft=1)": "AdaEDLParams(scale=0.2, threshold=0.3,"
+    " target=0.9, beta1=0.5, beta2=0.9, epsilon=0.01, first_rate=0.0, rests=True, drops=True,"
+    " min_draft=1, max_draft=40)",
+    "autoregressive": "AutoregressiveParams(max_draft=0)",
+    "confidence(threshold=1)": "ConfidenceParams(threshold=1.0, max_draft=20)",
+    "draft_verify(epsilon=0)": "DraftVerifyParams(threshold=0.6, target=0.9, beta1=0.5, beta2=0.9,"
+    " epsilon=0.0, max_draft=8)",
+    "fixed(3)": "FixedParams(max_draft=3)",
+    "heuristic(feedback=nominal)": "HeuristicParams(initial=20, nominal=True, max_draft=40)",
+    "llamacpp(p_min=1)": "LlamaCppParams(p_min=1.0, n_min=0, keep=False, max_draft=16)",
+    "pacer(criterion=any)": "PacerParams(block=4, threshold=0.7, growth=1.05, mean=False,"
+    " last=False, nothing=inf, carry=False, max_draft=40)",
+    "specdecpp": "SpecDecPPParams(threshold=0.3, min_draft=2, lag=None, max_draft=20)",
+    "specdecpp(lag=1)": "SpecDecPPParams(threshold=0.3, min_draft=2, lag=1, max_draft=20)",
+    "svip(h=1, scale=2)": "SVIPParams(most=1.0000000000000002, scale=2.0, max_draft=40)",
+    "none": "NothingParams(max_draft=0)",
+    "off_above(2)": "OffAboveParams(length=2, batch=32)",
+    "budget(search=global)": "BudgetParams(stale=2, calibrated=True, refit=100, least=50,"
+    " ridge=0.001, first_drop=False, max_draft=7)",
+}
+
+
+@pytest.mark.parametrize("spec", PARAMS)
+def test_numbers_of_rules_follow_from_fields(spec):
+    known = spec.partition("(")[0] in policies.names()
+    made = policies.parse(spec) if known else controllers.parse(spec)
+    assert repr(made.params) == PARAMS[spec] and is_own(type(made.params))
+    assert made.params is made.params  # they are made once, not in each step
+    again = pickle.loads(pickle.dumps(made))
+    assert again == made and type(again.params) is type(made.params)
+
+
+@dataclass(frozen=True)
+class Later(SVIP):
+    """SVIP from a depth on: one number more, and a default of its own."""
+
+    h: float = 0.5
+    after: int = 2
+    name = "later"
+    slots = Slots(trips=lambda params, state, depth, row: (depth > params.after, state))
+
+
+@pytest.mark.parametrize("first", [SVIP, Later])
+def test_a_subclass_with_a_number_more_has_a_class_of_its_own(first, trace, layout):
+    second = {SVIP: Later, Later: SVIP}[first]
+    for kind in (first, second):
+        assert number(trace, kind()) == len(interpreted.walk(kind(), layout, 1).drafted)
+    assert repr(Later(h=1).params) == (
+        "LaterParams(most=1.0000000000000002, scale=1.0, after=2, max_draft=40)"
+    )
+    assert not compiled.rule(Later()).kept_as and compiled.rule(SVIP()).kept_as
+    assert type(pickle.loads(pickle.dumps(Later())).params) is type(Later().params)
+    with pytest.raises(policies.PolicyError, match="later: h must be a number >= 0, not -1"):
+        Later(h=-1)  # as its parent checks it

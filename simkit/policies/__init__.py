@@ -25,11 +25,12 @@ replayed. Every drafted token goes to `trips`, the last one too. Policies that n
 To add a policy, in a file of its own:
 
 1. write its rule as module-level functions of numbers: the slots that differ from the defaults;
-2. write a NamedTuple of the numbers they need, `max_draft` among them, with a name of its own;
-3. write the frozen dataclass on `NumericPolicy`, with `@register`, which checks its arguments. Its
-   docstring says where the rule comes from, whether the tripping token is kept or dropped, whether
-   the score lags by a token, what state is carried and until when, and whether feedback uses the
-   nominal or the actual draft length;
+2. write the frozen dataclass on `NumericPolicy`, with `@register`. Its fields say how they are
+   checked, and become the `params` of the slots, see `simkit.policies.arguments`. Its docstring
+   says where the rule comes from, whether the tripping token is kept or dropped, whether the score
+   lags by a token, what state is carried and until when, and whether feedback uses the nominal or
+   the actual draft length;
+3. name the columns that the rule `reads`;
 4. name it in the registry's list of what is built in, and here. The shared tests find it there.
 """
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from simkit.costs.threshold import rejection_threshold
 from simkit.errors import PolicyError
-from simkit.policies.arguments import check_lag, check_real, check_whole, settle_head
+from simkit.policies.arguments import check_real, head_named, lag_of, whole_number
 from simkit.policies.base import (
     NumericPolicy,
     Outcome,
@@ -18,10 +18,8 @@ from simkit.policies.base import (
     Setting,
     Slots,
     State,
-    score_column,
 )
 from simkit.policies.registry import register
-from traces.sampler import Sampler
 
 
 class AcceptanceHeadParams(NamedTuple):
@@ -100,9 +98,9 @@ class AcceptanceHead(NumericPolicy):
     """
 
     h: float | str = 0.95
-    max_draft: int = 6
-    head: str = "acceptance_head"
-    lag: int = 1
+    max_draft: int = whole_number(6)
+    head: str = head_named("acceptance_head")
+    lag: int = lag_of(1)
 
     name = "acceptance_head"
     slots = Slots(begin=begin, trips=trips, update=update, calls=calls)
@@ -110,9 +108,7 @@ class AcceptanceHead(NumericPolicy):
     def __post_init__(self) -> None:
         if self.h != "cost":
             check_real(self, "h", 0, 1)
-        check_whole(self, "max_draft", 0)
-        settle_head(self)
-        check_lag(self)
+        super().__post_init__()
 
     def bind(self, setting: Setting) -> AcceptanceHead:
         """See `Policy`."""
@@ -133,10 +129,6 @@ class AcceptanceHead(NumericPolicy):
         if isinstance(self.h, str):
             raise PolicyError(f"{self} needs times: give a cost")
         return _params((self.h,), self)
-
-    def columns(self, sampler: Sampler) -> tuple[str, ...]:
-        """See `Policy`."""
-        return (score_column(self.head),)
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from simkit.errors import PolicyError
-from simkit.policies.arguments import check_flag, check_real, check_whole
+from simkit.policies.arguments import real_number, true_or_false, whole_number
 from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
@@ -16,30 +15,7 @@ from simkit.policies.base import (
     Slots,
     State,
 )
-from simkit.policies.draft_verify import check_feedback
 from simkit.policies.registry import register
-from traces.sampler import Sampler
-
-
-class AdaEDLParams(NamedTuple):
-    """See `AdaEDL`.
-
-    Attributes:
-        drops: whether the token that trips the rule is not sent; None if it is: then the compiled
-            loop does not ask, token by token.
-    """
-
-    scale: float
-    threshold: float
-    target: float
-    beta1: float
-    beta2: float
-    epsilon: float
-    first_rate: float
-    rests: bool
-    drops: bool | None
-    min_draft: int
-    max_draft: int
 
 
 def begin(params: Any, sequence: int) -> State:
@@ -52,7 +28,7 @@ def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]
     kept = 1.0 - state[0]
     low = kept < 0.0 or params.scale * row[0] > kept * kept
     stop = low and depth > params.min_draft
-    if params.drops is None:
+    if params.drops is None:  # asked once, when the loop is compiled
         return stop, state
     return stop, (state[0], state[1], 1 if stop else 0)
 
@@ -114,51 +90,25 @@ class AdaEDL(NumericPolicy):
         PolicyError: an argument is out of range.
     """
 
-    scale: float = 0.2
-    threshold: float = 0.3
-    target: float = 0.9
-    beta1: float = 0.5
-    beta2: float = 0.9
-    epsilon: float = 0.01
-    first_rate: float = 0.0
-    rests: bool = False
-    keep: bool = True
-    min_draft: int = 0
-    max_draft: int = MAX_DRAFT
+    scale: float = real_number(0.2, 0)
+    threshold: float = real_number(0.3, 0, 1)
+    target: float = real_number(0.9, 0, 1)
+    beta1: float = real_number(0.5, 0, 1)
+    beta2: float = real_number(0.9, 0, 1)
+    epsilon: float = real_number(0.01, 0)
+    first_rate: float = real_number(0.0, 0, 1)
+    rests: bool = true_or_false(False)
+    keep: bool = true_or_false(True, {"drops": lambda keep: None if keep else True})
+    min_draft: int = whole_number(0)
+    max_draft: int = whole_number(MAX_DRAFT)
 
     name = "adaedl"
     slots = Slots(begin=begin, trips=trips, proposed=proposed, update=update)
+    reads = ("draft_entropy",)
 
     def __post_init__(self) -> None:
-        check_real(self, "scale", 0)
-        check_feedback(self)
-        check_real(self, "first_rate", 0, 1)
-        check_flag(self, "rests")
-        check_flag(self, "keep")
-        check_whole(self, "min_draft", 0)
-        check_whole(self, "max_draft", 0)
+        super().__post_init__()
         if self.min_draft > self.max_draft:
             raise PolicyError(
                 f"adaedl: min_draft {self.min_draft} is above max_draft {self.max_draft}"
             )
-
-    @cached_property
-    def params(self) -> AdaEDLParams:
-        """See `NumericPolicy`."""
-        return AdaEDLParams(
-            float(self.scale),
-            float(self.threshold),
-            float(self.target),
-            float(self.beta1),
-            float(self.beta2),
-            float(self.epsilon),
-            float(self.first_rate),
-            self.rests,
-            None if self.keep else True,
-            self.min_draft,
-            self.max_draft,
-        )
-
-    def columns(self, sampler: Sampler) -> tuple[str, ...]:
-        """See `Policy`."""
-        return ("draft_entropy",)

@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
 
 from simkit.policies.base import NumericPolicy, Slots
 from simkit.policies.registry import register
-from traces.sampler import Sampler
-
-
-class AutoregressiveParams(NamedTuple):
-    """No numbers but the bound that every policy has."""
-
-    max_draft: int
 
 
 @register
@@ -28,12 +19,3 @@ class Autoregressive(NumericPolicy):
     name = "autoregressive"
     slots = Slots()
     max_draft = 0
-
-    @cached_property
-    def params(self) -> AutoregressiveParams:
-        """See `NumericPolicy`."""
-        return AutoregressiveParams(max_draft=0)
-
-    def columns(self, sampler: Sampler) -> tuple[str, ...]:
-        """See `Policy`."""
-        return ()

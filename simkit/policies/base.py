@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from simkit.errors import PolicyError
+from simkit.policies.arguments import Checked, Numbered, Numbers, as_it_is
 from traces.sampler import Sampler
 from traces.specs import render
 
@@ -94,7 +95,7 @@ class Setting(NamedTuple):
         return self.costs(str(policy)).spent_s(policy)
 
 
-class Policy(ABC):
+class Policy(Checked, ABC):
     """Decides how many tokens to draft: `Sequential`, `Concurrent` or `Branching`.
 
     Attributes:
@@ -310,21 +311,23 @@ class Slots:
     calls: Callable[..., Any] = every_token
 
 
-class NumericPolicy(Sequential):
+class NumericPolicy(Sequential, Numbered):
     """A policy whose rule is `Slots`: one definition, compiled in a replay, interpreted elsewhere.
 
     Attributes:
         slots: the rule.
+        reads: names of the columns that a row holds, where no sampler changes them.
         unnamed: whether its spec writes the first argument without its name.
     """
 
     slots: ClassVar[Slots]
+    reads: tuple[str, ...] = ()
     unnamed: ClassVar[bool] = False
+    _numbers: ClassVar[dict[str, Numbers]] = {"max_draft": {"max_draft": as_it_is}}
 
-    @property
-    @abstractmethod
-    def params(self) -> Any:
-        """The rule's numbers, as a NamedTuple of a class that no other policy uses."""
+    def columns(self, sampler: Sampler) -> tuple[str, ...]:
+        """See `Policy`: the scores of the policy's head, or else what it `reads`."""
+        return (score_column(self.head),) if self.head else self.reads
 
     @property
     def looks(self) -> bool:

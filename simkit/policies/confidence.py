@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
-from simkit.policies.arguments import check_real, check_whole
+from simkit.policies.arguments import real_number, whole_number
 from simkit.policies.base import (
     NumericPolicy,
     Row,
@@ -15,13 +14,6 @@ from simkit.policies.base import (
 )
 from simkit.policies.registry import register
 from traces.sampler import Sampler
-
-
-class ConfidenceParams(NamedTuple):
-    """See `Confidence`."""
-
-    threshold: float
-    max_draft: int
 
 
 def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
@@ -50,20 +42,11 @@ class Confidence(NumericPolicy):
         PolicyError: an argument is out of range.
     """
 
-    threshold: float = 0.4
-    max_draft: int = 20
+    threshold: float = real_number(0.4, 0, 1)
+    max_draft: int = whole_number(20)
 
     name = "confidence"
     slots = Slots(trips=trips)
-
-    def __post_init__(self) -> None:
-        check_real(self, "threshold", 0, 1)
-        check_whole(self, "max_draft", 0)
-
-    @cached_property
-    def params(self) -> ConfidenceParams:
-        """See `NumericPolicy`."""
-        return ConfidenceParams(float(self.threshold), self.max_draft)
 
     def columns(self, sampler: Sampler) -> tuple[str, ...]:
         """See `Policy`."""

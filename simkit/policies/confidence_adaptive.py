@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from simkit.policies.arguments import check_real, check_whole
+from simkit.policies.arguments import real_number, whole_number
 from simkit.policies.base import (
     NumericPolicy,
     Outcome,
@@ -19,13 +18,6 @@ from simkit.policies.base import (
 )
 from simkit.policies.registry import register
 from traces.sampler import Sampler
-
-
-class ConfidenceAdaptiveParams(NamedTuple):
-    """See `ConfidenceAdaptive`."""
-
-    threshold: float
-    max_draft: int
 
 
 def begin(params: Any, sequence: int) -> State:
@@ -117,20 +109,11 @@ class ConfidenceAdaptive(NumericPolicy):
         PolicyError: an argument is out of range.
     """
 
-    threshold: float = 0.4
-    max_draft: int = 20
+    threshold: float = real_number(0.4, 0, 1)
+    max_draft: int = whole_number(20)
 
     name = "confidence_adaptive"
     slots = Slots(begin=begin, trips=trips, update=update)
-
-    def __post_init__(self) -> None:
-        check_real(self, "threshold", 0, 1)
-        check_whole(self, "max_draft", 0)
-
-    @cached_property
-    def params(self) -> ConfidenceAdaptiveParams:
-        """See `NumericPolicy`."""
-        return ConfidenceAdaptiveParams(float(self.threshold), self.max_draft)
 
     def columns(self, sampler: Sampler) -> tuple[str, ...]:
         """See `Policy`."""

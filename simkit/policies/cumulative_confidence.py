@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from simkit.errors import PolicyError
-from simkit.policies.arguments import check_flag, check_real, check_whole
+from simkit.policies.arguments import real_number, true_or_false, whole_number
 from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
@@ -18,14 +17,6 @@ from simkit.policies.base import (
 )
 from simkit.policies.registry import register
 from traces.sampler import Sampler
-
-
-class CumulativeConfidenceParams(NamedTuple):
-    """See `CumulativeConfidence`."""
-
-    threshold: float
-    keep: bool
-    max_draft: int
 
 
 def begin(params: Any, sequence: int) -> State:
@@ -72,22 +63,12 @@ class CumulativeConfidence(NumericPolicy):
         PolicyError: an argument is out of range.
     """
 
-    threshold: float = 0.3
-    keep: bool = True
-    max_draft: int = MAX_DRAFT
+    threshold: float = real_number(0.3, 0, 1)
+    keep: bool = true_or_false(True)
+    max_draft: int = whole_number(MAX_DRAFT)
 
     name = "cumulative_confidence"
     slots = Slots(begin=begin, trips=trips, proposed=proposed, update=update)
-
-    def __post_init__(self) -> None:
-        check_real(self, "threshold", 0, 1)
-        check_flag(self, "keep")
-        check_whole(self, "max_draft", 0)
-
-    @cached_property
-    def params(self) -> CumulativeConfidenceParams:
-        """See `NumericPolicy`."""
-        return CumulativeConfidenceParams(float(self.threshold), self.keep, self.max_draft)
 
     def columns(self, sampler: Sampler) -> tuple[str, ...]:
         """See `Policy`."""

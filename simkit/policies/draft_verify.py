@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
-from simkit.policies.arguments import check_real, check_whole
+from simkit.policies.arguments import real_number, whole_number
 from simkit.policies.base import (
     NumericPolicy,
     Outcome,
@@ -16,18 +15,6 @@ from simkit.policies.base import (
 )
 from simkit.policies.registry import register
 from traces.sampler import Sampler
-
-
-class DraftVerifyParams(NamedTuple):
-    """See `DraftVerify`; `rests` is whether full drafts leave a good threshold alone."""
-
-    threshold: float
-    target: float
-    beta1: float
-    beta2: float
-    epsilon: float
-    rests: bool
-    max_draft: int
 
 
 def begin(params: Any, sequence: int) -> State:
@@ -49,18 +36,11 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
     rate = params.beta1 * rate + (1.0 - params.beta1) * share
     if rate < params.target:
         wanted = threshold + params.epsilon
-    elif params.rests and outcome.drafted == params.max_draft:
+    elif outcome.drafted == params.max_draft:
         return threshold, rate
     else:
         wanted = threshold - params.epsilon
     return params.beta2 * threshold + (1.0 - params.beta2) * wanted, rate
-
-
-def check_feedback(policy: Any) -> None:
-    """Refuse numbers with which `update` would not be what it is meant to be."""
-    for name in ("threshold", "target", "beta1", "beta2"):
-        check_real(policy, name, 0, 1)
-    check_real(policy, "epsilon", 0)
 
 
 @register
@@ -94,32 +74,15 @@ class DraftVerify(NumericPolicy):
         PolicyError: an argument is out of range.
     """
 
-    threshold: float = 0.6
-    target: float = 0.9
-    beta1: float = 0.5
-    beta2: float = 0.9
-    epsilon: float = 0.01
-    max_draft: int = 8
+    threshold: float = real_number(0.6, 0, 1)
+    target: float = real_number(0.9, 0, 1)
+    beta1: float = real_number(0.5, 0, 1)
+    beta2: float = real_number(0.9, 0, 1)
+    epsilon: float = real_number(0.01, 0)
+    max_draft: int = whole_number(8)
 
     name = "draft_verify"
     slots = Slots(begin=begin, trips=trips, update=update)
-
-    def __post_init__(self) -> None:
-        check_feedback(self)
-        check_whole(self, "max_draft", 0)
-
-    @cached_property
-    def params(self) -> DraftVerifyParams:
-        """See `NumericPolicy`."""
-        return DraftVerifyParams(
-            float(self.threshold),
-            float(self.target),
-            float(self.beta1),
-            float(self.beta2),
-            float(self.epsilon),
-            True,
-            self.max_draft,
-        )
 
     def columns(self, sampler: Sampler) -> tuple[str, ...]:
         """See `Policy`."""

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
 
 from simkit.errors import PolicyError
-from simkit.policies.arguments import check_whole
+from simkit.policies.arguments import as_it_is, whole_number
 from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
     Slots,
 )
 from simkit.policies.registry import register
-from traces.sampler import Sampler
-
-
-class FixedParams(NamedTuple):
-    """See `Fixed`; the length is the bound itself."""
-
-    max_draft: int
 
 
 @register
@@ -40,27 +31,17 @@ class Fixed(NumericPolicy):
             cut in silence.
     """
 
-    length: int = 5
-    max_draft: int = MAX_DRAFT
+    length: int = whole_number(5, numbers={"max_draft": as_it_is})
+    max_draft: int = whole_number(MAX_DRAFT, numbers={})
 
     name = "fixed"
     slots = Slots()
     unnamed = True
 
     def __post_init__(self) -> None:
-        check_whole(self, "length", 0)
-        check_whole(self, "max_draft", 0)
+        super().__post_init__()
         if self.length > self.max_draft:
             raise PolicyError(
                 f"fixed: length {self.length} is above max_draft {self.max_draft}; if the trace was"
                 f" recorded that deep, write fixed({self.length}, max_draft={self.length})"
             )
-
-    @cached_property
-    def params(self) -> FixedParams:
-        """See `NumericPolicy`."""
-        return FixedParams(max_draft=self.length)
-
-    def columns(self, sampler: Sampler) -> tuple[str, ...]:
-        """See `Policy`."""
-        return ()

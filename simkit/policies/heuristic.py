@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from simkit.policies.arguments import check_whole, check_word
+from simkit.policies.arguments import one_of, whole_number
 from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
@@ -15,15 +14,6 @@ from simkit.policies.base import (
     State,
 )
 from simkit.policies.registry import register
-from traces.sampler import Sampler
-
-
-class HeuristicParams(NamedTuple):
-    """See `Heuristic`."""
-
-    initial: int
-    nominal: bool
-    max_draft: int
 
 
 def begin(params: Any, sequence: int) -> State:
@@ -69,30 +59,17 @@ class Heuristic(NumericPolicy):
         PolicyError: an argument is out of range.
     """
 
-    initial: int = 20
-    schedule: Literal["transient", "heuristic"] = "transient"
-    feedback: Literal["actual", "nominal"] = "actual"
-    max_draft: int = MAX_DRAFT
+    initial: int = whole_number(20, 1)
+    schedule: Literal["transient", "heuristic"] = one_of("transient", ("transient", "heuristic"))
+    feedback: Literal["actual", "nominal"] = one_of(
+        "actual", ("actual", "nominal"), {"nominal": lambda feedback: feedback == "nominal"}
+    )
+    max_draft: int = whole_number(MAX_DRAFT, 1)
 
     name = "heuristic"
     slots = Slots(begin=begin, limit=limit, update=update)
-
-    def __post_init__(self) -> None:
-        check_whole(self, "initial", 1)
-        check_word(self, "schedule", ("transient", "heuristic"))
-        check_word(self, "feedback", ("actual", "nominal"))
-        check_whole(self, "max_draft", 1)
 
     @property
     def carried(self) -> Literal["sequence", "run"]:
         """See `Policy`."""
         return "run" if self.schedule == "heuristic" else "sequence"
-
-    @cached_property
-    def params(self) -> HeuristicParams:
-        """See `NumericPolicy`."""
-        return HeuristicParams(self.initial, self.feedback == "nominal", self.max_draft)
-
-    def columns(self, sampler: Sampler) -> tuple[str, ...]:
-        """See `Policy`."""
-        return ()

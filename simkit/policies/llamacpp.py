@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from simkit.errors import PolicyError
-from simkit.policies.arguments import check_flag, check_real, check_whole, check_word
+from simkit.policies.arguments import as_it_is, check_word, real_number, true_or_false, whole_number
 from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
@@ -22,15 +21,6 @@ from traces.specs import render
 
 VERSIONS = {"2025": {"p_min": 0.75, "n_max": 16}, "2026": {"p_min": 0.0, "n_max": 3}}
 """Defaults of llama.cpp by year."""
-
-
-class LlamaCppParams(NamedTuple):
-    """See `LlamaCpp`; n_max is the bound itself."""
-
-    p_min: float
-    n_min: int
-    keep: bool
-    max_draft: int
 
 
 def begin(params: Any, sequence: int) -> State:
@@ -88,12 +78,12 @@ class LlamaCpp(NumericPolicy):
             cut in silence.
     """
 
-    p_min: float | None = None
-    n_min: int = 0
-    n_max: int | None = None
-    keep: bool = False
+    p_min: float | None = real_number(None, 0, 1, {"p_min": float})
+    n_min: int = whole_number(0)
+    n_max: int | None = whole_number(None, numbers={"max_draft": as_it_is})
+    keep: bool = true_or_false(False)
     version: str = "2025"
-    max_draft: int = MAX_DRAFT
+    max_draft: int = whole_number(MAX_DRAFT, numbers={})
 
     name = "llamacpp"
     slots = Slots(begin=begin, trips=trips, proposed=proposed, update=update)
@@ -104,23 +94,12 @@ class LlamaCpp(NumericPolicy):
         for name, value in VERSIONS[self.version].items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        check_real(self, "p_min", 0, 1)
-        check_whole(self, "n_min", 0)
-        check_whole(self, "n_max", 0)
-        check_flag(self, "keep")
-        check_whole(self, "max_draft", 0)
+        super().__post_init__()
         if self._longest > self.max_draft:
             raise PolicyError(
                 f"llamacpp: n_max {self.n_max} is above max_draft {self.max_draft}; if the trace"
                 f" was recorded that deep, give max_draft={self.n_max} too"
             )
-
-    @cached_property
-    def params(self) -> LlamaCppParams:
-        """See `NumericPolicy`."""
-        p_min = self.p_min
-        assert p_min is not None
-        return LlamaCppParams(float(p_min), self.n_min, self.keep, self._longest)
 
     @property
     def extra_passes(self) -> int:  # type: ignore[override]

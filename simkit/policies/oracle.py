@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
-from simkit.policies.arguments import check_whole
+from simkit.policies.arguments import whole_number
 from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
@@ -14,13 +13,6 @@ from simkit.policies.base import (
     State,
 )
 from simkit.policies.registry import register
-from traces.sampler import Sampler
-
-
-class OracleParams(NamedTuple):
-    """See `Oracle`."""
-
-    max_draft: int
 
 
 def limit(params: Any, state: State, ahead: int) -> int:
@@ -46,20 +38,8 @@ class Oracle(NumericPolicy):
         PolicyError: an argument is out of range.
     """
 
-    max_draft: int = MAX_DRAFT
+    max_draft: int = whole_number(MAX_DRAFT)
 
     name = "oracle"
     needs_future = True
     slots = Slots(limit=limit)
-
-    def __post_init__(self) -> None:
-        check_whole(self, "max_draft", 0)
-
-    @cached_property
-    def params(self) -> OracleParams:
-        """See `NumericPolicy`."""
-        return OracleParams(self.max_draft)
-
-    def columns(self, sampler: Sampler) -> tuple[str, ...]:
-        """See `Policy`."""
-        return ()

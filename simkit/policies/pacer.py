@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from simkit.policies.arguments import check_flag, check_real, check_whole, check_word, settle_head
+from simkit.policies.arguments import (
+    as_it_is,
+    head_named,
+    one_of,
+    real_number,
+    true_or_false,
+    whole_number,
+)
 from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
@@ -15,23 +21,14 @@ from simkit.policies.base import (
     Row,
     Slots,
     State,
-    score_column,
 )
 from simkit.policies.registry import register
-from traces.sampler import Sampler
 
-
-class PacerParams(NamedTuple):
-    """See `Pacer`; `nothing` is what a block's score is before its first token."""
-
-    block: int
-    threshold: float
-    growth: float
-    mean: bool
-    last: bool
-    nothing: float
-    carry: bool
-    max_draft: int
+_CRITERION = {
+    "mean": lambda criterion: criterion == "mean",
+    "last": lambda criterion: criterion == "last",
+    "nothing": lambda criterion: math.inf if criterion == "any" else 0.0,  # before a block's tokens
+}
 
 
 def begin(params: Any, sequence: int) -> State:
@@ -93,40 +90,15 @@ class Pacer(NumericPolicy):
         PolicyError: an argument is out of range.
     """
 
-    block: int = 4
-    threshold: float = 0.7
-    growth: float = 1.05
-    criterion: Literal["mean", "any", "last"] = "mean"
-    carry_threshold: bool = False
-    head: str = "pacer"
-    max_draft: int = MAX_DRAFT
+    block: int = whole_number(4, 1)
+    threshold: float = real_number(0.7, 0)
+    growth: float = real_number(1.05, 0)
+    criterion: Literal["mean", "any", "last"] = one_of(
+        "mean", ("mean", "any", "last"), numbers=_CRITERION
+    )
+    carry_threshold: bool = true_or_false(False, {"carry": as_it_is})
+    head: str = head_named("pacer")
+    max_draft: int = whole_number(MAX_DRAFT)
 
     name = "pacer"
     slots = Slots(begin=begin, trips=trips, update=update, calls=calls)
-
-    def __post_init__(self) -> None:
-        check_whole(self, "block", 1)
-        check_real(self, "threshold", 0)
-        check_real(self, "growth", 0)
-        check_word(self, "criterion", ("mean", "any", "last"))
-        check_flag(self, "carry_threshold")
-        settle_head(self)
-        check_whole(self, "max_draft", 0)
-
-    @cached_property
-    def params(self) -> PacerParams:
-        """See `NumericPolicy`."""
-        return PacerParams(
-            self.block,
-            float(self.threshold),
-            float(self.growth),
-            self.criterion == "mean",
-            self.criterion == "last",
-            math.inf if self.criterion == "any" else 0.0,
-            self.carry_threshold,
-            self.max_draft,
-        )
-
-    def columns(self, sampler: Sampler) -> tuple[str, ...]:
-        """See `Policy`."""
-        return (score_column(self.head),)

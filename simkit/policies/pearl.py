@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from simkit.errors import CostError, PolicyError
-from simkit.policies.arguments import check_flag, check_whole
+from simkit.policies.arguments import check_whole, true_or_false, whole_number
 from simkit.policies.base import (
     MAX_DRAFT,
     Concurrent,
@@ -57,18 +57,16 @@ class PEARL(Concurrent):
     """
 
     window: int | None = None
-    pre_verify: bool = True
-    post_verify: bool = True
-    colocated: bool = False
-    max_draft: int = MAX_DRAFT
+    pre_verify: bool = true_or_false(True)
+    post_verify: bool = true_or_false(True)
+    colocated: bool = true_or_false(False)
+    max_draft: int = whole_number(MAX_DRAFT, 1)
 
     name = "pearl"
     binds_prompts_apart = True  # once its window is known
 
     def __post_init__(self) -> None:
-        check_whole(self, "max_draft", 1)
-        for flag in ("pre_verify", "post_verify", "colocated"):
-            check_flag(self, flag)
+        super().__post_init__()
         if self.window is not None:
             check_whole(self, "window", 1)
             if self.window > self.max_draft:

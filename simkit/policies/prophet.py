@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simkit.errors import PolicyError
-from simkit.policies.arguments import check_whole
+from simkit.policies.arguments import whole_number
 from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
@@ -19,7 +19,6 @@ from simkit.policies.base import (
     State,
 )
 from simkit.policies.registry import register
-from traces.sampler import Sampler
 
 
 class ProphetParams(NamedTuple):
@@ -70,15 +69,12 @@ class Prophet(NumericPolicy):
         PolicyError: an argument is out of range; or there is no cost.
     """
 
-    max_draft: int = MAX_DRAFT
+    max_draft: int = whole_number(MAX_DRAFT)
 
     name = "prophet"
     needs_future = True
     binds_prompts_apart = True
     slots = Slots(begin=begin, limit=limit, update=update)
-
-    def __post_init__(self) -> None:
-        check_whole(self, "max_draft", 0)
 
     def bind(self, setting: Setting) -> Prophet:
         """See `Policy`."""
@@ -95,7 +91,3 @@ class Prophet(NumericPolicy):
     def params(self) -> ProphetParams:
         """See `NumericPolicy`; `bind` sets them."""
         raise PolicyError(f"{self.name} must be fitted to a trace and a cost: replay it")
-
-    def columns(self, sampler: Sampler) -> tuple[str, ...]:
-        """See `Policy`."""
-        return ()

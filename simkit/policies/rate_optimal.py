@@ -11,7 +11,7 @@ import numpy as np
 
 from simkit.errors import PolicyError
 from simkit.policies.acceptance_fit import BINS, accepted_of, fit_acceptance
-from simkit.policies.arguments import check_whole, settle_head
+from simkit.policies.arguments import settle_head, whole_number
 from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
@@ -140,15 +140,14 @@ class RateOptimal(NumericPolicy):
     """
 
     score: str = "draft_prob_raw"
-    folds: int = 5
-    max_draft: int = MAX_DRAFT
+    folds: int = whole_number(5, 2)
+    max_draft: int = whole_number(MAX_DRAFT)
 
     name = "rate_optimal"
     slots = Slots(begin=begin, limit=limit, trips=trips, update=update)
 
     def __post_init__(self) -> None:
-        check_whole(self, "folds", 2)
-        check_whole(self, "max_draft", 0)
+        super().__post_init__()
         score = str(self.score)
         if score.startswith("score:"):
             object.__setattr__(self, "head", score.removeprefix("score:"))

@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from simkit.errors import PolicyError
-from simkit.policies.arguments import check_lag, check_real, check_whole, settle_head
+from simkit.policies.arguments import head_named, lag_of, real_number, whole_number
 from simkit.policies.base import (
     NumericPolicy,
     Outcome,
     Row,
     Slots,
     State,
-    score_column,
 )
 from simkit.policies.registry import register
-from traces.sampler import Sampler
-
-
-class SpecDecPPParams(NamedTuple):
-    """See `SpecDecPP`.
-
-    Attributes:
-        lag: 1, or None: then the compiled loop does not ask for it, token by token.
-    """
-
-    threshold: float
-    min_draft: int
-    lag: int | None
-    max_draft: int
 
 
 def begin(params: Any, sequence: int) -> State:
@@ -77,33 +61,18 @@ class SpecDecPP(NumericPolicy):
         PolicyError: an argument is out of range.
     """
 
-    threshold: float = 0.3
-    min_draft: int = 2
-    max_draft: int = 20
-    lag: int = 0
-    head: str = "specdecpp"
+    threshold: float = real_number(0.3, 0, 1)
+    min_draft: int = whole_number(2)
+    max_draft: int = whole_number(20)
+    lag: int = lag_of(0)
+    head: str = head_named("specdecpp")
 
     name = "specdecpp"
     slots = Slots(begin=begin, trips=trips, update=update, calls=calls)
 
     def __post_init__(self) -> None:
-        check_real(self, "threshold", 0, 1)
-        check_whole(self, "min_draft", 0)
-        check_whole(self, "max_draft", 0)
-        settle_head(self)
-        check_lag(self)
+        super().__post_init__()
         if self.min_draft > self.max_draft:
             raise PolicyError(
                 f"specdecpp: min_draft {self.min_draft} is above max_draft {self.max_draft}"
             )
-
-    @cached_property
-    def params(self) -> SpecDecPPParams:
-        """See `NumericPolicy`."""
-        return SpecDecPPParams(
-            float(self.threshold), self.min_draft, self.lag or None, self.max_draft
-        )
-
-    def columns(self, sampler: Sampler) -> tuple[str, ...]:
-        """See `Policy`."""
-        return (score_column(self.head),)

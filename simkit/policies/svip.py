@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
-from simkit.policies.arguments import check_real, check_whole
+from simkit.policies.arguments import real_number, whole_number
 from simkit.policies.base import (
     MAX_DRAFT,
     NumericPolicy,
@@ -16,15 +15,6 @@ from simkit.policies.base import (
     State,
 )
 from simkit.policies.registry import register
-from traces.sampler import Sampler
-
-
-class SVIPParams(NamedTuple):
-    """See `SVIP`."""
-
-    most: float
-    scale: float
-    max_draft: int
 
 
 def trips(params: Any, state: State, depth: int, row: Row) -> tuple[bool, State]:
@@ -64,23 +54,10 @@ class SVIP(NumericPolicy):
         PolicyError: an argument is out of range.
     """
 
-    h: float = 0.4
-    scale: float = 1.0
-    max_draft: int = MAX_DRAFT
+    h: float = real_number(0.4, 0, numbers={"most": largest_square})
+    scale: float = real_number(1.0, 0)
+    max_draft: int = whole_number(MAX_DRAFT)
 
     name = "svip"
     slots = Slots(trips=trips)
-
-    def __post_init__(self) -> None:
-        check_real(self, "h", 0)
-        check_real(self, "scale", 0)
-        check_whole(self, "max_draft", 0)
-
-    @cached_property
-    def params(self) -> SVIPParams:
-        """See `NumericPolicy`."""
-        return SVIPParams(largest_square(self.h), float(self.scale), self.max_draft)
-
-    def columns(self, sampler: Sampler) -> tuple[str, ...]:
-        """See `Policy`."""
-        return ("draft_entropy",)
+    reads = ("draft_entropy",)

@@ -22,12 +22,6 @@ from simkit.steps.steps import Steps
 from simkit.steps.work import Work
 
 
-class PlannedParams(NamedTuple):
-    """Of steps that are planned: nothing is decided."""
-
-    max_draft: int
-
-
 def _planned(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
     drafted[:] = 0
 
@@ -44,11 +38,6 @@ class Planned(ByLength):
 
     name = "planned"
     slots = Slots(_planned)
-
-    @property
-    def params(self) -> PlannedParams:
-        """See `ByLength`."""
-        return PlannedParams(self.max_draft)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ change in place.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from simkit.policies import Policy
+from simkit.policies.arguments import Checked, Numbered
 from traces.specs import render
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Slots:
     observe: Callable[..., None] = heed_nothing
 
 
-class Controller(ABC):
+class Controller(Checked, ABC):
     """Says how many tokens to draft, a batch at a time: `ByLength`, `ByRule` or a user's own.
 
     Attributes:
@@ -125,7 +126,7 @@ class Controller(ABC):
         return render(self.name, args, given)
 
 
-class ByLength(Controller):
+class ByLength(Controller, Numbered):
     """Decides lengths before drafts are made, and maybe cuts what is verified of them.
 
     Attributes:
@@ -137,11 +138,6 @@ class ByLength(Controller):
     slots: ClassVar[Slots]
     column: str = ""
     speculative: ClassVar[bool] = True
-
-    @property
-    @abstractmethod
-    def params(self) -> Any:
-        """The rule's numbers and arrays, as a NamedTuple of a class that no other one uses."""
 
     def begin(self, max_batch: int) -> np.ndarray:
         """What it remembers, before the first iteration of batches of at most so many; float64."""

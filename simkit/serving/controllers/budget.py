@@ -6,12 +6,12 @@ Every request drafts as many tokens, and how many of all are verified is chosen 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from simkit.errors import PolicyError
-from simkit.policies.arguments import check_real, check_whole, check_word
+from simkit.policies.arguments import one_of, real_number, whole_number
 from simkit.serving.controllers.base import ByLength, Slots
 from simkit.serving.controllers.registry import register
 from simkit.serving.pass_prices import draft_s, overhead_s, verify_s
@@ -20,23 +20,6 @@ from traces.kernels import compiled_part
 RING = 1024  # observations of a position that are kept
 _NEWTON = 25  # steps at most, of a fit
 _LARGEST = 30.0  # logit
-
-
-class BudgetParams(NamedTuple):
-    """See `Budget`.
-
-    Attributes:
-        first_drop: whether the search ends where tokens a second fall first.
-        calibrated: whether confidences are fitted.
-    """
-
-    max_draft: int
-    stale: int
-    refit: int
-    least: int
-    ridge: float
-    first_drop: bool
-    calibrated: bool
 
 
 # What is remembered, in order: steps; the largest batch; of each position the number of
@@ -222,40 +205,27 @@ class Budget(ByLength):
         search: "first_drop": stop where the rate falls first; "global": the best of all.
     """
 
-    max_draft: int = 7
-    stale: int = 2
+    max_draft: int = whole_number(7, 1)
+    stale: int = whole_number(2)
     column: str = "draft_top1_prob"
-    calibrate: str = "online"
-    refit: int = 100
-    least: int = 50
-    ridge: float = 1e-3
-    search: str = "first_drop"
+    calibrate: str = one_of(
+        "online", ("online", "none"), {"calibrated": lambda how: how == "online"}
+    )
+    refit: int = whole_number(100, 1)
+    least: int = whole_number(50, 1)
+    ridge: float = real_number(1e-3, 1e-12)
+    search: str = one_of(
+        "first_drop", ("first_drop", "global"), {"first_drop": lambda how: how == "first_drop"}
+    )
 
     name = "budget"
     source = "DSpark, arXiv:2607.05147; vLLM adaptive verification (#47808, #52228)"
     slots = Slots(_decide, _choose, _observe)
 
     def __post_init__(self) -> None:
-        for name, least in (("max_draft", 1), ("stale", 0), ("refit", 1), ("least", 1)):
-            check_whole(self, name, least)
-        check_real(self, "ridge", 1e-12)
-        check_word(self, "calibrate", ("online", "none"))
-        check_word(self, "search", ("first_drop", "global"))
+        super().__post_init__()
         if not isinstance(self.column, str) or not self.column:
             raise PolicyError(f"budget: column must be a column's name, not {self.column!r}")
-
-    @property
-    def params(self) -> BudgetParams:
-        """See `ByLength`."""
-        return BudgetParams(
-            self.max_draft,
-            self.stale,
-            self.refit,
-            self.least,
-            float(self.ridge),
-            self.search == "first_drop",
-            self.calibrate == "online",
-        )
 
     def begin(self, max_batch: int) -> np.ndarray:
         """See `ByLength`: see `_HEAD`."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from simkit.errors import PolicyError
-from simkit.policies.arguments import check_real, check_whole
+from simkit.policies.arguments import real_number, whole_number
 from simkit.serving.controllers.base import ByLength, Slots
 from simkit.serving.controllers.registry import register
 from traces.specs import render
@@ -74,7 +75,7 @@ class ByBatch(ByLength):
         """See `Controller`."""
         return max(length for _, _, length in self.table)
 
-    @property
+    @cached_property
     def params(self) -> ByBatchParams:
         """See `ByLength`."""
         low, _, length = np.array(self.table, np.int64).T
@@ -141,22 +142,21 @@ class Schedule(ByLength):
     """
 
     lengths: tuple[tuple[int, int], ...] = ((4, 4), (8, 2), (32, 1))
-    gate: float = 0.0
-    window: int = 16
+    gate: float = real_number(0.0, 0)
+    window: int = whole_number(16, 1)
 
     name = "schedule"
     source = "TensorRT-LLM draft_len_schedule (#10860), acceptance gate (#7283)"
     slots = Slots(_schedule, observe=_gate)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         rows = sorted(_rows(self.name, self.lengths, 2))
         object.__setattr__(self, "lengths", tuple(rows))
         if len({batch for batch, _ in rows}) < len(rows) or rows[0][0] < 1:
             raise PolicyError("schedule: batches must be whole numbers from 1 on, each once")
         if min(length for _, length in rows) < 0:
             raise PolicyError("schedule: a length is below 0")
-        check_real(self, "gate", 0)
-        check_whole(self, "window", 1)
 
     def __str__(self) -> str:
         given = {k: getattr(self, k) for k in ("gate", "window")}
@@ -170,7 +170,7 @@ class Schedule(ByLength):
         """See `Controller`."""
         return max(length for _, length in self.lengths)
 
-    @property
+    @cached_property
     def params(self) -> ScheduleParams:
         """See `ByLength`."""
         batch, length = np.array(self.lengths, np.int64).T

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from simkit.errors import PolicyError
-from simkit.policies.arguments import check_real, check_whole
+from simkit.policies.arguments import real_number, whole_number
 from simkit.serving.controllers.base import ByLength, Slots
 from simkit.serving.controllers.registry import register
 
@@ -106,13 +107,13 @@ class Ema(ByLength):
         PolicyError: an argument is out of range.
     """
 
-    steps: int = 3
+    steps: int = whole_number(3)
     candidates: tuple[tuple[int, tuple[int, ...]], ...] = CANDIDATES
     down: tuple[tuple[int, float], ...] = DOWN
-    up: float = 0.0
-    alpha: float = 0.2
-    warmup: int = 10
-    interval: int = 5
+    up: float = real_number(0.0, -1e6)
+    alpha: float = real_number(0.2, 0, 1)
+    warmup: int = whole_number(10)
+    interval: int = whole_number(5, 1)
     captured: tuple[int, ...] = CAPTURED
 
     name = "ema"
@@ -122,11 +123,7 @@ class Ema(ByLength):
     slots = Slots(_decide, observe=_observe)
 
     def __post_init__(self) -> None:
-        check_whole(self, "steps", 0)
-        check_whole(self, "warmup", 0)
-        check_whole(self, "interval", 1)
-        check_real(self, "alpha", 0, 1)
-        check_real(self, "up", -1e6)
+        super().__post_init__()
         for slot in self.candidates if isinstance(self.candidates, tuple) else [None]:
             if not _is_slot(slot):
                 raise PolicyError(
@@ -149,7 +146,7 @@ class Ema(ByLength):
         """See `Controller`."""
         return max(max(steps) for _, steps in self.candidates)
 
-    @property
+    @cached_property
     def params(self) -> EmaParams:
         """See `ByLength`."""
         lengths = [sorted(set(steps)) for _, steps in self.candidates]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from simkit.policies.arguments import check_whole
+from simkit.policies.arguments import whole_number
 from simkit.serving.controllers.base import Controller, View
 
 
@@ -46,13 +46,10 @@ class FunctionController(Plain):
     """
 
     function: Callable[[View], Any]
-    max_draft: int = 16
+    max_draft: int = whole_number(16)
     needs_future: bool = False  # type: ignore[misc]
 
     name = "function"
-
-    def __post_init__(self) -> None:
-        check_whole(self, "max_draft", 0)
 
     def __str__(self) -> str:
         return getattr(self.function, "__name__", "function").replace("<lambda>", "function")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from simkit.policies.arguments import check_real, check_whole
+from simkit.policies.arguments import Numbers, as_it_is, real_number, whole_number
 from simkit.serving.controllers.base import ByLength, Slots
 from simkit.serving.controllers.registry import register
 
@@ -37,15 +37,6 @@ class LinearTimes(NamedTuple):
     verify_s: float = 1.0
     verify_token_s: float = 0.0
     verify_kv_s: float = 0.0
-
-
-class GoodputParams(NamedTuple):
-    """See `Goodput`."""
-
-    max_draft: int
-    memory: float
-    probe: int
-    times: LinearTimes
 
 
 def _decide(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
@@ -97,26 +88,16 @@ class Goodput(ByLength):
         times: fitted when it is bound.
     """
 
-    max_draft: int = 8
-    alpha: float = 0.7
-    memory: float = 0.95
-    probe: int = 32
+    max_draft: int = whole_number(8)
+    alpha: float = real_number(0.7, 0, 1, numbers={})
+    memory: float = real_number(0.95, 0, 1)
+    probe: int = whole_number(32)
     times: LinearTimes = field(default=LinearTimes(), init=False, repr=False, compare=False)
 
     name = "goodput"
     source = "SmartSpec / TurboSpec, arXiv:2406.14066"
     slots = Slots(_decide, observe=_observe)
-
-    def __post_init__(self) -> None:
-        check_whole(self, "max_draft", 0)
-        check_real(self, "alpha", 0, 1)
-        check_real(self, "memory", 0, 1)
-        check_whole(self, "probe", 0)
-
-    @property
-    def params(self) -> GoodputParams:
-        """See `ByLength`."""
-        return GoodputParams(self.max_draft, float(self.memory), self.probe, self.times)
+    _numbers: ClassVar[dict[str, Numbers]] = {"times": {"times": as_it_is}}
 
     def begin(self, max_batch: int) -> np.ndarray:
         """See `ByLength`: accepted and judged tokens, weighed, and idle iterations."""

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from simkit.policies.arguments import check_whole
+from simkit.policies.arguments import whole_number
 from simkit.serving.controllers.base import ByLength, Slots
 from simkit.serving.controllers.registry import register
-
-
-class NoneParams(NamedTuple):
-    """Of `Nothing`, which has none."""
-
-    max_draft: int
 
 
 def _nothing(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
@@ -27,22 +21,12 @@ def _nothing(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> N
 class Nothing(ByLength):
     """The target decodes alone, at the price of decoding passes: what others are held against."""
 
+    max_draft: int = field(default=0, init=False)
+
     name = "none"
     source = "every engine"
     slots = Slots(_nothing)
     speculative = False
-    max_draft = 0
-
-    @property
-    def params(self) -> NoneParams:
-        """See `ByLength`."""
-        return NoneParams(0)
-
-
-class StaticParams(NamedTuple):
-    """See `Static`."""
-
-    length: int
 
 
 def _static(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
@@ -58,31 +42,16 @@ class Static(ByLength):
         length: K.
     """
 
-    length: int = 3
+    length: int = whole_number(3)
 
     name = "static"
     source = "every engine"
     slots = Slots(_static)
 
-    def __post_init__(self) -> None:
-        check_whole(self, "length", 0)
-
     @property
     def max_draft(self) -> int:  # type: ignore[override]
         """See `Controller`."""
         return self.length
-
-    @property
-    def params(self) -> StaticParams:
-        """See `ByLength`."""
-        return StaticParams(self.length)
-
-
-class OffAboveParams(NamedTuple):
-    """See `OffAbove`."""
-
-    length: int
-    batch: int
 
 
 def _off_above(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
@@ -99,32 +68,17 @@ class OffAbove(ByLength):
         batch: the largest batch that drafts.
     """
 
-    length: int = 3
-    batch: int = 32
+    length: int = whole_number(3)
+    batch: int = whole_number(32)
 
     name = "off_above"
     source = "vLLM's earlier speculative_disable_by_batch_size"
     slots = Slots(_off_above)
 
-    def __post_init__(self) -> None:
-        check_whole(self, "length", 0)
-        check_whole(self, "batch", 0)
-
     @property
     def max_draft(self) -> int:  # type: ignore[override]
         """See `Controller`."""
         return self.length
-
-    @property
-    def params(self) -> OffAboveParams:
-        """See `ByLength`."""
-        return OffAboveParams(self.length, self.batch)
-
-
-class ProphetParams(NamedTuple):
-    """See `Prophet`."""
-
-    max_draft: int
 
 
 def _prophet(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
@@ -143,17 +97,9 @@ class Prophet(ByLength):
         max_draft: the longest draft.
     """
 
-    max_draft: int = 16
+    max_draft: int = whole_number(16)
 
     name = "prophet"
     source = "a bound of what lengths can do"
     slots = Slots(_prophet)
     needs_future = True
-
-    def __post_init__(self) -> None:
-        check_whole(self, "max_draft", 0)
-
-    @property
-    def params(self) -> ProphetParams:
-        """See `ByLength`."""
-        return ProphetParams(self.max_draft)
