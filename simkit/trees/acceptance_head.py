@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from simkit.drafters.tree import TreeLayout
-from simkit.errors import PolicyError
-from simkit.policies.arguments import check_real, settle_head
+from simkit.policies.arguments import head_named, one_of, real_number
 from simkit.policies.registry import register
 from simkit.trees.beams import Grown
 from simkit.trees.exits import Exit
@@ -54,9 +53,9 @@ class TreeAcceptanceHead(Exit):
         PolicyError: an argument is out of range.
     """
 
-    h: float = 0.95
-    variant: str = "paper"
-    head: str = "acceptance_head"
+    h: float = real_number(0.95, 0, 1)
+    variant: str = one_of("paper", VARIANTS)
+    head: str = head_named("acceptance_head")
     top_k: int = 10
     depth: int = 7
     total: int = 60
@@ -68,15 +67,6 @@ class TreeAcceptanceHead(Exit):
     def timed_as(self) -> str:
         """See `Policy`: as the rule of chains, whose head judges one token a call."""
         return "acceptance_head"
-
-    def __post_init__(self) -> None:
-        check_real(self, "h", 0, 1)
-        if self.variant not in VARIANTS:
-            raise PolicyError(
-                f"{self.name}: variant must be {' or '.join(VARIANTS)}, not {self.variant!r}"
-            )
-        settle_head(self)
-        super().__post_init__()
 
     def asks(self, level: int) -> bool:
         """See `Growing`: behind the first level no token of the draft has been read."""

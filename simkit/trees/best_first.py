@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simkit.drafters.tree import TreeLayout, Trees
-from simkit.policies.arguments import check_real, check_whole
+from simkit.policies.arguments import real_number, whole_number
 from simkit.policies.registry import register
 from simkit.trees.base import Outcomes, TreeWork
 from simkit.trees.growing import Growing, GrowingTree
@@ -40,19 +40,13 @@ class BestFirstTree(Growing):
         PolicyError: an argument is out of range.
     """
 
-    budget: int = 60
-    least: float = 0.0
-    top_k: int = 10
-    depth: int = 8
+    budget: int = whole_number(60, 1, MOST_NODES)
+    least: float = real_number(0.0, 0, 1)
+    top_k: int = whole_number(10, 1, WIDEST)
+    depth: int = whole_number(8, 1, DEEPEST)
 
     name = "best_first"
     unnamed = True
-
-    def __post_init__(self) -> None:
-        check_whole(self, "budget", 1, MOST_NODES)
-        check_real(self, "least", 0, 1)
-        check_whole(self, "top_k", 1, WIDEST)
-        check_whole(self, "depth", 1, DEEPEST)
 
     @property
     def levels(self) -> int:

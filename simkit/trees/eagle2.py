@@ -9,7 +9,7 @@ import numpy as np
 from simkit.drafters.layout import Span
 from simkit.drafters.tree import TreeLayout
 from simkit.errors import PolicyError
-from simkit.policies.arguments import check_whole
+from simkit.policies.arguments import whole_number
 from simkit.policies.registry import register
 from simkit.trees.base import Outcomes, Visit
 from simkit.trees.beams import beam_outcomes, beams_of, visit_beams
@@ -53,22 +53,18 @@ class Eagle2(Growing):
             verified than there are levels.
     """
 
-    top_k: int = 10
-    depth: int = 7
-    total: int = 60
-    num_steps: int = 0
-    num_draft_tokens: int = 0
-    max_draft_len: int = 0
-    max_total_draft_tokens: int = 0
+    top_k: int = whole_number(10, 1)
+    depth: int = whole_number(7)
+    total: int = whole_number(60, 2)
+    num_steps: int = whole_number(0)
+    num_draft_tokens: int = whole_number(0)
+    max_draft_len: int = whole_number(0)
+    max_total_draft_tokens: int = whole_number(0)
 
     name = "eagle2"
 
     def __post_init__(self) -> None:
-        check_whole(self, "top_k", 1)
-        check_whole(self, "depth", 0)
-        check_whole(self, "total", 2)
-        for name in (*_SGLANG, *_TENSORRT):
-            check_whole(self, name, 0)
+        super().__post_init__()
         given = {name for name in (*_SGLANG, *_TENSORRT) if getattr(self, name)}
         if given and given not in (set(_SGLANG), set(_TENSORRT)):
             raise PolicyError(

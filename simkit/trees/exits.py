@@ -10,7 +10,7 @@ import numpy as np
 
 from simkit.drafters.tree import TreeLayout
 from simkit.errors import PolicyError
-from simkit.policies.arguments import check_real, check_whole
+from simkit.policies.arguments import check_whole, real_number, whole_number
 from simkit.policies.base import Setting
 from simkit.policies.registry import register
 from simkit.policies.svip import SVIP, largest_square
@@ -35,6 +35,7 @@ class Exit(Growing):
     total: int
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, least in (("top_k", 1), ("depth", 0), ("total", 2)):
             check_whole(self, name, least)
         try:
@@ -127,8 +128,8 @@ class TreeSVIP(Exit):
         PolicyError: an argument is out of range.
     """
 
-    h: float = 0.4
-    every: int = 2
+    h: float = real_number(0.4, 0)
+    every: int = whole_number(2, 1)
     top_k: int = 10
     depth: int = 7
     total: int = 60
@@ -139,11 +140,6 @@ class TreeSVIP(Exit):
     def timed_as(self) -> str:
         """See `Policy`: as the rule of chains."""
         return "svip"
-
-    def __post_init__(self) -> None:
-        check_real(self, "h", 0)
-        check_whole(self, "every", 1)
-        super().__post_init__()
 
     def asks(self, level: int) -> bool:
         """See `Growing`."""
@@ -186,7 +182,7 @@ class BestRate(Exit):
         PolicyError: an argument is out of range; or there is no cost.
     """
 
-    folds: int = 5
+    folds: int = whole_number(5, 2)
     top_k: int = 10
     depth: int = 7
     total: int = 60
@@ -198,10 +194,6 @@ class BestRate(Exit):
     def timed_as(self) -> str:
         """See `Policy`: as the rule of chains."""
         return "rate_optimal"
-
-    def __post_init__(self) -> None:
-        check_whole(self, "folds", 2)
-        super().__post_init__()
 
     def bind(self, setting: Setting) -> BestRate:
         """See `Policy`."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from simkit.drafters.tree import TreeLayout
 from simkit.errors import PolicyError
-from simkit.policies.arguments import check_whole
+from simkit.policies.arguments import whole_number
 from simkit.policies.base import MAX_DRAFT, Setting
 from simkit.policies.registry import register
 from simkit.trees.base import Outcomes, TreePolicy, by_level
@@ -37,13 +37,10 @@ class TreeProphet(TreePolicy):
         PolicyError: an argument is out of range; or there is no cost.
     """
 
-    deepest: int = MAX_DRAFT
+    deepest: int = whole_number(MAX_DRAFT)
 
     name = "tree_prophet"
     needs_future = True
-
-    def __post_init__(self) -> None:
-        check_whole(self, "deepest", 0)
 
     @property
     def levels(self) -> int:

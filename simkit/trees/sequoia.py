@@ -10,7 +10,7 @@ import numpy as np
 
 from simkit.drafters.tree import TreeLayout
 from simkit.errors import PolicyError
-from simkit.policies.arguments import check_whole, check_word
+from simkit.policies.arguments import one_of, whole_number
 from simkit.policies.base import Setting
 from simkit.policies.registry import register
 from simkit.trees.static import FixedTree
@@ -46,17 +46,12 @@ class Sequoia(FixedTree):
         PolicyError: an argument is out of range.
     """
 
-    budget: int = 16
-    by: str = "paths"
-    depth: int = 0
+    budget: int = whole_number(16, 1, MOST_NODES)
+    by: str = one_of("paths", ("paths", "ranks"))
+    depth: int = whole_number(0, 0, DEEPEST)
 
     name = "sequoia"
     unnamed = True
-
-    def __post_init__(self) -> None:
-        check_whole(self, "budget", 1, MOST_NODES)
-        check_word(self, "by", ("paths", "ranks"))
-        check_whole(self, "depth", 0, DEEPEST)
 
     def rank_paths(self) -> tuple[RankPath, ...]:
         """See `FixedTree`; `bind` finds them."""
