@@ -99,7 +99,7 @@ def test_ranges_expand_with_both_ends():
 
 
 def test_too_many_policies_are_refused():
-    with pytest.raises(PolicyError, match="means 1000000000 policies, more than 10"):
+    with pytest.raises(PolicyError, match="means 1,000,000,000 policies, more than 10"):
         policies.expand("svip(h=1:1000000000)", limit=10)
 
 

@@ -90,7 +90,7 @@ def test_engines_run_out_of_rows_at_the_same_place(spec, trace):
         for engine in (interpreted, compiled):
             with pytest.raises(ReplayError, match=words) as caught:
                 engine.walk(policy, layout, 1)
-            assert f"= {trace.max_draft} tokens" in str(caught.value)
+            assert f"= {trace.max_draft} token" in str(caught.value)
         with pytest.raises(ReplayError, match=words):
             compiled.total(policy, layout, 1)
     else:
@@ -191,7 +191,7 @@ def test_a_trace_of_no_sequences():
 
 def test_an_output_that_ends_too_early_is_refused():
     trace = build([[(1, 1)] * 3], t_max=9, max_draft=4, scored=False)
-    with pytest.raises(ReplayError, match="sequence 0: 3 output tokens do not fit"):
+    with pytest.raises(ReplayError, match="sequence 0: its 3 output tokens do not fit"):
         PathLayout(trace)
 
 
