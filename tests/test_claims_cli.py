@@ -4,22 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
+from commands import refused, run, status
 from test_claims import CLAIMS, FAILS, HOLDS, UNTESTED
 
 from analysis.claims import beside, check
 from analysis.claims.beside import MANY, together
 from analysis.claims.verdict import Verdict
 from analysis.study import Study
-from simkit.cli import main
 from traces.synthetic import iid
 from traces.writer import save
-
-
-def run(*arguments):
-    with pytest.raises(SystemExit) as done:
-        main(["claims", *arguments])
-    assert done.value.code == 0
-
 
 REFERENCE = {  # far from the line, or in the middle: no change of the bootstrap moves these
     "entropy_ratio": HOLDS,
@@ -36,10 +29,15 @@ REFERENCE = {  # far from the line, or in the middle: no change of the bootstrap
 }
 
 
+def printed(capsys, *words):
+    ended, out, _ = run(capsys, "claims", *words, "--format", "json")
+    assert ended == 0
+    return json.loads(out)
+
+
 def test_reference(capsys):
     """`simkit claims reference --format json` finds scores, times and the sampled recording."""
-    run("reference", "--format", "json")
-    found = {one["claim"]: one for one in json.loads(capsys.readouterr().out)}
+    found = {one["claim"]: one for one in printed(capsys, "reference")}
     assert list(found) == list(CLAIMS)
     assert {name: found[name]["verdict"] for name in REFERENCE} == REFERENCE
     alike = {name for name, one in found.items() if one["would_hold_without_structure"]}
@@ -66,8 +64,8 @@ def folder(tmp_path_factory):
 @pytest.mark.usefixtures("few_requests")
 def test_command_formats(folder, tmp_path, capsys):
     cost = "linear(draft_s=1, target_s=6)"
-    run(folder, "--cost", cost)
-    assert f"Trace trace, {cost}" in capsys.readouterr().out
+    ended, out, _ = run(capsys, "claims", folder, "--cost", cost)
+    assert ended == 0 and f"Trace trace, {cost}" in out
     ends = {
         "table": "over prompts.\n",
         "json": "]\n",
@@ -76,12 +74,13 @@ def test_command_formats(folder, tmp_path, capsys):
     }
     for kind, end in ends.items():
         out = tmp_path / kind
-        run(folder, "--cost", cost, "--format", kind, "-o", str(out))
-        assert capsys.readouterr().out == ""
+        words = folder, "--cost", cost, "--format", kind, "-o", out
+        assert run(capsys, "claims", *words)[:2] == (0, "")
         text = out.read_text()
         assert text.endswith(end) and "Bretagnolle" in text
-    run(folder, "--sampled", "reference-sampled", "--format", "markdown")
-    assert "| paper | claim |" in capsys.readouterr().out
+    words = folder, "--sampled", "reference-sampled", "--format", "markdown"
+    ended, out, _ = run(capsys, "claims", *words)
+    assert ended == 0 and "| paper | claim |" in out
 
 
 @pytest.mark.parametrize(
@@ -99,11 +98,7 @@ def test_command_formats(folder, tmp_path, capsys):
     ],
 )
 def test_command_refuses(arguments, said, capsys):
-    with pytest.raises(SystemExit) as error:
-        main(["claims", *arguments])
-    assert error.value.code == 2
-    line = capsys.readouterr().err
-    assert said in line and line.count("\n") == 1
+    assert said in refused(capsys, "claims", *arguments)
 
 
 @pytest.mark.usefixtures("few_requests")
@@ -113,11 +108,9 @@ def test_two_traces_side_by_side(folder, tmp_path, capsys):
     save(iid(14, 40, 0.9, max_draft=40, seed=4), other)
     cost = ["--cost", "linear(draft_s=1, target_s=6)"]
     alone = []
-    for path in (folder, str(other)):
-        run(path, *cost, "--format", "json")
-        alone.append({one["claim"]: one for one in json.loads(capsys.readouterr().out)})
-    run(folder, "--beside", str(other), *cost, "--format", "json")
-    rows = json.loads(capsys.readouterr().out)
+    for path in (folder, other):
+        alone.append({one["claim"]: one for one in printed(capsys, path, *cost)})
+    rows = printed(capsys, folder, "--beside", other, *cost)
     assert [row["claim"] for row in rows] == list(CLAIMS)
     for row in rows:
         assert row["traces"] == {"trace": alone[0][row["claim"]], "another": alone[1][row["claim"]]}
@@ -125,7 +118,8 @@ def test_two_traces_side_by_side(folder, tmp_path, capsys):
         assert row["together"] == together(verdicts)
     for kind, end in {"table": "over prompts.\n", "csv": "\n", "markdown": "|\n"}.items():
         out = tmp_path / kind
-        run(folder, "--beside", str(other), *cost, "--format", kind, "-o", str(out))
+        words = folder, "--beside", other, *cost, "--format", kind, "-o", out
+        assert status("claims", *words) == 0
         text = out.read_text()
         assert text.endswith(end) and "another" in text and "together" in text
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import refused
 from test_bad_input import pair  # noqa: F401
 
 import simkit
 from simkit import cluster, serving
-from simkit.cli import main
 from simkit.cluster import Cluster, ClusterError, Job
 from simkit.errors import ReplayError
 from traces import synthetic
@@ -158,13 +158,6 @@ def test_a_users_error_is_not_tried_again(ray, tmp_path):
     assert mark.read_text() == "tried\n"
 
 
-def refused(capsys, *arguments):
-    with pytest.raises(SystemExit) as stopped:
-        main([str(argument) for argument in arguments])
-    assert stopped.value.code == 2
-    return capsys.readouterr().err.splitlines()
-
-
 def test_an_error_is_the_line_that_it_is_without(ray, capsys):
     given = ["sweep", "reference", "--policy", "fixed(1)", "--policy", "fixed(300)"]
     there = refused(capsys, *given, "--ray", "local", "--threads", "1")
@@ -194,7 +187,7 @@ def test_without_ray_one_line_names_the_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
     given = ["sweep", "reference", "--policy", "fixed(1)", "--ray", "local"]
     line = "simkit: --ray needs ray: pip install 'draft-simkit[distributed]'"
-    assert refused(capsys, *given) == [line]
+    assert refused(capsys, *given) == line
 
 
 class Busy:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import refused
 from replay_traces import with_scores
 from test_lattice import spelled_out
 
@@ -23,7 +24,6 @@ from analysis.explore.model import ExploreModel, point
 from analysis.explore.text import html
 from analysis.study import Study
 from benchmarks.browser import CHROMIUM, DRIVER, chromium, explorer, opened, until
-from simkit.cli import main
 from simkit.policies import get, names, parse
 from traces.errors import UserError
 from traces.synthetic import iid
@@ -155,17 +155,9 @@ def test_trees():
     assert "×" in html(text, model.spell)
 
 
-def refused(words, capsys):
-    with pytest.raises(SystemExit) as exit_:
-        main(["explore", *words])
-    err = capsys.readouterr().err
-    assert exit_.value.code == 2 and err.count("\n") == 1
-    return err
-
-
 def test_without_the_extra(capsys, monkeypatch):
     monkeypatch.setattr(extra, "find_spec", lambda name: None)
-    assert "pip install 'draft-simkit[explore]'" in refused(["reference"], capsys)
+    assert "pip install 'draft-simkit[explore]'" in refused(capsys, "explore", "reference")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +173,7 @@ def test_without_the_extra(capsys, monkeypatch):
 )
 def test_bad_input(words, said, capsys):
     pytest.importorskip("panel")
-    assert said in refused(words, capsys)
+    assert said in refused(capsys, "explore", *words)
 
 
 def test_ctrl_c_is_quiet():

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from commands import refused, run
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
@@ -18,7 +19,6 @@ from analysis.figures import FigureError
 from analysis.figures.captions import LINES, fitted, length
 from analysis.figures.frontier import spread
 from analysis.figures.styles import WIDTHS, inches
-from simkit.cli import main
 from traces.writer import save
 
 pytestmark = pytest.mark.usefixtures("few_requests")
@@ -141,10 +141,9 @@ def test_the_command_writes_what_is_asked_for(trace, tmp_path, capsys):
     save(trace, tmp_path / "trace")
     options = ("--only", "frontier", "--cost", "linear(draft_s=1, target_s=6)", "--format", "pdf")
     options += ("--width", "column", "--style", "grayscale")
-    with pytest.raises(SystemExit) as caught:
-        main(["figures", str(tmp_path / "trace"), "--out", str(tmp_path / "f"), *options])
-    out = capsys.readouterr().out
-    assert caught.value.code == 0 and "notes: " in out and "key simkit" in out
+    words = "figures", tmp_path / "trace", "--out", tmp_path / "f", *options
+    ended, out, _ = run(capsys, *words)
+    assert ended == 0 and "notes: " in out and "key simkit" in out
     assert {path.name for path in (tmp_path / "f").iterdir()} == {
         "frontier.pdf",
         "frontier.parquet",
@@ -162,9 +161,5 @@ BAD = {
 @pytest.mark.parametrize("option", BAD)
 def test_bad_options(option, tmp_path, capsys):
     value, why = BAD[option]
-    with pytest.raises(SystemExit) as caught:
-        main(["figures", "reference", "--out", str(tmp_path / "f"), option, value])
-    found = capsys.readouterr()
-    assert caught.value.code == 2 and not found.out
-    assert why in found.err and found.err.count("\n") == 1
+    assert why in refused(capsys, "figures", "reference", "--out", tmp_path / "f", option, value)
     assert not (tmp_path / "f").exists()

@@ -8,11 +8,12 @@ from keyword import iskeyword
 
 import pyarrow as pa
 import pytest
+from commands import run as said
 from trace_files import rewrite
 
 import simkit
 from simkit import serving
-from simkit.cli import _HELP, main
+from simkit.cli import _HELP
 from simkit.cli.tables import csv_cell
 from simkit.costs import Linear
 from traces.errors import UserError
@@ -73,18 +74,10 @@ def folder(tmp_path_factory):
     return place
 
 
-def said(words, capsys):
-    """Status, standard output and error of a command."""
-    with pytest.raises(SystemExit) as stopped:
-        main([str(word) for word in words])
-    printed = capsys.readouterr()
-    return stopped.value.code, printed.out, printed.err
-
-
 @pytest.mark.parametrize("run", RUNS)
 def test_no_terminal_obeys_a_name(run, folder, capsys):
     words = [str(folder) if word == "TRACE" else word for word in RUNS[run]]
-    status, out, err = said(words, capsys)
+    status, out, err = said(capsys, *words)
     assert status == 0, err
     assert "\x1b" not in out + err
     assert "\x07" not in out + err
@@ -94,7 +87,7 @@ def test_no_terminal_obeys_a_name(run, folder, capsys):
 @pytest.mark.parametrize("run", [run for run in RUNS if run != "info"])
 def test_no_spreadsheet_calculates_a_cell(run, folder, capsys):
     words = [str(folder) if word == "TRACE" else word for word in RUNS[run]]
-    status, out, err = said([*words, "--format", "csv"], capsys)
+    status, out, err = said(capsys, *words, "--format", "csv")
     assert status == 0, err
     assert "'=HYPERLINK(1)" in out
     assert not re.search(r"(^|[,\n])\"?[=@+]", out)
@@ -159,13 +152,13 @@ def test_no_number_breaks_a_command(command, key, needed, folder, tmp_path, caps
     if command == "tune":
         words += ["--folds", "2", "--deals", "1"]
     for number in EXTREMES:
-        status, _, err = said([*words, f"--{key.replace('_', '-')}={number}"], capsys)
+        status, _, err = said(capsys, *words, f"--{key.replace('_', '-')}={number}")
         assert status in (0, 2), err
         if status == 2:
             assert len(err.splitlines()) == 1, err
             assert len(err) <= 410, err
     for number in ("nan", "inf", "-inf", "9" * 20, "x"):
-        assert said([*words, f"--{key.replace('_', '-')}={number}"], capsys)[0] == 2, number
+        assert said(capsys, *words, f"--{key.replace('_', '-')}={number}")[0] == 2, number
 
 
 VALUES = (

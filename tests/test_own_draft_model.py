@@ -12,6 +12,7 @@ from analysis.claims import check, claims
 from analysis.claims.verdict import Verdict
 from analysis.figures import FIGURES
 from analysis.figures.tables import tables
+from analysis.study import Study
 from simkit.importers import specdecode_bench
 from traces.errors import UserError
 from traces.manifest import SourceInfo
@@ -40,7 +41,13 @@ def path() -> Trace:
     return Trace(replace(own.manifest, source=SOURCE), own._source)
 
 
-def reason(name: str, trace: Trace) -> str:
+@pytest.fixture(scope="module")
+def studies(imported, path) -> dict[str, Study]:
+    """Figures and claims share their replays."""
+    return {"imported": Study(imported), "path": Study(path)}
+
+
+def reason(name: str, trace: Trace | Study) -> str:
     """Why a figure cannot be had; empty if it can."""
     try:
         FIGURES[name].under(trace, COST)
@@ -50,9 +57,9 @@ def reason(name: str, trace: Trace) -> str:
 
 
 @pytest.mark.parametrize("name", [one.name for one in FIGURES.values()])
-def test_figures(name, imported, path):
+def test_figures(name, studies):
     """Those that mean it say so on both; no other is refused for that reason."""
-    why = [reason(name, trace) for trace in (imported, path)]
+    why = [reason(name, study) for study in studies.values()]
     if FIGURES[name].draft_model:
         assert why == [THEIRS, THEIRS]
     else:
@@ -68,9 +75,8 @@ def test_figures_that_mean_it_are_those_of_pearl_of_entropies_and_of_heads():
 
 
 @pytest.mark.parametrize("which", ["imported", "path"])
-def test_claims(which, request):
-    trace = request.getfixturevalue(which)
-    found = {one.claim.name: one for one in check(trace, COST, placebo=None).of}
+def test_claims(which, studies):
+    found = {one.claim.name: one for one in check(studies[which], COST, placebo=None).of}
     for one in claims():
         mine = found[one.name]
         assert (mine.why == THEIRS) == one.draft_model, one.name
@@ -78,11 +84,11 @@ def test_claims(which, request):
             assert mine.verdict is Verdict.UNTESTED and not mine.parts
 
 
-def test_what_needs_none_is_had(imported, path):
+def test_what_needs_none_is_had(imported, path, studies):
     assert not reason("optimal_gain", imported) and not reason("position_decay", path)
-    found = {one.claim.name: one for one in check(imported, COST, placebo=None).of}
+    found = {one.claim.name: one for one in check(studies["imported"], COST, placebo=None).of}
     assert found["optimal_is_faster"].parts
-    made, gone = tables(imported, COST)
+    made, gone = tables(studies["imported"], COST)
     assert [one.name for one in made] and all(not FIGURES[one.name].draft_model for one in made)
     assert sum(THEIRS in line for line in gone) >= 3
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from commands import run, status
 from pyarrow import fs
 
 import simkit
 import traces
-from simkit.cli import main
 from traces import stores, streamed
 from traces.errors import TraceError
 from traces.streamed import LEAST, stream
@@ -51,8 +51,7 @@ def folder(tmp_path_factory):
     """Sixteen prompts of `reference`, in four shards, with a drafter that was attached."""
     place = tmp_path_factory.mktemp("store") / "some trace"
     save(select(load("reference"), range(0, 128, 8)), place, batch_size=4)
-    with pytest.raises(SystemExit):
-        main(["attach", str(place), "--drafter", "suffix", "--name", "text"])
+    assert status("attach", place, "--drafter", "suffix", "--name", "text") == 0
     return place
 
 
@@ -261,12 +260,9 @@ def test_one_that_always_breaks_is_one_line(server, trace_url, capsys, monkeypat
 
 def refused(capsys, *words) -> str:
     """The one line on which a command ends."""
-    with pytest.raises(SystemExit) as status:
-        main(list(map(str, words)))
-    assert status.value.code == 2
-    out, err = capsys.readouterr()
+    ended, out, err = run(capsys, *words)
     lines = [line for line in err.splitlines() if not line.startswith("note: ")]
-    assert len(lines) == 1 and not out, (out, err)
+    assert (ended, len(lines), out) == (2, 1, ""), (out, err)
     return lines[0]
 
 
@@ -342,9 +338,7 @@ def test_no_key_is_told_or_written(trace_url, tmp_path, capsys):
         ["compare", trace_url, "reference", "--policy", "fixed(1)", "--cost", cost],
         ["info", trace_url],
     ):
-        with pytest.raises(SystemExit) as status:
-            main(list(map(str, words)))
-        assert not status.value.code, capsys.readouterr().err
+        assert status(*words) == 0, capsys.readouterr().err
     told = "".join(capsys.readouterr())
     for text in (told, page.read_text(), table.read_bytes().decode("latin-1")):
         assert "secret" not in text and "endpoint_override" not in text
