@@ -15,6 +15,7 @@ import time
 from simkit import serving
 from simkit.costs import Linear
 from simkit.serving import Engine, Served
+from simkit.serving.state import ITERATIONS
 from traces import synthetic
 from traces.trace import Trace
 
@@ -51,7 +52,7 @@ def main() -> None:
             server = found.runs[0].server
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
             print(
-                f"{spec:16}{concurrency:>10}{min(taken):8.2f}{int(server.count[5]):>12,}"
+                f"{spec:16}{concurrency:>10}{min(taken):8.2f}{int(server.count[ITERATIONS]):>12,}"
                 f"{int(server.steps.sum()):>12,}{peak:>8.0f}",
                 flush=True,
             )

@@ -25,12 +25,12 @@ from serving_plain_rules import (
 from simkit.costs import Linear
 from simkit.drafters import layout_of
 from simkit.errors import PolicyError
-from simkit.serving import Closed, Engine, Poisson, controllers, interpreted_loop, loop, serve
+from simkit.serving import Closed, Engine, Poisson, controllers, loop, serve
 from simkit.serving.controllers.ema import CANDIDATES
 from simkit.serving.measures import requests as per_request
 from simkit.serving.measures import summary
 from simkit.serving.plans import plan
-from simkit.serving.run import run
+from simkit.serving.run import How, run
 from simkit.serving.state import outcomes
 from simkit.simulator.arguments import setting
 from traces import synthetic
@@ -126,7 +126,7 @@ def same(trace, spec, limits, load, n, first, cost=COST):
     )
     where = setting(trace, cost, first)
     planned = plan(controllers.parse(spec), where, engine, load)
-    found = run(planned, load, n, seed=1, seeds=2)
+    found = run(planned, How(n, seeds=2), seed=1)
     sizes = sorted({int(size) for size in planned.prices.verify.sizes})
     begin = {"draft": 1, "prefill": 2}[first]
     rule = made(trace, spec)
@@ -231,9 +231,7 @@ def test_no_controller_sees_a_draft_before_it_is_made_nor_the_future(trace, monk
     slots = controllers.parse("budget(3)").slots
     for stub, slot in zip(("_decide", "_choose", "_observe"), vars(slots).values(), strict=True):
         monkeypatch.setattr(loop, stub, watched(slot))
-    for name, part in {**vars(interpreted_loop._parts()), "seen_by": loop.seen_by.py_func}.items():
-        monkeypatch.setattr(loop, name, part)
-    monkeypatch.setattr(loop, "_loop", lambda params: loop._drive)
+    monkeypatch.setattr(loop, "_loop", lambda params: loop.iterate)
     serve(trace, "budget(3)", COST, concurrency=2, requests=3, seeds=1, threads=1)
     assert len(seen) > 30
     assert set(seen) == {

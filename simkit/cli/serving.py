@@ -150,16 +150,16 @@ def serving(
             check_option(option, file)
     check_apart([(o, f) for o, f in files if f], [trace, cost, arrivals])
     engine = Engine(
-        max_batch,
-        kv_tokens,
-        prefill_tokens,
-        not prefill_apart,
-        tuple(_whole("captured", captured) or ()),
-        captured_in,
-        padded,
-        not uniform,
-        extrapolate,
-        not no_catch_up,
+        max_batch=max_batch,
+        kv_tokens=kv_tokens,
+        prefill_tokens=prefill_tokens,
+        mixed=not prefill_apart,
+        captured=tuple(_whole("captured", captured) or ()),
+        captured_in=captured_in,
+        padded=padded,
+        ragged=not uniform,
+        extrapolate=extrapolate,
+        catch_up=not no_catch_up,
     )
     with settings_bar("runs") as progress:
         served = serve(

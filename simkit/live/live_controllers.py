@@ -20,7 +20,7 @@ from simkit.policies.base import chain_of
 from simkit.policies.verdicts import asked, longest, sent
 from simkit.serving import Plain, View
 from simkit.serving.controllers import ByLength, ByRule, Controller
-from simkit.serving.interpreted_loop import whole_lengths
+from simkit.serving.interpreted import whole_lengths
 from simkit.serving.prices import Prices
 from traces.schema import DRAFT_STATISTICS
 

@@ -220,21 +220,21 @@ class LiveServer:
         left = [self.settings.max_new_tokens - text.emitted - 1 for text in batch]
         width = self.decider.max_draft if self.decider.columns else 0
         return View(
-            self.number,
-            self.now_s,
-            0,
-            coming,
-            self.before,
-            column([text.number for text in batch]),
-            column([max(0, min(room, self.decider.max_draft)) for room in left]),
-            column([len(text.tokens) for text in batch]),
-            column([text.emitted for text in batch]),
-            column([text.steps for text in batch]),
-            column([text.last[0] for text in batch]),
-            column([text.last[1] for text in batch]),
-            column([text.last[2] for text in batch]),
-            column([-1] * len(batch)),
-            np.full((len(batch), width), np.nan),
+            number=self.number,
+            now_s=self.now_s,
+            prefilling=0,
+            waiting=coming,
+            before=self.before,
+            request=column([text.number for text in batch]),
+            room=column([max(0, min(room, self.decider.max_draft)) for room in left]),
+            context=column([len(text.tokens) for text in batch]),
+            tokens=column([text.emitted for text in batch]),
+            steps=column([text.steps for text in batch]),
+            drafted=column([text.last[0] for text in batch]),
+            proposed=column([text.last[1] for text in batch]),
+            accepted=column([text.last[2] for text in batch]),
+            ahead=column([-1] * len(batch)),
+            confidence=np.full((len(batch), width), np.nan),
         )
 
     def _open_drafts(self, batch: list[_RequestText], parts: Parts) -> dict:

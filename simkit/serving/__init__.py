@@ -34,7 +34,7 @@ from simkit.serving.notes import notes_of
 from simkit.serving.plans import Plan, plan
 from simkit.serving.ray_runs import far
 from simkit.serving.result import Served
-from simkit.serving.run import Run, run
+from simkit.serving.run import How, Run, run
 from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence, setting
 from simkit.sweeps.engine import Progress, check_threads, cores
 from traces.did_you_mean import misspelt
@@ -142,9 +142,9 @@ def serve(
     server = engine or Engine()
     plans = [plan(one, where, server, load, outcomes) for one in chosen for load in loads]
     jobs = [(p, seed) for p in plans for seed in range(seeds)]
-    how = requests, drawn, seeds
+    how = How(requests, drawn and requests is not None, seeds)
     if ray is None:
-        done = _all(jobs, *how, threads, progress)
+        done = _all(jobs, how, threads, progress)
     else:
         with joined(ray, threads) as cluster:
             assert cluster is not None
@@ -155,9 +155,7 @@ def serve(
 
 def _all(
     jobs: list[tuple[Plan, int]],
-    requests: int | None,
-    drawn: bool,
-    seeds: int,
+    how: How,
     threads: int | None,
     progress: Progress | None,
 ) -> list[Run]:
@@ -168,14 +166,14 @@ def _all(
 
     def job(p: Plan, seed: int) -> Run:
         with one_by_one if isinstance(p.bound, Plain) else nullcontext():
-            return run(p, p.load, requests, seed, drawn, seeds)
+            return run(p, how, seed)
 
     with ThreadPoolExecutor(threads) as pool:
         for p in {type(p.bound): p for p, _ in jobs if not isinstance(p.bound, Plain)}.values():
-            run(p, p.load, 1, 0, drawn)  # compiled by one thread, then shared
+            run(p, How(1, how.drawn))  # compiled by one thread, then shared
         if progress:
             progress(0, len(jobs))
-        waiting = [pool.submit(job, *given) for given in jobs]
+        waiting = [pool.submit(job, p, seed) for p, seed in jobs]
         for one in waiting:
             found.append(one.result())
             if progress:

@@ -18,12 +18,17 @@ from simkit.serving.state import (
     ARRIVED,
     DONE,
     ITERATIONS,
+    MADE,
     RETURNED,
     RUNNING,
+    SEEN,
+    SPAN,
     STARTED,
+    STEP,
+    STEP_S,
     STEPS,
 )
-from traces.kernels import compiled_part
+from traces.kernels import compiled, compiled_part
 
 
 @compiled_part
@@ -37,6 +42,7 @@ def receive(server: Any, rules: Any) -> bool:
     if count[DONE] == n:
         return False
     if rules.concurrency > 0:
+        # A closed loop: whoever is done makes way for the next one, or all copies together do.
         free = rules.concurrency - (count[ARRIVED] - count[DONE])
         if rules.copies and free < rules.concurrency:
             free = 0
@@ -44,6 +50,7 @@ def receive(server: Any, rules: Any) -> bool:
             server.arrival_s[count[ARRIVED]] = server.clock[0]
             count[ARRIVED] += 1
         return True
+    # An idle server has nothing to do until the next arrival, so its clock jumps there.
     if count[RUNNING] == 0 and count[RETURNED] == 0 and count[STARTED] == count[ARRIVED]:
         server.clock[0] = max(server.clock[0], server.arrival_s[count[ARRIVED]])
     while count[ARRIVED] < n and server.arrival_s[count[ARRIVED]] <= server.clock[0]:
@@ -53,38 +60,37 @@ def receive(server: Any, rules: Any) -> bool:
 
 @compiled_part
 def gather(server: Any, outcomes: Any, rules: Any, seen: Any, confidence: Any) -> int:
-    """Those that decode, in the order of their admission.
+    """Fill `seen`, and `confidence` where there is a column, in the order of admission.
 
     Args:
         server: see `simkit.serving.state`, as for the next two.
-        outcomes: of the trace.
-        rules: of admission.
-        seen: (10, B) int64, filled: request, room, context, tokens, steps, drafted, proposed,
-            accepted, ahead, row.
-        confidence: (B, K) float64, filled where there is a column.
+        outcomes: what is known of the trace's drafts.
+        rules: how requests are admitted and batched.
+        seen: see `simkit.serving.state.Buffers`, as for the next one.
+        confidence: see there.
 
     Returns:
-        How many.
+        How many requests decode.
     """
     n = 0
     for k in range(server.count[RUNNING]):
         r = server.running[k]
-        if server.read[r] >= 0:
+        if server.read[r] >= 0:  # its prompt is not read to the end
             continue
-        s = server.sequence[r]
-        row = outcomes.offsets[s] + server.at[r]
-        ahead = np.int64(outcomes.ahead[row])
-        room = min(rules.max_draft, outcomes.max_new_tokens - server.at[r] - 1)
-        seen[0, n] = r
-        seen[1, n] = max(room, 0)
-        seen[2, n] = outcomes.n_prompt[s] + server.at[r]
-        seen[3, n] = server.at[r]
-        seen[4, n] = server.steps[r]
-        seen[5, n] = server.last[0, r]
-        seen[6, n] = server.last[1, r]
-        seen[7, n] = server.last[2, r]
-        seen[8, n] = ahead if rules.future else -1
-        seen[9, n] = row
+        s, at = server.sequence[r], server.at[r]
+        row = outcomes.offsets[s] + at
+        seen[SEEN.request, n] = r
+        # A step emits one token beside its draft's, so the last one is never drafted.
+        seen[SEEN.room, n] = max(min(rules.max_draft, outcomes.max_new_tokens - at - 1), 0)
+        seen[SEEN.context, n] = outcomes.n_prompt[s] + at
+        seen[SEEN.tokens, n] = at
+        seen[SEEN.steps, n] = server.steps[r]
+        seen[SEEN.drafted, n] = server.last[MADE.drafted, r]
+        seen[SEEN.proposed, n] = server.last[MADE.proposed, r]
+        seen[SEEN.accepted, n] = server.last[MADE.accepted, r]
+        # Bounds alone are told what will be accepted; no other controller may decide by it.
+        seen[SEEN.ahead, n] = np.int64(outcomes.ahead[row]) if rules.future else -1
+        seen[SEEN.row, n] = row
         if outcomes.confidence.shape[0]:
             for d in range(rules.max_draft):
                 confidence[n, d] = outcomes.confidence[row, d]
@@ -93,73 +99,73 @@ def gather(server: Any, outcomes: Any, rules: Any, seen: Any, confidence: Any) -
 
 
 @compiled_part
-def plan(server: Any, outcomes: Any, rules: Any, n: int, seen: Any, made: Any) -> int:
-    """What each draft comes to, cut to its room; or what was planned.
+def plan(server: Any, outcomes: Any, rules: Any, seen: Any, made: Any, n: int) -> int:
+    """Cut the `n` drafts that `made` has as decided to their room, or take those that were planned.
 
-    Args:
-        server: see `gather`, as for the next two.
-        outcomes: of the trace.
-        rules: of admission.
-        n: requests that decode.
-        seen: see `gather`.
-        made: (7, B) int64: drafted, as decided, is cut; proposed, accepted, asked and decisions
-            are filled; then tokens that come out, and whether the request is done then.
+    All of `made` that is known before a verification is filled.
 
     Returns:
         Index of a request whose draft goes beyond what was recorded; -1 if there is none.
     """
     for k in range(n):
+        s = server.sequence[seen[SEEN.request, k]]
         if outcomes.steps.shape[1]:
-            s = server.sequence[seen[0, k]]
-            step = outcomes.step_offsets[s] + seen[4, k]
-            for row in range(6):
+            # Known beforehand is all but whether the request ends, in the order of `made`.
+            step = outcomes.step_offsets[s] + seen[SEEN.steps, k]
+            for row in range(MADE.ended):
                 made[row, k] = outcomes.steps[row, step]
             continue
-        left = outcomes.max_new_tokens - seen[3, k] - 1
-        made[3, k] = max(min(made[0, k], left), 0)
+        drafted, asked = made[MADE.drafted, k], outcomes.max_new_tokens - seen[SEEN.tokens, k] - 1
+        asked = max(min(drafted, asked), 0)
         if rules.clip:
-            row, longest = seen[9, k], seen[1, k]
+            row, longest = seen[SEEN.row, k], seen[SEEN.room, k]
+            # Drawn outcomes go to the end of the output. The trace's go to where its draft ended
+            # by itself: a longer draft would be the same one. A draft that recording cut short
+            # would have gone on, in tokens that nobody knows.
             if len(outcomes.rates):
-                longest = min(longest, outcomes.offsets[server.sequence[seen[0, k]] + 1] - row - 1)
+                longest = min(longest, outcomes.offsets[s + 1] - row - 1)
             elif not outcomes.cut[row]:
                 longest = min(longest, outcomes.depth[row])
-            made[0, k] = max(min(made[0, k], longest), 0)
-            if outcomes.cut[row] and made[0, k] > outcomes.depth[row] and not len(outcomes.rates):
+            drafted = max(min(drafted, longest), 0)
+            made[MADE.drafted, k] = drafted
+            if outcomes.cut[row] and drafted > outcomes.depth[row] and not len(outcomes.rates):
                 return k
-        made[1, k] = made[0, k]
-        made[3, k] = made[3, k] if made[0, k] > 0 else 0
-        made[4, k] = 0
+        made[MADE.proposed, k] = drafted
+        made[MADE.asked, k] = asked if drafted > 0 else 0
     return -1
 
 
-@compiled_part
-def judge(server: Any, outcomes: Any, n: int, seen: Any, made: Any, rng: Any) -> None:
+@compiled
+def judge(server: Any, outcomes: Any, seen: Any, made: Any, n: int, rng: Any) -> None:
     """How many proposed tokens are accepted, how many come out, and who is done then."""
     for k in range(n):
-        r, row = seen[0, k], seen[9, k]
-        left = outcomes.offsets[server.sequence[r] + 1] - row
+        row, proposed = seen[SEEN.row, k], made[MADE.proposed, k]
+        left = outcomes.offsets[server.sequence[seen[SEEN.request, k]] + 1] - row
         if len(outcomes.rates):
             a = 0
-            while a < made[1, k] and a < len(outcomes.rates):
+            while a < proposed and a < len(outcomes.rates):
                 if rng.random() >= outcomes.rates[a]:
                     break
                 a += 1
-            made[2, k] = a
+            made[MADE.accepted, k] = a
         elif not outcomes.steps.shape[1]:
-            most = outcomes.max_new_tokens - seen[3, k] - 1
-            made[2, k] = max(min(made[1, k], np.int64(outcomes.ahead[row]), most), 0)
+            most = outcomes.max_new_tokens - seen[SEEN.tokens, k] - 1
+            made[MADE.accepted, k] = max(min(proposed, np.int64(outcomes.ahead[row]), most), 0)
         if not outcomes.steps.shape[1]:
-            made[5, k] = min(made[2, k] + 1, left)
-        made[6, k] = 1 if made[5, k] >= left else 0
+            # The target's own token comes out too, unless the output ended before it.
+            made[MADE.emitted, k] = min(made[MADE.accepted, k] + 1, left)
+        made[MADE.ended, k] = 1 if made[MADE.emitted, k] >= left else 0
 
 
 @compiled_part
-def make_room(server: Any, outcomes: Any, rules: Any, n: int, seen: Any, made: Any) -> tuple:
+def make_room(server: Any, outcomes: Any, rules: Any, seen: Any, made: Any, n: int) -> tuple:
     """Preempt the last that were admitted until the caches hold what is drafted.
 
     Returns:
         Requests that decode still, and tokens that the caches then hold.
     """
+    # Of a tree the caches hold the nodes that are verified, not all that were drafted.
+    held_of = MADE.proposed if outcomes.widths.shape[1] > 0 else MADE.drafted
     while True:
         held, decoding = 0, 0
         for k in range(server.count[RUNNING]):
@@ -167,15 +173,16 @@ def make_room(server: Any, outcomes: Any, rules: Any, n: int, seen: Any, made: A
             if server.read[r] >= 0:
                 held += server.base[r] + 1
             else:
-                tree = outcomes.widths.shape[1] > 0  # whose nodes are not all verified
-                held += seen[2, decoding] + made[1 if tree else 0, decoding] + 1
+                held += seen[SEEN.context, decoding] + made[held_of, decoding] + 1
                 decoding += 1
+        # The first one stays in any case, or nothing would ever be done.
         if held <= rules.kv_tokens or server.count[RUNNING] <= 1:
             return n, held
         server.count[RUNNING] -= 1
         r = server.running[server.count[RUNNING]]
         if server.read[r] < 0:
             n -= 1
+        # Its caches are given up: both models will read all of its known tokens anew.
         server.read[r] = 0
         server.drafts[r] = False
         server.unread[r] = 1
@@ -197,6 +204,7 @@ def admit(server: Any, outcomes: Any, rules: Any, held: int) -> int:
         back = count[RETURNED] > 0
         if not back and count[STARTED] == count[ARRIVED]:
             break
+        # Whoever was preempted goes first, the one that was admitted earliest at the head.
         r = server.returned[count[RETURNED] - 1] if back else count[STARTED]
         known = outcomes.n_prompt[server.sequence[r]] + server.at[r]
         if held + known + 1 > rules.kv_tokens and count[RUNNING] > 0:
@@ -215,15 +223,8 @@ def admit(server: Any, outcomes: Any, rules: Any, held: int) -> int:
 
 
 @compiled_part
-def prefill(server: Any, rules: Any, before: Any, after: Any, who: Any) -> int:
-    """Which prompts are read further, first come, first served.
-
-    Args:
-        server: see `gather`.
-        rules: of admission.
-        before: (B,) int64, filled: tokens of each that were read.
-        after: (B,) int64, filled: tokens that are read then.
-        who: (B,) int64, filled: requests.
+def prefill(server: Any, rules: Any, spans: Any) -> int:
+    """Which prompts are read further, first come, first served; their `spans` are filled.
 
     Returns:
         How many.
@@ -234,7 +235,9 @@ def prefill(server: Any, rules: Any, before: Any, after: Any, who: Any) -> int:
         if server.read[r] < 0 or left <= 0:
             continue
         tokens = min(server.base[r] - server.read[r], left)
-        before[m], after[m], who[m] = server.read[r], server.read[r] + tokens, r
+        spans[SPAN.request, m] = r
+        spans[SPAN.before, m] = server.read[r]
+        spans[SPAN.after, m] = server.read[r] + tokens
         left -= tokens
         m += 1
     return m
@@ -246,47 +249,54 @@ def priced(
     outcomes: Any,
     prices: Any,
     rules: Any,
-    n: int,
     seen: Any,
     made: Any,
-    m: int,
     spans: Any,
+    n: int,
+    m: int,
 ) -> tuple[float, float, float, float]:
     """Seconds of the iteration's prefill, drafting, verification and decisions."""
     joins = n > 0 and prices.mixed
-    prompt_s = prefill_s(prices.prefill, spans[0, :m], spans[1, :m], joins)
+    prompt_s = prefill_s(prices.prefill, spans[SPAN.before, :m], spans[SPAN.after, :m], joins)
     if n == 0:
         return prompt_s, 0.0, 0.0, 0.0
-    context = seen[2, :n].sum() / n
+    known = seen[SEEN.context, :n]
+    drafted, proposed, asked = made[MADE.drafted, :n], made[MADE.proposed, :n], made[MADE.asked, :n]
+    context = known.sum() / n
     if not rules.speculative:
         return prompt_s, 0.0, single_s(prices, prices.decode, n, context), 0.0
     draft, calls, new, unread, missed, many = 0.0, 0, 0, 0, 0, 0
     for k in range(n):
-        calls = max(calls, made[4, k])
-        if made[0, k] > 0:
-            r = seen[0, k]
+        calls = max(calls, made[MADE.calls, k])
+        if drafted[k] > 0:
+            r = seen[SEEN.request, k]
             unread += server.unread[r]
             missed += server.missed[r]
             many += 1
+            # A draft model reads a prompt when it first drafts behind it, which may be never.
             if not server.drafts[r]:
-                spans[3, new], spans[4, new] = 0, server.base[r]
+                spans[SPAN.draft_before, new] = 0
+                spans[SPAN.draft_after, new] = server.base[r]
                 new += 1
     if prices.from_model:
-        draft += prefill_s(prices.draft_prefill, spans[3, :new], spans[4, :new], False)
-    if outcomes.step_s.shape[1]:  # of the only request
-        r = seen[0, 0]
-        step = outcomes.step_offsets[server.sequence[r]] + seen[4, 0]
-        return prompt_s + draft, outcomes.step_s[0, step], outcomes.step_s[1, step], 0.0
+        before, after = spans[SPAN.draft_before, :new], spans[SPAN.draft_after, :new]
+        draft += prefill_s(prices.draft_prefill, before, after, False)
+    if outcomes.step_s.shape[1] or outcomes.widths.shape[1]:
+        for k in range(n):
+            s = server.sequence[seen[SEEN.request, k]]
+            spans[SPAN.step, k] = outcomes.step_offsets[s] + seen[SEEN.steps, k]
+    if outcomes.step_s.shape[1]:  # drafts made while the target runs: one request alone has them
+        of, step = outcomes.step_s, spans[SPAN.step, 0]
+        return prompt_s + draft, of[STEP_S.draft, step], of[STEP_S.verify, step], 0.0
+    # A draft that reads each verified batch anew, as below, has missed nothing.
     mean = unread / many if many and not prices.extra else 1.0
     late = 0 if prices.extra else missed
     if outcomes.widths.shape[1]:
-        for k in range(n):
-            spans[3, k] = outcomes.step_offsets[server.sequence[seen[0, k]]] + seen[4, k]
-        asked, steps, widths = made[3, :n], spans[3, :n], outcomes.widths
-        draft_only_s = tree_s(prices, widths, steps, asked, seen[2, :n], mean, late)
+        steps = spans[SPAN.step, :n]
+        draft_only_s = tree_s(prices, outcomes.widths, steps, asked, known, mean, late)
     else:
-        draft_only_s = draft_s(prices, made[0, :n], made[3, :n], seen[2, :n], mean, late)
-    tokens = made[1, :n].sum() + n if prices.ragged else n * (made[1, :n].max() + 1)
+        draft_only_s = draft_s(prices, drafted, asked, known, mean, late)
+    tokens = proposed.sum() + n if prices.ragged else n * (proposed.max() + 1)
     if prices.extra and prices.from_model:
         draft_only_s += table_s(prices.block, float(n), tokens / n, context)
     verify = verify_s(prices, n, tokens, context)
@@ -295,44 +305,54 @@ def priced(
 
 @compiled_part
 def advance(
-    server: Any, outcomes: Any, n: int, seen: Any, made: Any, m: int, spans: Any, end_s: float
+    server: Any, outcomes: Any, seen: Any, made: Any, spans: Any, n: int, m: int, end_s: float
 ) -> int:
     """Put what came out on the requests, and let those that are done go.
 
     Returns:
         Tokens that came out.
     """
-    count, out = server.count, 0
+    count, log, out = server.count, server.log, 0
     for k in range(n):
-        r = seen[0, k]
-        emitted = made[5, k]
+        r, drafted, emitted = (
+            seen[SEEN.request, k],
+            made[MADE.drafted, k],
+            made[MADE.emitted, k],
+        )
         if server.at[r] == 0:
             server.first_s[r] = end_s
         server.at[r] += emitted
         server.steps[r] += 1
-        server.drafted[r] += made[0, k]
-        server.proposed[r] += made[1, k]
-        server.accepted[r] += made[2, k]
-        idle = made[0, k] == 0
+        server.drafted[r] += drafted
+        server.proposed[r] += made[MADE.proposed, k]
+        server.accepted[r] += made[MADE.accepted, k]
+        # A draft model that sat idle reads what came out meanwhile when it drafts next.
+        idle = drafted == 0
         server.unread[r] = emitted + (server.unread[r] if idle else 0)
         server.missed[r] = emitted + server.missed[r] if idle else 0
         server.drafts[r] = server.drafts[r] or not idle
-        for row in range(3):
+        for row in range(MADE.asked):  # drafted, proposed and accepted
             server.last[row, r] = made[row, k]
-        log = server.log[:, count[STEPS]]
-        log[0], log[1], log[2] = r, count[ITERATIONS], seen[3, k] + 1
-        log[3], log[4], log[5], log[6] = made[0, k], made[1, k], made[2, k], emitted
+        at = count[STEPS]
+        log[STEP.request, at] = r
+        log[STEP.iteration, at] = count[ITERATIONS]
+        log[STEP.start, at] = seen[SEEN.tokens, k] + 1
+        log[STEP.drafted, at] = drafted
+        log[STEP.proposed, at] = made[MADE.proposed, k]
+        log[STEP.accepted, at] = made[MADE.accepted, k]
+        log[STEP.emitted, at] = emitted
         count[STEPS] += 1
         out += emitted
     for k in range(m):
-        r = spans[2, k]
-        server.read[r] = spans[1, k]
+        r = spans[SPAN.request, k]
+        server.read[r] = spans[SPAN.after, k]
         if server.read[r] == server.base[r]:
             server.read[r] = -1
+            # The prompt's pass emits the first token, where the first step begins at the second.
             if server.at[r] == 0 and outcomes.first == 2:
                 server.at[r], server.first_s[r] = 1, end_s
                 out += 1
-    stay = 0
+    stay = 0  # the others move up, so that the order of admission holds
     for k in range(count[RUNNING]):
         r, s = server.running[k], server.sequence[server.running[k]]
         if server.read[r] < 0 and server.at[r] >= outcomes.offsets[s + 1] - outcomes.offsets[s]:

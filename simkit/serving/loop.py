@@ -1,20 +1,21 @@
-"""The loop over iterations: compiled for each controller, and in plain Python for one's own.
+"""The loop over iterations: compiled for each controller, or interpreted for one's own.
 
-The compiled loop calls a controller's slots through stubs, as `simkit.steps.compiled` does with
-a policy's.
+Either runs `iterate`. Compiled, it calls a controller's slots through stubs, as
+`simkit.steps.compiled` does with a policy's; interpreted, the stubs ask what the controller is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numba.extending import overload
+from numba.extending import overload, register_jitable
 
 from simkit.policies.surroundings import plain
 from simkit.serving.controllers.base import ByLength, View
+from simkit.serving.interpreted import asked
 from simkit.serving.iteration import (
     admit,
     advance,
@@ -27,65 +28,46 @@ from simkit.serving.iteration import (
     receive,
 )
 from simkit.serving.pass_prices import overhead_s
+from simkit.serving.plans import Plan
 from simkit.serving.prices import Prices
 from simkit.serving.state import (
     ARRIVED,
     BEFORE,
+    ITERATION,
     ITERATIONS,
+    MADE,
     RETURNED,
     ROW,
+    RUNNING,
+    SEEN,
+    SPAN,
     STARTED,
     STEPS,
+    Buffers,
     Logs,
     Outcomes,
     Rules,
     Server,
+    buffers,
 )
 from simkit.steps.compiled_rules import CompiledRule, rule_of, run_rule, slots_of
-from traces.kernels import compiled, compiled_part
+from traces.kernels import compiled
 
-OVER, FULL, OUTRUN = 0, 1, 2
-
-
-class Buffers(NamedTuple):
-    """Room for one iteration.
-
-    Attributes:
-        seen: see `simkit.serving.iteration.gather`.
-        made: see `simkit.serving.iteration.plan`.
-        spans: (5, B) int64: of prompts tokens before, after and the request; of the draft model's
-            prompts tokens before and after.
-        confidence: (B, K) float64.
-        unknown: (B, K) float64 of NaN, in its place before anything is drafted.
-    """
-
-    seen: np.ndarray
-    made: np.ndarray
-    spans: np.ndarray
-    confidence: np.ndarray
-    unknown: np.ndarray
+OVER, FULL, OUTRUN = -1, -2, -3
 
 
-def buffers(rules: Rules, outcomes: Outcomes) -> Buffers:
-    """Room for batches of these rules."""
-    n = rules.max_batch
-    width = rules.max_draft if outcomes.confidence.shape[0] else 0
-    return Buffers(
-        np.zeros((10, n), np.int64),
-        np.zeros((7, n), np.int64),
-        np.zeros((5, n), np.int64),
-        np.full((n, width), np.nan),
-        np.full((n, width), np.nan),
-    )
+def _decide(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+    state.decide(view, drafted)
 
 
-def _decide(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> Any: ...
-def _choose(
-    params: Any, state: Any, view: Any, prices: Any, drafted: Any, proposed: Any
-) -> Any: ...
+def _choose(params: Any, state: Any, view: Any, prices: Any, drafted: Any, proposed: Any) -> None:
+    state.choose(view, drafted, proposed)
+
+
 def _observe(
     params: Any, state: Any, view: Any, drafted: Any, proposed: Any, accepted: Any, ended: Any
-) -> Any: ...
+) -> None:
+    state.observe(view, drafted, proposed, accepted, ended)
 
 
 _slot = partial(overload, strict=False)
@@ -110,27 +92,26 @@ def _find_observe(
     return plain(slots_of(params.instance_class).observe)
 
 
-@compiled_part
-def seen_by(server: Any, room: Any, confidence: Any, n: int, prefilling: int) -> Any:
-    """The first n requests that decode, as a controller sees them; (B, K) of their drafts."""
+@register_jitable
+def seen_by(server: Any, room: Any, confidence: Any, n: int, prefilling: int) -> View:
+    """What a controller sees of the requests that decode, and of their drafts."""
     count, seen = server.count, room.seen
-    waiting = count[ARRIVED] - count[STARTED] + count[RETURNED]
     return View(
-        count[ITERATIONS],
-        server.clock[0],
-        prefilling,
-        waiting,
-        count[BEFORE],
-        seen[0, :n],
-        seen[1, :n],
-        seen[2, :n],
-        seen[3, :n],
-        seen[4, :n],
-        seen[5, :n],
-        seen[6, :n],
-        seen[7, :n],
-        seen[8, :n],
-        confidence[:n],
+        number=int(count[ITERATIONS]),
+        now_s=float(server.clock[0]),
+        prefilling=prefilling,
+        waiting=int(count[ARRIVED] - count[STARTED] + count[RETURNED]),
+        before=int(count[BEFORE]),
+        request=seen[SEEN.request, :n],
+        room=seen[SEEN.room, :n],
+        context=seen[SEEN.context, :n],
+        tokens=seen[SEEN.tokens, :n],
+        steps=seen[SEEN.steps, :n],
+        drafted=seen[SEEN.drafted, :n],
+        proposed=seen[SEEN.proposed, :n],
+        accepted=seen[SEEN.accepted, :n],
+        ahead=seen[SEEN.ahead, :n],
+        confidence=confidence[:n],
     )
 
 
@@ -141,21 +122,30 @@ def close(
     """Price an iteration, put what came out on the requests, and log it."""
     seen, made, spans = room.seen, room.made, room.spans
     prompt_s, draft, verify, policy = priced(
-        server, outcomes, prices, rules, n, seen, made, m, spans
+        server, outcomes, prices, rules, seen, made, spans, n, m
     )
     overhead = 0.0
-    if n > 0 and not outcomes.step_s.shape[1]:
+    if n > 0 and not outcomes.step_s.shape[1]:  # else each step's seconds hold all of it
         overhead = overhead_s(prices, rules.speculative, n)
     begin_s = server.clock[0]
     end_s = begin_s + (prompt_s + draft + verify + policy + overhead)
     count = server.count
-    log = server.iterations[:, count[ROW]]
-    log[0], log[1], log[2], log[3] = begin_s, end_s, n, m
-    log[4] = (spans[1, :m] - spans[0, :m]).sum()
-    log[5] = count[ARRIVED] - count[STARTED] + count[RETURNED]
-    log[6], log[7], log[8] = made[0, :n].sum(), made[1, :n].sum(), made[2, :n].sum()
-    log[9] = advance(server, outcomes, n, seen, made, m, spans, end_s)
-    log[10], log[11], log[12], log[13], log[14] = held, prompt_s, draft, verify, policy
+    log, at = server.iterations, count[ROW]
+    log[ITERATION.begin_s, at] = begin_s
+    log[ITERATION.end_s, at] = end_s
+    log[ITERATION.decoding, at] = n
+    log[ITERATION.prefilling, at] = m
+    log[ITERATION.prefill_tokens, at] = (spans[SPAN.after, :m] - spans[SPAN.before, :m]).sum()
+    log[ITERATION.waiting, at] = count[ARRIVED] - count[STARTED] + count[RETURNED]
+    log[ITERATION.drafted, at] = made[MADE.drafted, :n].sum()
+    log[ITERATION.proposed, at] = made[MADE.proposed, :n].sum()
+    log[ITERATION.accepted, at] = made[MADE.accepted, :n].sum()
+    log[ITERATION.emitted, at] = advance(server, outcomes, seen, made, spans, n, m, end_s)
+    log[ITERATION.kv_tokens, at] = held
+    log[ITERATION.prefill_s, at] = prompt_s
+    log[ITERATION.draft_s, at] = draft
+    log[ITERATION.verify_s, at] = verify
+    log[ITERATION.policy_s, at] = policy
     server.clock[0] = end_s
     count[ITERATIONS] += 1
     count[ROW] += 1
@@ -164,32 +154,41 @@ def close(
 
 @compiled
 def begin(server: Any, outcomes: Any, rules: Any, room: Any) -> tuple:
-    """How many decode next, -1 at the end and -2 where a log is full; and how many prefill."""
+    """How many requests decode next, or `OVER` or `FULL`; and how many prompts are not read yet."""
     count = server.count
+    # An iteration logs a row, and a step of each request: both logs must have room before it.
     if count[ROW] == server.iterations.shape[1]:
-        return -2, 0
+        return FULL, 0
     if count[STEPS] + rules.max_batch > server.log.shape[1]:
-        return -2, 0
+        return FULL, 0
     if not receive(server, rules):
-        return -1, 0
+        return OVER, 0
     n = gather(server, outcomes, rules, room.seen, room.confidence)
-    return n, count[3] - n
+    return n, count[RUNNING] - n
 
 
 @compiled
 def settle(server: Any, outcomes: Any, rules: Any, room: Any, n: int) -> tuple:
-    """Who stays and who comes: requests that decode, tokens held, and prompts that are read."""
+    """Who stays and who comes, once drafts are cut to what there is.
+
+    Returns:
+        Requests that decode, tokens held, and prompts that are read; or `OUTRUN` and the place of
+        the request whose draft was not recorded.
+    """
+    beyond = plan(server, outcomes, rules, room.seen, room.made, n)
+    if beyond >= 0:
+        return OUTRUN, beyond, 0
     before = server.count[RETURNED]
-    n, held = make_room(server, outcomes, rules, n, room.seen, room.made)
+    n, held = make_room(server, outcomes, rules, room.seen, room.made, n)
+    # Whoever was preempted just now would come back at once, and be preempted again.
     if server.count[RETURNED] == before:
         held = admit(server, outcomes, rules, held)
-    spans = room.spans
-    return n, held, prefill(server, rules, spans[0], spans[1], spans[2])
+    return n, held, prefill(server, rules, room.spans)
 
 
-def _drive(
+def iterate(
     params: Any,
-    state: np.ndarray,
+    state: Any,
     server: Server,
     outcomes: Outcomes,
     rules: Rules,
@@ -205,61 +204,63 @@ def _drive(
     made = room.made
     while True:
         n, prefilling = begin(server, outcomes, rules, room)
-        if n == -1:
-            return OVER, 0
-        if n == -2:
-            return FULL, 0
+        if n < 0:
+            return n, 0
+        # Lengths are decided before it is settled who decodes: caches must hold the drafts, and
+        # who is preempted for them is the last of the batch, so that rows stay where they are.
         if n > 0:
             view = seen_by(server, room, room.unknown, n, prefilling)
-            _decide(params, state, view, prices, made[0, :n])
-            beyond = plan(server, outcomes, rules, n, room.seen, made)
-            if beyond >= 0:
-                return OUTRUN, beyond
+            _decide(params, state, view, prices, made[MADE.drafted, :n])
         n, held, m = settle(server, outcomes, rules, room, n)
+        if n == OUTRUN:
+            return OUTRUN, held
         if n > 0:
             view = seen_by(server, room, room.confidence, n, m)
-            _choose(params, state, view, prices, made[0, :n], made[1, :n])
-            judge(server, outcomes, n, room.seen, made, rng)
-            _observe(params, state, view, made[0, :n], made[1, :n], made[2, :n], made[6, :n])
+            drafted, proposed = made[MADE.drafted, :n], made[MADE.proposed, :n]
+            _choose(params, state, view, prices, drafted, proposed)
+            judge(server, outcomes, room.seen, made, n, rng)
+            accepted, ended = made[MADE.accepted, :n], made[MADE.ended, :n]
+            _observe(params, state, view, drafted, proposed, accepted, ended)
         close(server, outcomes, rules, prices, room, n, held, m)
 
 
 @cache
 def _loop(rule: CompiledRule) -> Callable[..., tuple[int, int]]:
-    """The compiled loop for one rule, see `simkit.steps.compiled`."""
-    return compiled(_drive, bool(rule.kept_as), made_for=rule.kept_as)
+    """`iterate` compiled for one rule, see `simkit.steps.compiled`."""
+    return compiled(iterate, bool(rule.kept_as), made_for=rule.kept_as)
 
 
-def drive(
-    controller: ByLength,
-    server: Server,
-    outcomes: Outcomes,
-    rules: Rules,
-    prices: Prices,
-    rng: np.random.Generator,
-) -> tuple[Logs, Buffers, int]:
-    """Simulate to the end under a controller that compiles.
+def drive(planned: Plan, server: Server, rng: np.random.Generator) -> tuple[Logs, Buffers, int]:
+    """Simulate to the end.
 
     Args:
-        controller: bound to the prices.
+        planned: what runs of the controller share.
         server: before its first iteration.
-        outcomes: of the trace.
-        rules: of admission.
-        prices: of iterations.
-        rng: for outcomes that are drawn.
+        rng: draws outcomes, where they are drawn.
 
     Returns:
         What was logged; and, where a draft went beyond what was recorded, its place in the
         buffers; else -1.
     """
-    room = buffers(rules, outcomes)
-    state = controller.begin(rules.max_batch)
-    rule = rule_of(controller, type(controller.params), controller.slots)
-    params = rule.params._make(controller.params)  # type: ignore[attr-defined]
-    loop, logs = _loop(rule), Logs()
-    given = params, state, server, outcomes, rules, prices, room, rng
+    bound, logs = planned.bound, Logs()
+    room = buffers(planned.rules, planned.outcomes)
+    if isinstance(bound, ByLength):
+        rule = rule_of(bound, type(bound.params), bound.slots)
+        params = rule.params._make(bound.params)  # type: ignore[attr-defined]
+        state, run = bound.begin(planned.rules.max_batch), partial(run_rule, bound, _loop(rule))
+    else:
+        params, state, run = None, asked(planned, server, room), iterate
     while True:
-        status, place = run_rule(controller, loop, *given)
+        status, place = run(
+            params=params,
+            state=state,
+            server=server,
+            outcomes=planned.outcomes,
+            rules=planned.rules,
+            prices=planned.prices,
+            room=room,
+            rng=rng,
+        )
         logs.empty(server)
         if status != FULL:
             return logs, room, place if status == OUTRUN else -1

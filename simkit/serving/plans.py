@@ -15,7 +15,7 @@ from simkit.serving.controllers.base import ByLength, ByRule, Controller, Slots
 from simkit.serving.engine import UNBOUNDED, Engine
 from simkit.serving.loads import Load
 from simkit.serving.prices import Prices, Pricing, prices_of
-from simkit.serving.state import Outcomes, Rules, outcomes
+from simkit.serving.state import STEP_S, Outcomes, Rules, outcomes
 from simkit.simulator.binding import fitted
 from simkit.steps.family import family_of
 from simkit.steps.steps import Steps
@@ -102,15 +102,23 @@ def plan(
     _check_room(layout, rules)
     drafts = outcomes(
         layout,
-        setting.first,
-        max(deepest, 1),
-        known.column,
-        known.steps,
-        known.step_s,
-        rates,
-        known.widths,
+        first=setting.first,
+        max_draft=max(deepest, 1),
+        column=known.column,
+        steps=known.steps,
+        step_s=known.step_s,
+        rates=rates,
+        widths=known.widths,
     )
-    return Plan(controller, bound, rules, prices, drafts, layout, load)
+    return Plan(
+        controller=controller,
+        bound=bound,
+        rules=rules,
+        prices=prices,
+        outcomes=drafts,
+        layout=layout,
+        load=load,
+    )
 
 
 class _Known(NamedTuple):
@@ -159,7 +167,15 @@ def _known(controller: Controller, setting: Setting, max_batch: int) -> _Known:
     else:
         begun = work.asked[:, None] > 0
         widths = np.hstack([begun[:, : int(begun.any())], work.widths]).astype(np.int32)
-    return _Known(Planned(widest), column, found, step_s, call_s, bool(np.any(work.again)), widths)
+    return _Known(
+        bound=Planned(widest),
+        column=column,
+        steps=found,
+        step_s=step_s,
+        call_s=call_s,
+        extra=bool(np.any(work.again)),
+        widths=widths,
+    )
 
 
 def _deepest(known: _Known, layout: Layout) -> int:
@@ -174,31 +190,31 @@ def _deepest(known: _Known, layout: Layout) -> int:
 
 def _pricing(engine: Engine, known: _Known, max_batch: int, deepest: int) -> Pricing:
     return Pricing(
-        max_batch,
-        max(deepest, 1),
-        engine.captured,
-        engine.captured_in == "tokens",
-        engine.padded,
-        engine.ragged,
-        engine.mixed,
-        engine.extrapolate,
-        known.extra,
-        known.call_s,
-        engine.catch_up,
+        max_batch=max_batch,
+        max_draft=max(deepest, 1),
+        captured=engine.captured,
+        by_tokens=engine.captured_in == "tokens",
+        padded=engine.padded,
+        ragged=engine.ragged,
+        mixed=engine.mixed,
+        extrapolate=engine.extrapolate,
+        extra=known.extra,
+        call_s=known.call_s,
+        catch_up=engine.catch_up,
     )
 
 
 def _rules(engine: Engine, load: Load, bound: Controller, max_batch: int, deepest: int) -> Rules:
     return Rules(
-        max_batch,
-        engine.kv_tokens or UNBOUNDED,
-        engine.prefill_tokens or UNBOUNDED,
-        load.concurrency,
-        load.copies > 1,
-        deepest,
-        getattr(bound, "speculative", True),
-        not isinstance(bound, ByRule),
-        bound.needs_future,
+        max_batch=max_batch,
+        kv_tokens=engine.kv_tokens or UNBOUNDED,
+        chunk=engine.prefill_tokens or UNBOUNDED,
+        concurrency=load.concurrency,
+        copies=load.copies > 1,
+        max_draft=deepest,
+        speculative=getattr(bound, "speculative", True),
+        clip=not isinstance(bound, ByRule),
+        future=bound.needs_future,
     )
 
 
@@ -219,7 +235,12 @@ def _steps(
         )
     parts = charge.of_work(policy, steps, work)
     rest_s = sum(v for k, v in parts.items() if k.endswith("_s") and k not in _APART)
-    return (steps, work.decisions), np.stack([rest_s, parts["verify_s"]]), 0.0, work
+    return (
+        (steps, work.decisions),
+        np.stack(STEP_S._replace(draft=rest_s, verify=parts["verify_s"])),
+        0.0,
+        work,
+    )
 
 
 _APART = ("prefill_s", "verify_s", "baseline_s")

@@ -148,30 +148,32 @@ def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
     from_model = layout.paid != "none"
     none = maker.flat(lambda k, c: np.zeros(np.shape(c)))
     return Prices(
-        maker.table(lambda k, n, c: alike[k].verify(n, c), how.max_draft + 1, "verification"),
-        maker.flat(lambda k, c: alike[k].decode(c)),
-        _prefill(times, "target", prompts),
-        _prefill(times, "draft", prompts) if from_model else np.zeros(len(prompts)),
-        maker.flat(lambda k, c: alike[k].draft(c)) if from_model else none,
-        maker.flat(lambda k, c: alike[k].draft_step(c)) if from_model else none,
-        maker.table(lambda k, n, c: alike[k].draft_block(n, c), widest, "draft")
+        verify=maker.table(
+            lambda k, n, c: alike[k].verify(n, c), how.max_draft + 1, "verification"
+        ),
+        decode=maker.flat(lambda k, c: alike[k].decode(c)),
+        prefill=_prefill(times, "target", prompts),
+        draft_prefill=_prefill(times, "draft", prompts) if from_model else np.zeros(len(prompts)),
+        token=maker.flat(lambda k, c: alike[k].draft(c)) if from_model else none,
+        once=maker.flat(lambda k, c: alike[k].draft_step(c)) if from_model else none,
+        block=maker.table(lambda k, n, c: alike[k].draft_block(n, c), widest, "draft")
         if from_model
         else none,
-        from_model and (layout.paid == "token" or bool(opening and opening.each)),
-        opening or Opening(0, 0, 0),
-        opening is not None,
-        from_model,
-        0.0 if from_model else float(times.proposal()),
-        how.extra,
-        how.call_s,
-        np.array([float(one.overhead()) for one in alike]),
-        np.array([float(one.baseline_overhead()) for one in alike]),
-        np.array(how.captured, np.int64),
-        how.by_tokens,
-        how.padded,
-        how.ragged,
-        how.mixed,
-        catches_up,
+        each=from_model and (layout.paid == "token" or bool(opening and opening.each)),
+        opening=opening or Opening(0, 0, 0),
+        has_opening=opening is not None,
+        from_model=from_model,
+        proposal_s=0.0 if from_model else float(times.proposal()),
+        extra=how.extra,
+        call_s=how.call_s,
+        overhead_s=np.array([float(one.overhead()) for one in alike]),
+        baseline_overhead_s=np.array([float(one.baseline_overhead()) for one in alike]),
+        captured=np.array(how.captured, np.int64),
+        by_tokens=how.by_tokens,
+        padded=how.padded,
+        ragged=how.ragged,
+        mixed=how.mixed,
+        catch_up=catches_up,
     )
 
 

@@ -14,12 +14,9 @@ from simkit.serving.controllers import Controller
 from simkit.serving.engine import Engine
 from simkit.serving.loads import Load
 from simkit.serving.plans import Plan, plan
-from simkit.serving.run import Run, run
+from simkit.serving.run import How, Run, run
 from simkit.serving.state import Logs, Server
 from simkit.sweeps.engine import Progress, opening
-
-How = tuple[int | None, bool, int]
-"""How many requests there are, whether their sequences are drawn, and for how many seeds."""
 
 
 def far(
@@ -41,7 +38,9 @@ def far(
     numbers = {id(p): k for k, p in enumerate({id(p): p for p, _ in jobs}.values())}
     items = [_Item(numbers[id(p)], p.controller, p.load, seed) for p, seed in jobs]
     for (p, seed), (begun, logs) in zip(jobs, cluster.map(work, items), strict=True):
-        found.append(Run(p.controller, p.load, seed, begun, logs, p, how[1] and how[0] is not None))
+        found.append(
+            Run(p.controller, p.load, seed, server=begun, logs=logs, plan=p, drawn=how.drawn)
+        )
         if progress:
             progress(len(found), len(jobs))
     return found
@@ -74,6 +73,5 @@ class _Bench:
 
 def _served(bench: _Bench, item: _Item) -> tuple[Server, Logs]:
     """A run's server and logs; its plan is laid out at both ends, and not sent."""
-    requests, drawn, seeds = bench.how
-    made = run(bench.plan(item), item.load, requests, item.seed, drawn, seeds)
+    made = run(bench.plan(item), bench.how, item.seed)
     return made.server, made.logs

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from simkit.serving import interpreted_loop, loop
-from simkit.serving.controllers.base import ByLength, Controller
+from simkit.serving.controllers.base import Controller
 from simkit.serving.loads import Load
+from simkit.serving.loop import drive
 from simkit.serving.plans import Plan
 from simkit.serving.pools import Sample, sequences_of
-from simkit.serving.state import Logs, Server, server
+from simkit.serving.state import SEEN, Logs, Server, server
+
+
+class How(NamedTuple):
+    """Which requests runs of a setting serve.
+
+    Attributes:
+        requests: how many; None: each sequence of the trace once, in its order.
+        drawn: whether prompts are drawn for each seed; else requests go round in order.
+        seeds: runs of the setting.
+    """
+
+    requests: int | None
+    drawn: bool = True
+    seeds: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,45 +73,29 @@ class Run:
         return self.plan.layout.n_output[self.server.sequence]
 
 
-def run(
-    plan: Plan,
-    load: Load,
-    requests: int | None,
-    seed: int = 0,
-    drawn: bool = True,
-    seeds: int = 1,
-) -> Run:
+def run(plan: Plan, how: How, seed: int = 0) -> Run:
     """Simulate.
 
     Args:
-        plan: see there.
-        load: of requests.
-        requests: how many; None: each sequence of the trace once, in its order.
+        plan: all that runs of its controller share.
+        how: which requests are served.
         seed: see `Run`.
-        drawn: whether prompts are drawn for each seed; else requests go round in order.
-        seeds: runs of the setting, of which this is one.
 
     Raises:
         ReplayError: a draft went beyond what was recorded.
     """
-    sequences = len(plan.layout.n_output)
-    groups = -(-requests // load.copies) if requests else sequences
-    drawn = drawn and requests is not None
+    load, sequences = plan.load, len(plan.layout.n_output)
+    groups = -(-how.requests // load.copies) if how.requests else sequences
     which = np.arange(groups) % sequences
-    if drawn:
-        which = sequences_of(sequences, groups, seed, seeds)
+    if how.drawn:
+        which = sequences_of(sequences, groups, seed, how.seeds)
     which = np.repeat(which, load.copies)
     times_s = load.times_s(len(which), np.random.default_rng([seed, 1]))
     begun = server(which, times_s, plan.rules.max_batch)
-    judged = np.random.default_rng([seed, 2])
-    if isinstance(plan.bound, ByLength):
-        args = (plan.outcomes, plan.rules, plan.prices, judged)
-        logs, room, place = loop.drive(plan.bound, begun, *args)
-    else:
-        logs, room, place = interpreted_loop.drive(plan, begun, judged)
+    logs, room, place = drive(plan, begun, np.random.default_rng([seed, 2]))
     if place >= 0:
-        request, row = room.seen[0, place], room.seen[9, place]
+        request, row = room.seen[SEEN.request, place], room.seen[SEEN.row, place]
         s = int(begun.sequence[request])
         start = int(row - plan.layout.offsets[s]) + 1
         raise plan.layout.outrun(s, start, int(plan.outcomes.depth[row]) + 1)
-    return Run(plan.controller, load, seed, begun, logs, plan, drawn)
+    return Run(plan.controller, load, seed, server=begun, logs=logs, plan=plan, drawn=how.drawn)

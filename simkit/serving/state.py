@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,31 +12,28 @@ from simkit.steps.loop_tables import read_only
 from simkit.steps.steps import Steps
 from traces.kernels import compiled
 
-# indices of `Server.count`
+# Indices of `Server.count`.
 ARRIVED, STARTED, DONE, RUNNING, RETURNED, ITERATIONS, ROW, STEPS, BEFORE = range(9)
 
 BLOCK = 2**14  # iterations, and at least as many steps, that are logged before the log is emptied
 
-# columns of the log of iterations
-ITERATION = (
-    "begin_s",
-    "end_s",
-    "decoding",
-    "prefilling",
-    "prefill_tokens",
-    "waiting",
-    "drafted",
-    "proposed",
-    "accepted",
-    "emitted",
-    "kv_tokens",
-    "prefill_s",
-    "draft_s",
-    "verify_s",
-    "policy_s",
+
+def _rows(names: str) -> Any:
+    """The number of each row of a table, by its name."""
+    return namedtuple("Rows", names)._make(range(len(names.split())))
+
+
+# `made[MADE.drafted, k]` compiles as `made[0, k]` does. Rows are not arrays of their own: a loop
+# that is interpreted hands all arrays to compiled code several times an iteration.
+SEEN = _rows("request room context tokens steps drafted proposed accepted ahead row")
+MADE = _rows("drafted proposed accepted asked calls emitted ended")
+SPAN = _rows("request before after draft_before draft_after step")
+STEP_S = _rows("draft verify")
+STEP = _rows("request iteration start drafted proposed accepted emitted")
+ITERATION = _rows(
+    "begin_s end_s decoding prefilling prefill_tokens waiting drafted proposed accepted emitted"
+    " kv_tokens prefill_s draft_s verify_s policy_s"
 )
-# columns of the log of steps
-STEP = ("request", "iteration", "start", "drafted", "proposed", "accepted", "emitted")
 
 
 class Outcomes(NamedTuple):
@@ -51,9 +49,9 @@ class Outcomes(NamedTuple):
         max_new_tokens: T_max.
         first: position of each sequence's first step.
         step_offsets: (S + 1,) int64, steps of sequence s where they do not hang on the batch.
-        steps: (6, M) int32: drafted, proposed, accepted, asked, decisions paid for, and emitted.
-        step_s: (2, M) float64, seconds of each of them, drafting and verification, where they are
-            given; (2, 0) without.
+        steps: (6, M) int32: what is known of them beforehand, the rows of `MADE` before its last.
+        step_s: (2, M) float64, seconds of each of them where they are given, the rows of `STEP_S`;
+            (2, 0) without.
         rates: (D,) float64, chances that a token at depth 1, 2, … is accepted if those before it
             were: outcomes are then drawn, and the trace's are not read; (0,) without.
         widths: (M, P) int32, where a step drafts a tree: nodes in each pass of the draft, as
@@ -124,12 +122,12 @@ class Server(NamedTuple):
         drafted: (Q,) int64.
         proposed: (Q,) int64.
         accepted: (Q,) int64.
-        last: (3, Q) int64, drafted, proposed and accepted in the step before; -1.
+        last: (3, Q) int64, of the step before the first three rows of `MADE`; -1.
         running: (B,) int64, requests in the order of their admission.
         returned: (Q,) int64, a stack of those that were preempted.
-        iterations: (columns, I) float64, the log; emptied when it is full. `count` has the number
-            of all iterations, and of those in the log (`ROW`).
-        log: (columns, M) int32, of steps; likewise.
+        iterations: (15, I) float64, the log, with the rows of `ITERATION`; emptied when it is
+            full. `count` has the number of all iterations, and of those in the log (`ROW`).
+        log: (7, M) int32, likewise of steps, with the rows of `STEP`.
     """
 
     clock: np.ndarray
@@ -157,6 +155,42 @@ class Server(NamedTuple):
     log: np.ndarray
 
 
+class Buffers(NamedTuple):
+    """Room for one iteration, for the requests that decode in the order of their admission.
+
+    Attributes:
+        seen: (10, B) int64, what a controller is shown of each request, the rows of `SEEN`: see
+            `simkit.serving.View`; last the row of `Outcomes` at which its draft begins.
+        made: (7, B) int64, what its step does, the rows of `MADE`: tokens drafted, proposed and
+            accepted; tokens or levels that its draft was asked for; decisions paid for; tokens
+            that come out; and whether it is done then.
+        spans: (6, B) int64, the rows of `SPAN`: of a prompt that is read further its request, and
+            tokens read before and after; of one that the draft model reads tokens before and
+            after; and the index of a planned step.
+        confidence: (B, K) float64.
+        unknown: (B, K) float64 of NaN, in its place before anything is drafted.
+    """
+
+    seen: np.ndarray
+    made: np.ndarray
+    spans: np.ndarray
+    confidence: np.ndarray
+    unknown: np.ndarray
+
+
+def buffers(rules: Rules, outcomes: Outcomes) -> Buffers:
+    """Room for batches of these rules."""
+    n = rules.max_batch
+    width = rules.max_draft if outcomes.confidence.shape[0] else 0
+    return Buffers(
+        seen=np.zeros((len(SEEN), n), np.int64),
+        made=np.zeros((len(MADE), n), np.int64),
+        spans=np.zeros((len(SPAN), n), np.int64),
+        confidence=np.full((n, width), np.nan),
+        unknown=np.full((n, width), np.nan),
+    )
+
+
 class Logs:
     """What was logged, a block after another."""
 
@@ -174,12 +208,12 @@ class Logs:
     @property
     def iterations(self) -> dict[str, np.ndarray]:
         """Columns of `ITERATION`, (I,) each."""
-        return _columns(ITERATION, self._iterations)
+        return _columns(ITERATION._fields, self._iterations)
 
     @property
     def steps(self) -> dict[str, np.ndarray]:
         """Columns of `STEP`, (M,) each; a request's in order."""
-        return _columns(STEP, self._steps)
+        return _columns(STEP._fields, self._steps)
 
 
 def _columns(names: tuple[str, ...], blocks: list[np.ndarray]) -> dict[str, np.ndarray]:
@@ -227,9 +261,6 @@ def server(sequence: np.ndarray, arrival_s: np.ndarray | None, max_batch: int) -
     )
 
 
-NO_STEPS = np.zeros((6, 0), np.int32)
-
-
 def outcomes(
     layout: Layout,
     first: int,
@@ -260,25 +291,27 @@ def outcomes(
     if column:
         confidence = np.full((len(layout.ahead), max_draft), np.nan, np.float32)
         _gather(layout, column, np.asarray(depth, np.int64), confidence)
-    planned, step_offsets = NO_STEPS, np.zeros(len(layout.n_output) + 1, np.int64)
+    planned = np.zeros((MADE.ended, 0), np.int32)
+    step_offsets = np.zeros(len(layout.n_output) + 1, np.int64)
     if steps is not None:
         (of, calls), step_offsets = steps, steps[0].offsets
-        rows = (of.drafted, of.proposed, of.accepted, of.asked, calls, of.emitted)
-        planned = np.stack(rows).astype(np.int32)
+        known = {name: getattr(of, name) for name in MADE._fields if name not in ("calls", "ended")}
+        known["calls"] = calls
+        planned = np.stack([known[name] for name in MADE._fields[: MADE.ended]]).astype(np.int32)
     return Outcomes(
-        read_only(layout.offsets),
-        read_only(layout.n_prompt),
-        read_only(layout.ahead),
-        read_only(np.asarray(depth, np.int32)),
-        read_only(cut),
-        read_only(confidence),
-        layout.trace.max_new_tokens,
-        first,
-        read_only(np.asarray(step_offsets, np.int64)),
-        read_only(planned),
-        read_only(np.zeros((2, 0)) if step_s is None else np.asarray(step_s, np.float64)),
-        read_only(np.zeros(0) if rates is None else np.asarray(rates, np.float64)),
-        read_only(np.zeros((0, 0), np.int32) if widths is None else widths),
+        offsets=read_only(layout.offsets),
+        n_prompt=read_only(layout.n_prompt),
+        ahead=read_only(layout.ahead),
+        depth=read_only(np.asarray(depth, np.int32)),
+        cut=read_only(cut),
+        confidence=read_only(confidence),
+        max_new_tokens=layout.trace.max_new_tokens,
+        first=first,
+        step_offsets=read_only(np.asarray(step_offsets, np.int64)),
+        steps=read_only(planned),
+        step_s=read_only(np.zeros((2, 0)) if step_s is None else np.asarray(step_s, np.float64)),
+        rates=read_only(np.zeros(0) if rates is None else np.asarray(rates, np.float64)),
+        widths=read_only(np.zeros((0, 0), np.int32) if widths is None else widths),
     )
 
 

@@ -92,14 +92,14 @@ def slots_of(params: type) -> Any:
     return _slots[params]
 
 
-def run_rule(owner: object, loop: Callable[..., Any], *arguments: Any) -> Any:
+def run_rule(owner: object, loop: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """Call a loop that may have to be compiled first.
 
     Raises:
         PolicyError: numba cannot compile it; the message has its reason.
     """
     try:
-        return loop(*arguments)
+        return loop(*arguments, **named)
     except NumbaError as error:
         raise PolicyError(f"{owner}: {reason(error)}") from None
 

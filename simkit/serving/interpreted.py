@@ -1,8 +1,7 @@
-"""The loop for controllers that do not compile: one's own, and rules that a batch shares."""
+"""Controllers that do not compile, as the loop asks them: one's own, and rules a batch shares."""
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,102 +10,47 @@ from simkit.drafters.layout import Layout, Read, SequenceDrafts
 from simkit.errors import PolicyError
 from simkit.policies import Outcome
 from simkit.policies.base import chain_of
-from simkit.policies.verdicts import asked, longest, sent
-from simkit.serving import loop
+from simkit.policies.verdicts import asked as asked_once
+from simkit.policies.verdicts import longest, sent
 from simkit.serving.controllers.base import ByRule, View
 from simkit.serving.controllers.function import Plain
-from simkit.serving.iteration import judge, plan
-from simkit.serving.loop import Buffers, buffers
 from simkit.serving.plans import Plan
-from simkit.serving.state import (
-    ARRIVED,
-    BEFORE,
-    ITERATIONS,
-    RETURNED,
-    STARTED,
-    Logs,
-    Server,
-)
-from traces.kernels import compiled
+from simkit.serving.state import MADE, SEEN, Buffers, Server
 from traces.messages import how_many
 
 
-class _Parts:
-    """The parts of an iteration, each compiled by itself and kept."""
-
-    def __init__(self) -> None:
-        self.begin, self.settle, self.close = loop.begin, loop.settle, loop.close
-        self.plan, self.judge = (compiled(part.py_func) for part in (plan, judge))
-
-
-@cache
-def _parts() -> _Parts:
-    return _Parts()
-
-
-def drive(planned: Plan, server: Server, rng: np.random.Generator) -> tuple[Logs, Buffers, int]:
-    """Simulate to the end; see `simkit.serving.loop.drive`."""
+def asked(planned: Plan, server: Server, room: Buffers) -> _Own | _Shared:
+    """Whom the loop asks, at the beginning of a run."""
     bound = planned.bound
-    assert isinstance(bound, Plain | ByRule)
-    asks = _Shared(bound, planned.layout) if isinstance(bound, ByRule) else _Own(bound)
-    parts, prices = _parts(), planned.prices
-    outcomes, rules = planned.outcomes, planned.rules
-    room, logs = buffers(rules, outcomes), Logs()
-    asks.begin(rules.max_batch)
-    while True:
-        n, prefilling = parts.begin(server, outcomes, rules, room)
-        if n < 0:
-            logs.empty(server)
-            if n == -1:
-                return logs, room, -1
-            continue
-        made = room.made
-        if n > 0:
-            view = _view(server, room, room.unknown, n, prefilling)
-            made[0, :n] = asks.lengths(view, server, room.seen[9, :n])
-            beyond = parts.plan(server, outcomes, rules, n, room.seen, made)
-            if beyond >= 0:
-                return logs, room, beyond
-            made[4, :n] = asks.calls
-        n, held, m = parts.settle(server, outcomes, rules, room, n)
-        if n > 0:
-            view = _view(server, room, room.confidence, n, m)
-            made[1, :n] = asks.chosen(view, made[0, :n].copy())
-            parts.judge(server, outcomes, n, room.seen, made, rng)
-            asks.observe(view, *[made[k, :n].copy() for k in (0, 1, 2, 6)])
-        parts.close(server, outcomes, rules, prices, room, n, held, m)
-
-
-def _view(server: Server, room: Buffers, confidence: np.ndarray, n: int, prefilling: int) -> View:
-    """See `simkit.serving.loop.seen_by`; of copies."""
-    count = server.count
-    waiting = int(count[ARRIVED] - count[STARTED] + count[RETURNED])
-    rows: list[Any] = [room.seen[k, :n].copy() for k in range(9)]
-    where: list[Any] = [int(count[ITERATIONS]), float(server.clock[0]), int(prefilling)]
-    return View._make([*where, waiting, int(count[BEFORE]), *rows, confidence[:n].copy()])
+    if isinstance(bound, ByRule):
+        return _Shared(bound, planned.layout, server, room)
+    assert isinstance(bound, Plain)
+    bound.begin(planned.rules.max_batch)
+    return _Own(bound)
 
 
 class _Own:
-    """A controller of one's own."""
-
-    calls = 0
+    """A controller of one's own; it is given copies, which it may keep or change."""
 
     def __init__(self, controller: Plain) -> None:
         self.controller = controller
 
-    def begin(self, max_batch: int) -> None:
-        self.controller.begin(max_batch)
+    def decide(self, view: View, drafted: np.ndarray) -> None:
+        given = self.controller.lengths(_copied(view))
+        drafted[:] = whole_lengths(self.controller, given, len(drafted))
 
-    def lengths(self, view: View, server: Server, rows: np.ndarray) -> np.ndarray:
-        return whole_lengths(self.controller, self.controller.lengths(view), len(view.request))
-
-    def chosen(self, view: View, drafted: np.ndarray) -> np.ndarray:
-        found = whole_lengths(self.controller, self.controller.chosen(view, drafted), len(drafted))
-        return np.minimum(found, drafted)
+    def choose(self, view: View, drafted: np.ndarray, proposed: np.ndarray) -> None:
+        self.view = _copied(view)
+        given = self.controller.chosen(self.view, drafted.copy())
+        proposed[:] = np.minimum(whole_lengths(self.controller, given, len(drafted)), drafted)
 
     def observe(self, view: View, *outcome: np.ndarray) -> None:
-        drafted, proposed, accepted, ended = outcome
-        self.controller.observe(view, drafted, proposed, accepted, ended > 0)
+        drafted, proposed, accepted, ended = (column.copy() for column in outcome)
+        self.controller.observe(self.view, drafted, proposed, accepted, ended > 0)
+
+
+def _copied(view: View) -> View:
+    return View._make(x.copy() if isinstance(x, np.ndarray) else x for x in view)
 
 
 def whole_lengths(controller: Plain, given: Any, n: int) -> np.ndarray:
@@ -128,38 +72,34 @@ def whole_lengths(controller: Plain, given: Any, n: int) -> np.ndarray:
 class _Shared:
     """A rule whose answers make one length for the batch."""
 
-    def __init__(self, controller: ByRule, layout: Layout) -> None:
+    def __init__(self, controller: ByRule, layout: Layout, server: Server, room: Buffers) -> None:
         policy = chain_of(controller.policy, "no rule for a batch")
         self.policy, self.mean = policy, controller.together == "mean"
-        self.layout = layout
+        self.layout, self.server, self.room = layout, server, room
         self.read: Read = layout.columns(policy.columns(layout.trace.sampler))
         self.drafts: dict[int, SequenceDrafts] = {}
-        self.states: dict[int, tuple] = {}
-        self.calls = 0
+        self.states: dict[int, tuple] = {-1: policy.begin(0)}
 
-    def begin(self, max_batch: int) -> None:
-        self.states = {-1: self.policy.begin(0)}
-
-    def lengths(self, view: View, server: Server, rows: np.ndarray) -> np.ndarray:
-        sequences = server.sequence[view.request]
+    def decide(self, view: View, drafted: np.ndarray) -> None:
+        n, sequences = len(drafted), self.server.sequence[view.request]
         self.known = {
             int(r): self._state(int(r), int(s))
             for r, s in zip(view.request, sequences, strict=True)
         }
-        starts = rows - self.layout.offsets[sequences] + 1
+        starts = self.room.seen[SEEN.row, :n] - self.layout.offsets[sequences] + 1
         rooms = self._rooms(view)
         drafts = [
             iter(self._drafts(int(s)).draft(int(start), room))
             for s, start, room in zip(sequences, starts, rooms, strict=True)
         ]
         depth = self._together(view, drafts, rooms) if self.mean else self._all(view, drafts, rooms)
-        self.calls = int(self.policy.calls(depth))
         self.depth = depth
         self.sent = max(sent(self.policy, self.states[k], depth) for k in self._asked(view))
-        return np.full(len(view.request), depth)
+        drafted[:] = depth
+        self.room.made[MADE.calls, :n] = self.policy.calls(depth)
 
-    def chosen(self, view: View, drafted: np.ndarray) -> np.ndarray:
-        return np.full(len(drafted), self.sent)
+    def choose(self, view: View, drafted: np.ndarray, proposed: np.ndarray) -> None:
+        proposed[:] = self.sent
 
     def observe(self, view: View, *outcome: np.ndarray) -> None:
         _, _, accepted, ended = outcome
@@ -208,7 +148,7 @@ class _Shared:
                 break
             depth += 1
             for r, row in rows.items():
-                stop, self.states[r] = asked(self.policy, self.states[r], depth, row)
+                stop, self.states[r] = asked_once(self.policy, self.states[r], depth, row)
                 if stop or depth >= left[r]:
                     del going[r]
             going = {r: draft for r, draft in going.items() if r in rows}
@@ -225,7 +165,7 @@ class _Shared:
                 break
             depth += 1
             mean = tuple(float(np.mean(column)) for column in zip(*some, strict=True))
-            stop, self.states[-1] = asked(self.policy, self.states[-1], depth, mean)
+            stop, self.states[-1] = asked_once(self.policy, self.states[-1], depth, mean)
             if stop:
                 break
             going = [(d, room) for row, d, room in rows if row is not None and depth < room]
