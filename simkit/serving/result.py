@@ -130,7 +130,7 @@ class Served(Framed):
         return self._stacked(measures.requests)
 
     def iterations(self) -> pl.DataFrame:
-        """A row for each iteration of every run, see `world.ITERATION`."""
+        """A row for each iteration of every run, see `simkit.serving.state.ITERATION`."""
         return self._stacked(lambda run: run.iterations)
 
     def _stacked(self, of: Any) -> pl.DataFrame:
