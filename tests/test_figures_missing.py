@@ -7,6 +7,8 @@ import csv
 import numpy as np
 import polars as pl
 import pytest
+from commands import refused as refused_line
+from commands import run
 from replay_traces import build, with_scores
 from test_lattice import spelled_out
 from trace_files import rewrite
@@ -14,7 +16,7 @@ from trace_files import rewrite
 from analysis.claims import check
 from analysis.figures import FIGURES
 from analysis.figures.tables import tables
-from simkit.cli import main
+from analysis.study import Study
 from traces import schema
 from traces.errors import TraceError, UserError
 from traces.memory import from_arrays
@@ -57,7 +59,7 @@ ONE = {n: e.under for n, e in FIGURES.items() if not (e.drafters or e.trees)}
 MADE = ONE | {"claims": check, "tables": tables}
 
 
-def refused(name: str, trace: Trace) -> str:
+def refused(name: str, trace: Trace | Study) -> str:
     """Why a figure, the claims or the tables cannot be had; empty if they can."""
     try:
         found = MADE[name](trace, COST)
@@ -104,7 +106,7 @@ def test_these_are_the_columns_that_are_read(readers):
 )
 def test_without_a_column(whole, readers, table, column):
     """Drawn without it, or refused in one line that names it."""
-    lacking = Trace(whole.manifest, Lacking(whole, table, column))
+    lacking = Study(Trace(whole.manifest, Lacking(whole, table, column)))
     for name in readers[table, column]:
         why = refused(name, lacking)
         assert not why or column in why, name
@@ -120,20 +122,16 @@ def test_lattice_is_named_as_the_reason(whole):
 @pytest.mark.parametrize("only", [["position_decay"], ["position_decay", "entropy_bound"]])
 def test_nothing_drawn_is_said_once(whole, only, tmp_path, capsys):
     save(spelled_out(whole), tmp_path / "lattice")
-    words = ["figures", str(tmp_path / "lattice"), "--out", str(tmp_path / "out")]
-    with pytest.raises(SystemExit, match="2"):
-        main([*words, *" ".join(f"--only {name}" for name in only).split()])
-    out, err = capsys.readouterr()
-    assert not out and err.count("\n") == err.count("it has no rows on a path") == 1
+    words = ["figures", tmp_path / "lattice", "--out", tmp_path / "out"]
+    line = refused_line(capsys, *words, *" ".join(f"--only {name}" for name in only).split())
+    assert line.count("it has no rows on a path") == 1
 
 
 def test_what_is_left_out_is_said(whole, tmp_path, capsys):
     save(spelled_out(whole), tmp_path / "lattice")
-    words = ["figures", str(tmp_path / "lattice"), "--out", str(tmp_path / "out"), "--cost", COST]
-    with pytest.raises(SystemExit, match="0"):
-        main([*words, "--only", "position_decay", "--only", "draft_lengths"])
-    out, err = capsys.readouterr()
-    assert not err and "1 of 2 figures" in out
+    words = ["figures", tmp_path / "lattice", "--out", tmp_path / "out", "--cost", COST]
+    ended, out, err = run(capsys, *words, "--only", "position_decay", "--only", "draft_lengths")
+    assert (ended, err) == (0, "") and "1 of 2 figures" in out
     assert "position_decay: skipped: the trace is a lattice: it has no rows on a path\n" in out
 
 
@@ -141,12 +139,9 @@ def test_what_is_left_out_is_said(whole, tmp_path, capsys):
 def test_a_trace_without_a_column_that_all_have_is_refused(whole, column, tmp_path, capsys):
     save(whole, tmp_path / "trace")
     rewrite(tmp_path / "trace", "positions/00000.parquet", lambda table: table.drop(column))
-    words = ["figures", str(tmp_path / "trace"), "--out", str(tmp_path / "out"), "--cost", COST]
-    with pytest.raises(SystemExit, match="2"):
-        main(words)
-    out, err = capsys.readouterr()
-    assert not out and err.count("\n") == 1 and not (tmp_path / "out").exists()
-    assert f"positions/00000.parquet: column {column} is missing" in err
+    words = ["figures", tmp_path / "trace", "--out", tmp_path / "out", "--cost", COST]
+    missing = f"positions/00000.parquet: column {column} is missing"
+    assert missing in refused_line(capsys, *words) and not (tmp_path / "out").exists()
 
 
 def full(trace: Trace) -> Trace:
@@ -192,8 +187,9 @@ each_case = pytest.mark.parametrize("tasks", TASKS.values(), ids=TASKS)
 def test_empty_tasks(tasks):
     trace = short(tasks)
     silent = "silent" in tasks
-    found = {name: refused(name, trace if silent else with_scores(trace)) for name in MADE}
-    why = "sequence 2: 0 output tokens do not fit its finish_reason and max_new_tokens = 16"
+    study = Study(trace if silent else with_scores(trace))
+    found = {name: refused(name, study) for name in MADE}
+    why = "sequence 2: its 0 output tokens do not fit the finish_reason and max_new_tokens = 16"
     assert found["policies_by_task"] == found["claims"] == (why if silent else "")
 
 
@@ -204,13 +200,11 @@ def test_replay_by_an_empty_task(tasks, first, tmp_path, capsys):
     save(short(tasks), tmp_path / "trace")
     given = ["replay", str(tmp_path / "trace"), "--policy", "fixed(2)", "--policy", "pearl(2)"]
     given += ["--cost", COST, "--by", "task", "--first-token", first, "--format", "csv"]
-    with pytest.raises(SystemExit) as done:
-        main(given)
-    out, err = capsys.readouterr()
+    ended, out, err = run(capsys, *given)
     if "silent" in tasks:
-        assert done.value.code == 2 and err.count("\n") == 1 and "0 output tokens" in err
+        assert ended == 2 and err.count("\n") == 1 and "0 output tokens" in err
         return
-    assert done.value.code == 0 and "nan" not in out.lower()
+    assert ended == 0 and "nan" not in out.lower()
     rows = list(csv.DictReader(out.splitlines()))
     assert {row["task"] for row in rows} == set(tasks) and len(rows) == 2 * len(set(tasks))
     for row in rows:
