@@ -18,9 +18,9 @@ EXPECTED = {
     "mpt": (REFUSED, "branches side by side differ"),
     "gpt_neo": (REFUSED, "branches side by side differ"),
     "rwkv": (REFUSED, "keeps a state"),
-    "bert": (REFUSED, "later tokens"),
+    "bert": (REFUSED, "more tokens follow"),
     "bloom": (REFUSED, "does not take the recorder's masks"),
-    "xlnet": (REFUSED, "later tokens"),
+    "xlnet": (REFUSED, "more tokens follow"),
 }
 # Without the proof these are recorded, and wrong.
 PLANTED = {

@@ -217,7 +217,7 @@ def test_a_killed_run_leaves_its_parts(live, large, monkeypatch):
         raise SystemExit(143)
 
     monkeypatch.setattr(fidelity, "PART_S", 0.0)
-    monkeypatch.setattr(fidelity.Log, "close", lambda *given, **known: None)
+    monkeypatch.setattr(fidelity.LiveLog, "close", lambda *given, **known: None)
     monkeypatch.setattr(delivery.Budget, "check", break_off)
     with pytest.raises(SystemExit, match="143"):
         fidelity.main([*command, "--device", "cpu", "--tiny", "--out", str(out)])

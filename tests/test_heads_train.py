@@ -175,7 +175,7 @@ def test_what_cannot_be_trained_is_refused(trace, kind, options, settings, messa
 
 def test_too_few_prompts(tmp_path):
     trace = heads_traces.revealing(tmp_path / "trace", n=4)
-    with pytest.raises(HeadError, match="4 prompts are too few"):
+    with pytest.raises(HeadError, match="too few prompts to train on: 4; at least 5"):
         run.train("acceptance", trace, {}, TrainingSettings())
 
 

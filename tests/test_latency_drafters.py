@@ -124,7 +124,7 @@ def test_without_times_of_the_target_it_is_said(root, tmp_path, capsys):  # noqa
         (["--drafter", "eagle1", "--fit"], "--fit and --cost-out need the passes of a pair"),
         (["--fit"], "--fit and --cost-out need the passes of a pair"),
         (["--drafter", "eagle1", "--draft", "nowhere"], "nowhere"),
-        (["--drafter", "eagle1", "--context", "4000"], "a pass needs 4004 positions"),
+        (["--drafter", "eagle1", "--context", "4000"], "a pass needs 4,004 positions"),
     ],
 )
 def test_what_cannot_be_timed_is_refused(timed, options, words, capsys):

@@ -164,7 +164,8 @@ def test_frontier_of_several_drafters():
     found = figures.load_frontier("reference", **given)
     check(found)
     assert found.frame["drafter"].to_list() == [None, "own", "eagle", "suffix", "pard2"]
-    assert "eagle and pard2 are priced" in found.ax.texts[-1].get_text().replace("\n", " ")
+    words = [found.ax.texts[-1].get_text().replace("\n", " "), *found.notes]
+    assert "eagle and pard2 are priced" in " ".join(words)
 
 
 @pytest.mark.parametrize("name", ["load_crossover", "load_frontier", "load_goodput"])

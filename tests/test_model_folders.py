@@ -92,7 +92,7 @@ def test_weights_that_do_not_fit(folder, change, message):
     [
         ({"num_hidden_layers": 3}, "are missing"),
         ({"num_hidden_layers": 1}, "have no place in it"),
-        ({"num_hidden_layers": 10**9}, "1000000000 layers, but there are"),
+        ({"num_hidden_layers": 10**9}, "1,000,000,000 layers, but there are"),
         ({"hidden_size": 10**12}, "hidden_size is 1e+12, which no model has"),
         ({"model_type": "gpt_neox"}, ""),
         ({"model_type": "qwen2"}, "are missing"),

@@ -18,6 +18,7 @@ from replay_traces import with_scores
 from test_lattice import spelled_out
 
 import simkit
+import traces
 from analysis import gap
 from analysis.figures import FIGURES
 from analysis.report import report
@@ -302,9 +303,8 @@ def test_says_what_it_does():
 def test_heads_show_themselves():
     pytest.importorskip("torch")
     from simkit.heads import files
-    from traces.recipes import reference
 
-    folder = Path(reference.__file__).parent / "heads"
+    folder = Path(traces.__file__).parent / "reference" / "heads"
     html = files.load(folder / "pacer.safetensors")._repr_html_()
     assert "auc reached" in html and "top-1 probability" in html
 
