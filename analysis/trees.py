@@ -105,7 +105,7 @@ def _likeliest(study: Study) -> BestFirst | None:
     return max(found, key=lambda shape: shape.budget, default=None)
 
 
-class Budget(NamedTuple):
+class TreeBudget(NamedTuple):
     """What so many nodes give.
 
     Attributes:
@@ -130,7 +130,7 @@ class Budgets(NamedTuple):
         gone: a line for each that is left out, with the reason.
     """
 
-    curves: dict[str, list[Budget]]
+    curves: dict[str, list[TreeBudget]]
     bounds: dict[str, Estimate]
     gone: list[str]
 
@@ -158,7 +158,7 @@ def by_budget(study: Study, budgets: Iterable[int] = BUDGETS) -> Budgets:
     longest = min(study.trace.max_draft, ascending[-1])
     specs["chain"] = {n: f"fixed({n})" for n in range(1, longest + 1)}
     specs |= {"tree prophet": {0: "tree_prophet()"}, "chain prophet": {0: "prophet()"}}
-    curves: dict[str, list[Budget]] = {}
+    curves: dict[str, list[TreeBudget]] = {}
     why: dict[str, str] = {}
     for label, mine in specs.items():
         try:
@@ -167,7 +167,7 @@ def by_budget(study: Study, budgets: Iterable[int] = BUDGETS) -> Budgets:
             why[label] = str(error)
             continue
         curves[label] = [
-            Budget(n, one.spec, _per_step(one, "proposed"), _per_step(one, "emitted"))
+            TreeBudget(n, one.spec, _per_step(one, "proposed"), _per_step(one, "emitted"))
             for n, one in runs.items()
         ]
     bounds = {
@@ -242,7 +242,7 @@ def with_head(
     return tuple(f"{ON_TREES}(h={h}, {more})" for h in risks)
 
 
-class Closed(NamedTuple):
+class ClosedGap(NamedTuple):
     """What a policy closes of the gap between the tuned fixed chain and the prophet of trees.
 
     Attributes:
@@ -268,7 +268,7 @@ class TreeGap(NamedTuple):
     """
 
     fixed: Replayed
-    policies: dict[str, Closed]
+    policies: dict[str, ClosedGap]
     gone: list[str]
 
 
@@ -294,7 +294,7 @@ def tree_gap(study: Study, cost: AnyCost | None = None) -> TreeGap:
             continue
         split = parts(fixed.total_s, one.total_s, one.seconds["policy_s"], bound.total_s)
         share = clusters.ratio(split["reachable"], split["gap"])
-        policies[label] = Closed(one.spec, share, speedup(one), speed(one, fixed))
+        policies[label] = ClosedGap(one.spec, share, speedup(one), speed(one, fixed))
     return TreeGap(fixed, policies, gone + untimed(study, found, cost))
 
 

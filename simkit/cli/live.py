@@ -101,7 +101,7 @@ def live(
     ] = "wall",
 ) -> int:
     """Decode prompts under several policies in turns, and log every pass."""
-    from simkit.cli.live_trees import Wanted, is_tree, live_trees
+    from simkit.cli.live_trees import WantedTrees, is_tree, live_trees
     from simkit.cli.overwrite_guard import check_apart
     from simkit.cli.progress import decoding_bar
     from simkit.cli.running import files_of, load_bench, opened, prepare
@@ -121,7 +121,7 @@ def live(
         spec = _of_trees(draft, drafter, others, batch_size)
         shown = target, spec, device, dtype, revision, prompts, policy, n_prompts, rounds
         how = settings, turns or "sequence", threads, clock == "processor", out, head
-        return _report(*live_trees(Wanted(*shown, *how)))
+        return _report(*live_trees(WantedTrees(*shown, *how)))
     if draft is None:
         raise LiveError("give --draft, or --drafter with tree policies")
     names = target, draft, device, dtype, revision

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from simkit.trees.growing import Growing
 
 
-class Wanted(NamedTuple):
+class WantedTrees(NamedTuple):
     """What the command was asked for; see `simkit.cli.live.live`."""
 
     target: str
@@ -56,7 +56,7 @@ def is_tree(specs: list[str]) -> bool:
     return any(found)
 
 
-def live_trees(wanted: Wanted) -> tuple[LiveLog, dict, list[Arm], list[LiveJob]]:
+def live_trees(wanted: WantedTrees) -> tuple[LiveLog, dict, list[Arm], list[LiveJob]]:
     """Run the policies; the log, what came out, and who decoded what.
 
     Raises:
@@ -82,7 +82,7 @@ def live_trees(wanted: Wanted) -> tuple[LiveLog, dict, list[Arm], list[LiveJob]]
     return log, found, arms, jobs
 
 
-def _checked(wanted: Wanted) -> list[Growing]:
+def _checked(wanted: WantedTrees) -> list[Growing]:
     from simkit import policies
     from simkit.errors import LiveError
     from simkit.live.trees import check
@@ -117,7 +117,7 @@ def heads_of(chosen: Sequence[Growing], given: list[str] | None) -> dict[str, He
     return heads
 
 
-def _bench(wanted: Wanted, heads: dict[str, Head]) -> TreeBench:
+def _bench(wanted: WantedTrees, heads: dict[str, Head]) -> TreeBench:
     from simkit.cli.running import load_alone, must_fit
     from simkit.live.tree_arms import TreeBench, load_network
 
@@ -129,7 +129,7 @@ def _bench(wanted: Wanted, heads: dict[str, Head]) -> TreeBench:
     return TreeBench(target, network, vocab_size, *how, heads)
 
 
-def _jobs(bench: TreeBench, wanted: Wanted, n_arms: int, levels: int) -> list[LiveJob]:
+def _jobs(bench: TreeBench, wanted: WantedTrees, n_arms: int, levels: int) -> list[LiveJob]:
     from simkit.errors import LiveError
     from simkit.live.rotation import LiveJob
     from traces.record.prompts import read_prompts

@@ -37,7 +37,7 @@ class Exported(NamedTuple):
     errors: list[Measure]
 
 
-class Load(NamedTuple):
+class ServedLoad(NamedTuple):
     """Under what replacements of controllers are compared; see `export`."""
 
     first_token: FirstToken
@@ -84,7 +84,7 @@ def export(
         raise EngineError(f"{engine} takes no synthetic acceptance rates: vllm does")
     plan = Plan(0, _drafter(trace, draft), sampled=trace.sampler.q_temperature > 0)
     if controller is not None:
-        how = Load(first_token, concurrency)
+        how = ServedLoad(first_token, concurrency)
         plan, notes = _controlled(plan, made, controller, trace, cost, how)
     else:
         plan, notes = _stopped(plan, made, policy, trace, cost, first_token)
@@ -141,7 +141,7 @@ def _controlled(
     controller: Any,
     trace: Trace,
     cost: AnyCost | None,
-    how: Load,
+    how: ServedLoad,
 ) -> tuple[Plan, list[str]]:
     """The plan of a controller; dispatched on its name, see `simkit.serving.controllers`."""
     name = controller.name
@@ -178,7 +178,7 @@ def _of_batches(
     controller: Any,
     trace: Trace,
     cost: AnyCost | None,
-    how: Load,
+    how: ServedLoad,
 ) -> tuple[Plan, list[str]]:
     """The plan of lengths by batch, or of one length in their place."""
     lengths = by_batch(controller)
@@ -212,7 +212,7 @@ def by_batch(controller: Any) -> tuple[tuple[int, int], ...]:
 
 
 def _best(
-    controller: Any, engine: Engine, trace: Trace, cost: AnyCost | None, how: Load
+    controller: Any, engine: Engine, trace: Trace, cost: AnyCost | None, how: ServedLoad
 ) -> Replacement:
     """What replaces a controller: what serves best, or for a request alone, the fastest length."""
     why = f"{engine.name} has no controller like {controller}"

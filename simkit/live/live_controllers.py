@@ -147,7 +147,7 @@ class _Lengths(Decider):
         self.controller.slots.observe(self.params, self.state, view, *given)
 
 
-class _Own(Decider):
+class _OwnDecider(Decider):
     """A controller of one's own."""
 
     def __init__(self, controller: Plain, max_draft: int) -> None:
@@ -277,7 +277,7 @@ def decider(
         raise PolicyError(f"{controller} needs the future: it cannot run live")
     most = max(1, min(controller.max_draft, settings.max_new_tokens - 1))
     if isinstance(controller, Plain):
-        return _Own(controller, most)
+        return _OwnDecider(controller, most)
     if isinstance(controller, ByLength):
         if controller.column and controller.column not in DRAFT_STATISTICS:
             raise PolicyError(

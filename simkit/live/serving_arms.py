@@ -91,7 +91,7 @@ class ServingBench:
         return prices_of(self.times.of_batch(1), _known(longest, budget), how)
 
 
-class _Known(NamedTuple):
+class _KnownArms(NamedTuple):
     """What prices take of a trace, `simkit.drafters.layout.Layout`."""
 
     trace: Trace
@@ -101,7 +101,7 @@ class _Known(NamedTuple):
 
 
 def _known(longest: int, budget: int) -> Any:
-    return _Known(iid(1, budget, 0.5, max_draft=40, seed=0), np.array([longest]))
+    return _KnownArms(iid(1, budget, 0.5, max_draft=40, seed=0), np.array([longest]))
 
 
 def times_of(cost: CostModel, pair: Pair, budget: int) -> Times:

@@ -45,8 +45,8 @@ from simkit.serving.state import (
     STEPS,
     Buffers,
     Logs,
-    Outcomes,
     Rules,
+    ServedOutcomes,
     Server,
     buffers,
 )
@@ -190,7 +190,7 @@ def iterate(
     params: Any,
     state: Any,
     server: Server,
-    outcomes: Outcomes,
+    outcomes: ServedOutcomes,
     rules: Rules,
     prices: Prices,
     room: Buffers,

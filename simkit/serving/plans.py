@@ -15,7 +15,7 @@ from simkit.serving.controllers.base import ByLength, ByRule, Controller, Slots
 from simkit.serving.engine import UNBOUNDED, Engine
 from simkit.serving.loads import Load
 from simkit.serving.prices import Prices, Pricing, prices_of
-from simkit.serving.state import STEP_S, Outcomes, Rules, outcomes
+from simkit.serving.state import STEP_S, Rules, ServedOutcomes, outcomes
 from simkit.simulator.binding import fitted
 from simkit.steps.family import family_of
 from simkit.steps.steps import Steps
@@ -58,7 +58,7 @@ class Plan:
     bound: Controller
     rules: Rules
     prices: Prices
-    outcomes: Outcomes
+    outcomes: ServedOutcomes
     layout: Layout
     load: Load
 
@@ -77,7 +77,7 @@ def plan(
         setting: trace, cost and first token.
         engine: that serves.
         load: see `simkit.serving.loads`.
-        rates: see `Outcomes`.
+        rates: see `ServedOutcomes`.
 
     Raises:
         UserError: the controller does not fit the trace or the cost; there are no times; a batch
@@ -128,10 +128,10 @@ class _Known(NamedTuple):
         bound: see `Plan`, before it knows prices.
         column: that it reads as confidence; "" for none.
         steps: see `outcomes`.
-        step_s: see `Outcomes`.
+        step_s: see `ServedOutcomes`.
         call_s: seconds of a decision.
         extra: see `Prices`.
-        widths: see `Outcomes`.
+        widths: see `ServedOutcomes`.
     """
 
     bound: Controller

@@ -36,7 +36,7 @@ ITERATION = _rows(
 )
 
 
-class Outcomes(NamedTuple):
+class ServedOutcomes(NamedTuple):
     """What is known of drafts from every position of a trace; row r is position i of sequence s.
 
     Attributes:
@@ -160,7 +160,7 @@ class Buffers(NamedTuple):
 
     Attributes:
         seen: (10, B) int64, what a controller is shown of each request, the rows of `SEEN`: see
-            `simkit.serving.View`; last the row of `Outcomes` at which its draft begins.
+            `simkit.serving.View`; last the row of `ServedOutcomes` at which its draft begins.
         made: (7, B) int64, what its step does, the rows of `MADE`: tokens drafted, proposed and
             accepted; tokens or levels that its draft was asked for; decisions paid for; tokens
             that come out; and whether it is done then.
@@ -178,7 +178,7 @@ class Buffers(NamedTuple):
     unknown: np.ndarray
 
 
-def buffers(rules: Rules, outcomes: Outcomes) -> Buffers:
+def buffers(rules: Rules, outcomes: ServedOutcomes) -> Buffers:
     """Room for batches of these rules."""
     n = rules.max_batch
     width = rules.max_draft if outcomes.confidence.shape[0] else 0
@@ -270,18 +270,18 @@ def outcomes(
     step_s: np.ndarray | None = None,
     rates: np.ndarray | None = None,
     widths: np.ndarray | None = None,
-) -> Outcomes:
+) -> ServedOutcomes:
     """What is known of a trace's drafts.
 
     Args:
         layout: of the trace.
-        first: see `Outcomes`.
+        first: see `ServedOutcomes`.
         max_draft: K.
         column: to be read as confidence; "" for none.
         steps: of a policy whose steps do not hang on the batch, and the decisions that each paid.
-        step_s: see `Outcomes`.
-        rates: see `Outcomes`.
-        widths: see `Outcomes`.
+        step_s: see `ServedOutcomes`.
+        rates: see `ServedOutcomes`.
+        widths: see `ServedOutcomes`.
 
     Raises:
         TraceError: the column was not recorded.
@@ -298,7 +298,7 @@ def outcomes(
         known = {name: getattr(of, name) for name in MADE._fields if name not in ("calls", "ended")}
         known["calls"] = calls
         planned = np.stack([known[name] for name in MADE._fields[: MADE.ended]]).astype(np.int32)
-    return Outcomes(
+    return ServedOutcomes(
         offsets=read_only(layout.offsets),
         n_prompt=read_only(layout.n_prompt),
         ahead=read_only(layout.ahead),

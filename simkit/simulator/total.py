@@ -9,7 +9,7 @@ import numpy as np
 from simkit.drafters.layout import Layout, Span
 from simkit.policies import Policy, Setting
 from simkit.steps.family import add_up, family_of
-from simkit.steps.loop_tables import NO_PRICES, Prices
+from simkit.steps.loop_tables import NO_PRICES, LoopPrices
 from simkit.steps.steps import Steps, Sums, extra_passes
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def divides(policy: Policy, setting: Setting) -> bool:
     return _prices(policy, setting.layout, setting.charge) is not None
 
 
-def _prices(policy: Policy, layout: Layout, charge: Charge | None) -> Prices | None:
+def _prices(policy: Policy, layout: Layout, charge: Charge | None) -> LoopPrices | None:
     """The loop's tables; None if they are too large, or a kind of drafter has passes of its own."""
     if callable(layout.paid):
         return None
@@ -83,4 +83,4 @@ def _prices(policy: Policy, layout: Layout, charge: Charge | None) -> Prices | N
     if extra_passes(policy, layout):
         extra = drafting.block(np.arange(deepest + 1) + 1, charge.contexts[:, None])
     sums = drafting.sum_s, drafting.before_s
-    return Prices(layout.n_prompt, *sums, table, opening, blocks, extra)
+    return LoopPrices(layout.n_prompt, *sums, table, opening, blocks, extra)

@@ -11,7 +11,7 @@ from simkit.drafters.layout import Layout, Span
 from simkit.policies import NumericPolicy, Sequential
 from simkit.steps import compiled, interpreted
 from simkit.steps.family import Family
-from simkit.steps.loop_tables import Prices
+from simkit.steps.loop_tables import LoopPrices
 from simkit.steps.steps import Steps, Sums, extra_passes
 from simkit.steps.work import Work
 from traces.errors import TraceError
@@ -51,7 +51,7 @@ class ChainFamily(Family[Sequential, Steps]):
         policy: Sequential,
         layout: Layout,
         first: int,
-        prices: Prices,
+        prices: LoopPrices,
         span: Span | None = None,
     ) -> Sums:
         """See `Family`."""

@@ -30,7 +30,7 @@ from simkit.steps.compiled_rules import (
     slots_of,
     stands_alone,
 )
-from simkit.steps.loop_tables import NO_PRICES, LayoutArrays, Prices, arrays_of
+from simkit.steps.loop_tables import NO_PRICES, LayoutArrays, LoopPrices, arrays_of
 from simkit.steps.steps import Steps, Sums, extra_passes, sequential
 from traces.drafters.passes import counted
 from traces.kernels import compiled, compiled_part
@@ -87,7 +87,7 @@ def total(
     policy: NumericPolicy,
     layout: Layout,
     first: int,
-    prices: Prices = NO_PRICES,
+    prices: LoopPrices = NO_PRICES,
     span: Span | None = None,
 ) -> Sums:
     """Replay a policy and keep each sequence's sums only, which is faster than `walk`.
@@ -379,7 +379,7 @@ def _add_up(
     read: Read,
     flags: tuple[bool, bool],
     first: int,
-    prices: Prices,
+    prices: LoopPrices,
     low: int,
     counts: np.ndarray,
     seconds: np.ndarray,
@@ -418,7 +418,7 @@ def _add_up(
 
 
 @compiled_part
-def _charge(prices: Prices, context: Any, steps: np.ndarray, count: int) -> tuple[float, float]:
+def _charge(prices: LoopPrices, context: Any, steps: np.ndarray, count: int) -> tuple[float, float]:
     """Seconds of draft passes and of verifications of steps, the first one at `context`."""
     draft_s = 0.0
     verify_s = 0.0

@@ -23,7 +23,7 @@ from simkit.policies.pearl import PEARL
 from simkit.steps.family import Family
 from simkit.steps.loop_tables import LayoutArrays, arrays_of
 from simkit.steps.steps import Steps
-from simkit.steps.work import Beside, Work
+from simkit.steps.work import Meanwhile, Work
 from traces.kernels import compiled
 
 
@@ -103,7 +103,7 @@ class ConcurrentFamily(Family[PEARL, ConcurrentSteps]):
 def drafting(
     steps: ConcurrentSteps, layout: Layout, overlaps: bool = True, colocated: bool = False
 ) -> Work:
-    """What steps did; see `Beside`."""
+    """What steps did; see `Meanwhile`."""
     alone, meanwhile = unread(steps) if layout.reads_back else (1, 1)
     return Work(
         steps.known(layout),
@@ -111,7 +111,7 @@ def drafting(
         steps.alone,
         alone,
         np.zeros(len(steps), np.int64),
-        beside=Beside(steps.meanwhile, meanwhile, overlaps, colocated),
+        beside=Meanwhile(steps.meanwhile, meanwhile, overlaps, colocated),
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from simkit.costs.base import Model
 from simkit.drafters.layout import Layout, Span
 from simkit.policies import Policy
-from simkit.steps.loop_tables import Prices
+from simkit.steps.loop_tables import LoopPrices
 from simkit.steps.steps import Steps, Sums, extra_passes
 from simkit.steps.work import Work
 
@@ -62,7 +62,7 @@ class Family(ABC, Generic[P, S]):
         return False
 
     def sums(
-        self, policy: P, layout: Layout, first: int, prices: Prices, span: Span | None = None
+        self, policy: P, layout: Layout, first: int, prices: LoopPrices, span: Span | None = None
     ) -> Sums:
         """The sums of each sequence; the arguments are those of `walk`, and tables of prices."""
         raise NotImplementedError

@@ -40,7 +40,7 @@ class LayoutArrays(NamedTuple):
     deepest: int | None
 
 
-class Prices(NamedTuple):
+class LoopPrices(NamedTuple):
     """Seconds, in tables for the loop; those that are None are all 0.
 
     Attributes:
@@ -63,7 +63,7 @@ class Prices(NamedTuple):
     extra: np.ndarray | None = None
 
 
-NO_PRICES = Prices(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros((0, 0)))
+NO_PRICES = LoopPrices(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros((0, 0)))
 
 
 class LoopArrays:

@@ -8,7 +8,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, eq=False)
-class Beside:
+class Meanwhile:
     """What the draft did while the target verified, as in PEARL.
 
     Attributes:
@@ -54,4 +54,4 @@ class Work:
     widths: np.ndarray | None = None
     again: np.ndarray | bool = False
     missed: np.ndarray | None = None
-    beside: Beside | None = None
+    beside: Meanwhile | None = None

@@ -35,9 +35,9 @@ from traces.record.proof_passes import (
     DEPTH,
     GENERATED,
     ROWS,
-    PassShape,
     PlainPass,
     ProofRows,
+    ProofShape,
     ProofTexts,
     generated,
     made_up,
@@ -73,7 +73,7 @@ _NO_LENGTH = re.compile(
 )
 
 
-_proved: WeakKeyDictionary[nn.Module, dict[int, PassShape]] = WeakKeyDictionary()
+_proved: WeakKeyDictionary[nn.Module, dict[int, ProofShape]] = WeakKeyDictionary()
 
 
 def prove(model: PreTrainedModel, longest: int = 0, slots: int = 0) -> None:
@@ -133,22 +133,22 @@ def named_lengths(config: Any) -> dict[int, list[str]]:
     return found
 
 
-def _shapes(config: Any, longest: int, slots: int) -> Iterator[PassShape]:
+def _shapes(config: Any, longest: int, slots: int) -> Iterator[ProofShape]:
     """What has to be tried for texts and caches of so many tokens, the shortest first."""
     named = sorted(named_lengths(config))
     first = max(_LEAST, min([_FIRST, context_len(config), *named]))
-    base = PassShape(0, max(2, first - 5), first, first)
+    base = ProofShape(0, max(2, first - 5), first, first)
     yield base
     for past in named:
         if past < longest:
             length = min(longest, 2 * past)
             room = slots - length - BRANCHES * DEPTH
-            yield PassShape(past, past - 2, length, max(0, min(past + ROWS, room)))
+            yield ProofShape(past, past - 2, length, max(0, min(past + ROWS, room)))
         elif past < slots:
             yield base._replace(past=past, filler=past + ROWS)
 
 
-def _try(model: PreTrainedModel, shape: PassShape) -> None:
+def _try(model: PreTrainedModel, shape: ProofShape) -> None:
     """Read the texts of a shape in both ways and compare.
 
     Raises:
@@ -197,7 +197,7 @@ def _check_causal(
 
 def _compare(
     model: PreTrainedModel,
-    shape: PassShape,
+    shape: ProofShape,
     rows: list[ProofRows],
     plain: list[PlainPass],
     tolerance: float,
@@ -269,7 +269,7 @@ def _name(model: PreTrainedModel) -> str:
     return f"{model.config.model_type} ({type(model).__name__})"
 
 
-def _why(model: PreTrainedModel, shape: PassShape, what: str, first: int) -> str:
+def _why(model: PreTrainedModel, shape: ProofShape, what: str, first: int) -> str:
     """What in the configuration explains a difference from a position on, if anything does."""
     named = named_lengths(model.config)
     if shape.past:

@@ -27,7 +27,7 @@ BRANCHED = "branches side by side"
 GENERATED = "the rows of its own generate"
 
 
-class PassShape(NamedTuple):
+class ProofShape(NamedTuple):
     """What is tried: a long text and a short one that are read side by side.
 
     Attributes:
@@ -83,7 +83,7 @@ class ProofTexts(NamedTuple):
     plain: list[list[int]]
 
 
-def made_up(model: PreTrainedModel, shape: PassShape) -> ProofTexts:
+def made_up(model: PreTrainedModel, shape: ProofShape) -> ProofTexts:
     """Texts of random ids; those that the configuration gives a meaning are left out."""
     generator = torch.Generator().manual_seed(0)
     named = {
@@ -110,7 +110,7 @@ def made_up(model: PreTrainedModel, shape: PassShape) -> ProofTexts:
     return ProofTexts(prompts, path, places, branches, plain)
 
 
-def wanted_rows(text: list[int], shape: PassShape) -> list[int]:
+def wanted_rows(text: list[int], shape: ProofShape) -> list[int]:
     """Positions of a text whose rows are looked at: all of a short one."""
     n = len(text)
     if n <= _SHORT_PASS:
@@ -134,7 +134,7 @@ def own(model: PreTrainedModel, text: list[int], positions: list[int]) -> PlainP
     return PlainPass(positions, logits)
 
 
-def packed(model: PreTrainedModel, texts: ProofTexts, shape: PassShape) -> Iterator[ProofRows]:
+def packed(model: PreTrainedModel, texts: ProofTexts, shape: ProofShape) -> Iterator[ProofRows]:
     """What the model says of the texts as the recorder reads them."""
     read = _Reading(model, shape.length + shape.filler + 2 * BRANCHES * DEPTH)
     tokens, pads = (x.to(read.device) for x in left_padded(texts.prompts))
@@ -161,7 +161,7 @@ def packed(model: PreTrainedModel, texts: ProofTexts, shape: PassShape) -> Itera
 
 
 def generated(
-    model: PreTrainedModel, texts: ProofTexts, shape: PassShape
+    model: PreTrainedModel, texts: ProofTexts, shape: ProofShape
 ) -> tuple[list[int], Tensor]:
     """The long prompt and what `generate` puts behind it, and the logits (n, V) of that.
 
@@ -204,7 +204,7 @@ def _steps(n: int) -> list[int]:
 
 
 def _branched(
-    read: _Reading, texts: ProofTexts, pads: Tensor, shape: PassShape
+    read: _Reading, texts: ProofTexts, pads: Tensor, shape: ProofShape
 ) -> Iterator[ProofRows]:
     """What the model says of branches, a pass a depth, and once more all of them in one pass."""
     device = pads.device
