@@ -8,6 +8,7 @@ from pathlib import Path
 import matplotlib as mpl
 import polars as pl
 import pytest
+from commands import refused, run
 from matplotlib.figure import Figure
 from printed import fit_to_print
 from replay_traces import with_scores
@@ -19,7 +20,7 @@ from analysis.figures import FIGURES, Drawn, FigureError, position_decay
 from analysis.figures.base import _spell_out
 from analysis.figures.tables import tables
 from analysis.replays import groups
-from simkit.cli import main
+from analysis.study import Study
 from traces import Sampler, schema
 from traces.errors import UserError
 from traces.memory import from_arrays
@@ -88,17 +89,21 @@ def drawn_or_refused(draw_one, refused: dict[str, frozenset[str]]) -> None:
 @pytest.mark.parametrize("accept_prob", [0.0, 1.0])
 def test_all_one_way(accept_prob):
     """All tokens rejected, or all accepted."""
-    trace = small(accept_prob)
+    trace = Study(small(accept_prob))
     none = {"accepts no token to compare by": frozenset({"dynamic_policies"})}
     drawn_or_refused(lambda name: draw(name, trace), none if accept_prob == 0 else {})
 
 
+@pytest.fixture(scope="module")
+def few():
+    return Study(small(prompts=3, tasks=("code", "prose", "code"))), Study(small(prompts=1))
+
+
 @pytest.mark.parametrize("name", SINGLE)
-def test_one_prompt_a_task(name):
+def test_one_prompt_a_task(name, few):
     """There is no interval, and the caption or the notes say so; never a NaN."""
-    found = draw(name, small(prompts=3, tasks=("code", "prose", "code")))
+    found, alone = (draw(name, study) for study in few)
     check(found)
-    alone = draw(name, small(prompts=1))
     check(alone)
     lows = [column for column in alone.frame.columns if column.endswith("_lo")]
     drawn = [c for c in lows if c not in ("bin_lo", "ratio_lo")]
@@ -150,7 +155,7 @@ def test_empty_trace():
 
 def test_short_branches():
     """Γ = 4: nothing drafts deeper, and what cannot be replayed is left out."""
-    trace = with_scores(iid(6, 40, 0.7, max_draft=4, seed=2))
+    trace = Study(with_scores(iid(6, 40, 0.7, max_draft=4, seed=2)))
     short = {"drafts of up to 4 tokens only": frozenset({"acceptance_head"})}
     drawn_or_refused(lambda name: draw(name, trace), short)
 
@@ -247,7 +252,7 @@ def of_one_drafter(trace):
 @pytest.mark.parametrize("edge", EDGES)
 def test_edges(edge):
     """Every figure and table is made without a NaN but for what the trace lacks."""
-    trace = EDGES[edge]()
+    trace = Study(EDGES[edge]())
     drawn_or_refused(lambda name: FIGURES[name].under(trace, COST), REFUSED[edge])
     found, gone = of_one_drafter(trace)
     assert len(found) == TABLES.get(edge, N_TABLES) == N_TABLES - len(gone)
@@ -257,7 +262,7 @@ def test_edges(edge):
 
 @pytest.mark.parametrize("edge", ["T = 1", "lattice"])
 def test_edges_without_times(edge):
-    trace = EDGES[edge]()
+    trace = Study(EDGES[edge]())
     others = frozenset[str]().union(*REFUSED[edge].values())
     refused = REFUSED[edge] | {"needs times": TIMED - others}
     drawn_or_refused(lambda name: FIGURES[name].under(trace, None), refused)
@@ -327,26 +332,15 @@ def test_draws_on_given_axes(trace):
 
 
 def test_command_lists(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main(["figures", "--list"])
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(FIGURES)
+    ended, out, _ = run(capsys, "figures", "--list")
+    assert ended == 0 and [line.split()[0] for line in out.splitlines()] == list(FIGURES)
 
 
 def test_command_writes(tmp_path, capsys):
     names = ("entropy_bound", "position_decay")
-    with pytest.raises(SystemExit, match="0"):
-        main(
-            [
-                "figures",
-                "reference",
-                "--out",
-                str(tmp_path),
-                "--only",
-                *" --only ".join(names).split(),
-            ]
-        )
-    assert "2 of 2 figures" in capsys.readouterr().out
+    words = "--out", tmp_path, "--only", *" --only ".join(names).split()
+    ended, out, _ = run(capsys, "figures", "reference", *words)
+    assert ended == 0 and "2 of 2 figures" in out
     ends = ("parquet", "png", "svg")
     assert {p.name for p in tmp_path.iterdir()} == {f"{n}.{end}" for n in names for end in ends}
 
@@ -363,10 +357,7 @@ def test_command_writes(tmp_path, capsys):
 )
 def test_command_refuses(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match="2"):
-        main(["figures", *arguments])
-    err = capsys.readouterr().err
-    assert message in err and err.count("\n") == 1
+    assert message in refused(capsys, "figures", *arguments)
 
 
 def test_gallery_shows_every_figure():
