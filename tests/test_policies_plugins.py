@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import simkit
-from simkit.policies import PolicyError, parse
+from simkit.policies import Policy, PolicyError, parse
 from simkit.policies.registry import POLICIES
 from traces.errors import UserError
 from traces.synthetic import iid
@@ -159,3 +159,21 @@ def test_a_checkout_that_is_not_installed(monkeypatch):
     cost = "linear(draft_s=1, target_s=6)"
     assert simkit.sweep(trace, ["fixed(1:2)"], cost).facts["version"] == "unknown"
     assert installed_version("no-such-package") == "unknown"
+
+
+def test_a_policy_of_no_family_is_refused_by_name():
+    """What a step of it did is known to nobody."""
+
+    class Own(Policy):
+        name, max_draft = "own", 4
+
+        def columns(self, sampler):
+            return ()
+
+        def __str__(self):
+            return "own()"
+
+    for family in (None, "forest"):
+        Own.family = family  # type: ignore[assignment]
+        with pytest.raises(PolicyError, match=r"own\(\): its family is .*, not one of chain"):
+            simkit.replay(iid(2, 9, 0.7, max_draft=4, seed=1), Own())

@@ -180,7 +180,9 @@ def test_what_a_lookups_trees_cannot_give_is_left_out(tmp_path):
 
 
 def test_the_map_holds_the_best_tree_against_the_best_chain(parallel):
-    frame = figures.tree_map(parallel, sizes=(1, 8), nodes=(4, 16), seeds=2).frame
+    found = figures.tree_map(parallel, sizes=(1, 8), nodes=(4, 16), seeds=2)
+    assert "cceptance and times are of different pairs" in " ".join(found.notes)
+    frame = found.frame
     assert frame["nodes"].to_list() == [4, 16, 4, 16]
     assert frame["concurrency"].to_list() == [1, 1, 8, 8]
     for row in frame.iter_rows(named=True):

@@ -20,7 +20,7 @@ from simkit.simulator.arguments import AnyCost
 def tree_map(
     study: Study,
     ax: Axes,
-    cost: AnyCost | None = None,
+    cost: AnyCost | None = COST,
     sizes: tuple[int, ...] = SIZES,
     nodes: tuple[int, ...] = NODES,
     seeds: int = 3,
@@ -30,7 +30,7 @@ def tree_map(
     Args:
         study: of a trace of trees, or of a recording that has some attached.
         ax: to draw on; None makes one.
-        cost: see `simkit.replay`; None: of an H200, `analysis.serving.COST`.
+        cost: see `simkit.replay`; by default that of an H200, `analysis.serving.COST`.
         sizes: requests in flight, ascending.
         nodes: of trees, ascending.
         seeds: runs of each.

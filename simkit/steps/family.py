@@ -15,10 +15,12 @@ import numpy as np
 
 from simkit.costs.base import Model
 from simkit.drafters.layout import Layout, Span
-from simkit.policies import Policy
+from simkit.policies import Policy, PolicyError
 from simkit.steps.loop_tables import LoopPrices
 from simkit.steps.steps import Steps, Sums, extra_passes
 from simkit.steps.work import Work
+
+FAMILIES = ("chain", "tree", "concurrent")
 
 P = TypeVar("P", bound=Policy)
 S = TypeVar("S", bound=Steps)
@@ -105,8 +107,18 @@ class Family(ABC, Generic[P, S]):
 
 
 def family_of(policy: Policy) -> Family[Any, Any]:
-    """The family that a policy names."""
-    return _family(policy.family)
+    """The family that a policy names.
+
+    Raises:
+        PolicyError: it names none.
+    """
+    name = getattr(policy, "family", None)
+    if name not in FAMILIES:
+        raise PolicyError(
+            f"{policy}: its family is {name!r}, not one of {', '.join(FAMILIES)}: derive the policy"
+            " from Sequential, Branching or Concurrent"
+        )
+    return _family(name)
 
 
 @cache
