@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import torch
 
+from benchmarks.plain_decoder import Decoded
 from benchmarks.recorded import (
     REFERENCE,
     FirstToken,
@@ -40,7 +41,6 @@ from simkit import policies
 from simkit.heads import registry
 from simkit.heads.files import Head
 from simkit.heads.files import load as load_head
-from simkit.live import Decoded
 from simkit.policies import Policy
 from traces import Sampler
 from traces.record.pair import Pair, load_pair

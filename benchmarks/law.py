@@ -27,9 +27,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.plain_reader import Reader
 from benchmarks.recorded import REFERENCE, record, replayed
 from simkit import policies
-from simkit.live.model import Reader
 from simkit.policies import Outcome, Policy
 from traces import Sampler
 from traces.record.pair import Pair, load_pair

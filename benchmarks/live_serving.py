@@ -27,10 +27,10 @@ from simkit.fidelity import serving
 from simkit.fidelity.run import split
 from simkit.live import served
 from simkit.live.clock import ProcessorClock
-from simkit.live.decoder import DecoderSettings
 from simkit.live.rotation import use_threads
 from simkit.live.served import ServedRun
 from simkit.live.serving_arms import ServingBench, run
+from simkit.live.settings import DecoderSettings
 from traces.conditions import Watch
 from traces.outputs import make_folder
 from traces.record.pair import load_pair, quiet

@@ -1,7 +1,7 @@
 """PEARL with real models, batch size 1: what a replay of `pearl` predicts.
 
 Draft and target run in turn, since the judge of a replay needs their tokens, not their times. Like
-`simkit.live.decoder` it knows nothing of traces and uses the keyed draws.
+`benchmarks.plain_decoder` it knows nothing of traces and uses the keyed draws.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from simkit.live.decoder import Decoded, DecoderSettings, Step
-from simkit.live.model import Reader
+from benchmarks.plain_decoder import Decoded
+from benchmarks.plain_reader import Reader
+from simkit.live.settings import DecoderSettings, Step
 from simkit.policies import PEARL, PolicyError
 from traces.record import draws
 from traces.record.statistics import LogitRows, draft_rows, draft_token, outcome, target_rows
@@ -140,7 +141,7 @@ class PearlDecoder:
     def _own_token(self, logits: Tensor, emitted: list[int]) -> int:
         """The output's token behind `emitted`, which was not drafted; logits are the target's.
 
-        It is what drafting there and checking would give; see `simkit.live.decoder`.
+        It is what drafting there and checking would give; see `benchmarks.plain_decoder`.
         """
         p = target_rows(logits, self.settings.sampler)
         if p.temperature == 0:

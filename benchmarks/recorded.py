@@ -11,6 +11,7 @@ import torch
 
 import simkit
 from benchmarks.pearl_decoder import PearlDecoder
+from benchmarks.plain_decoder import Decoded, Decoder
 from simkit import costs
 from simkit.drafters.path import PathLayout
 from simkit.heads import registry
@@ -18,7 +19,7 @@ from simkit.heads import states as head_states
 from simkit.heads.files import Head, build
 from simkit.heads.plain_scorer import PlainScorer
 from simkit.heads.scoring import score
-from simkit.live import Decoded, Decoder, DecoderSettings, Step
+from simkit.live.settings import DecoderSettings, Step
 from simkit.policies import PEARL, Policy, Sequential, Setting
 from simkit.simulator.step_costs import Charge
 from simkit.steps import interpreted
@@ -35,7 +36,7 @@ COST = costs.Linear(draft_s=1.0, target_s=6.0, target_per_token_s=0.1)  # of wha
 FIRST = {"draft": 1, "prefill": 2}
 FirstToken = Literal["draft", "prefill"]
 Steps = list[tuple[int, ...]]
-"""The numbers of `simkit.live.Step` for each step of a sequence."""
+"""The numbers of `simkit.live.settings.Step` for each step of a sequence."""
 
 
 class Recorded(NamedTuple):

@@ -5,8 +5,8 @@ import numpy as np
 from simkit import costs, fidelity
 from simkit.drafters.path import PathLayout
 from simkit.fidelity.run import jobs_of
-from simkit.live.decoder import Step
 from simkit.live.log import LiveLog, LiveRow
+from simkit.live.settings import Step
 from simkit.policies import NumericPolicy
 from simkit.policies.base import never
 from simkit.steps import interpreted

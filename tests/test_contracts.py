@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("traces", "simkit", "analysis")
 WRONG = {
     "simkit/heads/files.py": "import analysis",
-    "simkit/live/decoder.py": "import analysis.stats",
+    "simkit/live/settings.py": "import analysis.stats",
     "simkit/fidelity/judge.py": "from analysis import claims",
     "simkit/importers/jsonl.py": "import analysis",
     "simkit/simulator/run.py": "import simkit.cli",

@@ -16,8 +16,8 @@ from simkit import costs, fidelity, policies
 from simkit.errors import LiveError, PolicyError
 from simkit.fidelity import comparison, logs, results
 from simkit.fidelity.run import LivePlan, check_policies, split
-from simkit.live.decoder import DecoderSettings
 from simkit.live.log import BASELINE
+from simkit.live.settings import DecoderSettings
 from simkit.live.summary import Sequences, drifts, free_speedup, losses, sequences
 from traces import parquet, schema
 from traces.sampler import Sampler

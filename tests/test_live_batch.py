@@ -8,11 +8,11 @@ from commands import refused
 from models import EOS, tiny_pair, tiny_prompts
 from pair_folders import pair, pair_folder, simkit
 
+from benchmarks.plain_reader import Reader
 from simkit import policies
 from simkit.errors import LiveError
 from simkit.live import DecoderSettings
 from simkit.live.batch import BatchDecoder, BatchReader
-from simkit.live.model import Reader
 from simkit.live.timed import TimedDecoder
 from traces import Sampler
 

@@ -11,11 +11,11 @@ from models import EOS, tiny_pair, tiny_prompts
 from pair_folders import pair, pair_folder, simkit
 
 import traces
+from benchmarks.plain_reader import Reader
 from simkit import costs, serving
 from simkit.errors import LiveError
 from simkit.live import DecoderSettings, served
 from simkit.live.live_controllers import decider
-from simkit.live.model import Reader
 from simkit.live.serving import LiveServer, Request
 from simkit.live.serving_arms import ServingArm, ServingBench, engine, run
 from simkit.live.serving_summary import summary

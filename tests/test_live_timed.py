@@ -7,10 +7,11 @@ import torch
 from models import EOS, tiny_pair, tiny_prompts
 from test_exactness import EOS_IDS, MORE_SPECS, SAMPLERS, T_MAX, heads, sharp_pair
 
+from benchmarks.plain_decoder import Decoder
 from simkit import policies
 from simkit.errors import HeadError
 from simkit.heads.plain_scorer import PlainScorer
-from simkit.live import Decoder, DecoderSettings
+from simkit.live import DecoderSettings
 from simkit.live.block_scorer import BlockScorer
 from simkit.live.clock import Clock, CudaClock
 from simkit.live.log import Spans

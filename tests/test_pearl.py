@@ -20,7 +20,7 @@ from simkit import policies
 from simkit.costs import Linear
 from simkit.drafters.path import PathLayout
 from simkit.errors import PolicyError, ReplayError
-from simkit.live.decoder import DecoderSettings
+from simkit.live.settings import DecoderSettings
 from simkit.policies import PEARL
 from simkit.simulator.step_costs import Charge
 from simkit.steps import compiled, concurrent

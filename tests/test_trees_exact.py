@@ -21,8 +21,8 @@ import simkit as toolkit
 from simkit import policies
 from simkit.heads import files, registry, run
 from simkit.heads.nodes import Models
-from simkit.live.decoder import DecoderSettings
 from simkit.live.growing_tree import Sapling
+from simkit.live.settings import DecoderSettings
 from simkit.live.tree_drafts import FeatureDraft, ModelDraft
 from simkit.live.trees import TreeDecoder
 from simkit.policies import PolicyError

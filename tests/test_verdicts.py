@@ -207,7 +207,8 @@ def live(kind, rule):
     """What a live decoder made of a prompt."""
     from models import EOS, tiny_pair
 
-    from simkit.live import Decoder, DecoderSettings
+    from benchmarks.plain_decoder import Decoder
+    from simkit.live import DecoderSettings
     from simkit.live.batch import BatchDecoder
     from simkit.live.timed import TimedDecoder
 

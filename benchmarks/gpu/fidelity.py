@@ -33,9 +33,9 @@ from benchmarks.gpu.delivery import Budget, write_json
 from benchmarks.gpu.reference_large import PAIR, WORK
 from simkit import policies
 from simkit.fidelity import run
-from simkit.live.decoder import DecoderSettings
 from simkit.live.log import LiveLog
 from simkit.live.rotation import Bench, LiveJob
+from simkit.live.settings import DecoderSettings
 from simkit.live.summary import drifts, sequences
 from simkit.live.timed import TimedDecoder
 from simkit.statistics.enough import FOR_AGREEMENT

@@ -25,7 +25,7 @@ from traces.messages import how_many
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from simkit.live.decoder import DecoderSettings
+    from simkit.live.settings import DecoderSettings
     from simkit.policies import Sequential, Setting
     from traces.trace import Trace
 
@@ -93,7 +93,7 @@ def calibrate(
     from simkit.costs import fit
     from simkit.costs.measured import DRAWS
     from simkit.heads.files import check_fits
-    from simkit.live.decoder import DecoderSettings
+    from simkit.live.settings import DecoderSettings
     from simkit.simulator import arguments
 
     for given_head in heads.values():

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from simkit.fidelity import FidelityResult, LivePlan
-    from simkit.live.decoder import DecoderSettings
+    from simkit.live.settings import DecoderSettings
     from traces.trace import Trace
 
 
@@ -107,7 +107,7 @@ def fidelity(
     from simkit.errors import LiveError
     from simkit.fidelity import logs
     from simkit.fidelity.run import check_recorded
-    from simkit.live.decoder import DecoderSettings
+    from simkit.live.settings import DecoderSettings
     from traces.trace import load
 
     there = load(trace, drafter)

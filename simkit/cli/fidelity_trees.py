@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from simkit.fidelity import LivePlan
-    from simkit.live.decoder import DecoderSettings
     from simkit.live.interleave import Turns
+    from simkit.live.settings import DecoderSettings
     from simkit.policies import Policy
     from traces.trace import Trace
 

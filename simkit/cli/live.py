@@ -106,7 +106,7 @@ def live(
     from simkit.cli.progress import decoding_bar
     from simkit.cli.running import files_of, load_bench, opened, prepare
     from simkit.errors import LiveError
-    from simkit.live.decoder import DecoderSettings
+    from simkit.live.settings import DecoderSettings
     from traces.record.prompts import check_file
     from traces.sampler import Sampler
 

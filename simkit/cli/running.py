@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from simkit.fidelity import LivePlan
     from simkit.heads.nodes import Models
-    from simkit.live.decoder import DecoderSettings
     from simkit.live.interleave import Turns
     from simkit.live.log import LiveLog
     from simkit.live.rotation import Bench, Benches
+    from simkit.live.settings import DecoderSettings
     from simkit.policies import Policy, Sequential, Setting
     from traces.record.pair import Alone, Pair
     from traces.trace import Trace

@@ -13,7 +13,7 @@ from simkit.fidelity.errors import error_draws, error_intervals, interval
 from simkit.fidelity.logs import taken
 from simkit.fidelity.results import FidelityResult, PolicyRow, RankedPair
 from simkit.fidelity.run import LivePlan
-from simkit.live.decoder import Step
+from simkit.live.settings import Step
 from simkit.live.summary import (
     CONFIDENCE,
     Drift,

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from simkit.errors import CostError, LiveError
 from simkit.fidelity.run import FITTED, FITTED_TREES, LivePlan
-from simkit.live.decoder import Step
 from simkit.live.log import read as read_log
+from simkit.live.settings import Step
 from simkit.policies import parse
 from traces import reading
 from traces.messages import how_many

@@ -17,9 +17,9 @@ from transformers import DynamicCache
 
 from simkit.errors import LiveError
 from simkit.live.clock import clock_of
-from simkit.live.decoder import DecoderSettings, Step
 from simkit.live.interleave import finished
 from simkit.live.log import LiveRow, Spans
+from simkit.live.settings import DecoderSettings, Step
 from simkit.live.timed import check
 from simkit.policies import Outcome, PolicyError, Sequential
 from simkit.policies.verdicts import asked, longest, sent

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simkit.live.decoder import DecoderSettings
 from simkit.live.model import Reader
+from simkit.live.settings import DecoderSettings
 from traces.record import draws
 from traces.record.statistics import LogitRows, at, draft_rows, draft_token, residual
 

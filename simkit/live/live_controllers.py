@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simkit.errors import PolicyError
-from simkit.live.decoder import DecoderSettings
+from simkit.live.settings import DecoderSettings
 from simkit.live.timed import check
 from simkit.policies import Outcome
 from simkit.policies.base import chain_of

@@ -13,9 +13,9 @@ import torch
 from simkit.errors import LiveError
 from simkit.live.batch import BatchDecoder, BatchOutputs
 from simkit.live.block_scorer import BlockScorer
-from simkit.live.decoder import DecoderSettings
 from simkit.live.interleave import Turns, finished, in_turns
 from simkit.live.log import BASELINE, LiveLog, LiveRow
+from simkit.live.settings import DecoderSettings
 from simkit.live.timed import TimedDecoder
 from simkit.policies import Policy, Sequential
 from traces.conditions import Conditions

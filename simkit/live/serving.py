@@ -22,10 +22,10 @@ from torch import Tensor
 
 from simkit.errors import LiveError
 from simkit.live.clock import Clock, clock_of
-from simkit.live.decoder import DecoderSettings
 from simkit.live.interleave import finished
 from simkit.live.live_controllers import Came, Decider
 from simkit.live.served import Iteration, Parts, ServedStep
+from simkit.live.settings import DecoderSettings
 from simkit.live.slots import SlotReader
 from simkit.serving import View
 from traces.record.pair import Pair

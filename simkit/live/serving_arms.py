@@ -12,12 +12,12 @@ import numpy as np
 from simkit.costs import CostModel, Times
 from simkit.errors import LiveError
 from simkit.live.clock import Clock
-from simkit.live.decoder import DecoderSettings
 from simkit.live.interleave import Turns, finished, in_turns
 from simkit.live.live_controllers import decider
 from simkit.live.rotation import is_out_of_memory
 from simkit.live.served import ServedRun
 from simkit.live.serving import LiveServed, LiveServer, Request
+from simkit.live.settings import DecoderSettings
 from simkit.serving import Engine
 from simkit.serving.controllers import ByLength, Controller, Nothing
 from simkit.serving.prices import Prices, Pricing, prices_of

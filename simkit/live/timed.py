@@ -1,9 +1,9 @@
 """Speculative decoding as an engine would do it, with the time of everything that it does.
 
-`simkit.live.decoder` is its judge: both give the same steps and tokens. This one computes only what
-the policy reads, asks a head once a block, draws keyed numbers only where something is sampled, and
-marks the time where one part ends and the next begins, so that the parts of a step leave out
-nothing but the loop around them.
+`benchmarks.plain_decoder` is its judge: both give the same steps and tokens. This one computes only
+what the policy reads, asks a head once a block, draws keyed numbers only where something is
+sampled, and marks the time where one part ends and the next begins, so that the parts of a step
+leave out nothing but the loop around them.
 
 The prompt is read by itself, before the first step (by the draft: before its first pass), as costs
 assume: all of it if its pass emits the first token, else all but its last token. What keyed draws
@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from simkit.live.block_scorer import BlockScorer, check_depth, check_lag
 from simkit.live.clock import clock_of
-from simkit.live.decoder import UNKNOWN, DecoderSettings, Step
 from simkit.live.interleave import finished
 from simkit.live.keyed_draws import Ahead, Keyed
 from simkit.live.log import LiveRow, Spans
 from simkit.live.model import Reader
+from simkit.live.settings import UNKNOWN, DecoderSettings, Step
 from simkit.policies import Outcome, PolicyError, Sequential
 from simkit.policies.verdicts import asked, longest, sent
 from traces.record import draws

@@ -10,9 +10,9 @@ from simkit.errors import LiveError
 from simkit.heads.files import Head
 from simkit.live.batch import BatchOutputs
 from simkit.live.clock import Clock, ProcessorClock
-from simkit.live.decoder import DecoderSettings
 from simkit.live.interleave import Turns
 from simkit.live.rotation import Arm, Decoding, LiveJob, Runs
+from simkit.live.settings import DecoderSettings
 from simkit.live.tree_drafts import FeatureDraft, ModelDraft, TreeDraft
 from simkit.live.tree_slots import ROOM
 from simkit.live.trees import TreeDecoder

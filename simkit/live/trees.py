@@ -22,11 +22,11 @@ from transformers import PreTrainedModel
 
 from simkit.errors import LiveError
 from simkit.live.clock import Clock, Mark, clock_of
-from simkit.live.decoder import DecoderSettings
 from simkit.live.growing_tree import Sapling
 from simkit.live.interleave import finished
 from simkit.live.log import LiveRow, Spans
 from simkit.live.node_scorer import node_scorer
+from simkit.live.settings import DecoderSettings
 from simkit.live.tree_drafts import TreeDraft
 from simkit.live.tree_slots import TreeReader, lines
 from simkit.policies import PolicyError
