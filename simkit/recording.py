@@ -14,9 +14,12 @@ from simkit.cluster import Cluster, Job, joined, node
 from traces import reading
 from traces.errors import RecordError, SimkitWarning, TraceError
 from traces.loops import beside_itself
+from traces.messages import how_many
 from traces.sampler import Sampler
 
 if TYPE_CHECKING:
+    from traces.engine_outputs import EngineOutput
+    from traces.manifest import OutputsInfo
     from traces.record.estimate import SizeEstimate
     from traces.record.pair import Alone, Pair
     from traces.record.plan import Plan
@@ -25,10 +28,13 @@ if TYPE_CHECKING:
     from traces.record.shard import ShardColumns
     from traces.trace import Trace
 
+    Rows = list[PromptRow] | list[EngineOutput]
+
+_AT_ONCE = 32  # tokens of known outputs in a pass
 NOTE = ".asked.json.tmp"
 """Where an unfinished recording says what it was asked for: named like what a writer leaves behind,
 so it goes away as those files do, when the recording is finished or given up."""
-_PLACES = ("target", "draft", "prompts")  # of files and folders
+_PLACES = ("target", "draft", "prompts", "outputs")  # of files and folders
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class RecordRequest:
     mix: float = 0.0
     coupling: str | None = None
     kernel: bool | None = None
+    outputs: str | None = None
 
     def plan(self) -> Plan:
         """The settings of the recording, as far as no model is needed for that.
@@ -67,8 +74,17 @@ class RecordRequest:
         sampler = Sampler(self.temperature, self.top_k, self.top_p, self.draft_temperature)
         names = ("seed", "max_new_tokens", "max_draft", "batch_size", "hidden", "branch_target")
         given = {name: getattr(self, name) for name in (*names, "mix")}
-        coupling = self.coupling or ("draft" if self.draft else "target")
-        plan = Plan(sampler, **given, coupling=cast(Any, coupling))
+        followed = self.outputs is not None
+        own = "draft" if self.draft and not followed else "target"
+        if followed and self.coupling == "draft":
+            raise RecordError("--coupling draft draws outputs, and --outputs gives them")
+        plan = Plan(
+            sampler,
+            **given,
+            coupling=cast(Any, self.coupling or own),
+            by_engine=followed,
+            at_once=_AT_ONCE if followed else 1,
+        )
         if self.draft is None:
             _check_alone(plan)
         return plan
@@ -131,7 +147,7 @@ def run(
 
     pair, plan = loaded
     tell(pair.target, pair.tokenizer, plan, asked.ignore_eos)
-    header = make_header(pair, prompts, plan)
+    header = make_header(pair, prompts, plan, _whose(asked))
     if same := beside_itself(header):
         warnings.warn(same, SimkitWarning, stacklevel=3)
     with joined(ray) as cluster:
@@ -141,6 +157,16 @@ def run(
             pair, prompts, out, plan, header, resume,
             told.on_token, told.on_shard, lambda: _note(asked, out), on_size, spread,
         )  # fmt: skip
+
+
+def _whose(asked: RecordRequest) -> OutputsInfo | None:
+    """The file of outputs that are followed."""
+    from traces.manifest import OutputsInfo
+    from traces.reading import file_hash
+
+    if asked.outputs is None:
+        return None
+    return OutputsInfo(Path(asked.outputs).name, file_hash(asked.outputs, RecordError))
 
 
 def _far(asked: RecordRequest, pair: Pair | Alone) -> Job:
@@ -263,6 +289,7 @@ def record(
     mix: float = 0.0,
     coupling: str | None = None,
     kernel: bool | None = None,
+    outputs: str | Path | None = None,
     resume: bool = False,
     progress: Callable[[int, int], None] | None = None,
     ray: str | None = None,
@@ -294,6 +321,9 @@ def record(
         coupling: what sampled outputs are drawn with: "draft" or "target"; None is "draft" where
             there is a draft model.
         kernel: reduce logits with the Triton kernel; None where CUDA and Triton are there.
+        outputs: a JSON Lines file of what an engine answered, with its prompts, as token ids,
+            which the target then reads (docs/record.md); the sampler is the one that it was drawn
+            with, and `max_new_tokens` the longest of them unless given.
         resume: go on with the recording in `out`, if there is one. It knows what it was asked for
             but prompts that came as a list; options that are given too must agree with that.
         progress: told how many output tokens are done at most, and of how many.
@@ -309,6 +339,7 @@ def record(
     """
     named = dict(locals())
     options = {field.name: named[field.name] for field in fields(RecordRequest)}
+    options["outputs"] = None if outputs is None else str(outputs)
     from traces.trace import load
 
     if not str(out):
@@ -326,7 +357,7 @@ def record(
     given = {k: v for k, v in options.items() if v != _DEFAULTS.get(k)}
     asked, rows = prepare(folder, given, resume, rows)
     loaded = asked.load()
-    cut = cut_rows(rows, loaded[0])
+    cut = cut_rows(rows, *loaded)
     told = _told(progress, len(cut), asked.max_new_tokens)
     run(asked, loaded, cut, folder, resume, told, ray)
     return load(folder)
@@ -350,7 +381,7 @@ def _told(progress: Callable[[int, int], None] | None, n: int, t_max: int) -> Li
 
 def prepare(
     out: Path, given: Mapping[str, Any], resume: bool, rows: list[PromptRow] | None = None
-) -> tuple[RecordRequest, list[PromptRow]]:
+) -> tuple[RecordRequest, Rows]:
     """What is asked for, all of it checked that needs no model.
 
     Args:
@@ -369,9 +400,14 @@ def prepare(
         more = f"{out} does not say what was asked for: " if resume else ""
         if given.get("target") is None:
             raise RecordError(f"{more}--target is missing: give the target model")
-        if given.get("prompts") is None and rows is None:
+        has_prompts = given.get("prompts") is not None or rows is not None
+        if has_prompts and given.get("outputs") is not None:
+            raise RecordError("--outputs has its own prompts: leave out --prompts")
+        if not has_prompts and given.get("outputs") is None:
             raise RecordError(f"{more}--prompts is missing: give a JSON Lines file")
         asked = RecordRequest(**{"prompts": None, **given})
+    if asked.outputs is not None:
+        return _followed(asked, "max_new_tokens" in given)
     asked.plan()
     if rows is None:
         if asked.prompts is None:
@@ -385,8 +421,31 @@ def prepare(
     return asked, rows
 
 
-def cut_rows(rows: list[PromptRow], pair: Pair | Alone) -> list[Prompt]:
-    """The prompts as the pair's tokens."""
+def _followed(asked: RecordRequest, is_limited: bool) -> tuple[RecordRequest, Rows]:
+    """What is asked for, and the outputs that are to be read."""
+    from traces.engine_outputs import read
+
+    assert asked.outputs is not None
+    found = read(asked.outputs, RecordError)
+    longest = max(found, key=lambda one: len(one.output))
+    n = len(longest.output)
+    if not is_limited:
+        asked = replace(asked, max_new_tokens=n)
+    elif n > asked.max_new_tokens:
+        raise RecordError(
+            f"{longest.where}: the output has {how_many(n, 'token')}, more than"
+            f" --max-new-tokens {asked.max_new_tokens}"
+        )
+    asked.plan()
+    return asked, found
+
+
+def cut_rows(rows: Rows, pair: Pair | Alone, plan: Plan) -> list[Prompt]:
+    """The prompts as the pair's tokens, and what was answered where that is known."""
+    from traces.record.engine_prompts import prompts_of
     from traces.record.prompts import cut
 
-    return cut(rows, pair.tokenizer, pair.vocab_size)
+    if plan.by_engine:
+        found = cast("list[EngineOutput]", rows)
+        return prompts_of(found, pair.tokenizer, pair.vocab_size, plan.eos_token_ids)
+    return cut(cast("list[PromptRow]", rows), pair.tokenizer, pair.vocab_size)

@@ -23,7 +23,9 @@ def card(trace: Trace) -> Iterator[tuple[str, str]]:
         for note in manifest.source.notes:
             yield "note", note
     else:
-        yield "sampler", "greedy" if sampler.greedy else f"temperature {sampler.temperature:g}"
+        yield "sampler", sampler.words
+    if manifest.outputs is not None:
+        yield "outputs", f"{manifest.outputs.file}: {manifest.outputs.remark}"
     yield "prompts", f"{trace.n_sequences:,}"
     yield "output tokens", f"{trace.n_positions:,}, of a prompt at most {trace.max_new_tokens:,}"
     if manifest.kind != "target":

@@ -14,6 +14,7 @@ from traces.conditions import conditions
 from traces.errors import TraceError
 from traces.loops import Looping, looping
 from traces.messages import how_many
+from traces.sampler import Sampler
 from traces.trace import Trace, load
 
 
@@ -37,6 +38,7 @@ def describe(trace: Trace) -> dict[str, Any]:
         "target": None if manifest.target is None else asdict(manifest.target),
         "draft": None if manifest.draft is None else asdict(manifest.draft),
         "source": None if manifest.source is None else asdict(manifest.source),
+        "outputs": None if manifest.outputs is None else asdict(manifest.outputs),
         "vocab_size": manifest.vocab_size,
         "bits": manifest.bits,
         "tokens": manifest.tokens,
@@ -79,11 +81,14 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "imported from", _source(facts["source"])
         for note in facts["source"]["notes"]:
             yield "note", note
+    if facts["outputs"] is not None:
+        read = facts["outputs"]
+        yield "outputs from", f"{read['file']} (sha256 {read['sha256'][:16]}): {read['remark']}"
     if facts["device"] is not None:
         yield "recorded on", f"{facts['device']}, {facts['dtype']}"
     counts_alone = facts["kind"] in ("target", "log") and facts["source"] is not None
     if not counts_alone:  # how these were drawn is not known
-        yield "sampler", f"{_sampler(facts['sampler'])}, seed {facts['seed']}"
+        yield "sampler", f"{Sampler(**facts['sampler']).words}, seed {facts['seed']}"
     if facts["set_aside"]:
         yield (
             "not applied",
@@ -239,19 +244,6 @@ def _ends(facts: dict[str, Any]) -> str:
     if facts["eos_from"] == "tokenizer":
         return f"at the tokenizer's EOS, {ids}: the target's generation settings name none"
     return ""
-
-
-def _sampler(sampler: dict[str, Any]) -> str:
-    if sampler["temperature"] == 0:
-        return "greedy"
-    words = [f"temperature {sampler['temperature']:g}"]
-    if sampler["top_k"]:
-        words.append(f"top-k {sampler['top_k']}")
-    if sampler["top_p"] < 1:
-        words.append(f"top-p {sampler['top_p']:g}")
-    if sampler["draft_temperature"] is not None:
-        words.append(f"draft temperature {sampler['draft_temperature']:g}")
-    return ", ".join(words)
 
 
 def size_in_words(n_bytes: int) -> str:

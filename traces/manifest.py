@@ -90,6 +90,21 @@ class SourceInfo:
 
 
 @dataclass(frozen=True)
+class OutputsInfo:
+    """Outputs that an engine produced, and the target read.
+
+    Attributes:
+        file: their file's name, without the folder.
+        sha256: of its bytes.
+        remark: how far they are the target's own, in one line.
+    """
+
+    file: str
+    sha256: str
+    remark: str = ""
+
+
+@dataclass(frozen=True)
 class FileInfo:
     """One file of a trace, as it was when it was written."""
 
@@ -161,6 +176,8 @@ class Manifest:
         width: children of each node of a tree that has any, if there are so many.
         source: the file that an imported trace was made of; left out of the text and the hash of
             a trace that was recorded.
+        outputs: whose outputs they are, of a recording that did not generate them; left out of the
+            text and the hash of others.
         attached_to: hash of the recording to whose outputs this drafter was attached; left out of
             the text and the hash of a recording.
         spec: of a drafter that was attached, as it was asked for; left out as `attached_to` is.
@@ -208,6 +225,7 @@ class Manifest:
     width: int = 0
     coupling: str = "draft"
     source: SourceInfo | None = None
+    outputs: OutputsInfo | None = None
     attached_to: str | None = None
     spec: str = ""
     files: Mapping[str, FileInfo] = field(default_factory=dict)
@@ -362,7 +380,16 @@ def _content(manifest: Manifest) -> dict[str, Any]:
     for name, known in _WORDS.items():
         if data[name] == get_args(known)[0]:
             del data[name]
-    left_out = "attached_to", "spec", "draft_ends", "path_columns", "bits", "totals", "set_aside"
+    left_out = (
+        "outputs",
+        "attached_to",
+        "spec",
+        "draft_ends",
+        "path_columns",
+        "bits",
+        "totals",
+        "set_aside",
+    )
     for name in left_out:
         if not data[name]:
             data.pop(name)

@@ -6,6 +6,7 @@ itself; a message starts with the file and is one line.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -114,6 +115,19 @@ def lines(file: str | Path, most_bytes: float, error: type[UserError]) -> Iterat
                 raise error(f"{file}, line {number}: not UTF-8 text") from None
             if text.strip():
                 yield number, text
+
+
+def file_hash(file: str | Path, error: type[UserError]) -> str:
+    """sha256 of a file's bytes, in hex.
+
+    Raises:
+        error: the file cannot be read.
+    """
+    try:
+        with open(file, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as problem:
+        raise error(f"{file}: cannot be read: {problem.strerror}") from None
 
 
 def parse_json(

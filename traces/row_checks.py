@@ -230,7 +230,7 @@ def check_sequences(
         elif last in eos:
             if reason != "eos":
                 yield f"{file}: sequence {s}: ends in EOS, but finish_reason is {reason!r}"
-        elif reason == "unknown" and manifest.source is not None:
+        elif reason == "unknown" and (manifest.source or manifest.outputs):
             continue
         elif reason != "length" or length != longest:
             tokens = how_many(length, "token")

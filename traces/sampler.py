@@ -52,6 +52,18 @@ class Sampler:
         return self.temperature == 0
 
     @property
+    def words(self) -> str:
+        """The settings as people name them."""
+        if self.greedy:
+            return "greedy"
+        words = [f"temperature {self.temperature:g}"]
+        words += [f"top-k {self.top_k}"] if self.top_k else []
+        words += [f"top-p {self.top_p:g}"] if self.top_p < 1 else []
+        if self.draft_temperature is not None:
+            words.append(f"draft temperature {self.draft_temperature:g}")
+        return ", ".join(words)
+
+    @property
     def raw(self) -> bool:
         """Whether the target's tokens are drawn from its distribution as it is."""
         return self.temperature == 1 and not self.top_k and self.top_p == 1

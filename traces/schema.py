@@ -129,7 +129,7 @@ SEQUENCES = pa.schema(
     ]
 )
 FINISH_REASONS = ("eos", "length", "unknown")
-"""Of outputs; only an imported file may leave it unknown."""
+"""Of outputs; only those of another program may leave it unknown."""
 
 LATENCY = _fields(
     {

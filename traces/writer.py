@@ -187,8 +187,11 @@ class TraceWriter:
         info = _write(self.path, _LATENCY, parquet.sealed(samples))
         self._save(replace(self._manifest, files={**self._manifest.files, _LATENCY: info}))
 
-    def finish(self) -> None:
+    def finish(self, remark: str = "") -> None:
         """Merge the sequences and mark the trace complete; nothing if it is already.
+
+        Args:
+            remark: of its outputs, where an engine produced them.
 
         Raises:
             TraceError: a file cannot be written, or a part cannot be read.
@@ -197,6 +200,8 @@ class TraceWriter:
         manifest = self._manifest
         if manifest.complete:
             return
+        if manifest.outputs is not None:
+            manifest = replace(manifest, outputs=replace(manifest.outputs, remark=remark))
         if len(self.done) != manifest.n_shards:
             raise ValueError(f"{len(self.done)} of {manifest.n_shards} shards are written")
         types = {field.name: field.type for field in schema.SEQUENCES}
@@ -226,6 +231,11 @@ class TraceWriter:
                 if folder.name in (PARTS, *self._manifest.tables, *self._manifest.with_state):
                     folder.rmdir()
             self.path.rmdir()  # not if something in it is not ours
+
+    def discard(self) -> None:
+        """Remove all shards, and the folder; for a recording that turned out to be wrong."""
+        self.done = set()
+        self.discard_if_empty()
 
     def close(self) -> None:
         """Let others write to the folder."""

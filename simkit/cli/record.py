@@ -36,6 +36,14 @@ def record(
         Path | None,
         typer.Option(help="JSON Lines: prompt, messages or prompt_tokens.", show_default=False),
     ] = None,
+    outputs: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSON Lines: what an engine answered, as token ids with their prompts. The target"
+            " reads it, and nothing is generated; name the engine's own sampler.",
+            show_default=False,
+        ),
+    ] = None,
     draft: Annotated[
         str | None,
         typer.Option(
@@ -134,13 +142,13 @@ def record(
     with must_fit():
         _quiet()
         loaded = asked.load()
-    cut = recording.cut_rows(rows, loaded[0])
+    cut = recording.cut_rows(rows, *loaded)
     start = time.perf_counter()
     with bar("recording", len(cut) * asked.max_new_tokens, _speed()) as (progress, task):
         told = recording.Listening(
             on_token=lambda n: progress.advance(task, n),
             on_shard=lambda n: progress.update(task, completed=n * asked.max_new_tokens),
-            on_size=_tell,
+            on_size=None if asked.outputs else _tell,
         )
         done = recording.run(asked, loaded, cut, out, resume, told, ray)
     seconds = time.perf_counter() - start

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator
@@ -91,19 +90,6 @@ def read(file: str | Path, events: bool = False) -> Iterator[Record]:
             yield _record(f"{file}: line {number}", text)
     if not number:
         raise ImporterError(f"{file}: there is no record in it")
-
-
-def file_hash(file: str | Path) -> str:
-    """sha256 of a file's bytes, in hex.
-
-    Raises:
-        ImporterError: the file cannot be read.
-    """
-    try:
-        with open(file, "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise ImporterError(f"{file}: cannot be read: {error.strerror}") from None
 
 
 def is_seconds(value: Any) -> TypeGuard[float]:

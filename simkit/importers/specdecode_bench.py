@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from simkit.errors import ImporterError
 from simkit.importers import jsonl
+from traces import reading
 from traces.arrays import count_up
 from traces.manifest import SourceInfo
 from traces.memory import from_drafts
@@ -100,7 +101,9 @@ def load(
             picked = f"{sample} of {how_many(len(every), 'record')}, seed {seed}"
             every = [every[k] for k in kept]
         given = iter(every)
-    source = SourceInfo(Path(file).name, jsonl.file_hash(file), drafter, align, picked)
+    source = SourceInfo(
+        Path(file).name, reading.file_hash(file, ImporterError), drafter, align, picked
+    )
     trace = _trace(given, drafter, source)
     others = tuple(name for name in there if name != drafter)
     return ImportedRecords(trace, drafter, others, list(_notes(trace)))

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from simkit.errors import ImporterError
 from simkit.importers import jsonl, laws, signs
+from traces import reading
 from traces.arrays import count_up
 from traces.drafters.passes import Passes
 from traces.manifest import SourceInfo
@@ -191,7 +193,7 @@ def imported(
             "step": count_up(counts).astype(np.int32),
             **columns,
         },
-        SourceInfo(Path(file).name, jsonl.file_hash(file), notes=tuple(said)),
+        SourceInfo(Path(file).name, reading.file_hash(file, ImporterError), notes=tuple(said)),
         room=_ROOM,
         shared_path=drafts.shared_path,
         unordered=not all(own.ordered for own in steps),

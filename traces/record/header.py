@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from traces.manifest import Manifest, ModelInfo
+from traces.manifest import Manifest, ModelInfo, OutputsInfo
 from traces.messages import how_many
 from traces.record import generation
 from traces.record.pair import Alone, Pair, embedding, tokenizer_hash, weights_hash
@@ -30,7 +30,9 @@ _SHAPE = {
 _LIBRARIES = ("draft-simkit", "numpy", "pyarrow", "tokenizers", "torch", "transformers")
 
 
-def make_header(pair: Pair | Alone, prompts: list[Prompt], plan: Plan) -> Manifest:
+def make_header(
+    pair: Pair | Alone, prompts: list[Prompt], plan: Plan, outputs: OutputsInfo | None = None
+) -> Manifest:
     """All that the manifest says of a recording but its files."""
     alone = isinstance(pair, Alone)
     source = generation.ends(pair.target, pair.tokenizer).source
@@ -60,6 +62,7 @@ def make_header(pair: Pair | Alone, prompts: list[Prompt], plan: Plan) -> Manife
         hidden=plan.hidden,
         mix=plan.mix,
         statistics="kernel" if plan.kernel else "plain",
+        outputs=outputs,
     )
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from traces.record import draws
+from traces.record.agreement import Agreement, held_to, randomness_of
 from traces.record.forward import Forward, causal_mask, left_padded
 from traces.record.plan import Plan
 from traces.record.statistics import (
@@ -40,6 +41,7 @@ class Path:
         start: the slot of position 1.
         hidden: the draft's states (B, T, H), and those of the prompts (B, start − 1, H); or None.
         strange: output tokens that were given, and which the target would not have drawn.
+        agreement: of the target with outputs that another program drew.
     """
 
     columns: dict[str, Tensor]
@@ -51,6 +53,7 @@ class Path:
     hidden: Tensor | None = None
     prompt_hidden: Tensor | None = None
     strange: int = 0
+    agreement: Agreement | None = None
 
 
 def record_path(
@@ -77,7 +80,7 @@ def record_path(
     tokens, pads = (x.to(device) for x in left_padded(prompts))
     n_prompt = tokens.shape[1] - pads
     key = draws.first_key(plan.seed, torch.tensor(list(sequences), device=device))
-    given = _Given(outputs, plan, device)
+    given = _Given(outputs, plan, sequences.start, device)
     readers = [_Reader(target, tokens, pads, whole=plan.branch_target or plan.mix > 0)]
     readers += [_Reader(draft, tokens, pads, whole=True)] if draft else []
     prompt_hidden = draft.hidden[:, :-1].half() if draft and plan.hidden else None
@@ -113,6 +116,7 @@ def record_path(
         hidden=torch.stack(hidden, 1) if hidden else None,
         prompt_hidden=prompt_hidden,
         strange=given.strange,
+        agreement=given.agreement,
     )
 
 
@@ -122,11 +126,16 @@ class _Given:
     Args:
         outputs: token ids, or None.
         plan: the recording's settings.
+        first: number of the first sequence.
         device: of the target's logits.
     """
 
-    def __init__(self, outputs: list[list[int]] | None, plan: Plan, device: torch.device) -> None:
+    def __init__(
+        self, outputs: list[list[int]] | None, plan: Plan, first: int, device: torch.device
+    ) -> None:
         self.strange = 0
+        self.agreement = Agreement() if plan.by_engine else None
+        self._randomness = randomness_of(plan, first)
         self._eos = torch.tensor(plan.eos_token_ids, device=device, dtype=torch.long)
         self._own_draws = plan.sampler.greedy or plan.coupling == "target"
         self._tokens: Tensor | None = None
@@ -141,8 +150,11 @@ class _Given:
         if self._tokens is None:
             return None
         token = self._tokens[:, i - 1]
-        if self._own_draws:
+        if self.agreement is not None:
+            self.agreement.see(p.of(alive), token[alive], self._randomness)
+        elif self._own_draws:
             self.strange += int((alive & (target_token(p, key) != token)).sum())
+        held_to(p, token)
         return token
 
     def behind(self, i: int, n: int) -> Tensor:
@@ -183,7 +195,8 @@ def _position(
 ) -> tuple[dict[str, Tensor], Tensor]:
     """The stored columns of one position of every sequence, and its output tokens (B,)."""
     if q is None:
-        return _alone(p, target_token(p, key) if output is None else output)
+        token = target_token(p, key) if output is None else output
+        return target_columns(p, token), token
     drawn = draw(p, q, key, plan, output)
     columns = drawn._asdict()
     columns |= pair_statistics(p, q, drawn.draft_token)
@@ -195,15 +208,14 @@ def _position(
     return columns, drawn.target_token
 
 
-def _alone(p: LogitRows, token: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-    """The columns of `traces.schema.target`, and the output tokens."""
-    columns = {
+def target_columns(p: LogitRows, token: Tensor) -> dict[str, Tensor]:
+    """The columns of `traces.schema.target` of rows and their output tokens (N,)."""
+    return {
         "target_token": token,
         "target_entropy": p.entropy.float().clamp_min(0),
         "target_top1_prob": at(p.prob, p.best).float(),
         "target_token_prob_raw": at(p.prob, token).float(),
     }
-    return columns, token
 
 
 class _Reader:

@@ -29,6 +29,7 @@ class Plan:
         kernel: reduce logits with the Triton kernel, which changes their last bits.
         coupling: of draft and output, see `traces.manifest.Manifest`.
         at_once: tokens of an output in one pass, where the outputs are known.
+        by_engine: outputs are known that another program drew, with numbers of its own.
 
     Raises:
         RecordError: a number is out of range.
@@ -46,6 +47,7 @@ class Plan:
     kernel: bool = False
     coupling: Coupling = "draft"
     at_once: int = 1
+    by_engine: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "max_draft", "batch_size", "at_once"):

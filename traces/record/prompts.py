@@ -33,6 +33,7 @@ class Prompt:
         text: as it was given; None where it was given as messages or tokens.
         tokens: token ids.
         is_dated: whether its chat template wrote the day's date into it.
+        output: what an engine answered, as token ids; None where that is generated.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Prompt:
     text: str | None
     tokens: list[int]
     is_dated: bool = False
+    output: list[int] | None = None
 
 
 class PromptRow(NamedTuple):
@@ -148,8 +150,8 @@ def _tell(rows: list[PromptRow], prompts: list[Prompt], tokenizer: Any) -> None:
 
 
 def prompts_hash(prompts: list[Prompt]) -> str:
-    """sha256 over ids, tasks and tokens, in order."""
-    rows = [[p.id, p.task, p.tokens] for p in prompts]
+    """sha256 over ids, tasks and tokens, those of known outputs too, in order."""
+    rows = [[p.id, p.task, p.tokens, *([p.output] if p.output else [])] for p in prompts]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 

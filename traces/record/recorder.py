@@ -10,6 +10,7 @@ from traces.differences import difference
 from traces.errors import RecordError
 from traces.manifest import MANIFEST, Manifest, read_manifest
 from traces.messages import how_many
+from traces.record.agreement import Agreement, DisagreementError, check, remark
 from traces.record.estimate import SizeEstimate, estimate
 from traces.record.pair import Alone, Pair
 from traces.record.plan import Plan
@@ -56,13 +57,14 @@ def record(
         output tokens that were recorded by this call.
 
     Raises:
-        RecordError: a prompt is too long, or the models cannot be recorded.
+        RecordError: a prompt is too long, the models cannot be recorded, or outputs that are given
+            are not the target's; no shard is left of these.
         TraceError: the folder cannot be written.
     """
     check_lengths(pair, prompts, plan)
     if resume:
         _check_dates(Path(out), prompts, header)
-    tokens = 0
+    tokens, agreement = 0, Agreement()
     batches = [
         (start, prompts[start : start + plan.batch_size])
         for start in range(0, len(prompts), plan.batch_size)
@@ -79,12 +81,18 @@ def record(
             for shard, (start, batch) in enumerate(batches):
                 if shard not in writer.done:
                     rows = next(found)
+                    agreement += rows.agreement or Agreement()
+                    check(agreement, plan.sampler, whole=False)
                     writer.write_shard(
                         shard, rows.sequences, hidden=rows.hidden, mixed=rows.mixed, **rows.tables
                     )
                     tokens += sum(rows.sequences["n_output"])
                 on_shard(start + len(batch))
-            writer.finish()
+            check(agreement, plan.sampler)
+            writer.finish(remark(agreement, plan.sampler))
+        except DisagreementError:
+            writer.discard()
+            raise
         except BaseException:
             writer.discard_if_empty()
             raise
@@ -98,10 +106,10 @@ def check_lengths(pair: Pair | Alone, prompts: list[Prompt], plan: Plan) -> None
         RecordError: as said; see `traces.record.proof.prove`.
     """
     for prompt in prompts:
-        if len(prompt.tokens) + plan.max_new_tokens > pair.context_len:
+        more = len(prompt.output) if prompt.output else plan.max_new_tokens
+        if len(prompt.tokens) + more > pair.context_len:
             raise RecordError(
-                f"prompt {prompt.id!r} has {how_many(len(prompt.tokens), 'token')}: with"
-                f" {plan.max_new_tokens} "
+                f"prompt {prompt.id!r} has {how_many(len(prompt.tokens), 'token')}: with {more} "
                 f"new ones it does not fit the models' context of {pair.context_len}"
             )
     longest = max((len(prompt.tokens) for prompt in prompts), default=0) + plan.max_new_tokens

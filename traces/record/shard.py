@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from traces import schema
-from traces.arrays import dtype_of
+from traces.arrays import count_up, dtype_of
 from traces.errors import RecordError
+from traces.record.agreement import Agreement
 from traces.record.branches import record_branches, slots_for_branches
+from traces.record.followed import follow
 from traces.record.forward import Forward
 from traces.record.mixed import record_mixed
 from traces.record.pair import Alone, Pair
@@ -32,7 +34,7 @@ class ShardColumns:
     Attributes:
         sequences: see `schema.SEQUENCES`.
         tables: of the kind of drafter, by name.
-        strange: see `traces.record.path.Path`.
+        strange: see `traces.record.path.Path`, as `agreement`.
     """
 
     sequences: dict[str, list]
@@ -40,6 +42,7 @@ class ShardColumns:
     hidden: Arrays | None = None
     mixed: Arrays | None = None
     strange: int = 0
+    agreement: Agreement | None = None
 
     @property
     def positions(self) -> Arrays:
@@ -78,6 +81,10 @@ def record_shard(
     base = max(map(len, tokens)) + plan.max_new_tokens
     numbers = range(first_sequence, first_sequence + len(prompts))
     pair.prove(base, slots_of(pair, base, plan, len(prompts)))
+    if outputs is None and plan.by_engine:
+        outputs = [prompt.output or [] for prompt in prompts]
+    if isinstance(pair, Alone) and plan.by_engine:
+        return _followed(pair, prompts, first_sequence, plan, on_token)
     if isinstance(pair, Alone):
         model = Forward(pair.target, pair.vocab_size, base)
         path = record_path(model, None, tokens, numbers, plan, on_token, outputs)
@@ -102,7 +109,28 @@ def record_shard(
         hidden = _hidden(path, first_sequence, branches, branch_states)
     sequences = _sequences(prompts, positions, first_sequence, plan)
     tables = {"positions": positions, "branches": branches}
-    return ShardColumns(sequences, tables, hidden, mixed, path.strange)
+    return ShardColumns(sequences, tables, hidden, mixed, path.strange, path.agreement)
+
+
+def _followed(
+    target: Alone,
+    prompts: list[Prompt],
+    first_sequence: int,
+    plan: Plan,
+    on_token: Callable[[int], None],
+) -> ShardColumns:
+    """A shard of a target alone that reads what an engine answered."""
+    outputs = [prompt.output or [] for prompt in prompts]
+    found, agreement = follow(
+        target, [p.tokens for p in prompts], outputs, plan, first_sequence, on_token
+    )
+    lengths = np.array([len(output) for output in outputs])
+    numbers = np.arange(len(prompts), dtype=np.int32) + np.int32(first_sequence)
+    rows: Arrays = {"sequence": np.repeat(numbers, lengths), "position": count_up(lengths)}
+    rows |= {name: np.concatenate([_numpy(one[name]) for one in found]) for name in found[0]}
+    _check_finite(rows)
+    sequences = _sequences(prompts, rows, first_sequence, plan)
+    return ShardColumns(sequences, {"target": rows}, agreement=agreement)
 
 
 def slots_of(pair: Pair | Alone, base: int, plan: Plan, batch: int) -> int:
@@ -187,8 +215,15 @@ def _sequences(
         "output_tokens": outputs,
         "n_prompt": [len(p.tokens) for p in prompts],
         "n_output": [len(y) for y in outputs],
-        "finish_reason": ["eos" if y[-1] in plan.eos_token_ids else "length" for y in outputs],
+        "finish_reason": [_reason(y, plan) for y in outputs],
     }
+
+
+def _reason(output: list[int], plan: Plan) -> str:
+    """Why an output ended; an engine may have stopped it for reasons of its own."""
+    if output[-1] in plan.eos_token_ids:
+        return "eos"
+    return "length" if len(output) == plan.max_new_tokens else "unknown"
 
 
 def _check_finite(rows: Arrays) -> None:

@@ -18,6 +18,7 @@ from traces.attach.drafter import (
 from traces.columns import Columns
 from traces.errors import DrafterError, RecordError
 from traces.messages import how_many
+from traces.record.agreement import check
 from traces.record.drafters.nodes import NodeModel
 from traces.record.drafters.running import planting, reader_of, shapes_of
 from traces.record.drafters.target import check_target, given_outputs, own_dtype
@@ -80,6 +81,7 @@ class ModelDrafter(Attachable):
             hidden=self.hidden,
             at_once=self.at_once,
             coupling=recording.manifest.coupling,  # pyright: ignore[reportArgumentType]
+            by_engine=recording.manifest.outputs is not None,
         )
         return _Following(recording, self, pair, plan)
 
@@ -140,6 +142,8 @@ class _Following(Attachment):
                 f"an output holds a token beyond the common vocabulary of {self._pair.vocab_size}"
             )
         rows = record_shard(self._pair, prompts, index * size, self._plan, outputs=outputs)
+        if rows.agreement is not None:
+            check(rows.agreement, self._plan.sampler, whole=False)
         self._strange += rows.strange
         self._tokens += sum(map(len, outputs))
         if rows.strange > max(1, _MOST_STRANGE * sum(map(len, outputs))):

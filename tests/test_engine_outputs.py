@@ -1,0 +1,322 @@
+"""Outputs that an engine produced: read from its files, and by the target, as recordings."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from commands import refused, run
+from models import EOS, tiny_pair, tiny_prompts
+from pair_folders import pair, pair_folder
+from scipy.stats import kstest
+
+import simkit
+import traces
+from analysis.stats.two_samples import Pairing, between
+from traces import RecordError, Sampler
+from traces.engine_outputs import read
+from traces.memory import from_arrays
+from traces.record import agreement
+from traces.record.agreement import Agreement, DisagreementError
+from traces.record.pair import Alone
+from traces.record.plan import Plan
+from traces.record.shard import record_shard
+from traces.record.statistics import LogitRows
+
+SAMPLERS = {"greedy": Sampler(), "t1": Sampler(1.0), "cut": Sampler(0.7, top_k=20, top_p=0.9)}
+
+
+def plan_of(sampler, **changes):
+    settings = dict(seed=3, max_new_tokens=24, max_draft=6, eos_token_ids=(EOS,))
+    return Plan(sampler, **{**settings, "coupling": "target", **changes})
+
+
+def answered(prompts, shard):
+    outputs = shard.sequences["output_tokens"]
+    return [replace(p, output=y) for p, y in zip(prompts, outputs, strict=True)]
+
+
+@pytest.mark.parametrize("at_once", [1, 5, 64])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_recordings_own_outputs_give_the_recording(sampler, at_once):
+    """Also its verdicts: they are keyed by the tokens before them, whoever drew these."""
+    both, prompts, plan = tiny_pair(), tiny_prompts(6), plan_of(SAMPLERS[sampler])
+    first = record_shard(both, prompts, 0, plan)
+    plan = replace(plan, by_engine=True, at_once=at_once)
+    second = record_shard(both, answered(prompts, first), 0, plan)
+    assert second.sequences == first.sequences
+    for table in ("positions", "branches"):
+        ours, theirs = first.tables[table], second.tables[table]
+        assert ours.keys() == theirs.keys()
+        for name, values in ours.items():
+            np.testing.assert_allclose(theirs[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
+    assert second.agreement.other == 0
+    assert second.agreement.tokens == sum(first.sequences["n_output"])
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_target_alone_reads_them_text_by_text(sampler):
+    both, prompts, plan = tiny_pair(), tiny_prompts(6), plan_of(SAMPLERS[sampler])
+    target = Alone(both.target, None, both.vocab_size, (EOS,))
+    first = record_shard(target, prompts, 4, plan)
+    second = record_shard(target, answered(prompts, first), 4, replace(plan, by_engine=True))
+    assert second.sequences == first.sequences
+    for name, values in first.tables["target"].items():
+        np.testing.assert_allclose(second.tables["target"][name], values, rtol=1e-5, atol=1e-6)
+
+
+def test_an_output_that_the_engine_stopped_has_no_known_end():
+    both, prompts = tiny_pair(), tiny_prompts(2)
+    given = [replace(p, output=[5, 7, 9]) for p in prompts]
+    plan = plan_of(Sampler(1.0), by_engine=True)
+    assert record_shard(both, given, 0, plan).sequences["finish_reason"] == ["unknown"] * 2
+
+
+def test_verdicts_have_the_law_of_a_recording():
+    """Of an engine's outputs, drawn with numbers of its own: tokens a step, over 20,000 steps."""
+    both, prompts, plan = tiny_pair(noise=0.8), tiny_prompts(700), plan_of(Sampler(1.0))
+    plan = replace(plan, max_new_tokens=48)
+    ours = record_shard(both, prompts, 0, plan)
+    engine = record_shard(both, prompts, 0, replace(plan, seed=11, max_draft=1))
+    theirs = record_shard(both, answered(prompts, engine), 0, replace(plan, by_engine=True))
+    sums = []
+    for shard in (ours, theirs):
+        settings = dict(max_draft=6, max_new_tokens=48, sampler=plan.sampler, eos_token_ids=(EOS,))
+        trace = from_arrays(shard.sequences, shard.positions, shard.branches, **settings)
+        steps = simkit.replay(trace, ["fixed(3)"], by="step").frame.group_by("sequence")
+        tokens = steps.agg(n=pl.len(), a=pl.col("accepted").sum()).sort("sequence")
+        sums.append(tokens.select("n", "a").to_numpy().astype(float))
+    assert min(len(s) for s in sums) == 700 and sum(s[:, 0].sum() for s in sums) > 20_000
+
+    def more(ours, theirs):
+        return (ours[..., 1] / ours[..., 0] - theirs[..., 1] / theirs[..., 0])[..., None]
+
+    (accepted,) = between(*sums, more, Pairing(paired=False))
+    low, high = accepted.lo, accepted.hi
+    assert low <= 0 <= high and high - low < 0.1
+
+
+def rows(n, temperature, seed, spread=2.0, top_p=1.0):
+    logits = torch.randn(n, 50, generator=torch.Generator().manual_seed(seed)) * spread
+    return LogitRows(logits, temperature, 0, top_p)
+
+
+def seen(stated, drawn, n, seed, top_p=1.0):
+    """The agreement of tokens that were drawn at one temperature with another that is stated."""
+    randomness = np.random.default_rng(seed)
+    draw = rows(n, drawn, seed).processed.double().numpy()
+    tokens = (draw.cumsum(1) < randomness.random((n, 1)) * draw.sum(1, keepdims=True)).sum(1)
+    found = Agreement()
+    found.see(rows(n, stated, seed, top_p=top_p), torch.from_numpy(tokens), randomness)
+    return found
+
+
+def test_the_right_sampler_has_uniform_chances():
+    found = [seen(0.7, 0.7, 500, seed) for seed in range(200)]
+    assert kstest([one.p_of_score for one in found], "uniform").pvalue > 0.01
+    assert kstest([one.p_of_transform for one in found], "uniform").pvalue > 0.01
+    assert sum(one.chance < 1e-3 for one in found) <= 2
+
+
+@pytest.mark.parametrize("drawn", [0.6, 0.8])
+def test_a_temperature_that_is_wrong_by_a_tenth_is_found(drawn):
+    found = [seen(0.7, drawn, 2000, seed) for seed in range(100)]
+    found_out = [one for one in found if one.chance < 1e-3]
+    assert len(found_out) >= 95
+    for one in found_out:
+        with pytest.raises(DisagreementError, match="were not drawn at temperature 0.7"):
+            agreement.check(one, Sampler(0.7))
+    assert abs(np.mean([one.temperature(Sampler(0.7)) for one in found]) - drawn) < 0.03
+
+
+def test_a_nucleus_that_was_not_said_is_found():
+    """And one that was not used: then some tokens cannot come out of it."""
+    one = seen(1.0, 1.0, 2000, 0, top_p=0.8)
+    assert one.other / one.tokens > 0.1
+    with pytest.raises(DisagreementError, match="cannot come out of the target at temperature 1"):
+        agreement.check(one, Sampler(1.0, top_p=0.8))
+    cut = rows(2000, 1.0, 5, top_p=0.8).processed.numpy()
+    tokens = np.array(
+        [np.random.default_rng(k).choice(50, p=row / row.sum()) for k, row in enumerate(cut)]
+    )
+    found = Agreement()
+    found.see(rows(2000, 1.0, 5), torch.from_numpy(tokens), np.random.default_rng(0))
+    with pytest.raises(DisagreementError, match="were not drawn at temperature 1"):
+        agreement.check(found, Sampler(1.0))
+
+
+def test_a_tie_is_the_likeliest_token():
+    logits = torch.tensor([[1.0, 3.0, 3.0 - 1e-7, 0.0]] * 3)
+    p, output = LogitRows(logits, 0.0), torch.tensor([1, 2, 0])
+    found = Agreement()
+    found.see(p, output, np.random.default_rng(0))
+    assert (found.other, found.ties) == (2, 1) and found.margin == pytest.approx(2.0)
+    assert agreement.held_to(p, output).processed.argmax(1).tolist() == [1, 2, 0]
+    said = agreement.remark(found, Sampler())
+    assert said.startswith(
+        "2 of 3 output tokens (66.67%) are not the target's likeliest, 1 of them"
+    )
+
+
+FORMS = {
+    "record": {"id": 7, "prompt_tokens": [1, 2], "output_tokens": [3, 4], "task": "qa"},
+    "vllm": {"request_id": "r", "prompt_token_ids": [1, 2], "outputs": [{"token_ids": [3, 4]}]},
+    "vllm chat": {"prompt_token_ids": [1, 2], "choices": [{"token_ids": [3, 4], "index": 0}]},
+    "vllm completion": {"choices": [{"prompt_token_ids": [1, 2], "token_ids": [3, 4]}]},
+    "sglang": {"input_ids": [1, 2], "output_ids": [3, 4], "meta_info": {"id": "x"}},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_engines(tmp_path, form):
+    file = tmp_path / "outputs.jsonl"
+    file.write_text(json.dumps(FORMS[form]))
+    (one,) = read(file, RecordError)
+    assert (one.prompt, one.output) == ([1, 2], [3, 4])
+
+
+def test_several_outputs_of_a_prompt_are_several_records(tmp_path):
+    file = tmp_path / "outputs.jsonl"
+    outputs = [{"token_ids": [k]} for k in (3, 4)]
+    file.write_text(json.dumps({"id": "a", "prompt_token_ids": [1], "outputs": outputs}))
+    assert [(one.id, one.output) for one in read(file, RecordError)] == [("a/0", [3]), ("a/1", [4])]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return pair_folder(tmp_path_factory.mktemp("outputs"))
+
+
+def written(folder, change=lambda row: row, name="outputs.jsonl"):
+    """The outputs of the folder's trace as an engine's file."""
+    lines = []
+    for row in traces.load(folder / "trace").sequences.to_pylist():
+        mine = {"id": row["id"], "prompt_token_ids": row["prompt_tokens"]}
+        lines.append(json.dumps(change({**mine, "output_token_ids": row["output_tokens"]})))
+    (folder / name).write_text("\n".join(lines))
+    return folder / name
+
+
+POLICIES = ["fixed(3)", "svip(h=1.0)", "confidence(threshold=0.5)", "heuristic()", "oracle()"]
+
+
+def test_a_recording_of_its_outputs_replays_alike(folder, capsys):
+    file = written(folder)
+    out = folder / "again"
+    command = [
+        "record",
+        *pair(folder),
+        "--outputs",
+        file,
+        "--max-new-tokens",
+        24,
+        "--max-draft",
+        24,
+    ]
+    assert run(capsys, *command, "--out", out)[0] == 0
+    assert run(capsys, "validate", out)[0] == 0
+    said = run(capsys, "info", out)[1]
+    assert "all 240 output tokens are the target's likeliest" in " ".join(said.split())
+    first, second = (
+        simkit.replay(traces.load(trace), POLICIES, by="step").frame
+        for trace in (folder / "trace", out)
+    )
+    assert first.equals(second)
+
+
+def test_a_stopped_recording_of_outputs_goes_on(folder, capsys, monkeypatch):
+    file, whole, part = written(folder), folder / "whole", folder / "part"
+    command = ["record", "--target", folder / "target", "--outputs", file, "--batch-size", 4]
+    assert run(capsys, *command, "--out", whole)[0] == 0
+    write = traces.writer.TraceWriter.write_shard
+    with monkeypatch.context() as stopped:
+
+        def once(self, index, *given, **named):
+            if index:
+                raise KeyboardInterrupt
+            write(self, index, *given, **named)
+
+        stopped.setattr(traces.writer.TraceWriter, "write_shard", once)
+        assert run(capsys, *command, "--out", part)[0] == 130
+    assert run(capsys, "record", "--out", part, "--resume")[0] == 0
+    ours, theirs = (traces.load(trace) for trace in (whole, part))
+    assert ours.sequences.equals(theirs.sequences)
+    for name in ("target_entropy", "target_token_prob_raw"):
+        assert np.array_equal(ours.column("target", name), theirs.column("target", name))
+
+
+BAD = {
+    "beyond": (lambda row: {**row, "output_token_ids": [1, 41]}, "token id 41 is outside"),
+    "eos inside": (lambda row: {**row, "output_token_ids": [1, 0, 2]}, "an EOS token, but not the"),
+    "empty": (lambda row: {**row, "output_token_ids": []}, "output_token_ids is empty"),
+    "no prompt": (lambda row: {**row, "prompt_token_ids": []}, "the prompt has no tokens"),
+    "text alone": (lambda row: {"prompt": "a", "text": "b"}, "output_token_ids is missing"),
+    "two names": (lambda row: {**row, "output_ids": [1]}, "are the same: give one of them"),
+    "other text": (lambda row: {**row, "text": "w1 w1 w1 else"}, "reads the output otherwise"),
+    "other model": (
+        lambda row: {**row, "output_token_ids": [t % 38 + 1 for t in row["output_token_ids"]]},
+        "are not the target's likeliest: another was up to",
+    ),
+    "no choice": (lambda row: {**row, "choices": []}, "choices is empty"),
+    "no objects": (lambda row: {**row, "outputs": [3]}, "outputs must be a list of objects"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_outputs_are_refused_and_nothing_is_written(folder, capsys, tmp_path, what):
+    change, message = BAD[what]
+    file, out = written(folder, change, "bad.jsonl"), tmp_path / "out"
+    line = refused(capsys, "record", *pair(folder), "--outputs", file, "--out", out)
+    assert message in line and not out.exists()
+
+
+def test_outputs_that_go_wrong_late_leave_no_shard(folder, capsys, tmp_path):
+    """Too few to tell in each shard, too many in all."""
+    number = iter(range(12))
+
+    def change(row):
+        output = row["output_token_ids"]
+        return (
+            {**row, "output_token_ids": [*output[:-1], output[-1] % 38 + 1]}
+            if next(number) > 5
+            else row
+        )
+
+    file, out = written(folder, change, "late.jsonl"), tmp_path / "out"
+    command = ["record", "--target", folder / "target", "--outputs", file, "--batch-size", 1]
+    assert "are not the target's likeliest" in refused(capsys, *command, "--out", out)
+    assert not out.exists()
+
+
+def test_what_does_not_go_with_outputs(folder, capsys, tmp_path):
+    file = written(folder)
+    command = ["record", *pair(folder), "--outputs", file, "--out", tmp_path / "out"]
+    prompts = ["--prompts", folder / "prompts.jsonl"]
+    assert "leave out --prompts" in refused(capsys, *command, *prompts)
+    assert "more than --max-new-tokens 5" in refused(capsys, *command, "--max-new-tokens", 5)
+    sampled = ["--coupling", "draft", "--temperature", 1]
+    assert "--coupling draft draws outputs" in refused(capsys, *command, *sampled)
+
+
+def test_drafters_are_attached_to_sampled_outputs_of_an_engine(folder, capsys, tmp_path):
+    """A target would draw others with its own keys: that is no sign of another target."""
+    record = ["record", "--target", folder / "target", "--prompts", folder / "prompts.jsonl"]
+    drawn = ["--temperature", 1, "--max-new-tokens", 24]
+    assert run(capsys, *record, *drawn, "--seed", 5, "--out", tmp_path / "engine")[0] == 0
+    lines = [
+        json.dumps({"prompt_tokens": row["prompt_tokens"], "output_tokens": row["output_tokens"]})
+        for row in traces.load(tmp_path / "engine").sequences.to_pylist()
+    ]
+    (tmp_path / "outputs.jsonl").write_text("\n".join(lines))
+    out, target = tmp_path / "read", ["--target", folder / "target"]
+    read = ["record", *target, "--outputs", tmp_path / "outputs.jsonl", *drawn, "--out", out]
+    assert run(capsys, *read)[0] == 0
+    model = f'model("{folder / "draft"}")'
+    attach = ["attach", out, *target, "--drafter", model, "--max-draft", 8]
+    status, _, said = run(capsys, *attach, "--drafter", "prompt_lookup()")
+    assert status == 0 and "otherwise than" not in said, said
+    assert run(capsys, "validate", out)[0] == 0
+    found = simkit.replay(traces.load(out, "model"), ["fixed(3)"])
+    assert found.frame["accepted"].item() > 0.3 * found.frame["drafted"].item()

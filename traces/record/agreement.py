@@ -1,0 +1,232 @@
+"""Whether outputs that another program produced are the target's: its argmax, or draws from its p.
+
+Greedily, each token should be the likeliest, but where two are as likely up to rounding. Sampled,
+two statistics are taken at every position, given all tokens before it. So under the stated sampler
+they are independent of each other, or a martingale, whatever prompts and outputs are like:
+
+- the log-probability of the token, ln p(y), less its mean −H(p): their sum over the root of the
+  summed variances is a standard normal deviate. It is the score of the temperature, so no test
+  finds a wrong one sooner; a top-k, top-p or min-p that was not said moves it as well.
+- the randomised probability-integral transform: the mass of all likelier tokens and a uniform
+  share of the token's own. It is uniform on (0, 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from traces.errors import RecordError
+from traces.messages import how_many
+from traces.record.plan import Plan
+from traces.record.statistics import LogitRows, at
+from traces.sampler import Sampler
+
+_BINS = 1000  # of the transform
+_MOST_OTHER = 0.02  # share of tokens that rounding may account for
+_FEWEST = 50  # tokens of which a share says something
+_UNLIKELY = 1e-3  # chance of a statistic under the stated sampler, below which it is refused
+_DOUBTFUL = 0.01  # and below which it is said
+_SMALL = 0.05  # share by which the temperature may be off and is not refused
+_FAR = 0.02  # of the transform's distribution from uniform, likewise: an engine's own rounding
+_ROUNDINGS = 64  # of the largest logit, within which two tokens are as likely
+
+
+class DisagreementError(RecordError):
+    """Outputs are not the target's under the stated sampler."""
+
+
+@dataclass
+class Agreement:
+    """What was seen at some positions; sums, so that shards add up.
+
+    Attributes:
+        tokens: positions.
+        other: greedy tokens that are not the likeliest; or tokens to which p gives nothing.
+        ties: of these greedy ones, those within rounding of it.
+        margin: nats by which the likeliest token was likelier, at most.
+        score: sum of ln p(y) + H(p), of processed distributions.
+        information: sum of the variances of ln p under p.
+        transform: histogram of the transform (BINS,).
+    """
+
+    tokens: int = 0
+    other: int = 0
+    ties: int = 0
+    margin: float = 0.0
+    score: float = 0.0
+    information: float = 0.0
+    transform: np.ndarray = field(default_factory=lambda: np.zeros(_BINS, np.int64))
+
+    def __add__(self, more: Agreement) -> Agreement:
+        both = {f.name: getattr(self, f.name) + getattr(more, f.name) for f in fields(self)}
+        return Agreement(**{**both, "margin": max(self.margin, more.margin)})
+
+    def see(self, p: LogitRows, output: Tensor, randomness: np.random.Generator) -> None:
+        """Count rows of the target (N,) whose tokens are known.
+
+        Args:
+            p: the rows.
+            output: their tokens (N,).
+            randomness: of the transform.
+        """
+        self.tokens += len(output)
+        if p.temperature == 0:
+            self._see_greedy(p, output)
+        else:
+            self._see_sampled(p, output, randomness)
+
+    def _see_greedy(self, p: LogitRows, output: Tensor) -> None:
+        other = p.best != output
+        if not bool(other.any()):
+            return
+        logits = p.logits[other]
+        most = at(logits, p.best[other])
+        apart = (most - at(logits, output[other])).double()
+        coarse = torch.finfo(p.given.dtype).eps * _ROUNDINGS * most.abs().clamp_min(1).double()
+        self.other += int(other.sum())
+        self.ties += int((apart <= coarse).sum())
+        self.margin = max(self.margin, float(apart.max()))
+
+    def _see_sampled(self, p: LogitRows, output: Tensor, randomness: np.random.Generator) -> None:
+        chances = p.processed.double()
+        own = at(chances, output)
+        possible = own > 0
+        self.other += int((~possible).sum())
+        logs = torch.where(chances > 0, chances, 1).log()
+        mean = (chances * logs).sum(-1)
+        variance = (chances * logs.square()).sum(-1) - mean.square()
+        self.score += float((own[possible].log() - mean[possible]).sum())
+        self.information += float(variance[possible].sum())
+        likelier = torch.where(chances > own[:, None], chances, 0).sum(-1)
+        equal = torch.where(chances == own[:, None], chances, 0).sum(-1)
+        share = torch.from_numpy(randomness.random(len(output))).to(equal.device)
+        place = (likelier + share * equal)[possible].cpu().numpy()
+        bins = np.minimum((place * _BINS).astype(int), _BINS - 1)
+        self.transform += np.bincount(bins, minlength=_BINS)
+
+    @property
+    def deviate(self) -> float:
+        """The score's standard normal deviate: above 0 where tokens are likelier than drawn ones.
+
+        0 where p was certain everywhere.
+        """
+        return self.score / self.information**0.5 if self.information > 0 else 0.0
+
+    @property
+    def p_of_score(self) -> float:
+        """Chance of a deviate as large, if the tokens were drawn as stated."""
+        from scipy.stats import norm
+
+        return float(2 * norm.sf(abs(self.deviate)))
+
+    @property
+    def apart(self) -> float:
+        """How far the transform's distribution is from uniform, at most (Kolmogorov, Smirnov)."""
+        steps = self.transform.cumsum() / max(1, self.transform.sum())
+        return float(np.abs(steps - np.arange(1, _BINS + 1) / _BINS).max())
+
+    @property
+    def p_of_transform(self) -> float:
+        """Chance of a transform as far from uniform, likewise."""
+        from scipy.stats import kstwo
+
+        seen = int(self.transform.sum())
+        return float(kstwo.sf(self.apart, seen)) if seen else 1.0
+
+    @property
+    def chance(self) -> float:
+        """Of the less likely of the two statistics, for two tests."""
+        return min(1.0, 2 * min(self.p_of_score, self.p_of_transform))
+
+    def temperature(self, sampler: Sampler) -> float:
+        """The temperature that would explain the score, to first order; infinite of a flat one."""
+        cold = 1 + self.score / self.information if self.information > 0 else 1.0
+        return sampler.temperature / cold if cold > 0 else float("inf")
+
+
+def check(found: Agreement, sampler: Sampler, whole: bool = True) -> None:
+    """Refuse outputs that are not the target's under a sampler.
+
+    Args:
+        found: of the positions that were read.
+        sampler: the stated one.
+        whole: all of them were read; else too few to tell are let pass.
+
+    Raises:
+        DisagreementError: as said.
+    """
+    if not whole and found.tokens < _FEWEST:
+        return
+    share = found.other / max(1, found.tokens)
+    if found.other > 1 and share > _MOST_OTHER:
+        what = (
+            f"are not the target's likeliest: another was up to {found.margin:.3g} nats likelier"
+            if sampler.greedy
+            else f"cannot come out of the target at {sampler.words}"
+        )
+        raise DisagreementError(
+            f"{found.other:,} of {how_many(found.tokens, 'output token')} ({share:.1%}) {what}."
+            " Another model or tokenizer made them, or another sampler"
+        )
+    if sampler.greedy or found.chance >= _UNLIKELY:
+        return
+    instead = found.temperature(sampler)
+    if abs(instead / sampler.temperature - 1) > _SMALL or found.apart > _FAR:
+        raise DisagreementError(
+            f"these outputs were not drawn at {sampler.words} (p = {found.chance:.1g}, over"
+            f" {how_many(found.tokens, 'token')}): temperature {instead:.2f} would fit better."
+            " State the engine's own sampler"
+        )
+
+
+def remark(found: Agreement, sampler: Sampler) -> str:
+    """What a reader of the recording should know of its outputs, in one line."""
+    tokens = how_many(found.tokens, "output token")
+    if sampler.greedy:
+        if not found.other:
+            return f"all {tokens} are the target's likeliest"
+        return (
+            f"{found.other:,} of {tokens} ({found.other / found.tokens:.2%}) are not the target's"
+            f" likeliest, {found.ties:,} of them ties up to rounding; another was at most"
+            f" {found.margin:.3g} nats likelier"
+        )
+    fits = "fits" if found.chance >= _DOUBTFUL else "hardly fits"
+    said = f"{tokens} were drawn by an engine; {sampler.words} {fits} them"
+    said += f" (p = {found.chance:.2g})"
+    if found.chance < _DOUBTFUL:
+        said += f", temperature {found.temperature(sampler):.2f} would fit better"
+    if found.other:
+        said += f"; {found.other:,} of them cannot come out of that sampler"
+    return said
+
+
+def randomness_of(plan: Plan, first: int) -> np.random.Generator:
+    """Of the transform, for the shard that begins with this sequence."""
+    return np.random.default_rng([plan.seed % 2**63, first])
+
+
+def held_to(p: LogitRows, output: Tensor) -> LogitRows:
+    """Rows whose distributions can give the tokens that came out.
+
+    Greedily the output is the likeliest token, also where it is so but for rounding; sampled, a
+    token that top-k or top-p leaves out is taken in. So verdicts never contradict the output.
+
+    Args:
+        p: the target's rows; changed.
+        output: their tokens (N,).
+    """
+    if p.temperature == 0:
+        vars(p)["best"] = output
+        return p
+    left_out = at(p.processed, output) == 0
+    if bool(left_out.any()):
+        tempered = (p.logits / p.temperature).softmax(-1)
+        kept = torch.where((p.processed > 0), tempered, 0)
+        kept = kept.scatter(-1, output[:, None].long(), at(tempered, output)[:, None])
+        widened = kept / kept.sum(-1, keepdim=True)
+        vars(p)["processed"] = torch.where(left_out[:, None], widened, p.processed)
+    return p
