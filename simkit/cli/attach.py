@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from simkit.cli.options import Device, Revision, TracesDtype
+from simkit.cli.groups import grouped
+from simkit.cli.options import Device, Resume, Revision, TraceFolder, TracesDtype
 from simkit.cli.progress import training_bar
 from simkit.cli.running import must_fit
 from traces.errors import DrafterError
@@ -16,13 +18,15 @@ from traces.messages import how_many
 
 if TYPE_CHECKING:
     from simkit.attaching import AttachRequest
-    from traces.attach.drafter import Attachable
+    from traces.attach.drafter import Attachable, Means
+    from traces.attach.run import Done
     from traces.trace import Trace
 
 
-def attach(
-    ctx: typer.Context,
-    trace: Annotated[str, typer.Argument(help="A trace's folder.")],
+@dataclass(frozen=True)
+class AttachOptions:
+    """What is attached, as `simkit.attaching.AttachRequest` has it."""
+
     drafter: Annotated[
         list[str] | None,
         typer.Option(
@@ -31,7 +35,7 @@ def attach(
             " in one run, in which networks share what the target says.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     name: Annotated[
         list[str] | None,
         typer.Option(
@@ -40,19 +44,19 @@ def attach(
             " give one for each, in their order.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     target: Annotated[
         str | None,
         typer.Option(help="The recorded target, for drafters that need what it says."),
-    ] = None,
-    max_draft: Annotated[int, typer.Option(help="Γ, deepest draft, of model(…) alone.")] = 40,
+    ] = None
+    max_draft: Annotated[int, typer.Option(help="Γ, deepest draft, of model(…) alone.")] = 40
     draft_temperature: Annotated[
         float | None, typer.Option(help="Of the draft alone; 0 proposes its likeliest token.")
-    ] = None,
+    ] = None
     columns: Annotated[
         str | None,
         typer.Option(help="Statistics to keep of a network's drafts, with commas. Default: all."),
-    ] = None,
+    ] = None
     tree: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,42 +65,22 @@ def attach(
             " 'best_first(60)'; again for several.",
             show_default=False,
         ),
-    ] = None,
-    device: Device = "auto",
-    dtype: TracesDtype = None,
-    revision: Revision = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Go on with a stopped run; it knows what it was asked for, so the trace is all"
-            " that must be given.",
-        ),
-    ] = False,
+    ] = None
+    device: Device = "auto"
+    dtype: TracesDtype = None
+    revision: Revision = None
+
+
+@grouped
+def attach(
+    ctx: typer.Context, trace: TraceFolder, options: AttachOptions, resume: Resume = False
 ) -> None:
     """Attach a drafter to a trace: what it would draft from every position of the outputs."""
     import traces
-    from simkit.attaching import AttachRequest
-    from traces.attach import registry
-    from traces.attach.drafter import Means
     from traces.attach.run import attach_all
 
     there = traces.load(trace)
-    if drafter is None:
-        asked = _asked_before(ctx, there, resume)
-        parsed = [registry.parse(spec) for spec in asked.drafter]
-    else:
-        parsed = [registry.parse(spec) for spec in drafter]
-        asked = AttachRequest(
-            drafter, _names(parsed, name or []), target, max_draft, draft_temperature, columns,
-            tree, device, dtype, revision,
-        )  # fmt: skip
-    chosen = dict(zip(asked.name, parsed, strict=True))
-    kept = None if asked.columns is None else tuple(c.strip() for c in asked.columns.split(","))
-    means = Means(
-        asked.target, asked.device, asked.dtype, asked.revision, asked.max_draft,
-        asked.draft_temperature, kept, tuple(asked.tree or ()),
-    )  # fmt: skip
+    asked, parsed = _asked(ctx, there, options, resume)
     console = Console(stderr=True)
     start = time.perf_counter()
     if any(one.runs_models for one in parsed):
@@ -107,22 +91,52 @@ def attach(
         task = bar.add_task("attaching", total=there.n_sequences)
         done = attach_all(
             there,
-            chosen,
-            means,
+            dict(zip(asked.name, parsed, strict=True)),
+            _means(asked),
             resume,
             lambda n: bar.update(task, completed=n),
             lambda said: console.print(said, soft_wrap=True),
             asked.note,
         )
-    seconds = time.perf_counter() - start
+    _report(console, there, done, time.perf_counter() - start)
+
+
+def _asked(
+    ctx: typer.Context, there: Trace, options: AttachOptions, resume: bool
+) -> tuple[AttachRequest, list[Attachable]]:
+    """What is asked for, now or by the run that is gone on with, and its drafters."""
+    from simkit.attaching import AttachRequest
+    from traces.attach import registry
+
+    if options.drafter is None:
+        asked = _asked_before(ctx, there, resume)
+        return asked, [registry.parse(spec) for spec in asked.drafter]
+    parsed = [registry.parse(spec) for spec in options.drafter]
+    named = {**vars(options), "name": _names(parsed, options.name or [])}
+    return AttachRequest(**named), parsed
+
+
+def _means(asked: AttachRequest) -> Means:
+    """What drafters may use."""
+    from traces.attach.drafter import Means
+
+    kept = None if asked.columns is None else tuple(c.strip() for c in asked.columns.split(","))
+    return Means(
+        asked.target, asked.device, asked.dtype, asked.revision, asked.max_draft,
+        asked.draft_temperature, kept, tuple(asked.tree or ()),
+    )  # fmt: skip
+
+
+def _report(console: Console, there: Trace, done: list[Done], seconds: float) -> None:
+    """Say what was attached, and how it is named."""
     for one in done:
         for note in one.notes:
             console.print(f"note: {note}", soft_wrap=True)
-    new = [one.name for one in done if not one.was_there]
     for one in done:
         if one.was_there:
             said = f"{one.name} is attached to {there.path} already, whole"
             console.print(f"{said}; name it with --drafter {one.name}", soft_wrap=True)
+    new = [one.name for one in done if not one.was_there]
     if new:
         starts = f"({how_many(there.n_positions, 'start')} in {seconds:.1f} s)"
         said = f"attached {', '.join(new)} to {there.path} {starts}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,9 +15,11 @@ from simkit.cli.options import (
     Drafter,
     Heads,
     Revision,
+    Rounds,
     Threads,
     TraceName,
     TracesDtype,
+    TracesMaxNewTokens,
     Turns,
 )
 from traces.messages import how_many
@@ -25,6 +27,8 @@ from traces.messages import how_many
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from simkit.fidelity.run import LivePlan
+    from simkit.heads.files import Head
     from simkit.live.settings import DecoderSettings
     from simkit.policies import Sequential, Setting
     from traces.trace import Trace
@@ -33,48 +37,51 @@ FITTED_UNDER = "linear(draft_s=0.001, target_s=0.01)"
 """The cost that rules fitted to a trace take here: it says how far they draft, nothing else."""
 
 
+TimedPolicies = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Whose rule is timed; repeat it. Default: all that look at tokens.",
+        autocompletion=complete.policies,
+    ),
+]
+Prompts = Annotated[
+    int, typer.Option(help="Number of the trace's prompts, from the shortest to the longest.")
+]
+Log = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.parquet",
+        help="Keep every pass there. Without it a run that breaks off keeps nothing.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="FILE.parquet", help="Not into the trace, but there."),
+]
+
+
 def calibrate(
     trace: TraceName,
     target: Annotated[str, typer.Option(help="The trace's target: local folder or hub id.")],
     draft: Annotated[str, typer.Option(help="Its draft: local folder or hub id.")],
     drafter: Drafter = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Whose rule is timed; repeat it. Default: all that look at tokens.",
-            autocompletion=complete.policies,
-        ),
-    ] = None,
+    policy: TimedPolicies = None,
     head: Heads = None,
-    prompts: Annotated[
-        int, typer.Option(help="Number of the trace's prompts, from the shortest to the longest.")
-    ] = 12,
-    rounds: Annotated[int, typer.Option(help="How often every prompt is decoded.")] = 3,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(help="Longest output, T_max. Default: the trace's.")
-    ] = None,
+    prompts: Prompts = 12,
+    rounds: Rounds = 3,
+    max_new_tokens: TracesMaxNewTokens = None,
     device: Device = "auto",
     dtype: TracesDtype = None,
     revision: Revision = None,
     threads: Threads = None,
     turns: Annotated[Turns, typer.Option(help=TURNS)] = "sequence",
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.parquet",
-            help="Keep every pass there. Without it a run that breaks off keeps nothing.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("-o", "--out", metavar="FILE.parquet", help="Not into the trace, but there."),
-    ] = None,
+    log: Log = None,
+    out: Out = None,
 ) -> None:
     """Time passes, rules and heads in running decoders; they become the trace's measured cost."""
     from simkit.cli.overwrite_guard import check_apart
-    from simkit.cli.places import announce, check_option, destination, folder_to_write, warn, write
-    from simkit.cli.running import choose, decoded, files_of, load_heads
-    from simkit.errors import LiveError
+    from simkit.cli.places import announce, destination, folder_to_write
+    from simkit.cli.running import PairNames, decoded, files_of, load_heads
     from simkit.fidelity.run import LivePlan, check_recorded
     from traces.trace import load
 
@@ -82,38 +89,63 @@ def calibrate(
     check_recorded(there)
     out = out or folder_to_write(there, trace)
     kind = destination(out, "-o")
-    if log is not None:
-        if log.suffix != ".parquet":
-            raise LiveError(f"--log {log}: the log is a .parquet file")
-        check_option("--log", log)
+    _check_log(log)
     written = [("--log", log), ("-o", out if kind == "file" else None)]
     check_apart(written, [trace, target, draft, *files_of(head)])
     chosen = _prompts(there, prompts, rounds)
     heads = load_heads(head)
-    from simkit.costs import fit
-    from simkit.costs.measured import DRAWS
+    settings, rules = _timed(there, trace, policy, heads, max_new_tokens)
+    plan = LivePlan(tuple(rules), (), chosen, rounds)
+    names = PairNames(target, draft, device, dtype or there.manifest.dtype or "float32", revision)
+    announce(out, kind)
+    passes = decoded(there, plan, settings, heads, names, threads, turns, log)
+    _keep(passes, plan, out, kind)
+
+
+def _check_log(log: Path | None) -> None:
+    from simkit.cli.places import check_option
+    from simkit.errors import LiveError
+
+    if log is not None:
+        if log.suffix != ".parquet":
+            raise LiveError(f"--log {log}: the log is a .parquet file")
+        check_option("--log", log)
+
+
+def _timed(
+    there: Trace,
+    trace: str,
+    policy: list[str] | None,
+    heads: dict[str, Head],
+    max_new_tokens: int | None,
+) -> tuple[DecoderSettings, list[Sequential]]:
+    """How to decode, and the policies whose rules are timed."""
+    from simkit.cli.running import choose
     from simkit.heads.files import check_fits
     from simkit.live.settings import DecoderSettings
     from simkit.simulator import arguments
 
     for given_head in heads.values():
         check_fits(given_head, there.manifest, trace)
-    budget = _budget(there, max_new_tokens)
-    settings = DecoderSettings.of(there, max_new_tokens=budget)
+    settings = DecoderSettings.of(there, max_new_tokens=_budget(there, max_new_tokens))
     setting = arguments.setting(there, FITTED_UNDER, settings.first_token)
     common = heads, settings, setting
-    rules = choose(policy, *common) if policy else _rules(*common)
-    plan = LivePlan(tuple(rules), (), chosen, rounds)
-    names = (target, draft, device, dtype or there.manifest.dtype or "float32", revision)
-    announce(out, kind)
-    passes = decoded(there, plan, settings, heads, names, threads, turns, log)
+    return settings, choose(policy, *common) if policy else _rules(*common)
+
+
+def _keep(passes: pa.Table, plan: LivePlan, out: Path, kind: str) -> None:
+    """Write the samples of a log of passes, and show them."""
+    from simkit.cli.places import warn, write
+    from simkit.costs import fit
+    from simkit.costs.measured import DRAWS
+
     samples = fit.samples(passes, plan.passes, plan.rules, DRAWS)
     try:
         write(out, kind, samples)
     finally:
         _show(samples)
         warn(samples)
-        _warn_of_few(len(chosen))
+        _warn_of_few(len(plan.calibration))
 
 
 def _warn_of_few(prompts: int) -> None:
@@ -138,7 +170,7 @@ def _budget(trace: Trace, wanted: int | None) -> int:
     return wanted or most
 
 
-def _rules(heads: dict[str, Any], settings: DecoderSettings, setting: Setting) -> list[Sequential]:
+def _rules(heads: dict[str, Head], settings: DecoderSettings, setting: Setting) -> list[Sequential]:
     """The policies that look at drafted tokens, as they are by default, and can run live.
 
     Raises:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simkit.cli.options import Cost, Drafter, First, FirstToken, PageFormat, TraceName
-from simkit.cli.output_formats import in_words
+from simkit.cli.options import (
+    Cost,
+    Drafter,
+    First,
+    FirstToken,
+    PageFormat,
+    PageOut,
+    PrintedPage,
+    Sampled,
+    TraceName,
+)
+from simkit.cli.output_formats import give
 from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option, drafted, tell_times
 from simkit.cli.progress import settings_bar
@@ -22,33 +30,26 @@ if TYPE_CHECKING:
     from analysis.claims import Beside, Findings
 
 
+OtherTraces = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TRACE",
+        help="Test the claims on this trace too and show both, side by side; may be given"
+        " again. --drafter and --sampled are of the first trace.",
+        show_default=False,
+    ),
+]
+
+
 def claims(
     trace: TraceName,
     cost: Cost = None,
     drafter: Drafter = None,
     first_token: First = FirstToken.draft,
-    sampled: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TRACE",
-            help="A sampled recording of the pair, for claims about sampling."
-            " Default: the one bundled beside the trace.",
-            show_default=False,
-        ),
-    ] = None,
-    beside: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TRACE",
-            help="Test the claims on this trace too and show both, side by side; may be given"
-            " again. --drafter and --sampled are of the first trace.",
-            show_default=False,
-        ),
-    ] = None,
-    format: Annotated[PageFormat, typer.Option(help="How to print.")] = PageFormat.table,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write there instead.")
-    ] = None,
+    sampled: Sampled = None,
+    beside: OtherTraces = None,
+    format: PrintedPage = PageFormat.table,
+    out: PageOut = None,
 ) -> None:
     """Test the papers' claims on a trace."""
     from analysis.claims import beside as side_by_side
@@ -56,7 +57,6 @@ def claims(
     from analysis.claims.beside import check_names
     from analysis.claims.table import name_of
     from analysis.study import Study
-    from traces.outputs import write_atomic
 
     if out is not None:
         check_option("--out", out)
@@ -70,14 +70,7 @@ def claims(
             of.append(check(study, cost, None if of else sampled, progress=progress))
         tell_times(study, cost)
     found = side_by_side(of) if beside else of[0]
-    if out is not None:
-        write_atomic(out, in_words(found, format, partial(_print, found)).encode())
-    elif format is PageFormat.table:
-        from simkit.cli.tables import page
-
-        _print(found, page())
-    else:
-        sys.stdout.write(in_words(found, format, partial(_print, found)))
+    give(found, format, out, partial(_print, found))
 
 
 def _print(found: Findings | Beside, console: Console) -> None:

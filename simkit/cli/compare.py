@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from simkit.cli import complete
-from simkit.cli.options import Cost, First, FirstToken, PageFormat
-from simkit.cli.output_formats import in_words
+from simkit.cli.options import (
+    Confidence,
+    Cost,
+    First,
+    FirstToken,
+    PageFormat,
+    PageOut,
+    PrintedPage,
+)
+from simkit.cli.output_formats import give
 from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option
 from simkit.cli.progress import settings_bar
@@ -22,47 +28,49 @@ if TYPE_CHECKING:
     from analysis.compare import Compared
 
 
+Traces = Annotated[
+    list[str],
+    typer.Argument(
+        help="Traces' folders, URLs, or bundled traces' names: each against the first.",
+        autocompletion=complete.traces,
+    ),
+]
+Drafters = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="A drafter that was attached to each trace; give it again to compare several. own"
+        " is the one that it was recorded with, and the default.",
+        show_default=False,
+    ),
+]
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SPEC",
+        help="Give it again for more; one with ranges is tuned. Default: every policy that a"
+        " drafter can follow.",
+        show_default=False,
+        autocompletion=complete.policies,
+    ),
+]
+
+
 def compare(
-    trace: Annotated[
-        list[str],
-        typer.Argument(
-            help="Traces' folders, URLs, or bundled traces' names: each against the first.",
-            autocompletion=complete.traces,
-        ),
-    ],
-    drafter: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A drafter that was attached to each trace; give it again to compare several. own"
-            " is the one that it was recorded with, and the default.",
-            show_default=False,
-        ),
-    ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SPEC",
-            help="Give it again for more; one with ranges is tuned. Default: every policy that a"
-            " drafter can follow.",
-            show_default=False,
-            autocompletion=complete.policies,
-        ),
-    ] = None,
+    trace: Traces,
+    drafter: Drafters = None,
+    policy: Policies = None,
     cost: Cost = None,
     tune: Annotated[
         bool, typer.Option("--tune", help="Tune each policy on each trace as well.")
     ] = False,
     first_token: First = FirstToken.draft,
-    confidence: Annotated[float, typer.Option(help="Of the intervals over prompts.")] = 0.95,
-    format: Annotated[PageFormat, typer.Option(help="How to print.")] = PageFormat.table,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write there instead.")
-    ] = None,
+    confidence: Confidence = 0.95,
+    format: PrintedPage = PageFormat.table,
+    out: PageOut = None,
 ) -> None:
     """Hold traces, or the drafters of one, against each other."""
     from analysis.compare import compare as held_against
-    from traces.outputs import write_atomic
 
     if out is not None:
         check_option("--out", out)
@@ -78,14 +86,7 @@ def compare(
             confidence=confidence,
             progress=progress,
         )
-    if out is not None:
-        write_atomic(out, in_words(found, format, partial(_print, found)).encode())
-    elif format is PageFormat.table and sys.stdout.isatty():
-        from simkit.cli.tables import page
-
-        _print(found, page())
-    else:
-        sys.stdout.write(in_words(found, format, partial(_print, found)))
+    give(found, format, out, partial(_print, found))
     if format in (PageFormat.json, PageFormat.csv):  # these have numbers alone
         for note in dict.fromkeys(note for pair in found.pairs for note in pair.notes):
             typer.echo(f"note: {note}", err=True)

@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from simkit.cli.options import TraceFolder
+
 
 def detach(
-    trace: Annotated[str, typer.Argument(help="A trace's folder.")],
+    trace: TraceFolder,
     name: Annotated[str, typer.Argument(help="Of the drafter, as simkit info lists it.")],
 ) -> None:
     """Remove a drafter that was attached to a trace, with its times."""

@@ -17,69 +17,71 @@ if TYPE_CHECKING:
     from simkit.engines.synthetic import Measure
 
 
+Engine = Annotated[str, typer.Option(help="vllm, sglang, tensorrt-llm, llama.cpp or transformers.")]
+ChosenPolicy = Annotated[
+    str | None,
+    typer.Option(
+        help="A spec such as 'fixed(5)'; with ranges, 'fixed(1:8)', it is tuned on the trace."
+        " Default: the fastest fixed length.",
+        show_default=False,
+        autocompletion=complete.policies,
+    ),
+]
+ChosenController = Annotated[
+    str | None,
+    typer.Option(
+        help="In the place of a policy, as in serving: 'by_batch([[1, 4, 5], [5, 16, 2]])'.",
+        show_default=False,
+    ),
+]
+LoadedDraft = Annotated[
+    str | None,
+    typer.Option(
+        help="What the engine loads as the draft. Default: what the trace names.",
+        show_default=False,
+    ),
+]
+Synthetic = Annotated[
+    bool,
+    typer.Option(
+        "--synthetic", help="vllm: with acceptance rates of the trace in the place of verdicts."
+    ),
+]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(
+        help="Requests in flight, under which what replaces a controller is chosen.",
+        show_default=False,
+    ),
+]
+
+
 def export(
     trace: TraceName,
-    engine: Annotated[
-        str, typer.Option(help="vllm, sglang, tensorrt-llm, llama.cpp or transformers.")
-    ],
+    engine: Engine,
     out: Annotated[Path, typer.Option("--out", "-o", help="The configuration.")],
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help="A spec such as 'fixed(5)'; with ranges, 'fixed(1:8)', it is tuned on the trace."
-            " Default: the fastest fixed length.",
-            show_default=False,
-            autocompletion=complete.policies,
-        ),
-    ] = None,
-    controller: Annotated[
-        str | None,
-        typer.Option(
-            help="In the place of a policy, as in serving: 'by_batch([[1, 4, 5], [5, 16, 2]])'.",
-            show_default=False,
-        ),
-    ] = None,
+    policy: ChosenPolicy = None,
+    controller: ChosenController = None,
     drafter: Drafter = None,
-    draft: Annotated[
-        str | None,
-        typer.Option(
-            help="What the engine loads as the draft. Default: what the trace names.",
-            show_default=False,
-        ),
-    ] = None,
+    draft: LoadedDraft = None,
     cost: Cost = None,
-    synthetic: Annotated[
-        bool,
-        typer.Option(
-            "--synthetic", help="vllm: with acceptance rates of the trace in the place of verdicts."
-        ),
-    ] = False,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            help="Requests in flight, under which what replaces a controller is chosen.",
-            show_default=False,
-        ),
-    ] = None,
+    synthetic: Synthetic = False,
+    concurrency: Concurrency = None,
     first_token: First = FirstToken.draft,
 ) -> None:
     """Write a setting as an engine's own configuration."""
     from simkit import engines
+    from simkit.serving import parse
     from traces.outputs import write_atomic
     from traces.trace import load
 
     check_apart([("--out", out)], [trace, cost])
     check_option("--out", out)
-    chosen = None
-    if controller is not None:
-        from simkit.serving import parse
-
-        chosen = parse(controller)
     found = engines.export(
         load(trace, drafter),
         engine,
         policy,
-        chosen,
+        None if controller is None else parse(controller),
         cost,
         first_token.value,
         draft,

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
+from simkit.cli.groups import grouped
 from simkit.cli.options import (
     TURNS,
+    Clock,
     Drafter,
     Heads,
     Revision,
     Threads,
     TraceName,
     TracesDtype,
+    TracesMaxNewTokens,
     Turns,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from rich.table import Table
 
     from simkit.fidelity import FidelityResult, LivePlan
+    from simkit.heads.files import Head
     from simkit.live.settings import DecoderSettings
     from traces.trace import Trace
 
@@ -38,124 +44,150 @@ class _Sizes(NamedTuple):
     rounds: int = 5
 
 
-def fidelity(
-    trace: TraceName,
-    drafter: Drafter = None,
+@dataclass(frozen=True)
+class RunOptions:
+    """What is run; an earlier run's log knows all of it."""
+
     target: Annotated[
         str | None, typer.Option(help="The trace's target: local folder or hub id.")
-    ] = None,
+    ] = None
     draft: Annotated[
         str | None,
         typer.Option(help="Its draft: local folder or hub id. Of trees: the drafter's folder."),
-    ] = None,
-    from_: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            help="Run nothing: judge the log of this folder, or file, again. Logs of several"
-            " sittings, live-1.parquet, live-2.parquet …, are judged together.",
-        ),
-    ] = None,
+    ] = None
     policy: Annotated[
         list[str] | None,
         typer.Option(help="To test; repeat it. Default: nine, of which pacer needs its head."),
-    ] = None,
-    head: Heads = None,
+    ] = None
+    head: Heads = None
     prompts: Annotated[
         int | None,
         typer.Option(help="On which policies are tested; 5 or more to conclude. Default: 24."),
-    ] = None,
+    ] = None
     calibration: Annotated[
         int | None, typer.Option(help="Other prompts, which fit the cost. Default: 8.")
-    ] = None,
+    ] = None
     rounds: Annotated[
         int | None, typer.Option(help="How often every prompt is decoded. Default: 5.")
-    ] = None,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(help="Longest output, T_max. Default: the trace's.")
-    ] = None,
+    ] = None
+    max_new_tokens: TracesMaxNewTokens = None
     first_token: Annotated[
         Literal["draft", "prefill"] | None,
         typer.Option(help="Which pass emits the first token. Default: draft."),
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="auto, cpu, cuda, cuda:1 … Default: auto.")
-    ] = None,
-    dtype: TracesDtype = None,
-    revision: Revision = None,
-    threads: Threads = None,
-    turns: Annotated[Turns | None, typer.Option(help=TURNS)] = None,
+    ] = None
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 … Default: auto.")] = (
+        None
+    )
+    dtype: TracesDtype = None
+    revision: Revision = None
+    threads: Threads = None
+    turns: Annotated[Turns | None, typer.Option(help=TURNS)] = None
     clock: Annotated[
-        Literal["wall", "processor"] | None,
-        typer.Option(help="Of trees on a CPU: whose seconds. Default: wall."),
-    ] = None,
+        Clock | None, typer.Option(help="Of trees on a CPU: whose seconds. Default: wall.")
+    ] = None
+
+    def given(self) -> list[str]:
+        """The options that are given."""
+        named = {name: value for name, value in vars(self).items() if value not in (None, [])}
+        return [f"--{name.replace('_', '-')}" for name in named]
+
+    def sizes(self) -> _Sizes:
+        """Those that are given, and the others by default."""
+        given = {name: getattr(self, name) for name in _Sizes._fields}
+        return _Sizes(**{name: n for name, n in given.items() if n is not None})
+
+
+From = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        help="Run nothing: judge the log of this folder, or file, again. Logs of several"
+        " sittings, live-1.parquet, live-2.parquet …, are judged together.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        "--out",
+        help="Folder: log, cost, table and picture. Default: fidelity, or that of --from.",
+    ),
+]
+
+
+@grouped
+def fidelity(
+    trace: TraceName,
+    *,
+    drafter: Drafter = None,
+    from_: From = None,
+    asked: RunOptions,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit status 1 if a bar is missed, too.")
     ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--out",
-            help="Folder: log, cost, table and picture. Default: fidelity, or that of --from.",
-        ),
-    ] = None,
+    out: Out = None,
 ) -> int:
     """Run policies live on some of a trace's prompts and compare with their replay."""
-    from simkit.cli.fidelity_trees import decoded_trees, tree_plan
-    from simkit.cli.running import decoded, files_of
-    from simkit.errors import LiveError
     from simkit.fidelity import logs
     from simkit.fidelity.run import check_recorded
-    from simkit.live.settings import DecoderSettings
     from traces.trace import load
 
     there = load(trace, drafter)
-    if not (trees := there.manifest.kind == "tree"):
+    if there.manifest.kind != "tree":
         check_recorded(there)
-    run = {
-        "--target": target, "--draft": draft, "--policy": policy, "--head": head,
-        "--prompts": prompts, "--calibration": calibration, "--rounds": rounds,
-        "--max-new-tokens": max_new_tokens, "--first-token": first_token, "--device": device,
-        "--dtype": dtype, "--revision": revision, "--threads": threads, "--turns": turns,
-        "--clock": clock,
-    }  # fmt: skip
-    if from_ is not None:
-        if given := [name for name, value in run.items() if value not in (None, [])]:
-            raise LiveError(f"--from runs nothing: {', '.join(given)}: not for it")
-        out = out or (from_.parent if from_.is_file() else from_)
-        _check_apart(out, RESULTS, [trace, *logs.files(from_)])
-        log = logs.read(from_)
-        _make(out, RESULTS)
-    elif target is None or draft is None:
-        raise LiveError("give --target and --draft, or --from FOLDER of an earlier run")
-    else:
-        settings = DecoderSettings.of(there, first_token or "draft", max_new_tokens)
-        given = {"prompts": prompts, "calibration": calibration, "rounds": rounds}
-        sizes = _Sizes(**{name: n for name, n in given.items() if n is not None})
-        if clock == "processor" and not trees:
-            raise LiveError("--clock processor is of trees: chains are timed by the wall's clock")
-        if trees:
-            plan, heads = tree_plan(there, policy, head, settings, sizes), {}
-        else:
-            plan, heads = _planned(there, policy, head, settings, sizes)
+    if from_ is None:
         out = out or Path("fidelity")
-        files = (*RESULTS, "live.parquet")
-        _check_apart(out, files, [trace, target, draft, *files_of(head)])
-        _make(out, files)
-        dtype = dtype or there.manifest.dtype or "float32"
-        names = target, draft, device or "auto", dtype, revision
-        how = threads, turns or "sequence"
-        log_file = out / "live.parquet"
-        if trees:
-            by_processor = clock == "processor"
-            given = *how, by_processor, head, log_file
-            log = decoded_trees(there, plan, settings, names, *given)
-        else:
-            log = decoded(there, plan, settings, heads, names, *how, log_file)
+        log = _run(there, trace, asked, out)
+    else:
+        out = out or (from_.parent if from_.is_file() else from_)
+        log = _read(from_, trace, asked, out)
     with logs.named(from_):
         comparison = conclude(there, log, out)
     return int(not (comparison.passes if strict else comparison.conclusive))
+
+
+def _read(file: Path, trace: str, asked: RunOptions, out: Path) -> pa.Table:
+    """The log of an earlier run."""
+    from simkit.errors import LiveError
+    from simkit.fidelity import logs
+
+    if given := asked.given():
+        raise LiveError(f"--from runs nothing: {', '.join(given)}: not for it")
+    _check_apart(out, RESULTS, [trace, *logs.files(file)])
+    log = logs.read(file)
+    _make(out, RESULTS)
+    return log
+
+
+def _run(there: Trace, trace: str, asked: RunOptions, out: Path) -> pa.Table:
+    """The log of a run, which is kept in the output folder too."""
+    from simkit.cli.fidelity_trees import decoded_trees, tree_plan
+    from simkit.cli.running import PairNames, decoded, files_of
+    from simkit.errors import LiveError
+    from simkit.live.settings import DecoderSettings
+
+    target, draft, trees = asked.target, asked.draft, there.manifest.kind == "tree"
+    if target is None or draft is None:
+        raise LiveError("give --target and --draft, or --from FOLDER of an earlier run")
+    settings = DecoderSettings.of(there, asked.first_token or "draft", asked.max_new_tokens)
+    if asked.clock == "processor" and not trees:
+        raise LiveError("--clock processor is of trees: chains are timed by the wall's clock")
+    heads: dict[str, Head] = {}
+    if trees:
+        plan = tree_plan(there, asked.policy, asked.head, settings, asked.sizes())
+    else:
+        plan, heads = _planned(there, asked.policy, asked.head, settings, asked.sizes())
+    files = (*RESULTS, "live.parquet")
+    _check_apart(out, files, [trace, target, draft, *files_of(asked.head)])
+    _make(out, files)
+    dtype = asked.dtype or there.manifest.dtype or "float32"
+    names = PairNames(target, draft, asked.device or "auto", dtype, asked.revision)
+    how = asked.threads, asked.turns or "sequence"
+    if trees:
+        by_processor = asked.clock == "processor"
+        given = *how, by_processor, asked.head, out / "live.parquet"
+        return decoded_trees(there, plan, settings, names, *given)
+    return decoded(there, plan, settings, heads, names, *how, out / "live.parquet")
 
 
 def _planned(
@@ -164,7 +196,7 @@ def _planned(
     head: list[str] | None,
     settings: DecoderSettings,
     sizes: _Sizes,
-) -> tuple[LivePlan, dict[str, Any]]:
+) -> tuple[LivePlan, dict[str, Head]]:
     """What to run, checked before the models are loaded; and the heads for it."""
     from simkit.cli.running import prepare
     from simkit.fidelity import run
@@ -212,7 +244,7 @@ def conclude(trace: Trace, log: pa.Table, out: Path) -> FidelityResult:
     return comparison
 
 
-def _table(comparison: FidelityResult) -> Any:
+def _table(comparison: FidelityResult) -> Table:
     from simkit.cli.tables import table
     from simkit.fidelity.results import cells
 

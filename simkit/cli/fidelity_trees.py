@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from simkit.cli.running import PairNames
     from simkit.fidelity import LivePlan
     from simkit.live.interleave import Turns
     from simkit.live.settings import DecoderSettings
@@ -79,7 +80,7 @@ def decoded_trees(
     trace: Trace,
     plan: LivePlan,
     settings: DecoderSettings,
-    names: tuple,
+    names: PairNames,
     threads: int | None,
     turns: Turns,
     by_processor: bool,

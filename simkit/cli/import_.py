@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simkit.cli.groups import grouped
 from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.tables import tell
 from traces.messages import how_many
@@ -47,21 +49,16 @@ class Align(StrEnum):
     measured = "measured"
 
 
-def import_(
-    format: Annotated[ImportSource, typer.Argument(help="What wrote it.")],
-    file: Annotated[Path, typer.Argument(help="JSON lines.")],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", help="The trace's folder; of spec-bench a .parquet file or a folder."
-        ),
-    ],
+@dataclass(frozen=True)
+class RecordOptions:
+    """Options of specdecode-bench."""
+
     drafter: Annotated[
         str | None,
         typer.Option(
             help="specdecode-bench: NAME of acc_NAME.  [default: the only one, or eagle of several]"
         ),
-    ] = None,
+    ] = None
     align: Annotated[
         Align | None,
         typer.Option(
@@ -69,22 +66,24 @@ def import_(
             "prefill's token, as that simulator reads it, or for the position that it was "
             "measured at.  [default: simulator]"
         ),
-    ] = None,
+    ] = None
     sample: Annotated[
         int | None,
         typer.Option(
             help="specdecode-bench: take so many records, drawn at random.  [default: all]"
         ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the sample.")] = 42,
-    eos: Annotated[
-        list[int] | None,
-        typer.Option(help="tokens: an id that ends outputs; may be given several times."),
-    ] = None,
+    ] = None
+    seed: Annotated[int, typer.Option(help="Of the sample.")] = 42
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """Options of engines' logs."""
+
     draft_length: Annotated[
         int | None,
         typer.Option(help="sglang: tokens that every step drafted.", show_default=False),
-    ] = None,
+    ] = None
     shared_path: Annotated[
         bool,
         typer.Option(
@@ -92,33 +91,56 @@ def import_(
             help="Logs: a token's verdict does not depend on where its draft began (one draft model"
             " with a cache; not EAGLE, MTP, parallel or n-gram drafters).",
         ),
-    ] = False,
+    ] = False
     passes: Annotated[
         DraftPassesOption | None,
         typer.Option(
             help="Logs: passes of the draft model, one a token, one a draft (parallel drafters), or"
             " none (from tokens alone). For costs.  [default: token]",
         ),
-    ] = None,
+    ] = None
+
+
+Out = Annotated[
+    Path,
+    typer.Option(
+        "--out", "-o", help="The trace's folder; of spec-bench a .parquet file or a folder."
+    ),
+]
+Eos = Annotated[
+    list[int] | None,
+    typer.Option(help="tokens: an id that ends outputs; may be given several times."),
+]
+
+
+@grouped
+def import_(
+    format: Annotated[ImportSource, typer.Argument(help="What wrote it.")],
+    file: Annotated[Path, typer.Argument(help="JSON lines.")],
+    *,
+    out: Out,
+    records: RecordOptions,
+    eos: Eos = None,
+    logs: LogOptions,
 ) -> None:
     """Import another program's file: a trace where it holds enough for one, else a table."""
     _check_suffix(format, out)
     check_apart([("--out", out)], [file])
     if eos and format is not ImportSource.tokens:
         raise typer.BadParameter("--eos is for tokens")
-    if draft_length is not None and format is not ImportSource.sglang:
+    if logs.draft_length is not None and format is not ImportSource.sglang:
         raise typer.BadParameter("--draft-length is for sglang")
-    if (shared_path or passes) and format not in LOGS:
+    if (logs.shared_path or logs.passes) and format not in LOGS:
         raise typer.BadParameter("--shared-path and --passes are for vllm, sglang and aiperf")
     if format is ImportSource.specdecode_bench:
-        _specdecode_bench(file, out, drafter, align or Align.simulator, sample, seed)
+        _specdecode_bench(file, out, records)
         return
-    if drafter or align or sample is not None:
+    if records.drafter or records.align or records.sample is not None:
         raise typer.BadParameter("--drafter, --align and --sample are for specdecode-bench")
     if format is ImportSource.tokens:
         _tokens(file, out, eos or [])
     elif format in LOGS:
-        _log(format, file, out, draft_length, shared_path, passes or DraftPassesOption.token)
+        _log(format, file, out, logs)
     else:
         _spec_bench(file, out)
 
@@ -133,22 +155,23 @@ def _check_suffix(format: ImportSource, out: Path) -> None:
         raise ImporterError(f"--out {out}: must be {wanted}")
 
 
-def _specdecode_bench(
-    file: Path, out: Path, drafter: str | None, align: Align, sample: int | None, seed: int
-) -> None:
+def _specdecode_bench(file: Path, out: Path, asked: RecordOptions) -> None:
     from simkit.importers import specdecode_bench
     from traces.outputs import check_free
     from traces.writer import save
 
     check_free(out)
-    trace, taken, others, notes = specdecode_bench.load(file, drafter, align.value, sample, seed)
+    align = asked.align or Align.simulator
+    trace, taken, others, notes = specdecode_bench.load(
+        file, asked.drafter, align.value, asked.sample, asked.seed
+    )
     save(trace, out, batch_size=1024)
     typer.echo(
         f"{out}: {how_many(trace.n_sequences, 'sequence')},"
         f" {how_many(trace.n_positions, 'position')},"
         f" {how_many(trace.n_lattice_rows, 'lattice row')} of {taken}"
     )
-    if others and drafter is None:
+    if others and asked.drafter is None:
         typer.echo(f"the file has {', '.join(others)} too: --drafter NAME takes another")
     for note in notes:
         typer.echo(note)
@@ -171,22 +194,16 @@ def _tokens(file: Path, out: Path, eos: list[int]) -> None:
     _tell_of_twins(trace)
 
 
-def _log(
-    format: ImportSource,
-    file: Path,
-    out: Path,
-    draft_length: int | None,
-    shared_path: bool,
-    passes: DraftPassesOption,
-) -> None:
+def _log(format: ImportSource, file: Path, out: Path, asked: LogOptions) -> None:
     from simkit.importers import aiperf, sglang, steps, vllm
     from traces.outputs import check_free
     from traces.writer import save
 
     check_free(out)
-    drafts = steps.LoggedDrafts(shared_path, passes.value)
+    passes = asked.passes or DraftPassesOption.token
+    drafts = steps.LoggedDrafts(asked.shared_path, passes.value)
     if format is ImportSource.sglang:
-        trace, notes = sglang.load(file, draft_length, drafts)
+        trace, notes = sglang.load(file, asked.draft_length, drafts)
     else:
         load = vllm.load if format is ImportSource.vllm else aiperf.load
         trace, notes = load(file, drafts)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from simkit.cli.options import Device, Revision
+from simkit.cli.groups import grouped
+from simkit.cli.latency_tables import show, write_fit
+from simkit.cli.options import Device, Revision, TargetModel
 from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import announce, check_option, destination, warn, write
 from traces.messages import how_many
@@ -34,59 +37,97 @@ def _defaults(name: str) -> str:
     return f"Default: {_ALONE[name]}; with --grid {_GRID[name]}."
 
 
-def latency(
-    target: Annotated[str, typer.Option(help="Target model: local folder or hub id.")],
+@dataclass(frozen=True)
+class Timed:
+    """The models that are timed."""
+
+    target: Annotated[str, TargetModel]
     draft: Annotated[
         str | None, typer.Option(help="Draft model: local folder or hub id; or where --drafter is.")
-    ] = None,
+    ] = None
     drafter: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Time this drafter, attached to the trace in --out."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="A trace, or a FILE.parquet; nothing is kept without it."),
-    ] = None,
+    ] = None
+    device: Device = "auto"
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="float32, float64, bfloat16, float16. Default: --drafter's, or float32."),
+    ] = None
+    revision: Revision = None
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The passes that are timed."""
+
     max_draft: Annotated[
         int | None, typer.Option(help="Γ. Default: that of the trace in --out, else 40.")
-    ] = None,
+    ] = None
     grid: Annotated[
         bool,
         typer.Option("--grid", help="Time batches for simkit serving, too: 1, 2, 4 … --max-batch."),
-    ] = False,
-    max_batch: Annotated[int | None, typer.Option(help="Of --grid. Default: 64.")] = None,
+    ] = False
+    max_batch: Annotated[int | None, typer.Option(help="Of --grid. Default: 64.")] = None
     context: Annotated[
         str | None, typer.Option(help=f"Tokens in the cache. {_defaults('context')}")
-    ] = None,
+    ] = None
     tokens: Annotated[
         str | None,
         typer.Option(
             help="Tokens of each sequence in a pass; those beyond the widest pass are left out."
             f" {_defaults('tokens')}"
         ),
-    ] = None,
+    ] = None
     batch_size: Annotated[
         str | None,
         typer.Option(help="Sequences in a pass, in turns with each other: 1,4,16. Default: 1."),
-    ] = None,
+    ] = None
+
+    def numbers(self) -> list[list[int]]:
+        """Contexts, tokens and batch sizes."""
+        from traces.errors import UserError
+
+        grid, max_batch = self.grid, self.max_batch
+        if max_batch is not None and not grid:
+            raise UserError("--max-batch belongs to --grid: else give --batch-size")
+        if max_batch is not None and self.batch_size is not None:
+            raise UserError("--max-batch or --batch-size, not both")
+        most = _MAX_BATCH if max_batch is None else max_batch
+        if most < 1:
+            raise UserError(f"--max-batch must be at least 1, not {most}")
+        powers = [2**k for k in range(most.bit_length()) if 2**k < most]
+        sizes = {"batch-size": ",".join(map(str, [*powers, most]))}
+        known = _ALONE | ({**_GRID, **sizes} if grid else {})
+        given = {"context": self.context, "tokens": self.tokens, "batch-size": self.batch_size}
+        known |= {name: text for name, text in given.items() if text is not None}
+        return [_numbers(name, text) for name, text in known.items()]
+
+
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="A trace, or a FILE.parquet; nothing is kept without it."),
+]
+Fit = Annotated[
+    bool,
+    typer.Option(
+        "--fit",
+        help="Print the nearest linear cost, and how near it is: of the smallest batch size.",
+    ),
+]
+CostOut = Annotated[Path | None, typer.Option(help="Write that cost too: FILE.json, for --cost.")]
+
+
+@grouped
+def latency(
+    *,
+    timed: Timed,
+    out: Out = None,
+    wanted: Shapes,
     repeats: Annotated[int, typer.Option(help="Samples of every pass.")] = 20,
-    device: Device = "auto",
-    dtype: Annotated[
-        str | None,
-        typer.Option(help="float32, float64, bfloat16, float16. Default: --drafter's, or float32."),
-    ] = None,
-    revision: Revision = None,
     seed: Annotated[int, typer.Option(help="Of the tokens and of the shuffled order.")] = 0,
-    fit: Annotated[
-        bool,
-        typer.Option(
-            "--fit",
-            help="Print the nearest linear cost, and how near it is: of the smallest batch size.",
-        ),
-    ] = False,
-    cost_out: Annotated[
-        Path | None, typer.Option(help="Write that cost too: FILE.json, for --cost.")
-    ] = None,
+    fit: Fit = False,
+    cost_out: CostOut = None,
 ) -> None:
     """Time passes with real key-value caches: of a target, with --draft a pair's, or a drafter's.
 
@@ -97,34 +138,31 @@ def latency(
 
     kind = destination(out)
     _check_cost_out(cost_out)
-    _check_models(drafter, draft, out, kind, fit or cost_out is not None)
+    _check_models(timed, kind, fit or cost_out is not None)
     written = [("--out", out if kind == "file" else None), ("--cost-out", cost_out)]
-    check_apart(written, [target, draft, out if kind == "trace" else None])
+    check_apart(written, [timed.target, timed.draft, out if kind == "trace" else None])
     if seed < 0:
         raise RecordError(f"seed must be >= 0, not {seed}")
-    max_draft = _max_draft(out, max_draft)
-    given = _chosen(grid, max_batch, context, tokens, batch_size)
-    numbers = [_numbers(name, text) for name, text in given.items()]
-    contexts, widths, sizes = numbers
+    max_draft = _max_draft(out, wanted.max_draft)
+    contexts, widths, sizes = wanted.numbers()
     plan(max_draft, contexts, widths, sizes)
-    names = target, draft, device, dtype, revision
-    found = _attached(drafter, out, names) if drafter and out else _models(names, max_draft)
+    found = _attached(timed, out) if timed.drafter and out else _models(timed, max_draft)
     shapes = plan(max_draft, contexts, widths, sizes, found.widest)
     place = found.folder or out
     announce(place, kind)
-    tell = partial(_tell_time, len(shapes), repeats) if grid else None
+    tell = partial(_tell_time, len(shapes), repeats) if wanted.grid else None
     keep = partial(_keep, place, kind)
     table = _measure(found.models, shapes, keep, tell, repeats=repeats, seed=seed)
     try:
         if place is not None:
             write(place, kind, table)
     finally:
-        _show(table)
+        show(table)
         warn(table)
     if fit or cost_out:
-        _fit(table, cost_out)
-    if drafter and out:
-        _tell_use(out, drafter, min(sizes))
+        write_fit(table, cost_out)
+    if timed.drafter and out:
+        _tell_use(out, timed.drafter, min(sizes))
 
 
 class _Chosen(NamedTuple):
@@ -141,32 +179,31 @@ class _Chosen(NamedTuple):
     folder: Path | None = None
 
 
-def _check_models(
-    drafter: str | None, draft: str | None, out: Path | None, kind: str, fits: bool
-) -> None:
+def _check_models(timed: Timed, kind: str, fits: bool) -> None:
     from traces.errors import UserError
 
-    if drafter and kind != "trace":
-        raise UserError(f"--drafter {drafter}: give the trace that it is attached to with --out")
-    if fits and (drafter or not draft):
+    if timed.drafter and kind != "trace":
+        raise UserError(
+            f"--drafter {timed.drafter}: give the trace that it is attached to with --out"
+        )
+    if fits and (timed.drafter or not timed.draft):
         raise UserError("--fit and --cost-out need the passes of a pair: --draft, no --drafter")
 
 
-def _models(names: tuple, max_draft: int) -> _Chosen:
+def _models(timed: Timed, max_draft: int) -> _Chosen:
     """A pair, or a target alone."""
-    from simkit.cli.running import load_alone, load_models
+    from simkit.cli.running import PairNames, load_alone, load_models
 
-    target, draft, device, dtype, revision = names
-    dtype = dtype or "float32"
-    if draft is None:
-        alone = load_alone(target, device, dtype, revision)
+    how = timed.device, timed.dtype or "float32", timed.revision
+    if timed.draft is None:
+        alone = load_alone(timed.target, *how)
         return _Chosen({"target": alone.target}, {"target": max_draft + 1})
-    pair = load_models((target, draft, device, dtype, revision))
+    pair = load_models(PairNames(timed.target, timed.draft, *how))
     widest = {"draft": 1, "target": max_draft + 1}
     return _Chosen({"draft": pair.draft, "target": pair.target}, widest)
 
 
-def _attached(name: str, trace: Path, names: tuple) -> _Chosen:
+def _attached(timed: Timed, trace: Path) -> _Chosen:
     """A drafter that was attached to a trace; `draft` says where it is now, if it was moved."""
     from dataclasses import replace
 
@@ -174,21 +211,20 @@ def _attached(name: str, trace: Path, names: tuple) -> _Chosen:
     from traces.attach import registry
     from traces.trace import find, load
 
-    target, draft, device, dtype, revision = names
-    folder, manifest = find(trace, name)
+    folder, manifest = find(trace, timed.drafter)
     chosen = registry.parse(manifest.spec)
-    if draft is not None and hasattr(chosen, "path"):
-        chosen = replace(chosen, path=draft)  # pyright: ignore[reportArgumentType]
+    if timed.draft is not None and hasattr(chosen, "path"):
+        chosen = replace(chosen, path=timed.draft)  # pyright: ignore[reportArgumentType]
     if not chosen.runs_models:
         chosen.timed(None, "")  # it says why not
     from traces.record.drafters.target import check_target
 
-    dtype = dtype or manifest.dtype or "float32"
-    alone = load_alone(target, device, dtype, revision)
+    dtype = timed.dtype or manifest.dtype or "float32"
+    alone = load_alone(timed.target, timed.device, dtype, timed.revision)
     check_target(load(trace), alone.target)
     with must_fit():
-        timed = chosen.timed(alone, dtype)
-    return _Chosen({"draft": timed}, {"draft": timed.widest}, folder)
+        ready = chosen.timed(alone, dtype)
+    return _Chosen({"draft": ready}, {"draft": ready.widest}, folder)
 
 
 def _tell_use(trace: Path, drafter: str, batch_size: int) -> None:
@@ -207,25 +243,6 @@ def _tell_use(trace: Path, drafter: str, batch_size: int) -> None:
         )
 
 
-def _chosen(
-    grid: bool, max_batch: int | None, context: str | None, tokens: str | None, sizes: str | None
-) -> dict[str, str]:
-    """The numbers to time, as options have them."""
-    from traces.errors import UserError
-
-    if max_batch is not None and not grid:
-        raise UserError("--max-batch belongs to --grid: else give --batch-size")
-    if max_batch is not None and sizes is not None:
-        raise UserError("--max-batch or --batch-size, not both")
-    most = _MAX_BATCH if max_batch is None else max_batch
-    if most < 1:
-        raise UserError(f"--max-batch must be at least 1, not {most}")
-    powers = [2**k for k in range(most.bit_length()) if 2**k < most]
-    known = _ALONE | ({**_GRID, "batch-size": ",".join(map(str, [*powers, most]))} if grid else {})
-    given = {"context": context, "tokens": tokens, "batch-size": sizes}
-    return known | {name: text for name, text in given.items() if text is not None}
-
-
 def _tell_time(shapes: int, repeats: int, seconds: float) -> None:
     """Say how long the samples will take."""
     from simkit.cli.progress import in_words
@@ -238,8 +255,8 @@ def _tell_time(shapes: int, repeats: int, seconds: float) -> None:
 
 
 def _measure(
-    models: Any,
-    shapes: Any,
+    models: dict[str, Any],
+    shapes: list[PassShape],
     keep: Callable[[list[pa.Table]], str],
     tell: Callable[[float], None] | None,
     repeats: int,
@@ -319,80 +336,3 @@ def _numbers(name: str, text: str) -> list[int]:
         raise UserError(
             f"--{name} {text!r}: not whole numbers with commas between (32,128)"
         ) from None
-
-
-def _show(table: pa.Table) -> None:
-    """Print median and quartiles of every shape, and how far the two control medians are apart."""
-    import numpy as np
-
-    from simkit.cli import tables
-    from simkit.format_ratio import short
-    from traces.conditions import CONTROL, conditions
-    from traces.record.latency import PassShape, control
-
-    groups: dict[PassShape, list[float]] = {}
-    for row in table.to_pylist():
-        shape = PassShape(row["component"], row["tokens_in"], row["context_len"], row["batch_size"])
-        groups.setdefault(shape, []).append(row["seconds"])
-    batched = len({shape.batch_size for shape in groups}) > 1
-    heads = "component", *(["batch"] if batched else []), "context", "tokens"
-    rows = []
-    for shape in sorted(groups, key=_order):
-        if shape.component.startswith(CONTROL):
-            continue
-        low, middle, high = np.quantile(groups[shape], [0.25, 0.5, 0.75]) * 1e3
-        kind = f"{shape.component} prefill" if shape.context_len == 0 else shape.component
-        sizes = [shape.batch_size] if batched else []
-        counts = map(str, (*sizes, shape.context_len, shape.tokens_in))
-        times = short(middle), f"{short(low)} – {short(high)}"
-        rows.append((kind, *counts, *times, str(len(groups[shape]))))
-    console = tables.page()
-    tables.say(tables.table((*heads, "median ms", "quartiles ms", "samples"), rows), console)
-    if found := control(table):
-        shape, first, again = found
-        several = f" of {how_many(shape.batch_size, 'sequence')}" if batched else ""
-        console.print(
-            f"control: {shape.component}{several}, {how_many(shape.tokens_in, 'token')} behind"
-            f" {shape.context_len}, measured twice: {short(first * 1e3)} and"
-            f" {short(again * 1e3)} ms, "
-            f"{abs(again / first - 1):.1%} apart; {conditions(table).machine}",
-            highlight=False,
-            soft_wrap=True,
-        )
-
-
-def _fit(table: pa.Table, out: Path | None) -> None:
-    """Print the linear cost nearest to the medians and its residuals, and write it.
-
-    Of several batch sizes the smallest one counts: a replay decodes one sequence at a time.
-    """
-    import json
-
-    import pyarrow.compute as pc
-
-    from simkit.cli import tables
-    from simkit.costs import fit
-    from traces.outputs import write_atomic
-
-    batch_size = min(table["batch_size"].to_pylist())
-    cost, residuals = fit.linear(table.filter(pc.field("batch_size") == batch_size))
-    given = fit.arguments(cost)
-    rows = []
-    for row in residuals:
-        shares = (f"{share:.1%}" for share in (row.median, row.p95, row.worst))
-        rows.append((row.what, str(row.cells), *shares))
-    console = tables.page()
-    heads = "linear cost", "shapes", "median residual", "95% of them", "worst"
-    tables.say(tables.table(heads, rows), console)
-    spec = ", ".join(f"{name}={value:.6g}" for name, value in given.items())
-    console.print(f"--cost 'linear({spec})'", highlight=False, soft_wrap=True, markup=False)
-    if out is not None:
-        named = {"models": cost.timed.written()} if cost.timed else {}
-        text = json.dumps({"kind": cost.name, **given, **named}, indent=1)
-        write_atomic(out, f"{text}\n".encode())
-
-
-def _order(shape: PassShape) -> tuple[int, bool, str, int, int]:
-    """Batch size by batch size, prefills last, then by component, context length and tokens."""
-    prefill = shape.context_len == 0
-    return shape.batch_size, prefill, shape.component, shape.context_len, shape.tokens_in

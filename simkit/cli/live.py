@@ -2,90 +2,92 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from simkit.cli import complete
+from simkit.cli.groups import grouped
 from simkit.cli.options import (
-    DRAWN,
     RUN,
     TURNS,
+    Clock,
     Cost,
     Device,
+    Drawing,
     Dtype,
     Heads,
+    MaxNewTokens,
+    PromptsFile,
     Revision,
+    Rounds,
+    TargetModel,
     Threads,
     Turns,
 )
+from simkit.cli.running import PairNames
 from traces.messages import how_many
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from simkit.live.log import LiveLog
-    from simkit.live.rotation import Arm, Bench
+    from simkit.live.rotation import Arm, Bench, LiveJob
+    from simkit.live.settings import DecoderSettings
     from simkit.policies import Sequential
 
 
-def live(
-    target: Annotated[str, typer.Option(help="Target model: local folder or hub id.")],
-    prompts: Annotated[Path, typer.Option(help="JSON Lines: prompt, messages or prompt_tokens.")],
+@dataclass(frozen=True)
+class LiveOptions:
+    """What the command was asked for."""
+
+    target: Annotated[str, TargetModel]
+    prompts: Annotated[Path, PromptsFile]
     draft: Annotated[
         str | None, typer.Option(help="Draft model: local folder or hub id.", show_default=False)
-    ] = None,
+    ] = None
     policy: Annotated[
         list[str] | None,
         typer.Option(
             help="Spec; repeat it. The first one runs twice.", autocompletion=complete.policies
         ),
-    ] = None,
+    ] = None
     controller: Annotated[
         list[str] | None,
         typer.Option(help="With --concurrency: of all requests. Spec; repeat it. See --policy."),
-    ] = None,
+    ] = None
     concurrency: Annotated[
         int | None, typer.Option(help="Serve: so many prompts are in flight, batched.")
-    ] = None,
-    cost: Cost = None,
-    rounds: Annotated[int, typer.Option(help="How often every prompt is decoded.")] = 5,
-    head: Heads = None,
+    ] = None
+    cost: Cost = None
+    rounds: Rounds = 5
+    head: Heads = None
     n_prompts: Annotated[
         int | None, typer.Option("--n-prompts", help="So many, spread over the file.")
-    ] = None,
-    max_new_tokens: Annotated[int, typer.Option(help="Longest output, T_max.")] = 256,
-    temperature: Annotated[float, typer.Option(rich_help_panel=DRAWN, help="0 is greedy.")] = 0.0,
-    top_k: Annotated[int, typer.Option(rich_help_panel=DRAWN, help="0 keeps all tokens.")] = 0,
-    top_p: Annotated[float, typer.Option(rich_help_panel=DRAWN, help="1 keeps all tokens.")] = 1.0,
-    draft_temperature: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=DRAWN, help="Of the draft alone; 0 proposes its likeliest token."
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(rich_help_panel=DRAWN, help="Of the keyed draws.")] = 0,
+    ] = None
+    max_new_tokens: MaxNewTokens = 256
     first_token: Annotated[
         Literal["draft", "prefill"], typer.Option(help="Which pass emits the first token.")
-    ] = "draft",
+    ] = "draft"
     batch_size: Annotated[
         int, typer.Option(rich_help_panel=RUN, help="Sequences that share each draft length.")
-    ] = 1,
+    ] = 1
     stop: Annotated[
         Literal["all", "any"], typer.Option(help="Of a batch: whose rules must stop.")
-    ] = "all",
-    device: Device = "auto",
-    dtype: Dtype = "float32",
-    revision: Revision = None,
-    threads: Threads = None,
+    ] = "all"
+    device: Device = "auto"
+    dtype: Dtype = "float32"
+    revision: Revision = None
+    threads: Threads = None
     turns: Annotated[
         Turns | None, typer.Option(help=f"{TURNS} Default: sequence; step with --concurrency.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Log: FILE.parquet.")] = None,
+    ] = None
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Log: FILE.parquet.")] = None
     trace: Annotated[
         Path | None, typer.Option(help="Put the log into this trace, as live.parquet.")
-    ] = None,
+    ] = None
     drafter: Annotated[
         str | None,
         typer.Option(
@@ -94,95 +96,93 @@ def live(
             " the drafter under which the log is kept.",
             show_default=False,
         ),
-    ] = None,
-    clock: Annotated[
-        Literal["wall", "processor"],
-        typer.Option(help="Of trees on a CPU: whose seconds."),
-    ] = "wall",
-) -> int:
+    ] = None
+    clock: Annotated[Clock, typer.Option(help="Of trees on a CPU: whose seconds.")] = "wall"
+
+    @property
+    def pair(self) -> PairNames:
+        """The models.
+
+        Raises:
+            LiveError: there is no draft model.
+        """
+        from simkit.errors import LiveError
+
+        if self.draft is None:
+            raise LiveError("give --draft, or --drafter with tree policies")
+        return PairNames(self.target, self.draft, self.device, self.dtype, self.revision)
+
+    def refuse(self, names: tuple[str, ...], why: str) -> None:
+        """Refuse options that do not go with what is run.
+
+        Args:
+            names: of the options, as Python has them.
+            why: they do not go, {} being those that are given.
+
+        Raises:
+            LiveError: one of them is given, or more than one sequence in a batch.
+        """
+        from simkit.errors import LiveError
+
+        given = [f"--{name}" for name in names if getattr(self, name)]
+        given += ["--batch-size"] if self.batch_size != 1 else []
+        if given:
+            raise LiveError(why.format(", ".join(given)))
+
+
+@grouped
+def live(asked: LiveOptions, drawing: Drawing) -> int:
     """Decode prompts under several policies in turns, and log every pass."""
-    from simkit.cli.live_trees import WantedTrees, is_tree, live_trees
+    from simkit.cli.live_serving import live_serving
+    from simkit.cli.live_trees import is_tree, live_trees
     from simkit.cli.overwrite_guard import check_apart
-    from simkit.cli.progress import decoding_bar
-    from simkit.cli.running import files_of, load_bench, opened, prepare
     from simkit.errors import LiveError
     from simkit.live.settings import DecoderSettings
     from traces.record.prompts import check_file
-    from traces.sampler import Sampler
 
-    check_apart([("--out", out)], [prompts])
-    check_file(prompts)
-    sampler = Sampler(temperature, top_k, top_p, draft_temperature)
-    settings = DecoderSettings(sampler, seed, max_new_tokens, (), first_token)
-    if policy and (not draft or clock != "wall" or is_tree(policy)):
+    check_apart([("--out", asked.out)], [asked.prompts])
+    check_file(asked.prompts)
+    sampler, first = drawing.sampler(), asked.first_token
+    settings = DecoderSettings(sampler, drawing.seed, asked.max_new_tokens, (), first)
+    policy = asked.policy
+    if policy and (not asked.draft or asked.clock != "wall" or is_tree(policy)):
         if not is_tree(policy):
             raise LiveError("give --draft; --drafter 'feature(…)' and --clock are of tree policies")
-        others = {"--controller": controller, "--trace": trace, "--cost": cost}
-        spec = _of_trees(draft, drafter, others, batch_size)
-        shown = target, spec, device, dtype, revision, prompts, policy, n_prompts, rounds
-        how = settings, turns or "sequence", threads, clock == "processor", out, head
-        return _report(*live_trees(WantedTrees(*shown, *how)))
-    if draft is None:
-        raise LiveError("give --draft, or --drafter with tree policies")
-    names = target, draft, device, dtype, revision
-    if concurrency is not None or controller:
-        from simkit.cli.live_serving import Wanted as WantedServing
-        from simkit.cli.live_serving import live_serving
+        return _report(*live_trees(asked, settings))
+    if asked.concurrency is not None or asked.controller:
+        return live_serving(asked, settings)
+    return _report(*_chains(asked, settings))
 
-        others = {"--policy": policy, "--head": head, "--trace": trace, "--drafter": drafter}
-        _check_serving(concurrency, controller, others, batch_size)
-        specs, many = controller or [], concurrency if concurrency is not None else 1
-        how = (n_prompts, rounds, settings, turns or "step", threads, out)
-        return live_serving(WantedServing(names, prompts, specs, many, cost, *how))
-    numbers = (rounds, batch_size, max_new_tokens, 1 if n_prompts is None else n_prompts)
-    chosen, heads = prepare(policy or [], head, settings, numbers)
-    from simkit.live.rotation import use_threads
 
-    destination, folder = _destination(out, trace, drafter)
-    check_apart([("--out", out)], [target, draft, prompts, *files_of(head)])
-    use_threads(threads)
-    bench = load_bench(names, settings, heads, turns or "sequence", stop)
-    _settle_kernel(bench, trace, drafter)
-    jobs, arms = _jobs(bench, prompts, n_prompts, batch_size, chosen)
+def _chains(
+    asked: LiveOptions, settings: DecoderSettings
+) -> tuple[LiveLog, dict, list[Arm], list[LiveJob]]:
+    """Run policies that draft chains; the log, what came out, and who decoded what."""
+    from simkit.cli.overwrite_guard import check_apart
+    from simkit.cli.progress import decoding_bar
+    from simkit.cli.running import files_of, load_bench, opened, prepare
+    from simkit.live.rotation import run, use_threads
+
+    names, rounds = asked.pair, asked.rounds
+    n_prompts = 1 if asked.n_prompts is None else asked.n_prompts
+    numbers = (rounds, asked.batch_size, asked.max_new_tokens, n_prompts)
+    chosen, heads = prepare(asked.policy or [], asked.head, settings, numbers)
+    destination, folder = _destination(asked.out, asked.trace, asked.drafter)
+    read = [names.target, names.draft, asked.prompts, *files_of(asked.head)]
+    check_apart([("--out", asked.out)], read)
+    use_threads(asked.threads)
+    bench = load_bench(names, settings, heads, asked.turns or "sequence", asked.stop)
+    _settle_kernel(bench, asked.trace, asked.drafter)
+    jobs, arms = _jobs(bench, asked.prompts, asked.n_prompts, asked.batch_size, chosen)
     with opened(destination, bench, folder) as log:
         with decoding_bar(rounds * len(jobs) * len(arms)) as tick:
-            from simkit.live.rotation import run
-
             found = run(bench, arms, jobs, rounds, log, tick)
-    return _report(log, found, arms, jobs)
-
-
-def _of_trees(
-    draft: str | None, drafter: str | None, others: dict[str, Any], batch_size: int
-) -> str:
-    """The spec of what drafts trees."""
-    from simkit.errors import LiveError
-
-    given = [name for name, value in others.items() if value]
-    given += ["--batch-size"] if batch_size != 1 else []
-    if given:
-        raise LiveError(f"{', '.join(given)}: not with policies that draft trees")
-    if (draft is None) == (drafter is None):
-        raise LiveError("what drafts the trees? Give --drafter 'feature(\"DIR\")', or --draft DIR")
-    return drafter or f'model("{draft}")'
-
-
-def _check_serving(
-    concurrency: int | None, controller: list[str] | None, others: dict[str, Any], batch_size: int
-) -> None:
-    from simkit.errors import LiveError
-
-    if concurrency is None or not controller:
-        raise LiveError("--controller and --concurrency belong together: give both")
-    given = [name for name, value in others.items() if value]
-    given += ["--batch-size"] if batch_size != 1 else []
-    if given:
-        raise LiveError(f"--concurrency serves under controllers: {', '.join(given)}: not with it")
+    return log, found, arms, jobs
 
 
 def _jobs(
     bench: Bench, file: Path, n_prompts: int | None, size: int, policies: list[Sequential]
-) -> tuple[list[Any], list[Arm]]:
+) -> tuple[list[LiveJob], list[Arm]]:
     """The target alone, every policy, and the first one again; each on all prompts."""
     from simkit.errors import LiveError
     from simkit.live.rotation import Arm, LiveJob
@@ -255,7 +255,7 @@ def _settle_kernel(bench: Bench, trace: Path | None, drafter: str | None) -> Non
     bench.settings = replace(bench.settings, kernel=kernel)
 
 
-def _report(log: LiveLog, found: dict, arms: list[Arm], jobs: list[Any]) -> int:
+def _report(log: LiveLog, found: dict, arms: list[Arm], jobs: list[LiveJob]) -> int:
     """Print speeds, and whether they can be believed; the exit status."""
     from rich.console import Console
 

@@ -3,66 +3,57 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from traces.messages import how_many
 
 if TYPE_CHECKING:
+    from simkit.cli.live import LiveOptions
     from simkit.costs import Times
-    from simkit.live.interleave import Turns
     from simkit.live.served import ServedRun
     from simkit.live.serving import LiveServed, Request
     from simkit.live.serving_arms import ServingArm
+    from simkit.live.settings import DecoderSettings
     from simkit.serving.controllers import Controller
     from traces.record.pair import Pair
 
 
-class Wanted(NamedTuple):
-    """What the command was asked for; see `simkit.cli.live.live`."""
-
-    names: tuple
-    prompts: Path
-    controllers: list[str]
-    concurrency: int
-    cost: str | None
-    n_prompts: int | None
-    rounds: int
-    settings: Any
-    turns: Turns
-    threads: int | None
-    out: Path | None
-
-
-def live_serving(wanted: Wanted) -> int:
+def live_serving(asked: LiveOptions, settings: DecoderSettings) -> int:
     """Serve prompts under several controllers in turns, and log every iteration."""
-    from dataclasses import replace
-
     from simkit.cli.overwrite_guard import check_apart
     from simkit.cli.progress import decoding_bar
     from simkit.cli.running import load_models
+    from simkit.errors import LiveError
     from simkit.live.rotation import use_threads
     from simkit.live.serving_arms import ServingBench, run
     from traces.record.statistics_triton import can_run_for
 
-    chosen = _checked(wanted)
-    check_apart([("--out", wanted.out)], [*wanted.names[:2], wanted.prompts])
-    use_threads(wanted.threads)
-    pair = load_models(wanted.names)
-    settings = replace(wanted.settings, eos_token_ids=pair.eos_token_ids, kernel=can_run_for(pair))
-    times = _times(wanted.cost, chosen, pair, settings.max_new_tokens)
-    bench = ServingBench(pair, settings, wanted.concurrency, times, wanted.turns)
-    arms = _arms(chosen, _requests(wanted, pair, chosen))
+    names = asked.pair
+    if asked.concurrency is None or not asked.controller:
+        raise LiveError("--controller and --concurrency belong together: give both")
+    others = ("policy", "head", "trace", "drafter")
+    asked.refuse(others, "--concurrency serves under controllers: {}: not with it")
+    chosen = _checked(asked, asked.concurrency, asked.controller, settings)
+    check_apart([("--out", asked.out)], [names.target, names.draft, asked.prompts])
+    use_threads(asked.threads)
+    pair = load_models(names)
+    settings = replace(settings, eos_token_ids=pair.eos_token_ids, kernel=can_run_for(pair))
+    times = _times(asked.cost, chosen, pair, settings.max_new_tokens)
+    bench = ServingBench(pair, settings, asked.concurrency, times, asked.turns or "step")
+    arms = _arms(chosen, _requests(asked, pair, chosen))
     runs: list[ServedRun] = []
     try:
-        with decoding_bar(wanted.rounds * len(arms)) as tick:
-            found = run(bench, arms, wanted.rounds, runs, tick)
+        with decoding_bar(asked.rounds * len(arms)) as tick:
+            found = run(bench, arms, asked.rounds, runs, tick)
     finally:
-        _write(wanted, pair, runs)
+        _write(asked, pair, runs)
     return _report(runs, found)
 
 
-def _checked(wanted: Wanted) -> list[Controller]:
+def _checked(
+    asked: LiveOptions, concurrency: int, controllers: list[str], settings: DecoderSettings
+) -> list[Controller]:
     """The controllers, each once, if they can run live."""
     from simkit.errors import LiveError
     from simkit.live.live_controllers import decider, needs_prices
@@ -70,21 +61,21 @@ def _checked(wanted: Wanted) -> list[Controller]:
     from simkit.serving.controllers import Nothing
     from traces.outputs import check_room
 
-    numbers = wanted.concurrency, wanted.rounds, wanted.settings.max_new_tokens
-    if min(*numbers, 1 if wanted.n_prompts is None else wanted.n_prompts) < 1:
+    numbers = concurrency, asked.rounds, settings.max_new_tokens
+    if min(*numbers, 1 if asked.n_prompts is None else asked.n_prompts) < 1:
         raise LiveError("concurrency, rounds, prompts and max_new_tokens must be at least 1")
-    if wanted.out is not None:
-        if wanted.out.suffix != ".parquet":
-            raise LiveError(f"-o {wanted.out}: the log is a .parquet file")
-        check_room(wanted.out)
-    found = {str(one): one for one in map(parse, wanted.controllers)}
+    if asked.out is not None:
+        if asked.out.suffix != ".parquet":
+            raise LiveError(f"-o {asked.out}: the log is a .parquet file")
+        check_room(asked.out)
+    found = {str(one): one for one in map(parse, controllers)}
     chosen = [one for one in found.values() if not isinstance(one, Nothing)]
     if not chosen:
         raise LiveError("there is no controller to run besides none (--controller)")
     for one in chosen:
-        if needs_prices(one) and wanted.cost:
+        if needs_prices(one) and asked.cost:
             continue  # bound to its prices later
-        decider(one, wanted.settings)
+        decider(one, settings)
     return chosen
 
 
@@ -95,22 +86,22 @@ def _times(cost: str | None, chosen: list[Controller], pair: Pair, budget: int) 
     return times_of(costs.parse(cost), pair, budget) if cost else None
 
 
-def _requests(wanted: Wanted, pair: Pair, chosen: list[Controller]) -> tuple[Request, ...]:
+def _requests(asked: LiveOptions, pair: Pair, chosen: list[Controller]) -> tuple[Request, ...]:
     from simkit.errors import LiveError
     from simkit.live.serving import Request
     from traces.record.prompts import read_prompts
 
-    rows = read_prompts(wanted.prompts, pair.tokenizer, pair.vocab_size)
-    n = len(rows) if wanted.n_prompts is None else min(wanted.n_prompts, len(rows))
+    rows = read_prompts(asked.prompts, pair.tokenizer, pair.vocab_size)
+    n = len(rows) if asked.n_prompts is None else min(asked.n_prompts, len(rows))
     if n < 2:
         raise LiveError(f"{n} prompts: at least 2, so that there is something to compare")
     numbers = [k * len(rows) // n for k in range(n)]
-    budget = wanted.settings.max_new_tokens
+    budget = asked.max_new_tokens
     most = max(min(one.max_draft, budget - 1) for one in chosen)
     longest = max(len(rows[k].tokens) for k in numbers) + budget + most
     if longest > pair.context_len:
         raise LiveError(
-            f"{wanted.prompts}: needs {how_many(longest, 'position')}, the pair has"
+            f"{asked.prompts}: needs {how_many(longest, 'position')}, the pair has"
             f" {pair.context_len}"
         )
     pair.prove(longest)
@@ -126,24 +117,24 @@ def _arms(chosen: list[Controller], requests: tuple[Request, ...]) -> list[Servi
     return [ServingArm(controller, requests) for controller in each]
 
 
-def _write(wanted: Wanted, pair: Pair, runs: list[ServedRun]) -> None:
+def _write(asked: LiveOptions, pair: Pair, runs: list[ServedRun]) -> None:
     """Write the log, also that of a run that broke off: the arms that were whole."""
     from simkit.live import served
     from traces.conditions import Conditions
     from traces.record.header import device_name, library_versions, model_info
 
-    if wanted.out is None or not runs:
+    if asked.out is None or not runs:
         return
     facts = {
         "device": device_name(pair.target),
         "dtype": str(pair.target.dtype).removeprefix("torch."),
         "engine": "eager",
-        "max_new_tokens": str(wanted.settings.max_new_tokens),
-        "turns": wanted.turns,
+        "max_new_tokens": str(asked.max_new_tokens),
+        "turns": asked.turns or "step",
         **Conditions().of_models(*map(model_info, (pair.target, pair.draft))).facts,
         **library_versions(),
     }
-    served.write(wanted.out, served.table(runs, facts))
+    served.write(asked.out, served.table(runs, facts))
 
 
 def _report(runs: list[ServedRun], found: dict[int, LiveServed]) -> int:

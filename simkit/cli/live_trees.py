@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from traces.messages import how_many
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from simkit.cli.live import LiveOptions
     from simkit.heads.files import Head
-    from simkit.live.interleave import Turns
     from simkit.live.log import LiveLog
     from simkit.live.rotation import Arm, LiveJob
+    from simkit.live.settings import DecoderSettings
     from simkit.live.tree_arms import TreeBench
     from simkit.trees.growing import Growing
-
-
-class WantedTrees(NamedTuple):
-    """What the command was asked for; see `simkit.cli.live.live`."""
-
-    target: str
-    drafter: str
-    device: str
-    dtype: str
-    revision: str | None
-    prompts: Path
-    policies: list[str]
-    n_prompts: int | None
-    rounds: int
-    settings: Any
-    turns: Turns
-    threads: int | None
-    by_processor: bool
-    out: Path | None
-    heads: list[str] | None = None
 
 
 def is_tree(specs: list[str]) -> bool:
@@ -56,11 +36,14 @@ def is_tree(specs: list[str]) -> bool:
     return any(found)
 
 
-def live_trees(wanted: WantedTrees) -> tuple[LiveLog, dict, list[Arm], list[LiveJob]]:
+def live_trees(
+    asked: LiveOptions, settings: DecoderSettings
+) -> tuple[LiveLog, dict, list[Arm], list[LiveJob]]:
     """Run the policies; the log, what came out, and who decoded what.
 
     Raises:
-        LiveError: numbers are out of range, or the prompts are too long or too few.
+        LiveError: options are not of trees, numbers are out of range, or the prompts are too long
+            or too few.
         PolicyError: a policy cannot run live.
     """
     from simkit.cli.overwrite_guard import check_apart
@@ -68,32 +51,43 @@ def live_trees(wanted: WantedTrees) -> tuple[LiveLog, dict, list[Arm], list[Live
     from simkit.cli.running import files_of, opened
     from simkit.live.rotation import Arm, run, use_threads
 
-    chosen = _checked(wanted)
-    heads = heads_of(chosen, wanted.heads)
-    files = [wanted.target, wanted.prompts, *files_of(wanted.heads)]
-    check_apart([("--out", wanted.out)], files)
-    use_threads(wanted.threads)
-    bench = _bench(wanted, heads)
+    drafter = _drafter(asked)
+    chosen = _checked(asked, settings)
+    heads = heads_of(chosen, asked.head)
+    files = [asked.target, asked.prompts, *files_of(asked.head)]
+    check_apart([("--out", asked.out)], files)
+    use_threads(asked.threads)
+    bench = _bench(asked, drafter, settings, heads)
     arms = [Arm(), *map(Arm, chosen), Arm(chosen[0])]
-    jobs = _jobs(bench, wanted, len(arms), max(policy.max_draft for policy in chosen))
-    with opened(wanted.out, bench) as log:
-        with decoding_bar(wanted.rounds * len(jobs) * len(arms)) as tick:
-            found = run(bench, arms, jobs, wanted.rounds, log, tick)
+    jobs = _jobs(bench, asked, len(arms))
+    with opened(asked.out, bench) as log:
+        with decoding_bar(asked.rounds * len(jobs) * len(arms)) as tick:
+            found = run(bench, arms, jobs, asked.rounds, log, tick)
     return log, found, arms, jobs
 
 
-def _checked(wanted: WantedTrees) -> list[Growing]:
+def _drafter(asked: LiveOptions) -> str:
+    """The spec of what drafts the trees."""
+    from simkit.errors import LiveError
+
+    asked.refuse(("controller", "trace", "cost"), "{}: not with policies that draft trees")
+    if (asked.draft is None) == (asked.drafter is None):
+        raise LiveError("what drafts the trees? Give --drafter 'feature(\"DIR\")', or --draft DIR")
+    return asked.drafter or f'model("{asked.draft}")'
+
+
+def _checked(asked: LiveOptions, settings: DecoderSettings) -> list[Growing]:
     from simkit import policies
     from simkit.errors import LiveError
     from simkit.live.trees import check
 
-    budget = wanted.settings.max_new_tokens
-    if min(wanted.rounds, budget, 1 if wanted.n_prompts is None else wanted.n_prompts) < 1:
+    n_prompts = 1 if asked.n_prompts is None else asked.n_prompts
+    if min(asked.rounds, settings.max_new_tokens, n_prompts) < 1:
         raise LiveError("rounds, prompts and max_new_tokens must be at least 1")
-    sampler = wanted.settings.sampler
+    sampler = settings.sampler
     if sampler.draft_temperature is not None and sampler.q_temperature > 0:
         raise LiveError("--draft-temperature: nodes of trees are the draft's likeliest tokens")
-    found = {str(policy): policy for policy in map(policies.parse, wanted.policies)}
+    found = {str(policy): policy for policy in map(policies.parse, asked.policy or [])}
     return [check(cast(Any, policy)) for policy in found.values()]
 
 
@@ -117,32 +111,34 @@ def heads_of(chosen: Sequence[Growing], given: list[str] | None) -> dict[str, He
     return heads
 
 
-def _bench(wanted: WantedTrees, heads: dict[str, Head]) -> TreeBench:
+def _bench(
+    asked: LiveOptions, drafter: str, settings: DecoderSettings, heads: dict[str, Head]
+) -> TreeBench:
     from simkit.cli.running import load_alone, must_fit
     from simkit.live.tree_arms import TreeBench, load_network
 
-    target = load_alone(wanted.target, wanted.device, wanted.dtype, wanted.revision)
+    target = load_alone(asked.target, asked.device, asked.dtype, asked.revision)
     with must_fit():
-        network, vocab_size = load_network(wanted.drafter, target, wanted.dtype)
-    settings = replace(wanted.settings, eos_token_ids=target.eos_token_ids)
-    how = settings, wanted.turns, wanted.by_processor
+        network, vocab_size = load_network(drafter, target, asked.dtype)
+    settings = replace(settings, eos_token_ids=target.eos_token_ids)
+    how = settings, asked.turns or "sequence", asked.clock == "processor"
     return TreeBench(target, network, vocab_size, *how, heads)
 
 
-def _jobs(bench: TreeBench, wanted: WantedTrees, n_arms: int, levels: int) -> list[LiveJob]:
+def _jobs(bench: TreeBench, asked: LiveOptions, n_arms: int) -> list[LiveJob]:
     from simkit.errors import LiveError
     from simkit.live.rotation import LiveJob
     from traces.record.prompts import read_prompts
 
-    rows = read_prompts(wanted.prompts, bench.target.tokenizer, bench.vocab_size)
-    n = len(rows) if wanted.n_prompts is None else min(wanted.n_prompts, len(rows))
+    rows = read_prompts(asked.prompts, bench.target.tokenizer, bench.vocab_size)
+    n = len(rows) if asked.n_prompts is None else min(asked.n_prompts, len(rows))
     if n < 2:
         raise LiveError(f"{n} prompts: at least 2, so that there is something to compare")
     numbers = [k * len(rows) // n for k in range(n)]
     longest = max(len(rows[k].tokens) for k in numbers) + bench.settings.max_new_tokens
     if longest > bench.target.context_len:
         raise LiveError(
-            f"{wanted.prompts}: needs {how_many(longest, 'position')}, the target has"
+            f"{asked.prompts}: needs {how_many(longest, 'position')}, the target has"
             f" {bench.target.context_len}"
         )
     bench.prove(longest)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from simkit.cli import complete
 from traces.cache import parse_size
+from traces.sampler import Sampler
 
 
 def size(text: str) -> int:
@@ -30,6 +33,7 @@ TraceName = Annotated[
         autocompletion=complete.traces,
     ),
 ]
+TraceFolder = Annotated[str, typer.Argument(help="A trace's folder.")]
 Drafter = Annotated[
     str | None,
     typer.Option(
@@ -67,11 +71,49 @@ Revision = Annotated[
 Threads = Annotated[
     int | None, typer.Option(help="Of torch on a CPU. Default: its own.", rich_help_panel=RUN)
 ]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on with a stopped run, which knows what it was asked for: its folder is all that"
+        " must be given.",
+    ),
+]
 Turns = Literal["sequence", "step"]
+Clock = Literal["wall", "processor"]
 TURNS = "What an arm decodes before the next one's turn. By steps, drift hits all arms alike."
+Rounds = Annotated[int, typer.Option(help="How often every prompt is decoded.")]
+TargetModel = typer.Option(help="Target model: local folder or hub id.", show_default=False)
+PromptsFile = typer.Option(
+    help="JSON Lines: prompt, messages or prompt_tokens.", show_default=False
+)
+MaxNewTokens = Annotated[int, typer.Option(help="Longest output, T_max.")]
+TracesMaxNewTokens = Annotated[
+    int | None, typer.Option(help="Longest output, T_max. Default: the trace's.")
+]
 Heads = Annotated[
     list[str] | None, typer.Option(help="FILE.safetensors or NAME=FILE.safetensors; repeat it.")
 ]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How tokens are drawn."""
+
+    temperature: Annotated[float, typer.Option(rich_help_panel=DRAWN, help="0 is greedy.")] = 0.0
+    top_k: Annotated[int, typer.Option(rich_help_panel=DRAWN, help="0 keeps all tokens.")] = 0
+    top_p: Annotated[float, typer.Option(rich_help_panel=DRAWN, help="1 keeps all tokens.")] = 1.0
+    draft_temperature: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=DRAWN, help="Of the draft alone; 0 proposes its likeliest token."
+        ),
+    ] = None
+    seed: Annotated[int, typer.Option(rich_help_panel=DRAWN, help="Of the keyed draws.")] = 0
+
+    def sampler(self) -> Sampler:
+        """The sampler of both models."""
+        return Sampler(self.temperature, self.top_k, self.top_p, self.draft_temperature)
 
 
 class Format(StrEnum):
@@ -110,6 +152,31 @@ First = Annotated[
     typer.Option(help="prefill: the prompt's pass emits the first token; draft: it does not."),
 ]
 Printed = Annotated[Format, typer.Option(help="How to print.")]
+PrintedPage = Annotated[PageFormat, typer.Option(help="How to print.")]
+PageOut = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write there instead.")
+]
+RowsBy = Annotated[By, typer.Option(help="What a row stands for.")]
+RowsOut = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="FILE.parquet", help="Write all rows.")
+]
+Confidence = Annotated[float, typer.Option(help="Of the intervals over prompts.")]
+PolicyRanges = Annotated[
+    list[str],
+    typer.Option(
+        help="A spec with ranges, 'svip(h=0.1:1.0:0.05)'; give it again for more.",
+        autocompletion=complete.policies,
+    ),
+]
+Sampled = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TRACE",
+        help="A sampled recording of the pair, for claims about sampling."
+        " Default: the one bundled beside the trace.",
+        show_default=False,
+    ),
+]
 
 
 def list_costs(cost: str | None) -> str | None:

@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simkit.cli.options import PageFormat
-from simkit.cli.tables import WIDE, csv
+from simkit.cli.tables import WIDE, csv, page
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from analysis.claims import Beside, Findings
+    from analysis.compare import Compared
 
-def in_words(found: Any, format: PageFormat, show: Callable[[Console], None]) -> str:
-    """The text of a file or a pipe.
+
+def give(
+    found: Findings | Beside | Compared,
+    format: PageFormat,
+    out: Path | None,
+    show: Callable[[Console], None],
+) -> None:
+    """Write what was found to a file, or print it.
 
     Args:
-        found: has a `frame` of all numbers, `records()` of them and a page of `markdown()`.
+        found: that.
         format: how.
+        out: the file; None prints.
         show: prints its tables on a console.
     """
+    if out is None and format is PageFormat.table and sys.stdout.isatty():
+        return show(page())
+    text = _in_words(found, format, show)
+    if out is None:
+        sys.stdout.write(text)
+        return
+    from traces.outputs import write_atomic
+
+    write_atomic(out, text.encode())
+
+
+def _in_words(
+    found: Findings | Beside | Compared, format: PageFormat, show: Callable[[Console], None]
+) -> str:
+    """The text of a file or a pipe; see `give`."""
     if format is PageFormat.json:
         import json
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from simkit.cli.options import DRAWN, KEPT, RUN, Device, Dtype, Revision
+from simkit.cli.groups import grouped
+from simkit.cli.options import (
+    DRAWN,
+    KEPT,
+    RUN,
+    Device,
+    Drawing,
+    Dtype,
+    MaxNewTokens,
+    PromptsFile,
+    Resume,
+    Revision,
+    TargetModel,
+)
 from simkit.cli.progress import bar, in_words
 from traces.messages import how_many
 
@@ -26,16 +40,12 @@ class CouplingChoice(StrEnum):
     target = "target"
 
 
-def record(
-    ctx: typer.Context,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the new trace.")],
-    target: Annotated[
-        str | None, typer.Option(help="Target model: local folder or hub id.", show_default=False)
-    ] = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(help="JSON Lines: prompt, messages or prompt_tokens.", show_default=False),
-    ] = None,
+@dataclass(frozen=True)
+class RecordOptions:
+    """What is recorded, as `simkit.recording.RecordRequest` has it."""
+
+    target: Annotated[str | None, TargetModel] = None
+    prompts: Annotated[Path | None, PromptsFile] = None
     outputs: Annotated[
         Path | None,
         typer.Option(
@@ -43,49 +53,39 @@ def record(
             " reads it, and nothing is generated; name the engine's own sampler.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     draft: Annotated[
         str | None,
         typer.Option(
             help="Draft model: local folder or hub id. Without one the target is recorded alone,"
             " and drafters are attached later."
         ),
-    ] = None,
-    max_new_tokens: Annotated[int, typer.Option(help="Longest output, T_max.")] = 256,
+    ] = None
+    max_new_tokens: MaxNewTokens = 256
     ignore_eos: Annotated[
         bool,
         typer.Option(
             "--ignore-eos", rich_help_panel=DRAWN, help="Outputs go on behind EOS, all to T_max."
         ),
-    ] = False,
+    ] = False
     max_draft: Annotated[
         int, typer.Option(rich_help_panel=KEPT, help="Deepest draft to record, Γ.")
-    ] = 40,
-    temperature: Annotated[float, typer.Option(rich_help_panel=DRAWN, help="0 is greedy.")] = 0.0,
-    top_k: Annotated[int, typer.Option(rich_help_panel=DRAWN, help="0 keeps all tokens.")] = 0,
-    top_p: Annotated[float, typer.Option(rich_help_panel=DRAWN, help="1 keeps all tokens.")] = 1.0,
-    draft_temperature: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=DRAWN, help="Of the draft alone; 0 proposes its likeliest token."
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(rich_help_panel=DRAWN, help="Of the keyed draws.")] = 0,
-    device: Device = "auto",
-    dtype: Dtype = "float32",
+    ] = 40
+    device: Device = "auto"
+    dtype: Dtype = "float32"
     batch_size: Annotated[
         int, typer.Option(rich_help_panel=RUN, help="Prompts run together, one shard.")
-    ] = 8,
-    revision: Revision = None,
+    ] = 8
+    revision: Revision = None
     hidden: Annotated[
         bool, typer.Option("--hidden", rich_help_panel=KEPT, help="Keep the draft's states.")
-    ] = False,
+    ] = False
     branch_target: Annotated[
         bool,
         typer.Option(
             "--branch-target", rich_help_panel=KEPT, help="The target's view of branch rows too."
         ),
-    ] = False,
+    ] = False
     mix: Annotated[
         float,
         typer.Option(
@@ -93,7 +93,7 @@ def record(
             help="Share of the draft's own tokens in mixed contexts to record, with the draft's"
             " states, for an acceptance head (its paper: 0.5); 0 records none.",
         ),
-    ] = 0.0,
+    ] = 0.0
     coupling: Annotated[
         CouplingChoice | None,
         typer.Option(
@@ -103,7 +103,7 @@ def record(
             " target where there is no draft model.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     kernel: Annotated[
         bool | None,
         typer.Option(
@@ -112,23 +112,27 @@ def record(
             help="Reduce logits with the Triton kernel; if neither is said, where CUDA and Triton"
             " are there.",
         ),
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Go on with a stopped recording; it knows what it was asked for, so --out is all"
-            " that must be given.",
-        ),
-    ] = False,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS|local",
-            rich_help_panel=RUN,
-            help="Record shards by the workers of a Ray cluster; local starts one here.",
-        ),
-    ] = None,
+    ] = None
+
+
+RecordRay = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS|local",
+        rich_help_panel=RUN,
+        help="Record shards by the workers of a Ray cluster; local starts one here.",
+    ),
+]
+
+
+@grouped
+def record(
+    ctx: typer.Context,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the new trace.")],
+    options: RecordOptions,
+    drawing: Drawing,
+    resume: Resume = False,
+    ray: RecordRay = None,
 ) -> None:
     """Run a draft/target pair, or a target alone, on prompts and write a trace."""
     from simkit import recording

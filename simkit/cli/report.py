@@ -9,33 +9,27 @@ from typing import Annotated
 import typer
 
 from simkit.cli import complete
-from simkit.cli.options import Cost, Drafter, First, FirstToken, TraceName
+from simkit.cli.options import Cost, Drafter, First, FirstToken, Sampled, TraceName
 from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option, drafted
 from simkit.cli.progress import settings_bar
+
+ReportPolicies = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SPEC",
+        help="Compare this one too, tuned if it holds ranges; give it again for more.",
+        autocompletion=complete.policies,
+    ),
+]
 
 
 def report(
     trace: TraceName,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="Write there.")],
     cost: Cost = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SPEC",
-            help="Compare this one too, tuned if it holds ranges; give it again for more.",
-            autocompletion=complete.policies,
-        ),
-    ] = None,
-    sampled: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TRACE",
-            help="As in claims: a sampled recording of the pair."
-            " Default: the one bundled beside the trace.",
-            show_default=False,
-        ),
-    ] = None,
+    policy: ReportPolicies = None,
+    sampled: Sampled = None,
     figures: Annotated[bool, typer.Option(help="Draw the figures.")] = True,
     drafter: Drafter = None,
     first_token: First = FirstToken.draft,
@@ -43,23 +37,14 @@ def report(
     """Write one self-contained page about a trace."""
     import analysis.report
     from traces.errors import UserError
-    from traces.urls import shown
 
     check_option("--out", out)
     check_apart([("--out", out)], [trace, cost, sampled])
     if out.exists() and not out.is_file():  # it would be replaced
         raise UserError(f"--out {out}: is no regular file")
-    words = ["simkit", "report", shown(trace), "-o", str(out)]
-    given = {
-        "--drafter": [drafter],
-        "--cost": [cost],
-        "--policy": policy or [],
-        "--sampled": [None if sampled is None else shown(sampled)],
-    }
-    for option, values in given.items():
-        words += [word for value in values if value is not None for word in (option, value)]
-    words += [] if figures else ["--no-figures"]
     first = first_token.value
+    words = _words(trace, out, drafter, cost, policy, sampled)
+    words += [] if figures else ["--no-figures"]
     words += [] if first == "draft" else ["--first-token", first]
     made = analysis.report.report(
         drafted(trace, drafter), cost, policy or (), sampled, figures, words, settings_bar, first
@@ -67,3 +52,26 @@ def report(
     made.save(out)
     size = out.stat().st_size
     print(f"wrote {out} ({size / 1e6:.1f} MB)", file=sys.stderr)
+
+
+def _words(
+    trace: str,
+    out: Path,
+    drafter: str | None,
+    cost: str | None,
+    policy: list[str] | None,
+    sampled: str | None,
+) -> list[str]:
+    """The command, without the keys of its URLs."""
+    from traces.urls import shown
+
+    given = {
+        "--drafter": [drafter],
+        "--cost": [cost],
+        "--policy": policy or [],
+        "--sampled": [None if sampled is None else shown(sampled)],
+    }
+    words = ["simkit", "report", shown(trace), "-o", str(out)]
+    for option, values in given.items():
+        words += [word for value in values if value is not None for word in (option, value)]
+    return words

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from simkit.fidelity import LivePlan
+    from simkit.heads.files import Head
     from simkit.heads.nodes import Models
     from simkit.live.interleave import Turns
     from simkit.live.log import LiveLog
@@ -25,9 +26,19 @@ if TYPE_CHECKING:
 _ROW_BYTES = 11  # of a log, as the bundled one has them
 
 
+class PairNames(NamedTuple):
+    """Two models and how they are run, as `traces.record.pair.load_pair` takes them."""
+
+    target: str
+    draft: str
+    device: str
+    dtype: str
+    revision: str | None
+
+
 def prepare(
-    specs: list[str], heads: list[str] | None, settings: Any, numbers: tuple[int, ...]
-) -> tuple[list[Sequential], dict[str, Any]]:
+    specs: list[str], heads: list[str] | None, settings: DecoderSettings, numbers: tuple[int, ...]
+) -> tuple[list[Sequential], dict[str, Head]]:
     """Policies and heads, checked before the models are loaded."""
     from simkit.errors import LiveError
 
@@ -40,7 +51,10 @@ def prepare(
 
 
 def choose(
-    specs: list[str], heads: dict[str, Any], settings: Any, setting: Setting | None = None
+    specs: list[str],
+    heads: dict[str, Head],
+    settings: DecoderSettings,
+    setting: Setting | None = None,
 ) -> list[Sequential]:
     """The policies of some specs, if they can run live with these heads.
 
@@ -57,7 +71,7 @@ def choose(
 
 
 def make_ready(
-    policy: Policy, heads: dict[str, Any], settings: Any, setting: Setting | None
+    policy: Policy, heads: dict[str, Head], settings: DecoderSettings, setting: Setting | None
 ) -> Sequential:
     """A policy, bound to the setting, if it can run live with these heads; see `choose`."""
     from simkit import policies
@@ -79,7 +93,7 @@ def files_of(heads: list[str] | None) -> list[str]:
     return [given.rpartition("=")[2] for given in heads or []]
 
 
-def load_heads(heads: list[str] | None) -> dict[str, Any]:
+def load_heads(heads: list[str] | None) -> dict[str, Head]:
     """Heads by name, as --head gives them."""
     from simkit.heads import registry
     from simkit.heads.files import load
@@ -104,7 +118,11 @@ def is_fitted(policy: Sequential) -> bool:
 
 
 def load_bench(
-    names: tuple, settings: Any, heads: dict[str, Any], turns: Turns, stop: str = "all"
+    names: PairNames,
+    settings: DecoderSettings,
+    heads: dict[str, Head],
+    turns: Turns,
+    stop: str = "all",
 ) -> Bench:
     """A pair and its heads, loaded; see `load_models`, `simkit.live.rotation.Bench`."""
     from dataclasses import replace
@@ -119,12 +137,8 @@ def load_bench(
     return Bench(pair, settings, scorers, stop, turns)
 
 
-def load_models(names: tuple) -> Pair:
-    """Load a pair; running out of memory is one line.
-
-    Args:
-        names: as `traces.record.pair.load_pair` takes them.
-    """
+def load_models(names: PairNames) -> Pair:
+    """Load a pair; running out of memory is one line."""
     from traces.record.pair import load_pair, quiet
 
     quiet()
@@ -207,8 +221,8 @@ def decoded(
     trace: Trace,
     plan: LivePlan,
     settings: DecoderSettings,
-    heads: dict[str, Any],
-    names: tuple,
+    heads: dict[str, Head],
+    names: PairNames,
     threads: int | None,
     turns: Turns,
     file: Path | None,

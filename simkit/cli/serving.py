@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from simkit.cli.groups import grouped
 from simkit.cli.options import (
+    Confidence,
     Cost,
     Drafter,
     First,
@@ -16,84 +19,115 @@ from simkit.cli.options import (
     Printed,
     Ray,
     ReplayThreads,
+    RowsOut,
     TraceName,
 )
+from simkit.cli.overwrite_guard import check_apart
+from simkit.cli.places import check_option
+from simkit.cli.progress import settings_bar
 from simkit.cli.tables import tell
 
 if TYPE_CHECKING:
-    from simkit.serving import Served
+    from simkit.serving import Engine, Served
 
 
-def serving(
-    trace: TraceName,
-    controller: Annotated[
-        list[str],
-        typer.Option(
-            help="none, static(3), off_above(3, batch=32), 'by_batch([[1, 8, 5], [9, 64, 2]])',"
-            " 'schedule({4: 4, 32: 1})', ema(3), goodput(8), budget(7), prophet(16),"
-            " 'all_stopped(svip(h=0.4))', 'batch_mean(svip(h=0.4))', or a policy that each request"
-            " follows; with ranges, static(1:7:2). Give it again for more; the first one is what"
-            " the others are held against.",
-        ),
-    ],
+@dataclass(frozen=True)
+class Arriving:
+    """When requests come: by one of these."""
+
     rate: Annotated[
         str | None, typer.Option(metavar="R[,R…]", help="Requests a second, at random.")
-    ] = None,
+    ] = None
     concurrency: Annotated[
         str | None, typer.Option(metavar="N[,N…]", help="Requests in flight, in a closed loop.")
-    ] = None,
+    ] = None
     arrivals: Annotated[
         Path | None,
         typer.Option(
             help="Times: seconds a line, or JSON lines with arrival_s (seconds) or timestamp."
         ),
-    ] = None,
+    ] = None
     arrivals_unit: Annotated[
         Literal["s", "ms"] | None,
         typer.Option(help="Of timestamp, which traces differ in, and of bare numbers (else s)."),
-    ] = None,
+    ] = None
     copies: Annotated[
         str | None, typer.Option(metavar="N[,N…]", help="Batches of copies of one request.")
-    ] = None,
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """As `simkit.serving.serve` has them."""
+        return {
+            "rate": _real("rate", self.rate),
+            "concurrency": _whole("concurrency", self.concurrency),
+            "arrivals": self.arrivals,
+            "arrivals_unit": self.arrivals_unit,
+            "copies": _whole("copies", self.copies),
+        }
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """How many requests there are, and how often they are served."""
+
     requests: Annotated[
         int | None,
         typer.Option(
             help="How many, each of a sequence drawn. Default: 1000, or as many as arrive.",
             show_default=False,
         ),
-    ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="Each sequence once, in order, instead.")
-    ] = False,
+    ] = None
+    once: Annotated[bool, typer.Option("--once", help="Each sequence once, in order, instead.")] = (
+        False
+    )
     seeds: Annotated[
         int, typer.Option(help="Runs of each setting; each draws its prompts anew.")
-    ] = 5,
-    cost: Cost = None,
-    drafter: Drafter = None,
-    first_token: First = FirstToken.draft,
-    max_batch: Annotated[int, typer.Option(help="Requests that run at most.")] = 64,
+    ] = 5
+
+    def arguments(self, random: bool) -> dict[str, Any]:
+        """As `simkit.serving.serve` has them.
+
+        Args:
+            random: whether two runs of each sequence once differ.
+        """
+        return {
+            "requests": None
+            if self.once
+            else "default"
+            if self.requests is None
+            else self.requests,
+            "drawn": not self.once,
+            "seeds": 1 if self.once and not random else self.seeds,
+        }
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """What serves."""
+
+    max_batch: Annotated[int, typer.Option(help="Requests that run at most.")] = 64
     kv_tokens: Annotated[
         int | None, typer.Option(help="That all caches hold; the last that came is preempted.")
-    ] = None,
+    ] = None
     prefill_tokens: Annotated[
         int | None, typer.Option(help="Of prompts, read in an iteration. Default: whole prompts.")
-    ] = None,
+    ] = None
     prefill_apart: Annotated[
         bool, typer.Option("--prefill-apart", help="Prompts are read in a pass of their own.")
-    ] = False,
+    ] = False
     captured: Annotated[
         str | None,
         typer.Option(metavar="N[,N…]", help="Sizes to which a pass is padded up (CUDA graphs)."),
-    ] = None,
+    ] = None
     captured_in: Annotated[
         Literal["requests", "tokens"], typer.Option(help="What those are sizes of.")
-    ] = "requests",
+    ] = "requests"
     padded: Annotated[
         bool, typer.Option("--padded", help="Draft rounds hold all until the last has stopped.")
-    ] = False,
+    ] = False
     uniform: Annotated[
         bool, typer.Option("--uniform", help="Verify as many tokens of all as of the longest.")
-    ] = False,
+    ] = False
     no_catch_up: Annotated[
         bool,
         typer.Option(
@@ -101,80 +135,103 @@ def serving(
             help="A draft model knows for nothing what came out while it was left out, as in a"
             " replay.",
         ),
-    ] = False,
+    ] = False
     extrapolate: Annotated[
         bool, typer.Option("--extrapolate", help="Larger batches than were timed, in a line.")
-    ] = False,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=SECONDS",
-            help="For goodput: ttft_s, tpot_s, latency_s or gap_s; give it again for more.",
-        ),
-    ] = None,
-    rates: Annotated[
-        str | None,
-        typer.Option(
-            metavar="P[,P…]", help="Draw outcomes: chance of each depth, given those before it."
-        ),
-    ] = None,
-    confidence: Annotated[
-        float, typer.Option(help="Confidence level of the intervals over prompts.")
-    ] = 0.95,
-    format: Printed = Format.table,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE.parquet", help="Write all rows.")
-    ] = None,
+    ] = False
+
+    def engine(self) -> Engine:
+        """The engine with these settings."""
+        from simkit.serving import Engine
+
+        return Engine(
+            max_batch=self.max_batch,
+            kv_tokens=self.kv_tokens,
+            prefill_tokens=self.prefill_tokens,
+            mixed=not self.prefill_apart,
+            captured=tuple(_whole("captured", self.captured) or ()),
+            captured_in=self.captured_in,
+            padded=self.padded,
+            ragged=not self.uniform,
+            extrapolate=self.extrapolate,
+            catch_up=not self.no_catch_up,
+        )
+
+
+@dataclass(frozen=True)
+class ServedFiles:
+    """What is written of the runs, beside the table that is printed."""
+
+    out: RowsOut = None
     requests_out: Annotated[
         Path | None, typer.Option(metavar="FILE.parquet", help="Write a row for each request.")
-    ] = None,
+    ] = None
     iterations_out: Annotated[
         Path | None, typer.Option(metavar="FILE.parquet", help="Write a row for each iteration.")
-    ] = None,
+    ] = None
+
+    def given(self) -> list[tuple[str, Path]]:
+        """The files that are given, with their options."""
+        return [(f"--{k.replace('_', '-')}", file) for k, file in vars(self).items() if file]
+
+
+Controllers = Annotated[
+    list[str],
+    typer.Option(
+        help="none, static(3), off_above(3, batch=32), 'by_batch([[1, 8, 5], [9, 64, 2]])',"
+        " 'schedule({4: 4, 32: 1})', ema(3), goodput(8), budget(7), prophet(16),"
+        " 'all_stopped(svip(h=0.4))', 'batch_mean(svip(h=0.4))', or a policy that each request"
+        " follows; with ranges, static(1:7:2). Give it again for more; the first one is what"
+        " the others are held against.",
+    ),
+]
+Limits = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=SECONDS",
+        help="For goodput: ttft_s, tpot_s, latency_s or gap_s; give it again for more.",
+    ),
+]
+Rates = Annotated[
+    str | None,
+    typer.Option(
+        metavar="P[,P…]", help="Draw outcomes: chance of each depth, given those before it."
+    ),
+]
+
+
+@grouped
+def serving(
+    trace: TraceName,
+    *,
+    controller: Controllers,
+    arriving: Arriving,
+    repeated: Repeated,
+    cost: Cost = None,
+    drafter: Drafter = None,
+    first_token: First = FirstToken.draft,
+    server: EngineOptions,
+    limit: Limits = None,
+    rates: Rates = None,
+    confidence: Confidence = 0.95,
+    format: Printed = Format.table,
+    files: ServedFiles,
     threads: ReplayThreads = None,
     ray: Ray = None,
 ) -> None:
     """Serve many requests with a trace's outcomes."""
-    from simkit.cli.overwrite_guard import check_apart
-    from simkit.cli.places import check_option
-    from simkit.cli.progress import settings_bar
-    from simkit.serving import Engine, serve
+    from simkit.serving import serve
 
-    files = [
-        ("--out", out),
-        ("--requests-out", requests_out),
-        ("--iterations-out", iterations_out),
-    ]
-    for option, file in files:
-        if file is not None:
-            check_option(option, file)
-    check_apart([(o, f) for o, f in files if f], [trace, cost, arrivals])
-    engine = Engine(
-        max_batch=max_batch,
-        kv_tokens=kv_tokens,
-        prefill_tokens=prefill_tokens,
-        mixed=not prefill_apart,
-        captured=tuple(_whole("captured", captured) or ()),
-        captured_in=captured_in,
-        padded=padded,
-        ragged=not uniform,
-        extrapolate=extrapolate,
-        catch_up=not no_catch_up,
-    )
+    _check_files(files, [trace, cost, arriving.arrivals])
+    engine = server.engine()
     with settings_bar("runs") as progress:
         served = serve(
             trace,
             controller,
             cost,
-            rate=_real("rate", rate),
-            concurrency=_whole("concurrency", concurrency),
-            arrivals=arrivals,
-            arrivals_unit=arrivals_unit,
-            copies=_whole("copies", copies),
+            **arriving.arguments(),
             engine=engine,
-            requests=None if once else "default" if requests is None else requests,
-            drawn=not once,
-            seeds=1 if once and rate is None and rates is None else seeds,
+            **repeated.arguments(random=bool(arriving.rate or rates)),
             first_token=first_token.value,
             drafter=drafter,
             rates=_real("rates", rates),
@@ -185,8 +242,14 @@ def serving(
             ray=ray,
         )
     _print(served, format)
-    _write(served, dict(files))
+    _write(served, files)
     tell(served.notes)
+
+
+def _check_files(files: ServedFiles, read: list[str | Path | None]) -> None:
+    for option, file in files.given():
+        check_option(option, file)
+    check_apart(files.given(), read)
 
 
 def _print(served: Served, format: Format) -> None:
@@ -202,7 +265,7 @@ def _print(served: Served, format: Format) -> None:
         typer.echo(csv(served.frame), nl=False)
 
 
-def _write(served: Served, files: dict[str, Path | None]) -> None:
+def _write(served: Served, files: ServedFiles) -> None:
     from io import BytesIO
 
     from traces.outputs import write_atomic
@@ -212,11 +275,10 @@ def _write(served: Served, files: dict[str, Path | None]) -> None:
         "--requests-out": served.requests,
         "--iterations-out": served.iterations,
     }
-    for option, file in files.items():
-        if file is not None:
-            buffer = BytesIO()
-            made[option]().write_parquet(buffer)
-            write_atomic(file, buffer.getvalue())
+    for option, file in files.given():
+        buffer = BytesIO()
+        made[option]().write_parquet(buffer)
+        write_atomic(file, buffer.getvalue())
 
 
 def _whole(name: str, text: str | None) -> list[int] | None:

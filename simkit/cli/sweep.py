@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simkit.cli import complete
 from simkit.cli.options import (
     By,
+    Confidence,
     Cost,
     Drafter,
     First,
     FirstToken,
     Format,
     Memory,
+    PolicyRanges,
     Printed,
     Ray,
     ReplayThreads,
+    RowsBy,
+    RowsOut,
     TraceName,
 )
 from simkit.cli.overwrite_guard import check_apart
@@ -33,25 +35,17 @@ if TYPE_CHECKING:
 
 def sweep(
     trace: TraceName,
-    policy: Annotated[
-        list[str],
-        typer.Option(
-            help="A spec with ranges, 'svip(h=0.1:1.0:0.05)'; give it again for more.",
-            autocompletion=complete.policies,
-        ),
-    ],
+    policy: PolicyRanges,
     cost: Cost = None,
-    by: Annotated[By, typer.Option(help="What a row stands for.")] = By.trace,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE.parquet", help="Write all rows.")
-    ] = None,
+    by: RowsBy = By.trace,
+    out: RowsOut = None,
     format: Printed = Format.table,
     drafter: Drafter = None,
     first_token: First = FirstToken.draft,
     intervals: Annotated[
         bool, typer.Option("--intervals", help="Bootstrap the speedups' intervals: slow.")
     ] = False,
-    confidence: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    confidence: Confidence = 0.95,
     threads: ReplayThreads = None,
     memory: Memory = None,
     ray: Ray = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from simkit.cli.groups import grouped
 from simkit.cli.options import Draft, Drafter, Target
 from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option
@@ -18,98 +20,114 @@ from simkit.cli.running import models_of, needs_torch
 
 if TYPE_CHECKING:
     from simkit.heads.files import Head
+    from simkit.heads.training import TrainingSettings
 
 
-def train(
-    head: Annotated[str, typer.Argument(help="pacer, acceptance or specdecpp.")],
-    trace: Annotated[
-        str,
-        typer.Argument(help="A trace recorded with --hidden; or any, with --drafter and --target."),
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.safetensors")],
-    drafter: Drafter = None,
-    target: Target = None,
-    draft: Draft = None,
-    mix: Annotated[
-        float | None,
-        typer.Option(
-            help="With --target: share of the draft's tokens in the texts that are trained on; 0:"
-            " on drafts as they are read when drafting. [0.5; variant code 0.15]"
-        ),
-    ] = None,
-    epochs: Annotated[int, typer.Option(help="Passes over the prompts; the best is kept.")] = 12,
-    seed: Annotated[int, typer.Option(help="Of the split, the weights and the order.")] = 0,
-    learning_rate: Annotated[
-        float | None, typer.Option(help="AdamW's, at the start. [pacer 2e-3, others 1e-3]")
-    ] = None,
-    noise: Annotated[
-        float, typer.Option(help="On the states in training, in their standard deviations.")
-    ] = 0.5,
-    device: Annotated[str, typer.Option(help="cpu, cuda …")] = "cpu",
-    starts: Annotated[
-        int, typer.Option(help="pacer: drafts of a prompt in an epoch; 0 takes all.")
-    ] = 32,
-    max_depth: Annotated[int | None, typer.Option(help="pacer: deepest token. [40]")] = None,
+@dataclass(frozen=True)
+class HeadOptions:
+    """Options of some heads; those that are not given are a head's own."""
+
+    max_depth: Annotated[int | None, typer.Option(help="pacer: deepest token. [40]")] = None
     position_embedding: Annotated[
         bool | None,
         typer.Option("--position-embedding/--no-position-embedding", help="pacer: the depth."),
-    ] = None,
+    ] = None
     attention: Annotated[
         str | None, typer.Option(help="pacer: full, local-draft or local-block. [full]")
-    ] = None,
-    block: Annotated[int | None, typer.Option(help="pacer: b of local-block. [4]")] = None,
+    ] = None
+    block: Annotated[int | None, typer.Option(help="pacer: b of local-block. [4]")] = None
     text_position: Annotated[
         str | None, typer.Option(help="pacer: rope (rotary), or none. [rope]")
-    ] = None,
+    ] = None
     variant: Annotated[
         str | None,
         typer.Option(help="acceptance: paper, code, or proposed (two layers, no lag). [paper]"),
-    ] = None,
+    ] = None
     layers: Annotated[
         int | None, typer.Option(help="Residual blocks. [acceptance 1, specdecpp 3]")
-    ] = None,
-    accept_weight: Annotated[float | None, typer.Option(help="Of accepted tokens. [1]")] = None,
+    ] = None
+    accept_weight: Annotated[float | None, typer.Option(help="Of accepted tokens. [1]")] = None
     reject_weight: Annotated[
         float | None, typer.Option(help="Of rejected tokens. [acceptance 1, specdecpp 6]")
-    ] = None,
+    ] = None
     lag: Annotated[
         int | None,
         typer.Option(
             help="0: the state that proposed a token judges it; 1: the one that has consumed it."
             " [acceptance 1, specdecpp 0]"
         ),
-    ] = None,
+    ] = None
+
+
+@dataclass(frozen=True)
+class Optimizing:
+    """How weights are found."""
+
+    epochs: Annotated[int, typer.Option(help="Passes over the prompts; the best is kept.")] = 12
+    seed: Annotated[int, typer.Option(help="Of the split, the weights and the order.")] = 0
+    learning_rate: Annotated[
+        float | None, typer.Option(help="AdamW's, at the start. [pacer 2e-3, others 1e-3]")
+    ] = None
+    noise: Annotated[
+        float, typer.Option(help="On the states in training, in their standard deviations.")
+    ] = 0.5
+    device: Annotated[str, typer.Option(help="cpu, cuda …")] = "cpu"
+    starts: Annotated[
+        int, typer.Option(help="pacer: drafts of a prompt in an epoch; 0 takes all.")
+    ] = 32
+
+    def settings(self, head: str) -> TrainingSettings:
+        """With the learning rate of a head, if none is given."""
+        from simkit.heads import registry
+        from simkit.heads.training import TrainingSettings
+
+        rate = self.learning_rate
+        rate = registry.get(head).learning_rate if rate is None else rate
+        return TrainingSettings(**{**vars(self), "learning_rate": rate})
+
+
+HeadTrace = Annotated[
+    str,
+    typer.Argument(help="A trace recorded with --hidden; or any, with --drafter and --target."),
+]
+Mix = Annotated[
+    float | None,
+    typer.Option(
+        help="With --target: share of the draft's tokens in the texts that are trained on; 0:"
+        " on drafts as they are read when drafting. [0.5; variant code 0.15]"
+    ),
+]
+
+
+@grouped
+def train(
+    head: Annotated[str, typer.Argument(help="pacer, acceptance or specdecpp.")],
+    trace: HeadTrace,
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.safetensors")],
+    drafter: Drafter = None,
+    target: Target = None,
+    draft: Draft = None,
+    mix: Mix = None,
+    optimizing: Optimizing,
+    options: HeadOptions,
 ) -> None:
     """Train a learned head on a trace."""
-    options = {
-        "max_depth": max_depth,
-        "position_embedding": position_embedding,
-        "attention": attention,
-        "block": block,
-        "text_position": text_position,
-        "variant": variant,
-        "layers": layers,
-        "accept_weight": accept_weight,
-        "reject_weight": reject_weight,
-        "lag": lag,
-    }
     needs_torch("training")
     import traces
-    from simkit.heads import files, registry, run
-    from simkit.heads.training import TrainingSettings
+    from simkit.heads import files, run
 
     files.check_suffix(output)
     for file in files.pair(output):
         check_option("--output", file)
     check_apart([("--output", file) for file in files.pair(output)], [trace])
-    rate = registry.get(head).learning_rate if learning_rate is None else learning_rate
-    settings = TrainingSettings(epochs, rate, noise=noise, starts=starts, seed=seed, device=device)
-    given = {name: value for name, value in options.items() if value is not None}
-    models = models_of(target, draft, device)
+    settings = optimizing.settings(head)
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    models = models_of(target, draft, optimizing.device)
     console = Console(stderr=True)
     start = time.perf_counter()
     with training_bar(console) as bar:
-        task = bar.add_task(f"training {head}", total=epochs)
+        task = bar.add_task(f"training {head}", total=optimizing.epochs)
 
         def on_epoch(epoch: int, loss: float, held_out: float) -> None:
             bar.update(task, advance=1, description=f"loss {loss:.4f}, held out {held_out:.4f}")

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simkit.cli import complete
 from simkit.cli.options import (
     By,
+    Confidence,
     Cost,
     Drafter,
     First,
     FirstToken,
     Format,
     Memory,
+    PolicyRanges,
     Printed,
     Ray,
     ReplayThreads,
@@ -30,13 +31,7 @@ if TYPE_CHECKING:
 
 def tune(
     trace: TraceName,
-    policy: Annotated[
-        list[str],
-        typer.Option(
-            help="A spec with ranges, 'svip(h=0.1:1.0:0.05)'; give it again for more.",
-            autocompletion=complete.policies,
-        ),
-    ],
+    policy: PolicyRanges,
     cost: Cost = None,
     folds: Annotated[int, typer.Option(help="Of prompts, stratified by task.")] = 5,
     deals: Annotated[
@@ -51,7 +46,7 @@ def tune(
     format: Printed = Format.table,
     drafter: Drafter = None,
     first_token: First = FirstToken.draft,
-    confidence: Annotated[float, typer.Option(help="Of the bootstrap intervals.")] = 0.95,
+    confidence: Confidence = 0.95,
     threads: ReplayThreads = None,
     memory: Memory = None,
     ray: Ray = None,
