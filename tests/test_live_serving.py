@@ -19,7 +19,6 @@ from simkit.live.live_controllers import decider
 from simkit.live.serving import LiveServer, Request
 from simkit.live.serving_arms import ServingArm, ServingBench, engine, run
 from simkit.live.serving_summary import summary
-from simkit.live.slots import SlotReader
 from simkit.live.summary import Drift
 from simkit.live.timed import TimedDecoder
 from simkit.policies import PolicyError
@@ -28,6 +27,7 @@ from simkit.serving.plans import plan
 from simkit.simulator.arguments import setting
 from traces import Sampler
 from traces.record.pair import load_pair
+from traces.record.reader import Reader as SlotReader
 from traces.subset import select
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -204,13 +204,13 @@ def test_texts_that_come_and_go_are_read_as_alone():
     both = tiny_pair()
     reader, texts = SlotReader(both.target, 61, 3, 20), [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
     for _ in texts:
-        reader.open()
-    reader.read(texts, 0, 1)
-    reader.close(0)  # the last one takes its place
-    reader.cut([2, 2])
-    reader.open()
-    reader.read([[30, 31, 32]], 2, 1)
-    got = reader.read([[20, 21, 22], [23], [24, 25]], 0, 3)
+        reader.slots.open()
+    reader.read(texts)
+    reader.slots.close(0)  # the last one takes its place
+    reader.slots.cut([2, 2])
+    reader.slots.open()
+    reader.read([[30, 31, 32]], first=2)
+    got = reader.read([[20, 21, 22], [23], [24, 25]], 3)
     assert reader.lengths == [5, 3, 5]
     for row, text in enumerate([[11, 12, 20, 21, 22], [9, 10, 23], [30, 31, 32, 24, 25]]):
         new = (3, 1, 2)[row]

@@ -179,7 +179,7 @@ def test_keyed_draws_take_one_pass_of_the_draft_a_step(spec):
     """Of as many tokens as the text and the draft have grown by; the prompt is read once."""
     timed, prompt = timed_only(spec, settings("t1")), tiny_prompts(5, seed=9)[-1].tokens
     reads, read = [], timed.keyed.reader.read
-    timed.keyed.reader.read = lambda tokens, keep: reads.append(len(tokens)) or read(tokens, keep)
+    timed.keyed.reader.read = lambda texts: reads.append(len(texts[0])) or read(texts)
     got = timed.decode(prompt, 0)
     first, *later = reads
     verifies = [row.tokens_in for row in got.rows if row.kind == "verify"]

@@ -68,3 +68,22 @@ class Sapling:
     def judge(self, nodes: np.ndarray, score: np.ndarray) -> None:
         """Take up what a head says of nodes that the draft has read."""
         self._score[nodes] = score
+
+
+def lines(parent: np.ndarray, nodes: np.ndarray, row: np.ndarray, n_rows: int) -> np.ndarray:
+    """Which rows each node sees: those of its forbears, and its own; (n, n_rows) bool.
+
+    Args:
+        parent: (M,) of a tree; -1 of its root.
+        nodes: (n,) of it.
+        row: (M,) where each of its nodes stands among the rows; -1 where it does not.
+        n_rows: of the tree in the cache, these among them.
+    """
+    found = np.zeros((len(nodes), n_rows), np.bool_)
+    which, here = np.arange(len(nodes)), np.asarray(nodes)
+    while len(here):
+        there = row[here] >= 0
+        found[which[there], row[here[there]]] = True
+        here = parent[here]
+        which, here = which[here >= 0], here[here >= 0]
+    return found

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simkit.live.model import Reader
 from simkit.live.settings import DecoderSettings
 from traces.record import draws
+from traces.record.reader import Reader
 from traces.record.statistics import LogitRows, at, draft_rows, draft_token, residual
 
 
@@ -67,7 +67,7 @@ class Keyed:
 
     def begin(self, sequence: int) -> None:
         """Start a new text."""
-        self.reader.forget()
+        self.reader.slots.begin(1)
         number = torch.tensor([sequence], device=self.device)
         self._keys = [draws.first_key(self.settings.seed, number)]  # behind 0, 1, … drafted tokens
 
@@ -85,7 +85,7 @@ class Keyed:
             draft: γ tokens.
             q: of each.
         """
-        logits = self.reader.read([*text, *draft][self.reader.length :], 1).to(self.device)
+        logits = self.reader.read([[*text, *draft][self.reader.lengths[0] :]])[0].to(self.device)
         last, key = draft_rows(logits, self.settings.sampler), self._key(draft)
         own = int(draft_token(last, key))
         keys = torch.cat(self._keys[: len(draft) + 1])
@@ -104,7 +104,7 @@ class Keyed:
             text: with what is new.
             emitted: what is new: the front of the draft, and one token more.
         """
-        self.reader.cut(len(text) - 1)
+        self.reader.slots.cut([len(text) - 1])
         del self._keys[len(emitted) :]
         self._keys = [self._key(emitted)]
 

@@ -12,8 +12,9 @@ holds its request.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -26,9 +27,9 @@ from simkit.live.interleave import finished
 from simkit.live.live_controllers import Came, Decider
 from simkit.live.served import Iteration, Parts, ServedStep
 from simkit.live.settings import DecoderSettings
-from simkit.live.slots import SlotReader
 from simkit.serving import View
 from traces.record.pair import Pair
+from traces.record.reader import Reader
 from traces.record.statistics import draft_rows
 from traces.record.statistics_triton import draft_statistics
 
@@ -119,9 +120,11 @@ class LiveServer:
         longest = max(len(request.tokens) for request in requests)
         slots = longest + self.settings.max_new_tokens + most + 1
         batch = min(self.concurrency, len(requests))
-        given = self.pair.vocab_size, batch, slots
-        self.target = SlotReader(self.pair.target, *given)
-        self.draft = SlotReader(self.pair.draft, *given)
+        size = self.pair.vocab_size
+        self.target, self.draft = (
+            Reader(model, size, rows=batch, room=slots)
+            for model in (self.pair.target, self.pair.draft)
+        )
         if self.decider:
             self.decider.begin(batch)
 
@@ -154,7 +157,8 @@ class LiveServer:
             text.tokens[self.target.lengths[text.row] :] + text.draft[:widest] for text in batch
         ]
         tokens_in = max(map(len, blocks))
-        own = self._read(self.target, batch, blocks, widest + 1).argmax(-1).tolist()
+        read = partial(self.target.read, keep=widest + 1)
+        own = self._in_rows(read, batch, blocks).argmax(-1).tolist()
         parts.add("verify_s")
         came = [
             self._accept(text, text.draft[:k], best)
@@ -244,7 +248,7 @@ class LiveServer:
         for some in _neighbours(new):
             parts.since()
             blocks = [text.tokens[:-1] for text in some]
-            self.draft.read(blocks, some[0].row, 1).argmax(-1).tolist()
+            self.draft.read(blocks, first=some[0].row).argmax(-1).tolist()
             parts.add("open_s")
         return {
             "drafts_opened": len(new),
@@ -255,19 +259,18 @@ class LiveServer:
         """One pass of the draft: logits (B, V), and the tokens (B,) that drafts grow by."""
         lengths = self.draft.lengths
         blocks = [(text.tokens + text.draft)[lengths[text.row] :] for text in batch]
-        widths = [len(block) for block in blocks]
-        most, least = max(widths), min(widths)
-        logits = self._read(self.draft, batch, blocks, most - least + 1)
-        last = torch.tensor([n - least for n in widths], device=logits.device)
-        logits = logits[torch.arange(len(batch), device=logits.device), last]
+        logits = self._in_rows(self.draft.behind, batch, blocks)
         return logits, logits.argmax(-1)
 
-    def _read(
-        self, reader: SlotReader, batch: list[_RequestText], blocks: list[list[int]], keep: int
+    def _in_rows(
+        self,
+        read: Callable[[list[list[int]]], Tensor],
+        batch: list[_RequestText],
+        blocks: list[list[int]],
     ) -> Tensor:
         """A pass over a block of each text of a batch, whose rows are the first ones."""
         order = sorted(range(len(batch)), key=lambda k: batch[k].row)
-        logits = reader.read([blocks[k] for k in order], 0, keep)
+        logits = read([blocks[k] for k in order])
         if order == list(range(len(batch))):
             return logits
         return logits[torch.tensor([text.row for text in batch], device=logits.device)]
@@ -314,17 +317,17 @@ class LiveServer:
                     number, request.sequence, list(request.tokens), len(request.tokens), row
                 )
             )
-            self.target.open()
-            self.draft.open()
+            self.target.slots.open()
+            self.draft.slots.open()
         opening = self.settings.first_token == "prefill"
         blocks = [text.tokens if opening else text.tokens[:-1] for text in new]
-        longest, shortest = max(map(len, blocks)), min(map(len, blocks))
-        if longest:
-            keep = longest - shortest + 1 if opening else 1
-            best = self.target.read(blocks, new[0].row, keep).argmax(-1).tolist()
-            if opening:
-                for text, row in zip(new, best, strict=True):
-                    text.tokens.append(row[text.n_prompt - shortest])
+        longest = max(map(len, blocks))
+        if longest and opening:
+            best = self.target.behind(blocks, new[0].row).argmax(-1).tolist()
+            for text, token in zip(new, best, strict=True):
+                text.tokens.append(token)
+        elif longest:
+            self.target.read(blocks, first=new[0].row).argmax(-1).tolist()
         parts.add("prefill_s")
         self.running += new
         return {
@@ -336,12 +339,12 @@ class LiveServer:
     def _leave(self) -> None:
         """Forget what was read of tokens that did not come out, and let go who is done."""
         for reader in (self.target, self.draft):
-            reader.cut([len(text.tokens) - 1 for text in self.running])
+            reader.slots.cut([len(text.tokens) - 1 for text in self.running])
         for text in self.running:
             self.outputs[text.number] = text.tokens[text.n_prompt :]
         for text in [text for text in self.running[::-1] if self._is_done(text)]:
-            self.target.close(text.row)
-            self.draft.close(text.row)
+            self.target.slots.close(text.row)
+            self.draft.slots.close(text.row)
             last = self.running.pop()
             if last is not text:
                 last.row = text.row

@@ -15,18 +15,21 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import NamedTuple
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from simkit.live.block_scorer import BlockScorer, check_depth, check_lag
 from simkit.live.clock import clock_of
 from simkit.live.interleave import finished
 from simkit.live.keyed_draws import Ahead, Keyed
 from simkit.live.log import LiveRow, Spans
-from simkit.live.model import Reader
 from simkit.live.settings import UNKNOWN, DecoderSettings, Step
 from simkit.policies import Outcome, PolicyError, Sequential
 from simkit.policies.verdicts import asked, longest, sent
 from traces.record import draws
+from traces.record.forward import LastStates
+from traces.record.reader import Reader
 from traces.record.statistics import LogitRows, draft_rows, target_rows
 from traces.record.statistics_triton import draft_statistics
 from traces.schema import DRAFT_STATISTICS
@@ -69,8 +72,8 @@ class TimedDecoder:
 
     def __init__(
         self,
-        target: nn.Module,
-        draft: nn.Module,
+        target: PreTrainedModel,
+        draft: PreTrainedModel,
         policy: Sequential | None,
         settings: DecoderSettings,
         vocab_size: int,
@@ -85,7 +88,8 @@ class TimedDecoder:
         self.waits = bool(self.lag) or any(head.by_start for head in self.heads.values())
         self.looks = policy is not None and policy.looks
         self.target = Reader(target, vocab_size)
-        self.draft = Reader(draft, vocab_size, keep_states=bool(self.heads))
+        states = LastStates(draft) if self.heads else None
+        self.draft = Reader(draft, vocab_size, states=states)
         self.keyed: Keyed | None = None
         if not settings.sampler.greedy:
             self.keyed = Keyed(Reader(draft, vocab_size), settings, self.target.device)
@@ -125,8 +129,9 @@ class TimedDecoder:
         return len(self.tokens) - self.n_prompt + 1
 
     def _open(self, prompt: list[int], sequence: int) -> None:
-        self.target.forget()
-        self.draft.forget()
+        self.target.slots.begin(1)
+        self.draft.slots.begin(1)
+        self.states = torch.empty(0)  # the draft's, behind each token that it has read
         for head in self.heads.values():
             head.cut(0)
         self.tokens, self.n_prompt = list(prompt), len(prompt)
@@ -137,8 +142,16 @@ class TimedDecoder:
 
     def _read_prompt(self, reader: Reader, component: str, tokens: list[int]) -> Tensor:
         begun = self.clock.mark()
-        logits = reader.read(tokens, 1)
+        logits = self._read(reader, tokens, 1)
         self.spans.add("prefill", component, begun, self.clock.mark(), len(tokens))
+        return logits
+
+    def _read(self, reader: Reader, tokens: list[int], keep: int) -> Tensor:
+        before = reader.lengths[0]
+        logits = reader.read([tokens], keep)[0]
+        if reader is self.draft and self.heads:
+            new = reader.states
+            self.states = torch.cat([self.states[:before], new]) if before else new
         return logits
 
     def _prefill(self) -> int:
@@ -151,12 +164,12 @@ class TimedDecoder:
     def _plain_step(self) -> None:
         """One token of autoregressive decoding."""
         self.number += 1
-        start, context = self.position, self.target.length
+        start, context = self.position, self.target.lengths[0]
         begun = since = self.clock.mark()
         ahead = None
         if self.keyed:
             ahead, since = self._ahead([], []), self.clock.mark()
-        p = target_rows(self.target.read(self.tokens[context:], 1), self.settings.sampler)
+        p = target_rows(self._read(self.target, self.tokens[context:], 1), self.settings.sampler)
         token = ahead.verify(p)[1] if ahead else int(p.best)
         self.spans.add("verify", "target", since, self.clock.mark(), 1, context)
         self._append([token])
@@ -190,7 +203,7 @@ class TimedDecoder:
         room = min(room, self.policy.max_draft, longest(self.policy, self.state))
         asked = self.clock.mark()
         self.spans.add("policy", f"policy:{self.policy.timed_as}", begun, asked)
-        if room > 0 and not self.draft.length and len(self.tokens) > 1:
+        if room > 0 and not self.draft.lengths[0] and len(self.tokens) > 1:
             self._read_prompt(self.draft, "draft", self.tokens[:-1])
         self.told = self.state
         tokens: list[int] = []
@@ -199,7 +212,7 @@ class TimedDecoder:
         while len(tokens) < room:
             noise = self._noise(tokens) if self.keyed else None
             before = self.clock.mark()
-            text, context = self.tokens + tokens, self.draft.length
+            text, context = self.tokens + tokens, self.draft.lengths[0]
             q = self._q(text)
             drawn = q.best if noise is None else draws.winner(q.processed, noise)
             tokens.append(int(drawn))
@@ -226,7 +239,7 @@ class TimedDecoder:
             return self.keyed.ahead(self.tokens, draft, q)
 
     def _q(self, tokens: list[int]) -> LogitRows:
-        logits = self.draft.read(tokens[self.draft.length :], 1)
+        logits = self._read(self.draft, tokens[self.draft.lengths[0] :], 1)
         settings = self.settings
         return draft_rows(logits.to(self.target.device), settings.sampler, settings.kernel)
 
@@ -246,7 +259,7 @@ class TimedDecoder:
             return False
         n_text, count, scores = len(self.tokens) - 1, len(waiting) - self.lag, {}
         for column, head in self.heads.items():
-            scores[column] = head.score(self.draft.states[: n_text + depth], n_text, count)
+            scores[column] = head.score(self.states[: n_text + depth], n_text, count)
             begun, since = self.clock.mark(), begun
             name = column.replace("score", "head", 1)
             self.spans.add("head", name, since, begun, count, n_text, depth)
@@ -270,9 +283,9 @@ class TimedDecoder:
     def _verify(self, tokens: list[int], q: list[LogitRows]) -> tuple[int, int]:
         """Run the target over a draft; how many tokens it accepts, and its own behind those."""
         ahead = self._ahead(tokens, q) if self.keyed else None
-        begun, context = self.clock.mark(), self.target.length
+        begun, context = self.clock.mark(), self.target.lengths[0]
         read = self.tokens[context:] + tokens
-        p = target_rows(self.target.read(read, len(tokens) + 1), self.settings.sampler)
+        p = target_rows(self._read(self.target, read, len(tokens) + 1), self.settings.sampler)
         if ahead:
             accepted, own = ahead.verify(p)
         else:
@@ -285,13 +298,13 @@ class TimedDecoder:
 
     def _read_again(self, tokens: list[int]) -> None:
         """The draft's own pass over a verified batch, from which nothing is drafted; at depth 0."""
-        if not self.draft.length and len(self.tokens) > 1:
+        if not self.draft.lengths[0] and len(self.tokens) > 1:
             self._read_prompt(self.draft, "draft", self.tokens[:-1])
         begun = self.clock.mark()
-        self.draft.cut(len(self.tokens) - 1)
-        context = self.draft.length
+        self.draft.slots.cut([len(self.tokens) - 1])
+        context = self.draft.lengths[0]
         read = self.tokens[context:] + tokens
-        self.draft.read(read, 1)
+        self._read(self.draft, read, 1)
         self.spans.add("draft", "draft", begun, self.clock.mark(), len(read), context)
 
     def _append(self, tokens: list[int]) -> None:
@@ -305,7 +318,7 @@ class TimedDecoder:
     def _cut(self) -> None:
         """Take back what was read of rejected tokens; the last token was read by neither model."""
         for reader in (self.target, self.draft):
-            reader.cut(len(self.tokens) - 1)
+            reader.slots.cut([len(self.tokens) - 1])
         for head in self.heads.values():
             head.cut(len(self.tokens) - 1)
 

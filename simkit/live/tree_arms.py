@@ -14,7 +14,6 @@ from simkit.live.interleave import Turns
 from simkit.live.rotation import Arm, Decoding, LiveJob, Runs
 from simkit.live.settings import DecoderSettings
 from simkit.live.tree_drafts import FeatureDraft, ModelDraft, TreeDraft
-from simkit.live.tree_slots import ROOM
 from simkit.live.trees import TreeDecoder
 from simkit.trees.base import TreePolicy
 from traces.attach import registry
@@ -23,6 +22,7 @@ from traces.record.drafters import feature
 from traces.record.header import device_name, library_versions, model_info
 from traces.record.pair import Alone, embedding, load_model
 from traces.record.proof import prove
+from traces.record.reader import ROOM
 
 
 @dataclass

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from simkit.live.tree_slots import TreeReader, TreeSlots
 from traces.record.drafters.feature import Feature
+from traces.record.forward import LastStates
+from traces.record.reader import Reader, Slots
 
 
 class TreeDraft(ABC):
@@ -32,11 +33,11 @@ class TreeDraft(ABC):
 
     layers: tuple[int, ...] = ()
     ids: Tensor | None = None
-    slots: TreeSlots
+    slots: Slots
 
     def forget(self) -> None:
         """Start a new text."""
-        self.slots.forget()
+        self.slots.begin(1)
 
     def take(self, states: Tensor) -> None:  # noqa: B027 (most read none)
         """The target's states (u, F) behind the next u tokens of the text."""
@@ -68,7 +69,7 @@ class TreeDraft(ABC):
             parent: (n,) rows of their parents; -1 is the root.
             tokens: their own.
             depth: of the level.
-            sees: (n, rows so far + n) bool, see `simkit.live.tree_slots.lines`.
+            sees: (n, rows so far + n) bool, see `simkit.live.growing_tree.lines`.
         """
 
     def keep(self, rows: Sequence[int]) -> None:
@@ -77,7 +78,7 @@ class TreeDraft(ABC):
         Args:
             rows: of accepted nodes, from the root down, as far as it has read them.
         """
-        self.slots.cut(self.slots.text)
+        self.slots.keep(())
 
 
 class ModelDraft(TreeDraft):
@@ -91,7 +92,7 @@ class ModelDraft(TreeDraft):
     name: ClassVar[str] = "model"
 
     def __init__(self, model: PreTrainedModel, vocab_size: int) -> None:
-        self.reader = TreeReader(model, vocab_size, (-1,))
+        self.reader = Reader(model, vocab_size, states=LastStates(model))
         self.slots = self.reader.slots
 
     @property
@@ -101,16 +102,16 @@ class ModelDraft(TreeDraft):
 
     def unread(self, text: Sequence[int]) -> int:
         """See `TreeDraft`."""
-        return len(text) - self.slots.text
+        return len(text) - self.slots.lengths[0]
 
     def prefill(self, text: Sequence[int]) -> None:
         """See `TreeDraft`."""
-        self.reader.read(text)
+        self.reader.read([text])
 
     def roots(self, text: Sequence[int]) -> Tensor:
         """See `TreeDraft`."""
         self._rows = 1
-        return self.reader.read(text[self.slots.text :])
+        return self.reader.read([text[self.slots.lengths[0] :]])[0]
 
     def below(
         self, parent: np.ndarray, tokens: Sequence[int], depth: int, sees: np.ndarray
@@ -135,7 +136,7 @@ class FeatureDraft(TreeDraft):
 
     def __init__(self, net: Feature) -> None:
         self.net, self.layers, self.ids = net, net.layers, net.ids
-        self.slots = TreeSlots(1)
+        self.slots = Slots(1)
         self.forget()
 
     def forget(self) -> None:
@@ -156,7 +157,7 @@ class FeatureDraft(TreeDraft):
 
     def unread(self, text: Sequence[int]) -> int:
         """See `TreeDraft`; a text of one token has no pair, and is read by itself."""
-        return max(len(text) - 1 - self.slots.text, 1)
+        return max(len(text) - 1 - self.slots.lengths[0], 1)
 
     @torch.inference_mode()
     def prefill(self, text: Sequence[int]) -> None:
@@ -178,14 +179,14 @@ class FeatureDraft(TreeDraft):
 
     def _pairs(self, text: Sequence[int]) -> Tensor:
         """Read the pairs of a text that were not read yet; the features behind each."""
-        read = self.slots.text
+        read = self.slots.lengths[0]
         tokens = text[1 + read :]
         states = torch.cat(self._waiting)
         self._waiting = [states[len(tokens) :]]
         before = self.net.net.fused(states[: len(tokens)].to(self.net.embedded))
         n = len(tokens)
         found = self._step(tokens, before, np.arange(read, read + n), np.tri(n, dtype=np.bool_))
-        self.slots.text = read + n
+        self.slots.lengths[0] = read + n
         return found
 
     @torch.inference_mode()
@@ -194,7 +195,7 @@ class FeatureDraft(TreeDraft):
     ) -> Tensor:
         """See `TreeDraft`."""
         before = self._features[torch.from_numpy(1 + parent)]
-        behind = self._root - self.slots.text  # 1 where the root is in no pair, which all see
+        behind = self._root - self.slots.lengths[0]  # 1 where the root is in no pair, which all see
         sees = np.pad(sees, ((0, 0), (behind, 0)), constant_values=True)
         position = np.full(len(tokens), self._root - 1 + depth)
         features = self._step(tokens, before, position, sees)

@@ -22,18 +22,19 @@ from transformers import PreTrainedModel
 
 from simkit.errors import LiveError
 from simkit.live.clock import Clock, Mark, clock_of
-from simkit.live.growing_tree import Sapling
+from simkit.live.growing_tree import Sapling, lines
 from simkit.live.interleave import finished
 from simkit.live.log import LiveRow, Spans
 from simkit.live.node_scorer import node_scorer
 from simkit.live.settings import DecoderSettings
 from simkit.live.tree_drafts import TreeDraft
-from simkit.live.tree_slots import TreeReader, lines
 from simkit.policies import PolicyError
 from simkit.trees.base import TreePolicy
 from simkit.trees.growing import Growing
 from traces.record import draws
+from traces.record.drafters.layers import Layers
 from traces.record.drafters.trees import said
+from traces.record.reader import Reader
 from traces.record.statistics import target_rows, target_token
 
 if TYPE_CHECKING:
@@ -122,7 +123,9 @@ class TreeDecoder:
         self.head = node_scorer(policy, heads or {}) if policy else None
         self.draft = draft if policy is not None else None
         self.settings, self.eos = settings, frozenset(settings.eos_token_ids)
-        self.target = TreeReader(target, vocab_size, self.draft.layers if self.draft else ())
+        layers = self.draft.layers if self.draft else ()
+        states = Layers(target, layers) if layers else None
+        self.target = Reader(target, vocab_size, states=states)
         self.clock = clock or clock_of(self.target.device)
 
     def decode(self, prompt: list[int], sequence: int) -> TreeOutput:
@@ -160,7 +163,7 @@ class TreeDecoder:
         return len(self.tokens) - self.n_prompt + 1
 
     def _open(self, prompt: list[int], sequence: int) -> None:
-        self.target.slots.forget()
+        self.target.slots.begin(1)
         if self.draft:
             self.draft.forget()
         self.tokens, self.n_prompt = list(prompt), len(prompt)
@@ -170,7 +173,7 @@ class TreeDecoder:
 
     def _read_prompt(self, tokens: list[int]) -> Tensor:
         begun = self.clock.mark()
-        logits = self.target.read(tokens)
+        logits = self.target.read([tokens])[0]
         self.spans.add("prefill", "target", begun, self.clock.mark(), len(tokens))
         if self.draft and self.draft.layers:
             self.draft.take(self.target.states)
@@ -306,9 +309,9 @@ class TreeDecoder:
     def _p(self, sapling: Sapling, nodes: np.ndarray) -> Tensor:
         """The target's logits behind the last token and nodes of the tree."""
         if not len(nodes):
-            text = self.target.slots.text
-            logits = self.target.read(self.tokens[text:])
-            self.target.slots.text = text  # `_keep` makes text of it
+            text = self.target.lengths[0]
+            logits = self.target.read([self.tokens[text:]])[0]
+            self.target.lengths[0] = text  # `_keep` makes text of it
             return logits
         tree, rows = sapling.tree, np.concatenate([[0], nodes])
         row = np.full(len(sapling.token), -1, np.int64)

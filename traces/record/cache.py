@@ -1,27 +1,53 @@
-"""A key-value cache in buffers of fixed size: appended to and cut back without copying."""
+"""A key-value cache in buffers: appended to and cut back without copying.
+
+Rows grow together, or each to its own length: a pass then says where each token belongs.
+"""
 
 from __future__ import annotations
 
-import torch
+from typing import NamedTuple
+
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 
+class Place(NamedTuple):
+    """Where the tokens of a pass belong.
+
+    Attributes:
+        rows: of the cache, those of the pass.
+        row: (rows, 1) int64, their numbers.
+        slots: (rows, tokens) int64.
+        width: slots that the pass may see.
+    """
+
+    rows: slice
+    row: Tensor
+    slots: Tensor
+    width: int
+
+
 class BufferLayer(CacheLayerMixin):
-    """Keys and values of one layer, (batch, heads, capacity, head width), filled to `length`."""
+    """Keys and values of one layer, (batch, heads, capacity, head width), filled to `length`.
+
+    Args:
+        capacity: tokens that fit, a row.
+        rows: of the batch; None: as many as the first pass has.
+    """
 
     is_sliding = False
     is_croppable = True
 
-    def __init__(self, capacity: int):
+    def __init__(self, capacity: int, rows: int | None = None):
         super().__init__()
-        self.capacity, self.length = capacity, 0
+        self.capacity, self.rows, self.length = capacity, rows, 0
+        self.place: Place | None = None
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Take the buffers' shape, dtype and device from the first states."""
         self.dtype, self.device = key_states.dtype, key_states.device
         self.keys, self.values = (
-            torch.zeros(*s.shape[:2], self.capacity, s.shape[3], dtype=s.dtype, device=s.device)
+            s.new_zeros(self.rows or s.shape[0], s.shape[1], self.capacity, s.shape[3])
             for s in (key_states, value_states)
         )
         self.is_initialized = True
@@ -29,10 +55,16 @@ class BufferLayer(CacheLayerMixin):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        """Append, and return all that is cached."""
+        """Append, or write where the pass belongs; all that it may see."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None and self.values is not None
+        if self.place is not None:
+            rows, row, slots, width = self.place
+            # (rows, tokens, heads, head width) after indexing with two tensors
+            self.keys[row, :, slots] = key_states.transpose(1, 2)
+            self.values[row, :, slots] = value_states.transpose(1, 2)
+            return self.keys[rows, :, :width], self.values[rows, :, :width]
         start, end = self.length, self.length + key_states.shape[2]
         self.keys[:, :, start:end] = key_states
         self.values[:, :, start:end] = value_states
@@ -43,13 +75,12 @@ class BufferLayer(CacheLayerMixin):
         """Make room for so many tokens, twice as many as before at least if there is too little."""
         if length <= self.capacity:
             return
-        self.capacity = max(length, 2 * self.capacity)
+        before, self.capacity = self.capacity, max(length, 2 * self.capacity)
         if self.is_initialized:
             assert self.keys is not None and self.values is not None
-            old = self.keys, self.values
-            self.lazy_initialization(*old)
-            self.keys[:, :, : self.length] = old[0][:, :, : self.length]
-            self.values[:, :, : self.length] = old[1][:, :, : self.length]
+            keys, values = self.keys, self.values
+            self.lazy_initialization(keys, values)
+            self.keys[:, :, :before], self.values[:, :, :before] = keys, values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Length and offset of the keys that a query of this length sees."""
@@ -71,11 +102,12 @@ class Buffer(Cache):
 
     Args:
         n_layers: of the model.
-        capacity: tokens that fit, a sequence.
+        capacity: tokens that fit, a row.
+        rows: of the batch; None: as many as the first pass has.
     """
 
-    def __init__(self, n_layers: int, capacity: int):
-        self.buffers = [BufferLayer(capacity) for _ in range(n_layers)]
+    def __init__(self, n_layers: int, capacity: int, rows: int | None = None):
+        self.buffers = [BufferLayer(capacity, rows) for _ in range(n_layers)]
         super().__init__(layers=list(self.buffers))
 
     @property
@@ -92,6 +124,13 @@ class Buffer(Cache):
         """Make room for so many tokens; what is cached is copied if there is too little."""
         for buffer in self.buffers:
             buffer.reserve(length)
+
+    def copy(self, row: int, slots: Tensor, to_row: int, to: slice) -> None:
+        """Copy what a row has in some slots (indices) to as many slots of a row."""
+        for buffer in self.buffers:
+            for kept in (buffer.keys, buffer.values):
+                if kept is not None:
+                    kept[to_row, :, to] = kept[row][:, slots.to(kept.device)]
 
     def keep(self, rows: Tensor) -> None:
         """Forget all sequences but `rows` (indices); their order is the new one."""

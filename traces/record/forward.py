@@ -6,6 +6,7 @@ token of every sequence lands in the same slot; what a token may attend to is al
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -32,7 +33,7 @@ class Forward:
         model: a Hugging Face causal LM in eval mode.
         vocab_size: ids beyond it are cut from the logits (common vocabulary of a pair).
         capacity: slots of the cache.
-        keep_hidden: keep the final-norm states of the last pass in `hidden`.
+        keep_hidden: keep the final-norm states of the last pass.
         excess: largest probability mass that any row had beyond `vocab_size`.
     """
 
@@ -40,12 +41,12 @@ class Forward:
     vocab_size: int
     capacity: int
     keep_hidden: bool = False
-    hidden: Tensor = field(init=False)
     excess: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
         self.cache = new_cache(self.model, self.capacity)
         self.device = embedding(self.model).weight.device
+        self._last = LastStates(self.model) if self.keep_hidden else None
 
     def pass_(
         self,
@@ -67,9 +68,15 @@ class Forward:
         Returns:
             logits (B, n or keep, vocab_size).
         """
-        with torch.inference_mode(), _capture(self):
+        with torch.inference_mode(), self._last or nullcontext():
             logits = packed_pass(self.model, self.cache, tokens, positions, mask, keep, added)
         return self._common(logits)
+
+    @property
+    def hidden(self) -> Tensor:
+        """The final-norm states (B, n, H) of the last pass, where they are kept."""
+        assert self._last is not None
+        return self._last.joined()
 
     def _common(self, logits: Tensor) -> Tensor:
         if logits.shape[-1] > self.vocab_size:
@@ -88,8 +95,8 @@ def packed_pass(
     model: PreTrainedModel,
     cache: Buffer,
     tokens: Tensor,
-    positions: Tensor,
-    mask: Tensor,
+    positions: Tensor | None,
+    mask: Tensor | None,
     keep: int = 0,
     added: Tensor | None = None,
 ) -> Tensor:
@@ -99,8 +106,9 @@ def packed_pass(
         model: a Hugging Face causal LM.
         cache: of the batch.
         tokens: see `Forward.pass_`, as the other arguments.
-        positions: of the tokens.
-        mask: what they attend to.
+        positions: of the tokens; None: behind what is cached.
+        mask: what they attend to; None: all before them. That of the model costs a pass over one
+            token less than a mask that is given.
         keep: number of last tokens whose logits are wanted.
         added: to the tokens' embeddings.
     """
@@ -113,31 +121,37 @@ def packed_pass(
     )
     return model(
         **given,
-        position_ids=positions.to(device),
-        attention_mask=as_bias(mask, model.dtype).to(device),
+        position_ids=None if positions is None else positions.to(device),
+        attention_mask=None if mask is None else as_bias(mask, model.dtype).to(device),
         past_key_values=cache,
         use_cache=True,
         logits_to_keep=keep,
     ).logits
 
 
-class _capture:
-    """Keep the base model's final-norm states of one pass, if they are wanted."""
+class LastStates:
+    """Keeps the final-norm states of every pass that runs inside a `with` block.
 
-    def __init__(self, forward: Forward):
-        self.forward = forward
+    Args:
+        model: a Hugging Face causal LM.
+    """
 
-    def __enter__(self) -> None:
-        if self.forward.keep_hidden:
-            base = self.forward.model.base_model
-            self.handle = base.register_forward_hook(self._keep)
+    def __init__(self, model: PreTrainedModel):
+        self._base = model.base_model
+
+    def __enter__(self) -> LastStates:
+        self._handle = self._base.register_forward_hook(self._keep)
+        return self
 
     def __exit__(self, *_: object) -> None:
-        if self.forward.keep_hidden:
-            self.handle.remove()
+        self._handle.remove()
+
+    def joined(self) -> Tensor:
+        """States of the last pass (B, n, H)."""
+        return self._states
 
     def _keep(self, module: nn.Module, args: Any, output: Any) -> None:
-        self.forward.hidden = output.last_hidden_state
+        self._states = output.last_hidden_state
 
 
 def check_excess(forward: Forward, name: str) -> None:
