@@ -22,6 +22,7 @@ from simkit.sweeps.grid import settings
 from traces.errors import UserError
 from traces.trace import Trace
 
+BEST_FIXED = "best fixed length"
 HINDSIGHT = {"oracle": "oracle", "prophet": "prophet"}
 _SPEC = re.compile(r"^\w+\([^()]*\): ")  # before a reason: the one setting that was tried first
 _COLUMN = re.compile(r"^.* reads the column (\w+) of drafts, which .*$")  # a spec, and advice
@@ -43,10 +44,11 @@ def replays(
     at = of(study, cost)
     if timed:
         _ = at.charge
-    return _labelled({label: lambda spec=spec: _one(at, spec) for label, spec in specs.items()})
+    return _labelled({label: lambda spec=spec: replayed(at, spec) for label, spec in specs.items()})
 
 
-def _one(at: Replays, spec: str) -> Replayed:
+def replayed(at: Replays, spec: str) -> Replayed:
+    """One policy, or a family tuned on other prompts; raises as `Replays.tuned` does."""
     family = spec != ALONE and len(settings(spec)) > 1
     return at.tuned(spec) if family else at.replay(spec)
 

@@ -18,6 +18,8 @@ from traces.errors import UserError
 from traces.trace import OWN, Trace
 
 INK = "ink"
+Look = dict[str, Any]
+"""Keywords of matplotlib's functions."""
 LINES = ("-", "--", "-.", ":")
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oooo")
 
@@ -33,7 +35,7 @@ class SeriesStyle(NamedTuple):
     """
 
     hue: str
-    marker: Any
+    marker: str | tuple[int, int, float]
     linestyle: str = "-"
     hatch: str = ""
 
@@ -47,17 +49,17 @@ class SeriesStyle(NamedTuple):
         return rcParams["text.color"]
 
     @property
-    def line(self) -> dict[str, Any]:
+    def line(self) -> Look:
         """For a line with marks."""
         return {"color": self.color, "marker": self.marker, "linestyle": self.linestyle}
 
     @property
-    def dots(self) -> dict[str, Any]:
+    def dots(self) -> Look:
         """For marks without a line."""
         return self.line | {"linestyle": ""}
 
     @property
-    def bar(self) -> dict[str, Any]:
+    def bar(self) -> Look:
         """For a bar or a patch."""
         return {"facecolor": self.color, "hatch": self.hatch}
 

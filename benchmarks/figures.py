@@ -22,8 +22,7 @@ from PIL import Image
 
 from analysis import claims
 from analysis.figures import FIGURES, Drawn
-from analysis.figures.tables import tables
-from analysis.figures.tree_tables import tree_tables
+from analysis.figures.tables import tables, tree_tables
 from analysis.study import Study
 from traces.errors import UserError
 from traces.outputs import write_atomic

@@ -47,5 +47,5 @@ def few_requests():
         short.setattr(serving, "EACH", 2)
         short.setattr(engines, "LEAST", 16)
         for figure in ("load_goodput", "load_latency"):
-            short.setattr(import_module(f"analysis.figures.{figure}"), "REQUESTS", 48)
+            short.setattr(import_module(f"analysis.figures.load.{figure}"), "REQUESTS", 48)
         yield

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from analysis.figures import Drawn
-from analysis.figures.captions import LINES, Caption
+from analysis.figures.drawing.captions import LINES, Caption
 from analysis.replays import FAMILIES
 from analysis.series_styles import of_policy
 

@@ -17,7 +17,7 @@ from test_lattice import spelled_out
 import simkit
 from analysis import figures
 from analysis.figures import FIGURES, Drawn, FigureError, position_decay
-from analysis.figures.base import _spell_out
+from analysis.figures.drawing.axes import spell_out
 from analysis.figures.tables import tables
 from analysis.replays import groups
 from analysis.study import Study
@@ -142,7 +142,7 @@ def test_powers_of_ten_stay_formulas():
     ax = Figure().subplots()
     ax.set_xscale("log")
     ax.set_xlim(1, 1000)
-    _spell_out(ax)
+    spell_out(ax)
     assert all(label.get_parse_math() for label in ax.get_xticklabels())
     assert not any(label.get_parse_math() for label in ax.get_yticklabels())
 

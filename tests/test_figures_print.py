@@ -16,9 +16,9 @@ from test_figures import draw, small
 
 from analysis import figures
 from analysis.figures import FigureError
-from analysis.figures.captions import LINES, fitted, length
-from analysis.figures.frontier import spread
-from analysis.figures.styles import WIDTHS, inches
+from analysis.figures.drawing.captions import LINES, fitted, length
+from analysis.figures.drawing.styles import WIDTHS, inches
+from analysis.figures.policies.frontier import spread
 from traces.writer import save
 
 pytestmark = pytest.mark.usefixtures("few_requests")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from analysis import figures
-from analysis.figures.tasks import MOST, few, tasks_on
+from analysis.figures.drawing.tasks import MOST, few, tasks_on
 
 VALUES = st.dictionaries(
     st.text(min_size=1, max_size=3), st.floats(0, 9) | st.just(float("nan")) | st.none()

@@ -11,7 +11,7 @@ from test_lattice import spelled_out
 import simkit
 import traces
 from analysis import figures, serving
-from analysis.figures.panels import round_ticks
+from analysis.figures.drawing.panels import round_ticks
 from analysis.serving import At, burst, crossing, curves, falls, over_time
 from analysis.study import MissingError, Study
 from simkit.serving import Engine

@@ -5,7 +5,8 @@ import pytest
 
 import simkit
 from analysis import outside_loops, token_drafters
-from analysis.figures import policies_by_task, tables
+from analysis.figures import policies_by_task
+from analysis.figures.tables import pacer, tables
 from analysis.replays import of
 from analysis.study import MissingError, Study
 from traces.synthetic import iid
@@ -40,7 +41,7 @@ def test_before_a_model_least_is_chosen_on_other_prompts(at):
 
 
 def test_tables_1_and_4_hold_them(at):
-    one, four = tables._policies(at), tables._hybrids(at)
+    one, four = pacer.policies(at), pacer.hybrids(at)
     assert {"ngram", "prompt_lookup", "suffix"} <= {row[1] for row in one.rows}
     assert "In the place of Lookahead and REST: ngram, prompt_lookup, suffix" in one.note
     assert four.source == "PACER Table 4" and all(len(r) == len(four.heads) for r in four.rows)
@@ -52,7 +53,7 @@ def test_tables_1_and_4_hold_them(at):
 def test_without_any_there_is_no_table_of_hybrids():
     trace = iid(6, 20, 0.7, max_draft=8, seed=1)
     cost = "linear(draft_s=1, target_s=6)"
-    found, gone = tables.tables(trace, cost)
+    found, gone = tables(trace, cost)
     assert "PACER Table 4" not in {one.source for one in found} and "hybrids" not in str(gone)
     with pytest.raises(MissingError, match="no drafter from tokens alone is attached"):
         token_drafters.first_of(of(Study(trace), cost))

@@ -14,7 +14,7 @@ from fault_cases import recording, samples
 from matplotlib.figure import Figure
 from trace_files import hashes, record, trace
 
-from analysis.figures.base import Drawn
+from analysis.figures import Drawn
 from traces import outputs
 from traces.errors import RecordError, TraceError
 from traces.manifest import read_manifest

@@ -5,8 +5,9 @@ from itertools import pairwise
 import pytest
 
 import simkit
-from analysis.figures.pacer_settings_table import settings
-from analysis.figures.pearl_tables import draft_tokens, profile, speeds
+from analysis.figures.tables.form import fill
+from analysis.figures.tables.pacer import settings
+from analysis.figures.tables.pearl import SPEEDS, draft_tokens, profile
 from analysis.replays import FAMILIES, of
 from analysis.study import MissingError, Study
 from traces.synthetic import iid
@@ -53,7 +54,7 @@ def test_draft_tokens_are_the_path_s_and_then_the_branch_s(reference):
 
 
 def test_speedups_are_those_of_the_replays(reference):
-    found = speeds(reference)
+    found = fill(SPEEDS, reference)
     assert [row[0] for row in found.rows] == [
         "Auto Regressive", "Speculative Decoding", "Assisted Generation", "PEARL (ours)",
     ]  # fmt: skip

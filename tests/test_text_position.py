@@ -6,8 +6,8 @@ import pytest
 import simkit
 from analysis.figures import text_position
 from analysis.figures.measures import cell
-from analysis.figures.svip_lengths import by_length
-from analysis.figures.text_position import edges
+from analysis.figures.svip.text_position import edges
+from analysis.figures.tables.svip import by_length
 from analysis.papers import svip
 from analysis.replays import of
 from analysis.stats import clusters

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from analysis.figures.base import FigureError, bars_high, cells, ink, look, missing, points
-from analysis.figures.captions import points_of, room_of, wrapped
-from analysis.figures.legends import below
-from analysis.figures.tasks import few
+from analysis.figures.base import Plot
+from analysis.figures.drawing.axes import bars_high
+from analysis.figures.drawing.captions import points_of, room_of, wrapped
+from analysis.figures.drawing.legends import below
+from analysis.figures.drawing.marks import look, points
+from analysis.figures.drawing.styles import FigureError, ink
+from analysis.figures.drawing.tasks import few
+from analysis.figures.rows import Row, cells, missing
 from analysis.labelled_replays import replays, without
 from analysis.papers import PaperTable, TableRow
+from analysis.replays import Replayed
 from analysis.speeds import speed
 from analysis.stats import Estimate, clusters
 from analysis.study import Study
@@ -37,7 +42,7 @@ class ComparedArms(NamedTuple):
         costs: those under which speeds are.
     """
 
-    rows: list[dict[str, Any]]
+    rows: list[Row]
     speeds: dict[str, list[Estimate | None]]
     printed: list[float | None]
     notes: list[str]
@@ -95,7 +100,7 @@ def compare(
     return ComparedArms(rows, speeds, printed, list(dict.fromkeys(notes)), drawn)
 
 
-def _one(run: Any) -> Estimate:
+def _one(run: Replayed) -> Estimate:
     return Estimate(1.0, None, None, len(run.total_s))
 
 
@@ -108,21 +113,26 @@ def ranked(
     for k, (name, values) in enumerate(found.speeds.items()):
         here = [(n - 1 - i, e) for i, e in enumerate(values) if e is not None]
         at = np.array([y for y, _ in here]) + 0.12 - 0.24 * k
-        how: dict[str, Any] = {**look(k), "linestyle": ""}
+        how = {**look(k), "linestyle": ""}
         points(ax, at, [e for _, e in here], sideways=True, label=fill(name, _WIDE), **how)
     stars = [(x, n - 1 - i) for i, x in enumerate(found.printed) if x is not None]
-    if stars:
-        how: dict[str, Any] = {"marker": "*", "s": 70, "facecolors": "none", "edgecolors": ink()}
-        ax.scatter(*zip(*stars, strict=True), label=paper, **how)
+    stars_at(ax, stars, paper)
     tau: dict[str, dict[str, None]] = {}  # by arm; a tuned one may differ from cost to cost
     for row in found.rows:
         if row["accepted_per_step"]:
-            tau.setdefault(row["arm"], {})[f"{row['accepted_per_step']:.2f}"] = None
+            tau.setdefault(str(row["arm"]), {})[f"{row['accepted_per_step']:.2f}"] = None
     shown = [a.label + (f"\nτ {', '.join(tau[a.label])}" if a.label in tau else "") for a in arms]
     ax.set_yticks(range(n - 1, -1, -1), shown)
     ax.axvline(1, color=ink(), linewidth=0.8)
     ax.set(xlabel=f"speed ÷ speed of {against}", ylim=(-0.6, n - 0.4))
     below(ax)
+
+
+def stars_at(ax: Axes, where: Sequence[tuple[float, float]], label: str) -> None:
+    """A paper's values as hollow stars, at (x, y) each."""
+    if where:
+        x, y = zip(*where, strict=True)
+        ax.scatter(x, y, s=70, marker="*", facecolors="none", edgecolors=ink(), label=label)
 
 
 def swept(
@@ -137,63 +147,54 @@ def swept(
         points(ax, at, [e for e in values if e is not None], label=fill(name, _WIDE), **look(k))
     stars = [(a, r) for a, r in zip(x, found.printed, strict=True) if r is not None]
     if stars:
-        how: dict[str, Any] = {
-            "marker": "*",
-            "markersize": 9,
-            "markerfacecolor": "none",
-            "linestyle": ":",
-        }
-        ax.plot(*zip(*stars, strict=True), color=ink(), linewidth=0.8, label=paper, **how)
+        line = ax.plot(*zip(*stars, strict=True), ":*", color=ink(), linewidth=0.8, label=paper)
+        line[0].set(markersize=9, markerfacecolor="none")
     ax.axhline(1, color=ink(), linewidth=0.8)
     ax.set(xlabel=xlabel, ylabel=f"speed ÷ speed at {against}")
     below(ax)
 
 
 def passes(
-    ax: Axes,
+    plot: Plot,
     masks: Mapping[str, np.ndarray],
     measures: Mapping[str, tuple[np.ndarray, ...]],
     printed: Mapping[str, float],
     paper: str,
-) -> tuple[list[dict[str, Any]], list[str]]:
+) -> None:
     """Ratios of several measures, each task a series; the paper's as black lines.
 
     Of many tasks some are drawn (`few`, by the last measure); the rows have all.
 
     Args:
-        ax: to draw on.
+        plot: to draw on.
         masks: prompts of each task.
         measures: by name, what is divided by what, (S,) each; of a ratio of ratios both pairs.
         printed: the paper's ratios by measure.
         paper: what the lines are called.
-
-    Returns:
-        Rows for the frame, and what is missing.
     """
-    rows, said = [], []
+    ax, wide = plot.ax, len(measures)
     found = {
         task: [_RATIO[len(sums)](*(x[some] for x in sums)) for sums in measures.values()]
         for task, some in masks.items()
     }
     drawn, which = few({task: each[-1].value for task, each in found.items()})
+    plot.notes += [which] if which else []
     for task, each in found.items():
         if task in drawn:
             t = drawn.index(task)
-            at = np.arange(len(measures)) + (t - (len(drawn) - 1) / 2) * min(0.14, 0.8 / len(drawn))
-            points(ax, at, each, label=task, **{**look(t), "linestyle": ""})
-            said += missing(each, [task] * len(each))
-        for name, e in zip(measures, each, strict=True):
-            rows.append({"task": task, "measure": name} | cells(e, "ratio"))
+            at = np.arange(wide) + (t - (len(drawn) - 1) / 2) * min(0.14, 0.8 / len(drawn))
+            plot.points(at, each, [task] * wide, label=task, **{**look(t), "linestyle": ""})
+        plot.keep([{"task": task, "measure": name} for name in measures], each, "ratio")
     for at, name in enumerate(measures):
         if name in printed:
             ax.hlines(printed[name], at - 0.4, at + 0.4, colors=ink(), linestyles="--", lw=1)
-            rows.append({"task": "paper", "measure": name, "ratio": printed[name]})
+            plot.rows.append({"task": "paper", "measure": name, "ratio": printed[name]})
     if printed:
         ax.plot([], [], "--", color=ink(), linewidth=1, label=paper)
-    ax.axhline(1, color=ink(), linewidth=0.8)
-    slot, size = 0.9 * room_of(ax) / len(measures), points_of("xtick.labelsize")
-    ax.set_xticks(range(len(measures)), ["\n".join(wrapped(m, slot, size)) for m in measures])
+    plot.line_at_1()
+    slot, size = 0.9 * room_of(ax) / wide, points_of("xtick.labelsize")
+    ax.set_xticks(range(wide), ["\n".join(wrapped(m, slot, size)) for m in measures])
     ax.grid(axis="x", visible=False)
-    ax.set_xlim(-0.6, len(measures) - 0.4)
-    below(ax)
-    return rows, list(dict.fromkeys([which, *said] if which else said))
+    ax.set_xlim(-0.6, wide - 0.4)
+    ax.set_ylim(0)
+    plot.below()

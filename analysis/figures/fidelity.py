@@ -7,7 +7,10 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.figures.base import COLORS, Drawn, caption, ink, look, points, style
+from analysis.figures.drawing.captions import caption
+from analysis.figures.drawing.marks import COLORS, look, points
+from analysis.figures.drawing.styles import ink, style
+from analysis.figures.drawn import Drawn
 from analysis.stats import Estimate
 
 

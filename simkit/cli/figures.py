@@ -123,7 +123,7 @@ def _look(
     formats: list[PictureFormat] | None, width: str | None, dpi: float, style: str | None
 ) -> _Look:
     """The options of pictures, refused before anything is replayed."""
-    from analysis.figures.styles import DEFAULT_FORMATS, check_dpi, inches, settings_of
+    from analysis.figures.drawing.styles import DEFAULT_FORMATS, check_dpi, inches, settings_of
 
     settings_of(style)
     kinds = tuple(dict.fromkeys(one.value for one in formats)) if formats else DEFAULT_FORMATS

@@ -6,7 +6,7 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -155,17 +155,13 @@ def show(
     elif name is not None:
         _in_full(found[0], format)
     elif format is ListFormat.markdown:
+        from simkit.simulator.display import markdown
+
         print("\n".join(markdown((noun, "what", "source"), _rows(found))))
     else:
         from simkit.cli.tables import say, table
 
         say(table((noun, "what", "source"), _rows(found), apart=True))
-
-
-def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a table in Markdown."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
 
 
 def _rows(found: list[ListEntry]) -> list[tuple[str, str, str]]:

@@ -31,6 +31,37 @@ class Cell(NamedTuple):
     look: str = ""
 
 
+class TextTable(NamedTuple):
+    """A table of words for people.
+
+    Attributes:
+        title: what it is.
+        heads: of the columns.
+        rows: as many cells each.
+        note: what must be said below it.
+    """
+
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+    def markdown(self) -> str:
+        """Title, table and note."""
+        body = markdown(self.heads, self.rows)
+        return "\n".join([f"**{self.title}**", "", *body, "", *([self.note, ""] * bool(self.note))])
+
+    def html(self) -> str:
+        """The same, for a notebook."""
+        note = f"<p>{escape(self.note)}</p>" if self.note else ""
+        return f"<p>{escape(self.title)}</p>{grid(self.heads, self.rows)}{note}"
+
+    def text(self) -> str:
+        """The same, as `print` shows it."""
+        below = [self.note] if self.note else []
+        return "\n".join([self.title, in_text(written(self.heads, self.rows), ()), *below, ""])
+
+
 def rich(records: list[dict[str, Any]], wide: bool) -> Table:
     """Rows of a result, for the terminal; `wide` adds the parts of the time."""
     return written(*cells(records, wide))
@@ -64,6 +95,12 @@ def in_text(table: Table, notes: Iterable[str]) -> str:
 def html(records: list[dict[str, Any]]) -> str:
     """Rows of a result, for a notebook."""
     return grid(*cells(records, wide=True))
+
+
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a table in Markdown."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
 
 
 def noted(notes: Iterable[str]) -> str:

@@ -1,0 +1,1 @@
+"""The drafters of one recording, side by side."""

@@ -1,0 +1,53 @@
+"""Which drafter for which task."""
+
+from __future__ import annotations
+
+from analysis import outside_loops
+from analysis.drafters import side_by_side
+from analysis.figures.base import Plot, figure
+from analysis.figures.drawing.tasks import beside, mark_size, tasks_on
+from analysis.figures.measures import PER_STEP_APART as APART
+from analysis.figures.measures import tau
+from analysis.figures.rows import cells
+from analysis.labelled_replays import chosen, cost_name
+from analysis.replays import groups
+from analysis.series_styles import drafters_of
+from analysis.speeds import speedup
+from simkit.simulator.arguments import AnyCost
+
+BOUND = "prophet"
+
+
+@figure("PARD-2 Tables 1 and 2; PACER Table 4", drafters=True)
+def drafters_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
+    """Speedup over the target alone of each drafter with its best fixed length, by task.
+
+    The length is tuned on other prompts. The frame has the bound of each drafter (`prophet`), and τ
+    of all steps and of those outside of verbatim loops.
+    """
+    found = side_by_side(plot.study, cost, timed=True)
+    plot.gone += found.gone
+    masks, looks, n = groups(plot.trace), drafters_of(plot.trace), len(found.replays)
+    size = mark_size(plot.ax, len(masks), n)
+    for k, (name, at) in enumerate(found.replays.items()):
+        one, bound = at.tuned_fixed(), at.replay(BOUND)
+        speeds = [speedup(one, some) for some in masks.values()]
+        drawn = {"label": name, "markersize": size, **looks[name].dots}
+        plot.points(beside(len(masks), k, n, 0.8 / n), speeds, masks, **drawn)
+        free = outside_loops.if_any(at, {name: one})
+        for (task, some), e in zip(masks.items(), speeds, strict=True):
+            row = {"drafter": name, "spec": at.trace.manifest.spec, "task": task}
+            row |= {"setting": one.spec} | cells(e, "speedup")
+            row |= cells(speedup(bound, some), "bound")
+            row |= cells(tau(one.counts, some), "accepted_per_step")
+            plot.rows.append(row | (cells(tau(free[name], some), APART) if free else {}))
+    tasks_on(plot.ax, masks)
+    plot.line_at_1()
+    plot.ax.set(ylabel="speedup over the target alone")
+    plot.below(4)
+    first = next(iter(found.replays.values())).study  # a target alone has no steps to price
+    plot.caption(
+        "Drafters by task",
+        f"Each with its best fixed length; n: prompts, {chosen(plot.trace, by_task=True)};"
+        f" bars: 95% over prompts; {cost_name(first, cost)}.",
+    )

@@ -1,0 +1,1 @@
+"""What figures are drawn with: axes, captions, legends, marks, panels, styles, tasks."""

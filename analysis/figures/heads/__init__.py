@@ -1,0 +1,1 @@
+"""The acceptance head, and whether heads' predictions come true."""

@@ -1,0 +1,1 @@
+"""PACER: optimal draft lengths, dynamic policies, passes, and its settings."""

@@ -1,0 +1,38 @@
+"""What the optimal draft length of every step saves."""
+
+from __future__ import annotations
+
+from analysis.figures.arms import passes
+from analysis.figures.base import Plot, figure
+from analysis.figures.rows import text
+from analysis.papers import pacer
+from analysis.replays import groups
+from analysis.speeds import speed
+from simkit.simulator.arguments import AnyCost
+
+PRINTED: dict[str, float] = dict(
+    zip(("draft passes", "target passes"), pacer.optimal_passes(), strict=True)
+)
+PRINTED["time"] = 1 / pacer.OPTIMAL_SPEED[0]
+
+
+@figure("PACER Fig. 2b")
+def optimal_gain(plot: Plot, cost: AnyCost | None = None) -> None:
+    """Passes and time with γ* in every step, against the best fixed draft length."""
+    at = plot.under(cost)
+    length, fixed = at.best_length, at.best_fixed
+    best = plot.replays({"γ*": "oracle"}, cost)["γ*"]
+    pairs = {
+        "draft passes": (best.counts["draft_passes"], fixed.counts["draft_passes"]),
+        "target passes": (best.counts["steps"], fixed.counts["steps"]),
+        "time": (best.total_s, fixed.total_s),
+    }
+    passes(plot, groups(plot.trace), pairs, PRINTED, "PACER Fig. 2b, HumanEval")
+    plot.ax.set(ylabel=f"γ* ÷ best fixed length (γ = {length})")
+    plot.caption(
+        "Drafting just what will be accepted",
+        f"{plot.prompts}; {plot.cost_name(cost)}; bars: 95% over prompts, paired."
+        f" fixed({length}): the fastest on all these prompts, one length for all tasks.",
+        f"γ* is {text(speed(best, fixed), '.2f')} times as fast as fixed({length});"
+        f" PACER prints {pacer.OPTIMAL_SPEED[0]:g}.",
+    )

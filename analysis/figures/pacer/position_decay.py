@@ -1,0 +1,87 @@
+"""Acceptance by depth in the draft."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from analysis.figures.base import Plot, figure
+from analysis.figures.drawing.marks import COLORS, look, points
+from analysis.figures.rows import cells, missing
+from analysis.stats import depth, drafts, iid
+
+OUTSIDE = ", outside of loops"
+
+
+@figure("PACER Fig. 6; PARD-2 Fig. 2a, one drafter", "accepted")
+def position_decay(
+    plot: Plot, max_draft: int | None = None, starts: Literal["steps", "every"] = "steps"
+) -> None:
+    """Acceptance by depth, conditional and marginal, and what independent tokens would give.
+
+    Args:
+        max_draft: γ of the drafts; None means 16, or Γ if that is less.
+        starts: the drafts of the steps of `fixed(γ)` as in the papers, or those from every
+            position.
+    """
+    longest = max_draft or min(16, plot.trace.max_draft)
+    taken = _drafts(plot, longest, starts)
+    curves = {end: depth.by_depth(some, longest) for end, some in taken.items()}
+    found = curves[""]
+    said = missing([*found.conditional, *found.marginal], [*found.depth, *found.depth])
+    plot.notes += [f"Depth {line}" for line in said]
+    _draw(plot, curves)
+    for end, one in curves.items():
+        for name in ("conditional", "marginal", "greenwood"):
+            for j, n, e in zip(one.depth, one.at_risk, getattr(one, name), strict=True):
+                row = {"series": f"{name}{end}", "depth": int(j), "at_risk": int(n)}
+                plot.rows.append(row | cells(e, "acceptance"))
+    _law(plot, found)
+    plot.ax.set(xlabel="depth j in the draft, tokens", ylabel="acceptance", ylim=(0, 1.02))
+    plot.below(2)
+    what = (
+        f"steps of fixed({longest})" if starts == "steps" else f"drafts of {longest}, every start"
+    )
+    anew = "; outside, drafts begin anew at each stretch between loops" if OUTSIDE in curves else ""
+    deepest = int(found.at_risk[-1]) if len(found.depth) else 0
+    plot.caption(
+        "Acceptance by position in the draft",
+        f"{len(taken['']):,} {what}, {plot.prompts}; at depth {len(found.depth)} still"
+        f" {deepest:,} drafts; bars: 95% over prompts. {plot.study.loops.share:.0%} of the"
+        f" positions repeat a verbatim loop{anew}. PARD-2 Fig. 2a prints the conditional ratio.",
+    )
+
+
+def _drafts(plot: Plot, longest: int, starts: str) -> dict[str, drafts.Drafts]:
+    """All drafts, and those outside of verbatim loops if there are loops."""
+    layout, left = plot.study.path, plot.study.loops.outside
+    make = drafts.fixed_steps if starts == "steps" else drafts.every_start
+    limits = plot.trace.max_new_tokens, longest
+    found = {"": make(layout.ahead, layout.offsets, *limits)}
+    if left is not None:
+        found[OUTSIDE] = left.by_prompt(make(left.cut(layout.ahead), left.offsets, *limits))
+    return found
+
+
+def _draw(plot: Plot, curves: dict[str, depth.DepthCurve]) -> None:
+    labels = {
+        "": ("conditional on all earlier", "marginal, P(a ≥ j)"),
+        OUTSIDE: (f"conditional{OUTSIDE}", f"marginal{OUTSIDE}"),
+    }
+    for k, (end, one) in enumerate(curves.items()):
+        conditional, marginal = labels[end]
+        points(plot.ax, one.depth, one.conditional, label=conditional, **look(2 * k))
+        points(plot.ax, one.depth, one.marginal, label=marginal, **look(2 * k + 1))
+
+
+def _law(plot: Plot, found: depth.DepthCurve) -> None:
+    """What independent tokens of the same α would give."""
+    accepted, offsets = plot.trace.positions("accepted"), plot.study.path.offsets
+    alpha = iid.run_lengths(drafts.runs(accepted, offsets)).alpha
+    plot.rows.append({"series": "alpha"} | cells(alpha, "acceptance"))
+    if alpha.value is not None and len(found.depth):
+        law = alpha.value ** found.depth.astype(float)
+        plot.ax.plot(found.depth, law, ":", color=COLORS[7], label=f"α^j, α = {alpha.value:.3f}")
+        plot.rows += [
+            {"series": "independent", "depth": int(j), "acceptance": float(p)}
+            for j, p in zip(found.depth, law, strict=True)
+        ]

@@ -1,0 +1,157 @@
+"""PACER's tables of one setting varied: its parts, criteria, context, block, growth, threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from analysis.figures.arms import both, compare, ranked, sweep, swept
+from analysis.figures.base import Plot, figure
+from analysis.figures.drawn import Drawn
+from analysis.labelled_replays import choices, chosen
+from analysis.papers import TableRow, pacer
+from analysis.replays import ALONE, FAMILIES
+from simkit.simulator.arguments import AnyCost
+
+
+class Varied(NamedTuple):
+    """One of PACER's tables, and the figure of it.
+
+    Attributes:
+        table: its number.
+        what: the figure's docstring.
+        title: of the figure.
+        head: what is varied, over the table's first column.
+        against: the arm that others are compared with.
+        arms: its rows.
+        axis: the varied value along x; empty where arms are no numbers, and stand in a list.
+        pair: the paper's pair, whose times are drawn beside the trace's own.
+    """
+
+    table: str
+    what: str
+    title: str
+    head: str
+    against: str
+    arms: tuple[TableRow, ...]
+    axis: str = ""
+    pair: str = pacer.DEEPSEEK
+
+
+_COMPONENTS = (
+    TableRow("PACER", pacer.policy(), pacer.TABLE_5["PACER"]),
+    TableRow("w/o pos-emb", pacer.policy(head="pacer-no-position"), pacer.TABLE_5["w/o pos-emb"]),
+    TableRow("w/o growth", pacer.policy(growth=1.0), pacer.TABLE_5["w/o growth-factor"]),
+    TableRow("best fixed", FAMILIES["fixed"], pacer.TABLE_5["Speculative"]),
+    TableRow(ALONE, ALONE, pacer.TABLE_5["Vanilla"]),
+)
+_HEADS = {
+    "full context": {},
+    "local draft": {"head": "pacer-local-draft"},
+    "local block": {"head": "pacer-local-block"},
+}
+VARIED = {
+    "pacer_components": Varied(
+        "PACER Table 5",
+        "PACER, its parts left out, and plain speculation with the best fixed length.",
+        "What PACER's parts are worth, at the paper's settings",
+        "method",
+        "PACER",
+        _COMPONENTS,
+    ),
+    "pacer_criteria": Varied(
+        "PACER Table 7",
+        "PACER stopping by the mean, any, or the last score of a block.",
+        "When PACER stops, at the paper's settings",
+        "halting criterion",
+        "mean",
+        sweep(pacer.TABLE_7, lambda criterion: pacer.policy(criterion=criterion)),
+    ),
+    "pacer_attention": Varied(
+        "PACER Table 8",
+        "PACER's heads that see the whole context, the draft, or the block.",
+        "What PACER's head attends to, at the paper's settings",
+        "context scope",
+        "full context",
+        tuple(
+            TableRow(label, pacer.policy(pacer.HUMANEVAL_LLAMA, **head), pacer.TABLE_8[label])
+            for label, head in _HEADS.items()
+        ),
+        pair=pacer.LLAMA,
+    ),
+    "pacer_block": Varied(
+        "PACER Table 11",
+        "Speed of PACER by its block size.",
+        "PACER by block size",
+        "b",
+        "4",
+        sweep(pacer.TABLE_11, lambda block: pacer.policy(block=block)),
+        "block size b",
+    ),
+    "pacer_growth": Varied(
+        "PACER Table 12",
+        "Speed of PACER by its growth factor.",
+        "PACER by growth factor",
+        "ρ",
+        "1.05",
+        sweep(pacer.TABLE_12, lambda growth: pacer.policy(growth=growth)),
+        "growth factor ρ",
+    ),
+    "pacer_threshold": Varied(
+        "PACER Table 13",
+        "Speed of PACER by its threshold.",
+        "PACER by threshold",
+        "t",
+        "0.7",
+        sweep(pacer.TABLE_13, lambda threshold: pacer.policy(threshold=threshold)),
+        "threshold t",
+    ),
+}
+
+
+def _figure(name: str) -> Callable[..., Drawn]:
+    one = VARIED[name]
+
+    def draw(plot: Plot, cost: AnyCost | None = None) -> None:
+        costs = both(cost, one.pair)
+        found = compare(plot.study, one.arms, one.against, costs)
+        plot.rows, plot.notes, plot.costs = found.rows, found.notes, found.costs
+        paper = f"{one.table}, HumanEval"
+        if one.axis:
+            against = f"{one.head} = {one.against}"
+            swept(plot.ax, one.arms, found, against, one.axis, paper)
+            how = "Other settings: the paper's."
+        else:
+            ranked(plot.ax, one.arms, found, one.against, paper)
+            how = "τ: accepted tokens a step."
+        used = {times: costs[times] for times in found.speeds}
+        plot.caption(
+            one.title,
+            f"{plot.prompts}; bars: 95% over prompts, paired. {how}",
+            _best_fixed(plot, used) if one.arms is _COMPONENTS else "",
+        )
+
+    draw.__name__ = draw.__qualname__ = name
+    draw.__doc__ = f"""{one.what}
+
+    Needs the scores of PACER's heads.
+
+    Args:
+        cost: see `simkit.replay`; None draws the trace's own times and those of the paper's pair.
+    """
+    return figure(one.table, draft_model=True)(draw)
+
+
+def _best_fixed(plot: Plot, costs: Mapping[str, AnyCost | None]) -> str:
+    """The best fixed length under each cost, in words."""
+    fixed = {times: plot.under(cost).tuned_fixed() for times, cost in costs.items()}
+    lengths = "; ".join(f"{choices(one)}, {times}" for times, one in fixed.items())
+    return f"Best fixed: {lengths}; {chosen(plot.trace)}."
+
+
+pacer_components = _figure("pacer_components")
+pacer_criteria = _figure("pacer_criteria")
+pacer_attention = _figure("pacer_attention")
+pacer_block = _figure("pacer_block")
+pacer_growth = _figure("pacer_growth")
+pacer_threshold = _figure("pacer_threshold")

@@ -1,0 +1,113 @@
+"""How many tokens each step could have had."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+
+from analysis.figures.base import Plot, figure
+from analysis.figures.drawing.axes import width_of
+from analysis.figures.drawing.captions import length
+from analysis.figures.drawing.marks import COLORS
+from analysis.figures.drawing.styles import ink
+from analysis.replays import tasks
+from analysis.stats import drafts
+from analysis.study import MissingError, Study
+from simkit.simulator.arguments import AnyCost
+
+
+@figure("PACER Fig. 2a; PEARL Fig. 2b", "accepted")
+def step_lengths(plot: Plot, cost: AnyCost | None = None, steps: int = 120) -> pl.DataFrame:
+    """Optimal draft length γ* step by step, and the best fixed one.
+
+    Steps that begin in a verbatim loop of the output are told apart.
+
+    Args:
+        cost: that the fixed length is best under; where there are no times it is left out.
+        steps: to draw; as many of each task, from its first prompts on.
+    """
+    ax, study = plot.ax, plot.study
+    runs, free = _runs(study)
+    task = tasks(study.trace)
+    each = max(1, steps // len(set(task.tolist())))
+    _choose(plot, runs, task, each)
+    found = plot.frame
+    _bars(ax, *(found[name].to_numpy() for name in ("length", "cut", "in_loop")))
+    try:
+        best = plot.under(cost).best_length
+        ax.axhline(best, color=COLORS[1], linestyle="--", label=f"best fixed γ = {best}")
+        found = found.with_columns(best_fixed=best)
+    except MissingError:
+        plot.notes.append("No times, so no best fixed length.")
+    _name_tasks(ax, found["task"].to_list())
+    plot.below()
+    plot.caption(
+        "The optimal draft length, step by step",
+        f"First {each} steps of each task; {plot.prompts}. All steps: {_spread(runs)}.",
+        f"{study.loops.share:.0%} of the positions repeat a verbatim loop"
+        + (f"; outside of loops: {_spread(free)}." if free is not None else "."),
+    )
+    return found
+
+
+def _runs(study: Study) -> tuple[drafts.Drafts, drafts.Drafts | None]:
+    """Runs of accepted tokens, and those outside of loops if there are any loops."""
+    accepted, left = study.trace.positions("accepted"), study.loops.outside
+    whole = drafts.runs(accepted, study.path.offsets)
+    if left is None:
+        return whole, None
+    return whole, left.by_prompt(drafts.runs(accepted[left.rows], left.offsets))
+
+
+def _choose(plot: Plot, runs: drafts.Drafts, task: np.ndarray, each: int) -> None:
+    """Rows of the first steps of each task."""
+    size = runs.accepted + runs.rejected  # every position is in one run, from its first row on
+    looped = np.append(plot.study.loops.rows, False)[np.cumsum(size) - size]
+    of_step = np.repeat(task, np.diff(runs.offsets))
+    for name in dict.fromkeys(task.tolist()):
+        for index in np.flatnonzero(of_step == name)[:each]:
+            row = {"task": name, "step": len(plot.rows), "length": int(runs.accepted[index])}
+            cut, in_loop = not runs.rejected[index], bool(looped[index])
+            plot.rows.append(row | {"cut": cut, "in_loop": in_loop})
+
+
+def _name_tasks(ax: Axes, task: list[str]) -> None:
+    """Write each task where its steps begin; upright where one has little room."""
+    inch = 0.85 * width_of(ax) / max(1, len(task))
+    names = list(dict.fromkeys(task))
+    tight = any(length(f"{name} ", 9) > 72 * inch * task.count(name) for name in names)
+    for name in names:
+        at = task.index(name) - 0.5
+        ax.axvline(at, color=ink(), linewidth=0.6)
+        where = {"xycoords": ax.get_xaxis_transform(), "va": "top"}
+        ax.annotate(f" {name}", (at, 0.985), rotation=90 if tight else 0, **where)
+
+
+def _spread(runs: drafts.Drafts) -> str:
+    """Quantiles in words."""
+    half, most, longest = np.quantile(runs.accepted, [0.5, 0.9, 1.0]) if len(runs) else np.zeros(3)
+    return f"{len(runs):,}, median γ* {half:.0f}, 90% ≤ {most:.0f}, longest {longest:.0f}"
+
+
+def _bars(ax: Axes, y: np.ndarray, cut: np.ndarray, looped: np.ndarray) -> None:
+    """Lengths as bars, on an axis that is a logarithm from 2 on."""
+    x = np.arange(len(y))
+    for some, color, hatch, label in (
+        (~cut & ~looped, COLORS[0], "", "ended by a rejection"),
+        (~cut & looped, COLORS[5], "....", "the same, begun in a loop"),
+        (cut, COLORS[4], "////", "cut off by the end of the text"),
+    ):
+        if y[some].any():
+            ax.bar(x[some], y[some], 0.9, color=color, hatch=hatch, label=label)
+    ax.set(
+        xlabel="step of a decoder that drafts γ* tokens",
+        ylabel="γ* = accepted tokens (log scale from 2 on)",
+    )
+    ax.set_xlim(-0.5, len(y) - 0.5)
+    ax.set_yscale("symlog", base=2, linthresh=2)
+    top = 1 << max(2, int(y.max(initial=0)).bit_length())
+    ticks = [0, 1, *(1 << k for k in range(1, top.bit_length()))]
+    ax.set_yticks(ticks, [str(tick) for tick in ticks])
+    ax.set_ylim(0, 1.6 * top)
+    ax.grid(axis="x", visible=False)

@@ -1,0 +1,1 @@
+"""PARD-2: the target's confidence, and parallel drafters."""

@@ -1,0 +1,160 @@
+"""How parallel drafters were trained, and what they then get accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from analysis.figures.arms import stars_at
+from analysis.figures.base import Plot, figure
+from analysis.figures.drawing.marks import look, points
+from analysis.figures.drawing.styles import ink, small
+from analysis.figures.measures import PER_STEP_APART as APART
+from analysis.figures.rows import cells, missing
+from analysis.papers import PaperTable
+from analysis.papers import pard2 as paper
+from analysis.stats import Estimate
+from analysis.study import MissingError
+from analysis.trained import DEPENDENT, INDEPENDENT, Trained
+from traces.arms import ParallelArm
+
+
+class TrainedRow(NamedTuple):
+    """A row of one of PARD-2's tables of training.
+
+    Attributes:
+        table: that it is in.
+        row: its name there.
+        arm: how the drafter was trained.
+        mode: "dependent" or "independent".
+        length: K of inference.
+    """
+
+    table: PaperTable
+    row: str
+    arm: ParallelArm
+    mode: str
+    length: int
+
+
+def _row(
+    table: PaperTable,
+    row: str,
+    loss: str,
+    features: str,
+    block: int = 16,
+    length: int = 16,
+    rho: float = 0.1,
+) -> TrainedRow:
+    mode = INDEPENDENT if features == "none" else DEPENDENT
+    return TrainedRow(table, row, ParallelArm(loss, features, block, rho), mode, length)
+
+
+TABLE_3 = (
+    *(_row(paper.TABLE_3, f"γ = {decay}", f"decay={decay}", "one") for decay in paper.DECAYS),
+    _row(paper.TABLE_3, "CAT", "cat", "one"),
+)
+TABLE_4 = (
+    _row(paper.TABLE_4, "without", "cat", "four", rho=0.0),
+    *(_row(paper.TABLE_4, f"ρ = {rho}", "cat", "four", rho=rho) for rho in (0.5, 0.2, 0.1)),
+)
+TABLE_5 = (
+    _row(paper.TABLE_5, "PARD, 8, 8", "pard", "none", 8, 8),
+    _row(paper.TABLE_5, "+ features, 8, 8", "pard", "one", 8, 8),
+    _row(paper.TABLE_5, "+ features, 16, 8", "pard", "one", 16, 8),
+    _row(paper.TABLE_5, "+ features + CAT, 16, 8", "cat", "one", 16, 8),
+    _row(paper.TABLE_5, "+ features + CAT, 16, 16", "cat", "one"),
+    _row(paper.TABLE_5, "+ four layers + CAT, 16, 16", "cat", "four"),
+)
+TABLES = {"Table 3": TABLE_3, "Table 4": TABLE_4, "Table 5": TABLE_5}
+"""Each compares its rows with its first."""
+
+
+class TrainedCells(NamedTuple):
+    """What was measured of a row.
+
+    Attributes:
+        tau: accepted tokens a step.
+        apart: the same outside of loops; without a value where nothing loops.
+        gain: τ outside of loops ÷ that of the table's first row, or τ where nothing loops.
+        printed: the paper's ratio.
+    """
+
+    tau: Estimate
+    apart: Estimate
+    gain: Estimate
+    printed: float
+
+
+def filled(found: Trained, rows: Sequence[TrainedRow]) -> list[tuple[TrainedRow, TrainedCells]]:
+    """The rows of a table whose arms were trained.
+
+    Raises:
+        MissingError: the first was not.
+    """
+    first = rows[0]
+    loops = found.study.loops.outside is not None
+    filled = []
+    for row in rows:
+        which = row.arm, row.mode, row.length
+        try:
+            whole = found.tau(*which)
+            apart = found.tau(*which, apart=True) if loops else Estimate(None, None, None, 0)
+            gain = found.gain(which, (first.arm, first.mode, first.length), loops)
+        except MissingError:
+            if row is first:
+                raise
+            continue
+        printed = row.table.tau(row.row, first.row)
+        filled.append((row, TrainedCells(whole, apart, gain, printed)))
+    return filled
+
+
+@figure("PARD-2 Tables 3, 4 and 5", drafters=True)
+def parallel_training(plot: Plot) -> None:
+    """Accepted tokens a step of parallel drafters that were trained to differ in one setting."""
+    found, ax = Trained(plot.study), plot.ax
+    labels: dict[float, str] = {}  # by height
+    mine, printed, compared, height = [], [], [], 0.0
+    for name, table in TABLES.items():
+        for row, cell in filled(found, table):
+            labels[height] = f"{name[-1]}: {row.row} ({_short(cell)})"
+            mine.append(cell.gain)
+            printed.append((cell.printed, height))
+            compared += [cell.gain] if row.row not in _FIRST else []
+            facts = {"table": name, "row": row.row, "loss": row.arm.loss, "mode": row.mode}
+            facts |= {"features": row.arm.features, "rho": row.arm.rho}
+            facts |= {"seeds": len(found.seeds(row.arm, row.mode))}
+            facts |= {"trained_k": row.arm.block, "k": row.length, "paper": cell.printed}
+            facts |= {"paper_tau": row.table[row.row].tau} | cells(cell.gain, "tau_ratio")
+            facts |= cells(cell.tau, "accepted_per_step") | cells(cell.apart, APART)
+            plot.rows.append(facts)
+            height -= 1.0
+        height -= 0.7
+    plot.notes = missing(compared)
+    how = {**look(0), "linestyle": ""}
+    points(ax, np.array(list(labels)), mine, sideways=True, label="here", **how)
+    stars_at(ax, printed, "PARD-2")
+    ax.set_yticks(list(labels), list(labels.values()))
+    ax.tick_params(axis="y", labelsize=small())
+    ax.axvline(1, color=ink(), linewidth=0.8)
+    ax.set(xlabel="τ ÷ τ of the table's first row", ylim=(height + 0.2, 0.8))
+    plot.below()
+    outside = plot.study.loops.outside is not None
+    plot.caption(
+        "How parallel drafters are trained",
+        f"Table: row (τ{' outside of verbatim loops, τ with them' if outside else ''});"
+        f" points: τ{' outside of loops' if outside else ''} ÷ that of the table's first row.",
+        f"{plot.prompts}, {max(int(r['seeds'] or 0) for r in plot.rows)} seeds of training;"
+        " bars: 95% over both.",
+    )
+
+
+_FIRST = {table[0].row for table in TABLES.values()}
+
+
+def _short(cell: TrainedCells) -> str:
+    both = [cell.apart, cell.tau]
+    return ", ".join(f"{e.value:.2f}" for e in both if e.value is not None)

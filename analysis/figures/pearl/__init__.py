@@ -1,0 +1,1 @@
+"""PEARL: drafting and verifying at the same time, its window, strategies and runs."""

@@ -1,0 +1,42 @@
+"""Model runs that PEARL pays for its speed."""
+
+from __future__ import annotations
+
+from analysis.figures.arms import passes
+from analysis.figures.base import Plot, figure
+from analysis.figures.drawing.styles import FigureError
+from analysis.figures.rows import text
+from analysis.labelled_replays import replays, window_words
+from analysis.papers import pearl
+from analysis.replays import groups
+from analysis.speeds import speed
+from simkit.simulator.arguments import AnyCost
+
+PRINTED: dict[str, float] = dict(
+    zip(("draft runs", "target runs"), pearl.PAIRS[pearl.DEEPSEEK].runs_ratio, strict=True)
+)
+
+
+@figure("PEARL Table 11", draft_model=True)
+def pearl_runs(plot: Plot, cost: AnyCost | None = None) -> None:
+    """Runs of both models and time of PEARL, against fixed drafts of as many tokens."""
+    at = plot.under(cost)
+    window, best = at.window, at.best_fixed
+    arms = {"PEARL": f"pearl({window})", "plain": f"fixed({window})"}
+    runs, why = replays(plot.study, arms, cost)
+    if why:
+        raise FigureError(f"pearl_runs: {next(iter(why.values()))}")
+    mine, plain = runs["PEARL"], runs["plain"]
+    pairs = {
+        "draft runs": (mine.counts["draft_passes"], plain.counts["draft_passes"]),
+        "target runs": (mine.counts["steps"], plain.counts["steps"]),
+        "time": (mine.total_s, plain.total_s),
+    }
+    passes(plot, groups(plot.trace), pairs, PRINTED, "PEARL Table 11, DeepSeek 1.3B/33B")
+    plot.ax.set(ylabel=f"pearl({window}) ÷ fixed({window})")
+    plot.caption(
+        "Model runs of PEARL and of plain speculation",
+        f"Times as fast as the best fixed length, {best.spec}: {text(speed(mine, best), '.2f')}.",
+        f"{plot.prompts}; {window_words(at)}; {plot.cost_name(cost)};"
+        " bars: 95% over prompts, paired.",
+    )

@@ -1,0 +1,142 @@
+"""A figure in the making: what all do with their trace, Axes, rows and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+
+from analysis import labelled_replays
+from analysis.figures.drawing.captions import caption
+from analysis.figures.drawing.legends import below
+from analysis.figures.drawing.marks import points
+from analysis.figures.drawing.styles import ink
+from analysis.figures.rows import Row, Value, cells, frame, missing
+from analysis.replays import Replayed, Replays, of
+from analysis.stats import Estimate
+from analysis.study import Study
+from simkit.simulator.arguments import AnyCost
+from traces.trace import Trace
+
+
+class Plot:
+    """A figure in the making.
+
+    Attributes:
+        study: of the trace; see `analysis.study.Study`.
+        ax: to draw on.
+        rows: of the frame: every number that is drawn.
+        notes: what the picture does not say, first of all where intervals are missing.
+        gone: what is left out, with the reason; said behind the notes.
+        costs: under which something is drawn, beside the one that was asked for.
+    """
+
+    def __init__(self, study: Study, ax: Axes) -> None:
+        self.study = study
+        self.ax = ax
+        self.rows: list[Row] = []
+        self.notes: list[str] = []
+        self.gone: list[str] = []
+        self.costs: tuple[AnyCost, ...] = ()
+
+    @property
+    def trace(self) -> Trace:
+        """The study's."""
+        return self.study.trace
+
+    @property
+    def prompts(self) -> str:
+        """How many there are, in words."""
+        return f"{self.trace.n_sequences} prompts"
+
+    @property
+    def sampling(self) -> str:
+        """How outputs were drawn, in a word."""
+        return "greedy" if self.trace.sampler.greedy else "sampled"
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The rows; what one lacks is null."""
+        return frame(self.rows)
+
+    def under(self, cost: AnyCost | None) -> Replays:
+        """Replays under a cost, and what follows from its times."""
+        return of(self.study, cost)
+
+    def replays(
+        self, specs: Mapping[str, str], cost: AnyCost | None = None, timed: bool = True
+    ) -> dict[str, Replayed]:
+        """See `labelled_replays.replays`; what the trace cannot give is noted."""
+        found, why = labelled_replays.replays(self.study, specs, cost, timed)
+        self.gone += labelled_replays.without(why)
+        return found
+
+    def tuned(
+        self, families: Mapping[str, str | tuple[str, ...]], cost: AnyCost | None = None
+    ) -> dict[str, Replayed]:
+        """See `labelled_replays.tuned`; what the trace cannot give is noted."""
+        found, gone = labelled_replays.tuned(self.study, families, cost)
+        self.gone += gone
+        return found
+
+    def cost_name(self, cost: AnyCost | None) -> str:
+        """The cost in words, for the caption; see `labelled_replays.cost_name`."""
+        return labelled_replays.cost_name(self.study, cost)
+
+    def points(
+        self,
+        at: Sequence[float] | np.ndarray,
+        found: Sequence[Estimate],
+        of: Iterable[object] | None = None,
+        sideways: bool = False,
+        **how: Any,
+    ) -> None:
+        """Draw estimates with their intervals, and note where those are missing.
+
+        Args:
+            at: where, along the other axis.
+            found: as many estimates.
+            of: what each is of, for the notes.
+            sideways: whether values run along x.
+            how: see `drawing.marks.points`.
+        """
+        points(self.ax, at, found, sideways, **how)
+        self.missing(found, of)
+
+    def series(
+        self,
+        at: Sequence[float] | np.ndarray,
+        found: Sequence[Estimate],
+        facts: Iterable[Mapping[str, Value]],
+        name: str = "value",
+        of: Iterable[object] | None = None,
+        **how: Any,
+    ) -> None:
+        """Draw estimates as `points` does, and keep each as a row: its facts, then NAME."""
+        self.points(at, found, of, **how)
+        self.keep(facts, found, name)
+
+    def keep(
+        self, facts: Iterable[Mapping[str, Value]], found: Sequence[Estimate], name: str = "value"
+    ) -> None:
+        """Rows of the frame: what each estimate is of, then the estimate under NAME."""
+        self.rows += [{**row, **cells(e, name)} for row, e in zip(facts, found, strict=True)]
+
+    def missing(self, found: Iterable[Estimate], of: Iterable[object] | None = None) -> None:
+        """Note which estimates have no interval, or a weak one."""
+        self.notes += missing(found, of)
+
+    def line_at_1(self) -> None:
+        """Where a ratio that runs along y is one."""
+        self.ax.axhline(1, color=ink(), linewidth=0.8)
+
+    def below(self, columns: int = 3) -> None:
+        """The legend; see `drawing.legends.below`."""
+        below(self.ax, columns)
+
+    def caption(self, title: str, *lines: str) -> None:
+        """The title and what stands below it; see `drawing.captions.caption`."""
+        caption(self.ax, title, *lines)

@@ -1,0 +1,1 @@
+"""All policies: by task and position, against the prophet, by cost and batch."""

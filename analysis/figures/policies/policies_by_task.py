@@ -1,0 +1,70 @@
+"""Speedups of policies, task by task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from analysis import outside_loops, token_drafters
+from analysis.figures.base import Plot, figure
+from analysis.figures.drawing.tasks import beside, mark_size, tasks_on
+from analysis.figures.measures import PER_STEP_APART as APART
+from analysis.figures.measures import tau
+from analysis.figures.pacer.dynamic_policies import SHOWN
+from analysis.figures.rows import cells
+from analysis.labelled_replays import chosen
+from analysis.replays import FAMILIES, Replayed, Replays, groups
+from analysis.series_styles import SeriesStyle, drafters_of, of_policy
+from analysis.speeds import speedup
+from simkit.simulator.arguments import AnyCost
+
+
+@figure("SVIP Tables 1, 5; PACER Tables 1, 2, 4, Fig. 3; acceptance head Table 1")
+def policies_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
+    """Speedup over the target alone of the papers' policies, by task.
+
+    Where a drafter from tokens alone is attached, also its own, and that of the model under PACER's
+    policy behind it. τ is in the frame: of all steps, and of those outside of verbatim loops of the
+    output.
+    """
+    found, at = plot.tuned({name: FAMILIES[name] for name in SHOWN}, cost), plot.under(cost)
+    found |= _looked_up(at, found)
+    masks, free = groups(plot.trace), outside_loops.if_any(at, found)
+    looks, n = _looks(at, found), len(found)
+    size = mark_size(plot.ax, len(masks), n)
+    for k, (name, one) in enumerate(found.items()):
+        speeds = [speedup(one, some) for some in masks.values()]
+        drawn = {"label": name, "markersize": size, **looks[name].dots}
+        plot.points(beside(len(masks), k, n, 0.8 / max(7, n)), speeds, masks, **drawn)
+        for (task, some), e in zip(masks.items(), speeds, strict=True):
+            rate = float(one.counts["emitted"][some].sum() / one.total_s[some].sum())
+            row = {"policy": name, "task": task, "setting": one.spec, "tokens_per_s": rate}
+            row |= cells(e, "speedup") | cells(tau(one.counts, some), "accepted_per_step")
+            plot.rows.append(row | (cells(tau(free[name], some), APART) if free else {}))
+    tasks_on(plot.ax, masks)
+    plot.line_at_1()
+    plot.ax.set(ylabel="speedup over the target alone")
+    plot.below(4)
+    plot.caption(
+        "Policies by task",
+        f"n: prompts, {chosen(plot.trace, by_task=True)}; {plot.cost_name(cost)}; bars: 95% over"
+        " prompts (of each policy: policies of one task share prompts).",
+    )
+
+
+def _looked_up(at: Replays, found: Mapping[str, Replayed]) -> dict[str, Replayed]:
+    """A lookup alone, and before the model under PACER's policy; none where none is attached."""
+    if not token_drafters.names(at) or "PACER" not in found:
+        return {}
+    name = token_drafters.first_of(at)
+    both = token_drafters.before(at, name, found["PACER"].spec)
+    return {name: token_drafters.alone(at, name), f"{name}, then PACER": both.replayed}
+
+
+def _looks(at: Replays, found: Mapping[str, Replayed]) -> dict[str, SeriesStyle]:
+    """Of policies their own; of a lookup that of the drafter, before a model that of a route."""
+    drafters = drafters_of(at.trace)
+    return {
+        name: drafters.get(name)
+        or of_policy("route" if name.endswith(", then PACER") else one.spec)
+        for name, one in found.items()
+    }

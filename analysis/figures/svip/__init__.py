@@ -1,0 +1,1 @@
+"""SVIP: entropy and acceptance, draft lengths, positions in the text."""

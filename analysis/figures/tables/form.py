@@ -1,0 +1,163 @@
+"""A paper's table: its form as data, and the one function that fills it with a trace's replays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from analysis.drafters import warned
+from analysis.figures.measures import APART, Measure, apart
+from analysis.labelled_replays import choices, chosen, replayed, replays, window_words, without
+from analysis.replays import Replayed, Replays, groups
+from analysis.study import Study
+from simkit.simulator.arguments import AnyCost
+from simkit.simulator.display import markdown
+
+Cells = Sequence[str]
+Rows = Mapping[str, Replayed]
+
+
+class Outside(NamedTuple):
+    """The column `APART`, which only a trace with loops has.
+
+    Attributes:
+        bonus: 1 for tokens a step, the target's own among them; 0 for accepted tokens.
+    """
+
+    bonus: int = 0
+
+
+Column = Measure | Mapping[str, str] | Outside
+"""What is measured of a replay, what the paper prints of each row, or τ outside of loops."""
+
+
+class Form(NamedTuple):
+    """One of a paper's tables as data.
+
+    Attributes:
+        figure: the name of the figure of the same numbers.
+        source: the paper's tables.
+        rows: a spec for each row, one with ranges tuned on other prompts; or what makes the rows.
+        columns: by name.
+        note: what is compared, and the settings; names of `WORDS` in braces are filled in.
+        tasks: whether a task is a group of "rows" or of "columns", or "none" where all prompts
+            are taken together.
+        head: over the names of the rows.
+        arms: more rows, as specs: those that the trace cannot give are left out, and said to be;
+            without any of them there is no table.
+    """
+
+    figure: str
+    source: str
+    rows: Mapping[str, str] | Callable[[Replays], Rows]
+    columns: Mapping[str, Column]
+    note: str
+    tasks: str = "columns"
+    head: str = "method"
+    arms: Mapping[str, str] = MappingProxyType({})
+
+
+WORDS: dict[str, Callable[[Replays], str]] = {
+    "chosen": lambda at: chosen(at.trace),
+    "by_task": lambda at: chosen(at.trace, by_task=True),
+    "fixed": lambda at: choices(at.tuned_fixed()),
+    "window": window_words,
+    "c": lambda at: at.too_wide or f"c = {at.cost_ratio():.2f}",
+    "temperature": lambda at: f"temperature {at.trace.sampler.temperature:g}",
+}
+"""What notes say of a trace and its settings."""
+
+
+class _Words:
+    """The words of a trace by name, made when they are asked for."""
+
+    def __init__(self, at: Replays) -> None:
+        self.at = at
+
+    def __getitem__(self, name: str) -> str:
+        return WORDS[name](self.at)
+
+
+class FilledTable(NamedTuple):
+    """A table.
+
+    Attributes:
+        name: of the figure of the same numbers.
+        source: the paper's tables.
+        heads: of its columns.
+        rows: as many cells each.
+        note: what is compared, and the settings.
+    """
+
+    name: str
+    source: str
+    heads: Cells
+    rows: Sequence[Cells]
+    note: str
+
+    def markdown(self) -> str:
+        """A heading, the table and its note."""
+        body = "\n".join(markdown(self.heads, self.rows))
+        return f"### {self.source}\n\n{body}\n\n{self.note}\n"
+
+
+def fill(form: Form, at: Replays) -> FilledTable:
+    """A table with a trace's numbers in it.
+
+    Raises:
+        UserError: the trace cannot give it.
+    """
+    found, gone = _rows(form, at)
+    measures = dict(_measures(form, at))
+    masks = groups(at.trace)
+    every = {"": np.ones(at.trace.n_sequences, bool)}
+
+    def cells(name: str, masks: Mapping[str, np.ndarray]) -> list[str]:
+        return [one(name, found[name], m) for m in masks.values() for one in measures.values()]
+
+    if form.tasks == "rows":
+        heads = ["task", form.head, *measures]
+        rows = [[task, n, *cells(n, {"": m})] for task, m in masks.items() for n in found]
+    elif form.tasks == "columns":
+        names = [f"{task}: {one}" if one else task for task in masks for one in measures]
+        heads, rows = [form.head, *names], [[name, *cells(name, masks)] for name in found]
+    else:
+        heads, rows = [form.head, *measures], [[name, *cells(name, every)] for name in found]
+    note = " ".join([form.note.format_map(_Words(at)), *without(gone)])
+    return FilledTable(form.figure, form.source, heads, rows, note)
+
+
+def _rows(form: Form, at: Replays) -> tuple[Rows, dict[str, str]]:
+    """Replays by name, and why others are missing."""
+    if isinstance(form.rows, Mapping):
+        found = {name: replayed(at, spec) for name, spec in form.rows.items()}
+    else:
+        found = dict(form.rows(at))
+    more, gone = replays(at.study, form.arms, at.cost) if form.arms else ({}, {})
+    return found | more, gone
+
+
+def _measures(
+    form: Form, at: Replays
+) -> Iterator[tuple[str, Callable[[str, Replayed, np.ndarray], str]]]:
+    """What stands in each column of a row, by the column's name."""
+    for name, column in form.columns.items():
+        if isinstance(column, Outside):
+            free = apart(at, column.bonus)
+            if free is not None:
+                yield APART, lambda _, one, some, free=free: free(one, some)
+        elif isinstance(column, Mapping):
+            yield name, lambda row, one, some, printed=column: printed[row]
+        else:
+            yield name, lambda _, one, some, measure=column: measure(one, some)
+
+
+def warned_of(
+    tables: Sequence[FilledTable], study: Study, cost: AnyCost | None
+) -> list[FilledTable]:
+    """Tables whose notes begin with why their times may be wrong, if anything is known."""
+    said = " ".join(warned(study, [cost]))
+    return [one._replace(note=f"{said} {one.note}".strip()) for one in tables]

@@ -1,0 +1,1 @@
+"""Draft trees: nodes, exits, gaps, one step."""
