@@ -5,7 +5,7 @@ Its drafts are EAGLE-2 trees; ours are chains, so that fixed(6) stands for "with
 
 from __future__ import annotations
 
-from analysis.claims.claim import Part, claim
+from analysis.claims.claim import Part, claims_of
 from analysis.claims.evidence import BEST_FIXED, Evidence, Untestable
 from analysis.claims.verdict import ABOVE_0, ABOVE_1, BELOW_1, Allowed
 from analysis.papers import acceptance_head as paper
@@ -15,6 +15,8 @@ from analysis.scored import predicted
 from analysis.speeds import per, ratio, speed
 from analysis.stats import clusters, reliability
 from analysis.study import MissingError
+
+claim = claims_of("acceptance head", draft_model=True)
 
 _NAME = "acceptance_head"
 HEAD = paper.policy()
@@ -26,11 +28,9 @@ def _pair(at: Evidence) -> tuple[Replayed, Replayed]:
 
 
 @claim(
-    "acceptance head",
     "section 3.2, Table 1, Fig. 2",
     "Adding the head raises speed although τ falls.",
     f"speed {words(SPEEDS)}, τ {words(TAUS)} (means of four tasks, T = 0 and 1)",
-    draft_model=True,
 )
 def head_gains_without_tau(at: Evidence) -> list[Part]:
     """Speed of acceptance_head(0.95, K_max 6) ÷ that of fixed(6).
@@ -49,10 +49,8 @@ def head_gains_without_tau(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "acceptance head",
     "sections 1 and 3.2",
     "The head saves draft tokens that would be rejected.",
-    draft_model=True,
 )
 def head_wastes_less(at: Evidence) -> list[Part]:
     """Drafted tokens that are not accepted, of acceptance_head(0.95, 6) ÷ those of fixed(6)."""
@@ -61,12 +59,10 @@ def head_wastes_less(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "acceptance head",
     "section 3.2 (i)",
     "The speedup comes from fewer verification attempts.",
     theorem="false for every trace: no draft is longer than fixed(6)'s, and on one output a shorter"
     " draft never ends a step later, so that there are never fewer steps",
-    draft_model=True,
 )
 def head_verifies_less(at: Evidence) -> list[Part]:
     """Target passes of acceptance_head(0.95, 6) ÷ those of fixed(6); 1 or more.
@@ -77,10 +73,8 @@ def head_verifies_less(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "acceptance head",
     "section 2.3, Eqs. 11–12",
     "A threshold derived from the cost of drafting and verifying makes the head pay.",
-    draft_model=True,
 )
 def cost_threshold_pays(at: Evidence) -> list[Part]:
     """Seconds of fixed(6) ÷ seconds of acceptance_head(h="cost", K_max 6).
@@ -95,10 +89,8 @@ def cost_threshold_pays(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "acceptance head",
     "section 2.2",
     "The draft's hidden state tells how likely its token is to be accepted.",
-    draft_model=True,
 )
 def head_predicts(at: Evidence) -> list[Part]:
     """1 - Brier score of the head ÷ that of always predicting the share accepted.
@@ -115,11 +107,9 @@ def head_predicts(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "acceptance head",
     "section 3.2",
     "The head's run-time cost is negligible.",
     "“negligible”",
-    draft_model=True,
 )
 def head_costs_nothing(at: Evidence) -> list[Part]:
     """Seconds of head calls and decisions ÷ all seconds of acceptance_head(0.95, 6); below 0.01."""

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -136,6 +137,11 @@ def claim(
         return test
 
     return add
+
+
+def claims_of(paper: str, draft_model: bool = False) -> Callable[..., Callable[[Test], Test]]:
+    """`claim` for a file of one paper's claims, with what most of them need."""
+    return partial(claim, paper, draft_model=draft_model)
 
 
 def passes(

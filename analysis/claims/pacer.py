@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from analysis.claims.claim import ClaimKind, Part, claim, depth_parts, passes
+from analysis.claims.claim import ClaimKind, Part, claims_of, depth_parts, passes
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.verdict import ABOVE_1, BELOW_0, BELOW_1, Allowed
 from analysis.papers import pacer as paper
@@ -15,6 +15,8 @@ from analysis.papers.printed import ends
 from analysis.replays import ALONE, ASSIST, FAMILIES
 from analysis.speeds import per, speed
 from analysis.stats import drafts, iid
+
+claim = claims_of("PACER")
 
 TUNED, ADAEDL, SPECDECPP = (FAMILIES[name] for name in ("PACER", "AdaEDL", "SpecDec++"))
 DEEP = (6, 10)  # depths that are held against the first
@@ -29,7 +31,6 @@ SHORTER = [one("AdaEDL", "Speculative") for one in (paper.TABLE_3.tau, paper.TAB
 
 
 @claim(
-    "PACER",
     "section 3.1.1, Fig. 2a",
     "Acceptance lengths vary significantly from step to step.",
     "plotted only",
@@ -60,7 +61,6 @@ def _outside_first(
 
 
 @claim(
-    "PACER",
     "section 3.1.3, Fig. 6",
     "Acceptance falls sharply with the position in the draft, read as a marginal probability.",
     "plotted only",
@@ -80,7 +80,6 @@ def marginal_falls(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "section 3.1.3, Fig. 6",
     "Later draft tokens are less likely to be accepted, read as a conditional probability: given"
     " that all before them were.",
@@ -103,7 +102,6 @@ def conditional_falls(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "section 3.1.2, Fig. 2b",
     "Drafting γ*, the length that will be accepted, is far faster than the best fixed length.",
     "{:g}; its counts at Table 14's latencies give {:g}".format(*paper.OPTIMAL_SPEED),
@@ -118,7 +116,6 @@ def optimal_is_faster(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "section 3.1.2, Fig. 2b",
     "Drafting γ* takes fewer passes of the draft and fewer of the target than the best fixed"
     " length.",
@@ -132,7 +129,6 @@ def optimal_saves_both(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "section 4.2, Tables 1 and 5",
     "Speculation with the best fixed length is faster than the target alone.",
     f"{TABLES}; {SPECULATION[1]:.2f} (section 4.2{LLAMA})",
@@ -144,7 +140,6 @@ def speculation_pays(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "section 4.2, Tables 1, 3 and 5",
     "PACER is faster than the best fixed length.",
     f"{words(paper.faster_than_plain('PACER', paper.TABLE_5))}; {PACER[1]:.3f} (Table 3{LLAMA})",
@@ -156,7 +151,6 @@ def pacer_is_faster(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "section 5.1, Table 6",
     "PACER takes fewer draft passes and fewer target passes than the best fixed length at once.",
     f"draft {words(paper.saved('draft'))}, target {words(paper.saved('target'))}",
@@ -169,7 +163,6 @@ def pacer_saves_both(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "section 5.1, Table 6",
     "Its average acceptance length is greater than that of the best fixed length.",
     f"{words(paper.saved('tau'))} times",
@@ -182,7 +175,6 @@ def pacer_accepts_more(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "section 4.3, Table 3",
     "PACER is faster than SpecDec++ and than AdaEDL.",
     ", ".join(f"{DYNAMIC[name]:.3f}" for name in ("SpecDec++", "AdaEDL")),
@@ -198,7 +190,6 @@ def pacer_beats_dynamic(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "section 4.3, Table 3",
     "A shorter τ can be faster: AdaEDL accepts fewer tokens a step than plain speculation, and"
     " gains on it.",
@@ -216,7 +207,6 @@ def shorter_is_faster(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "section 4.2, Table 1; PEARL, Table 1",
     "Assisted generation's heuristic is slower than the best fixed length.",
     f"{words(ASSISTED)}; PEARL {words(pearl.assisted_over_plain())}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis import token_drafters
-from analysis.claims.claim import Part, claim, fastest_of
+from analysis.claims.claim import Part, claims_of, fastest_of
 from analysis.claims.evidence import Evidence
 from analysis.claims.verdict import ABOVE_1, BELOW_1, Allowed
 from analysis.papers import PaperTable, words
@@ -12,6 +12,8 @@ from analysis.papers.printed import ends
 from analysis.replays import FAMILIES
 from analysis.speeds import per, speed
 from analysis.stats import clusters
+
+claim = claims_of("PACER", draft_model=True)
 
 HEAD = paper.policy()
 TUNED = FAMILIES["PACER"]
@@ -30,11 +32,9 @@ def _others(table: PaperTable, best: str) -> str:
 
 
 @claim(
-    "PACER",
     "section 4.5, Table 5",
     "Embedding the draft position makes PACER faster.",
     words(POSITION),
-    draft_model=True,
 )
 def position_helps(at: Evidence) -> list[Part]:
     """Seconds with the head without the embedding ÷ seconds of pacer(4, 0.7, 1.05)."""
@@ -43,11 +43,9 @@ def position_helps(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "section 4.5, Table 5",
     "A threshold that grows by 1.05 a block makes PACER faster.",
     words(GROWTH),
-    draft_model=True,
 )
 def growth_helps(at: Evidence) -> list[Part]:
     """Seconds of pacer with growth 1 ÷ with 1.05, at b = 4, t = 0.7."""
@@ -56,11 +54,9 @@ def growth_helps(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "section 4.5, Table 5",
     "The growing threshold gains although fewer tokens are accepted a step.",
     f"τ {words(GROWTH_TAU)}",
-    draft_model=True,
 )
 def growth_shortens(at: Evidence) -> list[Part]:
     """Accepted tokens a step of pacer with growth 1.05 ÷ with 1, at b = 4, t = 0.7."""
@@ -69,12 +65,10 @@ def growth_shortens(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "section 5.2, Table 7",
     "Stopping by the block's mean is faster than by any token, or by the last, below the"
     " threshold.",
     ", ".join(f"{paper.TABLE_7.speed('mean', other):.3f}" for other in ("any", "last")),
-    draft_model=True,
 )
 def mean_is_best(at: Evidence) -> list[Part]:
     """Seconds with the other criterion ÷ with the mean, at b = 4, t = 0.7, growth 1.05."""
@@ -87,11 +81,9 @@ def mean_is_best(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "section 5.3, Table 8",
     "A head that sees the whole context is faster than one that sees the draft or the block only.",
     ", ".join(f"{_context(scope):.3f} ({scope})" for scope in ("block", "draft")),
-    draft_model=True,
 )
 def context_helps(at: Evidence) -> list[Part]:
     """Seconds with the local head ÷ with the full one, at b = 4, t = 0.65, growth 1.02."""
@@ -107,11 +99,9 @@ def context_helps(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "appendix E, Table 11",
     "Blocks of 4 are the fastest of 1 to 7.",
     _others(paper.TABLE_11, "4"),
-    draft_model=True,
 )
 def block_of_four(at: Evidence) -> list[Part]:
     """Speed of pacer with each b of 1–7 ÷ with b = 4, t = 0.7, growth 1.05; max-t intervals."""
@@ -131,11 +121,9 @@ def _fastest(
 
 
 @claim(
-    "PACER",
     "appendix E, Table 12",
     "Growth 1.05 is the fastest of 1.00 to 1.09.",
     _others(paper.TABLE_12, "1.05"),
-    draft_model=True,
 )
 def growth_of_five(at: Evidence) -> list[Part]:
     """Speed of pacer with each growth ÷ with 1.05, at b = 4, t = 0.7; max-t intervals."""
@@ -143,11 +131,9 @@ def growth_of_five(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "appendix E, Table 13",
     "A threshold of 0.7 is the fastest of 0.50 to 0.80.",
     _others(paper.TABLE_13, "0.7"),
-    draft_model=True,
 )
 def threshold_of_seven_tenths(at: Evidence) -> list[Part]:
     """Speed of pacer with each t ÷ with t = 0.7, at b = 4, growth 1.05; max-t intervals."""
@@ -155,11 +141,9 @@ def threshold_of_seven_tenths(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "appendix F.2, Table 15",
     "The pre-verification layer takes a moderate share of the time.",
     ", ".join(f"{share:.2%}" for share in reversed(paper.HEAD_SHARES)),
-    draft_model=True,
 )
 def head_is_cheap(at: Evidence) -> list[Part]:
     """Seconds of head calls and decisions ÷ all seconds of pacer(4, 0.7, 1.05); below 0.05."""
@@ -170,11 +154,9 @@ def head_is_cheap(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "section 4.4, Table 4",
     "Drafts from n-grams and a model gain from dynamic lengths too.",
     words(paper.on_ngrams(), ".2f"),
-    draft_model=True,
 )
 def gains_on_ngrams(at: Evidence) -> list[Part]:
     """Speed of a lookup before the model under tuned pacer ÷ before the best fixed length.
@@ -191,12 +173,10 @@ def gains_on_ngrams(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PACER",
     "section 1",
     "PEARL loses where draft and target share a device: it is slower than plain speculation.",
     theorem="assumed, not found: on one device the timeline adds the times of draft and target up,"
     " so that a step of PEARL costs what one of plain speculation costs and emits no more",
-    draft_model=True,
 )
 def pearl_needs_devices(at: Evidence) -> list[Part]:
     """Speed of pearl(colocated=true), whose draft and target times add, ÷ the best fixed length's.

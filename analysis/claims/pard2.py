@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.claims.claim import Part, claim, depth_parts
+from analysis.claims.claim import Part, claims_of, depth_parts
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.verdict import ABOVE_0, BELOW_0, BELOW_1, STRONG, Allowed
 from analysis.papers import pard2 as paper
@@ -14,11 +14,12 @@ from analysis.stats.acceptance_length import cat_weights, windows
 from simkit.drafters import layout_of
 from traces.trace import Trace
 
+claim = claims_of("PARD-2")
+
 SHALLOWEST = 8  # drafts of which a slope is taken
 
 
 @claim(
-    "PARD-2",
     "section 1, Fig. 2a",
     "Tokens at later positions of a draft have consistently lower acceptance rates: the conditional"
     " ratio, of drafts that got past the position before.",
@@ -72,7 +73,6 @@ def _in_one_pass(drafter: Trace) -> bool:
 
 
 @claim(
-    "PARD-2",
     "section 3.2, Fig. 2b",
     "The target's confidence in the output's token correlates strongly with its acceptance.",
     "“strong positive correlation”, plotted only",
@@ -103,7 +103,6 @@ def confidence_predicts(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PARD-2",
     "Eqs. 3, 9 and 10",
     "The expected acceptance length, with the target's confidence for each acceptance probability,"
     " tells which drafts get far.",
@@ -127,7 +126,6 @@ def length_is_predicted(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PARD-2",
     "sections 3.2 and 4.3, Table 3",
     "Weights by the target's confidence say better than a decay by position whether a token of a"
     " draft is reached.",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from analysis.claims.claim import Part, claim
+from analysis.claims.claim import Part, claims_of
 from analysis.claims.evidence import Evidence
 from analysis.claims.verdict import ABOVE_1, BELOW_1, Allowed
 from analysis.papers import PaperTable
 from analysis.papers import pard2 as paper
 from analysis.trained import DEPENDENT, INDEPENDENT
 from traces.arms import ParallelArm
+
+claim = claims_of("PARD-2")
 
 Run = tuple[ParallelArm, str, int]
 KEPT = 0.97  # share of τ below which nobody would call two "comparable"; Table 4's is 0.993
@@ -44,7 +46,6 @@ CAT_8, PLAIN_8 = "+ features + CAT, 16, 8", "+ features, 16, 8"
 
 
 @claim(
-    "PARD-2",
     "section 4.3, Tables 3 and 5",
     "Training a parallel drafter with weights by the target's confidence makes τ longer.",
     f"{words(paper.TABLE_5, CAT_8, PLAIN_8)} (Table 5);"
@@ -65,7 +66,6 @@ def weights_help_training(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PARD-2",
     "section 4.3, Table 3",
     "Training with weights by the target's confidence makes τ longer than with any fixed decay.",
     f"τ {paper.TABLE_3['CAT'].tau} against"
@@ -85,7 +85,6 @@ def weights_beat_decay_in_training(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PARD-2",
     "section 4.3, Table 5",
     "A parallel drafter that reads the target's features has a longer τ.",
     words(paper.TABLE_5, "+ features, 8, 8", "PARD, 8, 8"),
@@ -97,7 +96,6 @@ def features_help(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PARD-2",
     "section 4.3, Table 5",
     "Features of four layers are better than those of one.",
     words(paper.TABLE_5, "+ four layers + CAT, 16, 16", "+ features + CAT, 16, 16"),
@@ -109,7 +107,6 @@ def four_layers_help(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PARD-2",
     "section 3.1, Table 5",
     "Training a plain parallel drafter for longer drafts can make its τ shorter.",
     words(paper.TABLE_5, PLAIN_8, "+ features, 8, 8"),
@@ -121,7 +118,6 @@ def longer_blocks_hurt(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PARD-2",
     "section 4.3, Table 4",
     "Leaving out the target's features for a tenth of the texts costs next to nothing in τ.",
     words(paper.TABLE_4, "ρ = 0.1", "without"),
@@ -136,7 +132,6 @@ def gating_is_free(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PARD-2",
     "Table 4",
     "Of the gate's ratios, ρ = 0.1 is the best.",
     f"τ {paper.TABLE_4['ρ = 0.1'].tau} against {paper.TABLE_4['ρ = 0.2'].tau} (0.2) and"
@@ -153,7 +148,6 @@ def light_gate_is_best(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PARD-2",
     "section 4.2, Tables 1 and 2",
     "PARD-2 has a longer τ than PARD, and has so without the target's features, too.",
     f"{words(paper.TABLE_1, 'PARD-2 (16)', 'PARD (16)')} with features (Llama-3.1-8B);"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.claims.claim import Part, claim, fastest_of, passes
+from analysis.claims.claim import Part, claims_of, fastest_of, passes
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.verdict import ABOVE_0, ABOVE_1, MOST
 from analysis.papers import pearl as paper
@@ -12,13 +12,15 @@ from analysis.papers import words
 from analysis.speeds import speed
 from analysis.stats import Estimate, clusters, drafts
 
+claim = claims_of("PEARL", draft_model=True)
+
 
 @claim(
-    "PEARL",
     "section 3.1, Fig. 2b",
     "The optimal draft length changes from step to step, so that a fixed one is mostly wrong;"
     " restated: more often than if tokens were accepted independently.",
     "plotted only",
+    draft_model=False,
 )
 def fixed_is_mostly_wrong(at: Evidence) -> list[Part]:
     """Share of steps whose γ* (run of accepted tokens) is not γ, less 1 - (1 - α) α^γ.
@@ -54,11 +56,9 @@ def _not_of_length(runs: drafts.Drafts, length: int) -> tuple[Estimate, Estimate
 
 
 @claim(
-    "PEARL",
     "section 4.2, Tables 1–3",
     "PEARL is faster than plain speculation with the best fixed length.",
     words(paper.SPEED, ".2f"),
-    draft_model=True,
 )
 def pearl_is_faster(at: Evidence) -> list[Part]:
     """Seconds of the best fixed length ÷ seconds of pearl, γ = round(c), on devices of their own.
@@ -77,11 +77,9 @@ def pearl_is_faster(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PEARL",
     "section 4.3, Table 4",
     "Without pre-verify, and without post-verify, PEARL is slower.",
     ", ".join(words(paper.slower_without(which)) for which in ("pre", "post")),
-    draft_model=True,
 )
 def both_strategies_help(at: Evidence) -> list[Part]:
     """Seconds without a strategy ÷ seconds of pearl, γ = round(c)."""
@@ -93,11 +91,9 @@ def both_strategies_help(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PEARL",
     "section 4.3, Table 4",
     "Post-verify matters more than pre-verify.",
     words(paper.post_over_pre()),
-    draft_model=True,
 )
 def post_matters_more(at: Evidence) -> list[Part]:
     """Seconds of pearl without post-verify ÷ seconds without pre-verify, γ = round(c)."""
@@ -106,10 +102,8 @@ def post_matters_more(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PEARL",
     "section 4.3",
     "Pre-verify gains more where fewer tokens are accepted, post-verify where more are.",
-    draft_model=True,
 )
 def strategies_complement(at: Evidence) -> list[Part]:
     """A strategy's gain on the half of prompts that it suits ÷ its gain on the other half.
@@ -146,11 +140,9 @@ def _easy(at: Evidence) -> np.ndarray:
 
 
 @claim(
-    "PEARL",
     "section 4.4.1, Tables 5 and 6",
     "The best window is the speed ratio c of the two models, rounded.",
     f"others {words(paper.other_windows(), '.2f')} times as fast",
-    draft_model=True,
 )
 def window_is_ratio(at: Evidence) -> list[Part]:
     """Speed of pearl with each γ ÷ with round(c); max-t intervals.
@@ -164,13 +156,11 @@ def window_is_ratio(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PEARL",
     "section 4.4.2, Table 7",
     "PEARL's mean accepted tokens far exceed those of plain speculation.",
     " against ".join(words(paper.accepted(of), ".2f") for of in ("pearl", "plain")),
     theorem="true for every trace: each rejection ends a step of plain speculation too, which has"
     " other steps besides and accepts no other tokens",
-    draft_model=True,
 )
 def accepts_longer_runs(at: Evidence) -> list[Part]:
     """PEARL's run of accepted tokens between rejections, less those of a step of the best fixed.
@@ -203,11 +193,9 @@ def _gap(mine: np.ndarray, other: np.ndarray) -> Estimate:
 
 
 @claim(
-    "PEARL",
     "appendix E, Table 11",
     "PEARL runs the draft and the target more often than plain speculation does.",
     "draft and target {}".format(words(paper.runs_ratios(), ".2f")),
-    draft_model=True,
 )
 def pearl_runs_more(at: Evidence) -> list[Part]:
     """Draft passes, and target passes, of pearl ÷ those of fixed, γ = round(c) of both."""
@@ -216,11 +204,9 @@ def pearl_runs_more(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "PEARL",
     "section 3.1, Fig. 2a",
     "Drafting takes a time that matters beside verifying, so that each model waits for the other.",
     f"{paper.WAITING:g} (CodeLlama 7B/34B, γ = 6)",
-    draft_model=True,
 )
 def drafting_takes_long(at: Evidence) -> list[Part]:
     """Draft seconds ÷ verification seconds of the best fixed length; above one half.

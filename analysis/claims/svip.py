@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from analysis.claims.claim import ClaimKind, Part, claim
+from analysis.claims.claim import ClaimKind, Part, claims_of
 from analysis.claims.evidence import BEST_FIXED, Evidence, Untestable
 from analysis.claims.evidence import less as difference
 from analysis.claims.verdict import ABOVE_0, ABOVE_1, BELOW_0, BELOW_1, MOST, STRONG, Allowed
@@ -15,6 +15,8 @@ from analysis.papers import words
 from analysis.replays import ALONE, Replayed
 from analysis.speeds import per, speed
 from analysis.stats import Estimate, clusters, correlation, drafts, entropy
+
+claim = claims_of("SVIP", draft_model=True)
 
 TIGHTER = min(paper.TIGHTER.values()), max(paper.TIGHTER.values())
 PRINTED = ", ".join(f"{share:.0%}" for share in paper.TIGHTER.values())
@@ -34,12 +36,10 @@ def _tightness(at: Evidence) -> entropy.Tightness:
 
 
 @claim(
-    "SVIP",
     "section 2.3, Fig. 3",
     "The cross entropy is a nearly constant multiple of the draft's entropy: H(q,p) / H(q) lies"
     " mostly between 1.0 and 1.3.",
     f"concentrated in {words(paper.RATIO, '.1f')}",
-    draft_model=True,
 )
 def entropy_ratio(at: Evidence) -> list[Part]:
     """Share of output positions with 1.0 <= H(q,p) / H(q) <= 1.3 (H(q) > 1e-6 nats)."""
@@ -50,11 +50,9 @@ def entropy_ratio(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "SVIP",
     "appendix B",
     "Pinsker's bound on acceptance is tighter in practice than that of Bretagnolle and Huber.",
     f"{PRINTED} tighter",
-    draft_model=True,
 )
 def pinsker_tighter(at: Evidence) -> list[Part]:
     """Mean(1 - sqrt(KL/2)) / mean(1 - sqrt(1 - exp(-KL))) - 1 over output positions.
@@ -67,12 +65,10 @@ def pinsker_tighter(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "SVIP",
     "appendix B",
     f"Pinsker's bound is {TIGHTER[0]:.0%} to {TIGHTER[1]:.0%} tighter than that of Bretagnolle and"
     " Huber.",
     PRINTED,
-    draft_model=True,
 )
 def pinsker_by_how_much(at: Evidence) -> list[Part]:
     """As pinsker_tighter, and that it lies between 0.11 and 0.43."""
@@ -81,10 +77,8 @@ def pinsker_by_how_much(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "SVIP",
     "Eq. 6, Fig. 4",
     "1 - sqrt(c H(q)), read off the draft alone, is a lower bound on acceptance for most tokens.",
-    draft_model=True,
 )
 def estimate_is_below(at: Evidence) -> list[Part]:
     """Share of output positions with 1 - sqrt(0.15 H(q)) <= overlap.
@@ -95,12 +89,10 @@ def estimate_is_below(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "SVIP",
     "section 2.2, Fig. 2 top",
     "The draft's entropy and the acceptance probability of its token correlate strongly and"
     " negatively.",
     "plotted only",
-    draft_model=True,
 )
 def entropy_against_acceptance(at: Evidence) -> list[Part]:
     """Spearman's ρ of H(q) and overlap (the acceptance probability's mean over the draft's token).
@@ -150,11 +142,9 @@ def _length_correlation(at: Evidence, loops: bool = False) -> Estimate:
 
 
 @claim(
-    "SVIP",
     "section 2.2, Fig. 2 bottom",
     "Drafts that start at a low entropy are accepted for longer.",
     "plotted only",
-    draft_model=True,
 )
 def entropy_against_length(at: Evidence) -> list[Part]:
     """Spearman's ρ of H(q) at a position and the accepted length of a draft of Γ from there.
@@ -169,12 +159,10 @@ def entropy_against_length(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "SVIP",
     "appendix D, Fig. 8",
     "Entropy correlates with accepted length more strongly under greedy decoding than under"
     " sampling.",
     "plotted only",
-    draft_model=True,
 )
 def stronger_when_greedy(at: Evidence) -> list[Part]:
     """As entropy_against_length: ρ of the greedy trace less ρ of the sampled one.
@@ -198,11 +186,9 @@ def stronger_when_greedy(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "SVIP",
     "section 3.1.2, Table 1",
     "Stopping by entropy is faster than a constant draft of 5.",
     _averages("Const."),
-    draft_model=True,
 )
 def faster_than_constant(at: Evidence) -> list[Part]:
     """Seconds of fixed(5) ÷ seconds of svip, h of 0.2–0.5 chosen on other prompts.
@@ -218,11 +204,9 @@ def faster_than_constant(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "SVIP",
     "section 3.1.2, Table 1",
     "Stopping by entropy is faster than the Hugging Face heuristic.",
     _averages("Heuristics"),
-    draft_model=True,
 )
 def faster_than_heuristic(at: Evidence) -> list[Part]:
     """Seconds of heuristic(initial=5, feedback="nominal") ÷ those of svip, h as above."""
@@ -231,12 +215,10 @@ def faster_than_heuristic(at: Evidence) -> list[Part]:
 
 
 @claim(
-    "SVIP",
     "section 3.1.2, Figs. 5–7",
     "A much higher share of its drafted tokens is accepted than with the constant length or the"
     " heuristic; restated: than with constant lengths that draft as much.",
     "shares “close to or more than 80%” (Qwen), “more than 90%” (LLaMA)",
-    draft_model=True,
 )
 def shorter_drafts(at: Evidence) -> list[Part]:
     """Accepted ÷ drafted tokens of svip over that of constant lengths at the same mean length.
@@ -271,10 +253,10 @@ def _as_long(at: Evidence, mine: Replayed) -> Estimate:
 
 
 @claim(
-    "SVIP",
     "section 3.2, appendix D, Tables 2 and 6",
     "Speculation gets easier as the output gets longer.",
     "speedups at 256 ÷ 128 tokens: 0.98–1.02 (Table 2), greedy 1.02–1.18 (Table 6)",
+    draft_model=False,
 )
 def later_is_easier(at: Evidence) -> list[Part]:
     """Share accepted of positions behind T_max / 2, less that of the positions before.
@@ -306,11 +288,11 @@ def _later(at: Evidence, some: np.ndarray) -> Estimate:
 
 
 @claim(
-    "SVIP",
     "section 3.2, Tables 2 and 5",
     "Under sampling, drafts of a fixed length can be slower than the target alone.",
     f"{CONSTANT_SAMPLED} (Table 5, averages)",
     kind=ClaimKind.EXAMPLE,
+    draft_model=False,
 )
 def constant_can_lose(at: Evidence) -> list[Part]:
     """Seconds of the target alone ÷ seconds of fixed(5), on a sampled trace."""
