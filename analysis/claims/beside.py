@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.claims.claim import Part
 from analysis.claims.table import ALIKE, Finding, Findings
 from analysis.claims.verdict import Verdict, against_print
-from simkit.simulator.display import grid
+from simkit.simulator.display import grid, markdown
 from simkit.surface import Framed
 from traces.errors import UserError
 from traces.messages import how_many
@@ -150,8 +150,7 @@ class Beside(Framed):
 
     def markdown(self) -> str:
         """The note and the table."""
-        rows = [self.heads, ["---"] * len(self.heads), *self.rows()]
-        lines = ["| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in rows]
+        lines = markdown(self.heads, self.rows())
         return "\n".join([self.note().replace("\n", "\n\n"), "", *lines, ""])
 
     def __repr__(self) -> str:

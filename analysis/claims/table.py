@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from analysis.labelled_replays import holds
 from analysis.stats import Estimate
 from analysis.study import LONG, FirstToken, Study, study_of
 from simkit.simulator.arguments import AnyCost, AnyTrace
-from simkit.simulator.display import grid
+from simkit.simulator.display import grid, markdown
 from simkit.statistics.enough import FOR_INTERVAL
 from simkit.surface import Framed
 from simkit.sweeps.engine import Progress
@@ -187,10 +187,8 @@ class Findings(Framed):
 
     def markdown(self) -> str:
         """The note, the table, and what each statistic is."""
-        rows = [HEADS, ["---"] * len(HEADS), *(one.row() for one in self.of)]
-        lines = ["| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in rows]
-        claims = [one.claim for one in self.of]
-        meaning = [f"- `{one.name}`: {one.statistic}" for one in claims]
+        lines = markdown(HEADS, [one.row() for one in self.of])
+        meaning = [f"- `{one.claim.name}`: {one.claim.statistic}" for one in self.of]
         return "\n".join([self.note(), "", *lines, "", "The statistics:", "", *meaning, ""])
 
     def __repr__(self) -> str:
@@ -239,31 +237,38 @@ def check(
             so.
     """
     study = study_of(trace, first_token)
-    one = study.trace
+    one, first = study.trace, study.first_token
     other = _sampled(opened(sampled), one) if sampled is not None else _sibling(one)
     study.make_room(replays=True)  # those of figures drawn before
-    first = study.first_token
     sampling = None if other is None else Evidence(other, cost, None, first)
     at = Evidence(study, cost, sampling)
     _ = at.where  # what is wrong with the cost is wrong for all claims
-    wanted, found = list(all_claims() if claims is None else claims), []
     null = _null(one, other, cost, placebo, first)
     known = shares(one, other, cost) if first == "draft" else {}
+    wanted, found = list(all_claims() if claims is None else claims), []
     for claim in wanted:
-        for some in (at, sampling):
-            if some is not None:
-                some.study.make_room()
-        mine = examine(claim, at)
-        if null is not None and mine.verdict not in UNJUDGED:
-            share = known.get(claim.name, NONE)
-            mine = replace(mine, placebo=examine(claim, null).verdict, share=share)
-        found.append(mine)
+        for some in (study, *([] if sampling is None else [sampling.study])):
+            some.make_room()
+        found.append(_beside_null(examine(claim, at), null, known))
         if progress is not None:
             progress(len(found), len(wanted))
-    times = str(cost) if cost is not None else "times measured with it"
+    return Findings(tuple(found), name_of(one), _priced(at), _remarks(at), _held(at))
+
+
+def _beside_null(mine: Finding, null: Evidence | None, known: Mapping[str, Share]) -> Finding:
+    """A finding, with the verdict of the same claim on coin flips if there is one."""
+    if null is None or mine.verdict in UNJUDGED:
+        return mine
+    share = known.get(mine.claim.name, NONE)
+    return replace(mine, placebo=examine(mine.claim, null).verdict, share=share)
+
+
+def _priced(at: Evidence) -> str:
+    """What times and first tokens the claims are of, in words."""
+    times = str(at.cost) if at.cost is not None else "times measured with it"
     said = times if at.timed else "no times"
-    said += "" if first == "draft" else ", first token from the prefill"
-    return Findings(tuple(found), name_of(one), said, _remarks(at), _held(at))
+    first = at.study.first_token
+    return said + ("" if first == "draft" else ", first token from the prefill")
 
 
 def name_of(trace: Trace) -> str:

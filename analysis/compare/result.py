@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from analysis.compare.best import Best, BestChoice
 from analysis.compare.measures import Measured
 from analysis.compare.ranks import Order, Rank, Ranking
 from analysis.stats import Estimate
-from simkit.simulator.display import grid, in_text, noted, written
+from simkit.simulator.display import TextTable, noted
 from simkit.surface import Framed
 
 if TYPE_CHECKING:
@@ -23,22 +23,6 @@ ALONE = " †"  # a value without an interval
 ALIKE = "same"
 
 Facts = tuple[tuple[str, str], ...]
-
-
-class Table(NamedTuple):
-    """A table for people.
-
-    Attributes:
-        title: what it is.
-        heads: of the columns.
-        rows: as many cells each.
-        note: what must be said below it.
-    """
-
-    title: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,7 +49,7 @@ class Pair:
     skipped: tuple[str, ...]
     confidence: float
 
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[TextTable]:
         """For people."""
         made = [self._measures()]
         for one in self.rankings:
@@ -126,7 +110,7 @@ class Pair:
     def _level(self) -> str:
         return f"{100 * self.confidence:.4g}%"
 
-    def _measures(self) -> Table:
+    def _measures(self) -> TextTable:
         rows = []
         for one in self.measures:
             cells = [found.text(one.form, ALONE) for found in (one.first, one.second)]
@@ -137,9 +121,9 @@ class Pair:
             f" {self._level}, each for its row alone; † has none. ≈: not distinguishable from 0."
         )
         heads = ["statistic", *self.names, "difference", ""]
-        return Table("Acceptance", heads, rows, note)
+        return TextTable("Acceptance", heads, rows, note)
 
-    def _ranking(self, found: Ranking) -> Table:
+    def _ranking(self, found: Ranking) -> TextTable:
         rows = []
         for one in found.rows:
             speeds = [each.text(".3f", ALONE) for each in (one.first, one.second, one.ratio)]
@@ -156,9 +140,9 @@ class Pair:
                 f" Both order {alike} of {len(found.orders)} pairs of policies alike;"
                 f" Kendall's τ {found.tau.text('.2f', ALONE)}."
             )
-        return Table(title, heads, rows, note)
+        return TextTable(title, heads, rows, note)
 
-    def _orders(self, found: Ranking) -> list[Table]:
+    def _orders(self, found: Ranking) -> list[TextTable]:
         """Pairs of policies that the sides order differently, the surest first."""
         apart = sorted((o for o in found.orders if not o.alike), key=lambda o: o.same or 0.0)
         if not apart:
@@ -171,9 +155,9 @@ class Pair:
         heads = ["policies", *(f"faster on {name}" for name in self.names), "same order"]
         title = "Ordered differently" + (", tuned" if found.tuned else "")
         note = "Same order: in that share of resamples of prompts both order them alike."
-        return [Table(title, heads, rows, note + (f" {more} more." if more > 0 else ""))]
+        return [TextTable(title, heads, rows, note + (f" {more} more." if more > 0 else ""))]
 
-    def _bests(self) -> Table:
+    def _bests(self) -> TextTable:
         rows = []
         for one in self.bests:
             chosen = [_choice(choice, self._level) for choice in one.choices]
@@ -187,7 +171,7 @@ class Pair:
             " that its own best takes, both chosen without the prompt that they are judged by;"
             " below 0 the other's choice is the better one."
         )
-        return Table("Best settings", heads, rows, note)
+        return TextTable("Best settings", heads, rows, note)
 
 
 @dataclass(frozen=True)
@@ -202,7 +186,7 @@ class Compared(Framed):
     sides: tuple[tuple[str, Facts], ...]
     pairs: tuple[Pair, ...]
 
-    def about(self) -> Table:
+    def about(self) -> TextTable:
         """What each side is; what is that of the first is not said again."""
         facts = [dict(some) for _, some in self.sides]
         names = list(dict.fromkeys(name for some in facts for name in some))
@@ -210,7 +194,7 @@ class Compared(Framed):
         for name in names:
             first, *others = (some.get(name, "–") for some in facts)
             rows.append([name, first, *(ALIKE if one == first else one for one in others)])
-        return Table("What is compared", ["", *(name for name, _ in self.sides)], rows)
+        return TextTable("What is compared", ["", *(name for name, _ in self.sides)], rows)
 
     def records(self) -> dict[str, Any]:
         """As plain values: `sides` with their facts, and `pairs`."""
@@ -233,7 +217,7 @@ class Compared(Framed):
         numbers = [f"{w}_{end}" for w in ("first", "second", "between") for end in ends]
         return pl.DataFrame(rows, schema_overrides=kinds | dict.fromkeys(numbers, pl.Float64))
 
-    def sections(self) -> Iterator[tuple[str, list[Table], tuple[str, ...]]]:
+    def sections(self) -> Iterator[tuple[str, list[TextTable], tuple[str, ...]]]:
         """For people: a line, tables and notes, of all sides and of each pair."""
         yield "", [self.about()], ()
         for pair in self.pairs:
@@ -249,7 +233,7 @@ class Compared(Framed):
         parts = []
         for title, tables, notes in self.sections():
             parts += [f"{title}\n"] if title else []
-            parts += [_markdown(table) for table in tables]
+            parts += [table.markdown() for table in tables]
             parts += [f"- {note}" for note in notes]
             parts += [""] if notes else []
         return "\n".join(parts)
@@ -261,9 +245,7 @@ class Compared(Framed):
         parts = []
         for title, tables, notes in self.sections():
             parts += [title, ""] if title else []
-            for table in tables:
-                below = [table.note] if table.note else []
-                parts += [table.title, in_text(written(table.heads, table.rows), ()), *below, ""]
+            parts += [table.text() for table in tables]
             parts += [f"note: {note}" for note in notes]
         return "\n".join(parts)
 
@@ -271,20 +253,11 @@ class Compared(Framed):
         made = []
         for title, tables, notes in self.sections():
             made += [f"<p>{escape(title)}</p>"] if title else []
-            for table in tables:
-                made += [f"<p>{escape(table.title)}</p>", grid(table.heads, table.rows)]
-                made += [f"<p>{escape(table.note)}</p>"] if table.note else []
-            made.append(noted(notes))
+            made += [*(table.html() for table in tables), noted(notes)]
         return "".join(made)
 
 
 _SETTINGS = ("first_setting", "second_setting")
-
-
-def _markdown(table: Table) -> str:
-    rows = [table.heads, ["---"] * len(table.heads), *table.rows]
-    lines = ["| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in rows]
-    return "\n".join([f"**{table.title}**", "", *lines, "", *([table.note, ""] * bool(table.note))])
 
 
 def _plain(value: Any) -> Any:

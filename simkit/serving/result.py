@@ -13,7 +13,7 @@ from simkit.errors import ServingError
 from simkit.serving import measures
 from simkit.serving.pools import Sample, bounds
 from simkit.serving.run import Run
-from simkit.simulator.display import Cell, grid, noted
+from simkit.simulator.display import grid, noted, written
 from simkit.surface import Framed
 from traces.messages import how_many
 
@@ -167,24 +167,10 @@ class Served(Framed):
 
     def table(self) -> Table:
         """For the terminal."""
-        from rich import box
-        from rich.table import Table
-
-        heads, rows = self._cells()
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        for k, head in enumerate(heads):
-            table.add_column(
-                head.replace("/", "/\n"), justify="right" if k else "left", no_wrap=True
-            )
-        for row in rows:
-            table.add_row(*row)
-        return table
+        return written(*self._cells())
 
     def _repr_html_(self) -> str:
-        heads, rows = self._cells()
-        return grid(list[str | Cell](heads), [list[str | Cell](row) for row in rows]) + noted(
-            self.notes
-        )
+        return grid(*self._cells()) + noted(self.notes)
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         shown = {k: v for k, v in _SHOWN.items() if k != "goodput_s" or self.limits}

@@ -12,12 +12,12 @@ from simkit.drafters.log import LogOutputs
 from simkit.errors import ReplayError
 from simkit.policies import Policy
 from simkit.simulator.arguments import AnyCost, setting
-from simkit.simulator.display import grid, noted
+from simkit.simulator.display import grid, in_text, noted, written
 from simkit.simulator.fields import Columns
 from simkit.simulator.logged import Interval, LogReplay, StepLog, length_of
 from simkit.simulator.result import Result
 from simkit.statistics.enough import few_below
-from traces.messages import how_many, printable
+from traces.messages import how_many
 from traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -127,28 +127,11 @@ class Intervals(Result):
         return f"<Intervals: {', '.join(str(found.policy) for found in self.replayed)}>"
 
     def __str__(self) -> str:
-        from rich.console import Console
-
-        console = Console(width=160, color_system=None)
-        with console.capture() as text:
-            console.print(self.table(wide=True))
-        return "\n".join(
-            [text.get().rstrip(), *(f"note: {printable(note)}" for note in self.notes)]
-        )
+        return in_text(self.table(wide=True), self.notes)
 
     def table(self, wide: bool) -> Table:
         """For a terminal; there is but one width."""
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        heads, rows = self.cells()
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        for k, head in enumerate(heads):
-            table.add_column(head, justify="right" if k else "left", no_wrap=k > 0)
-        for row in rows:
-            table.add_row(*map(Text, row))
-        return table
+        return written(*self.cells())
 
     def _repr_html_(self) -> str:
         return grid(*self.cells()) + noted(self.notes)
