@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -93,30 +93,37 @@ def gap(
     where = setting(trace, cost, first_token)
     trace = where.layout.trace
     fixed = f"fixed(0:{min(LONGEST, trace.max_draft)})"
-    specs = [fixed, *listed(candidates)]
-    pool = settings(specs)
-    for policy in pool:
-        if not policy.takes_turns:
-            raise ReplayError(f"{policy} runs both models at once: the prophet does not bound it")
-    within = [_shortened(policy, trace.max_draft) for policy in pool]
-    if within != pool:
-        specs = [fixed, *within[len(settings(fixed)) :]]
-    tuned = tune(
-        trace, specs, cost, folds, seed, "trace", fixed, first_token, confidence, deals=deals
-    )
+    specs, deepest = _within(fixed, listed(candidates), trace.max_draft)
+    how = {"folds": folds, "seed": seed, "reference": fixed, "first_token": first_token}
+    tuned = tune(trace, specs, cost, confidence=confidence, deals=deals, **how)
     best = BEST if BEST in tuned.held_out else fixed
-    prophet = run(Prophet(max_draft=max(policy.max_draft for policy in within)), *where)
-    seconds = parts(
-        tuned.held_out[fixed],
-        tuned.held_out[best],
-        tuned.held_out_parts[best]["policy_s"],
-        prophet.total_s,
-    )
+    decisions_s = tuned.held_out_parts[best]["policy_s"]
+    prophet_s = run(Prophet(max_draft=deepest), *where).total_s
+    seconds = parts(tuned.held_out[fixed], tuned.held_out[best], decisions_s, prophet_s)
     choices = {choice.spec: choice.folds for choice in tuned.choices}
     notes = [*(where.charge.remarks if where.charge else [])]
     notes += [] if seconds["gap"].any() else [NO_GAP]
     notes += few_below({None: trace.n_sequences})
     return Gap(_frame(seconds, confidence, seed), choices[fixed], choices[best], tuple(notes))
+
+
+def _within(
+    fixed: str, candidates: Sequence[AnyPolicy], deepest: int
+) -> tuple[list[AnyPolicy], int]:
+    """The fixed lengths and the candidates, none drafting deeper than Γ; the deepest of them.
+
+    Raises:
+        ReplayError: a candidate runs both models at once, or asks for longer drafts.
+    """
+    specs: list[AnyPolicy] = [fixed, *candidates]
+    pool = settings(specs)
+    for policy in pool:
+        if not policy.takes_turns:
+            raise ReplayError(f"{policy} runs both models at once: the prophet does not bound it")
+    within = [_shortened(policy, deepest) for policy in pool]
+    if within != pool:
+        specs = [fixed, *within[len(settings(fixed)) :]]
+    return specs, max(policy.max_draft for policy in within)
 
 
 def _shortened(policy: Policy, deepest: int) -> Policy:

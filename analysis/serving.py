@@ -157,7 +157,7 @@ def curves(
     given: AnyCost = COST if cost is None else cost
     calls: list[dict[str, Any]] = []
     for (kind, requests, most), some in groupby(loads, _together):
-        values: list[Any] = [at.value for at in some]
+        values = [at.value for at in some]
         engine = Engine(max_batch=most, extrapolate=True)
         how = {kind: values, "requests": requests, "seeds": seeds, "limits": limits}
         calls.append(how | {"engine": engine, "first_token": study.first_token})

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal, TypeVar, cast
 
 from analysis.stats.loops import Loops, split
 from simkit import costs
@@ -27,6 +28,7 @@ LONG = 5_000_000  # positions of a trace whose replays are not kept from one fig
 ROOM_BYTES = 150_000_000  # of a trace's columns, beyond which they are dropped between families
 KEPT_COSTS = 4  # whose replays are kept
 FirstToken = Literal["draft", "prefill"]
+T = TypeVar("T")
 
 
 class MissingError(UserError):
@@ -52,7 +54,7 @@ class Study:
         self.first_token: FirstToken = first_token
         self._layout: Layout | None = None
         self._loops: Loops | None = None
-        self._kept: OrderedDict[Any, Any] = OrderedDict()
+        self._kept: OrderedDict[tuple[AnyCost | None, tuple[int, ...]], object] = OrderedDict()
 
     @property
     def layout(self) -> Layout:
@@ -102,7 +104,7 @@ class Study:
         """What a policy is replayed in."""
         return Setting(self.layout, charge, FIRST[self.first_token])
 
-    def kept(self, cost: AnyCost | None, make: Any) -> Any:
+    def kept(self, cost: AnyCost | None, make: Callable[[], T]) -> T:
         """What `make()` gives for a cost, until the cost's file changes; of a few costs, the last.
 
         Args:
@@ -115,7 +117,7 @@ class Study:
         self._kept.move_to_end(key)
         while len(self._kept) > KEPT_COSTS:
             self._kept.popitem(last=False)
-        return self._kept[key]
+        return cast(T, self._kept[key])
 
     def make_room(self, replays: bool = False) -> None:
         """Drop the trace's columns if they take much memory; what is used next is read again.

@@ -9,7 +9,7 @@ slip; appendix B's step 6 and the authors' code agree with docs/pearl.md.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from analysis.papers.printed import PaperTable, Printed, ends
 from simkit.costs.presets import PRESETS
@@ -69,10 +69,16 @@ TABLE_1 = {  # HumanEval, by preset
 }
 
 
-def _pair(name: str, runs: tuple[int, int, int, int], window: int, *others: Any) -> PearlPair:
+def _pair(
+    name: str,
+    runs: tuple[int, int, int, int],
+    window: int,
+    best_length: int | None = None,
+    *accepted: float,
+) -> PearlPair:
     """What the other tables have of a pair of Table 1."""
     plain, mine = (TABLE_1[name][row].speedup for row in ("Speculative", "PEARL"))
-    return PearlPair(*runs, plain or 0.0, mine or 0.0, window, *others)
+    return PearlPair(*runs, plain or 0.0, mine or 0.0, window, best_length, *accepted)
 
 
 PAIRS = {  # by preset

@@ -7,7 +7,7 @@ The page is a single HTML file that asks the network for nothing. `report` puts 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.claims import check
-from analysis.replays import of
+from analysis.replays import Replays, of
 from analysis.report.caveats import Again, again, call, caveats
 from analysis.report.page import render
 from analysis.report.policies import Policies, compared
@@ -104,19 +104,33 @@ def report(
     Raises:
         UserError: a trace, the cost or a spec cannot be read.
     """
-    one = opened(trace)
-    other = sampled and opened(sampled)
+    one, given = opened(trace), list(policies)
+    other = opened(sampled) if sampled else None
     place = one.path if isinstance(trace, Trace) else trace
     where = None if place is None else shown(str(place))
-    name = where or "in memory"
-    given = list(policies)
     if given:
         settings(given)  # what cannot be read is refused before anything is replayed
-    study = Study(one, first_token)
-    at = of(study, cost)
+    at = of(Study(one, first_token), cost)
     _ = at.timed
+    made_by = call(where, cost, given, sampled, figures, first_token)
+    made_by = shlex.join(command) if command else made_by
+    name = Path(where or "in memory").name or str(where)
+    return _parts(name, at, given, other, figures, again(at, where, made_by), watch)
+
+
+def _parts(
+    name: str,
+    at: Replays,
+    given: Sequence[str],
+    sampled: Trace | None,
+    figures: bool,
+    how: Again,
+    watch: Watch,
+) -> Report:
+    """The page, one part after the other; see `report`."""
+    study, cost = at.study, at.cost
     with watch("recorded"):
-        what = recorded(one)
+        what = recorded(at.trace)
         study.make_room()
     with watch("policies"):
         beside = compared(study, cost, given)
@@ -127,16 +141,6 @@ def report(
         with watch("figures") as progress:
             drawn = pictures(study, cost, progress)
     with watch("claims") as progress:
-        found = verdicts(check(study, cost, other, progress=progress))
-    made_by = call(where, cost, given, sampled, figures, first_token)
-    made_by = shlex.join(command) if command else made_by
-    return Report(
-        Path(name).name or name,
-        datetime.now(UTC).date(),
-        what,
-        beside,
-        drawn,
-        found,
-        caveats(at, beside.used),
-        again(at, where, made_by),
-    )
+        found = verdicts(check(study, cost, sampled, progress=progress))
+    made, said = datetime.now(UTC).date(), caveats(at, beside.used)
+    return Report(name, made, what, beside, drawn, found, said, how)

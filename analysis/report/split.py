@@ -10,9 +10,10 @@ from analysis.gap import NO_GAP, parts
 from analysis.labelled_replays import choices, chosen, tuned
 from analysis.replays import Replayed
 from analysis.report.cells import MISSING, ReportTable, estimate, lacking, number, seconds
-from analysis.stats import clusters
+from analysis.stats import Estimate, clusters
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
+from simkit.simulator.display import Cell
 
 MEANING = {
     "fixed": "the best fixed length",
@@ -50,32 +51,33 @@ def split(
         if isinstance(spec, str) and not one.policy.needs_future and one.policy.takes_turns
     )
     best = tuned(study, {"best": union}, cost)[0]["best"]
-    seconds_of = parts(
-        found["fixed"].total_s,
-        best.total_s,
-        best.seconds["policy_s"],
-        found["prophet"].total_s,
-    )
-    seconds_of = {name: values[takes_time] for name, values in seconds_of.items()}
-    rows, shares = [], []
-    for name, values in seconds_of.items():
-        cells = []
-        for whole in ("fixed", "gap"):
-            if not seconds_of[whole].any():
-                cells.append(MISSING)
-                continue
-            if name == whole or not values.any():  # certain: no interval is missing
-                cells.append(number(float(name == whole), ".0%"))
-                continue
-            share = clusters.ratio(values, seconds_of[whole])
-            shares.append((name, share))
-            cells.append(estimate(share, ".1%"))
-        rows.append([name, MEANING[name], seconds(float(values.sum())), *cells])
+    fixed_s, prophet_s = found["fixed"].total_s, found["prophet"].total_s
+    every = parts(fixed_s, best.total_s, best.seconds["policy_s"], prophet_s)
+    rows, shares = _rows({name: values[takes_time] for name, values in every.items()})
     heads = ["part", "what", "seconds", "of best fixed's time [95%]", "of the gap [95%]"]
     how = chosen(study.trace)
     notes = (
         f"gap = reachable + overhead + unreachable. Best policy: {choices(best)}; {how}.",
-        *([] if seconds_of["gap"].any() else [f"{NO_GAP[0].upper()}{NO_GAP[1:]}."]),
+        *([] if every["gap"][takes_time].any() else [f"{NO_GAP[0].upper()}{NO_GAP[1:]}."]),
         *lacking(shares),
     )
     return [ReportTable("gap", "From the best fixed length to the prophet", heads, rows, notes)], []
+
+
+def _rows(
+    parts_s: Mapping[str, np.ndarray],
+) -> tuple[list[list[str | Cell]], list[tuple[str, Estimate]]]:
+    """A row for each part with its shares, and the estimates among them by the part's name."""
+    rows, shares = [], []
+    for name, values in parts_s.items():
+        cells = []
+        for whole in ("fixed", "gap"):
+            if not parts_s[whole].any():
+                cells.append(MISSING)
+            elif name == whole or not values.any():  # certain: no interval is missing
+                cells.append(number(float(name == whole), ".0%"))
+            else:
+                shares.append((name, clusters.ratio(values, parts_s[whole])))
+                cells.append(estimate(shares[-1][1], ".1%"))
+        rows.append([name, MEANING[name], seconds(float(values.sum())), *cells])
+    return rows, shares

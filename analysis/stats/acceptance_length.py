@@ -107,7 +107,7 @@ def prediction(
     shares(confidence=confidence)
     if draft_length < 1:
         raise StatsError(f"draft_length must be >= 1: {draft_length}")
-    k, depth = draft_length, np.arange(draft_length)
+    k = draft_length
     whole = np.maximum(np.diff(offsets) - k, 0)  # starts of each prompt
     number = np.concatenate([[0], np.cumsum(whole)]).astype(np.int64)
     shift = offsets[:-1] - number[:-1]
@@ -115,19 +115,28 @@ def prediction(
     def columns(starts: slice) -> np.ndarray:
         index = np.arange(starts.start, starts.stop)
         row = index + shift[np.searchsorted(number, index, side="right") - 1]
-        found = windows(confidence, row, k)
-        guess, accepted = expected_length(found), np.minimum(ahead[row], k).astype(np.float64)
-        weight, reached = cat_weights(found), depth <= accepted[:, None]
-        gap = guess - accepted
-        each = [np.ones(len(row)), guess, accepted, np.abs(gap), gap**2]
-        each += [guess**2, accepted**2, guess * accepted]
-        return np.concatenate([np.stack(each, 1), weight, reached, (weight - reached) ** 2], 1).T
+        return _moments(windows(confidence, row, k), np.minimum(ahead[row], k).astype(np.float64))
 
     sums = by_prompt(number, columns, max(1, _CELLS // k))
     found = bootstrap(sums if by is None else by(sums), _figures, level, seed)
     guess, accepted, bias, absolute, rmse, joint = found[:6]
     by_depth = (found[6 + i * k : 6 + (i + 1) * k] for i in range(3))
     return Prediction(guess, accepted, bias, absolute, rmse, joint, *by_depth)
+
+
+def _moments(confidence: np.ndarray, accepted: np.ndarray) -> np.ndarray:
+    """What `_figures` takes the sums of: (8 + 3 K, N).
+
+    Args:
+        confidence: (N, K), of each draft.
+        accepted: (N,) tokens.
+    """
+    guess, weight = expected_length(confidence), cat_weights(confidence)
+    reached = np.arange(confidence.shape[1]) <= accepted[:, None]
+    gap = guess - accepted
+    each = [np.ones(len(guess)), guess, accepted, np.abs(gap), gap**2]
+    each += [guess**2, accepted**2, guess * accepted]
+    return np.concatenate([np.stack(each, 1), weight, reached, (weight - reached) ** 2], 1).T
 
 
 def _figures(s: np.ndarray) -> np.ndarray:

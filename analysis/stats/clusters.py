@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.stats.checks import StatsError
 from simkit.statistics.enough import few
-from simkit.statistics.interval import RESAMPLES, ends, resampled, shared_ends, unsigned
+from simkit.statistics.interval import ends, resampled, shared_ends, unsigned
 
 CONFIDENCE = 0.95
 ALIKE = "prompts do not differ: no interval"
@@ -63,7 +63,6 @@ def bootstrap(
     statistic: Statistic,
     confidence: float = CONFIDENCE,
     seed: int = 0,
-    resamples: int = RESAMPLES,
     bearing: np.ndarray | None = None,
     positive: bool = False,
     studentised: bool = False,
@@ -78,18 +77,17 @@ def bootstrap(
         statistic: from (..., m) sums to (..., k) values, NaN where they are not defined.
         confidence: of the intervals, in (0, 1).
         seed: of the resampling.
-        resamples: how many.
         bearing: (k,) how many prompts bear on each value; None stands for all of them.
         positive: whether the statistics are, see there.
         studentised: of positive statistics of a few sums to which a few prompts may bring most, as
             a variance of long-tailed runs: see `pivots` there. Scaling all sums changes none.
         factors: of each value, by what it changes for reasons that all prompts share, such as other
-            samples of the times that priced them, (D,) each; see there. None where there are none.
+            samples of the times that priced them, (D,) each; see there.
 
     Returns:
         k estimates. There is no interval over a single prompt; nor where some resample leaves the
-        statistic undefined, because too few prompts bear on it; nor where leaving a prompt out
-        changes nothing, as if all tokens were accepted: that shows no spread to resample.
+        statistic undefined; nor where leaving a prompt out changes nothing, as if all tokens were
+        accepted: that shows no spread to resample.
 
     Raises:
         StatsError: confidence is not in (0, 1).
@@ -105,28 +103,26 @@ def bootstrap(
         if n < 2:
             return tuple(lone(value, n) for value in found)
         without = statistic(total - sums)
-        if studentised:
-            drawn, pivots = _drawn_and_pivots(sums, statistic, found, seed, resamples)
-        else:
-            parts = [statistic(part) for part in resampled(sums, seed, resamples)]
-            drawn, pivots = np.concatenate(parts), None
-    return tuple(
-        interval(
-            found[i],
-            drawn[:, i],
-            without[:, i],
-            int(prompts[i]),
-            confidence,
-            positive or studentised,
-            None if pivots is None else pivots[:, i],
-            None if factors is None else factors[i],
-        )
-        for i in range(len(found))
-    )
+        drawn, pivots = _resamples(sums, statistic, found, seed, studentised)
+    shared = [None] * len(found) if factors is None else factors
+    how = confidence, positive or studentised
+    each = zip(found, drawn.T, without.T, prompts, pivots, shared, strict=True)
+    return tuple(interval(v, d, w, int(n), *how, *more) for v, d, w, n, *more in each)
 
 
-def _drawn_and_pivots(
-    sums: np.ndarray, statistic: Statistic, found: np.ndarray, seed: int, resamples: int
+def _resamples(
+    sums: np.ndarray, statistic: Statistic, found: np.ndarray, seed: int, studentised: bool
+) -> tuple[np.ndarray, Sequence[np.ndarray | None]]:
+    """Statistics of resamples, (B, k); and of each its pivots, (B,), if they are studentised."""
+    if not studentised:
+        drawn = [statistic(part) for part in resampled(sums, seed)]
+        return np.concatenate(drawn), [None] * len(found)
+    drawn, pivots = _with_pivots(sums, statistic, found, seed)
+    return drawn, list(pivots.T)
+
+
+def _with_pivots(
+    sums: np.ndarray, statistic: Statistic, found: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Statistics of resamples, and how far their logarithms lie from those of all prompts.
 
@@ -142,7 +138,7 @@ def _drawn_and_pivots(
     n, m = sums.shape
     products = (sums[:, :, None] * sums[:, None, :]).reshape(n, m * m)
     drawn, pivots = [], []
-    for part in resampled(np.concatenate([sums, products], 1), seed, resamples):
+    for part in resampled(np.concatenate([sums, products], 1), seed):
         own, square = part[:, None, :m], part[:, m:].reshape(-1, m, m)
         values, slopes = statistic(part[:, :m]), _log_slopes(statistic, part[:, :m])
         slopes = np.divide(slopes, own, out=np.zeros_like(slopes), where=own != 0)

@@ -162,35 +162,46 @@ def simultaneous(
         }
     squares = sums[:, :, None] * sums[:, None, :]
     both = np.concatenate([sums, squares.reshape(n, -1)], 1)
-    width = sums.shape[1]
-
-    def logs(s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log ratios, and their standard errors to first order."""
-        one, two = s[..., :width], s[..., width:].reshape(*s.shape[:-1], width, width)
-        scaled = two / one[..., :, None] / one[..., None, :]
-        own = np.diagonal(scaled, axis1=-2, axis2=-1)
-        spread = scaled[..., :1, 0] + own[..., 1:] - 2 * scaled[..., 0, 1:]
-        found = np.log(one[..., :1]) - np.log(one[..., 1:])
-        return found, np.sqrt(np.maximum(spread, 0) * n / (n - 1))
-
-    found, error = logs(both.sum(0))
-    alike = error <= _NO_SPREAD  # a policy just like the other does not deviate
-    most = []
-    for part in resampled(both, seed):
-        moved, own = logs(part)
-        scale = np.where(alike, np.inf, np.where(own > _NO_SPREAD, own, 0))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            # a resample of one prompt only has no spread to measure by: anything may be
-            deviation = np.where(alike | (scale > 0), np.abs(moved - found) / scale, np.inf)
-        most.append(deviation.max(-1))
-    reach = np.quantile(np.concatenate(most), confidence, method="higher")
-    reach = max(float(reach), ndtri((1 + confidence) / 2))
+    found, error = _logs(both.sum(0), n)
+    reach = max(_deviation(both, seed, confidence), ndtri((1 + confidence) / 2))
     shared = [_shared(factors, name, against) for name in names]
     errors = [
         float(np.hypot(own, 0.0 if one is None else np.log(one).std(ddof=1)))
         for own, one in zip(error, shared, strict=True)
     ]
     return {name: _around(found[i], errors[i], reach, n) for i, name in enumerate(names)}
+
+
+def _logs(s: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Log ratios, and their standard errors to first order, (..., K) each.
+
+    Args:
+        s: (..., K + 1 + (K + 1)²), sums over n prompts of the policies' seconds, the one that all
+            are compared with first, and of their products.
+        n: prompts.
+    """
+    width = round(np.sqrt(s.shape[-1] + 0.25) - 0.5)
+    one, two = s[..., :width], s[..., width:].reshape(*s.shape[:-1], width, width)
+    scaled = two / one[..., :, None] / one[..., None, :]
+    own = np.diagonal(scaled, axis1=-2, axis2=-1)
+    spread = scaled[..., :1, 0] + own[..., 1:] - 2 * scaled[..., 0, 1:]
+    found = np.log(one[..., :1]) - np.log(one[..., 1:])
+    return found, np.sqrt(np.maximum(spread, 0) * n / (n - 1))
+
+
+def _deviation(both: np.ndarray, seed: int, confidence: float) -> float:
+    """The standard errors by which the largest of a resample's log ratios is off, as a quantile."""
+    found, error = _logs(both.sum(0), len(both))
+    alike = error <= _NO_SPREAD  # a policy just like the other does not deviate
+    most = []
+    for part in resampled(both, seed):
+        moved, own = _logs(part, len(both))
+        scale = np.where(alike, np.inf, np.where(own > _NO_SPREAD, own, 0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # a resample of one prompt only has no spread to measure by: anything may be
+            deviation = np.where(alike | (scale > 0), np.abs(moved - found) / scale, np.inf)
+        most.append(deviation.max(-1))
+    return float(np.quantile(np.concatenate(most), confidence, method="higher"))
 
 
 def _shared(factors: Factors | None, name: str, against: str) -> np.ndarray | None:

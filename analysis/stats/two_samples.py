@@ -87,20 +87,26 @@ def between(
     """
     if pairing.paired:
         if len(first) != len(second):
-            raise StatsError(
-                f"{how_many(len(first), 'prompt')} cannot be paired with {len(second)}"
-            )
-        m = first.shape[1]
-        return bootstrap(
-            np.concatenate([first, second], 1),
-            lambda s: statistic(s[..., :m], s[..., m:]),
-            confidence,
-            pairing.seeds[0],
-            positive=positive,
-            factors=factors,
-        )
+            many = how_many(len(first), "prompt")
+            raise StatsError(f"{many} cannot be paired with {len(second)}")
+        m, both = first.shape[1], np.concatenate([first, second], 1)
+        how = {"seed": pairing.seeds[0], "positive": positive, "factors": factors}
+        return bootstrap(both, lambda s: statistic(s[..., :m], s[..., m:]), confidence, **how)
     if not 0 < confidence < 1:
         raise StatsError(f"confidence must be in (0, 1): {confidence}")
+    return _apart(first, second, statistic, pairing, confidence, positive, factors)
+
+
+def _apart(
+    first: np.ndarray,
+    second: np.ndarray,
+    statistic: Statistic,
+    pairing: Pairing,
+    confidence: float,
+    positive: bool,
+    factors: Sequence[np.ndarray | None] | None,
+) -> tuple[Estimate, ...]:
+    """`between`, of independent samples."""
     one, other = first[first.any(1)], second[second.any(1)]
     n = min(len(one), len(other))
     with np.errstate(all="ignore"):
