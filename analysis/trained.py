@@ -48,7 +48,7 @@ class Trained:
 
     def seeds(self, arm: ParallelArm, mode: str) -> list[int]:
         """Of the trainings of an arm."""
-        return [one.seed for one in self._of(arm, mode)]
+        return [one.seed for one in self.of(arm, mode)]
 
     def tau(
         self,
@@ -98,7 +98,7 @@ class Trained:
         Raises:
             MissingError: it was not trained, or nothing lies outside of loops.
         """
-        taken = [self.drafts(one, length, apart) for one in self._of(arm, mode)]
+        taken = [self.drafts(one, length, apart) for one in self.of(arm, mode)]
         return np.stack([_accepted_and_steps(found) for found in taken])
 
     def drafts(self, one: MeasuredArm, length: int, apart: bool = False) -> Drafts:
@@ -121,9 +121,6 @@ class Trained:
         Raises:
             MissingError: it was not trained.
         """
-        return self._of(arm, mode)
-
-    def _of(self, arm: ParallelArm, mode: str) -> list[MeasuredArm]:
         found = [one for one in self._measured if (one.arm, one.mode) == (arm, mode)]
         if not found:
             raise MissingError(f"no drafter was trained as {arm.name} and run {mode}")

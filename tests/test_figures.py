@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -358,6 +359,14 @@ def test_command_writes(tmp_path, capsys):
 def test_command_refuses(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert message in refused(capsys, "figures", *arguments)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_users_find_every_argument(name):
+    draw = getattr(figures, name)
+    for argument in inspect.signature(draw).parameters:
+        assert f"\n    {argument}: " in draw.__doc__
+    assert name in dir(figures) and draw is FIGURES[name].draw
 
 
 def test_gallery_shows_every_figure():
