@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
@@ -108,12 +109,37 @@ class Buffer(Cache):
 
     def __init__(self, n_layers: int, capacity: int, rows: int | None = None):
         self.buffers = [BufferLayer(capacity, rows) for _ in range(n_layers)]
+        self._positions: Tensor | None = None
         super().__init__(layers=list(self.buffers))
 
     @property
     def length(self) -> int:
         """Tokens in the cache."""
         return self.buffers[0].length
+
+    def stand(self, tokens: Tensor, positions: Tensor | None) -> Tensor:
+        """Where in their texts the tokens of all slots stand (B, slots), those of a pass too.
+
+        Args:
+            tokens: of the pass, which comes now (B, n).
+            positions: of them; None: behind what is cached.
+        """
+        place, begin, rows = self.buffers[0].place, self.length, self.buffers[0].rows
+        end = begin + tokens.shape[1] if place is None else place.width
+        if positions is None:
+            positions = torch.arange(begin, end, device=tokens.device)[None]
+        known = self._positions
+        if known is None or known.shape[1] < end:
+            wider = max(end, self.buffers[0].capacity)
+            fresh = torch.arange(wider, device=positions.device).repeat(rows or len(tokens), 1)
+            if known is not None:
+                fresh[:, : known.shape[1]] = known
+            self._positions = known = fresh
+        if place is None:
+            known[:, begin:end] = positions
+            return known[:, :end]
+        known[place.row, place.slots] = positions
+        return known[place.rows, :end]
 
     def cut(self, length: int) -> None:
         """Forget all tokens from `length` on."""
@@ -131,6 +157,8 @@ class Buffer(Cache):
             for kept in (buffer.keys, buffer.values):
                 if kept is not None:
                     kept[to_row, :, to] = kept[row][:, slots.to(kept.device)]
+        if self._positions is not None:
+            self._positions[to_row, to] = self._positions[row, slots.to(self._positions.device)]
 
     def keep(self, rows: Tensor) -> None:
         """Forget all sequences but `rows` (indices); their order is the new one."""
@@ -138,3 +166,5 @@ class Buffer(Cache):
             assert buffer.keys is not None and buffer.values is not None
             there = rows.to(buffer.keys.device)
             buffer.keys, buffer.values = buffer.keys[there], buffer.values[there]
+        if self._positions is not None:
+            self._positions = self._positions[rows.to(self._positions.device)]

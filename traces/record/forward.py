@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from transformers import PreTrainedModel
 
 from traces.errors import RecordError
 from traces.record.cache import Buffer
+from traces.record.layer_masks import Reach, reaches
 
 _EXCESS = 1e-4  # mass of a row beyond the common vocabulary that is put up with
 
@@ -86,6 +88,9 @@ class Forward:
         return logits[..., : self.vocab_size]
 
 
+_reaches: WeakKeyDictionary[nn.Module, dict[str, Reach]] = WeakKeyDictionary()
+
+
 def new_cache(model: PreTrainedModel, capacity: int) -> Buffer:
     """An empty cache of so many slots, a layer for each of a model's."""
     return Buffer(model.config.num_hidden_layers, capacity)
@@ -122,11 +127,32 @@ def packed_pass(
     return model(
         **given,
         position_ids=None if positions is None else positions.to(device),
-        attention_mask=None if mask is None else as_bias(mask, model.dtype).to(device),
+        attention_mask=_biases(model, cache, tokens, positions, mask),
         past_key_values=cache,
         use_cache=True,
         logits_to_keep=keep,
     ).logits
+
+
+def _biases(
+    model: PreTrainedModel,
+    cache: Buffer,
+    tokens: Tensor,
+    positions: Tensor | None,
+    mask: Tensor | None,
+) -> Tensor | dict[str, Tensor] | None:
+    """What attention adds to its scores, of each kind of layer where a model has several."""
+    if (kinds := _reaches.get(model)) is None:
+        kinds = _reaches[model] = reaches(model.config)
+    stands = cache.stand(tokens, positions) if kinds else None
+    if mask is None:
+        return None
+    if stands is None or positions is None:
+        return as_bias(mask, model.dtype).to(tokens.device)
+    query, key = positions.to(mask.device), stands.to(mask.device)
+    masks = {kind: reach.cut(mask, query, key) for kind, reach in kinds.items()}
+    biases = {kind: as_bias(one, model.dtype).to(tokens.device) for kind, one in masks.items()}
+    return biases.get("", biases)
 
 
 class LastStates:
