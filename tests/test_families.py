@@ -4,17 +4,18 @@ import pytest
 
 from benchmarks import families
 from benchmarks.families import RECORDS, REFUSED, SILENT, UP_TO, family
+from traces.record import forward
 from traces.record.pair import Pair
 
 EXPECTED = {
     "llama": (RECORDS, ""),
     "qwen2": (RECORDS, ""),
     "gpt2": (RECORDS, ""),
-    "mistral": (UP_TO, "sliding_window=8"),
-    "mixtral": (UP_TO, "sliding_window=8"),
-    "gemma2": (UP_TO, "sliding_window=8"),
-    "gemma3_text": (UP_TO, "sliding_window=8"),
-    "phi3": (UP_TO, "sliding_window=8, original_max_position_embeddings=16"),
+    "mistral": (RECORDS, ""),
+    "mixtral": (RECORDS, ""),
+    "gemma2": (RECORDS, ""),
+    "gemma3_text": (RECORDS, ""),
+    "phi3": (UP_TO, "original_max_position_embeddings=16"),
     "mpt": (REFUSED, "branches side by side differ"),
     "gpt_neo": (REFUSED, "branches side by side differ"),
     "rwkv": (REFUSED, "keeps a state"),
@@ -40,8 +41,15 @@ def test_families(kind):
         assert 0 < found.accepted < 1 and found.n_branches > 100
 
 
+def test_the_proof_finds_windows_that_are_not_heeded(monkeypatch):
+    monkeypatch.setattr(forward, "reaches", lambda config: {})
+    found = family("mistral", families.MAPPED["mistral"])
+    assert (found.outcome, found.reason) == (UP_TO, "sliding_window=8")
+
+
 @pytest.mark.parametrize("kind", PLANTED)
 def test_the_proof_is_what_refuses(kind, monkeypatch):
+    monkeypatch.setattr(forward, "reaches", lambda config: {})  # windows are not heeded
     monkeypatch.setattr(Pair, "prove", lambda *args: None)
     found = family(kind, families.MAPPED[kind])
     assert found.outcome == SILENT and PLANTED[kind] in found.reason

@@ -10,7 +10,7 @@ from models import EOS, tiny_pair, tiny_prompts
 from tiny_models import tiny_model
 
 from traces.errors import RecordError
-from traces.record import proof
+from traces.record import forward, proof
 from traces.record.header import model_shape
 from traces.record.pair import Alone, Pair
 from traces.record.plan import Plan
@@ -35,8 +35,8 @@ REFUSED = {
     "whisper": "does not take the recorder's masks and cache: it ignores logits_to_keep",
     "bart": "its forward pass takes no position_ids",
 }
-# What is recorded up to a length that its configuration names, and not beyond.
-UP_TO = {
+# What would be recorded wrongly past its windows, if these were not heeded.
+WINDOWS = {
     "mistral": "sliding_window=8",
     "mixtral": "sliding_window=8",
     "phimoe": "sliding_window=8",
@@ -48,6 +48,9 @@ UP_TO = {
     "gemma2": "sliding_window=8",
     "gemma3": "sliding_window=8",
     "gemma3n": "sliding_window=8",
+}
+# What is recorded up to a length that its configuration names, and not beyond.
+UP_TO = {
     "phi3": "original_max_position_embeddings=16",
 }
 RECORDED = ("llama", "qwen2", "gpt2")
@@ -71,16 +74,38 @@ def test_refused_at_load(name, dtype):
     assert REFUSED[name] in said and "Error" not in said and "unpack" not in said
 
 
+@pytest.fixture
+def blind(monkeypatch):
+    """No layer's window is heeded."""
+    monkeypatch.setattr(forward, "reaches", lambda config: {})
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_are_heeded(name, dtype):
+    prove(tiny_model(name, dtype), 36, 200)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_that_are_not_heeded_are_found(name, dtype, blind):
+    """Up to the window all is well; past it the proof names the window."""
+    up_to_a_length(tiny_model(name, dtype), WINDOWS[name])
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", UP_TO)
 def test_recorded_up_to_a_length(name, dtype):
-    model = tiny_model(name, dtype)
-    length = int(UP_TO[name].rpartition("=")[2])
+    up_to_a_length(tiny_model(name, dtype), UP_TO[name])
+
+
+def up_to_a_length(model, named):
+    length = int(named.rpartition("=")[2])
     prove(model)
     prove(model, length, 200)
     line = refusal(model, 36, 200)
-    assert line.endswith(f": texts or caches go past {UP_TO[name]}")
-    if name == "mistral":
+    assert line.endswith(f": texts or caches go past {named}")
+    if model.config.model_type == "mistral":
         assert "from text position 9 on" in line
 
 
@@ -91,11 +116,11 @@ def test_recorded(name, dtype):
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma2", "mixtral"])
-def test_a_window_that_no_text_reaches_is_recorded(name):
+def test_a_window_that_no_text_reaches_is_recorded(name, blind):
     prove(tiny_model(name, sliding_window=128), 60, 100)
 
 
-def test_generate_must_agree():
+def test_generate_must_agree(blind):
     """Moshi's cache has a window that its own mask has not."""
     model = tiny_model("moshi")
     known = model.generation_config
@@ -158,7 +183,7 @@ SMALLEST = {
 
 @pytest.mark.parametrize("place", ["target", "draft", "alone"])
 @pytest.mark.parametrize("name", SMALLEST)
-def test_smallest_recordings(name, place):
+def test_smallest_recordings(name, place, blind):
     lengths, message = SMALLEST[name]
     two = [tiny_model(name), tiny_model("llama")]
     made = {"alone": (Alone, two[:1]), "target": (Pair, two), "draft": (Pair, two[::-1])}

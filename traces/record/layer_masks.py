@@ -1,8 +1,8 @@
 """What layers of each kind may attend to: all of a text, a window of it, or a chunk.
 
-A mask of our own replaces all of a model's masks, those of its windows too. So each kind of layer is
-given the mask that its configuration asks for, by the text positions of tokens, not by their slots.
-Whether a model heeds it is left to the proof (`traces.record.proof`).
+A mask of our own replaces all of a model's masks, those of its windows too. So each kind of layer
+is given the mask that its configuration asks for, by the text positions of tokens, not by their
+slots. Whether a model heeds it is left to the proof (`traces.record.proof`).
 """
 
 from __future__ import annotations
