@@ -6,7 +6,8 @@ Each class is built tiny (`benchmarks.tiny_models`), with windows of 8 tokens an
 lengths of 16, and recorded greedily beside a noisy copy of itself, prompts of several lengths, one
 and four in a batch. Outputs must be those of `generate`; tokens and entropies of all rows, on path
 and of branches, must be those of one uncached forward pass over each whole text. A class that is
-refused for a length that its configuration names is recorded again with longer ones.
+refused for a length that its configuration names is recorded again with longer ones; one that is
+refused altogether is recorded as a target alone, by its own `generate`.
 
 A class whose recording differs is silent; the exit status is 1 if there is one, or a traceback.
 `--without-proof` leaves out the proof at load, which all of this rests on: silent ones appear.
@@ -19,17 +20,18 @@ import re
 import sys
 import warnings
 from collections import Counter
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import transformers
-from transformers import PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from benchmarks.tiny_models import EOS, VOCAB, WIDE, noisy, tiny_config, tiny_model
 from traces.errors import RecordError
-from traces.record.pair import Pair
+from traces.record.pair import Pair, make_alone
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt
 from traces.record.shard import ShardColumns, record_shard
@@ -39,8 +41,9 @@ LENGTHS = (4, 20, 7, 5)  # tokens of the prompts: below and past windows
 PLAN = Plan(max_new_tokens=20, max_draft=5, eos_token_ids=(EOS,), branch_target=True)
 _CLOSE = {torch.float64: 1e-5, torch.float32: 2e-3}  # nats, of entropies
 RECORDS, UP_TO, REFUSED, NOT_BUILT = "records", "records up to a length", "refused", "not built"
+ALONE = "records its target alone"
 SILENT, TRACEBACK = "silent", "traceback"
-OUTCOMES = RECORDS, UP_TO, REFUSED, NOT_BUILT, SILENT, TRACEBACK
+OUTCOMES = RECORDS, UP_TO, ALONE, REFUSED, NOT_BUILT, SILENT, TRACEBACK
 
 
 class Found(NamedTuple):
@@ -116,6 +119,8 @@ def family(kind: str, class_name: str) -> Found:
         except Exception as error:
             return found._replace(reason=f"{found.reason}; longer: {_said(error)}")
         found = _recorded(kind, class_name, model, dtype)
+    if found.outcome == REFUSED:
+        return _alone(found, model, dtype)
     if passed and found.outcome == RECORDS:
         return found._replace(outcome=UP_TO, reason=", ".join(passed))
     return found
@@ -151,8 +156,7 @@ def _longer(config, longer: dict[str, int]):
 
 
 def _recorded(kind: str, class_name: str, model: PreTrainedModel, dtype: torch.dtype) -> Found:
-    generator = torch.Generator().manual_seed(0)
-    prompts = [torch.randint(2, VOCAB - 1, (n,), generator=generator).tolist() for n in LENGTHS]
+    prompts = _prompts()
     rows = [Prompt(str(n), "a", None, prompt) for n, prompt in enumerate(prompts)]
     accepted, n_branches = [], 0
     try:
@@ -172,6 +176,31 @@ def _recorded(kind: str, class_name: str, model: PreTrainedModel, dtype: torch.d
     except Exception as error:
         return Found(kind, class_name, TRACEBACK, _said(error))
     return Found(kind, class_name, RECORDS, "", float(np.mean(accepted)), n_branches)
+
+
+class _Tokenizer:
+    eos_token_id = EOS
+
+
+def _alone(found: Found, model: PreTrainedModel, dtype: torch.dtype) -> Found:
+    """The same of a target alone: what was refused, or how it was recorded."""
+    prompts = _prompts()
+    rows = [Prompt(str(n), "a", None, prompt) for n, prompt in enumerate(prompts)]
+    try:
+        target = make_alone(model, _Tokenizer(), alone=True)
+        shard = record_shard(target, rows, 0, replace(PLAN, branch_target=False, coupling="target"))
+    except RecordError:
+        return found
+    except Exception as error:
+        return found._replace(outcome=TRACEBACK, reason=_said(error))
+    if wrong := _Judge(model, model, _CLOSE[dtype]).wrong_alone(prompts, shard):
+        return found._replace(outcome=SILENT, reason=f"alone: {wrong}")
+    return found._replace(outcome=ALONE)
+
+
+def _prompts() -> list[list[int]]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(2, VOCAB - 1, (n,), generator=generator).tolist() for n in LENGTHS]
 
 
 class _Judge:
@@ -197,6 +226,19 @@ class _Judge:
                 return "rows on path differ from uncached passes"
             if not self._branches_agree(prompt, output, number, shard):
                 return "rows of branches differ from uncached passes"
+        return ""
+
+    def wrong_alone(self, prompts: list[list[int]], shard: ShardColumns) -> str:
+        """The same of a target alone, against a pass over each beginning of its outputs."""
+        rows = shard.tables["target"]
+        for number, output in enumerate(shard.sequences["output_tokens"]):
+            if output != self._generate(prompts[number]):
+                return "the output is not that of generate"
+            mine = rows["target_entropy"][rows["sequence"] == number]
+            for k, entropy in enumerate(mine):
+                best, own = self._read("target", prompts[number] + output[:k])
+                if best[-1] != output[k] or abs(own[-1] - entropy) > self._close:
+                    return "rows differ from uncached passes"
         return ""
 
     def _branches_agree(
@@ -246,11 +288,12 @@ class _Judge:
             made = self._models["target"].generate(  # pyright: ignore
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
-                max_new_tokens=PLAN.max_new_tokens,
-                do_sample=False,
-                num_beams=1,
-                eos_token_id=EOS,
-                pad_token_id=EOS,
+                generation_config=GenerationConfig(
+                    max_new_tokens=PLAN.max_new_tokens,
+                    do_sample=False,
+                    eos_token_id=EOS,
+                    pad_token_id=EOS,
+                ),
             )
             self._generated[key] = made[0, len(prompt) :].tolist()  # pyright: ignore
         return self._generated[key]

@@ -169,8 +169,13 @@ _NONE = {
     "num_experts_per_tok": 2,
 }
 _OWN: dict[str, dict[str, Any]] = {
-    "bamba": {"mamba_n_heads": 8},
-    "granitemoehybrid": {"mamba_n_heads": 8},
+    "bamba": {"mamba_n_heads": 8, "attn_layer_indices": [1]},
+    "granitemoehybrid": {
+        "mamba_n_heads": 8,
+        "layer_types": ["linear_attention", "full_attention"],
+    },
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
     "falcon_h1": {"mamba_n_heads": 8, "mamba_d_ssm": 64},
     "mamba2": {"num_heads": 8},
     "nemotron_h": {"mamba_num_heads": 8},

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     Rows = list[PromptRow] | list[EngineOutput]
 
 _AT_ONCE = 32  # tokens of known outputs in a pass
+_OWN_PASSES = (
+    "the target takes no masks: it reads one text at a time, by its own generate, which is slower"
+)
 NOTE = ".asked.json.tmp"
 """Where an unfinished recording says what it was asked for: named like what a writer leaves behind,
 so it goes away as those files do, when the recording is finished or given up."""
@@ -104,9 +107,11 @@ class RecordRequest:
             ) from None
         how = self.device, self.dtype, self.revision
         if self.draft is None:
-            pair: Pair | Alone = load_target(self.target, *how)
+            pair: Pair | Alone = load_target(self.target, *how, alone=True)
+            if not pair.prove(0):
+                warnings.warn(_OWN_PASSES, SimkitWarning, stacklevel=3)
         else:
-            pair = load_pair(self.target, self.draft, *how)
+            pair = load_pair(self.target, self.draft, *how, known=self.outputs is not None)
         # The kernel reduces pairs of rows.
         kernel = not isinstance(pair, Alone) and chosen(pair, self.kernel)
         ends = () if self.ignore_eos else pair.eos_token_ids

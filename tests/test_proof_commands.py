@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import refused
+from commands import refused, run
 from pair_folders import pair_folder, simkit
 from transformers import (
     GPTNeoConfig,
@@ -16,9 +16,11 @@ from transformers import (
     RwkvForCausalLM,
 )
 
+from simkit import replay
 from simkit.live.tree_arms import load_network
-from traces.errors import RecordError
-from traces.record import forward, proof
+from traces import load
+from traces.errors import RecordError, SimkitWarning
+from traces.record import forward
 from traces.record.pair import load_pair, load_target
 
 SIZES = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
@@ -98,13 +100,14 @@ REFUSED = {
     "slots": ("gpt_neo (GPTNeoForCausalLM)", "window_size=40"),
 }
 EVERY = tuple(commands(Path("/"), ""))
+REFUSING = [name for name in EVERY if name != "record, target"]  # which needs no packed passes
 BRANCHING = [name for name in EVERY if "tree" in name or name in ("record, draft", "attach")]
 
 
 @pytest.mark.parametrize(
     ("model", "command"),
     [
-        *((model, command) for model in ("window", "state") for command in EVERY),
+        *((model, command) for model in ("window", "state") for command in REFUSING),
         *(("slots", command) for command in BRANCHING),
     ],
 )
@@ -117,19 +120,26 @@ def test_refused_by_name(folder, model, command, capsys):
     assert before == {f for f in folder.rglob("*") if f.is_file()}
 
 
+@pytest.mark.filterwarnings("ignore:the target takes no masks")
 @pytest.mark.parametrize("model", ["window", "state"])
-def test_a_target_that_was_recorded_wrongly_is_refused_by_attach(
-    folder, tmp_path, monkeypatch, model, capsys
-):
-    """As by a version before the proof."""
-    given = commands(folder, model)["record, target"][:-1]
-    with monkeypatch.context() as unproved:
-        unproved.setattr(proof, "_try", lambda *given: None)
-        assert simkit([*given, tmp_path / "trace"]) == 0
-    drafter = ["--drafter", f'model("{folder / "draft"}")', "--device", "cpu"]
-    for more in ([], ["--tree", "eagle2(top_k=2, depth=1)"]):
-        words = ["attach", tmp_path / "trace", "--target", folder / model, *drafter, *more]
-        assert "cannot be recorded" in refused(capsys, *words)
+def test_a_target_alone_is_recorded_in_its_own_passes(folder, tmp_path, model, capsys):
+    """And a draft model attached to it, in rows; a tree asks it for more."""
+    trace, target = tmp_path / "trace", ["--target", folder / model, "--device", "cpu"]
+    prompts = ["--prompts", folder / "prompts.jsonl", "--max-new-tokens", 24]
+    assert run(capsys, "record", *target, *prompts, "--out", trace)[0] == 0
+    attach = ["attach", trace, *target, "--drafter", f'model("{folder / "draft"}")']
+    assert "cannot be recorded" in refused(
+        capsys, *attach, "--tree", "eagle2(top_k=2, depth=1)", "--name", "tree"
+    )
+    assert run(capsys, *attach)[0] == 0
+    assert run(capsys, "validate", trace)[0] == 0
+    assert len(replay(load(trace, "model"), ["fixed(3)"]).frame) == 1
+
+
+def test_own_passes_are_said(folder, tmp_path, capsys):
+    target = ["--target", folder / "state", "--prompts", folder / "prompts.jsonl"]
+    with pytest.warns(SimkitWarning, match="one text at a time, by its own generate"):
+        run(capsys, "record", *target, "--max-new-tokens", 4, "--out", tmp_path / "new")
 
 
 def test_models_are_proved_as_they_are_loaded(folder):
@@ -141,9 +151,9 @@ def test_models_are_proved_as_they_are_loaded(folder):
         lambda: load_pair(target, state, "cpu"),
         lambda: load_network(f'model("{state}")', load_target(target, "cpu"), "float32"),
     )
-    for load in loads:
+    for one in loads:
         with pytest.raises(RecordError, match="keeps a state"):
-            load()
+            one()
 
 
 def test_passes_of_a_model_with_a_window_are_timed(folder):

@@ -163,7 +163,8 @@ class Buffer(Cache):
     def keep(self, rows: Tensor) -> None:
         """Forget all sequences but `rows` (indices); their order is the new one."""
         for buffer in self.buffers:
-            assert buffer.keys is not None and buffer.values is not None
+            if buffer.keys is None or buffer.values is None:
+                continue  # a layer that reads another one's
             there = rows.to(buffer.keys.device)
             buffer.keys, buffer.values = buffer.keys[there], buffer.values[there]
         if self._positions is not None:

@@ -12,6 +12,7 @@ from traces.record.forward import Forward, causal_mask
 from traces.record.pair import Alone
 from traces.record.path import target_columns
 from traces.record.plan import Plan
+from traces.record.proof_passes import own
 from traces.record.statistics import target_rows
 
 _AT_ONCE = 256  # rows of logits that are held
@@ -23,6 +24,7 @@ def follow(
     outputs: list[list[int]],
     plan: Plan,
     first: int,
+    is_packed: bool = True,
     on_token: Callable[[int], None] = lambda n: None,
 ) -> tuple[list[dict[str, Tensor]], Agreement]:
     """What the target says at each position of outputs that another program drew.
@@ -33,6 +35,7 @@ def follow(
         outputs: of each.
         plan: the recording's settings.
         first: number of the first sequence.
+        is_packed: the recorder's passes read the model rightly; else its own do, a text in each.
         on_token: told after every pass how many positions were read.
 
     Returns:
@@ -42,7 +45,7 @@ def follow(
     found = []
     for prompt, output in zip(prompts, outputs, strict=True):
         parts, at = [], 0
-        for logits in _passes(target, prompt, output):
+        for logits in (_passes if is_packed else _own_pass)(target, prompt, output):
             p = target_rows(logits, plan.sampler, plan.kernel)
             y = torch.tensor(output[at : at + len(logits)], device=logits.device)
             agreement.see(p, y, randomness)
@@ -51,6 +54,14 @@ def follow(
             on_token(len(logits))
         found.append({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
     return found, agreement
+
+
+def _own_pass(target: Alone, prompt: list[int], output: list[int]) -> Iterator[Tensor]:
+    """The same of a model that takes no masks: the whole text at once."""
+    places = list(range(len(prompt) - 1, len(prompt) + len(output) - 1))
+    with torch.inference_mode():
+        logits = own(target.target, prompt + output[:-1], places).logits[:, : target.vocab_size]
+    yield from logits.split(_AT_ONCE)
 
 
 def _passes(target: Alone, prompt: list[int], output: list[int]) -> Iterator[Tensor]:

@@ -22,7 +22,7 @@ from traces.errors import RecordError, first_line
 from traces.record.folder import check_folder, named_tokenizer
 from traces.record.forward import embedding
 from traces.record.generation import ends
-from traces.record.proof import context_len, prove
+from traces.record.proof import context_len, prove, reads_packed
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 DTYPES["float16"] = torch.float16
@@ -41,6 +41,8 @@ class Pair:
         tokenizer: the target's.
         vocab_size: ids that both models have.
         eos_token_ids: ids that end a text.
+        known: the target reads outputs that are known, so that it may be one which packed passes
+            read wrongly, see `Alone`.
     """
 
     target: PreTrainedModel
@@ -48,16 +50,17 @@ class Pair:
     tokenizer: Any
     vocab_size: int
     eos_token_ids: tuple[int, ...]
+    known: bool = False
 
     @property
     def context_len(self) -> int:
         """Tokens of prompt and output that both models can hold."""
         return min(context_len(m.config) for m in (self.target, self.draft))
 
-    def prove(self, longest: int, slots: int = 0) -> None:
-        """Refuse models that are read wrongly in texts of so many tokens; see `prove`."""
-        for model in (self.target, self.draft):
-            prove(model, longest, slots)
+    def prove(self, longest: int, slots: int = 0) -> bool:
+        """Whether packed passes read the target rightly; the draft's must. See `reads_packed`."""
+        prove(self.draft, longest, slots)
+        return reads_packed(self.target, longest, slots, self.known)
 
 
 @dataclass(frozen=True)
@@ -69,12 +72,15 @@ class Alone:
         tokenizer: its own.
         vocab_size: ids that it has.
         eos_token_ids: ids that end a text.
+        alone: no drafter reads it, so that it may be one which packed passes read wrongly, as one
+            with a recurrent state: then it reads one text at a time in its own passes.
     """
 
     target: PreTrainedModel
     tokenizer: Any
     vocab_size: int
     eos_token_ids: tuple[int, ...]
+    alone: bool = False
 
     @property
     def draft(self) -> None:
@@ -86,33 +92,38 @@ class Alone:
         """Tokens of prompt and output that the model can hold."""
         return context_len(self.target.config)
 
-    def prove(self, longest: int, slots: int = 0) -> None:
-        """Refuse a model that is read wrongly in texts of so many tokens; see `prove`."""
-        prove(self.target, longest, slots)
+    def prove(self, longest: int, slots: int = 0) -> bool:
+        """Whether packed passes read it rightly in texts of so many tokens; see `reads_packed`."""
+        return reads_packed(self.target, longest, slots, self.alone)
 
 
 def load_target(
-    target: str, device: str = "auto", dtype: str = "float32", revision: str | None = None
+    target: str,
+    device: str = "auto",
+    dtype: str = "float32",
+    revision: str | None = None,
+    alone: bool = False,
 ) -> Alone:
-    """Load a target alone; the arguments are those of `load_pair`.
+    """Load a target alone; the arguments are those of `load_pair`, and see `Alone`.
 
     Raises:
         RecordError: it cannot be loaded, or not be recorded.
     """
     _check_dtype(dtype)
     tokenizer = load_tokenizer(target, revision or "")
-    return make_alone(load_model(target, revision or "", device, dtype), tokenizer)
+    return make_alone(load_model(target, revision or "", device, dtype), tokenizer, alone)
 
 
-def make_alone(target: PreTrainedModel, tokenizer: Any) -> Alone:
-    """A target that is in memory, without a draft.
+def make_alone(target: PreTrainedModel, tokenizer: Any, alone: bool = False) -> Alone:
+    """A target that is in memory, without a draft; see `Alone`.
 
     Raises:
         RecordError: it cannot be recorded.
     """
-    prove(target)
     vocab_size = embedding(target).num_embeddings
-    return Alone(target.eval(), tokenizer, vocab_size, ends(target, tokenizer).ids)
+    made = Alone(target.eval(), tokenizer, vocab_size, ends(target, tokenizer).ids, alone)
+    made.prove(0)
+    return made
 
 
 def load_pair(
@@ -121,6 +132,7 @@ def load_pair(
     device: str = "auto",
     dtype: str = "float32",
     revision: str | None = None,
+    known: bool = False,
 ) -> Pair:
     """Load a pair from local folders or hub ids.
 
@@ -132,6 +144,7 @@ def load_pair(
         device: "cpu", "cuda", "cuda:1" …; "auto" spreads a model over the GPUs there are.
         dtype: one of `DTYPES`.
         revision: of the target on the hub, or "TARGET,DRAFT" for both.
+        known: see `Pair`.
 
     Raises:
         RecordError: a model cannot be loaded, or the two do not fit.
@@ -142,7 +155,7 @@ def load_pair(
     tokenizers = tokenizer, _tokenizer_of(draft, second, tokenizer)
     check_tokenizers(*tokenizers)  # before the weights, which take longer
     models = load_model(target, first, device, dtype), load_model(draft, second, device, dtype)
-    return make_pair(*models, *tokenizers)
+    return make_pair(*models, *tokenizers, known)
 
 
 def with_draft(
@@ -229,22 +242,27 @@ def device_named(name: str) -> torch.device:
 
 
 def make_pair(
-    target: PreTrainedModel, draft: PreTrainedModel, tokenizer: Any, draft_tokenizer: Any
+    target: PreTrainedModel,
+    draft: PreTrainedModel,
+    tokenizer: Any,
+    draft_tokenizer: Any,
+    known: bool = False,
 ) -> Pair:
-    """Join two models that are in memory.
+    """Join two models that are in memory; see `Pair`.
 
     Raises:
         RecordError: the tokenizers differ, or a model cannot be recorded.
     """
     check_tokenizers(tokenizer, draft_tokenizer)
-    for model in (target, draft):
-        prove(model)
     vocab_size = min(embedding(m).num_embeddings for m in (target, draft))
     if vocab_size < len(tokenizer) and vocab_size < len(draft_tokenizer):
         raise RecordError(
             f"the tokenizer has {len(tokenizer)} ids, but the models share only {vocab_size} rows"
         )
-    return Pair(target.eval(), draft.eval(), tokenizer, vocab_size, ends(target, tokenizer).ids)
+    found = ends(target, tokenizer).ids
+    pair = Pair(target.eval(), draft.eval(), tokenizer, vocab_size, found, known)
+    pair.prove(0)
+    return pair
 
 
 def check_tokenizers(target: Any, draft: Any) -> None:

@@ -12,6 +12,7 @@ from traces.record import draws
 from traces.record.agreement import Agreement, held_to, randomness_of
 from traces.record.forward import Forward, causal_mask, left_padded
 from traces.record.plan import Plan
+from traces.record.proof_passes import own
 from traces.record.statistics import (
     LogitRows,
     Verified,
@@ -64,6 +65,7 @@ def record_path(
     plan: Plan,
     on_token: Callable[[int], None] = lambda n: None,
     outputs: list[list[int]] | None = None,
+    is_packed: bool = True,
 ) -> Path:
     """Run a batch of prompts to the end of their outputs.
 
@@ -75,14 +77,20 @@ def record_path(
         plan: the recording's settings.
         on_token: told after every position how many outputs grew.
         outputs: what was generated before, which is then followed token by token; None generates.
+        is_packed: packed passes read the target rightly; else its own do, of known outputs.
     """
     device = target.device
     tokens, pads = (x.to(device) for x in left_padded(prompts))
     n_prompt = tokens.shape[1] - pads
     key = draws.first_key(plan.seed, torch.tensor(list(sequences), device=device))
     given = _Given(outputs, plan, sequences.start, device)
-    readers = [_Reader(target, tokens, pads, whole=plan.branch_target or plan.mix > 0)]
-    readers += [_Reader(draft, tokens, pads, whole=True)] if draft else []
+    whole = plan.branch_target or plan.mix > 0
+    asked = (
+        _Reader(target, tokens, pads, whole)
+        if is_packed
+        else _Known(target, prompts, outputs or [])
+    )
+    drafting = _Reader(draft, tokens, pads, whole=True) if draft else None
     prompt_hidden = draft.hidden[:, :-1].half() if draft and plan.hidden else None
 
     rows: list[dict[str, Tensor]] = []
@@ -90,13 +98,13 @@ def record_path(
     n_output = torch.zeros_like(n_prompt)
     alive = torch.ones_like(n_prompt, dtype=torch.bool)
     for i in range(1, plan.max_new_tokens + 1):
-        p = target_rows(readers[0].logits, plan.sampler, plan.kernel)
-        q = draft_rows(readers[1].logits, plan.sampler, plan.kernel) if draft else None
+        p = target_rows(asked.logits, plan.sampler, plan.kernel)
+        q = draft_rows(drafting.logits, plan.sampler, plan.kernel) if drafting else None
         row, y = _position(p, q, key, plan, given.token(i, p, key, alive))
         rows.append(row)
         keys.append(key)
-        if draft and plan.hidden:
-            hidden.append(readers[1].hidden.half())
+        if drafting and plan.hidden:
+            hidden.append(drafting.hidden.half())
         n_output += alive
         on_token(int(alive.sum()))
         alive = given.alive(i, y, alive)
@@ -104,7 +112,7 @@ def record_path(
             break
         key = draws.next_key(key, y)
         behind = given.behind(i, plan.at_once) if outputs else y[:, None]
-        for reader in readers:
+        for reader in (asked, *([drafting] if drafting else [])):
             reader.go_on(behind, alive)
     return Path(
         columns={name: torch.stack([row[name] for row in rows], 1) for name in rows[0]},
@@ -216,6 +224,35 @@ def target_columns(p: LogitRows, token: Tensor) -> dict[str, Tensor]:
         "target_top1_prob": at(p.prob, p.best).float(),
         "target_token_prob_raw": at(p.prob, token).float(),
     }
+
+
+class _Known:
+    """What a model that takes no masks says along known outputs, read in a pass for each text.
+
+    Args:
+        model: whose cache stays empty.
+        prompts: token ids.
+        outputs: of each.
+    """
+
+    def __init__(self, model: Forward, prompts: list[list[int]], outputs: list[list[int]]) -> None:
+        self._place = 0
+        rows = []
+        for prompt, output in zip(prompts, outputs, strict=True):
+            places = list(range(len(prompt) - 1, len(prompt) + len(output) - 1))
+            with torch.inference_mode():
+                rows.append(own(model.model, prompt + output[:-1], places).logits)
+        self._logits = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        self._logits = self._logits[..., : model.vocab_size]
+
+    @property
+    def logits(self) -> Tensor:
+        """See `_Reader`."""
+        return self._logits[:, self._place]
+
+    def go_on(self, tokens: Tensor, alive: Tensor) -> None:
+        """See `_Reader`."""
+        self._place += 1
 
 
 class _Reader:

@@ -74,6 +74,7 @@ _NO_LENGTH = re.compile(
 
 
 _proved: WeakKeyDictionary[nn.Module, dict[int, ProofShape]] = WeakKeyDictionary()
+_own: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 
 
 def prove(model: PreTrainedModel, longest: int = 0, slots: int = 0) -> None:
@@ -98,6 +99,72 @@ def prove(model: PreTrainedModel, longest: int = 0, slots: int = 0) -> None:
                 for one in (*_in_float32(model), model):
                     _try(one.eval(), shape)
             done[shape.past] = shape
+
+
+def reads_packed(model: PreTrainedModel, longest: int, slots: int = 0, alone: bool = False) -> bool:
+    """Whether packed passes read a model rightly; else its own passes do, one text at a time.
+
+    Args:
+        model: a Hugging Face causal LM.
+        longest: see `prove`, as `slots`.
+        slots: of the largest cache.
+        alone: own passes will do.
+
+    Raises:
+        RecordError: neither does, or packed passes do not and others are of no use; says why
+            packed passes are refused.
+    """
+    if alone and _own.get(model, -1) >= longest:
+        return False
+    try:
+        prove(model, longest, slots)
+    except RecordError as refusal:
+        if not alone:
+            raise
+        try:
+            prove_own(model, longest)
+        except RecordError:
+            raise refusal from None
+        _own[model] = longest
+        return False
+    return True
+
+
+def prove_own(model: PreTrainedModel, longest: int) -> None:
+    """Refuse a model whose `generate` gives other rows than its plain passes do.
+
+    That is a pass over each beginning of a text, and one over all of it.
+
+    Args:
+        model: a Hugging Face causal LM.
+        longest: tokens of the longest text; 0 if that is not known yet.
+
+    Raises:
+        RecordError: as said.
+    """
+    with untouched(model), warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore")
+        for shape in _shapes(model.config, longest, longest):
+            texts = made_up(model.eval(), shape)
+            with _failing(model, "its generate fails"):
+                text, logits = generated(model, texts, shape)
+            last = len(texts.prompts[1]) - 1
+            places = range(last, last + len(logits))
+            with _failing(model, "its plain forward pass fails"):
+                plain = [own(model, text[: place + 1], [place]).logits for place in places]
+                whole = own(model, text, list(places))
+            tolerance = _tolerance(model, text, whole)
+            for way in (logits, whole.logits):
+                if _judged(_distances(way, torch.cat(plain)), tolerance) > tolerance:
+                    raise RecordError(f"{_name(model)} cannot be recorded: {GENERATED} differ")
+
+
+def _tolerance(model: PreTrainedModel, text: list[int], plain: PlainPass) -> float:
+    """How far rows may lie apart: a few times what rounding moves these of a text."""
+    with shaken(model):
+        moved = _distances(own(model, text, plain.positions).logits, plain.logits)
+    rounding = _ROUNDINGS * _middle(moved[moved.isfinite()])
+    return max(_LEAST_TOLERANCE.get(model.dtype, 0.0), rounding)
 
 
 def _in_float32(model: PreTrainedModel) -> list[PreTrainedModel]:
@@ -158,11 +225,7 @@ def _try(model: PreTrainedModel, shape: ProofShape) -> None:
     wanted = [wanted_rows(text, shape) for text in texts.plain]
     with _failing(model, "its plain forward pass fails"):
         plain = [own(model, *both) for both in zip(texts.plain, wanted, strict=True)]
-        with shaken(model):
-            moved = _distances(own(model, texts.plain[1], wanted[1]).logits, plain[1].logits)
-    tolerance = max(
-        _LEAST_TOLERANCE.get(model.dtype, 0.0), _ROUNDINGS * _middle(moved[moved.isfinite()])
-    )
+        tolerance = _tolerance(model, texts.plain[1], plain[1])
     if not shape.past:
         _check_causal(model, texts, plain, tolerance)
     with _failing(model, _FORWARD, quoted=False):

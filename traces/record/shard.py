@@ -16,6 +16,7 @@ from traces.record.agreement import Agreement
 from traces.record.branches import record_branches, slots_for_branches
 from traces.record.followed import follow
 from traces.record.forward import Forward
+from traces.record.generated import generate
 from traces.record.mixed import record_mixed
 from traces.record.pair import Alone, Pair
 from traces.record.path import Path, record_path
@@ -80,19 +81,21 @@ def record_shard(
     tokens = [p.tokens for p in prompts]
     base = max(map(len, tokens)) + plan.max_new_tokens
     numbers = range(first_sequence, first_sequence + len(prompts))
-    pair.prove(base, slots_of(pair, base, plan, len(prompts)))
+    is_packed = pair.prove(base, slots_of(pair, base, plan, len(prompts)))
     if outputs is None and plan.by_engine:
         outputs = [prompt.output or [] for prompt in prompts]
-    if isinstance(pair, Alone) and plan.by_engine:
-        return _followed(pair, prompts, first_sequence, plan, on_token)
+    if isinstance(pair, Alone) and (plan.by_engine or not is_packed):
+        return _text_by_text(pair, prompts, first_sequence, plan, on_token, is_packed)
     if isinstance(pair, Alone):
         model = Forward(pair.target, pair.vocab_size, base)
         path = record_path(model, None, tokens, numbers, plan, on_token, outputs)
         rows = _on_path(path.columns, path, first_sequence)
         _check_finite(rows)
         return ShardColumns(_sequences(prompts, rows, first_sequence, plan), {"target": rows})
+    if not is_packed and (outputs is None or plan.branch_target or plan.mix):
+        raise RecordError("a target that takes no masks reads known outputs alone, no branches")
     target, draft = forwards(pair, base, plan, len(prompts))
-    path = record_path(target, draft, tokens, numbers, plan, on_token, outputs)
+    path = record_path(target, draft, tokens, numbers, plan, on_token, outputs, is_packed)
     positions = _on_path(path.columns, path, first_sequence)
     _check_finite(positions)
     rows = list(record_branches(target, draft, path, plan))
@@ -112,19 +115,23 @@ def record_shard(
     return ShardColumns(sequences, tables, hidden, mixed, path.strange, path.agreement)
 
 
-def _followed(
+def _text_by_text(
     target: Alone,
     prompts: list[Prompt],
     first_sequence: int,
     plan: Plan,
     on_token: Callable[[int], None],
+    is_packed: bool,
 ) -> ShardColumns:
-    """A shard of a target alone that reads what an engine answered."""
-    outputs = [prompt.output or [] for prompt in prompts]
-    found, agreement = follow(
-        target, [p.tokens for p in prompts], outputs, plan, first_sequence, on_token
-    )
-    lengths = np.array([len(output) for output in outputs])
+    """A shard of a target alone that reads what an engine answered, or in its own passes."""
+    agreement, texts = None, [p.tokens for p in prompts]
+    if plan.by_engine:
+        outputs = [prompt.output or [] for prompt in prompts]
+        given = target, texts, outputs, plan, first_sequence, is_packed
+        found, agreement = follow(*given, on_token=on_token)
+    else:
+        found = generate(target, texts, plan, first_sequence, on_token)
+    lengths = np.array([len(one["target_token"]) for one in found])
     numbers = np.arange(len(prompts), dtype=np.int32) + np.int32(first_sequence)
     rows: Arrays = {"sequence": np.repeat(numbers, lengths), "position": count_up(lengths)}
     rows |= {name: np.concatenate([_numpy(one[name]) for one in found]) for name in found[0]}

@@ -66,7 +66,7 @@ class ModelDrafter(Attachable):
         dtype = own_dtype(recording, means)
         if means.tree:
             return self._planting(recording, means, dtype)
-        pair = load_pair(means.target, self.path, means.device, dtype, means.revision)
+        pair = load_pair(means.target, self.path, means.device, dtype, means.revision, known=True)
         check_target(recording, pair.target)
         known = recording.manifest.vocab_size
         pair = replace(pair, vocab_size=min(pair.vocab_size, known or pair.vocab_size))
