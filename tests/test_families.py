@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import families
-from benchmarks.families import RECORDS, REFUSED, SILENT, UP_TO, family
+from benchmarks.families import ALONE, RECORDS, REFUSED, SILENT, UP_TO, family
 from traces.record import forward
 from traces.record.pair import Pair
 
@@ -16,11 +16,11 @@ EXPECTED = {
     "gemma2": (RECORDS, ""),
     "gemma3_text": (RECORDS, ""),
     "phi3": (UP_TO, "original_max_position_embeddings=16"),
-    "mpt": (REFUSED, "branches side by side differ"),
-    "gpt_neo": (REFUSED, "branches side by side differ"),
-    "rwkv": (REFUSED, "keeps a state"),
+    "mpt": (ALONE, "branches side by side differ"),
+    "gpt_neo": (ALONE, "branches side by side differ"),
+    "rwkv": (ALONE, "keeps a state"),
     "bert": (REFUSED, "more tokens follow"),
-    "bloom": (REFUSED, "does not take the recorder's masks"),
+    "bloom": (ALONE, "does not take the recorder's masks"),
     "xlnet": (REFUSED, "more tokens follow"),
 }
 # Without the proof these are recorded, and wrong.
@@ -50,6 +50,6 @@ def test_the_proof_finds_windows_that_are_not_heeded(monkeypatch):
 @pytest.mark.parametrize("kind", PLANTED)
 def test_the_proof_is_what_refuses(kind, monkeypatch):
     monkeypatch.setattr(forward, "reaches", lambda config: {})  # windows are not heeded
-    monkeypatch.setattr(Pair, "prove", lambda *args: None)
+    monkeypatch.setattr(Pair, "prove", lambda *args: True)
     found = family(kind, families.MAPPED[kind])
     assert found.outcome == SILENT and PLANTED[kind] in found.reason

@@ -160,16 +160,13 @@ def packed(model: PreTrainedModel, texts: ProofTexts, shape: ProofShape) -> Iter
     yield from _branched(read, texts, pads, shape)
 
 
-def generated(
-    model: PreTrainedModel, texts: ProofTexts, shape: ProofShape
-) -> tuple[list[int], Tensor]:
-    """The long prompt and what `generate` puts behind it, and the logits (n, V) of that.
+def generated(model: PreTrainedModel, prompt: list[int], n: int) -> tuple[list[int], Tensor]:
+    """A prompt and n tokens that `generate` puts behind it, and the logits (n, V) of these.
 
     The model's own settings of it are left aside; `untouched` brings them back.
     """
     model.generation_config = GenerationConfig()
-    ids = torch.tensor([texts.prompts[1]], device=embedding(model).weight.device)
-    n = min(shape.length - shape.prompt, ROWS + 2)
+    ids = torch.tensor([prompt], device=embedding(model).weight.device)
     found: Any = model.generate(  # pyright: ignore
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
