@@ -20,6 +20,7 @@ from traces.sampler import Sampler
 if TYPE_CHECKING:
     from traces.engine_outputs import EngineOutput
     from traces.manifest import OutputsInfo
+    from traces.record.chat import Chat
     from traces.record.estimate import SizeEstimate
     from traces.record.pair import Alone, Pair
     from traces.record.plan import Plan
@@ -65,6 +66,20 @@ class RecordRequest:
     coupling: str | None = None
     kernel: bool | None = None
     outputs: str | None = None
+    eos: list[str] | None = None
+    system: str | None = None
+    chat_template_kwargs: str | None = None
+
+    @property
+    def chat(self) -> Chat:
+        """What all chats are given.
+
+        Raises:
+            RecordError: the template's arguments are no JSON object.
+        """
+        from traces.record.chat import Chat
+
+        return Chat.of(self.chat_template_kwargs, self.system)
 
     def plan(self) -> Plan:
         """The settings of the recording, as far as no model is needed for that.
@@ -99,6 +114,7 @@ class RecordRequest:
             RecordError: a model cannot be loaded, or the two do not fit.
         """
         try:
+            from traces.record.generation import Ends, changed_ends
             from traces.record.pair import Alone, load_pair, load_target
             from traces.record.statistics_triton import chosen
         except ModuleNotFoundError as error:
@@ -114,7 +130,8 @@ class RecordRequest:
             pair = load_pair(self.target, self.draft, *how, known=self.outputs is not None)
         # The kernel reduces pairs of rows.
         kernel = not isinstance(pair, Alone) and chosen(pair, self.kernel)
-        ends = () if self.ignore_eos else pair.eos_token_ids
+        known = changed_ends(Ends(pair.eos_token_ids, "model"), self.eos, pair.vocab_size)
+        ends = () if self.ignore_eos else known.ids
         return pair, replace(self.plan(), eos_token_ids=ends, kernel=kernel)
 
 
@@ -128,6 +145,14 @@ def _check_alone(plan: Plan) -> None:
         raise RecordError("--coupling draft draws outputs with a draft model: give --draft")
 
 
+class CutPrompts(NamedTuple):
+    """Prompts as tokens, and what the manifest says of how they were cut."""
+
+    prompts: list[Prompt]
+    template_sha256: str | None = None
+    warned: tuple[str, ...] = ()
+
+
 class Listening(NamedTuple):
     """Who is told how far a recording is; see `traces.record.recorder.record`."""
 
@@ -139,20 +164,31 @@ class Listening(NamedTuple):
 def run(
     asked: RecordRequest,
     loaded: tuple[Pair | Alone, Plan],
-    prompts: list[Prompt],
+    cut: CutPrompts,
     out: Path,
     resume: bool,
     told: Listening,
     ray: str | None = None,
 ) -> int:
     """Record; returns how many output tokens. See `record`."""
-    from traces.record.generation import tell
+    from traces.record.generation import other_ends, tell
     from traces.record.header import make_header
     from traces.record.recorder import record as write
 
     pair, plan = loaded
-    tell(pair.target, pair.tokenizer, plan, asked.ignore_eos)
-    header = make_header(pair, prompts, plan, _whose(asked))
+    prompts = cut.prompts
+    others = other_ends(pair.tokenizer, plan.eos_token_ids, cut.template_sha256 is not None)
+    tell(pair.target, pair.tokenizer, plan, asked.ignore_eos, others)
+    for line in cut.warned:
+        warnings.warn(line, SimkitWarning, stacklevel=3)
+    header = replace(
+        make_header(pair, prompts, plan, _whose(asked)),
+        other_ends=others if plan.eos_token_ids else (),
+        template_sha256=cut.template_sha256,
+        warned=cut.warned,
+    )
+    if asked.eos and plan.eos_token_ids:
+        header = replace(header, eos_from="user")
     if same := beside_itself(header):
         warnings.warn(same, SimkitWarning, stacklevel=3)
     with joined(ray) as cluster:
@@ -295,6 +331,9 @@ def record(
     coupling: str | None = None,
     kernel: bool | None = None,
     outputs: str | Path | None = None,
+    eos: list[str] | None = None,
+    system: str | None = None,
+    chat_template_kwargs: str | Mapping[str, Any] | None = None,
     resume: bool = False,
     progress: Callable[[int, int], None] | None = None,
     ray: str | None = None,
@@ -329,6 +368,9 @@ def record(
         outputs: a JSON Lines file of what an engine answered, with its prompts, as token ids,
             which the target then reads (docs/record.md); the sampler is the one that it was drawn
             with, and `max_new_tokens` the longest of them unless given.
+        eos: token ids that end outputs, in place of the model's; "+7" adds 7 to these.
+        system: message that comes first in chats that have none.
+        chat_template_kwargs: arguments of the chat template, as an object or its JSON.
         resume: go on with the recording in `out`, if there is one. It knows what it was asked for
             but prompts that came as a list; options that are given too must agree with that.
         progress: told how many output tokens are done at most, and of how many.
@@ -344,6 +386,8 @@ def record(
     """
     named = dict(locals())
     options = {field.name: named[field.name] for field in fields(RecordRequest)}
+    if isinstance(chat_template_kwargs, Mapping):
+        options["chat_template_kwargs"] = json.dumps(chat_template_kwargs)
     options["outputs"] = None if outputs is None else str(outputs)
     from traces.trace import load
 
@@ -362,8 +406,8 @@ def record(
     given = {k: v for k, v in options.items() if v != _DEFAULTS.get(k)}
     asked, rows = prepare(folder, given, resume, rows)
     loaded = asked.load()
-    cut = cut_rows(rows, *loaded)
-    told = _told(progress, len(cut), asked.max_new_tokens)
+    cut = cut_rows(asked, rows, *loaded)
+    told = _told(progress, len(cut.prompts), asked.max_new_tokens)
     run(asked, loaded, cut, folder, resume, told, ray)
     return load(folder)
 
@@ -414,6 +458,7 @@ def prepare(
     if asked.outputs is not None:
         return _followed(asked, "max_new_tokens" in given)
     asked.plan()
+    chat = asked.chat
     if rows is None:
         if asked.prompts is None:
             raise RecordError(
@@ -423,6 +468,8 @@ def prepare(
             reading.refuse_url(asked.prompts, RecordError)
             raise RecordError(f"{asked.prompts}: no such prompts file")
         rows = read_rows(asked.prompts)
+    if (chat.system or chat.arguments) and not any("messages" in row.value for row in rows):
+        raise RecordError("--system and --chat-template-kwargs are for prompts of messages")
     return asked, rows
 
 
@@ -445,12 +492,17 @@ def _followed(asked: RecordRequest, is_limited: bool) -> tuple[RecordRequest, Ro
     return asked, found
 
 
-def cut_rows(rows: Rows, pair: Pair | Alone, plan: Plan) -> list[Prompt]:
+def cut_rows(asked: RecordRequest, rows: Rows, pair: Pair | Alone, plan: Plan) -> CutPrompts:
     """The prompts as the pair's tokens, and what was answered where that is known."""
+    from traces.record.chat import heard, template_hash
     from traces.record.engine_prompts import prompts_of
     from traces.record.prompts import cut
 
     if plan.by_engine:
         found = cast("list[EngineOutput]", rows)
-        return prompts_of(found, pair.tokenizer, pair.vocab_size, plan.eos_token_ids)
-    return cut(cast("list[PromptRow]", rows), pair.tokenizer, pair.vocab_size)
+        return CutPrompts(prompts_of(found, pair.tokenizer, pair.vocab_size, plan.eos_token_ids))
+    lines = cast("list[PromptRow]", rows)
+    with heard() as said:
+        prompts = cut(lines, pair.tokenizer, pair.vocab_size, asked.chat)
+    is_chat = any("messages" in row.value for row in lines)
+    return CutPrompts(prompts, template_hash(pair.tokenizer) if is_chat else None, tuple(said))

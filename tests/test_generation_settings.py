@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from commands import refused, run
 from test_bad_input import pair, record  # noqa: F401
 from transformers import GenerationConfig
+from transformers.utils import chat_template_utils
 
 from traces.differences import refusal
 from traces.manifest import Manifest, read_manifest
@@ -169,6 +171,7 @@ def test_another_day_is_named(pair, tmp_path, capsys, monkeypatch):  # noqa: F81
     (folder / "prompts.jsonl").write_text(json.dumps(row))
     said, *_ = recorded(folder, capsys)
     assert "prompts.jsonl, line 1: the chat template writes today's date" in said
-    (folder / "target" / "chat_template.jinja").write_text(template.replace("%Y", "%Y."))
+    another = SimpleNamespace(now=lambda: datetime(1999, 1, 1))
+    monkeypatch.setattr(chat_template_utils, "datetime", another)
     ended, _, said = run(capsys, *record(folder, folder / "trace"), "--resume")
     assert ended == 2 and "writes today's date into 1 of 1 prompt. Give the date" in said

@@ -52,6 +52,8 @@ def describe(trace: Trace) -> dict[str, Any]:
         "eos_token_ids": list(manifest.eos_token_ids),
         "eos_from": manifest.eos_from,
         "set_aside": list(manifest.set_aside),
+        "other_ends": _inside(trace),
+        "warned": list(manifest.warned),
         "sequences": trace.n_sequences,
         "sequences_by_task": _by_task(trace),
         "positions": trace.n_positions,
@@ -98,6 +100,11 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "coupling", "the target's own draws make the outputs, whatever the draft"
     deepest = "" if facts["kind"] == "target" else f"Γ = {facts['max_draft']}, "
     yield "limits", f"{deepest}T_max = {how_many(facts['max_new_tokens'], 'token')}"
+    for line in facts["warned"]:
+        yield "warned", line
+    for token, outputs in facts["other_ends"].items():
+        inside = f"it stands inside {outputs:,} of {how_many(facts['sequences'], 'output')}"
+        yield "no end", f"token {token} ends texts elsewhere, but no output: {inside}"
     if ends := _ends(facts):
         yield "outputs end", ends
     tasks = facts["sequences_by_task"]
@@ -236,11 +243,21 @@ def _source(source: dict[str, Any]) -> str:
     return ", ".join([*words, *([source["sample"]] if source["sample"] else [])])
 
 
+def _inside(trace: Trace) -> dict[int, int]:
+    """In how many outputs each of the manifest's `other_ends` stands."""
+    if not trace.manifest.other_ends:
+        return {}
+    outputs = trace.sequences["output_tokens"].to_pylist()
+    return {end: sum(end in output for output in outputs) for end in trace.manifest.other_ends}
+
+
 def _ends(facts: dict[str, Any]) -> str:
     """Where outputs of a recorded model end, if that is not its own EOS token."""
     ids = ", ".join(map(str, facts["eos_token_ids"]))
     if facts["target"] is not None and not ids:
         return "by length only: no EOS token ended them"
+    if facts["eos_from"] == "user":
+        return f"at {ids}, as was asked for"
     if facts["eos_from"] == "tokenizer":
         return f"at the tokenizer's EOS, {ids}: the target's generation settings name none"
     return ""

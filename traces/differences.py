@@ -13,7 +13,7 @@ def difference(there: Manifest, here: Manifest) -> str | None:
     """The first header field in which two manifests differ, in words; None if they agree."""
     old, new = asdict(there), asdict(here)
     for name in old:
-        if name not in ("complete", "files"):
+        if name not in ("complete", "files", "warned"):
             found = _first_difference(name, old[name], new[name])
             if found:
                 return found
@@ -35,6 +35,11 @@ def refusal(there: Manifest, here: Manifest) -> str | None:
     found = difference(there, here)
     if found is None:
         return None
+    if found.startswith("prompts_sha256 ") and there.template_sha256 != here.template_sha256:
+        return (
+            "the recording was begun with another chat template, so its prompts are others: give"
+            " the tokenizer of then, or name another folder"
+        )
     if found.startswith("libraries."):
         names = sorted(there.libraries.keys() | here.libraries.keys())
         versions = [(name, there.libraries.get(name), here.libraries.get(name)) for name in names]

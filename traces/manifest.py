@@ -30,7 +30,7 @@ SIGNATURE = "manifest_sha256"  # of all other fields
 Statistics = Literal["plain", "kernel"]  # torch's own sums, or the Triton kernel's
 Coupling = Literal["draft", "target"]  # what an output is drawn with: see docs/drafters.md
 Tokens = Literal["all", "ends"]  # of drafts, off the outputs' path: see `Manifest`
-EosFrom = Literal["model", "tokenizer"]  # who names the EOS tokens of a recording
+EosFrom = Literal["model", "tokenizer", "user"]  # who names the EOS tokens of a recording
 _WORDS = {
     "draft_passes": Passes,
     "eos_from": EosFrom,
@@ -142,8 +142,12 @@ class Manifest:
         n_prompts: lines of the prompts file; a prompt's `sequence` is its index, from 0.
         prompts_sha256: of the prompts as tokens.
         eos_token_ids: tokens that end an output, ascending.
-        eos_from: who names them, `EosFrom`: the target's generation settings, or the tokenizer
-            where these name none; left out of the text and the hash if it is the first.
+        eos_from: who names them, `EosFrom`: the target's generation settings, the tokenizer where
+            these name none, or who recorded; left out of the text and the hash if it is the first.
+        other_ends: tokens that end a text by the tokenizer, or a turn by the chat template, but no
+            output, ascending; left out of the text and the hash where there are none.
+        template_sha256: of the chat template; left out where no prompt went through one.
+        warned: what libraries warned of while prompts were cut, one line each; left out likewise.
         set_aside: the target's own generation settings that the recording does not follow, as
             "repetition_penalty=1.05"; left out of the text and the hash where there are none.
         branch_target: whether branch rows hold the target's view too.
@@ -207,6 +211,9 @@ class Manifest:
     prompts_sha256: str | None = None
     eos_token_ids: tuple[int, ...] = ()
     eos_from: str = "model"
+    other_ends: tuple[int, ...] = ()
+    template_sha256: str | None = None
+    warned: tuple[str, ...] = ()
     set_aside: tuple[str, ...] = ()
     branch_target: bool = False
     hidden: bool = False
@@ -382,6 +389,9 @@ def _content(manifest: Manifest) -> dict[str, Any]:
             del data[name]
     left_out = (
         "outputs",
+        "other_ends",
+        "template_sha256",
+        "warned",
         "attached_to",
         "spec",
         "draft_ends",

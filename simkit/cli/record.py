@@ -68,6 +68,26 @@ class RecordOptions:
             "--ignore-eos", rich_help_panel=DRAWN, help="Outputs go on behind EOS, all to T_max."
         ),
     ] = False
+    eos: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID",
+            rich_help_panel=DRAWN,
+            help="A token that ends outputs, in place of the model's own; +ID adds one to these."
+            " Repeat it for several.",
+        ),
+    ] = None
+    system: Annotated[
+        str | None, typer.Option(help="A system message for chats that have none.")
+    ] = None
+    chat_template_kwargs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="Arguments of the chat template for all chats, as"
+            ' {"enable_thinking": false}. A line\'s own come first.',
+        ),
+    ] = None
     max_draft: Annotated[
         int, typer.Option(rich_help_panel=KEPT, help="Deepest draft to record, Γ.")
     ] = 40
@@ -146,9 +166,9 @@ def record(
     with must_fit():
         _quiet()
         loaded = asked.load()
-    cut = recording.cut_rows(rows, *loaded)
+    cut = recording.cut_rows(asked, rows, *loaded)
     start = time.perf_counter()
-    with bar("recording", len(cut) * asked.max_new_tokens, _speed()) as (progress, task):
+    with bar("recording", len(cut.prompts) * asked.max_new_tokens, _speed()) as (progress, task):
         told = recording.Listening(
             on_token=lambda n: progress.advance(task, n),
             on_shard=lambda n: progress.update(task, completed=n * asked.max_new_tokens),
@@ -158,7 +178,7 @@ def record(
     seconds = time.perf_counter() - start
     speed = f"{how_many(done, 'token')} in {seconds:.1f} s, {done / seconds:,.0f} tokens/s"
     Console(stderr=True).print(
-        f"recorded {how_many(len(cut), 'prompt')} to {out} ({speed})", soft_wrap=True
+        f"recorded {how_many(len(cut.prompts), 'prompt')} to {out} ({speed})", soft_wrap=True
     )
 
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from transformers import PreTrainedModel
 
-from traces.errors import SimkitWarning
+from traces.errors import RecordError, SimkitWarning
+from traces.record.chat import end_of_turn
 from traces.record.plan import Plan
 from traces.sampler import Sampler
 
@@ -30,7 +31,7 @@ _LONGEST = 60  # characters of a value
 
 
 class Ends(NamedTuple):
-    """The tokens that end a text, ascending, and who names them: the "model" or the "tokenizer"."""
+    """The tokens that end an output, ascending, and who names them, `traces.manifest.EosFrom`."""
 
     ids: tuple[int, ...]
     source: str
@@ -46,6 +47,30 @@ def ends(target: PreTrainedModel, tokenizer: Any) -> Ends:
     return Ends(
         tuple(sorted({int(i) for i in (ids if isinstance(ids, list | tuple) else [ids])})), source
     )
+
+
+def changed_ends(known: Ends, given: list[str] | None, vocab_size: int) -> Ends:
+    """The tokens that end an output where some are given: "+7" adds one, "7" replaces all.
+
+    Raises:
+        RecordError: one is no id of the vocabulary, or some add while others replace.
+    """
+    if not given:
+        return known
+    adds = {one.startswith("+") for one in given}
+    if len(adds) > 1:
+        raise RecordError("--eos: +ID adds to the model's own, ID replaces them: use one of both")
+    for one in given:
+        if not one.removeprefix("+").isdecimal() or not 0 <= int(one) < vocab_size:
+            raise RecordError(f"--eos {one}: not a token id of the vocabulary of {vocab_size}")
+    ids = {int(one) for one in given} | (set(known.ids) if adds == {True} else set())
+    return Ends(tuple(sorted(ids)), "user")
+
+
+def other_ends(tokenizer: Any, ids: tuple[int, ...], is_chat: bool) -> tuple[int, ...]:
+    """Tokens that end a text by the tokenizer, or a chat's turn by its template, but no output."""
+    found = {getattr(tokenizer, "eos_token_id", None), end_of_turn(tokenizer) if is_chat else None}
+    return tuple(sorted(found - {None, *ids}))  # pyright: ignore[reportArgumentType]
 
 
 def set_aside(target: PreTrainedModel, sampler: Sampler) -> tuple[str, ...]:
@@ -75,8 +100,22 @@ def set_aside(target: PreTrainedModel, sampler: Sampler) -> tuple[str, ...]:
     return tuple(found)
 
 
-def tell(target: PreTrainedModel, tokenizer: Any, plan: Plan, ignore_eos: bool) -> None:
-    """Warn of what a recording leaves aside, and where its outputs end."""
+def tell(
+    target: PreTrainedModel,
+    tokenizer: Any,
+    plan: Plan,
+    ignore_eos: bool,
+    others: tuple[int, ...] = (),
+) -> None:
+    """Warn of what a recording leaves aside, and where its outputs end.
+
+    Args:
+        target: the model.
+        tokenizer: its own.
+        plan: the recording's settings.
+        ignore_eos: whether outputs go on behind their ends.
+        others: see `other_ends`.
+    """
     if aside := set_aside(target, plan.sampler):
         _warn(f"not applied: the target's generation_config asks for {', '.join(aside)}")
     found = ends(target, tokenizer)
@@ -85,12 +124,20 @@ def tell(target: PreTrainedModel, tokenizer: Any, plan: Plan, ignore_eos: bool) 
             "neither the target's generation settings nor its tokenizer name an EOS token:"
             " outputs end by length only"
         )
-    elif found.source == "tokenizer" and not ignore_eos:
+    elif plan.eos_token_ids and (said := _named(tokenizer, others)):
+        more = " ".join(f"--eos +{i}" for i in others)
+        _warn(f"outputs do not end at {said}: {more} would end them there")
+    elif found.source == "tokenizer" and plan.eos_token_ids == found.ids and not ignore_eos:
         ids = ", ".join(map(str, found.ids))
         _warn(
             "the target's generation settings name no EOS token: outputs end at the tokenizer's,"
             f" {ids}"
         )
+
+
+def _named(tokenizer: Any, ids: tuple[int, ...]) -> str:
+    """Tokens by id and text."""
+    return ", ".join(f"{i} ({tokenizer.convert_ids_to_tokens(i)})" for i in ids)
 
 
 def _warn(message: str) -> None:

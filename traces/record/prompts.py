@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from traces import reading
 from traces.errors import RecordError, SimkitWarning
+from traces.record.chat import Chat
 
 _MOST_BYTES = 1024 * reading.MEBIBYTE
 _NAMES = ("id", "task")
@@ -110,8 +111,10 @@ def rows_of(prompts: Iterable[str | Mapping[str, Any]]) -> list[PromptRow]:
     return rows
 
 
-def cut(rows: Iterable[PromptRow], tokenizer: Any, vocab_size: int) -> list[Prompt]:
-    """Rows as tokens.
+def cut(
+    rows: Iterable[PromptRow], tokenizer: Any, vocab_size: int, chat: Chat | None = None
+) -> list[Prompt]:
+    """Rows as tokens; chats with what is given to all of them.
 
     Warns of what is likely a mistake: names that are not read, token ids that begin with two BOS
     tokens, a tokenizer that ends prompts with EOS, or a chat template that writes the day's date,
@@ -121,7 +124,8 @@ def cut(rows: Iterable[PromptRow], tokenizer: Any, vocab_size: int) -> list[Prom
         RecordError: a row has no tokens, or one that is outside the vocabulary, its text doubles
             the BOS token, or its chat template does not read what it is given; names it.
     """
-    rows = list(rows)
+    chat = chat or Chat()
+    rows = [row._replace(value=chat.complete(row.value)) for row in rows]
     prompts = [_prompt(row, tokenizer, vocab_size) for row in rows]
     _tell(rows, prompts, tokenizer)
     return prompts
