@@ -366,6 +366,7 @@ def test_users_find_every_argument(name):
     draw = getattr(figures, name)
     for argument in inspect.signature(draw).parameters:
         assert f"\n    {argument}: " in draw.__doc__
+    assert inspect.signature(draw).return_annotation == "Drawn"
     assert name in dir(figures) and draw is FIGURES[name].draw
 
 

@@ -134,7 +134,7 @@ def figure(
     def made(draw: Draw) -> Callable[..., Drawn]:
         name, takes = draw.__name__, inspect.signature(draw).parameters
 
-        @wraps(draw)
+        @wraps(draw, ("__module__", "__name__", "__qualname__"))
         def drawn(
             trace: AnyTrace | Study,
             ax: Axes | None = None,
