@@ -67,15 +67,21 @@ def rich(records: list[dict[str, Any]], wide: bool) -> Table:
     return written(*cells(records, wide))
 
 
-def written(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Cells as a table for the terminal: the first column is words, the others are numbers."""
+def written(heads: Sequence[str], rows: Iterable[Sequence[str]], break_heads: bool = True) -> Table:
+    """Cells as a table for the terminal: the first column is words, the others are numbers.
+
+    Args:
+        heads: of the columns.
+        rows: as many cells each.
+        break_heads: behind a slash.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for k, head in enumerate(heads):
-        head = head.replace("/", "/\n")
+        head = head.replace("/", "/\n") if break_heads else head
         table.add_column(head, justify="right" if k else "left", no_wrap=k > 0, overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))

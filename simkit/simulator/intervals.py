@@ -131,7 +131,7 @@ class Intervals(Result):
 
     def table(self, wide: bool) -> Table:
         """For a terminal; there is but one width."""
-        return written(*self.cells())
+        return written(*self.cells(), break_heads=False)
 
     def _repr_html_(self) -> str:
         return grid(*self.cells()) + noted(self.notes)
