@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.stats.checks import StatsError
 from simkit.statistics.enough import few
-from simkit.statistics.interval import ends, resampled, shared_ends, unsigned
+from simkit.statistics.interval import RESAMPLES, ends, resampled, shared_ends, unsigned
 
 CONFIDENCE = 0.95
 ALIKE = "prompts do not differ: no interval"
@@ -117,12 +117,16 @@ def _resamples(
     if not studentised:
         drawn = [statistic(part) for part in resampled(sums, seed)]
         return np.concatenate(drawn), [None] * len(found)
-    drawn, pivots = _with_pivots(sums, statistic, found, seed)
+    drawn, pivots = _drawn_and_pivots(sums, statistic, found, seed)
     return drawn, list(pivots.T)
 
 
-def _with_pivots(
-    sums: np.ndarray, statistic: Statistic, found: np.ndarray, seed: int
+def _drawn_and_pivots(
+    sums: np.ndarray,
+    statistic: Statistic,
+    found: np.ndarray,
+    seed: int,
+    resamples: int = RESAMPLES,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Statistics of resamples, and how far their logarithms lie from those of all prompts.
 
@@ -138,7 +142,7 @@ def _with_pivots(
     n, m = sums.shape
     products = (sums[:, :, None] * sums[:, None, :]).reshape(n, m * m)
     drawn, pivots = [], []
-    for part in resampled(np.concatenate([sums, products], 1), seed):
+    for part in resampled(np.concatenate([sums, products], 1), seed, resamples):
         own, square = part[:, None, :m], part[:, m:].reshape(-1, m, m)
         values, slopes = statistic(part[:, :m]), _log_slopes(statistic, part[:, :m])
         slopes = np.divide(slopes, own, out=np.zeros_like(slopes), where=own != 0)
