@@ -7,7 +7,6 @@ import numpy as np
 from analysis.replays import Replays
 from analysis.stats import waste
 from simkit.policies import Policy
-from simkit.simulator.run import run
 from simkit.simulator.step_costs import PARTS
 
 STEP_PARTS = tuple(part for part in PARTS if part != "prefill_s")
@@ -29,7 +28,7 @@ def seconds(
     """
     at.study.make_room()
     found = []
-    for steps, taken in run(policy, *at.where).pieces():
+    for steps, taken in at.run(policy).pieces():
         assert taken is not None  # the trace has times
         total_s = np.sum([taken[part] for part in parts], axis=0)
         found.append(waste.by_position(steps, total_s, edges))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from analysis import outside_loops
-from analysis.replays import Replays, of
+from analysis.replays import Replays
 from analysis.stats.drafts import Drafts, of_steps
 from analysis.study import MissingError, Study
 from simkit.simulator.arguments import AnyCost
@@ -106,34 +105,3 @@ def _within(found: Drafts, room: np.ndarray) -> Drafts:
         np.minimum(found.accepted, room)[kept].astype(np.int32),
         (found.rejected & (found.accepted < room))[kept],
     )
-
-
-def warned(
-    study: Study, costs: Sequence[AnyCost | None], drafters: bool = False
-) -> tuple[str, ...]:
-    """Why numbers that rest on costs' times may be wrong, a sentence each; none without times.
-
-    Args:
-        study: of the trace.
-        costs: see `simkit.replay`.
-        drafters: whether the numbers are those of all its drafters, each with times of its own.
-    """
-    said = [line for cost in costs for line in _warned(study, cost, drafters)]
-    return tuple(dict.fromkeys(f"{line[0].upper()}{line[1:]}." for line in said))
-
-
-def _warned(study: Study, cost: AnyCost | None, drafters: bool) -> list[str]:
-    try:
-        group = side_by_side(study, cost, timed=True).replays if drafters else {}
-        group = group or {"": of(study, cost)}
-        found = {name: at.charge.warnings for name, at in group.items() if at.timed}
-    except UserError:
-        return []
-    names: dict[str, list[str]] = {}
-    for name, lines in found.items():
-        for line in lines:
-            names.setdefault(line, []).append(name)
-    return [
-        line if len(some) == len(found) else f"{', '.join(some)}: {line}"
-        for line, some in names.items()
-    ]

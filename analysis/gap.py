@@ -12,6 +12,7 @@ from analysis.stats.compare import saved
 from simkit.errors import ReplayError
 from simkit.policies import Policy, Prophet, shortened
 from simkit.simulator.arguments import AnyCost, AnyPolicy, AnyTrace, listed, setting
+from simkit.simulator.beyond import together
 from simkit.simulator.display import grid, noted
 from simkit.simulator.run import run
 from simkit.statistics.enough import few_below
@@ -98,10 +99,11 @@ def gap(
     tuned = tune(trace, specs, cost, confidence=confidence, deals=deals, **how)
     best = BEST if BEST in tuned.held_out else fixed
     decisions_s = tuned.held_out_parts[best]["policy_s"]
-    prophet_s = run(Prophet(max_draft=deepest), *where).total_s
-    seconds = parts(tuned.held_out[fixed], tuned.held_out[best], decisions_s, prophet_s)
+    prophet = run(Prophet(max_draft=deepest), *where)
+    seconds = parts(tuned.held_out[fixed], tuned.held_out[best], decisions_s, prophet.total_s)
     choices = {choice.spec: choice.folds for choice in tuned.choices}
     notes = [*(where.charge.remarks if where.charge else [])]
+    notes += together([*tuned.beyond, *prophet.beyond])
     notes += [] if seconds["gap"].any() else [NO_GAP]
     notes += few_below({None: trace.n_sequences})
     return Gap(_frame(seconds, confidence, seed), choices[fixed], choices[best], tuple(notes))

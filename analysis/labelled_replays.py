@@ -158,17 +158,15 @@ def cost_name(study: Study, cost: AnyCost | None) -> str:
 
 
 def holds(charge: Charge) -> str:
-    """Whether intervals hold the spread of measured times, and how much lies beyond, in words.
+    """Whether intervals hold the spread of measured times, in words.
 
-    Empty where times are given numbers, which have no spread and no end.
+    Empty where times are given numbers, which have no spread.
     """
     if charge.drawn_anew:
-        found = ["intervals of speeds hold the spread of the timing samples too"]
-    elif any("spread of the times" in line for line in charge.remarks):
-        found = ["intervals do not hold the spread of the times, which is not known"]
-    else:
-        found = []
-    return "; ".join(found + [line.split(":")[0] for line in charge.beyond])
+        return "intervals of speeds hold the spread of the timing samples too"
+    if any("spread of the times" in line for line in charge.remarks):
+        return "intervals do not hold the spread of the times, which is not known"
+    return ""
 
 
 def _times(trace: Trace, cost: AnyCost | None) -> str:

@@ -14,7 +14,7 @@ from analysis.replays import Replayed, Replays
 from analysis.stats.accepted_runs import runs_of_prompts
 from analysis.stats.loops import Outside
 from analysis.study import MissingError
-from simkit.simulator.run import Run, run
+from simkit.simulator.run import Run
 from simkit.steps.steps import Steps
 from simkit.sweeps.folds import mean_of
 
@@ -48,7 +48,7 @@ def counts(at: Replays, one: Replayed) -> dict[str, np.ndarray]:
         MissingError: see `stretches`.
     """
     shares = one.shares or (np.ones(_prompts(at)),)
-    runs = one.runs or (run(policy, *at.where) for policy in one.choices or (one.policy,))
+    runs = one.runs or (at.run(policy) for policy in one.choices or (one.policy,))
     found = [_sums(at, each) for each in runs]
     return {name: mean_of([sums[name] for sums in found], shares) for name in found[0]}
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from analysis import priced
 from analysis.papers import ALONE
 from analysis.stats.accepted_runs import runs_of_prompts
 from analysis.study import FirstToken, MissingError, Study, study_of
@@ -17,6 +18,7 @@ from simkit.errors import CostError
 from simkit.policies import Policy, Setting, shortened
 from simkit.policies.pearl import too_wide, widest
 from simkit.simulator.arguments import AnyCost
+from simkit.simulator.beyond import Beyond
 from simkit.simulator.run import Run, Spread, run
 from simkit.simulator.step_costs import PARTS, Charge
 from simkit.sweeps.engine import replays as replay_all
@@ -65,6 +67,7 @@ class Replayed:
             is not known; of a family, those of the first of `choices`.
         runs: where the drafts are not those of the trace's own drafter, what was replayed, as
             `shares` has it; else it can be replayed anew.
+        beyond: what lies beyond what was timed, of all choices.
     """
 
     policy: Policy
@@ -74,6 +77,7 @@ class Replayed:
     shares: tuple[np.ndarray, ...] = ()
     timing: Callable[[], Spread | None] = lambda: None
     runs: tuple[Run, ...] = ()
+    beyond: tuple[Beyond, ...] = ()
 
     @property
     def spec(self) -> str:
@@ -117,6 +121,7 @@ class Replays:
     @property
     def where(self) -> Setting:
         """Layout and times; raises as `simkit.replay` does."""
+        self._note()
         return self.study.where(self._charge)
 
     @property
@@ -128,6 +133,7 @@ class Replays:
         """
         if self._charge is None:
             raise MissingError("needs times: the trace holds none, so give a cost")
+        self._note()
         return self._charge
 
     @property
@@ -144,7 +150,7 @@ class Replays:
     def _charge(self) -> Charge | None:
         return self.study.charge(self.cost)
 
-    def run(self, spec: str) -> Run:
+    def run(self, spec: str | Policy) -> Run:
         """Replay one policy, no deeper than Γ, from which steps can be had.
 
         Raises:
@@ -152,13 +158,15 @@ class Replays:
             UserError: see `simkit.replay`.
         """
         (policy,) = self.within(spec)
-        return run(policy, *self.where)
+        found = run(policy, *self.where)
+        self._note(found.beyond)
+        return found
 
     def replay(self, spec: str) -> Replayed:
         """The sums of one policy, or of the target alone (`ALONE`), kept; raises as `run` does."""
         if spec not in self._kept:
             self._keep(spec, self._alone() if spec == ALONE else self._sums(self.run(spec)))
-        return self._kept[spec]
+        return self._given(spec)
 
     def accepted_runs(self, spec: str) -> np.ndarray:
         """Accepted tokens of each prompt and the runs they make, (S, 2); raises as `run` does."""
@@ -181,7 +189,7 @@ class Replays:
         specs = (spec,) if isinstance(spec, str) else spec
         if specs not in self._kept:
             self._keep(specs, self._tune(specs))
-        return self._kept[specs]
+        return self._given(specs)
 
     @property
     def best_length(self) -> int:
@@ -192,7 +200,9 @@ class Replays:
         """
         lengths = range(min(LONGEST, self.trace.max_draft) + 1)
         _, others_s = self._scored(FAMILIES["fixed"])
-        return lengths[int(others_s.sum(1).argmin())]  # each prompt is outside all folds but one
+        best = lengths[int(others_s.sum(1).argmin())]  # each prompt is outside all folds but one
+        _ = self.replay(f"fixed({best})")  # its times are noted
+        return best
 
     @property
     def best_fixed(self) -> Replayed:
@@ -263,7 +273,8 @@ class Replays:
                 self._spreads[name] = run(policy, *self.where).spread
             return self._spreads[name]
 
-        return Replayed(policy, found.counts, found.seconds or {}, timing=timing)
+        seconds, beyond = found.seconds or {}, tuple(found.beyond)
+        return Replayed(policy, found.counts, seconds, timing=timing, beyond=beyond)
 
     def _tune(self, specs: tuple[str, ...]) -> Replayed:
         found = [self._scored(spec) for spec in specs]
@@ -287,6 +298,7 @@ class Replays:
             tuple(one.policy for one in runs),
             tuple(shares),
             runs[0].timing,
+            beyond=tuple(beyond for one in runs for beyond in one.beyond),
         )
 
     def _scored(self, spec: str) -> tuple[list[Policy], np.ndarray]:
@@ -294,8 +306,8 @@ class Replays:
 
         Fewer prompts than folds are one fold, judged by itself.
         """
+        _ = self.charge
         if spec not in self._scores:
-            _ = self.charge
             self.study.make_room()
             policies = self.within(spec)
             deals = folds(self.trace)
@@ -306,7 +318,7 @@ class Replays:
             self._scores[spec] = policies, np.array(seconds)
         return self._scores[spec]
 
-    def within(self, spec: str) -> list[Policy]:
+    def within(self, spec: str | Policy) -> list[Policy]:
         """The settings, none of them drafting deeper than Γ, which the trace could not answer.
 
         Raises:
@@ -323,6 +335,15 @@ class Replays:
         if not kept:
             raise MissingError(f"the trace holds drafts of up to {how_many(deepest, 'token')} only")
         return kept
+
+    def _note(self, beyond: Iterable[Beyond] = ()) -> None:
+        if self._charge is not None:
+            priced.note(self.trace, self.cost, self._charge, beyond)
+
+    def _given(self, key: str | tuple[str, ...]) -> Replayed:
+        """What is kept: its times are noted each time that it is given out."""
+        self._note(self._kept[key].beyond)
+        return self._kept[key]
 
     def _keep(self, key: str | tuple[str, ...], found: Replayed) -> None:
         self._kept[key] = found

@@ -7,12 +7,13 @@ falls below 1, how many requests a second a server can take, what its batches do
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from analysis import priced
 from analysis.labelled_replays import without
 from analysis.stats import Estimate
 from analysis.study import MissingError, Study
@@ -98,18 +99,10 @@ class Curves:
     Attributes:
         of: by label.
         gone: a line for each controller that is left out, with the reason.
-        notes: see `simkit.Served.notes`.
     """
 
     of: dict[str, LoadCurve]
     gone: list[str]
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def timed(self) -> str:
-        """What to say where batches are larger than those that were timed; empty if none is."""
-        beyond = [note for note in self.notes if note.startswith("passes over more than ")]
-        return f"Beyond a batch of {beyond[0].split()[4]} times go on in a line." if beyond else ""
 
 
 def estimate(values: np.ndarray, sample: Sample, prompts: int, measure: str = "") -> Estimate:
@@ -168,8 +161,16 @@ def curves(
         usable, why = _usable(trace, usable, given, calls)
         parts = [serve(trace, usable, given, **how) for how in calls]
     found = {label: _curve(label, usable[0], parts) for label in usable}
-    notes = list(dict.fromkeys(note for part in parts for note in part.notes))
-    return Curves(found, without(why), notes)
+    for part in parts:
+        priced.note(trace, given, beyond=part.beyond, lines=part.warnings)
+    return Curves(found, without(why))
+
+
+def noted(trace: Trace, controllers: Iterable[str], cost: AnyCost, **how: Any) -> Served:
+    """See `simkit.serve`; why its times may be wrong is noted, see `analysis.priced`."""
+    found = serve(trace, controllers, cost, **how)
+    priced.note(trace, cost, beyond=found.beyond, lines=found.warnings)
+    return found
 
 
 def _together(at: At) -> tuple[str, int, int]:
@@ -353,7 +354,7 @@ def served(
     runs, why = {}, {}
     for label in controllers:
         try:
-            runs[label] = serve(study.trace, label, given, **how).runs[seed]
+            runs[label] = noted(study.trace, [label], given, **how).runs[seed]
         except UserError as error:
             why[label] = str(error)
     if not runs:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis import priced
 from analysis.replays import Replayed, Replays, folds
 from analysis.study import MissingError
 from simkit.drafters.route import Route
@@ -54,8 +55,14 @@ def alone(at: Replays, name: str) -> Replayed:
     there = at.trace.with_drafter(name)
     one = Replays(there, at.cost, at.study.first_token)
     found = one.run(str(Fixed(there.max_draft, max_draft=there.max_draft)))
-    seconds, timing = found.seconds or {}, lambda: found.spread
-    return Replayed(found.policy, found.counts, seconds, timing=timing, runs=(found,))
+    return Replayed(
+        found.policy,
+        found.counts,
+        found.seconds or {},
+        timing=lambda: found.spread,
+        runs=(found,),
+        beyond=tuple(found.beyond),
+    )
 
 
 def before(at: Replays, name: str, spec: str) -> Hybrid:
@@ -84,7 +91,10 @@ def before(at: Replays, name: str, spec: str) -> Hybrid:
     def picked(sums: list[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         return {part: mean_of([one[part] for one in sums], shares) for part in sums[0]}
 
-    first = runs[order[0]]
+    first, beyond = runs[order[0]], tuple(one for k in order for one in runs[k].beyond)
+    for arm in first.arms:
+        priced.note(arm.layout.trace, at.cost, arm.charge)
+    priced.note(at.trace, at.cost, beyond=beyond)
     found = Replayed(
         first.policy,
         picked([runs[k].counts for k in order]),
@@ -92,6 +102,7 @@ def before(at: Replays, name: str, spec: str) -> Hybrid:
         shares=tuple(shares),
         timing=lambda: first.spread,
         runs=tuple(runs[k] for k in order),
+        beyond=beyond,
     )
     return Hybrid(found, tuple(LEASTS[k] for k in order))
 

@@ -99,7 +99,7 @@ def report(
     trace: traces.Trace, plan: serving.ServingPlan, runs: list[list[ServedRun]], out: Path
 ) -> int:
     """Print predictions beside measurements; the exit status."""
-    errors, misranked, apart = [], [], 0
+    errors, misranked, said, apart = [], [], [], 0
     print("| in flight | controller | predicted tok/s | measured | error | with the controller |")
     print("|---|---|---|---|---|---|")
     for mine in runs:
@@ -110,10 +110,13 @@ def report(
             print(f"| {n} | `{row.controller}` | {cells} |")
             errors.append(abs(row.error))
         print(f"| {n} | control: the first one again | | | {found.control:+.1%} | |")
+        said += found.notes
         apart += sum(pair.told_apart for pair in found.pairs)
         misranked += [(n, pair) for pair in found.pairs if pair.misranked]
     print(f"\nmedian error {np.median(errors):.1%}, worst {max(errors):.1%}")
     print(f"{apart} pairs are told apart, {len(misranked)} of them misranked")
+    for line in dict.fromkeys(said):
+        print(f"note: {line}")
     for n, pair in misranked:
         print(
             f"  {n} in flight: {pair.first} against {pair.second}: predicted {pair.predicted:.3f},"

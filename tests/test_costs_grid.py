@@ -15,7 +15,8 @@ import simkit
 from simkit.costs.grid import Grid, Mixed
 from simkit.costs.measured import times_of
 from simkit.drafters import layout_of
-from simkit.simulator.step_costs import Charge, share_text
+from simkit.simulator.beyond import share_text
+from simkit.simulator.step_costs import Charge
 from traces import load
 
 TOKENS, CONTEXTS = np.array([1.0, 2, 5, 9, 16]), np.array([10.0, 40, 90, 200])

@@ -16,9 +16,9 @@ import numpy as np
 from analysis.claims.claim import ClaimKind, Part, claim
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.verdict import ABOVE_1, Allowed
-from analysis.serving import LoadCurve, closed, curves, estimate
+from analysis.serving import LoadCurve, closed, curves, estimate, noted
 from analysis.stats import Estimate
-from simkit.serving import Engine, serve
+from simkit.serving import Engine
 from simkit.serving.result import served as served_prompts
 from simkit.simulator.arguments import AnyCost
 from traces.trace import Trace
@@ -219,7 +219,7 @@ def three_beat_five_at_64(at: Evidence) -> list[Part]:
     check_priced(at)
     cost: AnyCost = at.cost if at.cost is not None else "specdecode-bench:eagle"
     engine = Engine(64, extrapolate=True)
-    found = serve(
+    found = noted(
         at.trace, ["static(3)", "static(5)"], cost, copies=[1, 64], engine=engine,
         requests=64 * 16, seeds=SEEDS, first_token=at.study.first_token,
     )  # fmt: skip

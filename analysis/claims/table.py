@@ -13,8 +13,8 @@ from analysis.claims.claim import claims as all_claims
 from analysis.claims.evidence import Evidence
 from analysis.claims.placebos import NONE, Share, shares
 from analysis.claims.verdict import DECISIVE, UNJUDGED, Verdict, against_print, judge, overall
-from analysis.drafters import warned
 from analysis.labelled_replays import holds
+from analysis.priced import Priced
 from analysis.stats import Estimate
 from analysis.study import LONG, FirstToken, Study, study_of
 from simkit.simulator.arguments import AnyCost, AnyTrace
@@ -235,17 +235,22 @@ def check(
     study.make_room(replays=True)  # those of figures drawn before
     sampling = None if other is None else Evidence(other, cost, None, first)
     at = Evidence(study, cost, sampling)
-    _ = at.where  # what is wrong with the cost is wrong for all claims
+    priced = Priced()
+    with priced.watching():
+        _ = at.where  # what is wrong with the cost is wrong for all claims
     null = _null(one, other, cost, placebo, first)
     known = shares(one, other, cost) if first == "draft" else {}
     wanted, found = list(all_claims() if claims is None else claims), []
     for claim in wanted:
         for some in (study, *([] if sampling is None else [sampling.study])):
             some.make_room()
-        found.append(_beside_null(examine(claim, at), null, known))
+        with priced.watching():
+            mine = examine(claim, at)
+        found.append(_beside_null(mine, null, known))
         if progress is not None:
             progress(len(found), len(wanted))
-    return Findings(tuple(found), name_of(one), _priced(at), _remarks(at), _held(at))
+    remarks = (*priced.sentences(), *_window(at))
+    return Findings(tuple(found), name_of(one), _priced(at), remarks, _held(at))
 
 
 def _beside_null(mine: Finding, null: Evidence | None, known: Mapping[str, Share]) -> Finding:
@@ -282,13 +287,13 @@ def _null(
     return Evidence(coin_flips(one, seed), cost, sampled, first)
 
 
-def _remarks(at: Evidence) -> tuple[str, ...]:
-    found = warned(at.study, [at.cost])
+def _window(at: Evidence) -> list[str]:
+    """That PEARL's window is not round(c), and why."""
     try:
         why = at.too_wide
     except UserError:  # without times there is no c, as the claims that need it say
-        return found
-    return (*found, f"PEARL's window is {at.window} instead of round(c): {why}.") if why else found
+        return []
+    return [f"PEARL's window is {at.window} instead of round(c): {why}."] if why else []
 
 
 def _held(at: Evidence) -> str:

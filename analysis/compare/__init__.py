@@ -20,6 +20,7 @@ from analysis.labelled_replays import without
 from analysis.replays import FAMILIES
 from analysis.study import FirstToken, MissingError
 from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence
+from simkit.simulator.beyond import together
 from simkit.statistics.enough import few
 from simkit.sweeps.engine import Progress
 from simkit.sweeps.grid import settings
@@ -137,19 +138,19 @@ def _pair(
         for name, some in why.items()
         for line in without(some)
     ]
-    notes = _notes(first, second, timed, prompts, missing)
+    notes = _notes(replayers, timed, prompts, missing)
     of = tuple(measures), tuple(rankings), tuple(bests)
     return Pair((first.name, second.name), prompts.said, *of, notes, tuple(lacking), confidence)
 
 
 def _notes(
-    first: Side,
-    second: Side,
+    replayers: tuple[Replayer, Replayer],
     timed: bool,
     prompts: Prompts,
     missing: dict[tuple[str, str], list[str]],
 ) -> tuple[str, ...]:
     """What a reader of the numbers should know, one line each."""
+    first, second = (replayer.side for replayer in replayers)
     said = [f"{where}: no {'; '.join(names)}: {why}" for (where, why), names in missing.items()]
     if not timed:
         said.append(
@@ -161,9 +162,9 @@ def _notes(
         depths = " and ".join(f"{s.trace.max_draft} on {s.name}" for s in (first, second))
         said.append(f"no draft is longer than the lesser Γ: {depths}")
     remarks: dict[str, list[str]] = {}
-    for side in (first, second):
-        for line in side.at.charge.remarks if timed else []:
-            remarks.setdefault(line, []).append(side.name)
+    for one in replayers:
+        for line in [*one.side.at.charge.remarks, *together(one.beyond)] if timed else []:
+            remarks.setdefault(line, []).append(one.side.name)
     said += [line if len(names) == 2 else f"{names[0]}: {line}" for line, names in remarks.items()]
     fewest = min(map(len, prompts.each))
     return tuple(dict.fromkeys([*said, *([few(fewest)] if few(fewest) else [])]))

@@ -12,6 +12,7 @@ from analysis.compare.sides import Prompts, Side
 from analysis.replays import FAMILIES, FOLDS, SEED
 from analysis.study import MissingError
 from simkit.policies import Policy, parse, shortened
+from simkit.simulator.beyond import Beyond
 from simkit.simulator.run import Spread
 from simkit.sweeps.engine import replays
 from simkit.sweeps.folds import dealt, mean_of
@@ -87,16 +88,22 @@ class On(NamedTuple):
 
 
 class Replayer:
-    """Replays of one side, each made once."""
+    """Replays of one side, each made once.
+
+    Attributes:
+        beyond: what of all of them lies beyond what was timed.
+    """
 
     def __init__(self, side: Side) -> None:
         self.side = side
         self._grids: dict[tuple[str, int], SecondsGrid] = {}
+        self.beyond: list[Beyond] = []
 
     def single(self, spec: str, on: On) -> Seconds:
         """One policy; raises as `Replays.run` does."""
         policy = shortened(parse(spec), on.deepest)
         one = self.side.at.replay(spec if policy is None else str(policy))
+        self.beyond += one.beyond
         total_s, baseline_s = one.total_s[on.rows], one.seconds["baseline_s"][on.rows]
         return Seconds(one.spec, total_s, baseline_s, one.timing())
 
@@ -113,7 +120,10 @@ class Replayer:
                 raise MissingError(
                     f"none of its settings drafts at most {how_many(on.deepest, 'token')}"
                 )
-            found = [run.total_s for run in replays([*kept.values()], at.where)]
+            found = []
+            for run in replays([*kept.values()], at.where):
+                found.append(run.total_s)
+                self.beyond += run.beyond
             self._grids[key] = SecondsGrid([*kept], [*kept.values()], np.array(found))
         found = self._grids[key]
         return SecondsGrid(found.policies, found.run, found.total_s[:, on.rows])

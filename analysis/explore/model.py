@@ -16,6 +16,7 @@ from simkit.costs.linear import Linear
 from simkit.errors import CostError, ReplayError
 from simkit.policies import Branching, Fixed, Policy, get, names
 from simkit.simulator.arguments import AnyCost
+from simkit.simulator.beyond import Beyond
 from simkit.simulator.run import Run, run
 from traces.errors import UserError
 
@@ -35,6 +36,7 @@ class Point:
         steps: of all prompts.
         drafted: tokens.
         accepted: tokens.
+        beyond: what of its steps lies beyond what was timed.
     """
 
     policy: str
@@ -44,6 +46,7 @@ class Point:
     steps: int
     drafted: int
     accepted: int
+    beyond: tuple[Beyond, ...]
 
 
 class ExploreModel:
@@ -198,4 +201,5 @@ def point(found: Run) -> Point:
         counts["steps"],
         counts["drafted"],
         counts["accepted"],
+        tuple(found.beyond),
     )

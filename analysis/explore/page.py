@@ -13,6 +13,7 @@ from analysis.explore import text as texts
 from analysis.explore.model import OVERHEAD, ExploreModel, Point, point
 from analysis.explore.plots import LOOKS, Frontier, Signals
 from analysis.explore.side import ExploreSide, at_once
+from simkit.simulator.beyond import together
 from simkit.simulator.display import noted
 from simkit.simulator.run import Run
 from traces.errors import UserError
@@ -120,8 +121,8 @@ class Page:
             self.model.price(self.ratio.value, self.overhead.value)
         else:
             self.model.price_own()
-        self.remarks.object = noted(self.model.remarks)
-        self.frontier.draw_line(self.model.line())
+        self._line = self.model.line()
+        self.frontier.draw_line(self._line)
         for side in self.sides.values():
             self._replay(side, keep=False)
         self._show_table()
@@ -169,6 +170,8 @@ class Page:
         rows = "".join(_row(name, one) for name, one in sorted(self._points.items()))
         heads = "".join(f'<th style="padding-left:14px">{head}</th>' for head in HEADS)
         self.table.object = f"<table><tr>{heads}</tr>{rows}</table>"
+        beyond = [one for at in (*self._line, *self._points.values()) for one in at.beyond]
+        self.remarks.object = noted([*self.model.remarks, *together(beyond)])
         said = " · ".join(self._errors[name] for name in sorted(self._errors))
         self.error.param.update(object=escape(said), visible=bool(said))
 

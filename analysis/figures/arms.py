@@ -39,14 +39,12 @@ class ComparedArms(NamedTuple):
         speeds: by cost, how many times faster each arm is than the one; None where it is missing.
         printed: the paper's ratios.
         notes: what is missing.
-        costs: those under which speeds are.
     """
 
     rows: list[Row]
     speeds: dict[str, list[Estimate | None]]
     printed: list[float | None]
     notes: list[str]
-    costs: tuple[AnyCost, ...]
 
 
 def sweep(table: PaperTable, spec: Callable[[str], str]) -> tuple[TableRow, ...]:
@@ -96,8 +94,7 @@ def compare(
     if not speeds:
         raise FigureError("; ".join(dict.fromkeys(why.values())))
     notes += [f"Not under {name}: {error}" for name, error in why.items()]
-    drawn = tuple(cost for name, cost in costs.items() if name in speeds and cost is not None)
-    return ComparedArms(rows, speeds, printed, list(dict.fromkeys(notes)), drawn)
+    return ComparedArms(rows, speeds, printed, list(dict.fromkeys(notes)))
 
 
 def _one(run: Replayed) -> Estimate:

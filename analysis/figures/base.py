@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from analysis.drafters import warned
 from analysis.figures.drawing.axes import on, spell_out
 from analysis.figures.drawing.captions import left_out, put_first, wrap_labels
 from analysis.figures.drawing.styles import FigureError
 from analysis.figures.drawn import Drawn
 from analysis.figures.index import places
 from analysis.figures.plot import Plot
+from analysis.priced import Priced
 from analysis.study import FirstToken, Study, study_of
 from analysis.trees import tree_study
 from simkit.simulator.arguments import AnyCost, AnyTrace
@@ -146,13 +146,13 @@ def figure(
         ) -> Drawn:
             study = entry.of(study_of(trace, first_token))
             study.make_room(replays=True)
-            with on(ax, width, style) as ax:
+            times = Priced(own="cost" in takes)
+            with on(ax, width, style) as ax, times.watching():
                 plot = Plot(study, ax)
                 table = draw(plot, **options)
-                asked = [options.get("cost") or takes["cost"].default] if "cost" in takes else []
-                notes = _finish(plot, asked, drafters)
+                notes = _finish(plot, times.sentences())
                 table = plot.frame if table is None else table
-                return Drawn(name, table, ax, notes, style, plot.costs)
+                return Drawn(name, table, ax, notes, style)
 
         _for_users(drawn, draw)
         what = (draw.__doc__ or "").split("\n")[0].rstrip(".")
@@ -163,9 +163,8 @@ def figure(
     return made
 
 
-def _finish(plot: Plot, asked: list[AnyCost | None], drafters: bool) -> tuple[str, ...]:
+def _finish(plot: Plot, warnings: tuple[str, ...]) -> tuple[str, ...]:
     """Let warnings of its times begin a figure's caption; its notes, which they begin too."""
-    warnings = warned(plot.study, [*asked, *plot.costs], drafters)
     put_first(plot.ax, warnings)
     wrap_labels(plot.ax)
     spell_out(plot.ax)

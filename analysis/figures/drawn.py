@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 
 from analysis.figures.drawing.axes import width_of_fonts
 from analysis.figures.drawing.styles import DEFAULT_FORMATS, DPI, check_dpi, metadata_of, style
-from simkit.simulator.arguments import AnyCost
 from simkit.surface import Framed
 from traces.outputs import write_together
 
@@ -35,7 +34,6 @@ class Drawn(Framed):
         notes: what the picture does not say: missing intervals, left-out rows, and what the
             caption had no room for.
         sheet: the style that it was drawn with, see `style`.
-        costs: under which some of it was drawn, beside the one that was asked for.
     """
 
     name: str
@@ -43,7 +41,6 @@ class Drawn(Framed):
     ax: Axes
     notes: tuple[str, ...] = ()
     sheet: str | Path | None = None
-    costs: tuple[AnyCost, ...] = ()
 
     @property
     def figure(self) -> Figure:

@@ -31,7 +31,6 @@ class Plot:
         rows: of the frame: every number that is drawn.
         notes: what the picture does not say, first of all where intervals are missing.
         gone: what is left out, with the reason; said behind the notes.
-        costs: under which something is drawn, beside the one that was asked for.
     """
 
     def __init__(self, study: Study, ax: Axes) -> None:
@@ -40,7 +39,6 @@ class Plot:
         self.rows: list[Row] = []
         self.notes: list[str] = []
         self.gone: list[str] = []
-        self.costs: tuple[AnyCost, ...] = ()
 
     @property
     def trace(self) -> Trace:

@@ -142,5 +142,5 @@ def _parts(
             drawn = pictures(study, cost, progress)
     with watch("claims") as progress:
         found = verdicts(check(study, cost, sampled, progress=progress))
-    made, said = datetime.now(UTC).date(), caveats(at, beside.used)
+    made, said = datetime.now(UTC).date(), caveats(at, beside.used, beside.beyond)
     return Report(name, made, what, beside, drawn, found, said, how)

@@ -17,6 +17,7 @@ from analysis.study import FirstToken
 from simkit import costs
 from simkit.policies import Policy
 from simkit.simulator.arguments import AnyCost, AnyTrace
+from simkit.simulator.beyond import Beyond, together
 from simkit.simulator.binding import known_rule
 from simkit.simulator.rule_time import said
 from simkit.statistics.enough import FOR_INTERVAL
@@ -38,18 +39,20 @@ class Again(NamedTuple):
     versions: list[tuple[str, str]]
 
 
-def caveats(at: Replays, used: Sequence[Policy]) -> list[str]:
+def caveats(at: Replays, used: Sequence[Policy], beyond: Sequence[Beyond] = ()) -> list[str]:
     """What the seconds are, and what was not measured.
 
     Args:
         at: the trace under its cost.
         used: policies on the page.
+        beyond: what of their steps lies beyond what was timed.
     """
     lines = ["Counts (steps, drafted, accepted) are exact: what decoding with each policy does."]
     if at.study.first_token == "prefill":
         lines.append("The prompt's pass emits the first token; steps start at the second.")
     if at.timed:
-        lines += [f"{line[0].upper()}{line[1:]}." for line in at.charge.remarks]
+        known = [*at.charge.remarks, *together(beyond)]
+        lines += [f"{line[0].upper()}{line[1:]}." for line in known]
         if at.charge.drawn_anew:
             lines.append(
                 "Intervals of speeds hold the spread of the timing samples beside that of prompts;"

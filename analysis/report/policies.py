@@ -18,6 +18,7 @@ from analysis.stats import Estimate, clusters, compare
 from analysis.study import Study
 from simkit.policies import Policy
 from simkit.simulator.arguments import AnyCost
+from simkit.simulator.beyond import Beyond
 from simkit.simulator.display import Cell
 
 BASELINE = "fixed"
@@ -42,12 +43,14 @@ class Policies:
         short: what they come to, a sentence each.
         missing: what is not there, and why.
         used: the policies that were replayed for times, each with its usual setting.
+        beyond: what of their steps lies beyond what was timed.
     """
 
     tables: list[ReportTable] = field(default_factory=list)
     short: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     used: list[Policy] = field(default_factory=list)
+    beyond: list[Beyond] = field(default_factory=list)
 
 
 class _PolicyRow(NamedTuple):
@@ -104,7 +107,8 @@ def compared(study: Study, cost: AnyCost | None, given: Sequence[str]) -> Polici
     apart = folds(study.trace) is not None
     tables = [_table(rows, apart), *_by_task(rows, groups(study.trace)), *parts]
     used = [one.policy for one in found.values()]
-    return Policies(tables, _short(rows, apart), [*missing, *why], used)
+    beyond = [each for one in found.values() for each in one.beyond]
+    return Policies(tables, _short(rows, apart), [*missing, *why], used, beyond)
 
 
 def _rows(found: Mapping[str, Replayed], takes_time: np.ndarray) -> dict[str, _PolicyRow]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from simkit.engines.approximate import Replacement, fastest, instead_of, served_instead, tuned
@@ -12,6 +13,7 @@ from simkit.errors import PolicyError
 from simkit.policies import Autoregressive, Fixed, Policy, parse
 from simkit.simulator import FirstToken
 from simkit.simulator.arguments import AnyCost, setting
+from simkit.simulator.run import run
 from traces import specs
 from traces.errors import UserError
 from traces.messages import how_many
@@ -97,16 +99,22 @@ def export(
         plan = plan._replace(rates=rates_of(trace, plan.length, first_token))
         measured = errors(trace, plan.rates, cost, first_token)
     if notes or measured:
-        notes += _warnings(trace, cost, first_token)
+        notes += _warnings(trace, cost, first_token, plan)
     text, beside, said = made.write(plan)
     head = f"for {made.name} {made.version}, as in {made.source}"
     return Exported(text, beside, [head, *notes, *said], measured)
 
 
-def _warnings(trace: Trace, cost: AnyCost | None, first_token: FirstToken) -> list[str]:
+def _warnings(trace: Trace, cost: AnyCost | None, first_token: FirstToken, of: Plan) -> list[str]:
     """Why what was chosen by the cost's times may be wrong."""
-    charge = setting(trace, cost, first_token).charge
-    return charge.warnings if charge else []
+    where = setting(trace, cost, first_token)
+    if where.charge is None:
+        return []
+    found = [*where.charge.warnings, *map(str, where.charge.beyond)]
+    with suppress(UserError):  # drafts that the trace cannot answer, which nothing was chosen by
+        chosen = run(of.policy or Fixed(of.length, max_draft=max(of.length, 1)), *where)
+        found += map(str, chosen.beyond)
+    return found
 
 
 def _stopped(

@@ -24,6 +24,7 @@ from simkit.live.summary import (
     sequences,
 )
 from simkit.simulator import Result
+from simkit.simulator.beyond import together
 from simkit.statistics.interval import ratio_interval
 
 
@@ -52,7 +53,10 @@ def compare(
     steps = taken(log, plan)
     compared = [_row(log, replayed, seen, steps, k, ends[k]) for k in range(len(rows))]
     pairs = pairs_of(replayed, seen, found)
-    return FidelityResult(compared, low, high, pairs, _tau(compared), found, exact)
+    charge = replayed.runs[0].charge
+    beyond = [*(charge.beyond if charge else ()), *(b for one in replayed.runs for b in one.beyond)]
+    notes = tuple(together(beyond))
+    return FidelityResult(compared, low, high, pairs, _tau(compared), found, exact, notes)
 
 
 def pairs_of(replayed: Result, seen: Sequences, drifts: Sequence[Drift]) -> list[RankedPair]:

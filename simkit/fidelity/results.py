@@ -115,6 +115,7 @@ class FidelityResult:
         tau: Kendall's, of predicted and measured speedups; NaN for fewer than two policies.
         drifts: of equal arms.
         exact: whether live steps must be the replayed ones: recorded and run in float32 or better.
+        notes: how much of the predictions rests on times beyond those that were fitted.
     """
 
     rows: list[PolicyRow]
@@ -124,6 +125,7 @@ class FidelityResult:
     tau: float
     drifts: list[Drift]
     exact: bool
+    notes: tuple[str, ...] = ()
 
     @property
     def median_error(self) -> float:
@@ -224,6 +226,7 @@ def verdict(result: FidelityResult) -> list[str]:
             [f"only {how_many(result.prompts, 'prompt')} held out: intervals may be too narrow"]
             * few
         ),
+        *result.notes,
         *(f"control: {drift}" for drift in result.drifts),
         *(f"missed: {bar}" for bar in result.missed),
     ]

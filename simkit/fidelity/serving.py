@@ -24,6 +24,7 @@ from simkit.live.served import Iteration, ServedRun
 from simkit.live.serving import Request
 from simkit.live.serving_arms import ServingArm, engine
 from simkit.live.serving_summary import Arms, summary
+from simkit.simulator.beyond import together
 from traces import schema
 from traces.files import encode
 from traces.outputs import write_atomic
@@ -125,12 +126,14 @@ class ServingJudgement(NamedTuple):
         rows: of the controllers.
         pairs: of them.
         control: by how much two arms that did the same differ in throughput.
+        notes: how much of the predictions rests on times beyond those that were fitted.
     """
 
     concurrency: int
     rows: list[ServingRow]
     pairs: list[ServingPair]
     control: float
+    notes: list[str]
 
 
 def requests(trace: Trace, indices: Sequence[int]) -> tuple[Request, ...]:
@@ -256,7 +259,8 @@ def judge(
         for k, name in enumerate(names)
     ]
     control = float(arms.tokens_s[-1] / arms.tokens_s[0] - 1)
-    return ServingJudgement(concurrency, rows, _pairs(rows, arms, abs(control)), control)
+    notes, noise = together(served.beyond), abs(control)
+    return ServingJudgement(concurrency, rows, _pairs(rows, arms, noise), control, notes)
 
 
 def _pairs(rows: list[ServingRow], arms: Arms, noise: float) -> list[ServingPair]:

@@ -18,6 +18,7 @@ import numpy as np
 from simkit.cluster import joined
 from simkit.errors import ServingError
 from simkit.policies import Policy
+from simkit.serving.beyond import beyond
 from simkit.serving.controllers import (
     CONTROLLERS,
     Controller,
@@ -30,12 +31,13 @@ from simkit.serving.controllers import (
 from simkit.serving.engine import Engine, check_count
 from simkit.serving.loads import Closed, Copies, Load, Poisson, Timestamps, read_times
 from simkit.serving.measures import check_limits
-from simkit.serving.notes import notes_of
+from simkit.serving.notes import notes_of, warnings_of
 from simkit.serving.plans import Plan, plan
 from simkit.serving.ray_runs import far
 from simkit.serving.result import Served
 from simkit.serving.run import How, Run, run
 from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence, setting
+from simkit.simulator.beyond import together
 from simkit.sweeps.engine import Progress, check_threads, cores
 from traces.did_you_mean import misspelt
 from traces.loops import remarks_of
@@ -149,8 +151,11 @@ def serve(
         with joined(ray, threads) as cluster:
             assert cluster is not None
             done = far(cluster, jobs, where, server, outcomes, how, progress)
-    notes = [*notes_of(where.charge, server, done), *remarks_of(where.layout.trace)]
-    return Served(done, limits, confidence, notes)
+    assert where.charge is not None  # or nothing was planned
+    warnings, past = warnings_of(where.charge, done), beyond(where.charge, done)
+    notes = [*warnings, *together(past), *notes_of(where.charge, server, done)]
+    notes += remarks_of(where.layout.trace)
+    return Served(done, limits, confidence, list(dict.fromkeys(notes)), warnings, past)
 
 
 def _all(

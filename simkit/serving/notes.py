@@ -16,7 +16,19 @@ from simkit.statistics.enough import few_below
 from traces.messages import how_many
 
 
-def notes_of(charge: Charge | None, engine: Engine, runs: Sequence[Run]) -> list[str]:
+def warnings_of(charge: Charge, runs: Sequence[Run]) -> list[str]:
+    """Why numbers that rest on the times may be wrong: `Charge.warnings`, and those of batches."""
+    times, most = charge.times, max(run.plan.rules.max_batch for run in runs)
+    found = list(charge.warnings)
+    if times.batches and max(times.batches) < most:
+        found.append(
+            f"passes over more than {how_many(max(times.batches), 'sequence')} were not timed:"
+            f" up to {most} their times go on in a line"
+        )
+    return found
+
+
+def notes_of(charge: Charge, engine: Engine, runs: Sequence[Run]) -> list[str]:
     """Of runs under one cost and engine: what was assumed, and what the times do not know."""
     plans = list({id(run.plan): run.plan for run in runs}.values())
     looks = [p for p in plans if not isinstance(p.bound, Planned | Static | Nothing)]
@@ -26,9 +38,7 @@ def notes_of(charge: Charge | None, engine: Engine, runs: Sequence[Run]) -> list
             f"the engine runs up to {how_many(engine.max_batch, 'request')} at once (max_batch); of"
             " more in flight the others wait"
         )
-    if charge is not None:
-        found += charge.remarks
-        found += _of_times(charge, engine, runs, plans)
+    found += [*charge.remarks, *_of_times(charge, engine, runs, plans)]
     carried = [
         str(p.controller)
         for p in plans
@@ -59,11 +69,6 @@ def _of_times(
     """What the cost does not know of batches."""
     found = []
     times, most = charge.times, max(p.rules.max_batch for p in plans)
-    if times.batches and max(times.batches) < most:
-        found.append(
-            f"passes over more than {how_many(max(times.batches), 'sequence')} were not timed:"
-            f" up to {most} their times go on in a line"
-        )
     if any(
         len(p.prices.prefill) > 2 and p.prices.prefill[1] == p.prices.prefill[-1] for p in plans
     ):

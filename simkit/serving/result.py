@@ -13,6 +13,7 @@ from simkit.errors import ServingError
 from simkit.serving import measures
 from simkit.serving.pools import Sample, bounds
 from simkit.serving.run import Run
+from simkit.simulator.beyond import Beyond
 from simkit.simulator.display import grid, noted, written
 from simkit.surface import Framed
 from traces.messages import how_many
@@ -48,6 +49,8 @@ class Served(Framed):
         limits: that goodput is counted under, in seconds.
         confidence: of the intervals.
         notes: what a reader must know, one line each.
+        warnings: of these, why numbers that rest on the times may be wrong.
+        beyond: what lies beyond what was timed, of all runs.
     """
 
     def __init__(
@@ -56,11 +59,15 @@ class Served(Framed):
         limits: Mapping[str, float] | None,
         confidence: float,
         notes: Sequence[str],
+        warnings: Sequence[str],
+        beyond: Sequence[Beyond],
     ) -> None:
         self.runs = list(runs)
         self.limits = dict(limits or {})
         self.confidence = confidence
         self.notes = list(notes)
+        self.warnings = list(warnings)
+        self.beyond = list(beyond)
 
     def __iter__(self) -> Iterator[Run]:
         return iter(self.runs)

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simkit.costs.base import Model
 from simkit.drafters.log import LogOutputs
 from simkit.errors import ReplayError
 from simkit.policies import Policy
 from simkit.simulator.arguments import AnyCost, setting
+from simkit.simulator.beyond import EXTRAPOLATED, more_tokens
 from simkit.simulator.display import grid, in_text, noted, written
 from simkit.simulator.fields import Columns
 from simkit.simulator.logged import Interval, LogReplay, StepLog, length_of
 from simkit.simulator.result import Result
+from simkit.simulator.step_costs import Charge
 from simkit.statistics.enough import few_below
 from traces.messages import how_many
 from traces.trace import Trace
@@ -107,8 +110,23 @@ class Intervals(Result):
             )
         source = self.log.trace.manifest.source
         said += source.notes if source else ()
+        said += few_below({None: self.log.n_requests})
         charge = self.log.charge
-        return [*said, *few_below({None: self.log.n_requests}), *(charge.remarks if charge else [])]
+        return said if charge is None else [*said, *charge.remarks, *self._beyond(charge)]
+
+    def _beyond(self, charge: Charge) -> list[str]:
+        """Whose whole drafts take passes over more tokens than were timed."""
+        found = []
+        for one in self.replayed:
+            length = length_of(one.policy)
+            passes: dict[Model, int] = {"target": length + 1}
+            passes["draft"] = int(charge.drafting.widest(np.array(length)))
+            for model, tokens in passes.items():
+                most = charge.times.most_tokens(model)
+                if most is not None and tokens > most:
+                    more = more_tokens(model, most)
+                    found.append(f"{one.policy}: with a whole draft {more}: {EXTRAPOLATED}")
+        return found
 
     def shown(self) -> list[dict[str, Any]]:
         """The rows for people."""

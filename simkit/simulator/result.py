@@ -85,7 +85,7 @@ def compared(
     speedup = float(other.sum() / mine.sum()) if mine.sum() > 0 else math.nan
     low, high = (None if math.isnan(x) else x for x in (low, high))
     said = [line for run in (first, second) if run.charge for line in run.charge.remarks]
-    said += [*first.beyond, *second.beyond]
+    said += [str(one) for one in (*first.beyond, *second.beyond)]
     return Comparison(*names, speedup, low, high, tuple(dict.fromkeys(said)))
 
 
@@ -138,7 +138,7 @@ class Result(Framed):
         costs = {id(run.charge): run.charge for run in self.runs if run.charge}
         found = [
             *(line for charge in costs.values() for line in charge.remarks),
-            *(line for run in self.runs for line in run.beyond),
+            *(str(one) for run in self.runs for one in run.beyond),
             *(f"the cost has no time for calls of the head {head}: it is free" for head in heads),
             *said(rules_of(self.runs)),
             *(line for line in remarks if line),

@@ -9,6 +9,7 @@ from typing import cast
 
 import numpy as np
 
+from simkit.costs.base import Model
 from simkit.drafters.layout import Layout, Span
 from simkit.drafters.route import Routing
 from simkit.errors import ReplayError
@@ -18,6 +19,7 @@ from simkit.simulator.arguments import AnyCost, setting
 from simkit.simulator.binding import fitted
 from simkit.simulator.run import Run, Spread
 from simkit.simulator.total import Seconds
+from simkit.steps.family import family_of
 from simkit.steps.routed import RoutedArm, RoutedSteps, passes_of, walk, works
 from simkit.steps.steps import COUNTS, Steps
 from simkit.steps.work import Work
@@ -136,6 +138,12 @@ class RoutedRun(Run):
             totals.append((sum(part.sum() for part in seconds.values()), baseline_s))
         total_s, baseline_s = np.array(totals).T
         return Spread(total_s / self.total_s.sum(), baseline_s / self.seconds["baseline_s"].sum())
+
+    @property
+    def reach(self) -> dict[Model, float]:
+        """See `Run`: the widest of all drafters' passes."""
+        each = [family_of(arm.bound).reach(arm.bound, arm.layout) for arm in self.arms]
+        return {model: max(one[model] for one in each) for model in each[0]}
 
     def work(self, steps: Steps) -> Work:
         """See `Run`: what the last drafter did."""

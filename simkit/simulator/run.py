@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simkit.costs.base import RuleTime
+from simkit.costs.base import Model, RuleTime
 from simkit.drafters.layout import Layout, Span, spans
 from simkit.errors import ReplayError
 from simkit.policies import Policy, Setting
+from simkit.simulator.beyond import Beyond, of_passes
 from simkit.simulator.binding import fitted
-from simkit.simulator.step_costs import PARTS, Charge, share_text
+from simkit.simulator.step_costs import PARTS, Charge
 from simkit.simulator.total import Seconds, divides, each, total
 from simkit.steps.depth import advised
 from simkit.steps.family import family_of
@@ -75,14 +76,18 @@ class Run:
         """What steps of this run did."""
         return family_of(self.bound).work(self.bound, steps, self.layout)
 
+    @property
+    def reach(self) -> dict[Model, float]:
+        """How many tokens a pass of each model may have, at most."""
+        return family_of(self.bound).reach(self.bound, self.layout)
+
     @cached_property
-    def beyond(self) -> list[str]:
-        """In how many steps a pass is over more tokens than any that was timed, in lines."""
+    def beyond(self) -> list[Beyond]:
+        """In how many steps a pass is over more tokens than any that was timed."""
         if self.charge is None:
             return []
-        reach = family_of(self.bound).reach(self.bound, self.layout)
         over = {}
-        for model, most in reach.items():
+        for model, most in self.reach.items():
             timed = self.charge.times.most_tokens(model)
             over |= {model: timed} if timed is not None and timed < most else {}
         wide = {model: 0 for model in over}
@@ -90,10 +95,9 @@ class Run:
             widest = self.charge.widest(self.work(steps))
             for model, n in over.items():
                 wide[model] += int((widest[model] > n).sum())
+        steps_all = self.counts["steps"].sum()
         return [
-            f"{self.policy}: in {share_text(n / self.counts['steps'].sum())} of its steps the"
-            f" {model} reads more tokens in a pass than the most timed ({over[model]}): their times"
-            " are extrapolated"
+            of_passes(str(self.policy), float(n / steps_all), model, over[model])
             for model, n in wide.items()
             if n
         ]

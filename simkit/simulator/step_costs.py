@@ -13,11 +13,11 @@ from simkit.costs.measured import DRAWS
 from simkit.costs.timed_models import another_pair
 from simkit.drafters.layout import Layout, Span
 from simkit.policies import Policy, Setting
+from simkit.simulator.beyond import Beyond, of_contexts, of_prompts
 from simkit.simulator.rule_time import time_rule
 from simkit.steps.family import family_of
 from simkit.steps.steps import Steps, Sums
 from simkit.steps.work import Work
-from traces.messages import how_many
 
 PARTS = ("prefill_s", "draft_s", "verify_s", "policy_s", "overhead_s")
 
@@ -203,7 +203,8 @@ class Charge:
         """Why numbers that rest on these times may be wrong, one line each.
 
         They stand with every number, in captions too: times of other models than the trace's, and
-        times that were taken badly.
+        times that were taken badly; and beside them what lies `beyond` those that were taken, here
+        and in `simkit.simulator.run.Run`.
         """
         other = another_pair(self.times.models, self.layout.trace.manifest)
         return [line for line in (other, self.times.weakness) if line]
@@ -211,7 +212,7 @@ class Charge:
     @property
     def remarks(self) -> list[str]:
         """What a reader of numbers that rest on these times must know, one line each."""
-        found = [*self.warnings, *self.times.remarks(), *self.beyond]
+        found = [*self.warnings, *self.times.remarks(), *map(str, self.beyond)]
         if self.drafting.opening and not self.times.knows_blocks:
             found.append(
                 "no draft pass over several tokens was timed: one that yields a whole draft, or"
@@ -222,7 +223,7 @@ class Charge:
         return found
 
     @cached_property
-    def beyond(self) -> list[str]:
+    def beyond(self) -> list[Beyond]:
         """How much of the trace lies beyond what was timed."""
         found, longest, prompt = [], self.times.longest_context, self.times.longest_prompt
         if longest is not None:
@@ -230,19 +231,9 @@ class Charge:
             steps = np.maximum(self.layout.n_output - self.first + 1, 0)
             last = self.n_prompt + self.layout.n_output - 1
             beyond = np.clip(last - longest, 0, steps).sum()
-            if beyond:
-                found.append(
-                    f"{share_text(beyond / steps.sum())} of output positions lie behind contexts"
-                    f" longer than the longest timed ({how_many(longest, 'token')}): the times of"
-                    " steps there"
-                    " are extrapolated"
-                )
-        if prompt is not None and (self.n_prompt > prompt).any():
-            found.append(
-                f"{share_text(np.mean(self.n_prompt > prompt))} of prompts are longer than the"
-                f" longest timed ({how_many(prompt, 'token')}): the times of their prefills are"
-                " extrapolated"
-            )
+            found += [of_contexts(float(beyond / steps.sum()), longest)] if beyond else []
+        if prompt is not None and (long := self.n_prompt > prompt).any():
+            found.append(of_prompts(float(long.mean()), prompt))
         return found
 
     @property
@@ -313,11 +304,6 @@ class Charge:
     @property
     def _overhead_s(self) -> float:
         return _positive("overhead", self.times.overhead())
-
-
-def share_text(share: float | np.floating) -> str:
-    """A share above 0, in words."""
-    return "under 1%" if share < 0.01 else f"{share:.0%}"
 
 
 def _positive(what: str, seconds: float) -> float:

@@ -18,6 +18,7 @@ from simkit.drafters.layout import Span
 from simkit.drafters.streamed import windowed
 from simkit.errors import ReplayError
 from simkit.policies import Policy, Setting
+from simkit.simulator.beyond import Beyond
 from simkit.simulator.binding import fitted
 from simkit.simulator.run import Run, Spread, opening, run, spread_of
 from simkit.simulator.step_costs import Charge
@@ -146,7 +147,7 @@ class WindowedRun(Run):
         return spread_of(fitted(given, there), there, (0, here))
 
     @cached_property
-    def beyond(self) -> list[str]:
+    def beyond(self) -> list[Beyond]:
         """See `Run`: of the first window's steps."""
         given = self.policy if self.policy.takes_turns else self.bound
         return run(given, *self.start.setting).beyond

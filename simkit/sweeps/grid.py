@@ -29,6 +29,7 @@ from simkit.simulator.arguments import (
     policy_of,
     setting,
 )
+from simkit.simulator.beyond import Beyond, together
 from simkit.simulator.fields import FIELDS, Columns, fields, groups, series, totals
 from simkit.simulator.rule_time import said
 from simkit.simulator.run import Run
@@ -193,18 +194,22 @@ def sweep(
     where = setting(trace, cost, first_token)
     check_far(where, ray)
     rules: dict[str, tuple[Policy, RuleTime]] = {}
+    beyond: list[Beyond] = []
     with joined(ray, threads) as cluster:
-        runs = _watched(replays(policies, where, threads, progress, cluster), rules)
+        runs = _watched(replays(policies, where, threads, progress, cluster), rules, beyond)
         interval = (confidence, seed) if intervals else None
         columns = _columns(runs, len(policies), where, by, interval)
     remarks = where.charge.remarks if where.charge else []
-    notes = [*remarks, *said(rules.values()), *remarks_of(where.layout.trace)]
+    notes = [*remarks, *together(beyond), *said(rules.values()), *remarks_of(where.layout.trace)]
     return Sweep(policies, columns, _facts(where, cost, by) | {"notes": notes})
 
 
-def _watched(runs: Iterable[Run], rules: dict[str, tuple[Policy, RuleTime]]) -> Iterator[Run]:
-    """The runs as they come, noting how the rule of each family was timed."""
+def _watched(
+    runs: Iterable[Run], rules: dict[str, tuple[Policy, RuleTime]], beyond: list[Beyond]
+) -> Iterator[Run]:
+    """The runs as they come, noting how rules were timed and what lies beyond what was timed."""
     for run in runs:
+        beyond += run.beyond
         if run.policy.timed_as not in rules and (taken := run.rule_time):
             rules[run.policy.timed_as] = run.policy, taken
         yield run

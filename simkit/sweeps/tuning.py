@@ -22,6 +22,7 @@ from simkit.simulator.arguments import (
     listed,
     setting,
 )
+from simkit.simulator.beyond import Beyond
 from simkit.simulator.display import grid, idle, in_text, noted, written
 from simkit.simulator.fields import groups, n_prompts
 from simkit.simulator.rule_time import said
@@ -93,6 +94,7 @@ class Tuned(Framed):
         baseline_s: (S,) seconds of each prompt, decoded by the target alone.
         fold: (D, S) each prompt's fold in each deal.
         notes: what a reader of the numbers should know, one line each.
+        beyond: what lies beyond what was timed, of the settings that folds chose.
     """
 
     choices: list[Choice]
@@ -102,6 +104,7 @@ class Tuned(Framed):
     baseline_s: np.ndarray
     fold: np.ndarray
     notes: tuple[str, ...] = ()
+    beyond: tuple[Beyond, ...] = ()
 
     def records(self) -> list[dict[str, Any]]:
         """The choices as plain dictionaries, None where a value is missing."""
@@ -225,9 +228,10 @@ def tune(
         remarks = [*remarks, PROMPTS_ALONE]
     fits = dict.fromkeys(run.policy.remark(where) for run in runs.values()) if where.charge else {}
     few = few_below(n_prompts(where.layout.trace, by))
+    beyond = tuple(one for run in runs.values() for one in run.beyond)
     notes = (
         *remarks,
-        *(line for run in runs.values() for line in run.beyond),
+        *map(str, beyond),
         *timed,
         *(f"{line}, those held out among them" for line in fits if line),
         *idle(rows),
@@ -235,7 +239,8 @@ def tune(
         *remarks_of(where.layout.trace),
     )
     parts = _parts(found, runs)
-    return Tuned(choices, reference, held_s, parts, search.baseline_s, search.fold, notes)
+    timing = search.baseline_s, search.fold
+    return Tuned(choices, reference, held_s, parts, *timing, notes, beyond)
 
 
 class _Family(NamedTuple):

@@ -36,7 +36,7 @@ class Caption(Annotation):
     left: tuple[str, ...] = ()
 
 
-def caption(ax: Axes, title: str, *lines: str) -> None:
+def caption(ax: Axes, title: str, *lines: str) -> Caption:
     """A title, and below it what n is, what the intervals are, and how to read the picture.
 
     As many clauses as `LINES` lines hold are shown, from the first on, without those that are too
@@ -61,15 +61,23 @@ def caption(ax: Axes, title: str, *lines: str) -> None:
     words.set_transform(IdentityTransform())  # or it would be cut at the Axes
     words.set_clip_on(False)
     ax.add_artist(words)
+    return words
 
 
 def put_first(ax: Axes, lines: Sequence[str]) -> None:
-    """Put sentences before those of an Axes' caption, which then may find no place."""
+    """Put sentences before those of an Axes' caption, which then may find no place.
+
+    Those that find none themselves are not kept as `Caption.left`: they are the figure's notes.
+    """
     if not lines:
         return
     for one in [child for child in ax.get_children() if isinstance(child, Caption)]:
         one.remove()
-        caption(ax, one.title, *lines, *one.lines)
+        words = caption(ax, one.title, *lines, *one.lines)
+        left = " ".join(words.left)
+        for line in lines:
+            left = left.replace(line, "")
+        words.left = _sentences(left.split())
 
 
 def left_out(ax: Axes) -> tuple[str, ...]:

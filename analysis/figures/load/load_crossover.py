@@ -62,6 +62,6 @@ def _words(
     return [
         told,
         f"{seeds} runs, {serving.EACH} requests for each in flight; bars: 95%; exact given the"
-        f" schedule. {COST if cost is None else cost}. {found.timed}"
+        f" schedule. {COST if cost is None else cost}."
         f" {priced_as({'the drafter': plot.trace}, cost)}",
     ]

@@ -41,7 +41,6 @@ def load_frontier(
     """
     traces, priced = of_kinds(plot.study), COST if cost is None else cost
     drawn: list[tuple[str, LoadCurve]] = []
-    timed = ""
     for name, trace in traces.items():
         try:
             asked = controllers if drawn else (ALONE, *controllers)
@@ -51,7 +50,6 @@ def load_frontier(
             continue
         drawn += [("" if one == ALONE else name, curve) for one, curve in found.of.items()]
         plot.gone += [f"{name}: {line}" for line in found.gone]
-        timed = found.timed
     if not drawn:
         raise FigureError(plot.gone[0].partition(": ")[2])
     plot.rows = [row for name, one in drawn for row in _rows(name, one)]
@@ -63,7 +61,7 @@ def load_frontier(
         "Tokens a second for a user and of the device",
         f"Figures: requests in flight. {seeds} runs, {serving.EACH} requests for each; bars: 95%;"
         f" exact given the schedule. {priced}."
-        f" {priced_as(traces, cost)} {timed}",
+        f" {priced_as(traces, cost)}",
     )
 
 

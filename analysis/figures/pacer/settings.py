@@ -115,7 +115,7 @@ def _figure(name: str) -> Callable[..., Drawn]:
     def draw(plot: Plot, cost: AnyCost | None = None) -> None:
         costs = both(cost, one.pair)
         found = compare(plot.study, one.arms, one.against, costs)
-        plot.rows, plot.notes, plot.costs = found.rows, found.notes, found.costs
+        plot.rows, plot.notes = found.rows, found.notes
         paper = f"{one.table}, HumanEval"
         if one.axis:
             against = f"{one.head} = {one.against}"

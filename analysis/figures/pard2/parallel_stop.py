@@ -11,9 +11,7 @@ from analysis.replays import Replays
 from analysis.series_styles import LINES, drafters_of, of_name
 from analysis.stats import clusters
 from analysis.study import MissingError, Study
-from simkit.policies import parse
 from simkit.simulator.arguments import AnyCost
-from simkit.simulator.run import run
 
 DEEPEST = 16
 
@@ -69,7 +67,7 @@ def _lost(at: Replays, length: int, best_s: np.ndarray) -> tuple[np.ndarray, np.
     """Seconds lost late and early by fixed(length), (S,) each."""
     late = np.zeros(len(best_s))
     charge = at.charge
-    for steps, seconds in run(parse(f"fixed({length})"), *at.where).pieces():
+    for steps, seconds in at.run(f"fixed({length})").pieces():
         assert seconds is not None
         context = steps.known(charge.layout)
         needed = np.minimum(steps.accepted + 1, steps.proposed)

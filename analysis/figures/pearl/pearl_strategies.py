@@ -25,7 +25,7 @@ def pearl_strategies(plot: Plot, cost: AnyCost | None = None) -> None:
     """
     costs = both(cost, pearl.DEEPSEEK)
     found = compare(plot.study, ARMS, "PEARL", costs)
-    plot.rows, plot.notes, plot.costs = found.rows, found.notes, found.costs
+    plot.rows, plot.notes = found.rows, found.notes
     windows = dict.fromkeys(
         window_words(plot.under(times)) + (f" ({name})" if len(found.speeds) > 1 else "")
         for name, times in costs.items()

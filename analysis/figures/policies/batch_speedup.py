@@ -69,7 +69,6 @@ def batch_speedup(plot: Plot, c: float = 8.0) -> None:
     plot.ax.set_xticks(SIZES, [str(size) for size in SIZES])
     plot.ax.set(xlabel="batch size, sequences", ylabel="speedup over the target alone")
     plot.below(5)
-    plot.costs = (cost,)
     plot.caption(
         "Speedup by batch size under a linear cost",
         f"Target pass of Llama-3.1-8B on H100, fitted by SpecDecode-Bench: "

@@ -8,12 +8,13 @@ methods that need what no trace here holds are left out; docs/gallery.md lists t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from analysis import token_drafters
 from analysis.figures.base import FIGURES
 from analysis.figures.drawing.styles import FigureError
 from analysis.figures.tables import acceptance_head, pacer, pard2, pearl, svip, trees
-from analysis.figures.tables.form import FilledTable, Form, fill, warned_of
+from analysis.figures.tables.form import FilledTable, Form, fill, made
 from analysis.replays import Replays, of
 from analysis.study import MissingError, Study, study_of
 from analysis.trees import tree_study
@@ -68,11 +69,11 @@ def _filled(wanted: Iterable[Table], at: Replays) -> tuple[list[FilledTable], li
     found, gone = [], []
     for table in wanted:
         try:
-            one = fill(table, at) if isinstance(table, Form) else table(at)
+            one = made(partial(fill, table) if isinstance(table, Form) else table, at)
             if FIGURES[one.name].draft_model:
                 at.study.need_draft_model()
             found.append(one)
         except UserError as error:
             name = table.source if isinstance(table, Form) else table.__name__
             gone.append(f"{name}: {error}")
-    return warned_of(found, at.study, at.cost), gone
+    return found, gone

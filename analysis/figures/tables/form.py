@@ -8,12 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analysis.drafters import warned
 from analysis.figures.measures import APART, Measure, apart
 from analysis.labelled_replays import choices, chosen, replayed, replays, window_words, without
+from analysis.priced import Priced
 from analysis.replays import Replayed, Replays, groups
-from analysis.study import Study
-from simkit.simulator.arguments import AnyCost
 from simkit.simulator.display import markdown
 
 Cells = Sequence[str]
@@ -155,9 +153,9 @@ def _measures(
             yield name, lambda _, one, some, measure=column: measure(one, some)
 
 
-def warned_of(
-    tables: Sequence[FilledTable], study: Study, cost: AnyCost | None
-) -> list[FilledTable]:
-    """Tables whose notes begin with why their times may be wrong, if anything is known."""
-    said = " ".join(warned(study, [cost]))
-    return [one._replace(note=f"{said} {one.note}".strip()) for one in tables]
+def made(table: Callable[[Replays], FilledTable], at: Replays) -> FilledTable:
+    """A table whose note begins with why its times may be wrong, if anything is known."""
+    times = Priced()
+    with times.watching():
+        found = table(at)
+    return found._replace(note=" ".join([*times.sentences(), found.note]).strip())
