@@ -5,12 +5,9 @@ Where no name fits, the shell goes on with files.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
-
-_FIGURE = re.compile(r"^@figure\([^@]*?^def (\w+)", re.MULTILINE)
 
 
 def items(incomplete: str, known: Mapping[str, str]) -> list[Any]:
@@ -54,13 +51,14 @@ def drafters(incomplete: str) -> list[str]:
 
 
 def figures(incomplete: str) -> list[str]:
-    """Figures, of other packages too; to import them takes seconds, so their sources are read."""
+    """Figures, of other packages too; to import them takes seconds, so their index is run alone."""
     from importlib.metadata import entry_points
+    from runpy import run_path
 
-    folder = Path(__file__).parents[2] / "analysis" / "figures"
-    names = [name for file in folder.glob("*.py") for name in _FIGURE.findall(file.read_text())]
-    names += [point.name for point in entry_points(group="simkit.figures")]
-    return _begin(incomplete, sorted(set(names)))
+    index = Path(__file__).parents[2] / "analysis" / "figures" / "index.py"
+    names = set(run_path(str(index))["places"]())
+    names |= {point.name for point in entry_points(group="simkit.figures")}
+    return _begin(incomplete, sorted(names))
 
 
 def _begin(incomplete: str, names: Iterable[str]) -> list[str]:
