@@ -8,13 +8,13 @@ from commands import refused
 from models import EOS, tiny_pair, tiny_prompts
 from pair_folders import pair, pair_folder, simkit
 
-from benchmarks.plain_reader import Reader
+from benchmarks.plain_reader import Reader as PlainReader
 from simkit import policies
 from simkit.errors import LiveError
 from simkit.live import DecoderSettings
-from simkit.live.batch import BatchDecoder, BatchReader
-from simkit.live.timed import TimedDecoder
+from simkit.live.decoders import BatchDecoder, TimedDecoder
 from traces import Sampler
+from traces.record.reader import Reader
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -67,13 +67,13 @@ def test_outputs_are_those_of_each_sequence_alone(spec, stop, first_token):
 def test_a_draft_pass_is_logged_with_the_tokens_that_it_reads(monkeypatch):
     """Two behind a draft that was accepted whole, as a sequence alone logs them; context is cut."""
     seen = []
-    whole = BatchReader.read
+    whole = Reader.read
 
-    def read(self, blocks, keep):
+    def read(self, blocks, *more, **options):
         seen.append((self.model, len(blocks[0]), max(self.lengths)))
-        return whole(self, blocks, keep)
+        return whole(self, blocks, *more, **options)
 
-    monkeypatch.setattr(BatchReader, "read", read)
+    monkeypatch.setattr(Reader, "read", read)
     alone, batch = decoders(policies.parse("fixed(3)"))
     widths = []
     for number, prompt in enumerate(tiny_prompts(4, seed=3)):
@@ -85,7 +85,7 @@ def test_a_draft_pass_is_logged_with_the_tokens_that_it_reads(monkeypatch):
     assert set(widths) == {1, 2}
     seen.clear()
     rows = batch.decode([prompt.tokens for prompt in tiny_prompts(5, seed=4)], 0)[1]
-    passes = [(n, had) for model, n, had in seen if model is batch.draft.model and had]
+    passes = [(n, had) for model, n, had in seen if model is batch.drafting.draft.model and had]
     assert passes == [(r.tokens_in, r.context_len) for r in rows if r.kind == "draft"]
 
 
@@ -93,7 +93,7 @@ def test_state_of_a_run_goes_on_in_a_smaller_last_batch():
     _, batch = decoders(policies.parse("heuristic(initial=4, schedule=heuristic)"))
     prompts = [prompt.tokens for prompt in tiny_prompts(3, seed=4)]
     batch.decode(prompts[:2], 0)
-    (n,) = batch.states[0]
+    (n,) = batch.drafting.decider.states[0]
     assert n != 4
     (steps, _), _ = batch.decode(prompts[2:], 2)
     assert steps[0][0].drafted == min(n, 15)
@@ -121,14 +121,14 @@ def test_any_stops_no_later_than_all():
 
 def test_a_sequence_is_drafted_on_behind_its_budget(monkeypatch):
     """While another's rule goes on: models must have positions for that, see `simkit live`."""
-    reached, whole = [], BatchReader.read
+    reached, whole = [], Reader.read
 
-    def read(self, blocks, keep):
-        logits = whole(self, blocks, keep)
+    def read(self, blocks, *more, **options):
+        logits = whole(self, blocks, *more, **options)
         reached.append(max(self.lengths))
         return logits
 
-    monkeypatch.setattr(BatchReader, "read", read)
+    monkeypatch.setattr(Reader, "read", read)
     prompts = [prompt.tokens for prompt in tiny_prompts(5, seed=4)]
     budget = max(map(len, prompts)) + 16
     for stop, more in (("all", 9), ("any", 0)):
@@ -165,13 +165,16 @@ def test_positions_are_counted_before_anything_is_measured(
 
 def test_what_is_kept_of_each_text_is_read_on_from():
     pair = tiny_pair()
-    several, texts = BatchReader(pair.target, 61), [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
-    several.forget(3)
+    several, texts = Reader(pair.target, 61), [[5, 6, 7, 8], [9, 10], [11, 12, 13]]
+    several.slots.begin(3)
+    for _ in texts:
+        several.slots.open()
     several.read(texts, 1)
-    several.keep([2, 2, 1], rows=[0, 2])
+    several.slots.close(1)  # the last one takes its place
+    several.slots.cut([2, 1])
     got = several.read([[20, 21], [22, 23]], 2)
     for row, text in enumerate([[5, 6, 20, 21], [11, 22, 23]]):
-        expected = Reader(pair.target, 61).read(text, 2)
+        expected = PlainReader(pair.target, 61).read(text, 2)
         assert torch.allclose(got[row], expected, atol=1e-12)
 
 

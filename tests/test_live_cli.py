@@ -19,7 +19,7 @@ from pair_folders import pair, pair_folder, simkit
 import traces
 from simkit.cli import _unwinding
 from simkit.errors import LiveError
-from simkit.live import timed
+from simkit.live import decoders as timed
 from simkit.live.log import LiveLog, read
 from simkit.live.rotation import is_out_of_memory
 from simkit.live.summary import Drift

@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
 def test_the_live_side_needs_no_polars():
     script = (
         "import sys; sys.modules['polars'] = None\n"
-        "import simkit.live.rotation, simkit.live.summary, simkit.live.log, simkit.live.batch\n"
+        "import simkit.live.rotation, simkit.live.summary, simkit.live.log, simkit.live.decoders\n"
         "import simkit.costs.fit, simkit.cli.live"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -15,12 +15,12 @@ from benchmarks.plain_reader import Reader
 from simkit import costs, serving
 from simkit.errors import LiveError
 from simkit.live import DecoderSettings, served
+from simkit.live.decoder import Request
+from simkit.live.decoders import LiveServer, TimedDecoder
 from simkit.live.live_controllers import decider
-from simkit.live.serving import LiveServer, Request
 from simkit.live.serving_arms import ServingArm, ServingBench, engine, run
 from simkit.live.serving_summary import summary
 from simkit.live.summary import Drift
-from simkit.live.timed import TimedDecoder
 from simkit.policies import PolicyError
 from simkit.serving.controllers import Nothing
 from simkit.serving.plans import plan

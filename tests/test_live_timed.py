@@ -14,8 +14,9 @@ from simkit.heads.plain_scorer import PlainScorer
 from simkit.live import DecoderSettings
 from simkit.live.block_scorer import BlockScorer
 from simkit.live.clock import Clock, CudaClock
+from simkit.live.deciders import check
+from simkit.live.decoders import TimedDecoder
 from simkit.live.log import Spans
-from simkit.live.timed import TimedDecoder, check
 from traces.record import draws
 
 pytestmark = pytest.mark.usefixtures("one_thread")

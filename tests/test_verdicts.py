@@ -209,8 +209,7 @@ def live(kind, rule):
 
     from benchmarks.plain_decoder import Decoder
     from simkit.live import DecoderSettings
-    from simkit.live.batch import BatchDecoder
-    from simkit.live.timed import TimedDecoder
+    from simkit.live.decoders import BatchDecoder, TimedDecoder
 
     pair = tiny_pair(noise=0.06)
     how = DecoderSettings(max_new_tokens=8, eos_token_ids=(EOS,))

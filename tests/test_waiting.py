@@ -54,7 +54,7 @@ print(json.dumps(found))
 
 def test_every_module_that_loads_torch_has_it_set_before():
     names = list(modules())
-    assert {"traces.record.latency", "simkit.live.timed", "simkit.heads.training"} <= {*names}
+    assert {"traces.record.latency", "simkit.live.chains", "simkit.heads.training"} <= {*names}
     bare = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_", "KMP_"))}
     run = subprocess.run(
         [sys.executable, "-c", PROBE, json.dumps(names)],

@@ -33,11 +33,11 @@ from benchmarks.gpu.delivery import Budget, write_json
 from benchmarks.gpu.reference_large import PAIR, WORK
 from simkit import policies
 from simkit.fidelity import run
+from simkit.live.decoders import TimedDecoder
 from simkit.live.log import LiveLog
 from simkit.live.rotation import Bench, LiveJob
 from simkit.live.settings import DecoderSettings
 from simkit.live.summary import drifts, sequences
-from simkit.live.timed import TimedDecoder
 from simkit.statistics.enough import FOR_AGREEMENT
 from traces.record.pair import load_pair, quiet
 from traces.trace import Trace, load

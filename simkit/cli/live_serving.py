@@ -11,8 +11,9 @@ from traces.messages import how_many
 if TYPE_CHECKING:
     from simkit.cli.live import LiveOptions
     from simkit.costs import Times
+    from simkit.live.decoder import Request
+    from simkit.live.decoders import LiveServed
     from simkit.live.served import ServedRun
-    from simkit.live.serving import LiveServed, Request
     from simkit.live.serving_arms import ServingArm
     from simkit.live.settings import DecoderSettings
     from simkit.serving.controllers import Controller
@@ -88,7 +89,7 @@ def _times(cost: str | None, chosen: list[Controller], pair: Pair, budget: int) 
 
 def _requests(asked: LiveOptions, pair: Pair, chosen: list[Controller]) -> tuple[Request, ...]:
     from simkit.errors import LiveError
-    from simkit.live.serving import Request
+    from simkit.live.decoder import Request
     from traces.record.prompts import read_prompts
 
     rows = read_prompts(asked.prompts, pair.tokenizer, pair.vocab_size)

@@ -76,7 +76,7 @@ def make_ready(
     """A policy, bound to the setting, if it can run live with these heads; see `choose`."""
     from simkit import policies
     from simkit.errors import LiveError
-    from simkit.live.timed import check
+    from simkit.live.deciders import check
     from simkit.policies.base import chain_of
 
     chain = chain_of(policy, "it cannot be timed here")

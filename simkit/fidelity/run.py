@@ -13,10 +13,10 @@ from simkit.errors import HeadError, LiveError, PolicyError
 from simkit.fidelity.ladder import Ladder
 from simkit.fidelity.tree_ladder import TreeLadder
 from simkit.heads.files import Head, check_fits
+from simkit.live.deciders import check
 from simkit.live.log import LiveLog
 from simkit.live.rotation import Arm, Benches, LiveJob, Warm, run
 from simkit.live.settings import DecoderSettings
-from simkit.live.timed import check
 from simkit.policies import Fixed, Policy, Sequential, Setting
 from simkit.policies.base import chain_of
 from simkit.simulator.arguments import FIRST

@@ -20,8 +20,8 @@ from scipy.optimize import nnls
 from simkit import serving
 from simkit.costs import Measured
 from simkit.errors import LiveError
+from simkit.live.decoder import Request
 from simkit.live.served import Iteration, ServedRun
-from simkit.live.serving import Request
 from simkit.live.serving_arms import ServingArm, engine
 from simkit.live.serving_summary import Arms, summary
 from simkit.simulator.beyond import together

@@ -12,10 +12,10 @@ from simkit.costs.measured import DRAWS
 from simkit.errors import LiveError
 from simkit.fidelity.run import LivePlan, check_pair, measure
 from simkit.live.block_scorer import BlockScorer
+from simkit.live.deciders import check
 from simkit.live.log import LiveLog
 from simkit.live.rotation import Bench
 from simkit.live.settings import DecoderSettings
-from simkit.live.timed import check
 from simkit.policies import Sequential, parse
 from simkit.policies.base import chain_of
 from simkit.simulator.arguments import AnyPolicy, listed, policy_of

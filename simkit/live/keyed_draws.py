@@ -67,7 +67,8 @@ class Keyed:
 
     def begin(self, sequence: int) -> None:
         """Start a new text."""
-        self.reader.slots.begin(1)
+        self.reader.slots.begin()
+        self.reader.slots.open()
         number = torch.tensor([sequence], device=self.device)
         self._keys = [draws.first_key(self.settings.seed, number)]  # behind 0, 1, … drafted tokens
 

@@ -47,10 +47,12 @@ class Spans:
 
     Attributes:
         batch_size: how many are in the passes of the step at hand; those that end leave.
+        mark: gives the moment.
     """
 
     def __init__(self, clock: Clock, batch_size: int = 1) -> None:
         self.clock, self.batch_size, self._n_sequences = clock, batch_size, batch_size
+        self.mark = clock.mark
         self._open: list[tuple] = []
         self._closed: list[tuple] = []
 

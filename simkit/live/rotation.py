@@ -11,12 +11,12 @@ from typing import NamedTuple, Protocol, cast
 import torch
 
 from simkit.errors import LiveError
-from simkit.live.batch import BatchDecoder, BatchOutputs
 from simkit.live.block_scorer import BlockScorer
+from simkit.live.decoder import Decoded, Decoder, Request
+from simkit.live.decoders import BatchDecoder, BatchOutputs, TimedDecoder
 from simkit.live.interleave import Turns, finished, in_turns
-from simkit.live.log import BASELINE, LiveLog, LiveRow
+from simkit.live.log import BASELINE, LiveLog
 from simkit.live.settings import DecoderSettings
-from simkit.live.timed import TimedDecoder
 from simkit.policies import Policy, Sequential
 from traces.conditions import Conditions
 from traces.messages import how_many
@@ -64,18 +64,6 @@ class LiveJob(NamedTuple):
     arms: tuple[int, ...]
 
 
-Decoding = Generator[int, None, tuple[BatchOutputs, list[LiveRow]]]
-"""Of a job's prompts by one arm, step by step; see `simkit.live.interleave`."""
-
-
-class Runs(Protocol):
-    """A decoder of one arm."""
-
-    def begin(self, job: LiveJob) -> Decoding:
-        """Decode a job's prompts."""
-        ...
-
-
 class Benches(Protocol):
     """Models, and how to decode with them."""
 
@@ -87,26 +75,9 @@ class Benches(Protocol):
         """What a log says of its run."""
         ...
 
-    def decoder(self, arm: Arm, batched: bool) -> Runs:
+    def decoder(self, arm: Arm, batched: bool) -> Decoder:
         """A decoder with a state of its own."""
         ...
-
-
-@dataclass
-class _One:
-    decoder: TimedDecoder
-
-    def begin(self, job: LiveJob) -> Decoding:
-        timed = yield from self.decoder.stepwise(job.prompts[0], job.sequence)
-        return BatchOutputs([timed.steps], [timed.output]), timed.rows
-
-
-@dataclass
-class _Several:
-    decoder: BatchDecoder
-
-    def begin(self, job: LiveJob) -> Decoding:
-        return self.decoder.stepwise([*job.prompts], job.sequence)
 
 
 @dataclass
@@ -141,14 +112,19 @@ class Bench:
             **library_versions(),
         }
 
-    def decoder(self, arm: Arm, batched: bool) -> Runs:
+    def decoder(self, arm: Arm, batched: bool) -> Decoder:
         """A decoder with a state of its own."""
         pair = self.pair
-        policy = cast(Sequential | None, arm.policy)
-        given = pair.target, pair.draft, policy, self.settings, pair.vocab_size
+        of = {
+            "target": pair.target,
+            "draft": pair.draft,
+            "policy": cast(Sequential | None, arm.policy),
+            "settings": self.settings,
+            "vocab_size": pair.vocab_size,
+        }
         if batched:
-            return _Several(BatchDecoder(*given, stop=self.stop))
-        return _One(TimedDecoder(*given, {n: head.another() for n, head in self.heads.items()}))
+            return BatchDecoder(**of, stop=self.stop)
+        return TimedDecoder(**of, heads={n: head.another() for n, head in self.heads.items()})
 
 
 class Warm(NamedTuple):
@@ -197,8 +173,8 @@ def run(
     for number in sorted({number for job in jobs for number in job.arms}):
         begun = time.perf_counter()
         decoder = bench.decoder(arms[number], batched)
-        _, rows = finished(_guarded(decoder, jobs[0], arms[number], log))
-        warm[number] = Warm(time.perf_counter() - begun, len(rows))
+        decoded = finished(_guarded(decoder, jobs[0], arms[number], log))
+        warm[number] = Warm(time.perf_counter() - begun, len(decoded.rows))
     if on_warm is not None:
         on_warm(warm)
     for round_ in range(rounds):
@@ -210,17 +186,21 @@ def run(
                 for number in job.arms[first:] + job.arms[:first]
             }
             with no_collection():
-                for number, (outputs, rows) in in_turns(begins, bench.turns):
-                    log.add(number, round_, arms[number].name, job.sequence, rows)
+                for number, decoded in in_turns(begins, bench.turns):
+                    log.add(number, round_, arms[number].name, job.sequence, decoded.rows)
+                    outputs = BatchOutputs(decoded.steps, decoded.outputs)
                     found.setdefault((number, job.sequence), outputs)
                     on_sequence()
     return found
 
 
-def _guarded(decoder: Runs, job: LiveJob, arm: Arm, log: LiveLog) -> Decoding:
+def _guarded(
+    decoder: Decoder, job: LiveJob, arm: Arm, log: LiveLog
+) -> Generator[int, None, Decoded]:
     """Decode a job; running out of memory becomes one line."""
+    requests = [Request(job.sequence + k, prompt) for k, prompt in enumerate(job.prompts)]
     try:
-        return (yield from decoder.begin(job))
+        return (yield from decoder.stepwise(requests))
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

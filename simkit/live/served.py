@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +10,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from simkit.errors import LiveError
-from simkit.live.clock import Clock, Mark
+from simkit.live.decoder import Decoded, Facts
+from simkit.live.log import LiveRow
 from traces import files, outputs, parquet
 
 
@@ -70,32 +72,48 @@ class Iteration(NamedTuple):
         return sum(step.emitted for step in self.steps)
 
 
-class Parts:
-    """The time of an iteration as it goes on."""
+def iterations_of(found: Decoded) -> list[Iteration]:
+    """The iterations of a decoder, with their times."""
+    spans: dict[int, list[LiveRow]] = defaultdict(list)
+    for row in found.rows[:-1]:
+        spans[row.step].append(row)
+    return [_timed(facts, spans[facts.number]) for facts in found.iterations]
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock, self.begun = clock, clock.mark()
-        self._spans: list[tuple[str, Mark, Mark]] = []
-        self._since = self.begun
 
-    def since(self) -> None:
-        """A part begins."""
-        self._since = self.clock.mark()
+def _timed(facts: Facts, spans: list[LiveRow]) -> Iteration:
+    def seconds(kind: str, component: str = "") -> list[float]:
+        found = (row for row in spans if row.kind == kind)
+        return [row.seconds for row in found if component in row.component]
 
-    def add(self, name: str) -> None:
-        """The part ends."""
-        self._spans.append((name, self._since, self.clock.mark()))
-
-    def end(self) -> None:
-        """The iteration ends."""
-        self.ended = self.clock.mark()
-
-    def seconds(self) -> dict[str, list[float]]:
-        """Of each part, span by span; of all under "seconds"."""
-        found: dict[str, list[float]] = {"seconds": [self.clock.between(self.begun, self.ended)]}
-        for name, begin, end in self._spans:
-            found.setdefault(name, []).append(self.clock.between(begin, end))
-        return found
+    return Iteration(
+        number=facts.number,
+        decoding=len(facts.taken),
+        prefilling=len(facts.read),
+        prefill_tokens=sum(facts.read),
+        longest_prompt=max(facts.read, default=0),
+        drafts_opened=len(facts.opened),
+        drafts_tokens=sum(facts.opened),
+        tokens_in=facts.tokens_in,
+        context=facts.context,
+        prefill_s=sum(seconds("prefill", "target")),
+        open_s=sum(seconds("prefill", "draft")),
+        round_s=seconds("draft"),
+        verify_s=sum(seconds("verify")),
+        policy_s=sum(seconds("policy")),
+        seconds=sum(seconds("step")),
+        steps=[
+            ServedStep(
+                request=text.number,
+                sequence=text.sequence,
+                start=start,
+                drafted=taken.drafted,
+                proposed=taken.proposed,
+                accepted=taken.accepted,
+                emitted=len(taken.tokens),
+            )
+            for text, start, taken in facts.taken
+        ],
+    )
 
 
 SCHEMA = pa.schema(
@@ -211,21 +229,22 @@ def _iteration(rows: list[dict]) -> Iteration:
         of.get(kind, none) for kind in ("prefill", "open", "verify", "policy")
     )
     steps = [row for row in rows if row["kind"] == "step"]
+    whole = of["iteration"]
     return Iteration(
-        of["iteration"]["number"],
-        of["iteration"]["requests"],
-        prefill["requests"],
-        prefill["tokens"],
-        prefill["tokens_in"],
-        opened["requests"],
-        opened["tokens"],
-        verify["tokens_in"],
-        of["iteration"]["context"],
-        prefill["seconds"],
-        opened["seconds"],
-        [row["seconds"] for row in rows if row["kind"] == "round"],
-        verify["seconds"],
-        policy["seconds"],
-        of["iteration"]["seconds"],
-        [ServedStep(*(row[name] for name in ServedStep._fields)) for row in steps],
+        number=whole["number"],
+        decoding=whole["requests"],
+        prefilling=prefill["requests"],
+        prefill_tokens=prefill["tokens"],
+        longest_prompt=prefill["tokens_in"],
+        drafts_opened=opened["requests"],
+        drafts_tokens=opened["tokens"],
+        tokens_in=verify["tokens_in"],
+        context=whole["context"],
+        prefill_s=prefill["seconds"],
+        open_s=opened["seconds"],
+        round_s=[row["seconds"] for row in rows if row["kind"] == "round"],
+        verify_s=verify["seconds"],
+        policy_s=policy["seconds"],
+        seconds=whole["seconds"],
+        steps=[ServedStep(**{name: row[name] for name in ServedStep._fields}) for row in steps],
     )

@@ -12,11 +12,12 @@ import numpy as np
 from simkit.costs import CostModel, Times
 from simkit.errors import LiveError
 from simkit.live.clock import Clock
+from simkit.live.decoder import Decoded, Request
+from simkit.live.decoders import LiveServed, LiveServer
 from simkit.live.interleave import Turns, finished, in_turns
 from simkit.live.live_controllers import decider
 from simkit.live.rotation import is_out_of_memory
-from simkit.live.served import ServedRun
-from simkit.live.serving import LiveServed, LiveServer, Request
+from simkit.live.served import ServedRun, iterations_of
 from simkit.live.settings import DecoderSettings
 from simkit.serving import Engine
 from simkit.serving.controllers import ByLength, Controller, Nothing
@@ -155,7 +156,8 @@ def run(
             for number in order
         }
         with no_collection():
-            for number, served in in_turns(begins, bench.turns):
+            for number, decoded in in_turns(begins, bench.turns):
+                served = LiveServed(iterations_of(decoded), decoded.outputs)
                 name = str(arms[number].controller)
                 runs.append(ServedRun(number, round_, name, bench.concurrency, served.iterations))
                 found.setdefault(number, served)
@@ -165,7 +167,7 @@ def run(
 
 def _guarded(
     server: LiveServer, arm: ServingArm, requests: Sequence[Request]
-) -> Generator[int, None, LiveServed]:
+) -> Generator[int, None, Decoded]:
     """Serve; running out of memory becomes one line."""
     try:
         return (yield from server.stepwise(requests))
@@ -173,6 +175,6 @@ def _guarded(
         if not is_out_of_memory(error):
             raise
         raise LiveError(
-            f"out of memory: {arm.controller} with {how_many(server.concurrency, 'request')} in"
+            f"out of memory: {arm.controller} with {how_many(server.slots or 0, 'request')} in"
             " flight"
         ) from None

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 from simkit.errors import LiveError
 from simkit.heads.files import Head
-from simkit.live.batch import BatchOutputs
 from simkit.live.clock import Clock, ProcessorClock
+from simkit.live.decoder import Decoder
 from simkit.live.interleave import Turns
-from simkit.live.rotation import Arm, Decoding, LiveJob, Runs
+from simkit.live.rotation import Arm
 from simkit.live.settings import DecoderSettings
 from simkit.live.tree_drafts import FeatureDraft, ModelDraft, TreeDraft
 from simkit.live.trees import TreeDecoder
@@ -23,15 +23,6 @@ from traces.record.header import device_name, library_versions, model_info
 from traces.record.pair import Alone, embedding, load_model
 from traces.record.proof import prove
 from traces.record.reader import ROOM
-
-
-@dataclass
-class _OneTree:
-    decoder: TreeDecoder
-
-    def begin(self, job: LiveJob) -> Decoding:
-        found = yield from self.decoder.stepwise(job.prompts[0], job.sequence)
-        return BatchOutputs([cast(Any, found.steps)], [found.output]), found.rows
 
 
 @dataclass
@@ -87,7 +78,7 @@ class TreeBench:
         if not isinstance(self.network, feature.Feature):
             prove(self.network, longest, longest + ROOM)
 
-    def decoder(self, arm: Arm, batched: bool) -> Runs:
+    def decoder(self, arm: Arm, batched: bool) -> Decoder:
         """A decoder with caches of its own.
 
         Raises:
@@ -100,8 +91,15 @@ class TreeBench:
         if self.target.target.device.type == "cuda":
             clock = None
         draft = None if policy is None else self.draft()
-        given = self.settings, self.vocab_size, clock, self.heads
-        return _OneTree(TreeDecoder(self.target.target, draft, cast(TreePolicy, policy), *given))
+        return TreeDecoder(
+            self.target.target,
+            draft,
+            cast(TreePolicy | None, policy),
+            self.settings,
+            self.vocab_size,
+            clock=clock,
+            heads=self.heads,
+        )
 
     def draft(self) -> TreeDraft:
         """A drafter with a cache of its own."""

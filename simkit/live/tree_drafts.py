@@ -37,7 +37,8 @@ class TreeDraft(ABC):
 
     def forget(self) -> None:
         """Start a new text."""
-        self.slots.begin(1)
+        self.slots.begin()
+        self.slots.open()
 
     def take(self, states: Tensor) -> None:  # noqa: B027 (most read none)
         """The target's states (u, F) behind the next u tokens of the text."""

@@ -12,7 +12,7 @@ is drafted (coupling "target").
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,11 +21,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from simkit.errors import LiveError
-from simkit.live.clock import Clock, Mark, clock_of
+from simkit.live.clock import Clock, Mark
+from simkit.live.decoder import Decoder, Drafting, Facts, One, Taken, Text
 from simkit.live.growing_tree import Sapling, lines
-from simkit.live.interleave import finished
-from simkit.live.log import LiveRow, Spans
-from simkit.live.node_scorer import node_scorer
+from simkit.live.node_scorer import Scorer, node_scorer
 from simkit.live.settings import DecoderSettings
 from simkit.live.tree_drafts import TreeDraft
 from simkit.policies import PolicyError
@@ -63,14 +62,6 @@ class TreeStep(NamedTuple):
     emitted: tuple[int, ...]
 
 
-class TreeOutput(NamedTuple):
-    """One sequence: its steps (none of the target alone), its output, and what took how long."""
-
-    steps: list[TreeStep]
-    output: list[int]
-    rows: list[LiveRow]
-
-
 def check(policy: TreePolicy) -> Growing:
     """The policy, if it can run live.
 
@@ -85,13 +76,219 @@ def check(policy: TreePolicy) -> Growing:
     return policy
 
 
-class TreeDecoder:
-    """A target, a drafter and a tree policy; `decode` takes sequences one by one.
+class Trees(Drafting):
+    """A tree behind the only text; see the module.
 
     Rows of the log: the first pass of a draft reads what it had not read yet (`tokens_in`), those
     of deeper levels the nodes that get children; `context_len` are the tokens before each node.
     The draft's pass ends when the likeliest tokens behind its nodes are known, and begins with the
     choice of the nodes. A verification reads the nodes and the token before them.
+
+    Args:
+        target: reads the text.
+        draft: what drafts; None decodes with the target alone.
+        policy: which nodes; None likewise.
+        settings: how to decode.
+        head: of the policy, if it reads one.
+    """
+
+    def __init__(
+        self,
+        target: Reader,
+        draft: TreeDraft | None,
+        policy: Growing | None,
+        settings: DecoderSettings,
+        head: Scorer | None,
+    ) -> None:
+        super().__init__(target, settings)
+        self.draft, self.policy, self.head = draft, policy, head
+
+    def open(self, text: Text) -> None:
+        """See `Drafting`."""
+        super().open(text)
+        if self.draft:
+            self.draft.forget()
+        self._prefilled = False
+        number = torch.tensor([text.sequence], device=self.target.device)
+        self.key = draws.first_key(self.settings.seed, number)
+
+    def read(self, texts: list[Text]) -> None:
+        """See `Drafting`."""
+        if self.draft and self.draft.layers:
+            self.draft.take(self.target.states)
+
+    def first(self, logits: Tensor, texts: list[Text]) -> None:
+        """See `Drafting`."""
+        self._append(texts[0], [self._drawn(logits)])
+
+    def step(self, batch: list[Text], now: Facts) -> list[Taken]:
+        """Draft, verify, follow the target's tokens, and keep what was read of them."""
+        (text,) = batch
+        start = text.position
+        sapling = Sapling(text.tokens[-1], self.eos)
+        row, widths = self._draft(text, sapling)
+        nodes = np.zeros(0, np.int64)
+        if self.policy and widths:
+            nodes = self.policy.chosen(sapling.tree)
+        path, emitted = self._verify(text, sapling, nodes)
+        if self.draft:
+            self.draft.keep([int(row[node]) for node in path if row[node] >= 0])
+        self._append(text, emitted)
+        drafted = len(nodes) if self.policy and self.policy.whole else len(sapling.token) - 1
+        step = TreeStep(
+            start=start,
+            verified=len(nodes),
+            drafted=drafted,
+            accepted=len(path),
+            widths=tuple(widths),
+            paths=_paths(sapling, nodes),
+            emitted=tuple(emitted),
+        )
+        return [Taken(drafted, len(nodes), len(path), emitted, step if self.policy else None)]
+
+    def _draft(self, text: Text, sapling: Sapling) -> tuple[np.ndarray, list[int]]:
+        """Grow a tree.
+
+        Returns:
+            the row of each node in the draft's cache, -1 where it has none, and how many nodes
+            each pass had.
+        """
+        row, widths = np.full(1, -1, np.int64), []
+        self._unjudged: list[tuple[np.ndarray, Tensor]] = []
+        if not (self.policy and self.draft):
+            return row, widths
+        room = min(self.policy.levels, self.settings.max_new_tokens - text.position)
+        if room > 0 and not self._prefilled:
+            self._prefill_draft(text, self.draft)
+        for level in range(room):
+            begun = self.spans.mark()
+            nodes, begun = self._grown(sapling, level, begun)
+            if not len(nodes):
+                break
+            if level == 0:
+                read = self.draft.unread(text.tokens)
+                context = len(text.tokens) - read
+                logits = self.draft.roots(text.tokens)
+            else:
+                read, context = len(nodes), len(text.tokens) - 1 + level
+                logits = self._below(self.draft, sapling, nodes, level, row)
+            sapling.extend(nodes, said(logits, self.policy.width, self.draft.ids))
+            row = np.pad(row, (0, len(sapling.token) - len(row)), constant_values=-1)
+            widths.append(len(nodes))
+            if self.head:
+                self._unjudged.append((nodes, self.draft.states))
+            self.spans.add("draft", "draft", begun, self.spans.mark(), read, context, level + 1)
+        return row, widths
+
+    def _prefill_draft(self, text: Text, draft: TreeDraft) -> None:
+        self._prefilled = True
+        if (n := len(text.tokens) - 1) > 0:
+            begun = self.spans.mark()
+            draft.prefill(text.tokens[:-1])
+            self.spans.add("prefill", "draft", begun, self.spans.mark(), n)
+
+    def _grown(self, sapling: Sapling, level: int, begun: Mark) -> tuple[np.ndarray, Mark]:
+        """The nodes of a level that get children; when the pass over them begins."""
+        assert self.policy is not None
+        asked = bool(level) and self.policy.looks and self.policy.asks(level)
+        if asked and self.head:
+            begun = self._judge(sapling, begun)
+        tree = sapling.tree
+        nodes = self.policy.grows(tree, level)
+        if not self.policy.whole:
+            nodes = nodes[~tree.ended[nodes]]
+        if not asked:
+            return nodes, begun
+        now, what = self.spans.mark(), f"policy:{self.policy.timed_as}"
+        self.spans.add("policy", what, begun, now, depth=level)
+        return nodes, now
+
+    def _judge(self, sapling: Sapling, begun: Mark) -> Mark:
+        """Have the head judge what the draft has read since it was asked last; when it has."""
+        assert self.policy is not None and self.head is not None
+        for nodes, states in self._unjudged:
+            sapling.judge(nodes, self.head(states))
+        n, self._unjudged = sum(len(nodes) for nodes, _ in self._unjudged), []
+        now = self.spans.mark()
+        self.spans.add("head", f"head:{self.policy.head}", begun, now, n)
+        return now
+
+    def _below(
+        self, draft: TreeDraft, sapling: Sapling, nodes: np.ndarray, level: int, row: np.ndarray
+    ) -> Tensor:
+        """Logits behind nodes; their rows are set."""
+        parent = sapling.tree.parent
+        n_rows = int(row.max()) + 1
+        row[nodes] = n_rows + np.arange(len(nodes))
+        sees = lines(parent, nodes, row, n_rows + len(nodes))
+        tokens = sapling.token[nodes].tolist()
+        return draft.below(row[parent[nodes]], tokens, level, sees)
+
+    def _verify(
+        self, text: Text, sapling: Sapling, nodes: np.ndarray
+    ) -> tuple[list[int], list[int]]:
+        """Run the target over nodes and the token before them.
+
+        Returns:
+            the nodes on the path of its own tokens, and those tokens.
+        """
+        begun, context = self.spans.mark(), len(text.tokens) - 1
+        logits = self._p(text, sapling, nodes)
+        places, where = {}, {0: 0}  # the row of a child; of a node
+        parent = sapling.tree.parent
+        for k, node in enumerate(nodes.tolist()):
+            where[node] = k + 1
+            places[where[int(parent[node])], int(sapling.token[node])] = k + 1
+        best = None
+        if self.settings.sampler.greedy:
+            best = target_rows(logits, self.settings.sampler).best.tolist()
+        rows, emitted, at = [0], [], 0
+        while True:
+            token = best[at] if best is not None else self._drawn(logits[at : at + 1], emitted)
+            emitted.append(token)
+            if (at := places.get((at, token), 0)) == 0:
+                break
+            rows.append(at)
+            if token in self.eos:
+                break
+        self.spans.add("verify", "target", begun, self.spans.mark(), 1 + len(nodes), context)
+        self._keep(rows)
+        return [int(nodes[k - 1]) for k in rows[1:]], emitted
+
+    def _p(self, text: Text, sapling: Sapling, nodes: np.ndarray) -> Tensor:
+        """The target's logits behind the last token and nodes of the tree."""
+        if not len(nodes):
+            before = self.target.lengths[0]
+            logits = self.target.read([text.tokens[before:]])[0]
+            self.target.lengths[0] = before  # `_keep` makes text of it
+            return logits
+        tree, rows = sapling.tree, np.concatenate([[0], nodes])
+        row = np.full(len(sapling.token), -1, np.int64)
+        row[rows] = np.arange(len(rows))
+        sees = lines(tree.parent, rows, row, len(rows))
+        return self.target.branch(sapling.token[rows].tolist(), tree.depth[rows], sees)
+
+    def _keep(self, rows: list[int]) -> None:
+        """What the target has read of accepted nodes, and of the token before them."""
+        if self.draft and self.draft.layers:
+            self.draft.take(self.target.states[rows])
+        self.target.slots.keep(rows)
+
+    def _drawn(self, logits: Tensor, before: list[int] | tuple[int, ...] = ()) -> int:
+        """The target's own token behind the text and some tokens, by its logits (1, V)."""
+        key = self.key
+        for token in before:
+            key = draws.next_key(key, torch.tensor([token], device=key.device))
+        return int(target_token(target_rows(logits, self.settings.sampler), key))
+
+    def _append(self, text: Text, tokens: list[int]) -> None:
+        for token in () if self.settings.sampler.greedy else tokens:
+            self.key = draws.next_key(self.key, torch.tensor([token], device=self.key.device))
+        text.tokens += tokens
+
+
+class TreeDecoder(Decoder):
+    """Decodes sequences one by one with draft trees.
 
     Args:
         target: a causal LM of the Llama kind, in eval mode.
@@ -119,225 +316,16 @@ class TreeDecoder:
     ) -> None:
         if policy is not None and draft is None:
             raise LiveError(f"{policy} needs a draft")
-        self.policy = None if policy is None else check(policy)
-        self.head = node_scorer(policy, heads or {}) if policy else None
-        self.draft = draft if policy is not None else None
-        self.settings, self.eos = settings, frozenset(settings.eos_token_ids)
-        layers = self.draft.layers if self.draft else ()
-        states = Layers(target, layers) if layers else None
-        self.target = Reader(target, vocab_size, states=states)
-        self.clock = clock or clock_of(self.target.device)
+        grows = None if policy is None else check(policy)
+        head = node_scorer(policy, heads or {}) if policy else None
+        draft = draft if policy is not None else None
+        states = Layers(target, draft.layers) if draft and draft.layers else None
+        reads = Reader(target, vocab_size, states=states)
+        super().__init__(Trees(reads, draft, grows, settings, head), settings, clock=clock)
 
-    def decode(self, prompt: list[int], sequence: int) -> TreeOutput:
-        """Decode one prompt.
-
-        Args:
-            prompt: its tokens.
-            sequence: the number that keys its draws.
-        """
-        return finished(self.stepwise(prompt, sequence))
-
-    def stepwise(self, prompt: list[int], sequence: int) -> Generator[int, None, TreeOutput]:
-        """Decode one prompt; see `simkit.live.interleave`."""
-        self.spans = Spans(self.clock)
-        begun = self.clock.mark()
-        self._open(prompt, sequence)
-        emitted = []
-        if self.settings.first_token == "prefill":
-            emitted = [self._drawn(self._read_prompt(prompt))]
-        elif len(prompt) > 1:
-            self._read_prompt(prompt[:-1])
-        self._append(emitted)
-        self.spans.close(0, begun, 1, 0, 0, len(emitted))
-        steps: list[TreeStep] = []
-        while not self.ended:
-            yield self.position - 1
-            step = self._step()
-            if self.policy:
-                steps.append(step)
-        return TreeOutput(steps, self.tokens[self.n_prompt :], self.spans.rows())
-
-    @property
-    def position(self) -> int:
-        """1-based position of the next token in the output."""
-        return len(self.tokens) - self.n_prompt + 1
-
-    def _open(self, prompt: list[int], sequence: int) -> None:
-        self.target.slots.begin(1)
-        if self.draft:
-            self.draft.forget()
-        self.tokens, self.n_prompt = list(prompt), len(prompt)
-        self.ended, self.number, self._prefilled = False, 0, False
-        number = torch.tensor([sequence], device=self.target.device)
-        self.key = draws.first_key(self.settings.seed, number)
-
-    def _read_prompt(self, tokens: list[int]) -> Tensor:
-        begun = self.clock.mark()
-        logits = self.target.read([tokens])[0]
-        self.spans.add("prefill", "target", begun, self.clock.mark(), len(tokens))
-        if self.draft and self.draft.layers:
-            self.draft.take(self.target.states)
-        return logits
-
-    def _step(self) -> TreeStep:
-        """Draft, verify, follow the target's tokens, and keep what was read of them."""
-        self.number += 1
-        begun, start = self.clock.mark(), self.position
-        sapling = Sapling(self.tokens[-1], self.eos)
-        row, widths = self._draft(sapling)
-        nodes = np.zeros(0, np.int64)
-        if self.policy and widths:
-            nodes = self.policy.chosen(sapling.tree)
-        path, emitted = self._verify(sapling, nodes)
-        if self.draft:
-            read = [int(row[node]) for node in path if row[node] >= 0]
-            self.draft.keep(read)
-        self._append(emitted)
-        drafted = len(nodes) if self.policy and self.policy.whole else len(sapling.token) - 1
-        self.spans.close(self.number, begun, start, drafted, len(path), len(emitted))
-        paths = _paths(sapling, nodes)
-        counts = start, len(nodes), drafted, len(path)
-        return TreeStep(*counts, tuple(widths), paths, tuple(emitted))
-
-    def _draft(self, sapling: Sapling) -> tuple[np.ndarray, list[int]]:
-        """Grow a tree.
-
-        Returns:
-            the row of each node in the draft's cache, -1 where it has none, and how many nodes
-            each pass had.
-        """
-        row, widths = np.full(1, -1, np.int64), []
-        self._unjudged: list[tuple[np.ndarray, Tensor]] = []
-        if not (self.policy and self.draft):
-            return row, widths
-        room = min(self.policy.levels, self.settings.max_new_tokens - self.position)
-        if room > 0 and not self._prefilled:
-            self._prefill_draft(self.draft)
-        for level in range(room):
-            begun = self.clock.mark()
-            nodes, begun = self._grown(sapling, level, begun)
-            if not len(nodes):
-                break
-            if level == 0:
-                read = self.draft.unread(self.tokens)
-                context = len(self.tokens) - read
-                logits = self.draft.roots(self.tokens)
-            else:
-                read, context = len(nodes), len(self.tokens) - 1 + level
-                logits = self._below(self.draft, sapling, nodes, level, row)
-            sapling.extend(nodes, said(logits, self.policy.width, self.draft.ids))
-            row = np.pad(row, (0, len(sapling.token) - len(row)), constant_values=-1)
-            widths.append(len(nodes))
-            if self.head:
-                self._unjudged.append((nodes, self.draft.states))
-            self.spans.add("draft", "draft", begun, self.clock.mark(), read, context, level + 1)
-        return row, widths
-
-    def _prefill_draft(self, draft: TreeDraft) -> None:
-        self._prefilled = True
-        if (n := len(self.tokens) - 1) > 0:
-            begun = self.clock.mark()
-            draft.prefill(self.tokens[:-1])
-            self.spans.add("prefill", "draft", begun, self.clock.mark(), n)
-
-    def _grown(self, sapling: Sapling, level: int, begun: Mark) -> tuple[np.ndarray, Mark]:
-        """The nodes of a level that get children; when the pass over them begins."""
-        assert self.policy is not None
-        asked = bool(level) and self.policy.looks and self.policy.asks(level)
-        if asked and self.head:
-            begun = self._judge(sapling, begun)
-        tree = sapling.tree
-        nodes = self.policy.grows(tree, level)
-        if not self.policy.whole:
-            nodes = nodes[~tree.ended[nodes]]
-        if not asked:
-            return nodes, begun
-        now, what = self.clock.mark(), f"policy:{self.policy.timed_as}"
-        self.spans.add("policy", what, begun, now, depth=level)
-        return nodes, now
-
-    def _judge(self, sapling: Sapling, begun: Mark) -> Mark:
-        """Have the head judge what the draft has read since it was asked last; when it has."""
-        assert self.policy is not None and self.head is not None
-        for nodes, states in self._unjudged:
-            sapling.judge(nodes, self.head(states))
-        n, self._unjudged = sum(len(nodes) for nodes, _ in self._unjudged), []
-        now = self.clock.mark()
-        self.spans.add("head", f"head:{self.policy.head}", begun, now, n)
-        return now
-
-    def _below(
-        self, draft: TreeDraft, sapling: Sapling, nodes: np.ndarray, level: int, row: np.ndarray
-    ) -> Tensor:
-        """Logits behind nodes; their rows are set."""
-        parent = sapling.tree.parent
-        n_rows = int(row.max()) + 1
-        row[nodes] = n_rows + np.arange(len(nodes))
-        sees = lines(parent, nodes, row, n_rows + len(nodes))
-        tokens = sapling.token[nodes].tolist()
-        return draft.below(row[parent[nodes]], tokens, level, sees)
-
-    def _verify(self, sapling: Sapling, nodes: np.ndarray) -> tuple[list[int], list[int]]:
-        """Run the target over nodes and the token before them.
-
-        Returns:
-            the nodes on the path of its own tokens, and those tokens.
-        """
-        begun, context = self.clock.mark(), len(self.tokens) - 1
-        logits = self._p(sapling, nodes)
-        places, where = {}, {0: 0}  # the row of a child; of a node
-        parent = sapling.tree.parent
-        for k, node in enumerate(nodes.tolist()):
-            where[node] = k + 1
-            places[where[int(parent[node])], int(sapling.token[node])] = k + 1
-        best = None
-        if self.settings.sampler.greedy:
-            best = target_rows(logits, self.settings.sampler).best.tolist()
-        rows, emitted, at = [0], [], 0
-        while True:
-            token = best[at] if best is not None else self._drawn(logits[at : at + 1], emitted)
-            emitted.append(token)
-            if (at := places.get((at, token), 0)) == 0:
-                break
-            rows.append(at)
-            if token in self.eos:
-                break
-        self.spans.add("verify", "target", begun, self.clock.mark(), 1 + len(nodes), context)
-        self._keep(rows)
-        return [int(nodes[k - 1]) for k in rows[1:]], emitted
-
-    def _p(self, sapling: Sapling, nodes: np.ndarray) -> Tensor:
-        """The target's logits behind the last token and nodes of the tree."""
-        if not len(nodes):
-            text = self.target.lengths[0]
-            logits = self.target.read([self.tokens[text:]])[0]
-            self.target.lengths[0] = text  # `_keep` makes text of it
-            return logits
-        tree, rows = sapling.tree, np.concatenate([[0], nodes])
-        row = np.full(len(sapling.token), -1, np.int64)
-        row[rows] = np.arange(len(rows))
-        sees = lines(tree.parent, rows, row, len(rows))
-        return self.target.branch(sapling.token[rows].tolist(), tree.depth[rows], sees)
-
-    def _keep(self, rows: list[int]) -> None:
-        """What the target has read of accepted nodes, and of the token before them."""
-        if self.draft and self.draft.layers:
-            self.draft.take(self.target.states[rows])
-        self.target.slots.keep(rows)
-
-    def _drawn(self, logits: Tensor, before: list[int] | tuple[int, ...] = ()) -> int:
-        """The target's own token behind the text and some tokens, by its logits (1, V)."""
-        key = self.key
-        for token in before:
-            key = draws.next_key(key, torch.tensor([token], device=key.device))
-        return int(target_token(target_rows(logits, self.settings.sampler), key))
-
-    def _append(self, tokens: list[int]) -> None:
-        for token in () if self.settings.sampler.greedy else tokens:
-            self.key = draws.next_key(self.key, torch.tensor([token], device=self.key.device))
-        self.tokens += tokens
-        eos = bool(tokens) and tokens[-1] in self.eos
-        self.ended = eos or self.position > self.settings.max_new_tokens
+    def decode(self, prompt: list[int], sequence: int) -> One:
+        """See `Decoder.one`."""
+        return self.one(prompt, sequence)
 
 
 def _paths(sapling: Sapling, nodes: np.ndarray) -> frozenset[tuple[int, ...]]:

@@ -66,16 +66,14 @@ class BufferLayer(CacheLayerMixin):
             self.keys[row, :, slots] = key_states.transpose(1, 2)
             self.values[row, :, slots] = value_states.transpose(1, 2)
             return self.keys[rows, :, :width], self.values[rows, :, :width]
-        start, end = self.length, self.length + key_states.shape[2]
-        self.keys[:, :, start:end] = key_states
-        self.values[:, :, start:end] = value_states
-        self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        start, new = self.length, key_states.shape[2]
+        self.keys.narrow(2, start, new).copy_(key_states)
+        self.values.narrow(2, start, new).copy_(value_states)
+        self.length = end = start + new
+        return self.keys.narrow(2, 0, end), self.values.narrow(2, 0, end)
 
     def reserve(self, length: int) -> None:
-        """Make room for so many tokens, twice as many as before at least if there is too little."""
-        if length <= self.capacity:
-            return
+        """Make room for so many tokens, more than there is: twice as much as before at least."""
         before, self.capacity = self.capacity, max(length, 2 * self.capacity)
         if self.is_initialized:
             assert self.keys is not None and self.values is not None
@@ -148,8 +146,9 @@ class Buffer(Cache):
 
     def reserve(self, length: int) -> None:
         """Make room for so many tokens; what is cached is copied if there is too little."""
-        for buffer in self.buffers:
-            buffer.reserve(length)
+        if length > self.buffers[0].capacity:
+            for buffer in self.buffers:
+                buffer.reserve(length)
 
     def copy(self, row: int, slots: Tensor, to_row: int, to: slice) -> None:
         """Copy what a row has in some slots (indices) to as many slots of a row."""

@@ -71,6 +71,7 @@ class Forward:
             logits (B, n or keep, vocab_size).
         """
         with torch.inference_mode(), self._last or nullcontext():
+            tokens = tokens.to(self.device)
             logits = packed_pass(self.model, self.cache, tokens, positions, mask, keep, added)
         return self._common(logits)
 
@@ -110,15 +111,14 @@ def packed_pass(
     Args:
         model: a Hugging Face causal LM.
         cache: of the batch.
-        tokens: see `Forward.pass_`, as the other arguments.
+        tokens: see `Forward.pass_`, as the other arguments; where the model begins.
         positions: of the tokens; None: behind what is cached.
         mask: what they attend to; None: all before them. That of the model costs a pass over one
             token less than a mask that is given.
         keep: number of last tokens whose logits are wanted.
         added: to the tokens' embeddings.
     """
-    device = embedding(model).weight.device
-    tokens = tokens.to(device)
+    device = tokens.device
     given = (
         {"input_ids": tokens}
         if added is None

@@ -188,6 +188,7 @@ class _Reading:
 
     def __call__(self, tokens: Tensor, positions: Tensor, mask: Tensor, keep: int) -> Tensor:
         """Logits (2, keep, V); see `packed_pass`."""
+        tokens = tokens.to(self.device)
         logits = packed_pass(self._model, self.cache, tokens, positions, mask, keep)
         if logits.shape[1] != keep:
             raise RecordError("it ignores logits_to_keep")

@@ -41,18 +41,21 @@ class Slots:
     """
 
     def __init__(self, n_layers: int, rows: int = 1, room: int = ROOM) -> None:
-        self.cache, self._alone = Buffer(n_layers, room, rows), rows == 1
+        self.cache, self.n_layers, self.rows = Buffer(n_layers, room, rows), n_layers, rows
         self.lengths: list[int] = []
 
-    def begin(self, texts: int = 0) -> None:
-        """Forget all texts, and begin as many new ones."""
-        self.lengths[:] = [0] * texts
+    def begin(self, rows: int = 1, room: int = ROOM) -> None:
+        """Forget all texts; as many as `rows` may come, of `room` tokens or more."""
+        self.lengths.clear()
+        if rows > self.rows:
+            self.cache, self.rows = Buffer(self.n_layers, room, rows), rows
         self.cache.cut(0)
+        self.cache.reserve(room)
 
     def open(self) -> None:
         """Begin a text behind the last row."""
         self.lengths.append(0)
-        if self._alone:
+        if self.rows == 1:
             self.cache.cut(0)
 
     def close(self, row: int) -> None:
@@ -68,7 +71,7 @@ class Slots:
         """Forget what was read of the first rows' texts beyond so many tokens, and trees."""
         for row, length in enumerate(lengths):
             self.lengths[row] = min(self.lengths[row], length)
-        if self._alone:
+        if self.rows == 1:
             self.cache.cut(self.lengths[0])
 
     def place(
@@ -149,7 +152,7 @@ class Reader:
         self.device = embedding(model).weight.device
         self.slots = Slots(model.config.num_hidden_layers, rows, room)
         self.lengths = self.slots.lengths
-        self._alone, self._states = rows == 1, states
+        self._states = states
 
     @property
     def states(self) -> Tensor:
@@ -168,22 +171,26 @@ class Reader:
             (B, keep, V): logits after the last `keep` tokens of the longest block; those behind
             the end of a shorter one mean nothing.
         """
-        widths = list(map(len, blocks))
-        if self._alone:
-            self.slots.cache.reserve(self.lengths[0] + widths[0])
+        if self.slots.rows == 1:
+            length = self.lengths[0] + len(blocks[0])
+            self.slots.cache.reserve(length)
             found = self._pass(blocks, keep, None, None)
-        else:
-            n = max(widths)
-            positions, mask = self.slots.place(first, widths, self.device)
-            padded = [[*block] + [0] * (n - len(block)) for block in blocks]
-            found = self._pass(padded, keep, positions, mask)
+            self.lengths[0] = length
+            return found
+        widths = list(map(len, blocks))
+        n = max(widths)
+        positions, mask = self.slots.place(first, widths, self.device)
+        padded = [[*block] + [0] * (n - len(block)) for block in blocks]
+        found = self._pass(padded, keep, positions, mask)
         for row, width in enumerate(widths, first):
             self.lengths[row] += width
         return found
 
     def behind(self, blocks: Sequence[Sequence[int]], first: int = 0) -> Tensor:
-        """As `read`, but the logits (B, V) after the end of each block."""
-        widths = list(map(len, blocks))
+        """As `read`, but the logits (B, V) after the end of each block that is not empty."""
+        if len(blocks) == 1:
+            return self.read(blocks, 1, first)[:, 0]
+        widths = [max(1, len(block)) for block in blocks]
         shorter = max(widths) - min(widths)
         logits = self.read(blocks, shorter + 1, first)
         if not shorter:
@@ -209,7 +216,7 @@ class Reader:
         positions: Tensor | None,
         mask: Tensor | None,
     ) -> Tensor:
-        tokens = torch.tensor(blocks)
+        tokens = torch.tensor(blocks, device=self.device)
         with torch.inference_mode(), self._states or nullcontext():
             logits = packed_pass(self.model, self.slots.cache, tokens, positions, mask, keep)
         return logits[..., : self.vocab_size]
