@@ -315,14 +315,19 @@ def test_why_it_cannot_be_tested():
 def test_few_prompts_are_said():
     found = check(scored(0.7, 4), COST, claims=[CLAIMS["lengths_vary"]])
     assert found.of[0].why == "only 4 prompts, too few for a verdict"
-    assert found.note().endswith("Only 4 prompts: intervals may be too narrow.")
+    assert found.note().endswith("Only 4 prompts: the interval may be too narrow.")
 
 
 @pytest.mark.parametrize(
     ("prompts", "said"),
     [
-        ((2, 3), "Only 2 to 3 prompts: intervals may be too narrow."),
-        ((12, 4), "Only 4 prompts: intervals may be too narrow."),
+        ((2, 2), "2 prompts give no usable interval."),
+        (
+            (2, 3),
+            "2 prompts give no usable interval. Only 3 prompts: the interval may be too narrow.",
+        ),
+        ((3, 11), "Only 3 to 11 prompts: intervals may be too narrow."),
+        ((12, 4), "Only 4 prompts: the interval may be too narrow."),
         ((12, 40), "Intervals are over prompts."),
     ],
 )

@@ -268,8 +268,10 @@ def test_few_prompts_conclude_nothing(source, plan):
     assert not few.conclusive and any("ran 4 prompts" in line for line in few.missed)
     five = judged(source, replace(plan, held_out=plan.held_out[:5])).comparison
     assert five.conclusive
-    words = "only 5 prompts held out: intervals may be too narrow"
+    words = "only 5 prompts: the interval may be too narrow (held out)"
     assert words in results.verdict(five)
+    two = judged(source, replace(plan, held_out=plan.held_out[:2])).comparison
+    assert "2 prompts give no usable interval (held out)" in results.verdict(two)
     enough = judged(source, replace(plan, held_out=plan.held_out[:12])).comparison
     assert not any("too narrow" in line for line in results.verdict(enough))
 

@@ -19,7 +19,7 @@ from analysis.stats import Estimate
 from analysis.study import LONG, FirstToken, Study, study_of
 from simkit.simulator.arguments import AnyCost, AnyTrace
 from simkit.simulator.display import grid, markdown
-from simkit.statistics.enough import FOR_INTERVAL
+from simkit.statistics.enough import few_among
 from simkit.surface import Framed
 from simkit.sweeps.engine import Progress
 from traces.errors import UserError
@@ -134,7 +134,7 @@ class Findings(Framed):
         if any(one.placebo is not None for one in self.of):
             said += f". Of those that hold, {alike} hold on coin flips too"
         founds = [part.found for one in self.of for part in one.parts]
-        weak = {e.n_prompts for e in founds if e.lo is not None and e.n_prompts < FOR_INTERVAL}
+        weak = few_among({e.n_prompts for e in founds if e.lo is not None})
         note = f"Trace {self.trace}, {self.cost}: "
         if not tested:
             note += self._untested()
@@ -149,7 +149,8 @@ class Findings(Framed):
                 " chance. Intervals are over prompts."
             )
         note += f" {self.intervals}" if self.intervals else ""
-        return " ".join([note, *self.remarks, *_narrow(weak)])
+        said = [f"{line[0].upper()}{line[1:]}." for line in weak]
+        return " ".join([note, *self.remarks, *said])
 
     def _untested(self) -> str:
         """Why no claim was tested: what most of them lack."""
@@ -190,15 +191,6 @@ class Findings(Framed):
     def _repr_html_(self) -> str:
         table = grid(HEADS, [one.row() for one in self.of])
         return f"<p>{escape(self.note())}</p>{table}"
-
-
-def _narrow(n_prompts: set[int]) -> list[str]:
-    """What to say of intervals over so few prompts, in all."""
-    if not n_prompts:
-        return []
-    least, most = min(n_prompts), max(n_prompts)
-    said = f"{least}" if least == most else f"{least} to {most}"
-    return [f"Only {said} prompts: intervals may be too narrow."]
 
 
 def check(

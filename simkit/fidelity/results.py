@@ -9,7 +9,7 @@ import numpy as np
 
 from simkit.live.summary import Drift
 from simkit.simulator.display import grid
-from simkit.statistics.enough import FOR_INTERVAL
+from simkit.statistics.enough import few_below
 from traces.messages import how_many
 
 MEDIAN_BAR, WORST_BAR = 0.03, 0.08
@@ -207,7 +207,6 @@ def verdict(result: FidelityResult) -> list[str]:
     """What the numbers say, a sentence a line."""
     sequences = sum(row.sequences for row in result.rows)
     median = f"{result.median_error:.1%} [{result.median_lo:.1%}, {result.median_hi:.1%}]"
-    few = result.prompts < FOR_INTERVAL
     return [
         f"error of the predicted speedup: median {median}, worst {result.worst_error:.1%}"
         f" (bars: {MEDIAN_BAR:.0%} and {WORST_BAR:.0%})",
@@ -222,10 +221,7 @@ def verdict(result: FidelityResult) -> list[str]:
         ),
         "live steps are the replayed ones in"
         f" {sequences - result.differing} of {how_many(sequences, 'sequence')}",
-        *(
-            [f"only {how_many(result.prompts, 'prompt')} held out: intervals may be too narrow"]
-            * few
-        ),
+        *few_below({"held out": result.prompts}),
         *result.notes,
         *(f"control: {drift}" for drift in result.drifts),
         *(f"missed: {bar}" for bar in result.missed),

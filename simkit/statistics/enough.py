@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 # From so many prompts on ...
 FOR_INTERVAL = 12  # an interval covers what it says, see docs/statistics.md
@@ -19,6 +19,17 @@ def few(n_prompts: int) -> str:
     if 0 < n_prompts < FOR_INTERVAL:
         return f"only {n_prompts} prompts: the interval may be too narrow"
     return ""
+
+
+def few_among(n_prompts: Collection[int]) -> list[str]:
+    """What to say of intervals over such numbers of prompts, each thing once."""
+    said = dict.fromkeys(few(n) for n in sorted(n_prompts) if n < 3)
+    weak = [n for n in n_prompts if 2 < n < FOR_INTERVAL]
+    if weak and min(weak) < max(weak):
+        said[f"only {min(weak)} to {max(weak)} prompts: intervals may be too narrow"] = None
+    elif weak:
+        said[few(weak[0])] = None
+    return [line for line in said if line]
 
 
 def few_below(n_prompts: Mapping[str | None, int]) -> list[str]:
