@@ -18,6 +18,7 @@ from analysis.stats.drafts import Drafts
 from analysis.study import MissingError, Study
 from traces import arms
 from traces.arms import MeasuredArm, ParallelArm
+from traces.messages import how_many
 
 DEPENDENT, INDEPENDENT = "dependent", "independent"
 
@@ -104,7 +105,9 @@ class Trained:
     def drafts(self, one: MeasuredArm, length: int, apart: bool = False) -> Drafts:
         """Those of the steps of `fixed(length)`; see `tau`."""
         if length > one.arm.block:
-            raise MissingError(f"{one.arm.name} drafts {one.arm.block} tokens, not {length}")
+            raise MissingError(
+                f"{one.arm.name} drafts {how_many(one.arm.block, 'token')}, not {length}"
+            )
         trace = self.study.trace
         if not apart:
             ends = trace.position_offsets, trace.max_new_tokens, length

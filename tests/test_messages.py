@@ -1,10 +1,13 @@
 """What messages hold: one line, of bounded length, without keys, whatever was given where."""
 
+import ast
 import inspect
+import re
 import sys
 import typing
 import warnings
 from importlib import import_module
+from itertools import pairwise
 from keyword import iskeyword
 from pathlib import Path
 
@@ -196,3 +199,28 @@ def test_google_is_not_asked_for_a_quarter_of_an_hour():
     assert impatient("gcs://b/x?anonymous=true").endswith("true&retry_limit_seconds=5")
     for url in ("gs://b/x?retry_limit_seconds=99", "s3://b/x"):
         assert impatient(url) == url
+
+
+ANALYSIS = Path(__file__).parents[1] / "analysis"
+NOUNS = "prompt position run request step group bin seed node token row pair round policy".split()
+
+
+def test_numbers_of_things_are_written_by_how_many():
+    """No text has a number of things in the plural whatever the number: "1 prompts"."""
+    plural = re.compile(rf"^ ({'|'.join(NOUNS)})s\b")
+    found = []
+    for file in sorted(ANALYSIS.rglob("*.py")):
+        for text in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(text, ast.JoinedStr):
+                continue
+            for value, then in pairwise(text.values):
+                if isinstance(then, ast.Constant) and plural.match(str(then.value)):
+                    if isinstance(value, ast.FormattedValue) and _may_be_one(value):
+                        found.append(f"{file.name}:{text.lineno}: {ast.unparse(value)}")
+    assert not found
+
+
+def _may_be_one(value: ast.FormattedValue) -> bool:
+    """Whether it is a number that may be one: no constant of its module, and no policy."""
+    asked = ast.unparse(value.value)
+    return asked != "policy" and not asked.split(".")[-1].split("[")[0].isupper()

@@ -14,6 +14,7 @@ from analysis.compare.ranks import Order, Rank, Ranking
 from analysis.stats import Estimate
 from simkit.simulator.display import TextTable, noted
 from simkit.surface import Framed
+from traces.messages import how_many
 
 if TYPE_CHECKING:
     import polars as pl
@@ -137,7 +138,7 @@ class Pair:
         note = f"Speedups over the target alone; places with what {self._level} of resamples give."
         if found.orders:
             note += (
-                f" Both order {alike} of {len(found.orders)} pairs of policies alike;"
+                f" Both order {alike} of {how_many(len(found.orders), 'pair')} of policies alike;"
                 f" Kendall's τ {found.tau.text('.2f', ALONE)}."
             )
         return TextTable(title, heads, rows, note)

@@ -161,7 +161,8 @@ def prompts_of(first: Side, second: Side) -> Prompts:
     fewer = min(map(len, keys))
     task = tasks(first.trace), tasks(second.trace)
     if not shared or len(shared) < LEAST_SHARED * fewer:
-        said = f"not paired: {len(shared) or 'no'} prompts are the same (by {by})"
+        alike = how_many(len(shared), "prompt is", "prompts are") if shared else "no prompts are"
+        said = f"not paired: {alike} the same (by {by})"
         every, others = (np.arange(len(side)) for side in keys)
         apart = Pairing(False, seeds)
         return Prompts(every, others, apart, task, f"{said}; resampled independently")

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from analysis.figures.drawing.axes import width_of_fonts
 from analysis.figures.drawing.styles import DEFAULT_FORMATS, DPI, check_dpi, metadata_of, style
 from simkit.surface import Framed
+from traces.messages import how_many
 from traces.outputs import write_together
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Drawn(Framed):
         return sink.getvalue().to_pybytes()
 
     def __repr__(self) -> str:
-        return f"<Drawn {self.name}: {len(self.frame)} rows>"
+        return f"<Drawn {self.name}: {how_many(len(self.frame), 'row')}>"
 
     def _repr_png_(self) -> bytes:
         return self.picture("png", 100)

@@ -12,6 +12,7 @@ from analysis.figures.drawing.marks import COLORS, look, points
 from analysis.figures.drawing.styles import ink, style
 from analysis.figures.drawn import Drawn
 from analysis.stats import Estimate
+from traces.messages import how_many
 
 
 def fidelity_speedups(policies: pl.DataFrame, ax: Axes | None = None) -> Drawn:
@@ -57,5 +58,5 @@ def fidelity_prompts(prompts: pl.DataFrame, ax: Axes | None = None) -> Drawn:
         ax.loglog(prompts["seconds"], prompts["total_s"], "o", color=COLORS[0], alpha=0.6)
         ax.set(xlabel="measured, s", ylabel="predicted, s")
         ax.legend(loc="lower right")
-        caption(ax, "Single prompts", f"{len(prompts)} pairs of a prompt and a policy.")
+        caption(ax, "Single prompts", f"{how_many(len(prompts), 'pair')} of a prompt and a policy.")
     return Drawn("fidelity_prompts", prompts, ax)

@@ -19,6 +19,7 @@ from analysis.replays import Replayed, Replays, of
 from analysis.stats import Estimate
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
+from traces.messages import how_many
 from traces.trace import Trace
 
 
@@ -48,7 +49,7 @@ class Plot:
     @property
     def prompts(self) -> str:
         """How many there are, in words."""
-        return f"{self.trace.n_sequences} prompts"
+        return how_many(self.trace.n_sequences, "prompt")
 
     @property
     def sampling(self) -> str:

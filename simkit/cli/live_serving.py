@@ -95,7 +95,9 @@ def _requests(asked: LiveOptions, pair: Pair, chosen: list[Controller]) -> tuple
     rows = read_prompts(asked.prompts, pair.tokenizer, pair.vocab_size)
     n = len(rows) if asked.n_prompts is None else min(asked.n_prompts, len(rows))
     if n < 2:
-        raise LiveError(f"{n} prompts: at least 2, so that there is something to compare")
+        raise LiveError(
+            f"{how_many(n, 'prompt')}: at least 2, so that there is something to compare"
+        )
     numbers = [k * len(rows) // n for k in range(n)]
     budget = asked.max_new_tokens
     most = max(min(one.max_draft, budget - 1) for one in chosen)

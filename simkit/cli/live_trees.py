@@ -133,7 +133,9 @@ def _jobs(bench: TreeBench, asked: LiveOptions, n_arms: int) -> list[LiveJob]:
     rows = read_prompts(asked.prompts, bench.target.tokenizer, bench.vocab_size)
     n = len(rows) if asked.n_prompts is None else min(asked.n_prompts, len(rows))
     if n < 2:
-        raise LiveError(f"{n} prompts: at least 2, so that there is something to compare")
+        raise LiveError(
+            f"{how_many(n, 'prompt')}: at least 2, so that there is something to compare"
+        )
     numbers = [k * len(rows) // n for k in range(n)]
     longest = max(len(rows[k].tokens) for k in numbers) + bench.settings.max_new_tokens
     if longest > bench.target.context_len:

@@ -211,7 +211,7 @@ def verdict(result: FidelityResult) -> list[str]:
         f"error of the predicted speedup: median {median}, worst {result.worst_error:.1%}"
         f" (bars: {MEDIAN_BAR:.0%} and {WORST_BAR:.0%})",
         f"Kendall's tau {result.tau:.2f}; {len(result.distinct)} of"
-        f" {len(result.pairs)} pairs differ by more than the noise (95% for all of them"
+        f" {how_many(len(result.pairs), 'pair')} differ by more than the noise (95% for all of them"
         f" together), {len(result.misranked)} of them are ranked the wrong way round",
         *(
             f"wrong way round: {pair.faster} is {pair.measured:.3f}"

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from traces.messages import how_many
+
 SHARES = ("good_share", "accepted_share", "busy")  # measures from 0 to 1
 ALIKE = 1e-12  # of the mean: numbers that differ by less are equal
 
@@ -74,7 +76,7 @@ class Sample(NamedTuple):
         if not np.isfinite(values).all():
             return None, "some runs have no such number"
         if np.ptp(values) <= ALIKE * abs(float(values.mean())):
-            return None, f"all {seeds} runs gave the same, which shows no spread"
+            return None, f"all {how_many(seeds, 'run')} gave the same, which shows no spread"
         share = max(1 / seeds, min(self.requests, n) / (n - 1))
         reach = _student(min(seeds, n), confidence)
         return reach * float(values.std(ddof=1)) * share**0.5, ""

@@ -73,7 +73,9 @@ class Served(Framed):
         return iter(self.runs)
 
     def __repr__(self) -> str:
-        return f"<Served: {how_many(len(self._groups), 'setting')}, {len(self.runs)} runs>"
+        return (
+            f"<Served: {how_many(len(self._groups), 'setting')}, {how_many(len(self.runs), 'run')}>"
+        )
 
     @cached_property
     def _numbers(self) -> list[dict[str, float]]:

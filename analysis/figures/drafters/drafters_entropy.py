@@ -13,6 +13,7 @@ from analysis.series_styles import SeriesStyle, drafters_of
 from analysis.stats import binned, entropy
 from analysis.study import MissingError
 from traces.errors import UserError
+from traces.messages import how_many
 from traces.trace import Trace
 
 COLUMNS = ("draft_entropy", "cross_entropy", "overlap")
@@ -63,7 +64,7 @@ def drafters_entropy(plot: Plot, bins: int = 12) -> None:
     plot.below()
     plot.caption(
         "The draft's entropy and acceptance, by drafter",
-        f"Rows that a draft reaches, in {bins} bins; {plot.prompts}; bars: 95%"
+        f"Rows that a draft reaches, in {how_many(bins, 'bin')}; {plot.prompts}; bars: 95%"
         " over prompts; dotted: SVIP's estimate 1 − √(c H(q)) with each drafter's own c.",
     )
 

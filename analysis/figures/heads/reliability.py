@@ -15,6 +15,7 @@ from analysis.series_styles import of_policy
 from analysis.stats import entropy
 from analysis.stats import reliability as stats
 from traces.errors import UserError
+from traces.messages import how_many
 from traces.trace import Trace
 
 HEADS = {"acceptance head": "acceptance_head", "SpecDec++ head": "specdecpp"}
@@ -42,7 +43,7 @@ def reliability(plot: Plot, bins: int = 10, c: float = svip.SCALE) -> None:
             continue
         if lost := trace.n_positions - len(values.accepted):
             plot.gone.append(
-                f"{label}: no score for {lost:,} tokens, which no later pass has read."
+                f"{label}: no score for {how_many(lost, 'token')}, which no later pass has read."
             )
         facts = [
             {"signal": label, "predicted": float(x), "rows": int(n)}
@@ -60,7 +61,8 @@ def reliability(plot: Plot, bins: int = 10, c: float = svip.SCALE) -> None:
     plot.below(2)
     plot.caption(
         "Does predicted acceptance come true?",
-        f"{trace.n_positions:,} positions of {plot.prompts} in {bins} bins; bars: 95%"
+        f"{how_many(trace.n_positions, 'position')} of {plot.prompts} in"
+        f" {how_many(bins, 'bin')}; bars: 95%"
         " over prompts. Off by: expected calibration error.",
     )
 

@@ -9,6 +9,7 @@ from analysis.figures.rows import cells
 from analysis.series_styles import of_controller
 from analysis.serving import ALONE, COST, Curves, closed, crossing, curves, priced_as
 from simkit.simulator.arguments import AnyCost
+from traces.messages import how_many
 
 CONCURRENCY = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTROLLERS = ("static(1)", "static(3)", "static(5)", "static(7)", "ema", "budget", "prophet")
@@ -61,7 +62,8 @@ def _words(
     told = f"Below none: {'; '.join(where)}." if where else ""
     return [
         told,
-        f"{seeds} runs, {serving.EACH} requests for each in flight; bars: 95%; exact given the"
+        f"{how_many(seeds, 'run')}, {how_many(serving.EACH, 'request')} for each in flight;"
+        f" bars: 95%; exact given the"
         f" schedule. {COST if cost is None else cost}."
         f" {priced_as({'the drafter': plot.trace}, cost)}",
     ]

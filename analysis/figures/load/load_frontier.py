@@ -16,6 +16,7 @@ from analysis.series_styles import LINES, SeriesStyle, drafters_of, of_controlle
 from analysis.serving import ALONE, COST, LoadCurve, closed, curves, of_kinds, priced_as
 from simkit.simulator.arguments import AnyCost
 from traces.errors import UserError
+from traces.messages import how_many
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 CONTROLLERS = ("static(3)", "by_batch")
@@ -59,7 +60,8 @@ def load_frontier(
     plot.below(3)
     plot.caption(
         "Tokens a second for a user and of the device",
-        f"Figures: requests in flight. {seeds} runs, {serving.EACH} requests for each; bars: 95%;"
+        f"Figures: requests in flight. {how_many(seeds, 'run')},"
+        f" {how_many(serving.EACH, 'request')} for each; bars: 95%;"
         f" exact given the schedule. {priced}."
         f" {priced_as(traces, cost)}",
     )

@@ -9,6 +9,7 @@ from analysis.series_styles import of_controller
 from analysis.serving import ALONE, COST, At, alone, capacity, curves, priced_as
 from analysis.study import Study
 from simkit.simulator.arguments import AnyCost
+from traces.messages import how_many
 
 CONTROLLERS = ("static(1)", "static(3)", "ema", "by_batch", "goodput")
 SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15)
@@ -57,7 +58,8 @@ def load_goodput(
     kept = " and ".join(f"{name[:4].upper()} ≤ {1e3 * s:.3g} ms" for name, s in limits.items())
     plot.caption(
         "Requests served in time, by arrival rate",
-        f"In time: {kept}. {seeds} runs of {REQUESTS} requests; bars: 95%; exact given the"
+        f"In time: {kept}. {how_many(seeds, 'run')} of {how_many(REQUESTS, 'request')}; bars:"
+        f" 95%; exact given the"
         f" schedule. {COST if cost is None else cost}."
         f" {priced_as({'the drafter': plot.trace}, cost)}",
     )

@@ -24,6 +24,7 @@ from analysis.serving import (
 )
 from analysis.stats import Estimate
 from simkit.simulator.arguments import AnyCost
+from traces.messages import how_many
 
 CONTROLLERS = ("static(1)", "static(3)", "ema")
 SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.15)
@@ -64,7 +65,8 @@ def load_latency(
     shown = ", ".join(f"{label} {e.value or 0.0:.1f}" for label, e in ends.items())
     plot.caption(
         "Latencies by arrival rate",
-        f"Lines: median, pale: 99th percentile; {seeds} runs of {REQUESTS} requests; bars: 95%;"
+        f"Lines: median, pale: 99th percentile; {how_many(seeds, 'run')} of"
+        f" {how_many(REQUESTS, 'request')}; bars: 95%;"
         f" exact given the schedule. With {LARGEST} in flight, requests a second: {shown}."
         f" {COST if cost is None else cost}."
         f" {priced_as({'the drafter': plot.trace}, cost)}",

@@ -12,6 +12,7 @@ from analysis.labelled_replays import without
 from analysis.series_styles import Look, of_controller
 from analysis.serving import ALONE, COST, LARGEST, burst, capacity, over_time, priced_as, served
 from simkit.simulator.arguments import AnyCost
+from traces.messages import how_many
 
 CONTROLLERS = ("ema", "by_batch", "budget")
 REQUESTS, SHARE, TIMES = 360, 0.25, 6.0
@@ -59,7 +60,8 @@ def load_timeline(
     plot.below(4)
     plot.caption(
         "Draft lengths and batches under a burst",
-        f"Above: draft tokens verified a step. One run of {requests} requests, {TIMES:g} times as"
+        f"Above: draft tokens verified a step. One run of {how_many(requests, 'request')},"
+        f" {TIMES:g} times as"
         f" many a second where it is grey, at most {LARGEST} at once; exact given the schedule."
         f" {COST if cost is None else cost}."
         f" {priced_as({'the drafter': plot.trace}, cost)}",

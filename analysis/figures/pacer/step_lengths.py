@@ -15,6 +15,7 @@ from analysis.replays import tasks
 from analysis.stats import drafts
 from analysis.study import MissingError, Study
 from simkit.simulator.arguments import AnyCost
+from traces.messages import how_many
 
 
 @figure("PACER Fig. 2a; PEARL Fig. 2b", "accepted")
@@ -44,7 +45,7 @@ def step_lengths(plot: Plot, cost: AnyCost | None = None, steps: int = 120) -> p
     plot.below()
     plot.caption(
         "The optimal draft length, step by step",
-        f"First {each} steps of each task; {plot.prompts}. All steps: {_spread(runs)}.",
+        f"First {how_many(each, 'step')} of each task; {plot.prompts}. All steps: {_spread(runs)}.",
         f"{study.loops.share:.0%} of the positions repeat a verbatim loop"
         + (f"; outside of loops: {_spread(free)}." if free is not None else "."),
     )

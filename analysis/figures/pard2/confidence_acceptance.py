@@ -9,6 +9,7 @@ from analysis.figures.drawing.marks import look
 from analysis.figures.drawing.styles import ink, small
 from analysis.figures.rows import cells, text
 from analysis.stats import binned, correlation
+from traces.messages import how_many
 
 
 @figure("PARD-2 Fig. 2b", "target_token_prob_raw", "accepted")
@@ -42,6 +43,6 @@ def confidence_acceptance(plot: Plot, bins: int = 10) -> None:
     plot.below(2)
     plot.caption(
         "The target's confidence and acceptance",
-        f"{len(x):,} positions of {plot.prompts}; figures: positions in a bin; bars:"
+        f"{how_many(len(x), 'position')} of {plot.prompts}; figures: positions in a bin; bars:"
         f" 95% over prompts. {looped.share:.0%} of the positions repeat a verbatim loop{apart}.",
     )

@@ -19,6 +19,7 @@ from analysis.stats import Estimate
 from analysis.study import MissingError
 from analysis.trained import DEPENDENT, INDEPENDENT, Trained
 from traces.arms import ParallelArm
+from traces.messages import how_many
 
 
 class TrainedRow(NamedTuple):
@@ -143,12 +144,12 @@ def parallel_training(plot: Plot) -> None:
     ax.set(xlabel="τ ÷ τ of the table's first row", ylim=(height + 0.2, 0.8))
     plot.below()
     outside = plot.study.loops.outside is not None
+    seeds = max(int(r["seeds"] or 0) for r in plot.rows)
     plot.caption(
         "How parallel drafters are trained",
         f"Table: row (τ{' outside of verbatim loops, τ with them' if outside else ''});"
         f" points: τ{' outside of loops' if outside else ''} ÷ that of the table's first row.",
-        f"{plot.prompts}, {max(int(r['seeds'] or 0) for r in plot.rows)} seeds of training;"
-        " bars: 95% over both.",
+        f"{plot.prompts}, {how_many(seeds, 'seed')} of training; bars: 95% over both.",
     )
 
 

@@ -13,6 +13,7 @@ from analysis.labelled_replays import window_words
 from analysis.replays import Replays
 from analysis.stats.timeline import lanes
 from simkit.simulator.arguments import AnyCost
+from traces.messages import how_many
 
 PALE = "#C5DEED"  # of tokens that are thrown away
 DRAFT, TARGET = COLORS[0], COLORS[5]
@@ -56,7 +57,7 @@ def timeline(
     plot.below()
     words = "" if window else f"{window_words(at)}; "
     sums = shown.group_by("policy", maintain_order=True).agg(pl.col("emitted").sum())
-    emitted = ", ".join(f"{spec} {n} tokens" for spec, n in sums.iter_rows())
+    emitted = ", ".join(f"{spec} {how_many(n, 'token')}" for spec, n in sums.iter_rows())
     plot.caption(
         "Draft and target, in turn and at the same time",
         f"Prompt {which}; {words}{plot.cost_name(cost)}. Figures: tokens that a step emits;"

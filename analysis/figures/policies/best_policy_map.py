@@ -17,6 +17,7 @@ from analysis.labelled_replays import chosen
 from analysis.series_styles import Look, of_policy
 from analysis.stats import clusters, optimal
 from simkit.costs import Linear
+from traces.messages import how_many
 from traces.trace import Trace
 
 RATIOS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0)
@@ -59,7 +60,7 @@ def best_policy_map(plot: Plot, groups: int = 6) -> None:
     plot.rows += rows
     plot.caption(
         "Which policy is fastest",
-        f"{plot.prompts} in {len(parts)} groups by mean β, {chosen(plot.trace)};"
+        f"{plot.prompts} in {how_many(len(parts), 'group')} by mean β, {chosen(plot.trace)};"
         " costs: draft pass 1, target pass c, whatever its tokens; no overheads.",
         f"Figures: speedup over the target alone; *: alone the fastest in {SURE:.0%} of resamples"
         " of prompts; of equals the first is drawn. Intervals are in the frame.",

@@ -12,6 +12,7 @@ from analysis.replays import folds
 from analysis.series_styles import of_policy
 from analysis.stats import waste
 from simkit.simulator.arguments import AnyCost
+from traces.messages import how_many
 
 
 @figure("new")
@@ -47,7 +48,8 @@ def regret_by_position(plot: Plot, cost: AnyCost | None = None, bins: int = 8) -
     how = chosen(trace) if folds(trace) is None else most
     plot.caption(
         "Regret against the prophet, by position in the text",
-        f"{len(best)} prompts, fewer where outputs have ended (frame); {how}; prefill left out;"
+        f"{how_many(len(best), 'prompt')}, fewer where outputs have ended (frame); {how};"
+        f" prefill left out;"
         f" {plot.cost_name(cost)};"
         " bars: 95% over prompts, paired.",
     )

@@ -6,6 +6,7 @@ from analysis.figures.base import Plot, figure
 from analysis.figures.drawing.marks import look
 from analysis.figures.rows import cells, text
 from analysis.stats import binned, correlation
+from traces.messages import how_many
 
 SERIES = {"accepted": "accepted", "overlap": "overlap β"}
 
@@ -42,7 +43,7 @@ def entropy_acceptance(plot: Plot, bins: int = 16) -> None:
     plot.below(2)
     plot.caption(
         "Acceptance by the draft's entropy",
-        f"{len(h):,} positions of {plot.prompts}, {plot.sampling}; bins of equal counts;"
+        f"{how_many(len(h), 'position')} of {plot.prompts}, {plot.sampling}; bins of equal counts;"
         " bars: 95% over prompts.",
         f"{looped.share:.0%} of the positions repeat a verbatim loop{apart}.",
     )

@@ -8,6 +8,7 @@ from analysis.figures.base import Plot, figure
 from analysis.figures.drawing.marks import band
 from analysis.figures.rows import cells, text
 from analysis.stats import binned, entropy
+from traces.messages import how_many
 
 
 @figure("SVIP Fig. 4 and appendix B", "draft_entropy", "cross_entropy", "overlap", draft_model=True)
@@ -46,7 +47,8 @@ def entropy_bound(plot: Plot, bins: int = 40, c: float | None = None) -> None:
     plot.below(2)
     plot.caption(
         "Acceptance, its bounds, and the estimate from the draft's entropy",
-        f"{len(beta):,} positions of {plot.prompts} in {bins} bins; bands: 95% over prompts."
+        f"{how_many(len(beta), 'position')} of {plot.prompts} in {how_many(bins, 'bin')};"
+        f" bands: 95% over prompts."
         f" Fitted c = {text(fitted)}; the estimate lies below β in {text(tight.below, '.2f')} of"
         " positions.",
         f"Pinsker ÷ Bretagnolle–Huber − 1 (means) = {text(tight.gain, '+.2f')}, with negative "

@@ -8,6 +8,7 @@ from analysis.figures.base import Plot, figure
 from analysis.figures.drawing.marks import look
 from analysis.figures.rows import cells, text
 from analysis.stats import binned, correlation, drafts
+from traces.messages import how_many
 
 
 @figure("SVIP Figs. 2, bottom, and 8", "draft_entropy", "accepted", draft_model=True)
@@ -33,7 +34,8 @@ def entropy_length(plot: Plot, bins: int = 16, draft_length: int | None = None) 
     plot.below(2)
     plot.caption(
         "Accepted length by the draft's entropy",
-        f"Drafts of {longest} tokens from all {len(h):,} positions of {plot.prompts},"
+        f"Drafts of {how_many(longest, 'token')} from all {how_many(len(h), 'position')} of"
+        f" {plot.prompts},"
         f" {plot.sampling}; bars: 95% over prompts. {looped.share:.0%} of the positions"
         " repeat a verbatim loop.",
     )

@@ -10,6 +10,7 @@ from analysis.figures.drawing.styles import ink, paper
 from analysis.figures.rows import cells, text
 from analysis.papers import svip
 from analysis.stats import entropy
+from traces.messages import how_many
 
 LONGEST = 4.0  # ratios beyond are counted in the last bar
 
@@ -48,8 +49,9 @@ def entropy_ratio(plot: Plot, bins: int = 60) -> None:
     ax.set_xlim(1, LONGEST)
     plot.caption(
         "Cross entropy as a multiple of entropy",
-        f"In {low:g} – {high:g} (solid bars): {text(found.in_band)} of {len(found.values):,} "
-        f"positions, {plot.prompts}; 95% over prompts.",
+        f"In {low:g} – {high:g} (solid bars): {text(found.in_band)} of"
+        f" {how_many(len(found.values), 'position')},"
+        f" {plot.prompts}; 95% over prompts.",
         f"Median (dashed): {text(median, '.2f')}. H(q) too small to divide by: {found.left_out}.",
         f"Stored in {bits} bits: each entropy is drawn from what rounds to it." if bits else "",
     )

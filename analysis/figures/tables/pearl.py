@@ -19,6 +19,7 @@ from analysis.stats import accepted_runs, clusters
 from analysis.study import MissingError
 from simkit.drafters.layout import Layout
 from simkit.steps.steps import Steps
+from traces.messages import how_many
 
 PROFILED = 8  # steps of Table 9, 0 to 7
 SPECS = {
@@ -93,7 +94,8 @@ def profile(at: Replays) -> FilledTable:
     output = trace.sequences["output_tokens"][0].as_py()
     rows = _profiled(layout, steps, output)
     note = (
-        f"The first {len(rows)} steps of the first prompt, pearl({at.window}); the prompt is left"
+        f"The first {how_many(len(rows), 'step')} of the first prompt, pearl({at.window}); the"
+        f" prompt is left"
         " out, as in the paper, and tokens are ids. The target's output is what is emitted:"
         " accepted tokens, and its own where one is rejected. Theirs is Llama 2 7B/70B, with up to"
         " 5 tokens drafted a step."

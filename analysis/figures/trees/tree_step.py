@@ -12,6 +12,7 @@ from analysis.figures.drawing.styles import GREY, paper, small
 from analysis.spelling import spelling
 from analysis.tree_step import StepTree, step_tree
 from analysis.trees import name_of
+from traces.messages import how_many
 
 MOST, LONGEST, BEFORE = 24, 14, 12
 Spell = Callable[[int], str]
@@ -69,7 +70,8 @@ def _words(plot: Plot, found: StepTree, spell: Spell) -> list[str]:
     some = "all" if drawn == found.verified else f"{drawn}"
     return [
         f"{name_of(plot.study)}, {found.spec}, output {found.sequence}, position {found.start}:"
-        f" {found.drafted} nodes drafted, {found.verified} verified, {some} of these drawn, {taken}"
+        f" {how_many(found.drafted, 'node')} drafted, {found.verified} verified, {some} of"
+        f" these drawn, {taken}"
         " accepted (green). Numbers: probability behind the root.",
         f"Text: …{_joined(known, spell)} ▸ {_joined(emitted, spell)}",
     ]
