@@ -214,7 +214,7 @@ def test_bad_arguments(trace):
             simkit.replay(trace, policy)
     with pytest.raises(ReplayError, match="no policy to replay"):
         simkit.replay(trace, [])
-    with pytest.raises(ReplayError, match="by must be one of trace, task, sequence, step"):
+    with pytest.raises(ReplayError, match="by must be one of trace, task, span, sequence, step"):
         simkit.replay(trace, "svip", by="prompt")
     with pytest.raises(ReplayError, match="first_token must be draft or prefill"):
         simkit.replay(trace, "svip", first_token="target")

@@ -21,7 +21,12 @@ from traces.manifest import FileInfo, Manifest
 from traces.messages import how_many
 from traces.outputs import waiting_name
 
-ADDED = ("latency.parquet", "live.parquet", "scores")  # of what may be added to a recording
+ADDED = (
+    "latency.parquet",
+    "live.parquet",
+    "spans.parquet",
+    "scores",
+)  # of what may be added to a recording
 _FEW_VALUES = 16  # up to so many different floats a dictionary is the smallest
 _ZSTD_LEVEL = 3
 _GROUP = 2**14  # rows of long texts that are read at a time

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 
-from traces import files, schema, scores
+from traces import files, schema, scores, spans
 from traces.errors import TraceError
 from traces.lazy_checks import check_proposals
 from traces.manifest import Manifest
@@ -62,7 +62,11 @@ def _problems(folder: Path, manifest: Manifest, outputs: pa.Table | None) -> lis
     problems = problems or list(check_rows(folder, manifest, outputs=outputs))
     if manifest.attached_to is not None and outputs is not None and not problems:
         problems = list(check_proposals(folder, manifest, partial(_part, outputs)))
-    added = chain(_check_latency(folder, manifest), _check_scores(folder, manifest))
+    added = chain(
+        _check_latency(folder, manifest),
+        _check_spans(folder, manifest),
+        _check_scores(folder, manifest),
+    )
     return problems or list(added)
 
 
@@ -97,6 +101,14 @@ def _check_latency(folder: Path, manifest: Manifest) -> Iterator[str]:
         yield str(error)
         return
     yield from check_samples(table, folder / "latency.parquet")
+
+
+def _check_spans(folder: Path, manifest: Manifest) -> Iterator[str]:
+    if spans.FILE in manifest.files:
+        try:
+            spans.load(load(folder))
+        except TraceError as error:
+            yield str(error)
 
 
 def _check_scores(folder: Path, manifest: Manifest) -> Iterator[str]:

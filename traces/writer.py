@@ -40,7 +40,7 @@ from traces.urls import refuse_url
 
 _LATENCY = "latency.parquet"
 _SEALED = (_LATENCY, "live.parquet")  # they are read without their manifest too, as costs
-_ADDED = re.compile(r"(latency|live|scores/[\w.@+-]+)\.parquet")  # names of `add_file`
+_ADDED = re.compile(r"(latency|live|spans|scores/[\w.@+-]+)\.parquet")  # names of `add_file`
 
 
 class TraceWriter:

@@ -62,6 +62,7 @@ _GROUPS = {
     "Learned heads": {
         "train": "Train a learned head on a trace.",
         "score": "Write a head's score table into a trace.",
+        "spans": "Say what positions are part of: thinking, code, a tool call, the answer.",
     },
     "What there is": {
         "policies": "List policies, with their arguments.",

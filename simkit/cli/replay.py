@@ -20,6 +20,7 @@ class ReplayBy(StrEnum):
 
     trace = "trace"
     task = "task"
+    span = "span"
     sequence = "sequence"
     step = "step"
 

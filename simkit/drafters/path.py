@@ -13,7 +13,7 @@ import numpy as np
 
 from simkit.drafters.layout import Columns, Layout, Read
 from simkit.errors import ReplayError
-from traces import scores
+from traces import scores, spans
 from traces.trace import Trace
 
 
@@ -64,6 +64,11 @@ class PathLayout(Layout):
                 found = scores.load(self.trace, head)
                 assert not isinstance(found, scores.NodeScores)
                 self._found[name] = found
+            elif name.startswith(spans.COLUMN):
+                path = spans.column(self.trace, name)
+                # a branch is in the span of the position where it begins
+                off = np.repeat(path, np.diff(self.branch))
+                self._found[name] = scores.RowScores(path, off)
             else:
                 path = self.trace.positions(name)
                 off = self.trace.branches(name) if self.trace.n_branch_rows else path[:0]

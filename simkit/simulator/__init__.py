@@ -30,7 +30,7 @@ from traces.trace import Trace, opened
 __all__ = ["ByDrafter", "Comparison", "ReplayError", "Result", "replay"]
 
 
-By = Literal["trace", "task", "sequence", "step"]
+By = Literal["trace", "task", "span", "sequence", "step"]
 FirstToken = Literal["draft", "prefill"]
 Policies = AnyPolicy | Iterable[AnyPolicy]
 
@@ -80,7 +80,8 @@ def replay(
             which the last follows the policies (`simkit.drafters.route`).
         cost: seconds of the parts of a step; an object, a spec or a file's name. Without it the
             trace's own timing samples count; a trace without them gives no times.
-        by: what one row of the result stands for.
+        by: what one row of the result stands for; by "span", of which `simkit spans` writes which
+            positions are part of what, a step counts where it starts.
         first_token: "draft": the first step starts at position 1; "prefill": the prompt's pass
             emits the first token, the first step starts at position 2.
         confidence: of the bootstrap intervals.

@@ -177,7 +177,7 @@ def cells(records: list[dict[str, Any]], wide: bool) -> tuple[list[str], list[li
 
 def _row(record: dict[str, Any], wide: bool) -> dict[str, str]:
     """One row's cells by head; empty where there is nothing to say."""
-    keys = [key for key in ("task", "sequence", "step", "start") if key in record]
+    keys = [key for key in ("task", "span", "sequence", "step", "start") if key in record]
     tokens, drafted = record["tokens_per_step"], record["drafted"]
     parts = ("prefill_s", "draft_s", "verify_s", "policy_s", "overhead_s") if wide else ()
     return {

@@ -16,6 +16,7 @@ from simkit.drafters.layout import Layout
 from simkit.errors import ReplayError
 from simkit.format_ratio import ratio
 from simkit.policies import Policy, PolicyError, parse
+from simkit.simulator.by_span import by_span
 from simkit.simulator.display import grid, html, idle, in_text, noted, rich
 from simkit.simulator.fields import Columns, fields, groups, n_prompts, series, totals
 from simkit.simulator.rule_time import said
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 # A step: the most that PEARL's Table 15 prints of a pair.
 COMMUNICATION_S = max(preset.arguments.get("communication_s", 0.0) for preset in PRESETS.values())
-BY = ("trace", "task", "sequence", "step")
+BY = ("trace", "task", "span", "sequence", "step")
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Result(Framed):
 
     Attributes:
         runs: one for each policy, in order.
-        by: "trace", "task", "sequence" or "step".
+        by: one of `BY`.
     """
 
     def __init__(
@@ -112,7 +113,9 @@ class Result(Framed):
     @cached_property
     def columns(self) -> Columns:
         """The fields as arrays, in order; NaN and None are missing values."""
-        rows = self._step_columns if self.by == "step" else self._grouped
+        level = self._confidence, self._seed
+        kinds = {"step": self._step_columns, "span": lambda run: by_span(run, *level)}
+        rows = kinds.get(self.by, self._grouped)
         parts = [rows(run) for run in self.runs]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
