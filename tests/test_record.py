@@ -12,7 +12,7 @@ from smollm2_tiny import VOCAB, tiny_model
 
 from traces import RecordError, Sampler, schema
 from traces.recipes.reference.pair import MODELS
-from traces.record import draws, shard
+from traces.record import draws, shard, statistics
 from traces.record.forward import Forward, as_bias, causal_mask
 from traces.record.pair import (
     Alone,
@@ -320,3 +320,20 @@ def test_shared_keys_are_not_copied_and_give_the_same_bits(monkeypatch, tmp_path
     monkeypatch.setenv("TRANSFORMERS_SDPA_FORCE_GQA", "0")  # whoever has set it is heeded
     load_model(str(tmp_path), "", "cpu", "float32")
     assert os.environ["TRANSFORMERS_SDPA_FORCE_GQA"] == "0"
+
+
+def test_near_ties_are_counted(monkeypatch):
+    """Greedy tokens beside which another is within rounding, in any way of recording them."""
+    plan, pair, prompts = plan_of(Sampler()), tiny_pair(), tiny_prompts(4)
+    shard = record_shard(pair, prompts, 0, plan)
+    assert shard.near_ties == 0
+    monkeypatch.setitem(statistics.ROUNDING, torch.float64, 0.2)
+    near = 0
+    for prompt, output in zip(prompts, shard.sequences["output_tokens"], strict=True):
+        for k in range(len(output)):
+            row = logits_of(pair.target, prompt.tokens + output[:k], pair.vocab_size)[0]
+            first, second = row.topk(2).values
+            near += bool(first - second <= 0.2 * row.std())
+    for model in (pair, Alone(pair.target, None, pair.vocab_size, (EOS,))):
+        assert record_shard(model, prompts, 0, plan).near_ties == near > 0
+    assert record_shard(pair, prompts, 0, plan_of(Sampler(1.0))).near_ties == 0

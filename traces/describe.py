@@ -53,6 +53,7 @@ def describe(trace: Trace) -> dict[str, Any]:
         "eos_from": manifest.eos_from,
         "set_aside": list(manifest.set_aside),
         "other_ends": _inside(trace),
+        "near_ties": manifest.near_ties,
         "warned": list(manifest.warned),
         "sequences": trace.n_sequences,
         "sequences_by_task": _by_task(trace),
@@ -117,6 +118,13 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "accepted", f"{facts['accepted']:.1%} of draft tokens whose predecessors were"
     if facts["loops"] is not None and (said := Looping(**facts["loops"]).remark):
         yield "loops", said
+    if facts["near_ties"]:
+        share = facts["near_ties"] / facts["positions"]
+        yield (
+            "near ties",
+            f"{share:.2%} of greedy tokens have another within the rounding of {facts['dtype']}:"
+            " there engines may differ",
+        )
     if facts["overlap"] is not None:
         yield "overlap", f"{facts['overlap']:.3f} on average"
     entropies = [

@@ -13,7 +13,7 @@ def difference(there: Manifest, here: Manifest) -> str | None:
     """The first header field in which two manifests differ, in words; None if they agree."""
     old, new = asdict(there), asdict(here)
     for name in old:
-        if name not in ("complete", "files", "warned"):
+        if name not in ("complete", "files", "warned", "near_ties"):
             found = _first_difference(name, old[name], new[name])
             if found:
                 return found

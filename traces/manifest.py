@@ -146,6 +146,8 @@ class Manifest:
             these name none, or who recorded; left out of the text and the hash if it is the first.
         other_ends: tokens that end a text by the tokenizer, or a turn by the chat template, but no
             output, ascending; left out of the text and the hash where there are none.
+        near_ties: greedy output tokens beside which another is as likely but for the rounding of
+            the models' dtype: there engines may differ; left out where there are none.
         template_sha256: of the chat template; left out where no prompt went through one.
         warned: what libraries warned of while prompts were cut, one line each; left out likewise.
         set_aside: the target's own generation settings that the recording does not follow, as
@@ -212,6 +214,7 @@ class Manifest:
     eos_token_ids: tuple[int, ...] = ()
     eos_from: str = "model"
     other_ends: tuple[int, ...] = ()
+    near_ties: int = 0
     template_sha256: str | None = None
     warned: tuple[str, ...] = ()
     set_aside: tuple[str, ...] = ()
@@ -390,6 +393,7 @@ def _content(manifest: Manifest) -> dict[str, Any]:
     left_out = (
         "outputs",
         "other_ends",
+        "near_ties",
         "template_sha256",
         "warned",
         "attached_to",

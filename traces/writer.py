@@ -128,6 +128,7 @@ class TraceWriter:
         branches: Columns | None = None,
         hidden: Columns | None = None,
         mixed: Columns | None = None,
+        near_ties: int = 0,
         **others: Columns,
     ) -> None:
         """Add a shard. All of its files are durable before the manifest lists any.
@@ -141,6 +142,7 @@ class TraceWriter:
                 position, depth).
             hidden: columns of `schema.HIDDEN` and `state`, a (rows, width) array of float16.
             mixed: columns of `schema.MIXED` and `state`, rows by (sequence, position).
+            near_ties: of its greedy tokens, see `Manifest`.
             others: columns of the tables of another kind of drafter than a path.
 
         Raises:
@@ -172,7 +174,7 @@ class TraceWriter:
         for name, table in encoded.items():
             file = f"{name}/{index:05d}.parquet"
             listed[file] = _write(self.path, file, table, self._tight)
-        self._save(replace(manifest, files=listed))
+        self._save(replace(manifest, files=listed, near_ties=manifest.near_ties + near_ties))
         self.done.add(index)
 
     def write_latency(self, samples: pa.Table) -> None:

@@ -22,7 +22,7 @@ from torch import Tensor
 from traces.errors import RecordError
 from traces.messages import how_many
 from traces.record.plan import Plan
-from traces.record.statistics import LogitRows, at
+from traces.record.statistics import LogitRows, at, near_ties, rounding
 from traces.sampler import Sampler
 
 _BINS = 1000  # of the transform
@@ -32,7 +32,6 @@ _UNLIKELY = 1e-3  # chance of a statistic under the stated sampler, below which 
 _DOUBTFUL = 0.01  # and below which it is said
 _SMALL = 0.05  # share by which the temperature may be off and is not refused
 _FAR = 0.02  # of the transform's distribution from uniform, likewise: an engine's own rounding
-_ROUNDINGS = 64  # of the largest logit, within which two tokens are as likely
 
 
 class DisagreementError(RecordError):
@@ -47,6 +46,7 @@ class Agreement:
         tokens: positions.
         other: greedy tokens that are not the likeliest; or tokens to which p gives nothing.
         ties: of these greedy ones, those within rounding of it.
+        near: greedy positions where another token is as likely but for rounding.
         margin: nats by which the likeliest token was likelier, at most.
         score: sum of ln p(y) + H(p), of processed distributions.
         information: sum of the variances of ln p under p.
@@ -56,6 +56,7 @@ class Agreement:
     tokens: int = 0
     other: int = 0
     ties: int = 0
+    near: int = 0
     margin: float = 0.0
     score: float = 0.0
     information: float = 0.0
@@ -80,15 +81,15 @@ class Agreement:
             self._see_sampled(p, output, randomness)
 
     def _see_greedy(self, p: LogitRows, output: Tensor) -> None:
+        self.near += int(near_ties(p).sum())
         other = p.best != output
         if not bool(other.any()):
             return
         logits = p.logits[other]
         most = at(logits, p.best[other])
         apart = (most - at(logits, output[other])).double()
-        coarse = torch.finfo(p.given.dtype).eps * _ROUNDINGS * most.abs().clamp_min(1).double()
         self.other += int(other.sum())
-        self.ties += int((apart <= coarse).sum())
+        self.ties += int((apart <= rounding(p.given[other])).sum())
         self.margin = max(self.margin, float(apart.max()))
 
     def _see_sampled(self, p: LogitRows, output: Tensor, randomness: np.random.Generator) -> None:

@@ -18,7 +18,7 @@ from traces.record.forward import embedding
 from traces.record.pair import Alone
 from traces.record.path import target_columns
 from traces.record.plan import Plan
-from traces.record.statistics import target_rows, target_token
+from traces.record.statistics import near_ties, target_rows, target_token
 
 
 def generate(
@@ -27,7 +27,7 @@ def generate(
     plan: Plan,
     first: int,
     on_token: Callable[[int], None] = lambda n: None,
-) -> list[dict[str, Tensor]]:
+) -> tuple[list[dict[str, Tensor]], int]:
     """The outputs of prompts, one after the other.
 
     Args:
@@ -38,9 +38,10 @@ def generate(
         on_token: told after every token.
 
     Returns:
-        of each prompt the columns of `traces.schema.target` (n,).
+        of each prompt the columns of `traces.schema.target` (n,), and how many greedy tokens are
+        near ties.
     """
-    model, found = target.target, []
+    model, found, near = target.target, [], 0
     settings = GenerationConfig(
         max_new_tokens=plan.max_new_tokens,
         do_sample=False,
@@ -60,11 +61,11 @@ def generate(
                     generation_config=settings,
                     logits_processor=LogitsProcessorList([draw]),
                 )
-            rows = draw.rows
+            rows, near = draw.rows, near + draw.near
             found.append({name: torch.cat([row[name] for row in rows]) for name in rows[0]})
     finally:
         model.generation_config = known
-    return found
+    return found, near
 
 
 class _Draw(LogitsProcessor):
@@ -76,11 +77,13 @@ class _Draw(LogitsProcessor):
         self._vocab_size, self._plan, self._on_token = vocab_size, plan, on_token
         self._key = draws.first_key(plan.seed, torch.tensor([number]))
         self.rows: list[dict[str, Tensor]] = []
+        self.near = 0
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         key = self._key = self._key.to(scores.device)
         p = target_rows(scores[:, : self._vocab_size], self._plan.sampler, self._plan.kernel)
         token = target_token(p, key)
+        self.near += int(near_ties(p)) if self._plan.sampler.greedy else 0
         self.rows.append(target_columns(p, token))
         self._key = draws.next_key(key, token)
         self._on_token(1)

@@ -19,6 +19,7 @@ from traces.record.statistics import (
     at,
     draft_rows,
     draft_token,
+    near_ties,
     outcome,
     outcome_given,
     target_rows,
@@ -42,6 +43,7 @@ class Path:
         start: the slot of position 1.
         hidden: the draft's states (B, T, H), and those of the prompts (B, start − 1, H); or None.
         strange: output tokens that were given, and which the target would not have drawn.
+        near_ties: greedy output tokens beside which another is as likely but for rounding.
         agreement: of the target with outputs that another program drew.
     """
 
@@ -54,6 +56,7 @@ class Path:
     hidden: Tensor | None = None
     prompt_hidden: Tensor | None = None
     strange: int = 0
+    near_ties: int = 0
     agreement: Agreement | None = None
 
 
@@ -96,6 +99,7 @@ def record_path(
     rows: list[dict[str, Tensor]] = []
     keys, hidden = [], []
     n_output = torch.zeros_like(n_prompt)
+    near = torch.zeros((), dtype=torch.long, device=device)
     alive = torch.ones_like(n_prompt, dtype=torch.bool)
     for i in range(1, plan.max_new_tokens + 1):
         p = target_rows(asked.logits, plan.sampler, plan.kernel)
@@ -106,6 +110,8 @@ def record_path(
         if drafting and plan.hidden:
             hidden.append(drafting.hidden.half())
         n_output += alive
+        if plan.sampler.greedy:
+            near += (near_ties(p) & alive).sum()
         on_token(int(alive.sum()))
         alive = given.alive(i, y, alive)
         if i == plan.max_new_tokens or not bool(alive.any()):
@@ -124,6 +130,7 @@ def record_path(
         hidden=torch.stack(hidden, 1) if hidden else None,
         prompt_hidden=prompt_hidden,
         strange=given.strange,
+        near_ties=int(near),
         agreement=given.agreement,
     )
 

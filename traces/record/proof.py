@@ -47,6 +47,7 @@ from traces.record.proof_passes import (
     untouched,
     wanted_rows,
 )
+from traces.record.statistics import ROUNDING
 
 _FIRST = 12  # tokens of the longer text where no length has to be passed
 _LEAST = 6  # and of the shortest such text; smaller lengths are passed in any case
@@ -55,12 +56,6 @@ _LEAST = 6  # and of the shortest such text; smaller lengths are passed in any c
 # times over, but no less than this. Norms and rotary embeddings are in float32 in all models.
 _ROUNDINGS = 4
 _COARSE = 0.01
-_LEAST_TOLERANCE = {
-    torch.float64: 1e-5,
-    torch.float32: 2e-4,
-    torch.float16: 4e-3,
-    torch.bfloat16: 2e-2,
-}
 
 _OWN_ROWS = 24  # of a text that a model reads in its own passes
 
@@ -161,7 +156,7 @@ def _try_own(model: PreTrainedModel, prompt: list[int], n: int) -> None:
         plain = [own(model, text[: place + 1], [place]).logits for place in places]
         whole = own(model, text, list(places))
     # recurrent states are in float32 in models of any dtype
-    tolerance = max(_tolerance(model, text, whole), _LEAST_TOLERANCE[torch.float32])
+    tolerance = max(_tolerance(model, text, whole), ROUNDING[torch.float32])
     for way in (logits, whole.logits):
         if _judged(_distances(way, torch.cat(plain)), tolerance) > tolerance:
             raise RecordError(f"{_name(model)} cannot be recorded: {GENERATED} differ")
@@ -172,7 +167,7 @@ def _tolerance(model: PreTrainedModel, text: list[int], plain: PlainPass) -> flo
     with shaken(model):
         moved = _distances(own(model, text, plain.positions).logits, plain.logits)
     rounding = _ROUNDINGS * _middle(moved[moved.isfinite()])
-    return max(_LEAST_TOLERANCE.get(model.dtype, 0.0), rounding)
+    return max(ROUNDING.get(model.dtype, 0.0), rounding)
 
 
 def _in_float32(model: PreTrainedModel) -> list[PreTrainedModel]:

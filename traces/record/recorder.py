@@ -84,7 +84,12 @@ def record(
                     agreement += rows.agreement or Agreement()
                     check(agreement, plan.sampler, whole=False)
                     writer.write_shard(
-                        shard, rows.sequences, hidden=rows.hidden, mixed=rows.mixed, **rows.tables
+                        shard,
+                        rows.sequences,
+                        hidden=rows.hidden,
+                        mixed=rows.mixed,
+                        near_ties=rows.near_ties,
+                        **rows.tables,
                     )
                     tokens += sum(rows.sequences["n_output"])
                 on_shard(start + len(batch))

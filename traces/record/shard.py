@@ -35,7 +35,7 @@ class ShardColumns:
     Attributes:
         sequences: see `schema.SEQUENCES`.
         tables: of the kind of drafter, by name.
-        strange: see `traces.record.path.Path`, as `agreement`.
+        strange: see `traces.record.path.Path`, as `near_ties` and `agreement`.
     """
 
     sequences: dict[str, list]
@@ -43,6 +43,7 @@ class ShardColumns:
     hidden: Arrays | None = None
     mixed: Arrays | None = None
     strange: int = 0
+    near_ties: int = 0
     agreement: Agreement | None = None
 
     @property
@@ -91,7 +92,8 @@ def record_shard(
         path = record_path(model, None, tokens, numbers, plan, on_token, outputs)
         rows = _on_path(path.columns, path, first_sequence)
         _check_finite(rows)
-        return ShardColumns(_sequences(prompts, rows, first_sequence, plan), {"target": rows})
+        sequences = _sequences(prompts, rows, first_sequence, plan)
+        return ShardColumns(sequences, {"target": rows}, near_ties=path.near_ties)
     if not is_packed and (outputs is None or plan.branch_target or plan.mix):
         raise RecordError("a target that takes no masks reads known outputs alone, no branches")
     target, draft = forwards(pair, base, plan, len(prompts))
@@ -112,7 +114,8 @@ def record_shard(
         hidden = _hidden(path, first_sequence, branches, branch_states)
     sequences = _sequences(prompts, positions, first_sequence, plan)
     tables = {"positions": positions, "branches": branches}
-    return ShardColumns(sequences, tables, hidden, mixed, path.strange, path.agreement)
+    seen = path.strange, path.near_ties, path.agreement
+    return ShardColumns(sequences, tables, hidden, mixed, *seen)
 
 
 def _text_by_text(
@@ -124,20 +127,21 @@ def _text_by_text(
     is_packed: bool,
 ) -> ShardColumns:
     """A shard of a target alone that reads what an engine answered, or in its own passes."""
-    agreement, texts = None, [p.tokens for p in prompts]
+    agreement, near, texts = None, 0, [p.tokens for p in prompts]
     if plan.by_engine:
         outputs = [prompt.output or [] for prompt in prompts]
         given = target, texts, outputs, plan, first_sequence, is_packed
         found, agreement = follow(*given, on_token=on_token)
     else:
-        found = generate(target, texts, plan, first_sequence, on_token)
+        found, near = generate(target, texts, plan, first_sequence, on_token)
     lengths = np.array([len(one["target_token"]) for one in found])
     numbers = np.arange(len(prompts), dtype=np.int32) + np.int32(first_sequence)
     rows: Arrays = {"sequence": np.repeat(numbers, lengths), "position": count_up(lengths)}
     rows |= {name: np.concatenate([_numpy(one[name]) for one in found]) for name in found[0]}
     _check_finite(rows)
     sequences = _sequences(prompts, rows, first_sequence, plan)
-    return ShardColumns(sequences, {"target": rows}, agreement=agreement)
+    near = agreement.near if agreement else near
+    return ShardColumns(sequences, {"target": rows}, near_ties=near, agreement=agreement)
 
 
 def slots_of(pair: Pair | Alone, base: int, plan: Plan, batch: int) -> int:

@@ -99,6 +99,23 @@ class LogitRows:
         return at(self.processed, token)
 
 
+# What rounding moves a row by, as a share of its logits' standard deviation, in models whose norms
+# and rotary embeddings are in float32.
+ROUNDING = {torch.float64: 1e-5, torch.float32: 2e-4, torch.float16: 4e-3, torch.bfloat16: 2e-2}
+
+
+def rounding(logits: Tensor) -> Tensor:
+    """Nats within which two tokens of a row (N, V) are as likely, in logits of this dtype (N,)."""
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    return ROUNDING.get(logits.dtype, ROUNDING[torch.float32]) * wide.std(-1)
+
+
+def near_ties(p: LogitRows) -> Tensor:
+    """Whether another token than the likeliest is as likely but for rounding (N,)."""
+    most = p.given.topk(2, -1).values.double()
+    return most[:, 0] - most[:, 1] <= rounding(p.given)
+
+
 def target_rows(logits: Tensor, sampler: Sampler, kernel: bool = False) -> LogitRows:
     """The target's rows under a sampler."""
     return LogitRows(logits, sampler.temperature, sampler.top_k, sampler.top_p, kernel)
