@@ -79,7 +79,7 @@ class ByBatch(ByLength):
     def params(self) -> ByBatchParams:
         """See `ByLength`."""
         low, _, length = np.array(self.table, np.int64).T
-        return ByBatchParams(np.ascontiguousarray(low), np.ascontiguousarray(length))
+        return ByBatchParams(low=np.ascontiguousarray(low), length=np.ascontiguousarray(length))
 
 
 class ScheduleParams(NamedTuple):
@@ -174,8 +174,12 @@ class Schedule(ByLength):
     def params(self) -> ScheduleParams:
         """See `ByLength`."""
         batch, length = np.array(self.lengths, np.int64).T
-        rows = np.ascontiguousarray(batch), np.ascontiguousarray(length)
-        return ScheduleParams(*rows, float(self.gate), self.window)
+        return ScheduleParams(
+            batch=np.ascontiguousarray(batch),
+            length=np.ascontiguousarray(length),
+            gate=float(self.gate),
+            window=self.window,
+        )
 
     def begin(self, max_batch: int) -> np.ndarray:
         """See `ByLength`: whether it is off, requests that are done, and the last ones' means."""

@@ -153,14 +153,14 @@ class Ema(ByLength):
         widest = max(map(len, lengths))
         padded = [steps + steps[-1:] * (widest - len(steps)) for steps in lengths]
         return EmaParams(
-            _slots([batch for batch, _ in self.candidates], self.captured),
-            np.array(padded, np.int64),
-            np.array(list(map(len, lengths)), np.int64),
-            np.array([self.down_of(batch) for batch, _ in self.candidates], np.float64),
-            float(self.up),
-            float(self.alpha),
-            self.warmup,
-            self.interval,
+            slot=_slots([batch for batch, _ in self.candidates], self.captured),
+            steps=np.array(padded, np.int64),
+            count=np.array(list(map(len, lengths)), np.int64),
+            down=np.array([self.down_of(batch) for batch, _ in self.candidates], np.float64),
+            up=float(self.up),
+            alpha=float(self.alpha),
+            warmup=self.warmup,
+            interval=self.interval,
         )
 
     def down_of(self, batch: int) -> float:
