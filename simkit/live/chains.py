@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simkit.live.deciders import Came, Decider, Drawn, Seen
+from simkit.live.deciders import Drawn, Headed, rows_of
 from simkit.live.decoder import Drafting, Facts, Taken, Text
 from simkit.live.keyed_draws import Ahead, Keyed
 from simkit.live.log import Spans
 from simkit.live.settings import DecoderSettings, Step
 from simkit.serving import View
+from simkit.serving.rules import Came, Decider, Seen
 from traces.record import draws
 from traces.record.reader import Reader
 from traces.record.statistics import LogitRows, draft_rows, target_rows
@@ -50,6 +51,7 @@ class Chains(Drafting):
     ) -> None:
         super().__init__(target, settings)
         self.draft, self.decider, self.keyed = draft, decider, keyed
+        self.heads = [*decider.heads.values()] if isinstance(decider, Headed) else []
         self.max_draft = decider.max_draft if decider else 0
 
     def begin(self, spans: Spans, rows: int, room: int) -> None:
@@ -59,8 +61,8 @@ class Chains(Drafting):
         self.states = torch.empty(0)  # the draft's behind each token of the only text, for heads
         if self.decider:
             self.decider.begin(rows)
-            for head in self.decider.heads.values():
-                head.cut(0)
+        for head in self.heads:
+            head.cut(0)
 
     def open(self, text: Text) -> None:
         """See `Drafting`."""
@@ -133,7 +135,7 @@ class Chains(Drafting):
             self._read_texts(batch, now)
         while any(decider.going):
             drawn = self._round(batch)
-            rows = decider.rows(drawn)
+            rows = rows_of(decider, drawn)
             decider.told([text.draft[-1] in self.eos for text in batch], rows)
             if rows is not None:
                 depth = len(batch[0].draft)
@@ -184,7 +186,7 @@ class Chains(Drafting):
         """A pass of the draft, whose states are kept where heads read them."""
         before = self.draft.lengths[0]
         logits = read(blocks)
-        if self.decider and self.decider.heads:
+        if self.heads:
             new = self.draft.states
             self.states = torch.cat([self.states[:before], new]) if before else new
         return logits
@@ -256,7 +258,7 @@ class Chains(Drafting):
         lengths = [len(text.tokens) - 1 for text in by_row]
         self.target.slots.cut(lengths)
         self.draft.slots.cut(lengths)
-        for head in self.decider.heads.values() if self.decider else ():
+        for head in self.heads:
             head.cut(lengths[0])
 
     def _cut_draft(self, batch: list[Text], lengths: list[int]) -> None:

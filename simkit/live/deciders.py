@@ -1,15 +1,9 @@
-"""Who says how far texts are drafted: a draft-length policy, for one text or for many at once.
-
-A decider is opened with what it sees, told after each draft round what was drafted, asked what of
-it is to be verified, and told what came of that. Those of servers are in `live_controllers`.
-"""
+"""What policies of a live decoder read: the draft's statistics, and learned heads."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -18,14 +12,12 @@ from simkit.live.block_scorer import BlockScorer, check_depth, check_lag
 from simkit.live.clock import Mark
 from simkit.live.log import Spans
 from simkit.live.settings import UNKNOWN, DecoderSettings
-from simkit.policies import Outcome, PolicyError, Sequential
-from simkit.policies.verdicts import asked, longest, sent
+from simkit.policies import PolicyError, Sequential
+from simkit.policies.verdicts import asked
+from simkit.serving.rules import Decider, Each, Rows, Seen
 from traces.record.statistics import LogitRows
 from traces.record.statistics_triton import draft_statistics
 from traces.schema import DRAFT_STATISTICS
-
-Rows = list[tuple[float, ...]]
-"""Of each request, the values of the columns that a decider reads."""
 
 
 @dataclass
@@ -49,203 +41,6 @@ class Drawn:
     since: Mark
 
 
-class Seen(Protocol):
-    """What every decider sees; `simkit.serving.View` has more."""
-
-    @property
-    def request(self) -> Any:
-        """Numbers of the requests."""
-        ...
-
-    @property
-    def room(self) -> Any:
-        """Tokens that each may draft."""
-        ...
-
-
-class Came(NamedTuple):
-    """What came of an iteration, of each request.
-
-    Attributes:
-        drafted: tokens.
-        proposed: of those, the ones that were verified.
-        accepted: of those again.
-        done: whether its output is whole.
-        ended: whether it ended with an EOS that was drafted.
-    """
-
-    drafted: list[int]
-    proposed: list[int]
-    accepted: list[int]
-    done: list[bool]
-    ended: list[bool]
-
-
-class Decider(ABC):
-    """See the module.
-
-    Args:
-        name: of its time in a log.
-        columns: the draft's statistics of each drafted token that it reads.
-        max_draft: the longest draft.
-
-    Attributes:
-        going: of each request, whether it drafts on.
-        made: of each request, tokens drafted.
-        looks: whether it is asked after a round.
-        heads: that it asks, by column.
-        extra_passes: whether the draft reads verified tokens anew.
-        whole_view: whether it must see a `View`.
-    """
-
-    looks, extra_passes, whole_view = True, False, False
-    heads: Mapping[str, BlockScorer] = {}
-
-    def __init__(self, name: str, columns: tuple[str, ...], max_draft: int) -> None:
-        self.name, self.columns, self.max_draft = name, columns, max_draft
-        self.going: list[bool] = []
-        self.made: list[int] = []
-
-    @abstractmethod
-    def begin(self, max_batch: int) -> None:
-        """Before the first iteration of batches of at most so many."""
-
-    def open(self, view: Seen, sequences: list[int]) -> None:
-        """Begin an iteration: whose drafts begin, as `going`."""
-        self.rooms = self.wanted(view, sequences)
-        self.going = [room > 0 for room in self.rooms]
-        self.made = [0] * len(self.rooms)
-        self.depth = 0
-
-    @abstractmethod
-    def wanted(self, view: Seen, sequences: list[int]) -> list[int]:
-        """The longest draft of each request."""
-
-    def rows(self, drawn: Drawn) -> Rows | None:
-        """What is known of the tokens of a round; None: there is nothing to ask."""
-        if not self.looks:
-            return None
-        if not self.columns:
-            return [()] * len(drawn.tokens)
-        found = draft_statistics(drawn.q, drawn.tokens, self.columns)
-        rows = torch.stack([found[name] for name in self.columns], 1).tolist()
-        return [tuple(row) for row in rows]
-
-    def told(self, eos: list[bool], rows: Rows | None) -> None:
-        """A draft round was made: whose token is an EOS, and what is known of the tokens."""
-        self.depth += 1
-        for k, going in enumerate(self.going):
-            self.made[k] += going
-        if rows is not None:
-            self.ask(rows)
-        for k, room in enumerate(self.rooms):
-            if self.made[k] == self.depth and (eos[k] or self.depth >= room):
-                self.going[k] = False
-
-    def ask(self, rows: Rows) -> None:  # noqa: B027 (some look at nothing)
-        """Say who stops."""
-
-    def drafted(self) -> list[int]:
-        """Tokens of each request's draft."""
-        return self.made
-
-    @abstractmethod
-    def chosen(self, view: Seen, drafted: list[int]) -> list[int]:
-        """Of the drafted tokens, how many are verified."""
-
-    @abstractmethod
-    def observe(self, view: Seen, came: Came) -> None:
-        """What came of it."""
-
-
-class Rule(Decider):
-    """A draft-length policy that is asked after every round."""
-
-    def __init__(self, policy: Sequential, max_draft: int, settings: DecoderSettings) -> None:
-        columns = policy.columns(settings.sampler)
-        super().__init__(f"policy:{policy.timed_as}", columns, max_draft)
-        self.policy, self.looks = policy, policy.looks
-        self.extra_passes = bool(policy.extra_passes)
-        self.states: dict[int, tuple] = {}  # by request
-
-    def begin(self, max_batch: int) -> None:
-        """See `Decider`."""
-        if self.policy.carried == "sequence":
-            self.states = {}
-
-    def wanted(self, view: Seen, sequences: list[int]) -> list[int]:
-        """See `Decider`."""
-        self.who = [*view.request]
-        for r, sequence in zip(self.who, sequences, strict=True):
-            if r not in self.states:
-                self.states[r] = self.policy.begin(sequence)
-        limits = [
-            min(longest(self.policy, self.states[r]), self.policy.max_draft) for r in self.who
-        ]
-        return [max(0, min(k, int(room))) for k, room in zip(limits, view.room, strict=True)]
-
-
-class Each(Rule):
-    """Every request stops by itself."""
-
-    def ask(self, rows: Rows) -> None:
-        """See `Decider`."""
-        for k, r in enumerate(self.who):
-            if self.going[k]:
-                stop, self.states[r] = asked(self.policy, self.states[r], self.depth, rows[k])
-                self.going[k] = not stop
-
-    def chosen(self, view: Seen, drafted: list[int]) -> list[int]:
-        """See `Decider`."""
-        pairs = zip(self.who, drafted, strict=True)
-        return [sent(self.policy, self.states[r], n) for r, n in pairs]
-
-    def observe(self, view: Seen, came: Came) -> None:
-        """See `Decider`."""
-        columns = zip(came.drafted, came.proposed, came.accepted, came.ended, strict=True)
-        for r, outcome in zip(self.who, columns, strict=True):
-            self.states[r] = self.policy.update(self.states[r], Outcome(*outcome))
-
-
-class All(Each):
-    """One length: on until every request's rule has stopped, or its draft is at its end.
-
-    Args:
-        policy: that all are asked.
-        max_draft: the longest draft.
-        settings: how to decode.
-        stop: "any": on only until one of them has.
-    """
-
-    def __init__(
-        self, policy: Sequential, max_draft: int, settings: DecoderSettings, stop: str = "all"
-    ) -> None:
-        super().__init__(policy, max_draft, settings)
-        self.stop = stop
-
-    def open(self, view: Seen, sequences: list[int]) -> None:
-        """See `Decider`."""
-        super().open(view, sequences)
-        self._together()
-
-    def told(self, eos: list[bool], rows: Rows | None) -> None:
-        """See `Decider`."""
-        super().told(eos, rows)
-        self._together()
-
-    def _together(self) -> None:
-        if self.stop == "any" and not all(self.going):
-            self.going = [False] * len(self.going)
-
-    def drafted(self) -> list[int]:
-        """See `Decider`."""
-        return [self.depth] * len(self.made)
-
-    def chosen(self, view: Seen, drafted: list[int]) -> list[int]:
-        """See `Decider`."""
-        return [max(super().chosen(view, drafted))] * len(drafted)
-
-
 class Headed(Each):
     """One request, whose policy reads heads.
 
@@ -256,19 +51,19 @@ class Headed(Each):
 
     Args:
         policy: that is asked.
+        columns: that it reads.
         max_draft: the longest draft.
-        settings: how to decode.
         heads: by name.
     """
 
     def __init__(
         self,
         policy: Sequential,
+        columns: tuple[str, ...],
         max_draft: int,
-        settings: DecoderSettings,
         heads: Mapping[str, BlockScorer],
     ) -> None:
-        super().__init__(policy, max_draft, settings)
+        super().__init__(policy, columns, max_draft)
         names = {column: column.removeprefix("score:") for column in self.columns}
         self.heads = {column: heads[name] for column, name in names.items() if name != column}
         self.statistics = [column for column in self.columns if column not in self.heads]
@@ -283,7 +78,7 @@ class Headed(Each):
         self.waiting: list[tuple[int, LogitRows, Tensor]] = []
 
     def rows(self, drawn: Drawn) -> Rows | None:
-        """See `Decider`."""
+        """Of the tokens that wait for scores; None: the next decision is not due."""
         depth = self.depth + 1
         self.waiting.append((depth, drawn.q, drawn.tokens))
         if self.waits and self.policy.calls(depth) == self.policy.calls(depth - 1):
@@ -314,6 +109,19 @@ class Headed(Each):
                 self.known = state
         del self.waiting[:count]
         self.states[self.who_only], self.going[0] = state, not stop
+
+
+def rows_of(decider: Decider, drawn: Drawn) -> Rows | None:
+    """What a decider reads of the tokens of a round; None: there is nothing to ask."""
+    if isinstance(decider, Headed):
+        return decider.rows(drawn)
+    if not decider.looks:
+        return None
+    if not decider.columns:
+        return [()] * len(drawn.tokens)
+    found = draft_statistics(drawn.q, drawn.tokens, decider.columns)
+    rows = torch.stack([found[name] for name in decider.columns], 1).tolist()
+    return [tuple(row) for row in rows]
 
 
 def check(

@@ -9,13 +9,14 @@ from simkit.errors import LiveError
 from simkit.live.block_scorer import BlockScorer
 from simkit.live.chains import Chains
 from simkit.live.clock import Clock
-from simkit.live.deciders import All, Decider, Each, Headed, check
+from simkit.live.deciders import Headed, check
 from simkit.live.decoder import Decoder, One, Request
 from simkit.live.keyed_draws import Keyed
 from simkit.live.log import LiveRow
 from simkit.live.served import Iteration, iterations_of
 from simkit.live.settings import DecoderSettings, Step
 from simkit.policies import PolicyError, Sequential
+from simkit.serving.rules import All, Decider, Each
 from traces.record.forward import LastStates
 from traces.record.pair import Pair
 from traces.record.reader import Reader
@@ -52,17 +53,19 @@ class TimedDecoder(Decoder):
         heads: Mapping[str, BlockScorer] | None = None,
     ) -> None:
         decider: Decider | None = None
+        reads_heads = False
         if policy is not None:
             columns = check(policy, settings, heads or {})
-            if any(column.startswith("score:") for column in columns):
-                decider = Headed(policy, policy.max_draft, settings, heads or {})
+            reads_heads = any(column.startswith("score:") for column in columns)
+            if reads_heads:
+                decider = Headed(policy, columns, policy.max_draft, heads or {})
             else:
-                decider = Each(policy, policy.max_draft, settings)
+                decider = Each(policy, columns, policy.max_draft)
         reads = Reader(target, vocab_size)
         self.keyed: Keyed | None = None
         if not settings.sampler.greedy:
             self.keyed = Keyed(Reader(draft, vocab_size), settings, reads.device)
-        states = LastStates(draft) if decider and decider.heads else None
+        states = LastStates(draft) if reads_heads else None
         drafts = Reader(draft, vocab_size, states=states)
         super().__init__(Chains(reads, drafts, decider, settings, self.keyed), settings)
         self.policy = policy
@@ -119,8 +122,7 @@ class BatchDecoder(Decoder):
             raise PolicyError(f"{policy} reads verified batches anew, which a batch does not do")
         decider = None
         if policy:
-            check(policy, settings, {})
-            decider = All(policy, policy.max_draft, settings, stop)
+            decider = All(policy, check(policy, settings, {}), policy.max_draft, stop)
         reads, drafts = Reader(target, vocab_size), Reader(draft, vocab_size)
         super().__init__(Chains(reads, drafts, decider, settings), settings, slots=None)
 

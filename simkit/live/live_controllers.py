@@ -9,15 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from simkit.errors import PolicyError
-from simkit.live.deciders import All, Came, Decider, Each, Rows, Rule, Seen, check
+from simkit.live.deciders import check
 from simkit.live.settings import DecoderSettings
-from simkit.policies import Outcome
 from simkit.policies.base import chain_of
-from simkit.policies.verdicts import asked, longest, sent
 from simkit.serving import Plain, View
 from simkit.serving.controllers import ByLength, ByRule, Controller
 from simkit.serving.interpreted import whole_lengths
 from simkit.serving.prices import Prices
+from simkit.serving.rules import All, Came, Decider, Each, Mean, Rows
 from traces.schema import DRAFT_STATISTICS
 
 
@@ -93,34 +92,6 @@ def _decided(view: View) -> View:
     return view._replace(waiting=0, prefilling=view.waiting)
 
 
-class _Mean(Rule):
-    """One length, of one rule that is asked with the mean row of the drafts that have not ended."""
-
-    def wanted(self, view: Seen, sequences: list[int]) -> list[int]:
-        if -1 not in self.states:
-            self.states[-1] = self.policy.begin(0)
-        limit = min(longest(self.policy, self.states[-1]), self.policy.max_draft)
-        return [max(0, min(limit, int(room))) for room in view.room]
-
-    def ask(self, rows: Rows) -> None:
-        some = [row for row, going in zip(rows, self.going, strict=True) if going]
-        mean = tuple(float(np.mean(column)) for column in zip(*some, strict=True))
-        stop, self.states[-1] = asked(self.policy, self.states[-1], self.depth, mean)
-        if stop:
-            self.going = [False] * len(self.going)
-
-    def drafted(self) -> list[int]:
-        return [self.depth] * len(self.made)
-
-    def chosen(self, view: Seen, drafted: list[int]) -> list[int]:
-        return [sent(self.policy, self.states[-1], self.depth)] * len(drafted)
-
-    def observe(self, view: Seen, came: Came) -> None:
-        mean = round(float(np.mean(came.accepted)))
-        told = Outcome(self.depth, came.proposed[0], mean, False)
-        self.states[-1] = self.policy.update(self.states[-1], told)
-
-
 def decider(
     controller: Controller, settings: DecoderSettings, prices: Prices | None = None
 ) -> Decider:
@@ -155,9 +126,8 @@ def decider(
         raise PolicyError(f"{controller}: {policy} reads a head, which a batch has not")
     if policy.extra_passes:
         raise PolicyError(f"{controller}: {policy} reads verified batches anew")
-    check(policy, settings, {})
-    kinds = {"each": Each, "all": All, "mean": _Mean}
-    return kinds[controller.together](policy, most, settings)
+    kinds = {"each": Each, "all": All, "mean": Mean}
+    return kinds[controller.together](policy, check(policy, settings, {}), most)
 
 
 def needs_prices(controller: Controller) -> bool:

@@ -8,13 +8,11 @@ import numpy as np
 
 from simkit.drafters.layout import Layout, Read, SequenceDrafts
 from simkit.errors import PolicyError
-from simkit.policies import Outcome
 from simkit.policies.base import chain_of
-from simkit.policies.verdicts import asked as asked_once
-from simkit.policies.verdicts import longest, sent
 from simkit.serving.controllers.base import ByRule, View
 from simkit.serving.controllers.function import Plain
 from simkit.serving.plans import Plan
+from simkit.serving.rules import All, Came, Mean
 from simkit.serving.state import MADE, SEEN, Buffers, Server
 from traces.messages import how_many
 
@@ -74,99 +72,40 @@ class _Shared:
 
     def __init__(self, controller: ByRule, layout: Layout, server: Server, room: Buffers) -> None:
         policy = chain_of(controller.policy, "no rule for a batch")
-        self.policy, self.mean = policy, controller.together == "mean"
+        columns = policy.columns(layout.trace.sampler)
+        kind = Mean if controller.together == "mean" else All
+        self.rule = kind(policy, columns, policy.max_draft)
         self.layout, self.server, self.room = layout, server, room
-        self.read: Read = layout.columns(policy.columns(layout.trace.sampler))
+        self.read: Read = layout.columns(columns)
         self.drafts: dict[int, SequenceDrafts] = {}
-        self.states: dict[int, tuple] = {-1: policy.begin(0)}
 
     def decide(self, view: View, drafted: np.ndarray) -> None:
-        n, sequences = len(drafted), self.server.sequence[view.request]
-        self.known = {
-            int(r): self._state(int(r), int(s))
-            for r, s in zip(view.request, sequences, strict=True)
-        }
+        n, rule, sequences = len(drafted), self.rule, self.server.sequence[view.request]
+        rule.open(view, sequences.tolist())
         starts = self.room.seen[SEEN.row, :n] - self.layout.offsets[sequences] + 1
-        rooms = self._rooms(view)
         drafts = [
-            iter(self._drafts(int(s)).draft(int(start), room))
-            for s, start, room in zip(sequences, starts, rooms, strict=True)
+            iter(self._drafts(s).draft(start, room))
+            for s, start, room in zip(sequences.tolist(), starts.tolist(), rule.rooms, strict=True)
         ]
-        depth = self._together(view, drafts, rooms) if self.mean else self._all(view, drafts, rooms)
-        self.depth = depth
-        self.sent = max(sent(self.policy, self.states[k], depth) for k in self._asked(view))
-        drafted[:] = depth
-        self.room.made[MADE.calls, :n] = self.policy.calls(depth)
+        while any(rule.going):
+            going = zip(drafts, rule.going, strict=True)
+            rows = [next(draft, None) if goes else None for draft, goes in going]
+            rule.going = [row is not None for row in rows]  # others end with an EOS
+            if any(rule.going):
+                rule.told([False] * n, [() if row is None else row for row in rows])
+        drafted[:] = rule.drafted()
+        self.room.made[MADE.calls, :n] = rule.policy.calls(rule.depth)
 
     def choose(self, view: View, drafted: np.ndarray, proposed: np.ndarray) -> None:
-        proposed[:] = self.sent
+        proposed[:] = self.rule.chosen(view, drafted.tolist())
 
     def observe(self, view: View, *outcome: np.ndarray) -> None:
-        _, _, accepted, ended = outcome
-        if self.mean:
-            told = Outcome(self.depth, self.sent, round(float(accepted.mean())), False)
-            self.states[-1] = self.policy.update(self.states[-1], told)
-            return
-        for r, a, end in zip(view.request.tolist(), accepted.tolist(), ended.tolist(), strict=True):
-            eos = bool(end) and a == self.sent
-            told = Outcome(self.depth, self.sent, a, eos)
-            self.states[r] = self.policy.update(self.states[r], told)
-
-    def _state(self, request: int, sequence: int) -> tuple:
-        if self.mean:
-            return self.states[-1]
-        if request not in self.states:
-            self.states[request] = self.policy.begin(sequence)
-        return self.states[request]
-
-    def _asked(self, view: View) -> list[int]:
-        return [-1] if self.mean else view.request.tolist()
+        drafted, proposed, accepted, done = (column.tolist() for column in outcome)
+        counts = zip(accepted, proposed, done, strict=True)
+        ended = [bool(whole) and a == sent for a, sent, whole in counts]
+        self.rule.observe(view, Came(drafted, proposed, accepted, [bool(x) for x in done], ended))
 
     def _drafts(self, sequence: int) -> SequenceDrafts:
         if sequence not in self.drafts:
             self.drafts[sequence] = self.layout.sequence(self.read, sequence)
         return self.drafts[sequence]
-
-    def _rooms(self, view: View) -> list[int]:
-        """The longest draft of each: the rule's bound, and what its budget leaves."""
-        left = self.layout.trace.max_new_tokens - view.tokens - 1
-        bound = [longest(self.policy, self.known[r]) for r in view.request.tolist()]
-        most = [min(limit, self.policy.max_draft) for limit in bound]
-        return [max(0, min(k, int(room))) for k, room in zip(most, left, strict=True)]
-
-    def _all(self, view: View, drafts: list, rooms: list[int]) -> int:
-        """Draft until every request's rule has stopped, or its draft is at its end."""
-        going = {
-            r: d for r, d, room in zip(view.request.tolist(), drafts, rooms, strict=True) if room
-        }
-        left = dict(zip(view.request.tolist(), rooms, strict=True))
-        depth = 0
-        while going:
-            rows = {r: next(draft, None) for r, draft in going.items()}
-            rows = {r: row for r, row in rows.items() if row is not None}
-            if not rows:
-                break
-            depth += 1
-            for r, row in rows.items():
-                stop, self.states[r] = asked_once(self.policy, self.states[r], depth, row)
-                if stop or depth >= left[r]:
-                    del going[r]
-            going = {r: draft for r, draft in going.items() if r in rows}
-        return depth
-
-    def _together(self, view: View, drafts: list, rooms: list[int]) -> int:
-        """Draft until the rule stops that is asked with the mean row."""
-        going = [(draft, room) for draft, room in zip(drafts, rooms, strict=True) if room]
-        depth = 0
-        while going:
-            rows = [(next(draft, None), draft, room) for draft, room in going]
-            some = [row for row, _, _ in rows if row is not None]
-            if not some:
-                break
-            depth += 1
-            mean = tuple(float(np.mean(column)) for column in zip(*some, strict=True))
-            stop, self.states[-1] = asked_once(self.policy, self.states[-1], depth, mean)
-            if stop:
-                break
-            going = [(d, room) for row, d, room in rows if row is not None and depth < room]
-        return depth
