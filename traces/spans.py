@@ -3,7 +3,8 @@
 A rule says what begins and ends a span, in the text as the tokenizer reads it. The text of the
 prompt counts too, so that a span which the chat template opens goes on in the output. A span begins
 behind its marker, and the marker that ends it is its last part: so whoever has read the tokens
-before a position knows the span that it is in. A pattern is its whole match, which is known later.
+before a position knows the span that it is in. A pattern is its whole match, which is known later,
+and so are an echo, and whatever no rule finds: the answer.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class SpanRule:
             raise TraceError(f"span {self.name}: its pattern matches a text without letters")
 
     def places(self, text: str) -> Iterator[tuple[int, int]]:
-        """Begin and end of each span in a text, in characters."""
+        """Begin and end of each span in a text, in characters; one that goes on ends behind it."""
         if self.pattern:
             yield from (found.span() for found in re.finditer(self.pattern, text))
             return
@@ -72,7 +73,7 @@ class SpanRule:
         while at >= 0:
             at += len(self.begin)
             behind = text.find(self.end, at)
-            behind = len(text) if behind < 0 else behind + len(self.end)
+            behind = len(text) + 1 if behind < 0 else behind + len(self.end)
             yield at, behind
             at = text.find(self.begin, behind)
 
@@ -123,7 +124,16 @@ def read_rules(file: str | Path) -> list[SpanRule]:
             found.append(SpanRule(**{"name": "", **rule}))
         except TraceError as error:
             raise TraceError(f"{file}: {error}") from None
+    columns: dict[str, str] = {}
+    for name in (rule.name for rule in found):
+        if (other := columns.setdefault(column_name(name), name)) != name:
+            raise TraceError(f"{file}: spans {other!r} and {name!r} are one name to a policy")
     return found
+
+
+def column_name(kind: str) -> str:
+    """What a policy calls a kind of span."""
+    return COLUMN + re.sub(r"\W", "_", kind)
 
 
 def check_tokenizer(trace: Trace, sha256: str, name: str) -> None:
@@ -201,8 +211,14 @@ def load(trace: Trace) -> Spans:
             raise TraceError(f"{where} do not fit the outputs; write them again with simkit spans")
         label[offsets[k] + begin - 1 : offsets[k] + end] = index[name]
         last[sequence] = end
-    later = {rule.name for rule in rules if rule.pattern} | {ECHO}
-    return Spans(tuple(index), label, frozenset(set(index) - later))
+    return Spans(tuple(index), label, _causal(rules))
+
+
+def _causal(rules: list[SpanRule]) -> frozenset[str]:
+    """Kinds that are known while a text is read: of markers, and no pattern comes before them."""
+    first = next((k for k, rule in enumerate(rules) if rule.pattern), len(rules))
+    known, later = ({rule.name for rule in some} for some in (rules[:first], rules[first:]))
+    return frozenset(known - later)
 
 
 def column(trace: Trace, name: str) -> np.ndarray:
@@ -212,10 +228,11 @@ def column(trace: Trace, name: str) -> np.ndarray:
         TraceError: there is no such span, or it is known only from what comes later.
     """
     found = load(trace)
-    known = {COLUMN + re.sub(r"\W", "_", kind): kind for kind in sorted(found.causal)}
+    known = {column_name(kind): kind for kind in sorted(found.causal)}
     if name not in known:
         raise TraceError(
-            f"no span {name} is known while a text is read; there is {', '.join(known)}"
+            f"no span {name} is known while a text is read; those of markers are, whose rules stand"
+            f" before all patterns: {', '.join(known) or 'there is none'}"
         )
     return (found.label == found.names.index(known[name])).astype(np.float32)
 
@@ -232,17 +249,21 @@ def shares(trace: Trace, found: Spans) -> list[tuple[str, int, float | None]]:
 
 
 class _Pieces:
-    """What a tokenizer reads in each token by itself."""
+    """What a tokenizer reads in each token behind another: some drop a text's first space."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer, self._known = tokenizer, {}
 
     def __call__(self, tokens: list[int]) -> list[str]:
         for token in set(tokens) - self._known.keys():
-            self._known[token] = self._tokenizer.decode(
-                [token], skip_special_tokens=False, clean_up_tokenization_spaces=False
-            )
+            alone, twice = self._read([token]), self._read([token, token])
+            self._known[token] = twice[len(alone) :] if twice.startswith(alone) else alone
         return [self._known[token] for token in tokens]
+
+    def _read(self, tokens: list[int]) -> str:
+        return self._tokenizer.decode(
+            tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
 
 
 def _labels(
