@@ -455,10 +455,14 @@ def prepare(
         if not has_prompts and given.get("outputs") is None:
             raise RecordError(f"{more}--prompts is missing: give a JSON Lines file")
         asked = RecordRequest(**{"prompts": None, **given})
+    if asked.ignore_eos and asked.eos:
+        raise RecordError("--ignore-eos and --eos exclude each other: use one of both")
+    chat = asked.chat
     if asked.outputs is not None:
+        if chat.system or chat.arguments:
+            raise RecordError("--outputs has its own prompts: leave out what is for chats")
         return _followed(asked, "max_new_tokens" in given)
     asked.plan()
-    chat = asked.chat
     if rows is None:
         if asked.prompts is None:
             raise RecordError(

@@ -219,6 +219,8 @@ def test_a_recording_of_its_outputs_replays_alike(folder, capsys):
     assert run(capsys, "validate", out)[0] == 0
     said = run(capsys, "info", out)[1]
     assert "all 240 output tokens are the target's likeliest" in " ".join(said.split())
+    assert run(capsys, "thin", out, "--out", folder / "copy")[0] == 0
+    assert traces.load(folder / "copy").manifest.outputs == traces.load(out).manifest.outputs
     first, second = (
         simkit.replay(traces.load(trace), POLICIES, by="step").frame
         for trace in (folder / "trace", out)
@@ -240,7 +242,14 @@ def test_a_stopped_recording_of_outputs_goes_on(folder, capsys, monkeypatch):
 
         stopped.setattr(traces.writer.TraceWriter, "write_shard", once)
         assert run(capsys, *command, "--out", part)[0] == 130
-    assert run(capsys, "record", "--out", part, "--resume")[0] == 0
+    lines = file.read_text()
+    file.write_text(lines + "\n")
+    again = ["record", "--out", part, "--resume"]
+    assert "begun with another file of outputs" in refused(capsys, *again)
+    file.write_text(lines)
+    assert run(capsys, *again)[0] == 0
+    said = traces.load(part).manifest.outputs.remark
+    assert said.startswith(f"of the last {len(lines.splitlines()) - 4:,} of ") and "all " in said
     ours, theirs = (traces.load(trace) for trace in (whole, part))
     assert ours.sequences.equals(theirs.sequences)
     for name in ("target_entropy", "target_token_prob_raw"):
@@ -298,6 +307,8 @@ def test_what_does_not_go_with_outputs(folder, capsys, tmp_path):
     assert "more than --max-new-tokens 5" in refused(capsys, *command, "--max-new-tokens", 5)
     sampled = ["--coupling", "draft", "--temperature", 1]
     assert "--coupling draft draws outputs" in refused(capsys, *command, *sampled)
+    for chat in (["--system", "w1"], ["--chat-template-kwargs", '{"a": 1}']):
+        assert "--outputs has its own prompts" in refused(capsys, *command, *chat)
 
 
 def test_drafters_are_attached_to_sampled_outputs_of_an_engine(folder, capsys, tmp_path):

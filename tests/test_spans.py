@@ -244,6 +244,8 @@ def test_bad_rules(tmp_path, text, message):
 
 
 def test_what_is_refused(folder, trace, capsys, tmp_path):
+    given = ["spans", "reference", "--tokenizer", folder / "target"]
+    assert "write a copy with simkit thin" in refused(capsys, *given)
     assert "spans are missing" in refused(
         capsys, "replay", trace, "--policy", "fixed(2)", "--by", "span"
     )

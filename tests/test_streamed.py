@@ -171,7 +171,8 @@ def test_a_damaged_row_is_found_in_its_window(small_windows, tmp_path):
         (lambda: stream("reference").positions("accepted"), "leave --memory out"),
         (lambda: simkit.replay(stream("reference"), "rate_optimal"), "fitted to all prompts"),
         (lambda: simkit.replay(stream("reference"), "pacer"), "a head's scores"),
-        (lambda: simkit.replay(stream("reference"), "fixed(2)", by="step"), "steps one by one"),
+        (lambda: simkit.replay(stream("reference"), "fixed(2)", by="step"), "a replay by step"),
+        (lambda: simkit.replay(stream("reference"), "fixed(2)", by="span"), "a replay by span"),
         (
             lambda: simkit.replay(stream("reference"), {ROUTE: "fixed(2)"}),
             "decoder",

@@ -58,4 +58,9 @@ def refusal(there: Manifest, here: Manifest) -> str | None:
             "the recording was begun with other prompts (their token ids differ): give those, or"
             " name another folder"
         )
+    if found.startswith("outputs"):
+        return (
+            "the recording was begun with another file of outputs: give that, or name another"
+            " folder"
+        )
     return f"the output folder holds another trace: {found}"

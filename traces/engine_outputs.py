@@ -76,7 +76,7 @@ def check_ends(outputs: list[EngineOutput], eos_token_ids: Collection[int], erro
         error: as said.
     """
     for one in outputs:
-        _Line(one.where, error, frozenset(eos_token_ids)).check_end("the output", one.output)
+        _Line(one.where, error, frozenset(eos_token_ids)).check_end("output", one.output)
 
 
 @dataclass(frozen=True)

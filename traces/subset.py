@@ -156,6 +156,7 @@ def _header(whole: Manifest, n_sequences: int, budget: int) -> Manifest:
         batch_size=n_sequences,
         n_prompts=n_sequences,
         prompts_sha256=None,  # of all prompts: a recording of them must not go on in the cut
+        near_ties=0,  # of all tokens, likewise
         hidden=False,
         mix=0.0,
         files={},

@@ -193,7 +193,7 @@ class TraceWriter:
         """Merge the sequences and mark the trace complete; nothing if it is already.
 
         Args:
-            remark: of its outputs, where an engine produced them.
+            remark: of its outputs, where an engine produced them; else the header's stays.
 
         Raises:
             TraceError: a file cannot be written, or a part cannot be read.
@@ -202,7 +202,7 @@ class TraceWriter:
         manifest = self._manifest
         if manifest.complete:
             return
-        if manifest.outputs is not None:
+        if manifest.outputs is not None and remark:
             manifest = replace(manifest, outputs=replace(manifest.outputs, remark=remark))
         if len(self.done) != manifest.n_shards:
             raise ValueError(f"{len(self.done)} of {manifest.n_shards} shards are written")

@@ -87,7 +87,7 @@ def calibrate(
 
     there = load(trace, drafter)
     check_recorded(there)
-    out = out or folder_to_write(there, trace)
+    out = out or folder_to_write(there, trace, "give -o FILE.parquet")
     kind = destination(out, "-o")
     _check_log(log)
     written = [("--log", log), ("-o", out if kind == "file" else None)]

@@ -228,7 +228,8 @@ def _destination(
     if out and out.suffix != ".parquet":
         raise LiveError(f"-o {out}: the log is a .parquet file")
     if trace:
-        folder = folder_to_write(load(trace, drafter), str(trace)).resolve()
+        there = load(trace, drafter)
+        folder = folder_to_write(there, str(trace), "give -o FILE.parquet").resolve()
         check_room(folder / "live.parquet")
         return folder.with_name(f"{folder.name}.live.parquet"), folder  # until it is whole
     return out, None

@@ -66,8 +66,15 @@ def opened(trace: str, drafter: str | None, memory: int | None) -> Trace | str:
     return stream(trace, drafter, memory)
 
 
-def folder_to_write(trace: Trace, given: str) -> Path:
+def folder_to_write(
+    trace: Trace, given: str, instead: str = "write a copy with simkit thin and name that"
+) -> Path:
     """The folder of a trace that something is put into; not the package's own, given by its name.
+
+    Args:
+        trace: whose it is.
+        given: its name, or its folder.
+        instead: what may be done of the package's own.
 
     Raises:
         UserError: it is that.
@@ -80,7 +87,7 @@ def folder_to_write(trace: Trace, given: str) -> Path:
     folder, path = Path(given), (trace.recording or trace).path
     if path not in (None, folder):  # found by its name
         raise UserError(
-            f"{given}: comes with the package, which is not written to; give -o FILE.parquet, or"
+            f"{given}: comes with the package, which is not written to; {instead}, or give"
             f" the folder if that is what you want: {path}"
         )
     return trace.path or folder

@@ -110,8 +110,8 @@ def replay(
     where = setting(trace, cost, first_token)
     chosen = _chosen(policies)
     if windowed(where.layout):
-        if by == "step":
-            raise ReplayError("steps one by one want all rows at once: leave --memory out")
+        if by in ("step", "span"):
+            raise ReplayError(f"a replay by {by} wants all rows at once: leave --memory out")
         runs = list(in_windows(chosen, where, _one_by_one))
     else:
         runs = list(_one_by_one(chosen, where))

@@ -94,7 +94,7 @@ def record(
                     tokens += sum(rows.sequences["n_output"])
                 on_shard(start + len(batch))
             check(agreement, plan.sampler)
-            writer.finish(remark(agreement, plan.sampler))
+            writer.finish(_remark(agreement, plan, len(prompts), sum(map(len, texts))))
         except DisagreementError:
             writer.discard()
             raise
@@ -102,6 +102,14 @@ def record(
             writer.discard_if_empty()
             raise
     return tokens
+
+
+def _remark(found: Agreement, plan: Plan, n_prompts: int, n_read: int) -> str:
+    """What is to be known of outputs of which this run has read some."""
+    if not n_read:
+        return "read before this run, which has seen none of them"
+    some = f"of the last {n_read:,} of {how_many(n_prompts, 'output')}: "
+    return some * (n_read < n_prompts) + remark(found, plan.sampler)
 
 
 def check_lengths(pair: Pair | Alone, prompts: list[Prompt], plan: Plan) -> None:
