@@ -211,6 +211,15 @@ def test_a_rule_reads_a_span(folder, trace, capsys):
             spans.column(there, later)
 
 
+def test_a_thin_copy_keeps_them(folder, trace, capsys, tmp_path):
+    copy = tmp_path / "copy"
+    assert run(capsys, *command(folder, trace))[0] == 0
+    assert run(capsys, "thin", trace, "--out", copy, "--bits", 8)[0] == 0
+    assert run(capsys, "validate", copy)[0] == 0
+    ours, theirs = (spans.load(traces.load(one)) for one in (trace, copy))
+    assert ours.names == theirs.names and np.array_equal(ours.label, theirs.label)
+
+
 def test_an_attached_drafter_has_those_of_its_recording(folder, trace, capsys):
     assert run(capsys, *command(folder, trace))[0] == 0
     assert run(capsys, "attach", trace, "--drafter", "prompt_lookup()")[0] == 0

@@ -136,13 +136,13 @@ def test_a_cut_says_what_the_whole_was_recorded_with(tmp_path):
         "target": MODEL, "draft": replace(MODEL, id="c/d"), "tokenizer_sha256": "1" * 64,
         "dtype": "float32", "device": "cpu", "libraries": {"torch": "2"},
     }  # fmt: skip
-    of_all = {"prompts_sha256": "2" * 64, "hidden": True, "mix": 0.5}
+    of_all = {"prompts_sha256": "2" * 64, "hidden": True, "mix": 0.5, "near_ties": 3}
     whole.manifest = replace(whole.manifest, **recorded_with, **of_all)
     save(select(whole, [1, 4], max_new_tokens=12), tmp_path / "t", batch_size=1)
     assert validate(tmp_path / "t") == []
     cut = load(tmp_path / "t").manifest
     changed = {"max_new_tokens": 12, "batch_size": 1, "n_prompts": 2, "files": cut.files}
-    dropped = {"prompts_sha256": None, "hidden": False, "mix": 0.0}
+    dropped = {"prompts_sha256": None, "hidden": False, "mix": 0.0, "near_ties": 0}
     assert cut == replace(whole.manifest, **changed, **dropped)
 
 

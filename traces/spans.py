@@ -177,8 +177,26 @@ def find(trace: Trace, tokenizer: Any, rules: Iterable[SpanRule] = BUILT_IN) -> 
                 column.append(value)
     types = {"sequence": pa.int32(), "begin": pa.int32(), "end": pa.int32(), "span": pa.string()}
     made = pa.table({name: pa.array(columns[name], kind) for name, kind in types.items()})
-    facts = {"trace": trace.hash, "rules": [vars(rule) for rule in rules]}
-    return made.replace_schema_metadata({_FACTS: json.dumps(facts, sort_keys=True)})
+    return _signed(made, trace.hash, [vars(rule) for rule in rules])
+
+
+def of_copy(trace: Trace, copy_hash: str) -> pa.Table | None:
+    """The table of a copy of a trace, which has the same outputs; None if the trace has none.
+
+    Raises:
+        TraceError: those of the trace do not fit.
+    """
+    table = trace.extra(FILE)
+    if table is None:
+        return None
+    load(trace)
+    return _signed(table, copy_hash, json.loads(table.schema.metadata[_FACTS])["rules"])
+
+
+def _signed(table: pa.Table, trace_hash: str, rules: list[Any]) -> pa.Table:
+    """A table that says of which trace it is, and by which rules."""
+    facts = json.dumps({"trace": trace_hash, "rules": rules}, sort_keys=True)
+    return table.replace_schema_metadata({_FACTS: facts})
 
 
 def load(trace: Trace) -> Spans:

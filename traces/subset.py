@@ -28,8 +28,8 @@ def select(
     """A trace in memory of some sequences; they keep their numbers.
 
     A replay of it is the replay of these prompts alone: state that lasts a whole run passes over
-    the others. Its manifest says what the whole was recorded with. Hidden states, mixed rows and
-    drafters that were attached are dropped.
+    the others. Its manifest says what the whole was recorded with. Hidden states, mixed rows, spans
+    and drafters that were attached are dropped.
 
     `writer.save` writes a greedy one, numbered anew. Draws of a sampled trace are keyed by the
     numbers. A live run could not repeat those of a renumbered cut, so only the first prompts of a

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from traces import schema
+from traces import schema, spans
 from traces.arrays import rounded
 from traces.checks import left_out
 from traces.copying import copy_rows
@@ -18,7 +18,7 @@ from traces.manifest import Manifest
 from traces.outputs import whole_folder
 from traces.registry import suggest
 from traces.trace import DRAFTERS, Trace
-from traces.writer import TraceWriter
+from traces.writer import TraceWriter, add_file
 
 BATCH_SIZE = 64  # sequences of a shard: long columns are smaller
 
@@ -33,7 +33,7 @@ def thin(
     drop_tokens: bool = False,
     drafter_columns: Sequence[str] = (),
 ) -> Path:
-    """Write a smaller copy of a recording, with its times and its attached drafters.
+    """Write a smaller copy of a recording, with its times, spans and attached drafters.
 
     Outputs and verdicts are those of the whole. Statistics are rounded to the nearest number of
     ``bits`` significant bits, an error of at most one part in 2^bits, which keeps their order: a
@@ -82,6 +82,8 @@ def thin(
         header = _header(base, columns, bits, drop_tokens)
         header = replace(header, attached_to=None, spec="")
         whole = _copy(base, header, passing, is_held=True)
+        if (found := spans.of_copy(trace, whole.content_hash())) is not None:
+            add_file(passing, spans.FILE, found, is_held=True)
         for name in chosen:
             drafter = trace.with_drafter(name)
             header = _header(drafter, drafter_columns or columns, bits, drop_tokens)

@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -306,12 +306,18 @@ def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
         writer.finish()
 
 
-def add_file(path: str | Path, name: str, table: pa.Table) -> None:
+def add_file(path: str | Path, name: str, table: pa.Table, is_held: bool = False) -> None:
     """Add a table to a finished trace, or replace it ("latency.parquet", "scores/NAME.parquet").
 
     The new one is durable, under a name of its own, before the manifest lists it in place of the
     old one: a reader finds one of the two, whole, at any moment, and so does one that comes after
     this process was killed.
+
+    Args:
+        path: the trace's folder.
+        name: of the file.
+        table: what it holds.
+        is_held: the caller holds the folder already.
 
     Raises:
         TraceError: the trace is unfinished, someone else writes to it, or the disk is full; what
@@ -322,7 +328,7 @@ def add_file(path: str | Path, name: str, table: pa.Table) -> None:
     folder = Path(path)
     if not _ADDED.fullmatch(name):
         raise ValueError(f"{name!r} is not a file that is added to a trace")
-    with _held(folder):
+    with nullcontext() if is_held else _held(folder):
         manifest = read_manifest(folder)
         if not manifest.complete:
             raise TraceError(f"{folder}: the recording is incomplete: resume it with --resume")
