@@ -43,7 +43,38 @@ _PLACES = ("target", "draft", "prompts", "outputs")  # of files and folders
 
 @dataclass(frozen=True)
 class RecordRequest:
-    """What is asked for, under the names of the command's options; see `record`."""
+    """What is asked for, under the names of the command's options.
+
+    Attributes:
+        target: the target model, a local folder or hub id.
+        prompts: a JSON Lines file; None where they are no file.
+        draft: the draft model; without one the target is recorded alone, and drafters are attached
+            later.
+        max_new_tokens: longest output, T_max.
+        ignore_eos: outputs go on behind EOS, all to T_max.
+        max_draft: deepest draft to record, Γ.
+        temperature: 0 is greedy.
+        top_k: 0 keeps all tokens.
+        top_p: 1 keeps all tokens.
+        draft_temperature: of the draft alone; 0 proposes its likeliest token.
+        seed: of the keyed draws.
+        device: "auto", "cpu", "cuda", "cuda:1" ….
+        dtype: "float32", "float64", "bfloat16" or "float16".
+        batch_size: prompts run together, one shard.
+        revision: hub revision of the target, or "TARGET,DRAFT".
+        hidden: keep the draft's states.
+        branch_target: the target's view of branch rows too.
+        mix: share of the draft's own tokens in mixed contexts to record, for an acceptance head.
+        coupling: what sampled outputs are drawn with: "draft" or "target"; None is "draft" where
+            there is a draft model.
+        kernel: reduce logits with the Triton kernel; None where CUDA and Triton are there.
+        outputs: a JSON Lines file of what an engine answered, with its prompts, as token ids,
+            which the target then reads (docs/record.md); the sampler is the one that it was drawn
+            with, and `max_new_tokens` the longest of them unless given.
+        eos: token ids that end outputs, in place of the model's; "+7" adds 7 to these.
+        system: message that comes first in chats that have none.
+        chat_template_kwargs: arguments of the chat template, as the JSON of an object.
+    """
 
     target: str
     prompts: str | None
@@ -340,44 +371,13 @@ def record(
 ) -> Trace:
     """Run a draft/target pair, or a target alone, on prompts and write a trace.
 
-    Args:
-        target: the target model, a local folder or hub id.
-        prompts: a JSON Lines file; or texts, or objects as its lines hold them ("prompt",
-            "messages" or "prompt_tokens", with "task" and "id"; see docs/record.md).
-        out: folder of the new trace.
-        draft: the draft model; without one the target is recorded alone, and drafters are attached
-            later.
-        max_new_tokens: longest output, T_max.
-        ignore_eos: outputs go on behind EOS, all to T_max.
-        max_draft: deepest draft to record, Γ.
-        temperature: 0 is greedy.
-        top_k: 0 keeps all tokens.
-        top_p: 1 keeps all tokens.
-        draft_temperature: of the draft alone; 0 proposes its likeliest token.
-        seed: of the keyed draws.
-        device: "auto", "cpu", "cuda", "cuda:1" ….
-        dtype: "float32", "float64", "bfloat16" or "float16".
-        batch_size: prompts run together, one shard.
-        revision: hub revision of the target, or "TARGET,DRAFT".
-        hidden: keep the draft's states.
-        branch_target: the target's view of branch rows too.
-        mix: share of the draft's own tokens in mixed contexts to record, for an acceptance head.
-        coupling: what sampled outputs are drawn with: "draft" or "target"; None is "draft" where
-            there is a draft model.
-        kernel: reduce logits with the Triton kernel; None where CUDA and Triton are there.
-        outputs: a JSON Lines file of what an engine answered, with its prompts, as token ids,
-            which the target then reads (docs/record.md); the sampler is the one that it was drawn
-            with, and `max_new_tokens` the longest of them unless given.
-        eos: token ids that end outputs, in place of the model's; "+7" adds 7 to these.
-        system: message that comes first in chats that have none.
-        chat_template_kwargs: arguments of the chat template, as an object or its JSON.
-        resume: go on with the recording in `out`, if there is one. It knows what it was asked for
-            but prompts that came as a list; options that are given too must agree with that.
-        progress: told how many output tokens are done at most, and of how many.
-        ray: address of a Ray cluster whose workers record, or "local"; see `simkit.cluster.joined`.
-
-    Returns:
-        the trace.
+    Args that are not named here are those of `RecordRequest`. Prompts may also be texts, or objects
+    as the lines of a file hold them ("prompt", "messages" or "prompt_tokens", with "task" and "id";
+    see docs/record.md). `out` is the folder of the new trace. With `resume` the recording in `out`
+    goes on, if there is one: it knows what it was asked for but prompts that came as a list, and
+    options that are given too must agree with that. `progress` is told how many output tokens are
+    done at most, and of how many; `ray` is the address of a Ray cluster whose workers record, or
+    "local", see `simkit.cluster.joined`.
 
     Raises:
         RecordError: prompts or models cannot be recorded, a number is out of range, or torch or
@@ -385,23 +385,34 @@ def record(
         TraceError: the folder cannot be written, or holds another recording.
     """
     named = dict(locals())
-    options = {field.name: named[field.name] for field in fields(RecordRequest)}
-    if isinstance(chat_template_kwargs, Mapping):
-        options["chat_template_kwargs"] = json.dumps(chat_template_kwargs)
-    options["outputs"] = None if outputs is None else str(outputs)
+    given = {field.name: named[field.name] for field in fields(RecordRequest)}
+    return _recorded(given, Path(out) if str(out) else None, resume, progress, ray)
+
+
+def _recorded(
+    options: dict[str, Any],
+    folder: Path | None,
+    resume: bool,
+    progress: Callable[[int, int], None] | None,
+    ray: str | None,
+) -> Trace:
+    """See `record`; of options by name."""
     from traces.trace import load
 
-    if not str(out):
+    if folder is None:
         raise RecordError("out is missing: name the folder of the new trace")
-    folder = Path(out)
-    rows = None
-    if prompts is not None and not isinstance(prompts, str | Path):
+    if options["outputs"] is not None:
+        options["outputs"] = str(options["outputs"])
+    if isinstance(options["chat_template_kwargs"], Mapping):
+        options["chat_template_kwargs"] = json.dumps(options["chat_template_kwargs"])
+    rows, prompts = None, options["prompts"]
+    if isinstance(prompts, Path):
+        options["prompts"] = str(prompts)
+    elif prompts is not None and not isinstance(prompts, str):
         from traces.record.prompts import rows_of
 
         rows, options["prompts"] = rows_of(prompts), None
-    elif prompts is not None:
-        options["prompts"] = str(prompts)
-    if resume and target is None and is_whole(folder):
+    if resume and options["target"] is None and is_whole(folder):
         return load(folder)
     given = {k: v for k, v in options.items() if v != _DEFAULTS.get(k)}
     asked, rows = prepare(folder, given, resume, rows)

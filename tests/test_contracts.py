@@ -63,6 +63,19 @@ def test_a_wrong_arrow_breaks_a_contract(tree, place):
     assert found.returncode == 1 and "BROKEN" in found.stdout, found.stdout + found.stderr
 
 
+def test_no_function_is_long():
+    """Of all that a user installs: signature, docstring and body."""
+    found = [
+        f"{file}:{node.lineno} {node.name}"
+        for root in ("traces", "simkit")
+        for file in sorted((ROOT / root).rglob("*.py"))
+        if not {"recipes", "live"} & {*file.parts}
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno >= 50
+    ]
+    assert not found, found
+
+
 def test_what_a_step_did_is_asked_of_its_family():
     """Outside of simkit/steps the class of a policy is hardly looked at."""
     families = {"Sequential", "Branching", "Concurrent"}

@@ -23,9 +23,8 @@ def describe(trace: Trace) -> dict[str, Any]:
 
     Shares and means are over all positions (those of a lattice, over the tokens of all drafts up to
     the first rejected one): `accepted` is the chance that a draft token is accepted given that all
-    before it were; `overlap` is the mean of sum min(p, q), raw; entropies
-    are medians, in nats; `loops` is how much of the outputs repeats itself. None stands for what is
-    not known.
+    before it were; `overlap` is the mean of sum min(p, q), raw; entropies are medians, in nats;
+    `loops` is how much of the outputs repeats itself. None stands for what is not known.
     """
     manifest = trace.manifest
     return {
@@ -73,6 +72,21 @@ def describe(trace: Trace) -> dict[str, Any]:
 
 def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """What `describe` found, for people: names and what is said of them, in order."""
+    yield from _origin(facts)
+    yield from _limits(facts)
+    yield from _counts(facts)
+    if facts["bits"]:
+        yield "rounded", f"statistics to {facts['bits']} significant bits"
+    if facts["tokens"] == "ends":
+        yield "left out", "draft tokens off the outputs' path, but for EOS"
+    for i, use in enumerate(facts["uses"]):
+        yield "good for" if i == 0 else "", use
+    for i, (name, what) in enumerate(facts["drafters"].items()):
+        yield "drafters" if i == 0 else "", f"{name}: {_drafter(what)}"
+
+
+def _origin(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Where the trace is, and what it was made by."""
     yield "trace", facts["path"] or "in memory"
     yield "hash", facts["hash"][:16]
     for name in ("target", "draft"):
@@ -89,6 +103,10 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "outputs from", f"{read['file']} (sha256 {read['sha256'][:16]}): {read['remark']}"
     if facts["device"] is not None:
         yield "recorded on", f"{facts['device']}, {facts['dtype']}"
+
+
+def _limits(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """How tokens were drawn, and how far."""
     counts_alone = facts["kind"] in ("target", "log") and facts["source"] is not None
     if not counts_alone:  # how these were drawn is not known
         yield "sampler", f"{Sampler(**facts['sampler']).words}, seed {facts['seed']}"
@@ -108,6 +126,10 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "no end", f"token {token} ends texts elsewhere, but no output: {inside}"
     if ends := _ends(facts):
         yield "outputs end", ends
+
+
+def _counts(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """How much there is, and its statistics."""
     tasks = facts["sequences_by_task"]
     names = ", ".join(f"{task or 'no task'} {n:,}" for task, n in tasks.items())
     yield "sequences", f"{facts['sequences']:,} ({names})" if tasks else "0"
@@ -141,14 +163,6 @@ def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         total = sum(sizes.values())
         parts = ", ".join(f"{name} {size_in_words(size)}" for name, size in sizes.items())
         yield "size", f"{size_in_words(total)} ({parts})"
-    if facts["bits"]:
-        yield "rounded", f"statistics to {facts['bits']} significant bits"
-    if facts["tokens"] == "ends":
-        yield "left out", "draft tokens off the outputs' path, but for EOS"
-    for i, use in enumerate(facts["uses"]):
-        yield "good for" if i == 0 else "", use
-    for i, (name, what) in enumerate(facts["drafters"].items()):
-        yield "drafters" if i == 0 else "", f"{name}: {_drafter(what)}"
 
 
 def _drafters(trace: Trace) -> dict[str, dict[str, Any]]:

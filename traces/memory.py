@@ -54,10 +54,7 @@ def from_arrays(
     Raises:
         TraceError: an unknown column, or columns whose lengths or types do not fit.
     """
-    keys, lengths = _keys(sequences)
-    rows = {"positions": int(lengths.sum()), "branches": _n_rows(branches)}
-    filled = {"sequence": lambda: np.repeat(keys, lengths), "position": lambda: count_up(lengths)}
-    columns = {"positions": {**filled, **positions}, "branches": dict(branches)}
+    given, keys, lengths = _keys(sequences)
     manifest = Manifest(
         max_draft=max_draft,
         max_new_tokens=max_new_tokens,
@@ -70,7 +67,8 @@ def from_arrays(
         branch_target="target_token" in branches,
         complete=True,
     )
-    given = {**sequences, "sequence": keys, "n_output": lengths}
+    columns = {"positions": {**_filled(keys, lengths), **positions}, "branches": dict(branches)}
+    rows = {"positions": int(lengths.sum()), "branches": _n_rows(branches)}
     return Trace(manifest, Arrays(manifest, given, columns, rows, latency))
 
 
@@ -105,7 +103,7 @@ def from_drafts(
     Raises:
         TraceError: an unknown column, or columns whose lengths or types do not fit.
     """
-    keys, lengths = _keys(sequences)
+    given, keys, lengths = _keys(sequences)
     manifest = Manifest(
         max_draft=max_draft,
         max_new_tokens=max_new_tokens,
@@ -119,7 +117,6 @@ def from_drafts(
         n_prompts=len(lengths),
         complete=True,
     )
-    given = {**sequences, "sequence": keys, "n_output": lengths}
     rows = {"lattice": _n_rows(lattice)}
     return Trace(manifest, Arrays(manifest, given, {"lattice": lattice}, rows, latency))
 
@@ -148,7 +145,7 @@ def from_outputs(
     outputs = pa.array(sequences["output_tokens"], pa.list_(pa.int32()))
     lengths = np.diff(outputs.offsets.to_numpy())
     given = {**sequences, "output_tokens": outputs, "n_output": lengths}
-    given["sequence"] = _keys(given)[0]
+    given, *_ = _keys(given)
     tokens = outputs.flatten().to_numpy()
     rows = {
         "sequence": np.repeat(given["sequence"], lengths),
@@ -196,9 +193,8 @@ def from_steps(
     Raises:
         TraceError: an unknown column, or columns whose lengths or types do not fit.
     """
-    given = dict(sequences)
-    given["sequence"], given["n_output"] = _keys(given)
-    n = len(given["n_output"])
+    given, _, lengths = _keys(sequences)
+    n = len(lengths)
     given.setdefault("finish_reason", ["unknown"] * n)
     manifest = Manifest(
         max_draft=max(1, int(np.max(log["drafted"], initial=0))),
@@ -325,13 +321,18 @@ class Arrays:
         return array
 
 
-def _keys(sequences: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """`sequence` and `n_output` of each sequence."""
+def _keys(sequences: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    """The columns of sequences, with `sequence` and `n_output` in any case; and these two."""
     lengths = np.asarray(sequences.get("n_output", ()), np.int32)
     keys = np.asarray(sequences.get("sequence", np.arange(len(lengths))), np.int32)
     if len(keys) != len(lengths) or np.any(np.diff(keys) <= 0):
         raise TraceError("sequences: the keys must ascend, one for each n_output")
-    return keys, lengths
+    return {**sequences, "sequence": keys, "n_output": lengths}, keys, lengths
+
+
+def _filled(keys: np.ndarray, lengths: np.ndarray) -> dict[str, Callable[[], np.ndarray]]:
+    """The keys of positions."""
+    return {"sequence": lambda: np.repeat(keys, lengths), "position": lambda: count_up(lengths)}
 
 
 def _n_rows(columns: Mapping[str, Column]) -> int | Callable[[], int]:

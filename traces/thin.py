@@ -56,40 +56,59 @@ def thin(
         where the copy is.
 
     Raises:
-        TraceError: the trace is a drafter of another or not in a folder, or the copy would lie in
-            it; a column or drafter is unknown, or no column is there; bits are out of range; the
-            own drafter is no draft model or the recording has one; or the folder cannot be written
-            (nothing is left then).
+        TraceError: the trace is a drafter or not in a folder, or the copy would lie in it; a column
+            or drafter is unknown, or no column is there; bits are out of range; the own drafter is
+            no draft model or not the first; or nothing could be written.
     """
-    if trace.path is None or trace.recording is not None:
-        raise TraceError(f"{trace!r} is no recording in a folder: name the recording's")
-    trace.manifest.drafter.refuse("replay")
-    for name in (*columns, *drafter_columns):
-        if name not in schema.STATISTICS:
-            raise TraceError(
-                f"no statistic is called {name!r} ({suggest(name, schema.STATISTICS)})"
-            )
-    chosen = trace.drafters if drafters is None else list(dict.fromkeys(drafters))
-    base = trace if own is None else _pair(trace, own)
-    chosen = [name for name in chosen if name != own]
-    for name in chosen:
-        if name not in trace.drafters:
-            raise TraceError(f"{trace.path}: no drafter {name!r} ({suggest(name, trace.drafters)})")
     place = Path(path)
-    if place.resolve().is_relative_to(trace.path.resolve()):
-        raise TraceError(f"{place}: lies in the trace that is copied: name another folder")
+    _check(trace, place, (*columns, *drafter_columns))
+    base, chosen = _chosen(trace, drafters, own)
     with whole_folder(place) as passing:
-        header = _header(base, columns, bits, drop_tokens)
-        header = replace(header, attached_to=None, spec="")
+        header = replace(_header(base, columns, bits, drop_tokens), attached_to=None, spec="")
         whole = _copy(base, header, passing, is_held=True)
-        if (found := spans.of_copy(trace, whole.content_hash())) is not None:
-            add_file(passing, spans.FILE, found, is_held=True)
+        _copy_spans(trace, whole, passing)
         for name in chosen:
             drafter = trace.with_drafter(name)
             header = _header(drafter, drafter_columns or columns, bits, drop_tokens)
             header = replace(header, attached_to=whole.content_hash())
             _copy(drafter, header, passing / DRAFTERS / name)
     return place
+
+
+def _copy_spans(trace: Trace, whole: Manifest, passing: Path) -> None:
+    if (found := spans.of_copy(trace, whole.content_hash())) is not None:
+        add_file(passing, spans.FILE, found, is_held=True)
+
+
+def _check(trace: Trace, place: Path, columns: Sequence[str]) -> None:
+    """Refuse what is no recording in a folder, a copy inside, and columns that are no statistics.
+
+    Raises:
+        TraceError: as said.
+    """
+    if trace.path is None or trace.recording is not None:
+        raise TraceError(f"{trace!r} is no recording in a folder: name the recording's")
+    trace.manifest.drafter.refuse("replay")
+    for name in columns:
+        if name not in schema.STATISTICS:
+            raise TraceError(
+                f"no statistic is called {name!r} ({suggest(name, schema.STATISTICS)})"
+            )
+    if place.resolve().is_relative_to(trace.path.resolve()):
+        raise TraceError(f"{place}: lies in the trace that is copied: name another folder")
+
+
+def _chosen(
+    trace: Trace, drafters: Sequence[str] | None, own: str | None
+) -> tuple[Trace, list[str]]:
+    """What the copy is of, and the names of drafters that come along; its own draft is none."""
+    base = trace if own is None else _pair(trace, own)
+    there = trace.drafters if drafters is None else dict.fromkeys(drafters)
+    chosen = [name for name in there if name != own]
+    for name in chosen:
+        if name not in trace.drafters:
+            raise TraceError(f"{trace.path}: no drafter {name!r} ({suggest(name, trace.drafters)})")
+    return base, chosen
 
 
 def _pair(trace: Trace, own: str) -> Trace:

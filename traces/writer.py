@@ -152,23 +152,9 @@ class TraceWriter:
         manifest = self._manifest
         if manifest.complete or index in self.done or index not in range(manifest.n_shards):
             raise ValueError(f"shard {index} is not one that is left to write")
-        wanted = manifest.tables
-        given = {"positions": positions, "branches": branches, **others}
-        tables = {name: columns for name, columns in given.items() if columns is not None}
-        for name in sorted(wanted.keys() ^ tables.keys()):
-            raise ValueError(f"{name} do not go with the header")
-        encoded = {name: to_table(tables[name], columns) for name, columns in wanted.items()}
-        if (sequences is None) != (manifest.attached_to is not None):
-            raise ValueError("sequences do not go with the header")
-        if sequences is not None:
-            encoded = {PARTS: to_table(sequences, schema.SEQUENCES), **encoded}
-        if (hidden is not None) != manifest.hidden:
-            raise ValueError("hidden states do not go with the header")
-        if (mixed is not None) != (manifest.mix > 0):
-            raise ValueError("mixed rows do not go with the header")
-        for name, columns in (("hidden", hidden), ("mixed", mixed)):
-            if columns is not None:
-                encoded[name] = state_table(name, columns)
+        given = {PARTS: sequences, "positions": positions, "branches": branches, **others}
+        given |= {"hidden": hidden, "mixed": mixed}
+        encoded = self._encoded({name: one for name, one in given.items() if one is not None})
         self._check_shard(index, encoded)
         listed = dict(manifest.files)
         for name, table in encoded.items():
@@ -176,6 +162,18 @@ class TraceWriter:
             listed[file] = _write(self.path, file, table, self._tight)
         self._save(replace(manifest, files=listed, near_ties=manifest.near_ties + near_ties))
         self.done.add(index)
+
+    def _encoded(self, given: dict[str, Columns]) -> dict[str, pa.Table]:
+        """The tables of a shard, those that the header says and no others."""
+        manifest = self._manifest
+        schemas = dict(manifest.tables)
+        if manifest.attached_to is None:
+            schemas = {PARTS: schema.SEQUENCES, **schemas}
+        for name in sorted({*schemas, *manifest.with_state} ^ given.keys()):
+            nouns = {PARTS: "sequences", "hidden": "hidden states", "mixed": "mixed rows"}
+            raise ValueError(f"{nouns.get(name, name)} do not go with the header")
+        encoded = {name: to_table(given[name], columns) for name, columns in schemas.items()}
+        return encoded | {name: state_table(name, given[name]) for name in manifest.with_state}
 
     def write_latency(self, samples: pa.Table) -> None:
         """Add timing samples, so that the trace has them once it is finished.

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from simkit.costs.price import StepSeconds, StepWork, price_of
+from simkit.costs.price import StepSeconds, StepWork
 from simkit.costs.timed_models import TimedModels
 from simkit.errors import CostError
 from traces.drafters.passes import Form, Paid, opened, passes_of
@@ -203,7 +203,14 @@ class Times(ABC):
         """
         if batch is not None and batch != self.batch:
             return self.of_batch(batch).price(work)
-        return price_of(self, work)
+        verify_s = self.verify(np.asarray(work.verified), np.asarray(work.context))
+        alone_s, beside_s = _drafting(self, work)
+        overhead_s = self.overhead() + np.where(work.communicates, self.communication(), 0.0)
+        policy_s = np.asarray(work.decisions) * (self.policy(work.policy) if work.policy else 0.0)
+        head_s = np.asarray(work.head_calls) * (self.head(work.head) if work.head else 0.0)
+        longer_s = np.where(beside_s > 0, np.maximum(beside_s - verify_s, 0.0), 0.0)
+        parts = np.broadcast_arrays(alone_s + longer_s, verify_s, policy_s + head_s, overhead_s)
+        return StepSeconds(*(np.array(part, np.float64) for part in parts))
 
     def drafts(
         self,
@@ -290,3 +297,23 @@ class CostModel(ABC):
         Raises:
             CostError: the trace lacks what the model needs.
         """
+
+
+def _drafting(times: Times, work: StepWork) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of the draft before the target's pass, and beside it.
+
+    What a step pays the draft once goes with the first of its passes.
+    """
+    context = np.asarray(work.context)
+    tokens, known, beside = np.broadcast_arrays(
+        work.draft_tokens, work.draft_context, work.meanwhile
+    )
+    each_s = np.zeros(tokens.shape)
+    if tokens.any():  # a cost may know of no draft model
+        each_s = np.where(tokens > 0, times.draft_block(np.maximum(tokens, 1), known), 0.0)
+    alone = (tokens > 0) & ~beside
+    no_model_s = np.full(context.shape, times.proposal())
+    once_s = times.draft_step(context) if work.from_model else no_model_s
+    later = beside.any(-1) & ~alone.any(-1)
+    alone_s = np.where(beside, 0.0, each_s).sum(-1) + np.where(later, 0.0, once_s)
+    return alone_s, np.where(beside, each_s, 0.0).sum(-1) + np.where(later, once_s, 0.0)

@@ -1,16 +1,10 @@
-"""What a step did, and what it takes: the straightforward version of every price.
-
-Tables that give the same faster, for whole traces, are in `simkit.costs.drafting`.
-"""
+"""What a step did, and what it takes; see `simkit.costs.base.Times.price`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from simkit.costs.base import Times
 
 
 class StepWork(NamedTuple):
@@ -64,35 +58,3 @@ class StepSeconds(NamedTuple):
     def total_s(self) -> np.ndarray:
         """All parts together."""
         return self.draft_s + self.verify_s + self.policy_s + self.overhead_s
-
-
-def price_of(times: Times, work: StepWork) -> StepSeconds:
-    """See `Times.price`."""
-    verify_s = times.verify(np.asarray(work.verified), np.asarray(work.context))
-    alone_s, beside_s = _drafting(times, work)
-    overhead_s = times.overhead() + np.where(work.communicates, times.communication(), 0.0)
-    policy_s = np.asarray(work.decisions) * (times.policy(work.policy) if work.policy else 0.0)
-    head_s = np.asarray(work.head_calls) * (times.head(work.head) if work.head else 0.0)
-    longer_s = np.where(beside_s > 0, np.maximum(beside_s - verify_s, 0.0), 0.0)
-    parts = np.broadcast_arrays(alone_s + longer_s, verify_s, policy_s + head_s, overhead_s)
-    return StepSeconds(*(np.array(part, np.float64) for part in parts))
-
-
-def _drafting(times: Times, work: StepWork) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of the draft before the target's pass, and beside it.
-
-    What a step pays the draft once goes with the first of its passes.
-    """
-    context = np.asarray(work.context)
-    tokens, known, beside = np.broadcast_arrays(
-        work.draft_tokens, work.draft_context, work.meanwhile
-    )
-    each_s = np.zeros(tokens.shape)
-    if tokens.any():  # a cost may know of no draft model
-        each_s = np.where(tokens > 0, times.draft_block(np.maximum(tokens, 1), known), 0.0)
-    alone = (tokens > 0) & ~beside
-    no_model_s = np.full(context.shape, times.proposal())
-    once_s = times.draft_step(context) if work.from_model else no_model_s
-    later = beside.any(-1) & ~alone.any(-1)
-    alone_s = np.where(beside, 0.0, each_s).sum(-1) + np.where(later, 0.0, once_s)
-    return alone_s, np.where(beside, each_s, 0.0).sum(-1) + np.where(later, once_s, 0.0)

@@ -11,6 +11,7 @@ from simkit.engines.base import ENGINES, Engine, EngineDrafter, EngineError, Pla
 from simkit.engines.synthetic import Measure, errors, rates_of
 from simkit.errors import PolicyError
 from simkit.policies import Autoregressive, Fixed, Policy, parse
+from simkit.serving.controllers import Controller
 from simkit.simulator import FirstToken
 from simkit.simulator.arguments import AnyCost, setting
 from simkit.simulator.run import run
@@ -50,7 +51,7 @@ def export(
     trace: Trace,
     engine: str,
     policy: Policy | str | None = None,
-    controller: Any = None,
+    controller: Controller | None = None,
     cost: AnyCost | None = None,
     first_token: FirstToken = "draft",
     draft: str | None = None,
@@ -73,17 +74,11 @@ def export(
             and compared; None: for a request alone.
 
     Raises:
-        EngineError: there is no such engine, or it has neither the setting nor what could replace
-            it.
+        EngineError: there is no such engine, or it has no setting that could replace this one.
     """
     made = ENGINES[engine]()
     trace.manifest.drafter.refuse("replay", EngineError)
-    if policy is not None and controller is not None:
-        raise EngineError("give a policy or a controller, not both")
-    if concurrency is not None and controller is None:
-        raise EngineError("a concurrency is for a controller")
-    if synthetic and "rates" not in made.takes:
-        raise EngineError(f"{engine} takes no synthetic acceptance rates: vllm does")
+    _check(made, policy, controller, synthetic, concurrency)
     plan = Plan(0, _drafter(trace, draft), sampled=trace.sampler.q_temperature > 0)
     if controller is not None:
         how = ServedLoad(first_token, concurrency)
@@ -93,9 +88,8 @@ def export(
     measured: list[Measure] = []
     if synthetic and plan.length:
         if plan.by_batch:
-            notes.append(
-                f"the synthetic rates are those of drafts of {how_many(plan.length, 'token')}"
-            )
+            length = how_many(plan.length, "token")
+            notes.append(f"the synthetic rates are those of drafts of {length}")
         plan = plan._replace(rates=rates_of(trace, plan.length, first_token))
         measured = errors(trace, plan.rates, cost, first_token)
     if notes or measured:
@@ -103,6 +97,21 @@ def export(
     text, beside, said = made.write(plan)
     head = f"for {made.name} {made.version}, as in {made.source}"
     return Exported(text, beside, [head, *notes, *said], measured)
+
+
+def _check(
+    engine: Engine,
+    policy: Policy | str | None,
+    controller: Controller | None,
+    synthetic: bool,
+    concurrency: int | None,
+) -> None:
+    if policy is not None and controller is not None:
+        raise EngineError("give a policy or a controller, not both")
+    if concurrency is not None and controller is None:
+        raise EngineError("a concurrency is for a controller")
+    if synthetic and "rates" not in engine.takes:
+        raise EngineError(f"{engine.name} takes no synthetic acceptance rates: vllm does")
 
 
 def _warnings(trace: Trace, cost: AnyCost | None, first_token: FirstToken, of: Plan) -> list[str]:

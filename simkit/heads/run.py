@@ -108,13 +108,7 @@ def score(
         raise HeadError(f"{name!r} cannot be the name of scores: letters, digits and . @ + - only")
     assert trace.path is not None
     files.check_fits(head, trace.manifest, str(trace.path))
-    about: dict[str, Any] = {"kind": head.kind, "hash": head.hash}
-    if head.lag:
-        about["lag"] = head.lag
-    if head.by_start:
-        about["max_draft"] = max_draft
-    if trace.manifest.bits:
-        about["bits"] = trace.manifest.bits
+    about = _about(trace, head, max_draft)
     made_from = scores.facts(trace, name)
     if made_from is not None and made_from == {"trace": trace.hash, "head": about}:
         return None
@@ -123,17 +117,32 @@ def score(
         if models is None:
             raise HeadError(f"{trace.path}: nodes of trees are read again: give --target")
         values = nodes.score_nodes(trace, head, models, on_sequence)
-    elif models is not None:
+    else:
+        _refuse_models(trace, models)
+        found = states.read(trace, recording)
+        values = scoring.score(head, PathLayout(trace), found, max_draft, on_sequence=on_sequence)
+    scores.save(trace.path, trace, name, values, about, trace.manifest.bits)
+    return name
+
+
+def _refuse_models(trace: Trace, models: Models | None) -> None:
+    if models is not None:
         raise HeadError(
             f"{trace.path} holds no trees: name a drafter of trees with --drafter; or leave out"
             " --target, and score the states of a recording made with --hidden"
         )
-    else:
-        found = states.read(trace, recording)
-        layout = PathLayout(trace)
-        values = scoring.score(head, layout, found, max_draft, on_sequence=on_sequence)
-    scores.save(trace.path, trace, name, values, about, trace.manifest.bits)
-    return name
+
+
+def _about(trace: Trace, head: Head, max_draft: int) -> dict[str, str | int]:
+    """What scores are kept with: the head, and what else they hang on."""
+    about: dict[str, str | int] = {"kind": head.kind, "hash": head.hash}
+    if head.lag:
+        about["lag"] = head.lag
+    if head.by_start:
+        about["max_draft"] = max_draft
+    if trace.manifest.bits:
+        about["bits"] = trace.manifest.bits
+    return about
 
 
 def _models(manifest: Manifest) -> dict[str, Any]:

@@ -191,16 +191,21 @@ def policy(
 
     def made(rule: Any) -> FunctionPolicy:
         label = name or getattr(rule, "__name__", "policy")
-        if not isclass(rule) and not isgeneratorfunction(rule):
-            if not callable(rule):
-                raise PolicyError(f"{rule!r} is no function, class or generator")
-            if carried != "sequence":
-                raise PolicyError(f"{label}: a function has no state to carry")
-            return FunctionPolicy(rule, read, label, max_draft, compiled=compiled)
-        if compiled:
-            raise PolicyError(f"{label}: only functions are compiled; see NumericPolicy for state")
-        if isclass(rule) and not callable(getattr(rule, "stop", None)):
-            raise PolicyError(f"{label}: a class that is a policy has a method stop(depth, row)")
-        return StatefulPolicy(rule, read, label, max_draft, lasts=carried)
+        stateful = isclass(rule) or isgeneratorfunction(rule)
+        _check_rule(rule, label, stateful, carried, compiled)
+        if stateful:
+            return StatefulPolicy(rule, read, label, max_draft, lasts=carried)
+        return FunctionPolicy(rule, read, label, max_draft, compiled=compiled)
 
     return made if rule is None else made(rule)
+
+
+def _check_rule(rule: Any, label: str, stateful: bool, carried: str, compiled: bool) -> None:
+    if stateful and compiled:
+        raise PolicyError(f"{label}: only functions are compiled; see NumericPolicy for state")
+    if isclass(rule) and not callable(getattr(rule, "stop", None)):
+        raise PolicyError(f"{label}: a class that is a policy has a method stop(depth, row)")
+    if not callable(rule):
+        raise PolicyError(f"{rule!r} is no function, class or generator")
+    if not stateful and carried != "sequence":
+        raise PolicyError(f"{label}: a function has no state to carry")

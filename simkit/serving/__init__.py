@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from simkit.cluster import joined
 from simkit.errors import ServingError
-from simkit.policies import Policy
+from simkit.policies import Policy, Setting
 from simkit.serving.beyond import beyond
 from simkit.serving.controllers import (
     CONTROLLERS,
@@ -95,32 +95,18 @@ def serve(
 ) -> Served:
     """Serve requests, each with the outcomes of one of a trace's sequences.
 
-    Args:
-        trace: see `simkit.replay`.
-        controllers: one or more; an object, a spec (with ranges), a draft-length policy or its
-            spec, which each request follows by itself, or a function of a `View`.
-        cost: see `simkit.replay`; there must be times.
-        rate: requests a second, arriving at random; one or several.
-        concurrency: requests in flight in a closed loop; one or several.
-        arrivals: times in seconds, or a file of them.
-        arrivals_unit: of such a file's time stamps, "s" or "ms", see `read_times`.
-        copies: so many copies of each request at once, as SpecDecode-Bench has it.
-        engine: that serves; by default batches of 64 at most.
-        requests: how many; "default": as many as there are arrival times, else `REQUESTS`. None:
-            each sequence once, in its order.
-        drawn: whether prompts are drawn with replacement for each seed, as many as the trace has,
-            of which its requests are; else they go round in order.
-        seeds: runs of each, that differ in arrivals and in the prompts drawn.
-        first_token: see `simkit.replay`.
-        drafter: name of an attached drafter.
-        rates: chances that a token at depth 1, 2, … is accepted if those before it were, drawn in
-            place of the trace's outcomes.
-        limits: seconds that a request may take at most, by `ttft_s`, `tpot_s`, `latency_s` and
-            `gap_s`: goodput is counted under them.
-        confidence: of the intervals over prompts and seeds.
-        threads: None means one for each core that this process may use.
-        progress: called before the first run, behind all compiling, and as runs are done.
-        ray: see `simkit.sweep`.
+    A controller is an object, a spec (with ranges), a draft-length policy or its spec, which each
+    request follows by itself, or a function of a `View`. Requests come by one of `rate`, so many a
+    second, at random; `concurrency`, so many in flight in a closed loop; `arrivals`, times in
+    seconds or a file of them (`arrivals_unit` is of its time stamps, see `read_times`); and
+    `copies`, so many of each request at once, as SpecDecode-Bench has it. `requests` is how many:
+    "default" as many as there are arrival times, else `REQUESTS`; None each sequence once. If
+    `drawn`, each of `seeds` runs draws prompts with replacement, as many as the trace has; else
+    they go round in order. `rates` are chances that a token at depth 1, 2, … is accepted if those
+    before it were, drawn in place of the trace's outcomes. `limits` are the most seconds a request
+    may take, by `ttft_s`, `tpot_s`, `latency_s` and `gap_s`: goodput is counted under them. The
+    engine serves batches of 64 at most unless given, `drafter` names an attached one, others are
+    as in `simkit.sweep`.
 
     Raises:
         UserError: an argument is out of range, the controller does not fit the trace or the cost,
@@ -128,34 +114,77 @@ def serve(
     """
     check_confidence(confidence)
     loads = _loads(rate, concurrency, arrivals, copies, arrivals_unit)
+    how = _how(requests, drawn, seeds, loads[0])
+    check_limits(limits or {})
+    bench = _bench(trace, drafter, cost, first_token, engine, rates)
+    done = _done(bench, _plans(bench, _chosen(controllers), loads), how, threads, progress, ray)
+    return _served(bench, done, limits, confidence)
+
+
+class _Bench(NamedTuple):
+    """What all runs share: trace, cost and first token; the engine; chances that are drawn."""
+
+    where: Setting
+    engine: Engine
+    rates: np.ndarray | None
+
+
+def _served(
+    bench: _Bench, done: list[Run], limits: Mapping[str, float] | None, confidence: float
+) -> Served:
+    where = bench.where
+    assert where.charge is not None  # or nothing was planned
+    warnings, past = warnings_of(where.charge, done), beyond(where.charge, done)
+    notes = [*warnings, *together(past), *notes_of(where.charge, bench.engine, done)]
+    notes += remarks_of(where.layout.trace)
+    return Served(done, limits, confidence, list(dict.fromkeys(notes)), warnings, past)
+
+
+def _how(requests: int | Literal["default"] | None, drawn: bool, seeds: int, load: Load) -> How:
     if requests == "default":
-        requests = len(loads[0].times) if isinstance(loads[0], Timestamps) else REQUESTS
+        requests = len(load.times) if isinstance(load, Timestamps) else REQUESTS
     if requests is not None:
         check_count("requests", requests, MOST_REQUESTS)
     check_count("seeds", seeds, MOST_SEEDS)
+    return How(requests, drawn and requests is not None, seeds)
+
+
+def _bench(
+    trace: AnyTrace,
+    drafter: str | None,
+    cost: AnyCost | None,
+    first_token: str,
+    engine: Engine | None,
+    rates: Iterable[float] | None,
+) -> _Bench:
     if drafter is not None:
         trace = opened(trace).with_drafter(drafter)
-    check_limits(limits or {})
     where = setting(trace, cost, first_token)
     if not len(where.layout.n_output):
         raise ServingError("the trace is empty: there are no rows to serve")
-    chosen = _chosen(controllers)
-    outcomes = None if rates is None else _checked_rates(rates)
-    server = engine or Engine()
-    plans = [plan(one, where, server, load, outcomes) for one in chosen for load in loads]
-    jobs = [(p, seed) for p in plans for seed in range(seeds)]
-    how = How(requests, drawn and requests is not None, seeds)
+    return _Bench(where, engine or Engine(), None if rates is None else _checked_rates(rates))
+
+
+def _plans(bench: _Bench, controllers: list[Controller], loads: list[Load]) -> list[Plan]:
+    where, engine, rates = bench
+    return [plan(one, where, engine, load, rates) for one in controllers for load in loads]
+
+
+def _done(
+    bench: _Bench,
+    plans: list[Plan],
+    how: How,
+    threads: int | None,
+    progress: Progress | None,
+    ray: str | None,
+) -> list[Run]:
+    """The run of each plan and seed, in order."""
+    jobs = [(p, seed) for p in plans for seed in range(how.seeds)]
     if ray is None:
-        done = _all(jobs, how, threads, progress)
-    else:
-        with joined(ray, threads) as cluster:
-            assert cluster is not None
-            done = far(cluster, jobs, where, server, outcomes, how, progress)
-    assert where.charge is not None  # or nothing was planned
-    warnings, past = warnings_of(where.charge, done), beyond(where.charge, done)
-    notes = [*warnings, *together(past), *notes_of(where.charge, server, done)]
-    notes += remarks_of(where.layout.trace)
-    return Served(done, limits, confidence, list(dict.fromkeys(notes)), warnings, past)
+        return _all(jobs, how, threads, progress)
+    with joined(ray, threads) as cluster:
+        assert cluster is not None
+        return far(cluster, jobs, *bench, how, progress)
 
 
 def _all(

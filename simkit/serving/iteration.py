@@ -265,19 +265,8 @@ def priced(
     context = known.sum() / n
     if not rules.speculative:
         return prompt_s, 0.0, single_s(prices, prices.decode, n, context), 0.0
-    draft, calls, new, unread, missed, many = 0.0, 0, 0, 0, 0, 0
-    for k in range(n):
-        calls = max(calls, made[MADE.calls, k])
-        if drafted[k] > 0:
-            r = seen[SEEN.request, k]
-            unread += server.unread[r]
-            missed += server.missed[r]
-            many += 1
-            # A draft model reads a prompt when it first drafts behind it, which may be never.
-            if not server.drafts[r]:
-                spans[SPAN.draft_before, new] = 0
-                spans[SPAN.draft_after, new] = server.base[r]
-                new += 1
+    draft = 0.0
+    calls, new, unread, missed, many = _drafters(server, seen, made, spans, n)
     if prices.from_model:
         before, after = spans[SPAN.draft_before, :new], spans[SPAN.draft_after, :new]
         draft += prefill_s(prices.draft_prefill, before, after, False)
@@ -304,6 +293,32 @@ def priced(
 
 
 @compiled_part
+def _drafters(
+    server: Any, seen: Any, made: Any, spans: Any, n: int
+) -> tuple[int, int, int, int, int]:
+    """Fill the `spans` of prompts that the draft model reads.
+
+    Returns:
+        The most decisions of a request; those prompts; of requests that draft, the tokens that are
+        unread and those that were missed, and how many requests these are.
+    """
+    calls, new, unread, missed, many = 0, 0, 0, 0, 0
+    for k in range(n):
+        calls = max(calls, made[MADE.calls, k])
+        if made[MADE.drafted, k] > 0:
+            r = seen[SEEN.request, k]
+            unread += server.unread[r]
+            missed += server.missed[r]
+            many += 1
+            # A draft model reads a prompt when it first drafts behind it, which may be never.
+            if not server.drafts[r]:
+                spans[SPAN.draft_before, new] = 0
+                spans[SPAN.draft_after, new] = server.base[r]
+                new += 1
+    return calls, new, unread, missed, many
+
+
+@compiled_part
 def advance(
     server: Any, outcomes: Any, seen: Any, made: Any, spans: Any, n: int, m: int, end_s: float
 ) -> int:
@@ -312,7 +327,7 @@ def advance(
     Returns:
         Tokens that came out.
     """
-    count, log, out = server.count, server.log, 0
+    out = 0
     for k in range(n):
         r, drafted, emitted = (
             seen[SEEN.request, k],
@@ -333,15 +348,7 @@ def advance(
         server.drafts[r] = server.drafts[r] or not idle
         for row in range(MADE.asked):  # drafted, proposed and accepted
             server.last[row, r] = made[row, k]
-        at = count[STEPS]
-        log[STEP.request, at] = r
-        log[STEP.iteration, at] = count[ITERATIONS]
-        log[STEP.start, at] = seen[SEEN.tokens, k] + 1
-        log[STEP.drafted, at] = drafted
-        log[STEP.proposed, at] = made[MADE.proposed, k]
-        log[STEP.accepted, at] = made[MADE.accepted, k]
-        log[STEP.emitted, at] = emitted
-        count[STEPS] += 1
+        _log(server, seen, made, k)
         out += emitted
     for k in range(m):
         r = spans[SPAN.request, k]
@@ -352,7 +359,28 @@ def advance(
             if server.at[r] == 0 and outcomes.first == 2:
                 server.at[r], server.first_s[r] = 1, end_s
                 out += 1
-    stay = 0  # the others move up, so that the order of admission holds
+    _let_go(server, outcomes, end_s)
+    return out
+
+
+@compiled_part
+def _log(server: Any, seen: Any, made: Any, k: int) -> None:
+    """Note the step of the k-th request that decodes."""
+    log, at = server.log, server.count[STEPS]
+    log[STEP.request, at] = seen[SEEN.request, k]
+    log[STEP.iteration, at] = server.count[ITERATIONS]
+    log[STEP.start, at] = seen[SEEN.tokens, k] + 1
+    log[STEP.drafted, at] = made[MADE.drafted, k]
+    log[STEP.proposed, at] = made[MADE.proposed, k]
+    log[STEP.accepted, at] = made[MADE.accepted, k]
+    log[STEP.emitted, at] = made[MADE.emitted, k]
+    server.count[STEPS] += 1
+
+
+@compiled_part
+def _let_go(server: Any, outcomes: Any, end_s: float) -> None:
+    """Let requests that are done go; the others move up, so that the order of admission holds."""
+    count, stay = server.count, 0
     for k in range(count[RUNNING]):
         r, s = server.running[k], server.sequence[server.running[k]]
         if server.read[r] < 0 and server.at[r] >= outcomes.offsets[s + 1] - outcomes.offsets[s]:
@@ -362,4 +390,3 @@ def advance(
             server.running[stay] = r
             stay += 1
     count[RUNNING] = stay
-    return out

@@ -124,15 +124,20 @@ def summary(run: Run, limits: Mapping[str, float] | None = None) -> dict[str, fl
         "preempted": float(server.preempted.sum()),
         "wait_s": _mean(of["wait_s"]),
     }
-    spread = {"ttft_s": of["ttft_s"], "tpot_s": of["tpot_s"], "latency_s": of["latency_s"]}
-    for name, values in {**spread, "gap_s": gaps}.items():
-        some = values[np.isfinite(values)]
-        for p in PERCENTILES:
-            found[f"{name}_p{p}"] = float(np.percentile(some, p)) if len(some) else np.nan
+    for name in ("ttft_s", "tpot_s", "latency_s"):
+        found |= _percentiles(name, of[name])
+    found |= _percentiles("gap_s", gaps)
     if limits:
         good = within(of, limits)
         found |= {"good_share": float(good.mean()), "goodput_s": float(good.sum() / span_s)}
     return found
+
+
+def _percentiles(name: str, values: np.ndarray) -> dict[str, float]:
+    some = values[np.isfinite(values)]
+    return {
+        f"{name}_p{p}": float(np.percentile(some, p)) if len(some) else np.nan for p in PERCENTILES
+    }
 
 
 def steady_tokens_s(run: Run) -> float:

@@ -86,10 +86,7 @@ def plan(
     layout, charge = setting.layout, setting.charge
     if charge is None:
         raise ServingError("there are no times: give a cost (--cost list shows all)")
-    if rates is not None and _reads_drafts(controller):
-        raise ServingError(f"{controller} reads the drafts, which drawn outcomes have not")
-    if load.copies > engine.max_batch:
-        raise ServingError(f"{load.copies} copies do not fit in a batch of {engine.max_batch}")
+    _check(controller, engine, load, rates)
     max_batch = min(engine.max_batch, load.concurrency or engine.max_batch)
     known = _known(controller, setting, max_batch)
     deepest = _deepest(known, layout)
@@ -100,24 +97,36 @@ def plan(
         bound = bound.bind(prices)
     rules = _rules(engine, load, bound, max_batch, deepest)
     _check_room(layout, rules)
-    drafts = outcomes(
-        layout,
-        first=setting.first,
-        max_draft=max(deepest, 1),
-        column=known.column,
-        steps=known.steps,
-        step_s=known.step_s,
-        rates=rates,
-        widths=known.widths,
-    )
     return Plan(
         controller=controller,
         bound=bound,
         rules=rules,
         prices=prices,
-        outcomes=drafts,
+        outcomes=_outcomes(layout, setting.first, max(deepest, 1), known, rates),
         layout=layout,
         load=load,
+    )
+
+
+def _check(controller: Controller, engine: Engine, load: Load, rates: np.ndarray | None) -> None:
+    if rates is not None and _reads_drafts(controller):
+        raise ServingError(f"{controller} reads the drafts, which drawn outcomes have not")
+    if load.copies > engine.max_batch:
+        raise ServingError(f"{load.copies} copies do not fit in a batch of {engine.max_batch}")
+
+
+def _outcomes(
+    layout: Layout, first: int, max_draft: int, known: _Known, rates: np.ndarray | None
+) -> ServedOutcomes:
+    return outcomes(
+        layout,
+        first=first,
+        max_draft=max_draft,
+        column=known.column,
+        steps=known.steps,
+        step_s=known.step_s,
+        rates=rates,
+        widths=known.widths,
     )
 
 

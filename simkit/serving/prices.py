@@ -146,19 +146,15 @@ def prices_of(times: Times, layout: Layout, how: Pricing) -> Prices:
     widest = _widest(layout, how.max_draft, opening, catches_up)
     prompts = np.arange(longest + 1)
     from_model = layout.paid != "none"
-    none = maker.flat(lambda k, c: np.zeros(np.shape(c)))
+    none = maker.flat(lambda one, c: np.zeros(np.shape(c)))
     return Prices(
-        verify=maker.table(
-            lambda k, n, c: alike[k].verify(n, c), how.max_draft + 1, "verification"
-        ),
-        decode=maker.flat(lambda k, c: alike[k].decode(c)),
+        verify=maker.table(lambda one, n, c: one.verify(n, c), how.max_draft + 1, "verification"),
+        decode=maker.flat(lambda one, c: one.decode(c)),
         prefill=_prefill(times, "target", prompts),
         draft_prefill=_prefill(times, "draft", prompts) if from_model else np.zeros(len(prompts)),
-        token=maker.flat(lambda k, c: alike[k].draft(c)) if from_model else none,
-        once=maker.flat(lambda k, c: alike[k].draft_step(c)) if from_model else none,
-        block=maker.table(lambda k, n, c: alike[k].draft_block(n, c), widest, "draft")
-        if from_model
-        else none,
+        token=maker.flat(lambda one, c: one.draft(c)) if from_model else none,
+        once=maker.flat(lambda one, c: one.draft_step(c)) if from_model else none,
+        block=maker.blocks(widest) if from_model else none,
         each=from_model and (layout.paid == "token" or bool(opening and opening.each)),
         opening=opening or Opening(0, 0, 0),
         has_opening=opening is not None,
@@ -268,10 +264,10 @@ class _Tables:
     """Makes tables of passes at some sizes of batches and all contexts."""
 
     def __init__(self, sizes: np.ndarray, alike: list[Times], longest: int) -> None:
-        self.sizes, self.longest = sizes, longest
+        self.sizes, self.alike, self.longest = sizes, alike, longest
 
     def table(
-        self, seconds: Callable[[int, np.ndarray, np.ndarray], np.ndarray], widest: int, what: str
+        self, seconds: Callable[[Times, np.ndarray, np.ndarray], np.ndarray], widest: int, what: str
     ) -> PassTable:
         """Of passes over 1 to `widest` tokens a request, two at least."""
         tokens = np.arange(max(widest, 2)) + 1
@@ -280,14 +276,20 @@ class _Tables:
         rows = [
             checked(
                 what,
-                np.broadcast_to(seconds(k, tokens[:, None], context), (len(tokens), len(context))),
+                np.broadcast_to(
+                    seconds(one, tokens[:, None], context), (len(tokens), len(context))
+                ),
             )
-            for k in range(len(self.sizes))
+            for one in self.alike
         ]
         return PassTable(self.sizes, stride, np.ascontiguousarray(np.stack(rows)))
 
-    def flat(self, seconds: Callable[[int, np.ndarray], np.ndarray]) -> PassTable:
+    def blocks(self, widest: int) -> PassTable:
+        """Of the draft's passes over several tokens."""
+        return self.table(lambda one, n, c: one.draft_block(n, c), widest, "draft")
+
+    def flat(self, seconds: Callable[[Times, np.ndarray], np.ndarray]) -> PassTable:
         """Of passes over one token a request."""
         context = np.arange(self.longest + 2)
-        rows = [checked("draft", seconds(k, context)) for k in range(len(self.sizes))]
+        rows = [checked("draft", seconds(one, context)) for one in self.alike]
         return PassTable(self.sizes, 1, np.ascontiguousarray(np.stack(rows)[:, None, :]))

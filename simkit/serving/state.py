@@ -291,13 +291,9 @@ def outcomes(
     if column:
         confidence = np.full((len(layout.ahead), max_draft), np.nan, np.float32)
         _gather(layout, column, np.asarray(depth, np.int64), confidence)
-    planned = np.zeros((MADE.ended, 0), np.int32)
-    step_offsets = np.zeros(len(layout.n_output) + 1, np.int64)
-    if steps is not None:
-        (of, calls), step_offsets = steps, steps[0].offsets
-        known = {name: getattr(of, name) for name in MADE._fields if name not in ("calls", "ended")}
-        known["calls"] = calls
-        planned = np.stack([known[name] for name in MADE._fields[: MADE.ended]]).astype(np.int32)
+    planned = np.zeros((MADE.ended, 0), np.int32) if steps is None else _planned(*steps)
+    none = np.zeros(len(layout.n_output) + 1, np.int64)
+    step_offsets = none if steps is None else steps[0].offsets
     return ServedOutcomes(
         offsets=read_only(layout.offsets),
         n_prompt=read_only(layout.n_prompt),
@@ -313,6 +309,13 @@ def outcomes(
         rates=read_only(np.zeros(0) if rates is None else np.asarray(rates, np.float64)),
         widths=read_only(np.zeros((0, 0), np.int32) if widths is None else widths),
     )
+
+
+def _planned(steps: Steps, calls: np.ndarray) -> np.ndarray:
+    """What is known of steps beforehand, in the order of `MADE`."""
+    known = {name: getattr(steps, name) for name in MADE._fields if name not in ("calls", "ended")}
+    known["calls"] = calls
+    return np.stack([known[name] for name in MADE._fields[: MADE.ended]]).astype(np.int32)
 
 
 def _depths(layout: Layout) -> tuple[np.ndarray, np.ndarray]:

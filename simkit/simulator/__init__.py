@@ -108,14 +108,16 @@ def replay(
 
         return logged(trace, _chosen(policies), cost, by, confidence, seed)
     where = setting(trace, cost, first_token)
-    chosen = _chosen(policies)
-    if windowed(where.layout):
-        if by in ("step", "span"):
-            raise ReplayError(f"a replay by {by} wants all rows at once: leave --memory out")
-        runs = list(in_windows(chosen, where, _one_by_one))
-    else:
-        runs = list(_one_by_one(chosen, where))
-    return Result(where.layout, runs, by, confidence, seed)
+    return Result(where.layout, _runs(_chosen(policies), where, by), by, confidence, seed)
+
+
+def _runs(chosen: list[Policy], where: Setting, by: By) -> list[Run]:
+    """All policies under one setting, window by window where the rows are read so."""
+    if not windowed(where.layout):
+        return list(_one_by_one(chosen, where))
+    if by in ("step", "span"):
+        raise ReplayError(f"a replay by {by} wants all rows at once: leave --memory out")
+    return list(in_windows(chosen, where, _one_by_one))
 
 
 def _one_by_one(policies: Iterable[Policy], where: Setting) -> Iterator[Run]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -38,20 +38,37 @@ def shortest(layout: Layout, charge: Charge, first: int, max_draft: int) -> np.n
     """
     lengths = np.zeros(len(layout.ahead), np.int32)
     each_s = charge.drafting.once_s + charge.times.overhead()
+    form, sums = charge.drafting.opening, charge.drafting.sum_s
     longest = min(max_draft, layout.trace.max_new_tokens - 1)
     if layout.deepest:
         longest = min(longest, layout.deepest)
     for low, high, base, verify_s, blocks_s in _tables(layout, charge, longest):
-        draft_s = charge.drafting.sum_s if blocks_s is None else blocks_s
-        given = (
-            layout.offsets, layout.ahead, layout.n_prompt, draft_s, verify_s, base,
-            charge.prefill["draft"], each_s, first, longest, low, high, lengths,
-        )  # fmt: skip
-        if blocks_s is None:
-            _plan(*given)
+        rows = layout.offsets, layout.ahead, layout.n_prompt, base
+        given = charge.prefill["draft"], first, longest, low, high, lengths
+        if blocks_s is None or form is None:
+            _plan(*rows, sums, verify_s, each_s, *given)
         else:
-            _plan_blocks(*given, charge.drafting.opening, charge.drafting.sum_s)
+            _plan_blocks(*rows, _Blocks(blocks_s, verify_s, each_s, sums, form), *given)
     return lengths
+
+
+class _Blocks(NamedTuple):
+    """Seconds of passes where a draft's first one reads what was emitted since the last draft.
+
+    Attributes:
+        blocks: (C, N) that pass over 0, 1, … tokens.
+        verify: (C, K) verifications of 1, 2, … tokens.
+        each: (C,) what a step pays whatever it drafts.
+        sums: (C + 1,) passes over single tokens, summed, where each further token of a draft has
+            one; else zeros.
+        form: of that first pass.
+    """
+
+    blocks: np.ndarray
+    verify: np.ndarray
+    each: np.ndarray
+    sums: np.ndarray
+    form: Opening
 
 
 def _tables(
@@ -94,11 +111,11 @@ def _plan(
     offsets: np.ndarray,
     ahead: np.ndarray,
     n_prompt: np.ndarray,
+    base: int,
     draft_sum: np.ndarray,
     verify: np.ndarray,
-    base: int,
-    prefill_s: np.ndarray,
     each_s: np.ndarray,
+    prefill_s: np.ndarray,
     first: int,
     longest: int,
     low: int,
@@ -134,26 +151,21 @@ def _plan_blocks(
     offsets: np.ndarray,
     ahead: np.ndarray,
     n_prompt: np.ndarray,
-    blocks: np.ndarray,
-    verify: np.ndarray,
     base: int,
+    seconds: _Blocks,
     prefill_s: np.ndarray,
-    each_s: np.ndarray,
     first: int,
     longest: int,
     low: int,
     high: int,
     lengths: np.ndarray,
-    form: Opening,
-    sums: np.ndarray,
 ) -> None:
     """`_plan` where the first pass of a draft reads what was emitted since the last draft.
 
     So the time to the end from position p hangs on the position k of the last draft too. `then_s[k,
     n]` is that behind a draft of n tokens at k: the least over the position p of the next draft,
     before which steps are empty, and over its length. The first draft of a sequence reads as if one
-    had been drafted one position before the first. `sums` are passes over single tokens, summed,
-    where each further token of a draft has one; else zeros.
+    had been drafted one position before the first.
     """
     for s in range(low, high):
         rows = ahead[offsets[s] : offsets[s + 1]]
@@ -161,32 +173,23 @@ def _plan_blocks(
         from_s, context = n_prompt[s] - base, n_prompt[s]
         undrafted_s = 0.0
         for p in range(begin, n_output):
-            undrafted_s += verify[from_s + p, 0] + each_s[context + p]
+            undrafted_s += seconds.verify[from_s + p, 0] + seconds.each[context + p]
         then_s = np.zeros((n_output + 1, longest + 1))
         for k in range(n_output - 1, begin - 1, -1):
             left_s = 0.0  # from p to the end
             for p in range(n_output - 1, k, -1):
-                once_s = each_s[context + p]
-                left_s += verify[from_s + p, 0] + once_s
-                drafted_s, _ = _best_block(
-                    p, p - k, rows, blocks, verify, from_s, once_s, longest, then_s,
-                    form, sums, context,
-                )  # fmt: skip
+                left_s += seconds.verify[from_s + p, 0] + seconds.each[context + p]
+                drafted_s, _ = _best_block(p, p - k, rows, seconds, from_s, context, then_s)
                 left_s = min(left_s, drafted_s)
                 if p - k - 1 <= longest:
                     then_s[k, p - k - 1] = left_s
-        best_s, at, length = _next(
-            begin - 1, begin, rows, blocks, verify, from_s, each_s, context, longest, then_s,
-            form, sums,
-        )  # fmt: skip
+        best_s, at, length = _next(begin - 1, begin, rows, seconds, from_s, context, then_s)
         if best_s + prefill_s[s] >= undrafted_s:
             continue
         while length > 0:
             lengths[offsets[s] + at] = length
             k, p = at, at + length + 1
-            _, at, length = _next(
-                k, p, rows, blocks, verify, from_s, each_s, context, longest, then_s, form, sums
-            )
+            _, at, length = _next(k, p, rows, seconds, from_s, context, then_s)
 
 
 @compiled_part
@@ -194,23 +197,20 @@ def _best_block(
     p: int,
     unread: int,
     rows: np.ndarray,
-    blocks: np.ndarray,
-    verify: np.ndarray,
+    seconds: _Blocks,
     from_s: int,
-    once_s: float,
-    longest: int,
-    then_s: np.ndarray,
-    form: Opening,
-    sums: np.ndarray,
     context: int,
+    then_s: np.ndarray,
 ) -> tuple[float, int]:
     """Seconds to the end if p drafts, and the best length; infinite if nothing is accepted."""
+    form, sums = seconds.form, seconds.sums
     best_s, best = np.inf, 0
-    for length in range(1, min(rows[p], longest) + 1):
+    for length in range(1, min(rows[p], then_s.shape[1] - 1) + 1):
         tokens = form.draft * length + form.unread * unread + form.more
-        draft_s = blocks[from_s + p - form.back * (unread - 1), tokens]
+        draft_s = seconds.blocks[from_s + p - form.back * (unread - 1), tokens]
         draft_s += sums[context + p + length] - sums[context + p + 1]
-        total_s = draft_s + verify[from_s + p, length] + once_s + then_s[p, length]
+        step_s = draft_s + seconds.verify[from_s + p, length] + seconds.each[context + p]
+        total_s = step_s + then_s[p, length]
         if total_s < best_s:
             best_s, best = total_s, length
     return best_s, best
@@ -221,15 +221,10 @@ def _next(
     k: int,
     start: int,
     rows: np.ndarray,
-    blocks: np.ndarray,
-    verify: np.ndarray,
+    seconds: _Blocks,
     from_s: int,
-    each_s: np.ndarray,
     context: int,
-    longest: int,
     then_s: np.ndarray,
-    form: Opening,
-    sums: np.ndarray,
 ) -> tuple[float, int, int]:
     """Seconds from `start` to the end behind a draft at k, and the next draft's place and length.
 
@@ -237,11 +232,8 @@ def _next(
     """
     left_s, at, drafts = 0.0, len(rows), 0
     for p in range(len(rows) - 1, start - 1, -1):
-        once_s = each_s[context + p]
-        left_s += verify[from_s + p, 0] + once_s
-        total_s, length = _best_block(
-            p, p - k, rows, blocks, verify, from_s, once_s, longest, then_s, form, sums, context
-        )
+        left_s += seconds.verify[from_s + p, 0] + seconds.each[context + p]
+        total_s, length = _best_block(p, p - k, rows, seconds, from_s, context, then_s)
         if total_s < left_s:
             left_s, at, drafts = total_s, p, length
     return left_s, at, drafts

@@ -1,4 +1,15 @@
-"""Bootstrap intervals over prompts: those of replays, and of all statistics of `analysis`."""
+"""Bootstrap intervals over prompts: those of replays, and of all statistics of `analysis`.
+
+Each end is the farther of two, or with pivots of three. The first is bias-corrected and
+accelerated (Efron 1987), at the level that would give a mean the width of its t interval
+(Hesterberg 2015, section 5.3, "expanded percentile"): resampling n prompts understates their
+spread by sqrt((n - 1) / n). The second is that of the jackknife's t interval (Tukey 1958): the
+acceleration is estimated on few prompts too, and where it bends too far one end falls short.
+The third is bootstrap-t's, of the logarithm (Efron and Tibshirani 1993, sections 12.5 and
+12.6): where a few prompts weigh most, samples that lack their like show too small a value and
+too small a spread at once. It is taken at the expanded level; at the book's own it holds the
+truth too seldom here.
+"""
 
 from __future__ import annotations
 
@@ -109,17 +120,7 @@ def ends(
     pivots: np.ndarray | None = None,
     factors: np.ndarray | None = None,
 ) -> tuple[float, float]:
-    """The ends of a statistic's interval over n prompts.
-
-    Each end is the farther of two, or with `pivots` of three. The first is bias-corrected and
-    accelerated (Efron 1987), at the level that would give a mean the width of its t interval
-    (Hesterberg 2015, section 5.3, "expanded percentile"): resampling n prompts understates their
-    spread by sqrt((n - 1) / n). The second is that of the jackknife's t interval (Tukey 1958): the
-    acceleration is estimated on few prompts too, and where it bends too far one end falls short.
-    The third is bootstrap-t's, of the logarithm (Efron and Tibshirani 1993, sections 12.5 and
-    12.6): where a few prompts weigh most, samples that lack their like show too small a value and
-    too small a spread at once. It is taken at the expanded level; at the book's own it holds the
-    truth too seldom here.
+    """The ends of a statistic's interval over n prompts: see the module.
 
     Args:
         value: on all prompts.
@@ -142,40 +143,63 @@ def ends(
     Returns:
         Low and high; docs/statistics.md has how often they hold the truth.
     """
-    from scipy.special import ndtr, ndtri, stdtrit
-
     n = bearing or len(without)
-    gaps = without.mean() - without
-    bend = float((gaps**3).sum()) / (6 * float((gaps**2).sum()) ** 1.5)
-    below = (np.count_nonzero(drawn < value) + np.count_nonzero(drawn <= value)) / 2
-    bias = ndtri(np.clip(below / len(drawn), 0.5 / len(drawn), 1 - 0.5 / len(drawn)))
-    reach = stdtrit(n - 1, (1 + confidence) / 2)
+    reach = _reach(n, confidence)
     expanded = math.sqrt(n / (n - 1)) * reach
-    sides = bias + np.array([-expanded, expanded])
-    # beyond its pole the acceleration would turn the interval inside out
-    levels = ndtr(bias + sides / np.maximum(1 - bend * sides, 1e-9))
-    spread = 0.0
-    if factors is not None:
-        logs_of = np.log(factors) - np.log(factors).mean()
-        spread = float(logs_of.std(ddof=1))
-        drawn = drawn * np.exp(np.random.default_rng(len(drawn)).choice(logs_of, len(drawn)))
+    levels = _levels(value, drawn, without, expanded)
+    drawn, spread = (drawn, 0.0) if factors is None else _times(drawn, factors)
     low, high = np.quantile(drawn, levels)
     logs = positive and value > 0 and bool(np.all(without > 0))
-    each = np.log(without / value) if logs else without - value
-    shared = spread if logs else spread * abs(value)
-    arm = reach * math.hypot(
-        math.sqrt((n - 1) / n * float(((each - each.mean()) ** 2).sum())), shared
-    )
-    near, far = value - arm, value + arm
-    if logs:
-        factor = np.exp(min(arm, _FARTHEST))
-        near, far = value / factor, value * factor
+    arm = reach * _error(value, without, n, spread, logs)
+    near, far = _jackknife(value, arm, logs)
     if capped or (positive and not logs):  # what is positive does not go below 0
         near, far = max(near, drawn.min()), min(far, drawn.max())
     if logs and pivots is not None:
         farther = _studentised(value, pivots, arm / reach, reach, expanded)
         near, far = min(near, farther[0]), max(far, farther[1])
     return float(min(low, near)), float(max(high, far))
+
+
+def _reach(n: int, confidence: float) -> float:
+    """The two-sided t deviate of n observations."""
+    from scipy.special import stdtrit
+
+    return stdtrit(n - 1, (1 + confidence) / 2)
+
+
+def _times(drawn: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, float]:
+    """Each resample times a factor, and the standard deviation of the factors' logarithms."""
+    logs = np.log(factors) - np.log(factors).mean()
+    with_factors = drawn * np.exp(np.random.default_rng(len(drawn)).choice(logs, len(drawn)))
+    return with_factors, float(logs.std(ddof=1))
+
+
+def _levels(value: float, drawn: np.ndarray, without: np.ndarray, expanded: float) -> np.ndarray:
+    """The levels (2,) of resamples at which the first ends lie; see `ends`."""
+    from scipy.special import ndtr, ndtri
+
+    gaps = without.mean() - without
+    bend = float((gaps**3).sum()) / (6 * float((gaps**2).sum()) ** 1.5)
+    below = (np.count_nonzero(drawn < value) + np.count_nonzero(drawn <= value)) / 2
+    bias = ndtri(np.clip(below / len(drawn), 0.5 / len(drawn), 1 - 0.5 / len(drawn)))
+    sides = bias + np.array([-expanded, expanded])
+    # beyond its pole the acceleration would turn the interval inside out
+    return ndtr(bias + sides / np.maximum(1 - bend * sides, 1e-9))
+
+
+def _error(value: float, without: np.ndarray, n: int, spread: float, logs: bool) -> float:
+    """The jackknife's standard error of a value or its logarithm; `spread` is of the factors'."""
+    each = np.log(without / value) if logs else without - value
+    shared = spread if logs else spread * abs(value)
+    return math.hypot(math.sqrt((n - 1) / n * float(((each - each.mean()) ** 2).sum())), shared)
+
+
+def _jackknife(value: float, arm: float, logs: bool) -> tuple[float, float]:
+    """The second ends: `arm` away from the value, or its logarithm."""
+    if not logs:
+        return value - arm, value + arm
+    factor = np.exp(min(arm, _FARTHEST))
+    return value / factor, value * factor
 
 
 def _studentised(

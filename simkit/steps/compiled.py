@@ -282,6 +282,24 @@ def _find_missing(scores: Any) -> Any:
 
 
 @compiled_part
+def _room(params: Any, state: Any, path: Any, ahead: int, position: int) -> int:
+    """The longest draft from a position, by the rule and by the end of the longest output."""
+    longest = _whole(_limit(params, state, ahead))
+    return min(longest, params.max_draft, path.max_new_tokens - position)
+
+
+@compiled_part
+def _note(
+    deepest: Any, counts: np.ndarray, k: int, room: int, depth: int, proposed: int, taken: int
+) -> None:
+    """Write down step k, which had room for so many tokens."""
+    _ask(deepest, counts, k, room if depth > 0 else 0)
+    counts[0, _U(k)] = depth
+    counts[1, _U(k)] = proposed
+    counts[2, _U(k)] = taken
+
+
+@compiled_part
 def _sequence(
     params: Any,
     state: Any,
@@ -293,18 +311,13 @@ def _sequence(
     counts: np.ndarray,
     at: int,
 ) -> tuple[int, Any, int, int]:
-    """Replay sequence s; its steps go to columns `at` and on of `counts`.
-
-    Returns:
-        The number of steps, the state, and where a row was missing (start and depth, 0 if none).
-    """
+    """Replay sequence s into columns `at` and on; steps, state, start and depth of a missing row."""
     origin, end = path.offsets[s], path.offsets[s + 1]
     count = 0
     row = origin + first - 1
     while row < end:
         ahead = int(path.ahead[_U(row)])
-        longest = _whole(_limit(params, state, ahead if needs_future else -1))
-        room = min(longest, params.max_draft, path.max_new_tokens - (row - origin + 1))
+        room = _room(params, state, path, ahead if needs_future else -1, row - origin + 1)
         depth = 0
         stop = False
         reach = 0 if path.by_start else min(room, ahead + 1, end - row)
@@ -312,8 +325,7 @@ def _sequence(
             scores = _scores(read.starts, row, depth + 1)
             if _missing(scores):
                 return count, state, row - origin + 1, depth + 1
-            values = _row(read.path, row + depth) + scores
-            said, state = _trips(params, state, depth + 1, values)
+            said, state = _trips(params, state, depth + 1, _row(read.path, row + depth) + scores)
             stop = _boolean(said)
             depth += 1
         m = row if path.by_start else row + ahead  # the row that says where drafting ends
@@ -331,12 +343,9 @@ def _sequence(
                 k += path.n_branches
             if depth < room and not stop and tail < 0:
                 return count, state, row - origin + 1, depth + 1
-        _ask(path.deepest, counts, at + count, room if depth > 0 else 0)
         proposed = max(0, min(depth, _whole(_proposed(params, state, depth))))
         taken = min(proposed, ahead)
-        counts[0, _U(at + count)] = depth
-        counts[1, _U(at + count)] = proposed
-        counts[2, _U(at + count)] = taken
+        _note(path.deepest, counts, at + count, room, depth, proposed, taken)
         count += 1
         state = _update(params, state, Outcome(depth, proposed, taken, row + taken >= end))
         row += taken + 1

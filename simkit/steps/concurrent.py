@@ -24,7 +24,9 @@ from simkit.steps.family import Family
 from simkit.steps.loop_tables import LayoutArrays, arrays_of
 from simkit.steps.steps import Steps
 from simkit.steps.work import Meanwhile, Work
-from traces.kernels import compiled
+from traces.kernels import compiled, compiled_part
+
+_Rule = tuple[int, bool, bool]  # window, pre-verify, post-verify
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,80 +156,102 @@ def mean_accepted(steps: Steps) -> float:
 
 @compiled
 def _walk(
-    path: LayoutArrays,
-    rule: tuple[int, bool, bool],
-    first: int,
-    low: int,
-    counts: np.ndarray,
-    ends: np.ndarray,
+    path: LayoutArrays, rule: _Rule, first: int, low: int, counts: np.ndarray, ends: np.ndarray
 ) -> tuple[int, int, int]:
     """Fill in the steps of the sequences from `low` on.
+
+    Returns:
+        (-1, 0, 0), or the sequence, start and depth not recorded.
+    """
+    for n in range(len(ends) - 1):
+        ends[n + 1], start, depth = _sequence(path, rule, first, low + n, counts, ends[n])
+        if start > 0:
+            return low + n, start, depth
+    return -1, 0, 0
+
+
+@compiled_part
+def _sequence(
+    path: LayoutArrays, rule: _Rule, first: int, s: int, counts: np.ndarray, count: int
+) -> tuple[int, int, int]:
+    """Fill in the steps of sequence s, in columns `count` and on of `counts`.
 
     A draft that runs on over steps is the draft from the row where it began, `origin`; where drafts
     are made anew, that of the pending tokens is.
 
     Returns:
-        (-1, 0, 0), or the sequence, start and depth not recorded.
+        The column behind them, and where a row was missing (start and depth, 0 if none).
     """
     window, pre_verify, post_verify = rule
-    offsets, ahead, tail = path.offsets, path.ahead, path.tail
+    ahead, tail = path.ahead, path.tail
+    before, end = path.offsets[s], path.offsets[s + 1]
     anew = path.by_start and path.deepest is not None
-    count = 0
-    for n in range(len(ends) - 1):
-        s = low + n
-        end = offsets[s + 1]
-        row = offsets[s] + first - 1
-        origin = row
-        pending = 0  # the last emitted token and the tokens that wait behind it, if any was drafted
-        while row < end:
-            position = row - offsets[s] + 1
-            left = path.max_new_tokens - position
-            if pending == 0:
-                origin = row
-            m = origin + ahead[origin]
+    row = origin = before + first - 1
+    pending = 0  # the last emitted token and the tokens that wait behind it, if any was drafted
+    while row < end:
+        origin = row if pending == 0 else origin
+        left = path.max_new_tokens - (row - before + 1)
+        m = origin + ahead[origin]
+        chain, behind = _chain(path, row, origin, m, end)
+        alone = window if pending == 0 and not pre_verify else 0
+        waiting = alone if pending == 0 else pending - 1
+        meanwhile = window if post_verify or (pre_verify and pending == 0) else 0
+        if behind < 0 and min(waiting + (0 if anew else meanwhile), left) > chain:
             if path.by_start:
-                behind = tail[origin]
-                chain = max(behind, -1 - behind) - (row - origin)
-            else:
-                behind = tail[m] if m < end else 0
-                chain = m - row + (1 + max(behind, -1 - behind) if m < end else 0)
-            alone = window if pending == 0 and not pre_verify else 0
-            waiting = alone if pending == 0 else pending - 1
-            meanwhile = window if post_verify or (pre_verify and pending == 0) else 0
-            if behind < 0 and min(waiting + (0 if anew else meanwhile), left) > chain:
-                if path.by_start:
-                    return s, int(origin - offsets[s]) + 1, int(-behind)
-                return s, position, chain + 1
-            room = min(chain, left)
-            alone, waiting = min(alone, room), min(waiting, room)
-            begin = row + waiting
-            if anew:
-                ended = behind >= 0 and waiting == chain
-                meanwhile = 0 if ended else min(meanwhile, left - waiting)
-                if begin <= m and begin < end:  # the waiting tokens are accepted
-                    recorded = max(tail[begin], -1 - tail[begin])
-                    if tail[begin] < 0 and meanwhile > recorded:
-                        return s, int(begin - offsets[s]) + 1, int(recorded) + 1
-                    meanwhile = min(meanwhile, recorded)
-                    m = begin + ahead[begin]
-            else:
-                meanwhile = min(meanwhile, room - waiting)
-            checked = waiting + (1 if meanwhile > 0 else 0)
-            accepted = min(checked, m - row)
-            whole = meanwhile > 0 and accepted == checked
-            if whole and anew:
-                origin = begin
-            emitted = accepted if whole else min(accepted + 1, end - row)
-            pending = meanwhile if whole else 0
-            counts[0, count] = alone + meanwhile
-            counts[1, count] = checked
-            counts[2, count] = accepted
-            counts[3, count] = emitted
-            counts[4, count] = alone
-            count += 1
-            row += emitted
-        ends[n + 1] = count
-    return -1, 0, 0
+                return count, int(origin - before) + 1, int(-behind)
+            return count, int(row - before) + 1, int(chain) + 1
+        alone, waiting = min(alone, chain, left), min(waiting, chain, left)
+        begin = row + waiting
+        if not anew:
+            meanwhile = min(meanwhile, min(chain, left) - waiting)
+        elif behind >= 0 and waiting == chain:  # the draft has ended
+            meanwhile = 0
+        else:
+            meanwhile = min(meanwhile, left - waiting)
+        if anew and begin <= m and begin < end:  # the waiting tokens are accepted
+            recorded = max(tail[begin], -1 - tail[begin])
+            if tail[begin] < 0 and meanwhile > recorded:
+                return count, int(begin - before) + 1, int(recorded) + 1
+            meanwhile = min(meanwhile, recorded)
+            m = begin + ahead[begin]
+        whole = _step(counts[:, count], alone, waiting, meanwhile, m - row, end - row)
+        if whole and anew:
+            origin = begin
+        pending = meanwhile if whole else 0
+        row += counts[3, count]
+        count += 1
+    return count, 0, 0
+
+
+@compiled_part
+def _chain(path: LayoutArrays, row: int, origin: int, m: int, end: int) -> tuple[int, int]:
+    """Tokens of the chain from `origin` that lie behind `row`, and the tail that it ends with."""
+    tail = path.tail
+    if path.by_start:
+        behind = tail[origin]
+        return max(behind, -1 - behind) - (row - origin), behind
+    behind = tail[m] if m < end else 0
+    return m - row + (1 + max(behind, -1 - behind) if m < end else 0), behind
+
+
+@compiled_part
+def _step(
+    counts: np.ndarray, alone: int, waiting: int, meanwhile: int, ahead: int, left: int
+) -> bool:
+    """Fill in a step's counts (5,), `left` tokens before the end.
+
+    Returns:
+        Whether all is accepted, what is drafted meanwhile going on.
+    """
+    checked = waiting + (1 if meanwhile > 0 else 0)
+    accepted = min(checked, ahead)
+    whole = meanwhile > 0 and accepted == checked
+    counts[0] = alone + meanwhile
+    counts[1] = checked
+    counts[2] = accepted
+    counts[3] = accepted if whole else min(accepted + 1, left)
+    counts[4] = alone
+    return whole
 
 
 FAMILY = ConcurrentFamily()

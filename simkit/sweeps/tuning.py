@@ -180,14 +180,13 @@ def tune(
 ) -> Tuned:
     """Choose arguments of policies by cross-validation over prompts.
 
-    Each family's setting is chosen, for each fold, by the least total time of the prompts outside
-    it, and judged on the prompts inside. State that lasts a whole run goes through all prompts in
-    order, held-out ones too; `rate_optimal` fits scores out of fold, but its rate to all prompts.
+    For each fold a family's setting is chosen by the least time of the prompts outside it, and
+    judged on those inside. State that lasts a whole run goes through all prompts in order, held-out
+    ones too; `rate_optimal` fits scores out of fold, but its rate to all prompts.
 
     Args:
         trace: see `simkit.replay`, as for cost, first_token and confidence.
-        specs: families, each a spec with ranges such as "svip(h=0.1:1.0:0.05)", a policy, or a
-            function.
+        specs: families: a spec with ranges, "svip(h=0.1:1.0:0.05)", a policy, or a function.
         cost: of the steps.
         folds: of prompts, random, stratified by task.
         seed: of the folds, and of the bootstrap.
@@ -213,34 +212,58 @@ def tune(
     search = _Search(where, by, folds, seed, deals)
     with joined(ray, threads) as cluster:
         found = search(families, threads, progress, cluster)
+    return _tuned(search, found, reference, (confidence, seed), threads)
+
+
+def _tuned(
+    search: _Search,
+    found: dict[str, _Family],
+    reference: str,
+    interval: tuple[float, int],
+    threads: int | None,
+) -> Tuned:
+    """Families judged by their reference; of the intervals, confidence and seed."""
     choices = [
-        _judged(search, found[spec], found[reference], g, (confidence, seed))
+        _judged(search, family, found[reference], g, interval)
         for g in range(len(search.names))
-        for spec in families
+        for family in found.values()
     ]
-    held_s = {spec: family.held_s for spec, family in found.items()}
-    runs = _chosen(found, where, threads)
+    runs = _chosen(found, search.where, threads)
+    return Tuned(
+        choices,
+        reference,
+        held_out={spec: family.held_s for spec, family in found.items()},
+        held_out_parts=_parts(found, runs),
+        baseline_s=search.baseline_s,
+        fold=search.fold,
+        notes=_notes(search, found, choices, runs),
+        beyond=tuple(one for run in runs.values() for one in run.beyond),
+    )
+
+
+def _notes(
+    search: _Search,
+    found: dict[str, _Family],
+    choices: list[Choice],
+    runs: dict[str, Run],
+) -> tuple[str, ...]:
+    """What a reader of the numbers should know, one line each."""
+    where = search.where
     drafts = {spec: _drafts(family, runs) for spec, family in found.items()}
     rows = [(c.spec, drafts[c.spec], c.speedup) for c in choices if c.spec != BEST]
-    timed = said(rules_of(runs.values()))
     remarks = where.charge.remarks if where.charge else []
     if where.charge and where.charge.times.drawn_anew(1):
         remarks = [*remarks, PROMPTS_ALONE]
     fits = dict.fromkeys(run.policy.remark(where) for run in runs.values()) if where.charge else {}
-    few = few_below(n_prompts(where.layout.trace, by))
-    beyond = tuple(one for run in runs.values() for one in run.beyond)
-    notes = (
+    return (
         *remarks,
-        *map(str, beyond),
-        *timed,
+        *(str(one) for run in runs.values() for one in run.beyond),
+        *said(rules_of(runs.values())),
         *(f"{line}, those held out among them" for line in fits if line),
         *idle(rows),
-        *few,
+        *few_below(n_prompts(where.layout.trace, search.by)),
         *remarks_of(where.layout.trace),
     )
-    parts = _parts(found, runs)
-    timing = search.baseline_s, search.fold
-    return Tuned(choices, reference, held_s, parts, *timing, notes, beyond)
 
 
 class _Family(NamedTuple):
@@ -276,7 +299,7 @@ class _Search:
         _, task, _ = groups(trace, "task")
         keys, self.group, n = groups(trace, by)
         self.names: list[str | None] = keys["task"].tolist() if keys else [None] * n
-        self.where = where
+        self.where, self.by = where, by
         self.baseline_s = where.charge.baseline_s
         self.deals: list[Deals] = []
         for g, name in enumerate(self.names):

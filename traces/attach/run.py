@@ -111,13 +111,8 @@ def attach_all(
     """
     folders = [_folder(recording, name, resume) for name in drafters]
     check_outputs(recording)
-    means = means or Means()
-    check_means(list(drafters.values()), means)
     with ExitStack() as stack:
-        opened: list[Attachment] = []
-        for drafter in drafters.values():
-            own = _heeded(drafter, replace(means, beside=tuple(opened)))
-            opened.append(drafter.open(recording, own))
+        opened = _opened(recording, list(drafters.values()), means or Means())
         writers: list[TraceWriter] = []
         try:
             for folder, one in zip(folders, opened, strict=True):
@@ -142,6 +137,16 @@ def attach_all(
 def _notes(opened: Attachment) -> list[str]:
     same = beside_itself(opened.header)
     return [*([same] if same else []), *opened.notes]
+
+
+def _opened(recording: Trace, drafters: list[Attachable], means: Means) -> list[Attachment]:
+    """The drafters, loaded; each is told of those before it."""
+    check_means(drafters, means)
+    opened: list[Attachment] = []
+    for drafter in drafters:
+        own = _heeded(drafter, replace(means, beside=tuple(opened)))
+        opened.append(drafter.open(recording, own))
+    return opened
 
 
 def _heeded(drafter: Attachable, means: Means) -> Means:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -82,57 +82,70 @@ def record_path(
         outputs: what was generated before, which is then followed token by token; None generates.
         is_packed: packed passes read the target rightly; else its own do, of known outputs.
     """
-    device = target.device
-    tokens, pads = (x.to(device) for x in left_padded(prompts))
-    n_prompt = tokens.shape[1] - pads
-    key = draws.first_key(plan.seed, torch.tensor(list(sequences), device=device))
-    given = _Given(outputs, plan, sequences.start, device)
-    whole = plan.branch_target or plan.mix > 0
-    asked = (
-        _Reader(target, tokens, pads, whole)
-        if is_packed
-        else _Known(target, prompts, outputs or [])
-    )
+    tokens, pads = (x.to(target.device) for x in left_padded(prompts))
+    key = draws.first_key(plan.seed, torch.tensor(list(sequences), device=target.device))
+    given = _Given(outputs, plan, sequences.start, target.device)
+    packed = _Reader(target, tokens, pads, _whole(plan)) if is_packed else None
+    asked = packed or _Known(target, prompts, outputs or [])
     drafting = _Reader(draft, tokens, pads, whole=True) if draft else None
     prompt_hidden = draft.hidden[:, :-1].half() if draft and plan.hidden else None
-
-    rows: list[dict[str, Tensor]] = []
-    keys, hidden = [], []
-    n_output = torch.zeros_like(n_prompt)
-    near = torch.zeros((), dtype=torch.long, device=device)
-    alive = torch.ones_like(n_prompt, dtype=torch.bool)
-    for i in range(1, plan.max_new_tokens + 1):
-        p = target_rows(asked.logits, plan.sampler, plan.kernel)
-        q = draft_rows(drafting.logits, plan.sampler, plan.kernel) if drafting else None
-        row, y = _position(p, q, key, plan, given.token(i, p, key, alive))
+    rows, keys, hidden = [], [], []
+    n_output = torch.zeros_like(pads)
+    for row, key_of, alive in _positions(asked, drafting, given, key, plan, on_token):
         rows.append(row)
-        keys.append(key)
+        keys.append(key_of)
         if drafting and plan.hidden:
             hidden.append(drafting.hidden.half())
         n_output += alive
-        if plan.sampler.greedy:
-            near += (near_ties(p) & alive).sum()
-        on_token(int(alive.sum()))
-        alive = given.alive(i, y, alive)
-        if i == plan.max_new_tokens or not bool(alive.any()):
-            break
-        key = draws.next_key(key, y)
-        behind = given.behind(i, plan.at_once) if outputs else y[:, None]
-        for reader in (asked, *([drafting] if drafting else [])):
-            reader.go_on(behind, alive)
     return Path(
         columns={name: torch.stack([row[name] for row in rows], 1) for name in rows[0]},
         keys=torch.stack(keys, 1),
         pads=pads,
-        n_prompt=n_prompt,
+        n_prompt=tokens.shape[1] - pads,
         n_output=n_output,
         start=tokens.shape[1],
         hidden=torch.stack(hidden, 1) if hidden else None,
         prompt_hidden=prompt_hidden,
         strange=given.strange,
-        near_ties=int(near),
+        near_ties=int(given.near_ties),
         agreement=given.agreement,
     )
+
+
+def _whole(plan: Plan) -> bool:
+    """Whether the target's cache is read behind the outputs."""
+    return plan.branch_target or plan.mix > 0
+
+
+def _positions(
+    asked: _Reader | _Known,
+    drafting: _Reader | None,
+    given: _Given,
+    key: Tensor,
+    plan: Plan,
+    on_token: Callable[[int], None],
+) -> Iterator[tuple[dict[str, Tensor], Tensor, Tensor]]:
+    """Read the outputs to their ends, beginning with these keys (B,).
+
+    Yields:
+        of every position its stored columns, the keys (B,) of its draws, and which outputs (B,)
+        reach it.
+    """
+    alive = torch.ones_like(key, dtype=torch.bool)
+    for i in range(1, plan.max_new_tokens + 1):
+        p = target_rows(asked.logits, plan.sampler, plan.kernel)
+        q = draft_rows(drafting.logits, plan.sampler, plan.kernel) if drafting else None
+        row, y = _position(p, q, key, plan, given.token(i, p, key, alive))
+        if plan.sampler.greedy:
+            given.near_ties += (near_ties(p) & alive).sum()
+        yield row, key, alive
+        on_token(int(alive.sum()))
+        alive = given.alive(i, y, alive)
+        if i == plan.max_new_tokens or not bool(alive.any()):
+            return
+        key = draws.next_key(key, y)
+        for reader in (asked, *([drafting] if drafting else [])):
+            reader.go_on(given.behind(i, plan.at_once, y), alive)
 
 
 class _Given:
@@ -149,6 +162,7 @@ class _Given:
         self, outputs: list[list[int]] | None, plan: Plan, first: int, device: torch.device
     ) -> None:
         self.strange = 0
+        self.near_ties = torch.zeros((), dtype=torch.long, device=device)
         self.agreement = Agreement() if plan.by_engine else None
         self._randomness = randomness_of(plan, first)
         self._eos = torch.tensor(plan.eos_token_ids, device=device, dtype=torch.long)
@@ -172,12 +186,14 @@ class _Given:
         held_to(p, token)
         return token
 
-    def behind(self, i: int, n: int) -> Tensor:
+    def behind(self, i: int, n: int, token: Tensor) -> Tensor:
         """The tokens of position i and of up to n - 1 more (B, 1 to n); none of the longest's last.
 
-        No model is fed an output's last token, behind which nothing is read.
+        No model is fed an output's last token, behind which nothing is read. Where the outputs are
+        not known it is `token` (B,) alone.
         """
-        assert self._tokens is not None
+        if self._tokens is None:
+            return token[:, None]
         last = self._tokens.shape[1] - 1
         return self._tokens[:, i - 1 : max(i, min(i - 1 + n, last))]
 

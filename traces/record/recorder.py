@@ -49,58 +49,85 @@ def record(
         on_token: told at every position how many outputs grew by a token.
         on_shard: told after every shard how many prompts are recorded.
         on_open: called when the folder is there, and is this recording's.
-        on_size: told before the first shard what those that are left take, of a long recording;
-            None makes no trial.
+        on_size: told what the shards that are left take, if that is long; None makes no trial.
         spread: records shards elsewhere; None records them here, with `pair`.
 
     Returns:
         output tokens that were recorded by this call.
 
     Raises:
-        RecordError: a prompt is too long, the models cannot be recorded, or outputs that are given
-            are not the target's; no shard is left of these.
+        RecordError: a prompt is too long, a model cannot be recorded, or outputs that are given are
+            not the target's.
         TraceError: the folder cannot be written.
     """
     check_lengths(pair, prompts, plan)
     if resume:
         _check_dates(Path(out), prompts, header)
-    tokens, agreement = 0, Agreement()
-    batches = [
-        (start, prompts[start : start + plan.batch_size])
-        for start in range(0, len(prompts), plan.batch_size)
-    ]
+    batches = _batches(prompts, plan.batch_size)
     with TraceWriter(out, header, resume=resume) as writer:
         try:
             on_open()
             left = [one for shard, one in enumerate(batches) if shard not in writer.done]
-            texts = [batch for _, batch in left]
-            if on_size is not None and (size := estimate(pair, texts, plan, header)):
-                on_size(size)
+            _tell(pair, left, plan, header, on_size)
             here = (record_shard(pair, batch, start, plan, on_token) for start, batch in left)
-            found = spread(left) if spread else here
-            for shard, (start, batch) in enumerate(batches):
-                if shard not in writer.done:
-                    rows = next(found)
-                    agreement += rows.agreement or Agreement()
-                    check(agreement, plan.sampler, whole=False)
-                    writer.write_shard(
-                        shard,
-                        rows.sequences,
-                        hidden=rows.hidden,
-                        mixed=rows.mixed,
-                        near_ties=rows.near_ties,
-                        **rows.tables,
-                    )
-                    tokens += sum(rows.sequences["n_output"])
-                on_shard(start + len(batch))
-            check(agreement, plan.sampler)
-            writer.finish(_remark(agreement, plan, len(prompts), sum(map(len, texts))))
-        except DisagreementError:
-            writer.discard()
+            return _write(writer, batches, spread(left) if spread else here, plan, on_shard)
+        except BaseException as error:
+            _give_up(writer, error)
             raise
-        except BaseException:
-            writer.discard_if_empty()
-            raise
+
+
+def _batches(prompts: list[Prompt], size: int) -> list[Batch]:
+    return [(start, prompts[start : start + size]) for start in range(0, len(prompts), size)]
+
+
+def _give_up(writer: TraceWriter, error: BaseException) -> None:
+    """Leave no empty folder, and no shard of outputs that are not the target's."""
+    if isinstance(error, DisagreementError):
+        writer.discard()
+    else:
+        writer.discard_if_empty()
+
+
+def _tell(
+    pair: Pair | Alone,
+    left: list[Batch],
+    plan: Plan,
+    header: Manifest,
+    on_size: Callable[[SizeEstimate], None] | None,
+) -> None:
+    """Say what the shards that are left take, of a long recording."""
+    if on_size is not None and (size := estimate(pair, [batch for _, batch in left], plan, header)):
+        on_size(size)
+
+
+def _write(
+    writer: TraceWriter,
+    batches: list[Batch],
+    found: Iterator[ShardColumns],
+    plan: Plan,
+    on_shard: Callable[[int], None],
+) -> int:
+    """Write the shards that are not there, and finish the trace; returns their output tokens."""
+    tokens, read, agreement = 0, 0, Agreement()
+    for shard, (start, batch) in enumerate(batches):
+        if shard not in writer.done:
+            rows = next(found)
+            agreement += rows.agreement or Agreement()
+            check(agreement, plan.sampler, whole=False)
+            writer.write_shard(
+                shard,
+                rows.sequences,
+                hidden=rows.hidden,
+                mixed=rows.mixed,
+                near_ties=rows.near_ties,
+                **rows.tables,
+            )
+            tokens += sum(rows.sequences["n_output"])
+            read += len(batch)
+        on_shard(start + len(batch))
+    check(agreement, plan.sampler)
+    prompts = sum(len(batch) for _, batch in batches)
+    writer.finish(_remark(agreement, plan, prompts, read))
     return tokens
 
 

@@ -83,17 +83,10 @@ def record_shard(
     base = max(map(len, tokens)) + plan.max_new_tokens
     numbers = range(first_sequence, first_sequence + len(prompts))
     is_packed = pair.prove(base, slots_of(pair, base, plan, len(prompts)))
+    if isinstance(pair, Alone):
+        return _alone(pair, prompts, first_sequence, plan, on_token, outputs, is_packed)
     if outputs is None and plan.by_engine:
         outputs = [prompt.output or [] for prompt in prompts]
-    if isinstance(pair, Alone) and (plan.by_engine or not is_packed):
-        return _text_by_text(pair, prompts, first_sequence, plan, on_token, is_packed)
-    if isinstance(pair, Alone):
-        model = Forward(pair.target, pair.vocab_size, base)
-        path = record_path(model, None, tokens, numbers, plan, on_token, outputs)
-        rows = _on_path(path.columns, path, first_sequence)
-        _check_finite(rows)
-        sequences = _sequences(prompts, rows, first_sequence, plan)
-        return ShardColumns(sequences, {"target": rows}, near_ties=path.near_ties)
     if not is_packed and (outputs is None or plan.branch_target or plan.mix):
         raise RecordError("a target that takes no masks reads known outputs alone, no branches")
     target, draft = forwards(pair, base, plan, len(prompts))
@@ -109,13 +102,34 @@ def record_shard(
         _check_finite(mixed)
     _check_excess(target, "target")
     _check_excess(draft, "draft")
-    hidden = None
-    if plan.hidden:
-        hidden = _hidden(path, first_sequence, branches, branch_states)
+    hidden = _hidden(path, first_sequence, branches, branch_states) if plan.hidden else None
     sequences = _sequences(prompts, positions, first_sequence, plan)
     tables = {"positions": positions, "branches": branches}
     seen = path.strange, path.near_ties, path.agreement
     return ShardColumns(sequences, tables, hidden, mixed, *seen)
+
+
+def _alone(
+    target: Alone,
+    prompts: list[Prompt],
+    first_sequence: int,
+    plan: Plan,
+    on_token: Callable[[int], None],
+    outputs: list[list[int]] | None,
+    is_packed: bool,
+) -> ShardColumns:
+    """A shard of a target alone; see `record_shard`."""
+    if plan.by_engine or not is_packed:
+        return _text_by_text(target, prompts, first_sequence, plan, on_token, is_packed)
+    tokens = [p.tokens for p in prompts]
+    numbers = range(first_sequence, first_sequence + len(prompts))
+    base = max(map(len, tokens)) + plan.max_new_tokens
+    model = Forward(target.target, target.vocab_size, base)
+    path = record_path(model, None, tokens, numbers, plan, on_token, outputs)
+    rows = _on_path(path.columns, path, first_sequence)
+    _check_finite(rows)
+    sequences = _sequences(prompts, rows, first_sequence, plan)
+    return ShardColumns(sequences, {"target": rows}, near_ties=path.near_ties)
 
 
 def _text_by_text(

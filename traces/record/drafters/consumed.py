@@ -23,7 +23,7 @@ from torch import Tensor
 from traces.errors import RecordError
 from traces.record.cache import Buffer
 from traces.record.drafters.feature import Feature
-from traces.record.drafters.nodes import NodeModel, nodes_of
+from traces.record.drafters.nodes import NodeModel, Nodes, StartGroup, nodes_of
 from traces.record.drafters.target import TargetRead
 from traces.record.drafters.texts import Texts
 from traces.record.drafters.vocabulary import named
@@ -99,30 +99,42 @@ def consumed(
     """
     if not isinstance(network, Feature | NodeModel):
         raise RecordError("this drafter reads none of its own tokens: no head can judge them")
-    texts, logits, _ = read
     best, states, drawn = [], [], []
-    for group, nodes in nodes_of(network, texts, 1, 1):
-        sequence = group.alive.nonzero(as_tuple=True)[0]
-        position = group.start[group.alive]
-        log_q = _wide(nodes.roots()).log_softmax(-1)
-        likeliest = log_q.argmax(-1)
-        p = logits[sequence, position - 1]
-        known = texts.tokens[sequence, texts.start + position - 1]
-        given = network.ids, log_q, p, known, sampler
-        best.append(_Proposed(sequence, position, *_judged(likeliest, *given)))
-        if sampler.greedy:
-            drawn.append(best[-1])
-        else:
-            column = torch.multinomial(log_q.exp().cpu(), 1, generator=generator)[:, 0]
-            column = column.to(log_q.device)
-            drawn.append(_Proposed(sequence, position, *_judged(column, *given)))
-        tree = torch.arange(len(sequence), device=sequence.device)
-        nodes.below(tree, tree, best[-1].token, 1)
+    for group, nodes in nodes_of(network, read.texts, 1, 1):
+        likeliest, sampled = _proposed(network, read, group, nodes, sampler, generator)
+        best.append(likeliest)
+        drawn.append(sampled)
+        tree = torch.arange(len(likeliest.token), device=likeliest.token.device)
+        nodes.below(tree, tree, likeliest.token, 1)
         assert nodes.states is not None
         states.append(nodes.states)
-    on_text = _columns(_joined(best), torch.cat(states), texts, eos)
+    on_text = _columns(_joined(best), torch.cat(states), read.texts, eos)
     given = _joined(drawn), read_again, eos, share, generator
-    return on_text, _mixed(network, texts, *given, states[0].shape[1])
+    return on_text, _mixed(network, read.texts, *given, states[0].shape[1])
+
+
+def _proposed(
+    network: Feature | NodeModel,
+    read: TargetRead,
+    group: StartGroup,
+    nodes: Nodes,
+    sampler: Sampler,
+    generator: torch.Generator,
+) -> tuple[_Proposed, _Proposed]:
+    """The likeliest tokens of one position of all texts, and those that a mixed text takes."""
+    texts = read.texts
+    sequence = group.alive.nonzero(as_tuple=True)[0]
+    position = group.start[group.alive]
+    log_q = _wide(nodes.roots()).log_softmax(-1)
+    p = read.logits[sequence, position - 1]
+    known = texts.tokens[sequence, texts.start + position - 1]
+    given = network.ids, log_q, p, known, sampler
+    best = _Proposed(sequence, position, *_judged(log_q.argmax(-1), *given))
+    if sampler.greedy:
+        return best, best
+    column = torch.multinomial(log_q.exp().cpu(), 1, generator=generator)[:, 0]
+    column = column.to(log_q.device)
+    return best, _Proposed(sequence, position, *_judged(column, *given))
 
 
 def _judged(
