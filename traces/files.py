@@ -86,14 +86,7 @@ def _has_few_values(column: pa.ChunkedArray) -> bool:
 
 
 def place(folder: Path, name: str, info: FileInfo) -> Path:
-    """Where a listed file is: what was added since the recording may still wait for its place.
-
-    One of a copy of a store is brought first.
-
-    Raises:
-        TraceError: it cannot be.
-    """
-    stores.bring(folder, {name: info})
+    """Where a listed file is: what was added since the recording may still wait for its place."""
     file = folder / name
     # What was recorded is never replaced; and no path is made of what is no hash.
     if name.split("/")[0] not in ADDED or not info.sha256.isalnum():
@@ -118,7 +111,7 @@ def check_size(folder: Path, name: str, info: FileInfo) -> Path:
 
 
 def bring(folder: Path, manifest: Manifest, names: Iterable[str]) -> None:
-    """Have files of a copy of a store there, several at a time; others are there already.
+    """Have files of a copy of a store there, before any of them is read; others are there already.
 
     Raises:
         TraceError: one cannot be brought.
@@ -159,7 +152,7 @@ def check_hash(folder: Path, name: str, info: FileInfo) -> None:
     """
     if _has_hash(folder, name, info):
         return
-    if not (stores.drop(folder, name) and _has_hash(folder, name, info)):
+    if not (stores.bring_again(folder, name, info) and _has_hash(folder, name, info)):
         raise TraceError(f"{folder / name}: {_CHANGED}")
 
 
@@ -236,7 +229,7 @@ def opened(
     source: Path | pa.BufferReader = check_size(folder, name, info)
     if is_hashed:
         data = _hashed(source, info)
-        if data is None and stores.drop(folder, name):
+        if data is None and stores.bring_again(folder, name, info):
             data = _hashed(check_size(folder, name, info), info)
         if data is None:
             raise TraceError(f"{file}: {_CHANGED}")

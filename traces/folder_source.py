@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from traces import files, row_checks, schema
+from traces import files, row_checks, schema, stores
 from traces.errors import TraceError
 from traces.lazy_checks import Look, refuse_proposals
-from traces.manifest import MANIFEST, Manifest, read_manifest
+from traces.manifest import MANIFEST, FileInfo, Manifest, read_manifest
 
 if TYPE_CHECKING:
     from traces.trace import Trace
@@ -59,6 +60,7 @@ class FolderSource:
         return out
 
     def _from_files(self, table: str, column: str, names: list[str]) -> np.ndarray:
+        files.bring(self.folder, self.manifest, names)
         kind = self._type(table, column, names[0])
         out = files.empty(kind, self.rows(table))
         start = 0
@@ -85,13 +87,15 @@ class FolderSource:
         if info is None:
             return None
         for _ in range(_TRIES):
-            try:
-                files.check_hash(self.folder, name, info)
-                return files.read(self.folder, name, info)
-            except TraceError:  # replaced this moment, perhaps
-                now = read_manifest(self.folder)
-                if now.content_hash() == self.manifest.content_hash():
-                    info = now.files.get(name, info)
+            with suppress(TraceError):  # replaced this moment, perhaps
+                return self._whole(name, info)
+            now = read_manifest(self.folder)
+            if now.content_hash() == self.manifest.content_hash():
+                info = now.files.get(name, info)
+        return self._whole(name, info)
+
+    def _whole(self, name: str, info: FileInfo) -> pa.Table:
+        stores.bring(self.folder, {name: info})
         files.check_hash(self.folder, name, info)
         return files.read(self.folder, name, info)
 

@@ -137,12 +137,17 @@ def bring(folder: Path, listed: Mapping[str, ListedFile]) -> None:
             pool.shutdown(cancel_futures=True)
 
 
-def drop(folder: Path, name: str) -> bool:
-    """Remove a damaged file, so that it is brought again; False where the folder is no copy."""
+def bring_again(folder: Path, name: str, info: ListedFile) -> bool:
+    """Bring a damaged file anew; False where the folder is no copy.
+
+    Raises:
+        TraceError: see `bring`.
+    """
     if _copy(folder) is None:
         return False
     with suppress(OSError):
         (folder / name).unlink()
+    bring(folder, {name: info})
     return True
 
 

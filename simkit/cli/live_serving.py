@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from traces.messages import how_many
 
 if TYPE_CHECKING:
-    from simkit.cli.live import LiveOptions
+    from simkit.cli.live_options import LiveOptions
     from simkit.costs import Times
     from simkit.live.decoder import Request
     from simkit.live.decoders import LiveServed

@@ -10,7 +10,7 @@ from traces.messages import how_many
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from simkit.cli.live import LiveOptions
+    from simkit.cli.live_options import LiveOptions
     from simkit.heads.files import Head
     from simkit.live.log import LiveLog
     from simkit.live.rotation import Arm, LiveJob

@@ -311,7 +311,7 @@ def _sequence(
     counts: np.ndarray,
     at: int,
 ) -> tuple[int, Any, int, int]:
-    """Replay sequence s into columns `at` and on; steps, state, start and depth of a missing row."""
+    """Replay sequence s into columns `at` and on: steps, state, where a row was missing."""
     origin, end = path.offsets[s], path.offsets[s + 1]
     count = 0
     row = origin + first - 1

@@ -1,0 +1,119 @@
+"""What `simkit live` is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from simkit.cli import complete
+from simkit.cli.options import (
+    RUN,
+    TURNS,
+    Clock,
+    Cost,
+    Device,
+    Dtype,
+    Heads,
+    MaxNewTokens,
+    PromptsFile,
+    Revision,
+    Rounds,
+    TargetModel,
+    Threads,
+    Turns,
+)
+from simkit.cli.running import PairNames
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """What the command was asked for."""
+
+    target: Annotated[str, TargetModel]
+    prompts: Annotated[Path, PromptsFile]
+    draft: Annotated[
+        str | None, typer.Option(help="Draft model: local folder or hub id.", show_default=False)
+    ] = None
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Spec; repeat it. The first one runs twice.", autocompletion=complete.policies
+        ),
+    ] = None
+    controller: Annotated[
+        list[str] | None,
+        typer.Option(help="With --concurrency: of all requests. Spec; repeat it. See --policy."),
+    ] = None
+    concurrency: Annotated[
+        int | None, typer.Option(help="Serve: so many prompts are in flight, batched.")
+    ] = None
+    cost: Cost = None
+    rounds: Rounds = 5
+    head: Heads = None
+    n_prompts: Annotated[
+        int | None, typer.Option("--n-prompts", help="So many, spread over the file.")
+    ] = None
+    max_new_tokens: MaxNewTokens = 256
+    first_token: Annotated[
+        Literal["draft", "prefill"], typer.Option(help="Which pass emits the first token.")
+    ] = "draft"
+    batch_size: Annotated[
+        int, typer.Option(rich_help_panel=RUN, help="Sequences that share each draft length.")
+    ] = 1
+    stop: Annotated[
+        Literal["all", "any"], typer.Option(help="Of a batch: whose rules must stop.")
+    ] = "all"
+    device: Device = "auto"
+    dtype: Dtype = "float32"
+    revision: Revision = None
+    threads: Threads = None
+    turns: Annotated[
+        Turns | None, typer.Option(help=f"{TURNS} Default: sequence; step with --concurrency.")
+    ] = None
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Log: FILE.parquet.")] = None
+    trace: Annotated[
+        Path | None, typer.Option(help="Put the log into this trace, as live.parquet.")
+    ] = None
+    drafter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="What drafts trees, in place of --draft: 'feature(\"DIR\")'. With --trace: NAME of"
+            " the drafter under which the log is kept.",
+            show_default=False,
+        ),
+    ] = None
+    clock: Annotated[Clock, typer.Option(help="Of trees on a CPU: whose seconds.")] = "wall"
+
+    @property
+    def pair(self) -> PairNames:
+        """The models.
+
+        Raises:
+            LiveError: there is no draft model.
+        """
+        from simkit.errors import LiveError
+
+        if self.draft is None:
+            raise LiveError("give --draft, or --drafter with tree policies")
+        return PairNames(self.target, self.draft, self.device, self.dtype, self.revision)
+
+    def refuse(self, names: tuple[str, ...], why: str) -> None:
+        """Refuse options that do not go with what is run.
+
+        Args:
+            names: of the options, as Python has them.
+            why: they do not go, {} being those that are given.
+
+        Raises:
+            LiveError: one of them is given, or more than one sequence in a batch.
+        """
+        from simkit.errors import LiveError
+
+        given = [f"--{name}" for name in names if getattr(self, name)]
+        given += ["--batch-size"] if self.batch_size != 1 else []
+        if given:
+            raise LiveError(why.format(", ".join(given)))
