@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,12 +27,18 @@ from simkit.serving.state import (
     STEP,
     STEP_S,
     STEPS,
+    Rules,
+    ServedOutcomes,
+    Server,
 )
 from traces.kernels import compiled, compiled_part
 
+if TYPE_CHECKING:
+    from simkit.serving.prices import Prices
+
 
 @compiled_part
-def receive(server: Any, rules: Any) -> bool:
+def receive(server: Server, rules: Rules) -> bool:
     """Take in requests that have come; an idle server waits for the next one.
 
     Returns:
@@ -59,7 +65,9 @@ def receive(server: Any, rules: Any) -> bool:
 
 
 @compiled_part
-def gather(server: Any, outcomes: Any, rules: Any, seen: Any, confidence: Any) -> int:
+def gather(
+    server: Server, outcomes: ServedOutcomes, rules: Rules, seen: np.ndarray, confidence: np.ndarray
+) -> int:
     """Fill `seen`, and `confidence` where there is a column, in the order of admission.
 
     Args:
@@ -99,7 +107,14 @@ def gather(server: Any, outcomes: Any, rules: Any, seen: Any, confidence: Any) -
 
 
 @compiled_part
-def plan(server: Any, outcomes: Any, rules: Any, seen: Any, made: Any, n: int) -> int:
+def plan(
+    server: Server,
+    outcomes: ServedOutcomes,
+    rules: Rules,
+    seen: np.ndarray,
+    made: np.ndarray,
+    n: int,
+) -> int:
     """Cut the `n` drafts that `made` has as decided to their room, or take those that were planned.
 
     All of `made` that is known before a verification is filled.
@@ -136,7 +151,14 @@ def plan(server: Any, outcomes: Any, rules: Any, seen: Any, made: Any, n: int) -
 
 
 @compiled
-def judge(server: Any, outcomes: Any, seen: Any, made: Any, n: int, rng: Any) -> None:
+def judge(
+    server: Server,
+    outcomes: ServedOutcomes,
+    seen: np.ndarray,
+    made: np.ndarray,
+    n: int,
+    rng: np.random.Generator,
+) -> None:
     """How many proposed tokens are accepted, how many come out, and who is done then."""
     for k in range(n):
         row, proposed = seen[SEEN.row, k], made[MADE.proposed, k]
@@ -158,7 +180,14 @@ def judge(server: Any, outcomes: Any, seen: Any, made: Any, n: int, rng: Any) ->
 
 
 @compiled_part
-def make_room(server: Any, outcomes: Any, rules: Any, seen: Any, made: Any, n: int) -> tuple:
+def make_room(
+    server: Server,
+    outcomes: ServedOutcomes,
+    rules: Rules,
+    seen: np.ndarray,
+    made: np.ndarray,
+    n: int,
+) -> tuple:
     """Preempt the last that were admitted until the caches hold what is drafted.
 
     Returns:
@@ -193,7 +222,7 @@ def make_room(server: Any, outcomes: Any, rules: Any, seen: Any, made: Any, n: i
 
 
 @compiled_part
-def admit(server: Any, outcomes: Any, rules: Any, held: int) -> int:
+def admit(server: Server, outcomes: ServedOutcomes, rules: Rules, held: int) -> int:
     """Let those run that wait, first come, first served, while there is room.
 
     Returns:
@@ -206,7 +235,7 @@ def admit(server: Any, outcomes: Any, rules: Any, held: int) -> int:
             break
         # Whoever was preempted goes first, the one that was admitted earliest at the head.
         r = server.returned[count[RETURNED] - 1] if back else count[STARTED]
-        known = outcomes.n_prompt[server.sequence[r]] + server.at[r]
+        known = int(outcomes.n_prompt[server.sequence[r]] + server.at[r])
         if held + known + 1 > rules.kv_tokens and count[RUNNING] > 0:
             break
         held += known + 1
@@ -223,7 +252,7 @@ def admit(server: Any, outcomes: Any, rules: Any, held: int) -> int:
 
 
 @compiled_part
-def prefill(server: Any, rules: Any, spans: Any) -> int:
+def prefill(server: Server, rules: Rules, spans: np.ndarray) -> int:
     """Which prompts are read further, first come, first served; their `spans` are filled.
 
     Returns:
@@ -245,13 +274,13 @@ def prefill(server: Any, rules: Any, spans: Any) -> int:
 
 @compiled_part
 def priced(
-    server: Any,
-    outcomes: Any,
-    prices: Any,
-    rules: Any,
-    seen: Any,
-    made: Any,
-    spans: Any,
+    server: Server,
+    outcomes: ServedOutcomes,
+    prices: Prices,
+    rules: Rules,
+    seen: np.ndarray,
+    made: np.ndarray,
+    spans: np.ndarray,
     n: int,
     m: int,
 ) -> tuple[float, float, float, float]:
@@ -276,7 +305,7 @@ def priced(
             spans[SPAN.step, k] = outcomes.step_offsets[s] + seen[SEEN.steps, k]
     if outcomes.step_s.shape[1]:  # drafts made while the target runs: one request alone has them
         of, step = outcomes.step_s, spans[SPAN.step, 0]
-        return prompt_s + draft, of[STEP_S.draft, step], of[STEP_S.verify, step], 0.0
+        return prompt_s + draft, float(of[STEP_S.draft, step]), float(of[STEP_S.verify, step]), 0.0
     # A draft that reads each verified batch anew, as below, has missed nothing.
     mean = unread / many if many and not prices.extra else 1.0
     late = 0 if prices.extra else missed
@@ -294,7 +323,7 @@ def priced(
 
 @compiled_part
 def _drafters(
-    server: Any, seen: Any, made: Any, spans: Any, n: int
+    server: Server, seen: np.ndarray, made: np.ndarray, spans: np.ndarray, n: int
 ) -> tuple[int, int, int, int, int]:
     """Fill the `spans` of prompts that the draft model reads.
 
@@ -307,8 +336,8 @@ def _drafters(
         calls = max(calls, made[MADE.calls, k])
         if made[MADE.drafted, k] > 0:
             r = seen[SEEN.request, k]
-            unread += server.unread[r]
-            missed += server.missed[r]
+            unread += int(server.unread[r])
+            missed += int(server.missed[r])
             many += 1
             # A draft model reads a prompt when it first drafts behind it, which may be never.
             if not server.drafts[r]:
@@ -320,7 +349,14 @@ def _drafters(
 
 @compiled_part
 def advance(
-    server: Any, outcomes: Any, seen: Any, made: Any, spans: Any, n: int, m: int, end_s: float
+    server: Server,
+    outcomes: ServedOutcomes,
+    seen: np.ndarray,
+    made: np.ndarray,
+    spans: np.ndarray,
+    n: int,
+    m: int,
+    end_s: float,
 ) -> int:
     """Put what came out on the requests, and let those that are done go.
 
@@ -364,7 +400,7 @@ def advance(
 
 
 @compiled_part
-def _log(server: Any, seen: Any, made: Any, k: int) -> None:
+def _log(server: Server, seen: np.ndarray, made: np.ndarray, k: int) -> None:
     """Note the step of the k-th request that decodes."""
     log, at = server.log, server.count[STEPS]
     log[STEP.request, at] = seen[SEEN.request, k]
@@ -378,7 +414,7 @@ def _log(server: Any, seen: Any, made: Any, k: int) -> None:
 
 
 @compiled_part
-def _let_go(server: Any, outcomes: Any, end_s: float) -> None:
+def _let_go(server: Server, outcomes: ServedOutcomes, end_s: float) -> None:
     """Let requests that are done go; the others move up, so that the order of admission holds."""
     count, stay = server.count, 0
     for k in range(count[RUNNING]):

@@ -56,16 +56,24 @@ from traces.kernels import compiled
 OVER, FULL, OUTRUN = -1, -2, -3
 
 
-def _decide(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+def _decide(params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray) -> None:
     state.decide(view, drafted)
 
 
-def _choose(params: Any, state: Any, view: Any, prices: Any, drafted: Any, proposed: Any) -> None:
+def _choose(
+    params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray, proposed: np.ndarray
+) -> None:
     state.choose(view, drafted, proposed)
 
 
 def _observe(
-    params: Any, state: Any, view: Any, drafted: Any, proposed: Any, accepted: Any, ended: Any
+    params: Any,
+    state: Any,
+    view: View,
+    drafted: np.ndarray,
+    proposed: np.ndarray,
+    accepted: np.ndarray,
+    ended: np.ndarray,
 ) -> None:
     state.observe(view, drafted, proposed, accepted, ended)
 
@@ -74,26 +82,32 @@ _slot = partial(overload, strict=False)
 
 
 @_slot(_decide)
-def _find_decide(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> Any:
+def _find_decide(params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray) -> Any:
     return plain(slots_of(params.instance_class).decide)
 
 
 @_slot(_choose)
 def _find_choose(
-    params: Any, state: Any, view: Any, prices: Any, drafted: Any, proposed: Any
+    params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray, proposed: np.ndarray
 ) -> Any:
     return plain(slots_of(params.instance_class).choose)
 
 
 @_slot(_observe)
 def _find_observe(
-    params: Any, state: Any, view: Any, drafted: Any, proposed: Any, accepted: Any, ended: Any
+    params: Any,
+    state: Any,
+    view: View,
+    drafted: np.ndarray,
+    proposed: np.ndarray,
+    accepted: np.ndarray,
+    ended: np.ndarray,
 ) -> Any:
     return plain(slots_of(params.instance_class).observe)
 
 
 @register_jitable
-def seen_by(server: Any, room: Any, confidence: Any, n: int, prefilling: int) -> View:
+def seen_by(server: Server, room: Buffers, confidence: np.ndarray, n: int, prefilling: int) -> View:
     """What a controller sees of the requests that decode, and of their drafts."""
     count, seen = server.count, room.seen
     return View(
@@ -117,7 +131,14 @@ def seen_by(server: Any, room: Any, confidence: Any, n: int, prefilling: int) ->
 
 @compiled
 def close(
-    server: Any, outcomes: Any, rules: Any, prices: Any, room: Any, n: int, held: int, m: int
+    server: Server,
+    outcomes: ServedOutcomes,
+    rules: Rules,
+    prices: Prices,
+    room: Buffers,
+    n: int,
+    held: int,
+    m: int,
 ) -> None:
     """Price an iteration, put what came out on the requests, and log it."""
     seen, made, spans = room.seen, room.made, room.spans
@@ -153,7 +174,7 @@ def close(
 
 
 @compiled
-def begin(server: Any, outcomes: Any, rules: Any, room: Any) -> tuple:
+def begin(server: Server, outcomes: ServedOutcomes, rules: Rules, room: Buffers) -> tuple:
     """How many requests decode next, or `OVER` or `FULL`; and how many prompts are not read yet."""
     count = server.count
     # An iteration logs a row, and a step of each request: both logs must have room before it.
@@ -168,7 +189,7 @@ def begin(server: Any, outcomes: Any, rules: Any, room: Any) -> tuple:
 
 
 @compiled
-def settle(server: Any, outcomes: Any, rules: Any, room: Any, n: int) -> tuple:
+def settle(server: Server, outcomes: ServedOutcomes, rules: Rules, room: Buffers, n: int) -> tuple:
     """Who stays and who comes, once drafts are cut to what there is.
 
     Returns:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from traces.kernels import compiled_part
 
+if TYPE_CHECKING:
+    from simkit.serving.prices import PassTable, Prices
+
 
 @compiled_part
-def table_s(table: Any, n: float, tokens: float, context: float) -> float:
+def table_s(table: PassTable, n: float, tokens: float, context: float) -> float:
     """A pass over n requests with so many tokens each, behind so many others, on average."""
     sizes, cells = table.sizes, table.seconds
     row = 0
@@ -28,7 +31,7 @@ def table_s(table: Any, n: float, tokens: float, context: float) -> float:
 
 
 @compiled_part
-def _cell_s(cells: Any, row: int, t: int, along: float, c: int, across: float) -> float:
+def _cell_s(cells: np.ndarray, row: int, t: int, along: float, c: int, across: float) -> float:
     """Between the cells of one size: tokens and contexts go on in a line beyond the last ones."""
     near, far = cells[row, t, c], cells[row, t, c + 1]
     if along > 0 and cells.shape[1] > 1:
@@ -38,7 +41,7 @@ def _cell_s(cells: Any, row: int, t: int, along: float, c: int, across: float) -
 
 
 @compiled_part
-def padded_to(prices: Any, n: int, tokens: int) -> tuple[float, float]:
+def padded_to(prices: Prices, n: int, tokens: int) -> tuple[float, float]:
     """Requests and tokens of a pass, padded up to the next captured size if there is one."""
     if len(prices.captured) == 0:
         return float(n), float(tokens)
@@ -52,7 +55,7 @@ def padded_to(prices: Any, n: int, tokens: int) -> tuple[float, float]:
 
 
 @compiled_part
-def overhead_s(prices: Any, speculative: bool, n: int) -> float:
+def overhead_s(prices: Prices, speculative: bool, n: int) -> float:
     """What an iteration of n requests takes outside its passes, linear between sizes of batches."""
     sizes = prices.verify.sizes
     values = prices.overhead_s if speculative else prices.baseline_overhead_s
@@ -66,14 +69,14 @@ def overhead_s(prices: Any, speculative: bool, n: int) -> float:
 
 
 @compiled_part
-def verify_s(prices: Any, n: int, tokens: int, context: float) -> float:
+def verify_s(prices: Prices, n: int, tokens: int, context: float) -> float:
     """The target's pass over so many tokens of n requests, behind so many each on average."""
     requests, rows = padded_to(prices, n, tokens)
     return table_s(prices.verify, requests, rows / requests, context)
 
 
 @compiled_part
-def single_s(prices: Any, table: Any, n: int, context: float) -> float:
+def single_s(prices: Prices, table: PassTable, n: int, context: float) -> float:
     """A pass over one token of each of n requests, by its own table."""
     requests, rows = padded_to(prices, n, n)
     return table_s(table, rows if prices.by_tokens else requests, 1.0, context)
@@ -81,7 +84,12 @@ def single_s(prices: Any, table: Any, n: int, context: float) -> float:
 
 @compiled_part
 def draft_s(
-    prices: Any, drafted: Any, asked: Any, context: Any, unread: float, missed: int
+    prices: Prices,
+    drafted: np.ndarray,
+    asked: np.ndarray,
+    context: np.ndarray,
+    unread: float,
+    missed: int,
 ) -> float:
     """All drafting of an iteration.
 
@@ -128,7 +136,7 @@ def draft_s(
 
 
 @compiled_part
-def _opening_s(prices: Any, n: int, asked: float, context: float, unread: float) -> float:
+def _opening_s(prices: Prices, n: int, asked: float, context: float, unread: float) -> float:
     """The first pass of drafts that begin with what was kept; means over n requests."""
     form = prices.opening
     tokens = form.draft * asked + form.unread * unread + form.more
@@ -138,7 +146,7 @@ def _opening_s(prices: Any, n: int, asked: float, context: float, unread: float)
 
 
 @compiled_part
-def _late_s(prices: Any, n: int, missed: int, known: int) -> float:
+def _late_s(prices: Prices, n: int, missed: int, known: int) -> float:
     """The first pass of a model that drafts token by token, over a token each and those missed.
 
     Args:
@@ -153,7 +161,13 @@ def _late_s(prices: Any, n: int, missed: int, known: int) -> float:
 
 @compiled_part
 def tree_s(
-    prices: Any, widths: Any, steps: Any, asked: Any, context: Any, unread: float, missed: int
+    prices: Prices,
+    widths: np.ndarray,
+    steps: np.ndarray,
+    asked: np.ndarray,
+    context: np.ndarray,
+    unread: float,
+    missed: int,
 ) -> float:
     """All drafting of an iteration in which trees are drafted, a pass a level.
 
@@ -189,7 +203,7 @@ def tree_s(
 
 
 @compiled_part
-def prefill_s(table: Any, before: Any, after: Any, joins: bool) -> float:
+def prefill_s(table: np.ndarray, before: np.ndarray, after: np.ndarray, joins: bool) -> float:
     """Prompts that are read further, each from `before` to `after` tokens, in one pass.
 
     Args:
@@ -200,5 +214,5 @@ def prefill_s(table: Any, before: Any, after: Any, joins: bool) -> float:
     """
     seconds = 0.0
     for k in range(len(after)):
-        seconds += table[after[k]] - max(table[before[k]], table[0])
-    return seconds if joins or len(after) == 0 else seconds + table[0]
+        seconds += float(table[after[k]] - max(table[before[k]], table[0]))
+    return seconds if joins or len(after) == 0 else seconds + float(table[0])

@@ -11,7 +11,7 @@ from simkit.drafters.layout import Layout
 from simkit.errors import PolicyError, ServingError
 from simkit.policies import Policy, Setting
 from simkit.policies.base import chain_of
-from simkit.serving.controllers.base import ByLength, ByRule, Controller, Slots
+from simkit.serving.controllers.base import ByLength, ByRule, Controller, Slots, View
 from simkit.serving.engine import UNBOUNDED, Engine
 from simkit.serving.loads import Load
 from simkit.serving.prices import Prices, Pricing, prices_of
@@ -22,7 +22,7 @@ from simkit.steps.steps import Steps
 from simkit.steps.work import Work
 
 
-def _planned(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+def _planned(params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray) -> None:
     drafted[:] = 0
 
 

@@ -1,34 +1,41 @@
-"""The replay as a compiled loop, specialised for each numeric policy.
-
-The loop calls a policy's slots through stubs. Numba puts the policy's own function in a stub's
-place, which it finds by the type of the parameters.
-"""
+"""The replay as a compiled loop, specialised for each numeric policy by `compiled_slots`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numba
 import numpy as np
-from numba.core.errors import TypingError
-from numba.core.types import Boolean, Integer, NoneType
-from numba.extending import overload
 
 from simkit.drafters.layout import Layout, Read, Span
 from simkit.policies import NumericPolicy, Outcome, Policy, Slots
 from simkit.policies.function import CompiledFunction
-from simkit.policies.surroundings import plain
-from simkit.policies.verdicts import not_boolean, not_whole
 from simkit.steps.compiled_rules import (
     CompiledRule,
     compilable,
     rule_of,
     run_rule,
-    slots_of,
     stands_alone,
+)
+from simkit.steps.compiled_slots import (
+    Unsigned,
+    begin,
+    boolean,
+    calls_of,
+    draft_s_of,
+    extra_s_of,
+    is_missing,
+    limit,
+    note_asked,
+    proposed_of,
+    row_of,
+    scores_of,
+    trips,
+    update,
+    whole,
 )
 from simkit.steps.loop_tables import NO_PRICES, LayoutArrays, LoopPrices, arrays_of
 from simkit.steps.steps import Steps, Sums, extra_passes, sequential
@@ -140,171 +147,36 @@ def _loop(function: Callable, rule: CompiledRule) -> Callable[..., tuple[int, in
     return compiled(function, bool(rule.kept_as), made_for=rule.kept_as)
 
 
-def _begin(params: Any, sequence: int) -> Any: ...
-def _limit(params: Any, state: Any, ahead: int) -> Any: ...
-def _trips(params: Any, state: Any, depth: int, row: Any) -> Any: ...
-def _proposed(params: Any, state: Any, drafted: int) -> Any: ...
-def _update(params: Any, state: Any, outcome: Any) -> Any: ...
-def _calls(params: Any, drafted: Any) -> Any: ...
-def _boolean(stop: Any) -> Any: ...
-def _whole(number: Any) -> Any: ...
-def _row(columns: Any, index: Any) -> Any: ...
-def _scores(starts: Any, row: Any, depth: int) -> Any: ...
-def _missing(scores: Any) -> Any: ...
-def _ask(deepest: Any, counts: Any, step: Any, room: Any) -> Any: ...
-def _draft(prices: Any, blocks: Any, context: Any, steps: Any, k: Any, unread: Any) -> Any: ...
-def _extra(table: Any, context: Any, proposed: Any) -> Any: ...
-
-
-_U = np.uint64  # an index of this type is not tested for being negative
-
-slot = partial(overload, strict=False)  # a slot's annotations may differ from its stub's
-
-
-@slot(_begin)
-def _find_begin(params: Any, sequence: int) -> Any:
-    return plain(slots_of(params.instance_class).begin)
-
-
-@slot(_limit)
-def _find_limit(params: Any, state: Any, ahead: int) -> Any:
-    return plain(slots_of(params.instance_class).limit)
-
-
-@slot(_trips)
-def _find_trips(params: Any, state: Any, depth: int, row: Any) -> Any:
-    return plain(slots_of(params.instance_class).trips)
-
-
-@slot(_proposed)
-def _find_proposed(params: Any, state: Any, drafted: int) -> Any:
-    return plain(slots_of(params.instance_class).proposed)
-
-
-@slot(_calls)
-def _find_calls(params: Any, drafted: Any) -> Any:
-    return plain(slots_of(params.instance_class).calls)
-
-
-@slot(_update)
-def _find_update(params: Any, state: Any, outcome: Any) -> Any:
-    return plain(slots_of(params.instance_class).update)
-
-
-@slot(_boolean)
-def _check_boolean(stop: Any) -> Any:
-    """What a rule says, if that is a boolean: nothing else is taken for one."""
-    if not isinstance(stop, Boolean):
-        raise TypingError(not_boolean(str(stop)))
-    return lambda stop: stop
-
-
-@slot(_whole)
-def _check_whole(number: Any) -> Any:
-    """The same of a length."""
-    if not isinstance(number, Integer):
-        raise TypingError(not_whole(str(number)))
-    return lambda number: number
-
-
-@slot(_row)
-def _make_row(columns: Any, index: int) -> Any:
-    if len(columns) == 0:
-        return lambda columns, index: ()
-    return lambda columns, index: (np.float64(columns[0][_U(index)]), *_row(columns[1:], index))
-
-
-@slot(_scores)
-def _make_scores(starts: Any, row: Any, depth: int) -> Any:
-    """The scores of one depth, NaN beyond the deepest that was scored."""
-    if len(starts) == 0:
-        return lambda starts, row, depth: ()
-
-    def scores(starts: Any, row: Any, depth: int) -> Any:
-        column = starts[0]
-        scored = depth <= column.shape[1]
-        here = np.float64(column[_U(row), _U(depth - 1)]) if scored else np.nan
-        return (here, *_scores(starts[1:], row, depth))
-
-    return scores
-
-
-@slot(_ask)
-def _find_ask(deepest: Any, counts: Any, step: Any, room: Any) -> Any:
-    """Note what a draft is asked for, where one pass yields all of it."""
-    if isinstance(deepest, NoneType):
-        return lambda deepest, counts, step, room: None
-
-    def ask(deepest: Any, counts: Any, step: Any, room: Any) -> Any:
-        counts[3, _U(step)] = min(room, deepest)
-
-    return ask
-
-
-@slot(_draft)
-def _find_draft(prices: Any, blocks: Any, context: Any, steps: Any, k: Any, unread: Any) -> Any:
-    """Seconds of the passes over the draft of step k, what the step pays once included."""
-    if isinstance(blocks, NoneType):
-
-        def by_token(
-            prices: Any, blocks: Any, context: Any, steps: Any, k: Any, unread: Any
-        ) -> Any:
-            behind = context + steps[0, k]
-            return prices.draft[_U(behind)] - prices.before[_U(context)]
-
-        return by_token
-
-    def by_draft(prices: Any, blocks: Any, context: Any, steps: Any, k: Any, unread: Any) -> Any:
-        once_s = prices.draft[_U(context)] - prices.before[_U(context)]
-        if steps[0, k] == 0:
-            return once_s
-        form = prices.opening
-        tokens = form.draft * np.int64(steps[3, k]) + form.unread * unread + form.more
-        behind = context - form.back * (unread - 1)
-        later_s = prices.draft[_U(context + steps[0, k])] - prices.draft[_U(context + 1)]
-        return once_s + blocks[_U(behind), _U(tokens)] + later_s
-
-    return by_draft
-
-
-@slot(_extra)
-def _find_extra(table: Any, context: Any, proposed: Any) -> Any:
-    if isinstance(table, NoneType):
-        return lambda table, context, proposed: 0.0
-    return lambda table, context, proposed: table[_U(context), _U(proposed)]
-
-
-@slot(_missing)
-def _find_missing(scores: Any) -> Any:
-    if len(scores) == 0:
-        return lambda scores: False
-    return lambda scores: np.isnan(scores[0]) or _missing(scores[1:])
-
-
 @compiled_part
-def _room(params: Any, state: Any, path: Any, ahead: int, position: int) -> int:
+def _room(params: Any, state: Any, path: LayoutArrays, ahead: int, position: int) -> int:
     """The longest draft from a position, by the rule and by the end of the longest output."""
-    longest = _whole(_limit(params, state, ahead))
+    longest = whole(limit(params, state, ahead))
     return min(longest, params.max_draft, path.max_new_tokens - position)
 
 
 @compiled_part
 def _note(
-    deepest: Any, counts: np.ndarray, k: int, room: int, depth: int, proposed: int, taken: int
+    deepest: int | None,
+    counts: np.ndarray,
+    k: int,
+    room: int,
+    depth: int,
+    proposed: int,
+    taken: int,
 ) -> None:
     """Write down step k, which had room for so many tokens."""
-    _ask(deepest, counts, k, room if depth > 0 else 0)
-    counts[0, _U(k)] = depth
-    counts[1, _U(k)] = proposed
-    counts[2, _U(k)] = taken
+    note_asked(deepest, counts, k, room if depth > 0 else 0)
+    counts[0, Unsigned(k)] = depth
+    counts[1, Unsigned(k)] = proposed
+    counts[2, Unsigned(k)] = taken
 
 
 @compiled_part
 def _sequence(
     params: Any,
     state: Any,
-    path: Any,
-    read: Any,
+    path: LayoutArrays,
+    read: Read,
     needs_future: bool,
     first: int,
     s: int,
@@ -316,38 +188,38 @@ def _sequence(
     count = 0
     row = origin + first - 1
     while row < end:
-        ahead = int(path.ahead[_U(row)])
+        ahead = int(path.ahead[Unsigned(row)])
         room = _room(params, state, path, ahead if needs_future else -1, row - origin + 1)
         depth = 0
         stop = False
         reach = 0 if path.by_start else min(room, ahead + 1, end - row)
         while depth < reach and not stop:
-            scores = _scores(read.starts, row, depth + 1)
-            if _missing(scores):
+            scores = scores_of(read.starts, row, depth + 1)
+            if is_missing(scores):
                 return count, state, row - origin + 1, depth + 1
-            said, state = _trips(params, state, depth + 1, _row(read.path, row + depth) + scores)
-            stop = _boolean(said)
+            said, state = trips(params, state, depth + 1, row_of(read.path, row + depth) + scores)
+            stop = boolean(said)
             depth += 1
         m = row if path.by_start else row + ahead  # the row that says where drafting ends
         if depth < room and not stop and m < end:
-            tail = int(path.tail[_U(m)])
+            tail = int(path.tail[Unsigned(m)])
             reach = min(room, depth + (tail if tail >= 0 else -1 - tail))
-            k = int(path.rank[_U(m)])
+            k = int(path.rank[Unsigned(m)])
             while depth < reach and not stop:
-                scores = _scores(read.starts, row, depth + 1)
-                if _missing(scores):
+                scores = scores_of(read.starts, row, depth + 1)
+                if is_missing(scores):
                     return count, state, row - origin + 1, depth + 1
-                said, state = _trips(params, state, depth + 1, _row(read.branches, k) + scores)
-                stop = _boolean(said)
+                said, state = trips(params, state, depth + 1, row_of(read.branches, k) + scores)
+                stop = boolean(said)
                 depth += 1
                 k += path.n_branches
             if depth < room and not stop and tail < 0:
                 return count, state, row - origin + 1, depth + 1
-        proposed = max(0, min(depth, _whole(_proposed(params, state, depth))))
+        proposed = max(0, min(depth, whole(proposed_of(params, state, depth))))
         taken = min(proposed, ahead)
         _note(path.deepest, counts, at + count, room, depth, proposed, taken)
         count += 1
-        state = _update(params, state, Outcome(depth, proposed, taken, row + taken >= end))
+        state = update(params, state, Outcome(depth, proposed, taken, row + taken >= end))
         row += taken + 1
     return count, state, 0, 0
 
@@ -368,11 +240,11 @@ def _record(
         (-1, 0, 0), or the sequence, start and depth not recorded.
     """
     anew, needs_future = flags
-    state = _begin(params, low)
+    state = begin(params, low)
     for k in range(len(ends) - 1):
         s = low + k
         if anew:
-            state = _begin(params, s)
+            state = begin(params, s)
         count, state, start, depth = _sequence(
             params, state, path, read, needs_future, first, s, counts, ends[k]
         )
@@ -396,11 +268,11 @@ def _add_up(
     """Fill in the sums of the sequences from `low` on; returns what `_record` does."""
     anew, needs_future = flags
     steps = np.empty((4, path.max_new_tokens), np.int32)
-    state = _begin(params, low)
+    state = begin(params, low)
     for k in range(counts.shape[1]):
         s = low + k
         if anew:
-            state = _begin(params, s)
+            state = begin(params, s)
         count, state, start, depth = _sequence(
             params, state, path, read, needs_future, first, s, steps, 0
         )
@@ -411,7 +283,7 @@ def _add_up(
             drafted += steps[0, j]
             proposed += steps[1, j]
             accepted += steps[2, j]
-            calls += _calls(params, steps[0, j])
+            calls += calls_of(params, steps[0, j])
             if path.deepest is not None:
                 drafts += steps[0, j] > 0
         counts[0, k] = count
@@ -427,16 +299,16 @@ def _add_up(
 
 
 @compiled_part
-def _charge(prices: LoopPrices, context: Any, steps: np.ndarray, count: int) -> tuple[float, float]:
+def _charge(prices: LoopPrices, context: int, steps: np.ndarray, count: int) -> tuple[float, float]:
     """Seconds of draft passes and of verifications of steps, the first one at `context`."""
     draft_s = 0.0
     verify_s = 0.0
     unread = 1
     for k in range(count):
-        draft_s += _draft(prices, prices.blocks, context, steps, k, unread)
+        draft_s += draft_s_of(prices, prices.blocks, context, steps, k, unread)
         if prices.extra is not None:
-            draft_s += _extra(prices.extra, context, steps[1, k])
-        verify_s += prices.verify[_U(context), _U(steps[1, k])]
+            draft_s += extra_s_of(prices.extra, context, steps[1, k])
+        verify_s += prices.verify[Unsigned(context), Unsigned(steps[1, k])]
         emitted = steps[2, k] + 1
         context += emitted
         if prices.extra is None:  # else the draft has read all but the last token

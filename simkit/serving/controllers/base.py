@@ -67,13 +67,19 @@ class View(NamedTuple):
 
 
 def verify_all(
-    params: Any, state: Any, view: Any, prices: Any, drafted: Any, proposed: Any
+    params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray, proposed: np.ndarray
 ) -> None:
     """`choose` of a controller that has all drafted tokens verified."""
 
 
 def heed_nothing(
-    params: Any, state: Any, view: Any, drafted: Any, proposed: Any, accepted: Any, ended: Any
+    params: Any,
+    state: Any,
+    view: View,
+    drafted: np.ndarray,
+    proposed: np.ndarray,
+    accepted: np.ndarray,
+    ended: np.ndarray,
 ) -> None:
     """`observe` of a controller without feedback."""
 

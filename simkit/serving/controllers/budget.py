@@ -6,16 +6,19 @@ Every request drafts as many tokens, and how many of all are verified is chosen 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simkit.errors import PolicyError
 from simkit.policies.arguments import one_of, real_number, whole_number
-from simkit.serving.controllers.base import ByLength, Slots
+from simkit.serving.controllers.base import ByLength, Slots, View
 from simkit.serving.controllers.registry import register
 from simkit.serving.pass_prices import draft_s, overhead_s, verify_s
 from traces.kernels import compiled_part
+
+if TYPE_CHECKING:
+    from simkit.serving.prices import Prices
 
 RING = 1024  # observations of a position that are kept
 _NEWTON = 25  # steps at most, of a fit
@@ -41,7 +44,7 @@ def _fits(state: Any, max_draft: int) -> tuple[Any, Any, Any]:
 
 
 @compiled_part
-def calibration(x: Any, y: Any, ridge: float) -> tuple[float, float]:
+def calibration(x: np.ndarray, y: np.ndarray, ridge: float) -> tuple[float, float]:
     """Intercept and slope of a logistic fit that minimises its loss + ridge / 2 (b² + w²).
 
     Args:
@@ -72,7 +75,7 @@ def calibration(x: Any, y: Any, ridge: float) -> tuple[float, float]:
 
 
 @compiled_part
-def _survivals(params: Any, state: Any, confidence: Any, drafted: Any) -> Any:
+def _survivals(params: Any, state: Any, confidence: np.ndarray, drafted: np.ndarray) -> Any:
     """The chance that each drafted token survives its verification, (n, K); -1 where none is."""
     _, b, w = _fits(state, params.max_draft)
     found = np.full((len(drafted), params.max_draft), -1.0)
@@ -90,7 +93,13 @@ def _survivals(params: Any, state: Any, confidence: Any, drafted: Any) -> Any:
 
 @compiled_part
 def best_budget(
-    survivals: Any, n: int, tokens: int, context: float, fixed_s: float, first: bool, prices: Any
+    survivals: np.ndarray,
+    n: int,
+    tokens: int,
+    context: float,
+    fixed_s: float,
+    first: bool,
+    prices: Prices,
 ) -> int:
     """How many draft tokens make the most tokens a second, the likeliest ones first.
 
@@ -117,11 +126,13 @@ def best_budget(
     return best
 
 
-def _decide(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+def _decide(params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray) -> None:
     drafted[:] = params.max_draft
 
 
-def _choose(params: Any, state: Any, view: Any, prices: Any, drafted: Any, proposed: Any) -> None:
+def _choose(
+    params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray, proposed: np.ndarray
+) -> None:
     n, width = len(drafted), params.max_draft
     found = _survivals(params, state, view.confidence, drafted)
     flat = np.ascontiguousarray(found.T).reshape(-1)  # by depth: of equals the shallower go first
@@ -158,7 +169,13 @@ def _choose(params: Any, state: Any, view: Any, prices: Any, drafted: Any, propo
 
 
 def _observe(
-    params: Any, state: Any, view: Any, drafted: Any, proposed: Any, accepted: Any, ended: Any
+    params: Any,
+    state: Any,
+    view: View,
+    drafted: np.ndarray,
+    proposed: np.ndarray,
+    accepted: np.ndarray,
+    ended: np.ndarray,
 ) -> None:
     width = params.max_draft
     seen, b, w = _fits(state, width)

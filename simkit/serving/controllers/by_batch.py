@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from simkit.errors import PolicyError
 from simkit.policies.arguments import real_number, whole_number
-from simkit.serving.controllers.base import ByLength, Slots
+from simkit.serving.controllers.base import ByLength, Slots, View
 from simkit.serving.controllers.registry import register
 from traces.specs import render
+
+if TYPE_CHECKING:
+    from simkit.serving.prices import Prices
 
 
 class ByBatchParams(NamedTuple):
@@ -27,7 +30,7 @@ class ByBatchParams(NamedTuple):
     length: np.ndarray
 
 
-def _by_batch(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+def _by_batch(params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray) -> None:
     row = 0
     while row + 1 < len(params.low) and params.low[row + 1] <= view.before:
         row += 1
@@ -101,7 +104,7 @@ class ScheduleParams(NamedTuple):
 _OFF, _DONE, _RING = 0, 1, 2
 
 
-def _schedule(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+def _schedule(params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray) -> None:
     drafted[:] = 0
     if state[_OFF] > 0:
         return
@@ -112,7 +115,13 @@ def _schedule(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> 
 
 
 def _gate(
-    params: Any, state: Any, view: Any, drafted: Any, proposed: Any, accepted: Any, ended: Any
+    params: Any,
+    state: Any,
+    view: View,
+    drafted: np.ndarray,
+    proposed: np.ndarray,
+    accepted: np.ndarray,
+    ended: np.ndarray,
 ) -> None:
     if params.gate <= 0:
         return

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from simkit.errors import PolicyError
 from simkit.policies.arguments import real_number, whole_number
-from simkit.serving.controllers.base import ByLength, Slots
+from simkit.serving.controllers.base import ByLength, Slots, View
 from simkit.serving.controllers.registry import register
+
+if TYPE_CHECKING:
+    from simkit.serving.prices import Prices
 
 CANDIDATES = ((1, (1, 3, 5, 7)), (8, (0, 1, 3)), (32, (0, 1)), (64, (0,)))
 DOWN = ((1, -0.25), (8, 0.0), (32, 0.0), (64, 0.0))  # beside these candidates
@@ -42,13 +45,19 @@ class EmaParams(NamedTuple):
     interval: int
 
 
-def _decide(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+def _decide(params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray) -> None:
     slot = params.slot[min(len(drafted), len(params.slot) - 1)]
     drafted[:] = params.steps[slot, np.int64(state[slot * _WIDTH + _AT])]
 
 
 def _observe(
-    params: Any, state: Any, view: Any, drafted: Any, proposed: Any, accepted: Any, ended: Any
+    params: Any,
+    state: Any,
+    view: View,
+    drafted: np.ndarray,
+    proposed: np.ndarray,
+    accepted: np.ndarray,
+    ended: np.ndarray,
 ) -> None:
     slot = params.slot[min(len(drafted), len(params.slot) - 1)]
     own = state[slot * _WIDTH : (slot + 1) * _WIDTH]

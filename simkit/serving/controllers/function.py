@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from simkit.policies.arguments import whole_number
 from simkit.serving.controllers.base import Controller, View
 
@@ -27,11 +29,18 @@ class Plain(Controller):
         """How many tokens each request drafts: a number, or one of each."""
         raise NotImplementedError
 
-    def chosen(self, view: View, drafted: Any) -> Any:
+    def chosen(self, view: View, drafted: np.ndarray) -> Any:
         """Of the drafted tokens, how many are verified; all by default."""
         return drafted
 
-    def observe(self, view: View, drafted: Any, proposed: Any, accepted: Any, ended: Any) -> None:
+    def observe(
+        self,
+        view: View,
+        drafted: np.ndarray,
+        proposed: np.ndarray,
+        accepted: np.ndarray,
+        ended: np.ndarray,
+    ) -> None:
         """What came of an iteration, arrays of shape (n,)."""
 
 

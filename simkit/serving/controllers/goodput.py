@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from simkit.policies.arguments import Numbers, as_it_is, real_number, whole_number
-from simkit.serving.controllers.base import ByLength, Slots
+from simkit.serving.controllers.base import ByLength, Slots, View
 from simkit.serving.controllers.registry import register
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class LinearTimes(NamedTuple):
     verify_kv_s: float = 0.0
 
 
-def _decide(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+def _decide(params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray) -> None:
     n, kv = len(drafted), view.context.sum()
     alpha = state[_ACCEPTED] / state[_JUDGED]
     t = params.times
@@ -62,7 +62,13 @@ def _decide(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> No
 
 
 def _observe(
-    params: Any, state: Any, view: Any, drafted: Any, proposed: Any, accepted: Any, ended: Any
+    params: Any,
+    state: Any,
+    view: View,
+    drafted: np.ndarray,
+    proposed: np.ndarray,
+    accepted: np.ndarray,
+    ended: np.ndarray,
 ) -> None:
     judged = np.minimum(accepted + 1, proposed).sum()
     if judged > 0:

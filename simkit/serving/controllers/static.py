@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simkit.policies.arguments import whole_number
-from simkit.serving.controllers.base import ByLength, Slots
+from simkit.serving.controllers.base import ByLength, Slots, View
 from simkit.serving.controllers.registry import register
 
+if TYPE_CHECKING:
+    from simkit.serving.prices import Prices
 
-def _nothing(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+
+def _nothing(params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray) -> None:
     drafted[:] = 0
 
 
@@ -29,7 +32,7 @@ class Nothing(ByLength):
     speculative = False
 
 
-def _static(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+def _static(params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray) -> None:
     drafted[:] = params.length
 
 
@@ -54,7 +57,7 @@ class Static(ByLength):
         return self.length
 
 
-def _off_above(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+def _off_above(params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray) -> None:
     drafted[:] = params.length if len(drafted) <= params.batch else 0
 
 
@@ -81,7 +84,7 @@ class OffAbove(ByLength):
         return self.length
 
 
-def _prophet(params: Any, state: Any, view: Any, prices: Any, drafted: Any) -> None:
+def _prophet(params: Any, state: Any, view: View, prices: Prices, drafted: np.ndarray) -> None:
     drafted[:] = np.minimum(view.ahead, params.max_draft)
 
 
