@@ -22,7 +22,7 @@ from simkit.simulator.beyond import Beyond
 from simkit.simulator.run import Run, Spread, run
 from simkit.simulator.step_costs import PARTS, Charge
 from simkit.sweeps.engine import replays as replay_all
-from simkit.sweeps.folds import Deals, dealt, mean_of
+from simkit.sweeps.folds import Deals, chosen, dealt, mean_of, outside
 from simkit.sweeps.grid import settings
 from traces import scores
 from traces.messages import how_many
@@ -280,9 +280,7 @@ class Replays:
         found = [self._scored(spec) for spec in specs]
         policies = [policy for some, _ in found for policy in some]
         others_s = np.concatenate([some for _, some in found])
-        best, deals = others_s.argmin(0), folds(self.trace)
-        every = np.ones(self.trace.n_sequences)
-        share = {int(best[0]): every} if deals is None else deals.shares(best)
+        best, share = chosen(others_s, folds(self.trace), self.trace.n_sequences)
         chosen_by = np.bincount(best, minlength=len(policies))
         order = np.lexsort((others_s.sum(1), -chosen_by))[: np.count_nonzero(chosen_by)]
         runs = [self.replay(str(policies[k])) for k in order]
@@ -302,19 +300,14 @@ class Replays:
         )
 
     def _scored(self, spec: str) -> tuple[list[Policy], np.ndarray]:
-        """The settings of a family, and the seconds of each on the prompts outside each fold.
-
-        Fewer prompts than folds are one fold, judged by itself.
-        """
+        """The settings of a family, and the seconds of each on the prompts outside each fold."""
         _ = self.charge
         if spec not in self._scores:
             self.study.make_room()
             policies = self.within(spec)
             deals = folds(self.trace)
-            seconds = [
-                [one.total_s.sum()] if deals is None else deals.outside(one.total_s)
-                for one in replay_all(policies, self.where)
-            ]
+            found = replay_all(policies, self.where)
+            seconds = [outside(one.total_s, deals) for one in found]
             self._scores[spec] = policies, np.array(seconds)
         return self._scores[spec]
 

@@ -17,7 +17,7 @@ from analysis.study import MissingError
 from simkit.drafters.route import Route
 from simkit.policies import Fixed, parse
 from simkit.simulator.routed import RoutedRun, routed
-from simkit.sweeps.folds import mean_of
+from simkit.sweeps.folds import chosen, mean_of, outside
 from traces.trace import OWN
 
 LEASTS = (1, 2, 3, 4, 6, 8)  # fewest tokens of a proposal that is taken, of which one is chosen
@@ -80,11 +80,8 @@ def before(at: Replays, name: str, spec: str) -> Hybrid:
     _ = at.charge
     runs = [_run(at, name, spec, least) for least in LEASTS]
     deals = folds(at.trace)
-    total_s = np.array([run.total_s for run in runs])
-    if deals is None:
-        share = {int(total_s.sum(1).argmin()): np.ones(at.trace.n_sequences)}
-    else:
-        share = deals.shares(np.stack([deals.outside(one) for one in total_s]).argmin(0))
+    outside_s = np.stack([outside(run.total_s, deals) for run in runs])
+    _, share = chosen(outside_s, deals, at.trace.n_sequences)
     order = sorted(share, key=lambda k: -float(share[k].sum()))
     shares = [share[k] for k in order]
 

@@ -15,7 +15,7 @@ from simkit.policies import Policy, parse, shortened
 from simkit.simulator.beyond import Beyond
 from simkit.simulator.run import Spread
 from simkit.sweeps.engine import replays
-from simkit.sweeps.folds import dealt, mean_of
+from simkit.sweeps.folds import chosen, dealt, mean_of, outside
 from simkit.sweeps.grid import settings
 from traces.errors import UserError
 from traces.messages import how_many
@@ -148,10 +148,9 @@ def judged(chosen_on: np.ndarray, on: np.ndarray, strata: np.ndarray) -> np.ndar
         on: (K, S) of the same prompts, by which it is judged.
         strata: (S,) tasks.
     """
-    if len(strata) < FOLDS:
-        return on[int(chosen_on.sum(1).argmin())]
-    deals = dealt(strata, FOLDS, SEED)
-    shares = deals.shares(np.stack([deals.outside(one) for one in chosen_on]).argmin(0))
+    deals = dealt(strata, FOLDS, SEED) if len(strata) >= FOLDS else None
+    outside_s = np.stack([outside(one, deals) for one in chosen_on])
+    _, shares = chosen(outside_s, deals, len(strata))
     return mean_of([on[k] for k in shares], [*shares.values()])
 
 

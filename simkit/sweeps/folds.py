@@ -61,6 +61,28 @@ class Deals:
         return {int(k): (mine == k).mean(0) for k in settings[order]}
 
 
+def outside(seconds: np.ndarray, deals: Deals | None) -> np.ndarray:
+    """A setting's seconds on the prompts by which it is chosen, (F,): see `Deals.outside`.
+
+    Prompts too few for folds, of which there are no deals, are one fold that is judged by itself.
+    """
+    return np.array([seconds.sum()]) if deals is None else deals.outside(seconds)
+
+
+def chosen(
+    outside_s: np.ndarray, deals: Deals | None, n: int
+) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+    """The fastest setting outside each fold, (F,), and `Deals.shares` of these.
+
+    Args:
+        outside_s: (K, F), `outside` of K settings.
+        deals: of n prompts.
+        n: prompts.
+    """
+    best = outside_s.argmin(0)
+    return best, {int(best[0]): np.ones(n)} if deals is None else deals.shares(best)
+
+
 def mean_of(values: Sequence[np.ndarray], shares: Sequence[np.ndarray]) -> np.ndarray:
     """Each prompt's mean over the deals, (S,).
 

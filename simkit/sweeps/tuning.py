@@ -32,7 +32,7 @@ from simkit.statistics.enough import few_below
 from simkit.statistics.interval import ratio_interval
 from simkit.surface import Framed
 from simkit.sweeps.engine import Progress, check_far, replays
-from simkit.sweeps.folds import DEALS, Deals, dealt, mean_of
+from simkit.sweeps.folds import DEALS, Deals, chosen, dealt, mean_of
 from simkit.sweeps.grid import BY, settings
 from traces.loops import remarks_of
 
@@ -337,8 +337,10 @@ class _Search:
     def _choose(self, total_s: np.ndarray) -> tuple[list[np.ndarray], dict[int, np.ndarray]]:
         best, shares = [], {}
         for deals in self.deals:
-            best.append(np.stack([deals.outside(one) for one in total_s]).argmin(0))
-            for k, share in deals.shares(best[-1]).items():
+            outside_s = np.stack([deals.outside(one) for one in total_s])
+            fastest, mine = chosen(outside_s, deals, total_s.shape[1])
+            best.append(fastest)
+            for k, share in mine.items():
                 shares[k] = shares.get(k, 0) + share  # groups share no prompt
         return best, shares
 
