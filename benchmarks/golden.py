@@ -28,8 +28,9 @@ from simkit.costs import parse as parse_cost
 from simkit.serving import serve
 from simkit.simulator import replay
 from traces.errors import UserError
+from traces.finding import bundled
 from traces.outputs import write_atomic
-from traces.trace import Trace, bundled, load
+from traces.trace import Trace, load
 
 FILE = Path(__file__).with_suffix(".json")
 MEASURED = "measured(policy_s=0.000001)"  # rules that were not timed would be timed here and now

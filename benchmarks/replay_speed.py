@@ -33,7 +33,8 @@ from simkit.simulator.run import Run, run
 from simkit.simulator.step_costs import Charge
 from simkit.steps import interpreted
 from traces import scores, synthetic
-from traces.trace import Trace, bundled
+from traces.finding import bundled
+from traces.trace import Trace
 
 LENGTH = 1000  # output tokens of a sequence
 ALPHA = 0.8

@@ -14,10 +14,11 @@ from traces.attach.drafter import header_of
 from traces.attach.tokens import again
 from traces.attach.tokens.suffix import Suffix
 from traces.errors import TraceError
+from traces.finding import bundled
 from traces.manifest import read_manifest
 from traces.streamed import stream
 from traces.thin import thin
-from traces.trace import bundled, load
+from traces.trace import load
 from traces.trees import shapes
 from traces.validate import validate
 from traces.writer import TraceWriter

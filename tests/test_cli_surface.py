@@ -14,7 +14,7 @@ from simkit import cli, policies
 from simkit.cli import complete, tables
 from simkit.costs import catalogue
 from traces.attach import registry as drafters
-from traces.trace import bundled
+from traces.finding import bundled
 
 
 def run(capsys, *arguments):

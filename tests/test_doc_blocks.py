@@ -26,7 +26,7 @@ from simkit.costs import parse as parse_cost
 from simkit.policies.registry import expand
 from simkit.serving.controllers import expand as expand_controllers
 from traces.errors import UserError
-from traces.trace import bundled
+from traces.finding import bundled
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "docs" / "_ext"))

@@ -20,12 +20,12 @@ import traces
 from traces import RecordError, TraceError, schema
 from traces.describe import describe
 from traces.files import ADDED
+from traces.finding import bundled
 from traces.manifest import MANIFEST, Manifest, read_manifest
 from traces.record import draws
 from traces.record.recorder import record
 from traces.record.shard import record_shard
 from traces.record.statistics import draft_rows, draft_statistics, draft_token
-from traces.trace import bundled
 from traces.validate import validate
 
 TINY = 1e-300  # no draw is that small: the mixed text is the output

@@ -17,8 +17,9 @@ from nbclient import NotebookClient
 
 import traces
 from traces import scores
+from traces.finding import bundled
 from traces.subset import select
-from traces.trace import Trace, bundled
+from traces.trace import Trace
 from traces.writer import TraceWriter, add_file
 
 FOLDER = Path(__file__).parents[1] / "notebooks"

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from trace_files import SAMPLED, edit, record, rewrite, trace
 
 import traces
-from traces import decoded_cache, files, schema, scores, validation_cache
-from traces import trace as trace_module
+from traces import decoded_cache, files, finding, schema, scores, validation_cache
 from traces.manifest import MANIFEST, read_manifest
 from traces.writer import add_file
 
@@ -274,12 +273,12 @@ def test_latency(folder):
 
 def test_bundled_names(whole, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(trace_module, "DATA", tmp_path / "data")
+    monkeypatch.setattr(finding, "DATA", tmp_path / "data")
     with pytest.raises(traces.TraceError, match=r"^reference: .* \(bundled: none\)$"):
         traces.load("reference")
     for name in ("reference", "reference-sampled"):
         shutil.copytree(whole, tmp_path / "data" / name)
-    assert trace_module.bundled() == ["reference", "reference-sampled"]
+    assert finding.bundled() == ["reference", "reference-sampled"]
     assert traces.load("reference").path == tmp_path / "data" / "reference"
     (tmp_path / "reference").mkdir()  # a folder of that name which is no trace
     assert traces.load("reference").path == tmp_path / "data" / "reference"

@@ -18,11 +18,12 @@ import pyarrow.parquet as pq
 from traces import files, parquet, row_checks, schema, stores, validation_cache
 from traces.allocator import trim
 from traces.errors import TraceError
+from traces.finding import find
 from traces.folder_source import FolderSource
 from traces.lazy_checks import Look, refuse_proposals
 from traces.manifest import Manifest
 from traces.messages import how_many
-from traces.trace import Trace, find, load
+from traces.trace import Trace, load
 
 LEAST = 2**30  # bytes: half of it is Python and its libraries
 SHORT = ("sequence", "task", "n_prompt", "n_output", "finish_reason")  # one value a prompt

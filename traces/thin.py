@@ -14,10 +14,11 @@ from traces.arrays import rounded
 from traces.checks import left_out
 from traces.copying import copy_rows
 from traces.errors import TraceError
+from traces.finding import DRAFTERS
 from traces.manifest import Manifest
 from traces.outputs import whole_folder
 from traces.registry import suggest
-from traces.trace import DRAFTERS, Trace
+from traces.trace import Trace
 from traces.writer import TraceWriter, add_file
 
 BATCH_SIZE = 64  # sequences of a shard: long columns are smaller

@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from traces import files, schema, scores, spans
 from traces.errors import TraceError
+from traces.finding import find
 from traces.lazy_checks import check_proposals
 from traces.manifest import Manifest
 from traces.row_checks import SEQUENCES, check_files, check_listed, check_rows
 from traces.samples import check_samples
-from traces.trace import Trace, find, load
+from traces.trace import Trace, load
 
 
 def validate(path_or_name: str | Path) -> list[str]:

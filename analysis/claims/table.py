@@ -23,9 +23,10 @@ from simkit.statistics.enough import few_among
 from simkit.surface import Framed
 from simkit.sweeps.engine import Progress
 from traces.errors import UserError
+from traces.finding import bundled, find
 from traces.messages import how_many
 from traces.placebo import placebo as coin_flips
-from traces.trace import Trace, bundled, find, load, opened
+from traces.trace import Trace, load, opened
 
 if TYPE_CHECKING:
     import polars as pl

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from traces import files, parquet, signature
 from traces.errors import UserError
+from traces.finding import DRAFTERS
 from traces.manifest import MANIFEST, SIGNATURE, Manifest
-from traces.trace import DRAFTERS
 
 _FACTS = b"simkit"  # in the metadata of scores, see `traces.scores`
 _SEALED = ("latency.parquet", "live.parquet")

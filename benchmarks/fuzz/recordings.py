@@ -11,9 +11,10 @@ import numpy as np
 from traces.attach import registry
 from traces.attach.run import attach
 from traces.copying import copy_rows
+from traces.finding import DRAFTERS
 from traces.memory import Arrays
 from traces.subset import select
-from traces.trace import DRAFTERS, Trace, load
+from traces.trace import Trace, load
 from traces.writer import TraceWriter, save
 
 TREE = "eagle2(top_k=2, depth=2)"  # the shape of the cut trees: 2 children, 3 levels

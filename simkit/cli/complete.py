@@ -23,7 +23,7 @@ def items(incomplete: str, known: Mapping[str, str]) -> list[Any]:
 
 def traces(incomplete: str) -> list[str]:
     """Bundled traces."""
-    from traces.trace import bundled
+    from traces.finding import bundled
 
     return _begin(incomplete, bundled())
 

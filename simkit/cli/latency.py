@@ -209,7 +209,8 @@ def _attached(timed: Timed, trace: Path) -> _Chosen:
 
     from simkit.cli.running import load_alone, must_fit
     from traces.attach import registry
-    from traces.trace import find, load
+    from traces.finding import find
+    from traces.trace import load
 
     folder, manifest = find(trace, timed.drafter)
     chosen = registry.parse(manifest.spec)
@@ -319,7 +320,7 @@ def _max_draft(out: Path | None, max_draft: int | None) -> int:
     if max_draft is not None:
         return max_draft
     if out is not None and out.suffix != ".parquet":
-        from traces.trace import find
+        from traces.finding import find
 
         known = find(out)[1]
         if known.kind != "target":

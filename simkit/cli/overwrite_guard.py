@@ -57,7 +57,7 @@ def _paths(given: Path) -> Iterator[Path]:
 
 def _whole(path: Path) -> Path:
     """The recording's folder in the place of that of a drafter which is attached to it."""
-    from traces.trace import DRAFTERS
+    from traces.finding import DRAFTERS
 
     real = Path(os.path.realpath(path))
     recording = real.parent.parent

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def destination(out: Path | None, option: str = "--out") -> str:
     """What an option gives, "", "file" or "trace", if it can be written; known before measuring."""
     from traces.errors import UserError
-    from traces.trace import find
+    from traces.finding import find
 
     if out is None:
         return ""
@@ -52,7 +52,7 @@ def drafted(trace: str, drafter: str | None) -> str:
     """The folder of an attached drafter, which is read as a trace; the trace's name without one."""
     if drafter is None:
         return trace
-    from traces.trace import find
+    from traces.finding import find
 
     return str(find(trace, drafter)[0])
 

@@ -18,12 +18,13 @@ from traces.attach.drafter import Attachable, Attachment, Means, check_means, ch
 from traces.columns import Columns
 from traces.describe import size_in_words
 from traces.errors import DrafterError
+from traces.finding import DRAFTERS
 from traces.loops import beside_itself
 from traces.manifest import read_manifest
 from traces.messages import how_many
 from traces.outputs import hold_folder, passing_name, sync_folder, write_error
 from traces.registry import suggest
-from traces.trace import DRAFTERS, OWN, Trace
+from traces.trace import OWN, Trace
 from traces.writer import TraceWriter, add_file
 
 _NAME = re.compile(r"[A-Za-z][\w.+-]{0,63}")
