@@ -19,7 +19,7 @@ from analysis.stats import Estimate
 from analysis.study import MissingError, Study
 from analysis.token_drafters import PREFERRED
 from simkit.drafters import layout_of
-from simkit.serving import Engine, Run, Served, View, parse, serve
+from simkit.serving import Engine, Served, ServingRun, View, parse, serve
 from simkit.serving.pools import Sample, bounds
 from simkit.serving.result import served as served_prompts
 from simkit.simulator.arguments import AnyCost
@@ -334,7 +334,7 @@ def served(
     cost: AnyCost | None,
     times: np.ndarray,
     seed: int = 0,
-) -> tuple[dict[str, Run], dict[str, str]]:
+) -> tuple[dict[str, ServingRun], dict[str, str]]:
     """One run of each controller under given arrivals, and why others are missing, by label.
 
     Args:
@@ -362,7 +362,7 @@ def served(
     return runs, why
 
 
-def over_time(run: Run, edges: np.ndarray) -> dict[str, np.ndarray]:
+def over_time(run: ServingRun, edges: np.ndarray) -> dict[str, np.ndarray]:
     """What a run's iterations do between times, (E - 1,) each; NaN where nothing is decoded.
 
     `batch` is the mean number of running requests over time, `drafted` and `verified` the draft

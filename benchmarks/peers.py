@@ -28,8 +28,7 @@ import simkit
 from simkit import policies
 from simkit.costs import Linear, parse
 from simkit.importers import specdecode_bench
-from simkit.serving import Engine, serve
-from simkit.serving import Run as ServingRun
+from simkit.serving import Engine, ServingRun, serve
 from simkit.simulator.arguments import setting
 from simkit.simulator.run import Run, run
 from traces.trace import Trace

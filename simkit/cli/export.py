@@ -14,10 +14,12 @@ from simkit.cli.places import check_option
 from simkit.cli.tables import tell
 
 if TYPE_CHECKING:
-    from simkit.engines.synthetic import Measure
+    from simkit.engines.synthetic import DrawnOutcome
 
 
-Engine = Annotated[str, typer.Option(help="vllm, sglang, tensorrt-llm, llama.cpp or transformers.")]
+EngineName = Annotated[
+    str, typer.Option(help="vllm, sglang, tensorrt-llm, llama.cpp or transformers.")
+]
 ChosenPolicy = Annotated[
     str | None,
     typer.Option(
@@ -58,7 +60,7 @@ Concurrency = Annotated[
 
 def export(
     trace: TraceName,
-    engine: Engine,
+    engine: EngineName,
     out: Annotated[Path, typer.Option("--out", "-o", help="The configuration.")],
     policy: ChosenPolicy = None,
     controller: ChosenController = None,
@@ -98,7 +100,7 @@ def export(
     tell(found.notes)
 
 
-def _print(errors: list[Measure]) -> None:
+def _print(errors: list[DrawnOutcome]) -> None:
     from simkit.cli.tables import say, table
 
     rows = [

@@ -50,7 +50,7 @@ class Align(StrEnum):
 
 
 @dataclass(frozen=True)
-class RecordOptions:
+class BenchOptions:
     """Options of specdecode-bench."""
 
     drafter: Annotated[
@@ -119,7 +119,7 @@ def import_(
     file: Annotated[Path, typer.Argument(help="JSON lines.")],
     *,
     out: Out,
-    records: RecordOptions,
+    records: BenchOptions,
     eos: Eos = None,
     logs: LogOptions,
 ) -> None:
@@ -155,7 +155,7 @@ def _check_suffix(format: ImportSource, out: Path) -> None:
         raise ImporterError(f"--out {out}: must be {wanted}")
 
 
-def _specdecode_bench(file: Path, out: Path, asked: RecordOptions) -> None:
+def _specdecode_bench(file: Path, out: Path, asked: BenchOptions) -> None:
     from simkit.importers import specdecode_bench
     from traces.outputs import check_free
     from traces.writer import save

@@ -38,7 +38,7 @@ def _defaults(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Timed:
+class LatencyModels:
     """The models that are timed."""
 
     target: Annotated[str, TargetModel]
@@ -121,7 +121,7 @@ CostOut = Annotated[Path | None, typer.Option(help="Write that cost too: FILE.js
 @grouped
 def latency(
     *,
-    timed: Timed,
+    timed: LatencyModels,
     out: Out = None,
     wanted: Shapes,
     repeats: Annotated[int, typer.Option(help="Samples of every pass.")] = 20,
@@ -179,7 +179,7 @@ class _Chosen(NamedTuple):
     folder: Path | None = None
 
 
-def _check_models(timed: Timed, kind: str, fits: bool) -> None:
+def _check_models(timed: LatencyModels, kind: str, fits: bool) -> None:
     from traces.errors import UserError
 
     if timed.drafter and kind != "trace":
@@ -190,7 +190,7 @@ def _check_models(timed: Timed, kind: str, fits: bool) -> None:
         raise UserError("--fit and --cost-out need the passes of a pair: --draft, no --drafter")
 
 
-def _models(timed: Timed, max_draft: int) -> _Chosen:
+def _models(timed: LatencyModels, max_draft: int) -> _Chosen:
     """A pair, or a target alone."""
     from simkit.cli.running import PairNames, load_alone, load_models
 
@@ -203,7 +203,7 @@ def _models(timed: Timed, max_draft: int) -> _Chosen:
     return _Chosen({"draft": pair.draft, "target": pair.target}, widest)
 
 
-def _attached(timed: Timed, trace: Path) -> _Chosen:
+def _attached(timed: LatencyModels, trace: Path) -> _Chosen:
     """A drafter that was attached to a trace; `draft` says where it is now, if it was moved."""
     from dataclasses import replace
 

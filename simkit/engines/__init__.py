@@ -7,7 +7,7 @@ it knows and where they were looked up, and refuses what that version would refu
 
 from __future__ import annotations
 
-from simkit.engines.base import ENGINES, Engine, EngineError, Plan, Written, register
+from simkit.engines.base import ENGINES, EngineError, EngineSetting, EngineWriter, Written, register
 from simkit.engines.export import Exported, export
 from simkit.engines.llama_cpp import LlamaCppEngine
 from simkit.engines.sglang import Sglang
@@ -20,10 +20,10 @@ BUILT_IN = (Vllm, Sglang, TensorrtLlm, LlamaCppEngine, Transformers)
 __all__ = [
     "BUILT_IN",
     "ENGINES",
-    "Engine",
+    "EngineWriter",
     "EngineError",
     "Exported",
-    "Plan",
+    "EngineSetting",
     "Written",
     "export",
     "register",

@@ -31,7 +31,7 @@ class EngineDrafter(NamedTuple):
     arguments: Mapping[str, Any]
 
 
-class Plan(NamedTuple):
+class EngineSetting(NamedTuple):
     """A setting in words that engines share.
 
     Attributes:
@@ -70,7 +70,7 @@ class Written(NamedTuple):
     notes: list[str]
 
 
-class Engine(ABC):
+class EngineWriter(ABC):
     """An engine; `ENGINES` holds the classes by name.
 
     Attributes:
@@ -90,7 +90,7 @@ class Engine(ABC):
     adapts: ClassVar[frozenset[str] | None] = None
 
     @abstractmethod
-    def write(self, plan: Plan) -> Written:
+    def write(self, plan: EngineSetting) -> Written:
         """Its configuration.
 
         Args:
@@ -143,14 +143,14 @@ def whole(name: str, value: Any, least: int) -> None:
 
 
 def _fits(name: str, thing: object) -> bool:
-    return isinstance(thing, type) and issubclass(thing, Engine) and thing.name == name
+    return isinstance(thing, type) and issubclass(thing, EngineWriter) and thing.name == name
 
 
-ENGINES: Registry[type[Engine]] = Registry("engine", EngineError, "simkit.engines", _fits)
+ENGINES: Registry[type[EngineWriter]] = Registry("engine", EngineError, "simkit.engines", _fits)
 """The classes by name."""
 
 
-def register(cls: type[Engine]) -> type[Engine]:
+def register(cls: type[EngineWriter]) -> type[EngineWriter]:
     """Make an engine known by its `name` (decorator).
 
     Raises:
@@ -159,7 +159,7 @@ def register(cls: type[Engine]) -> type[Engine]:
     return ENGINES.add(cls.name, cls)
 
 
-def unnamed(plan: Plan, placeholder: str) -> list[str]:
+def unnamed(plan: EngineSetting, placeholder: str) -> list[str]:
     """What to say where nothing names the draft model; `placeholder` stands in its place."""
     if plan.drafter.model is not None:
         return []

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from simkit.engines.approximate import Replacement, fastest, instead_of, served_instead, tuned
-from simkit.engines.base import ENGINES, Engine, EngineDrafter, EngineError, Plan
-from simkit.engines.synthetic import Measure, errors, rates_of
+from simkit.engines.base import ENGINES, EngineDrafter, EngineError, EngineSetting, EngineWriter
+from simkit.engines.synthetic import DrawnOutcome, errors, rates_of
 from simkit.errors import PolicyError
 from simkit.policies import Autoregressive, Fixed, Policy, parse
 from simkit.serving.controllers import Controller
@@ -37,7 +37,7 @@ class Exported(NamedTuple):
     text: str
     beside: dict[str, str]
     notes: list[str]
-    errors: list[Measure]
+    errors: list[DrawnOutcome]
 
 
 class ServedLoad(NamedTuple):
@@ -79,13 +79,13 @@ def export(
     made = ENGINES[engine]()
     trace.manifest.drafter.refuse("replay", EngineError)
     _check(made, policy, controller, synthetic, concurrency)
-    plan = Plan(0, _drafter(trace, draft), sampled=trace.sampler.q_temperature > 0)
+    plan = EngineSetting(0, _drafter(trace, draft), sampled=trace.sampler.q_temperature > 0)
     if controller is not None:
         how = ServedLoad(first_token, concurrency)
         plan, notes = _controlled(plan, made, controller, trace, cost, how)
     else:
         plan, notes = _stopped(plan, made, policy, trace, cost, first_token)
-    measured: list[Measure] = []
+    measured: list[DrawnOutcome] = []
     if synthetic and plan.length:
         if plan.by_batch:
             length = how_many(plan.length, "token")
@@ -100,7 +100,7 @@ def export(
 
 
 def _check(
-    engine: Engine,
+    engine: EngineWriter,
     policy: Policy | str | None,
     controller: Controller | None,
     synthetic: bool,
@@ -114,7 +114,9 @@ def _check(
         raise EngineError(f"{engine.name} takes no synthetic acceptance rates: vllm does")
 
 
-def _warnings(trace: Trace, cost: AnyCost | None, first_token: FirstToken, of: Plan) -> list[str]:
+def _warnings(
+    trace: Trace, cost: AnyCost | None, first_token: FirstToken, of: EngineSetting
+) -> list[str]:
     """Why what was chosen by the cost's times may be wrong."""
     where = setting(trace, cost, first_token)
     if where.charge is None:
@@ -127,13 +129,13 @@ def _warnings(trace: Trace, cost: AnyCost | None, first_token: FirstToken, of: P
 
 
 def _stopped(
-    plan: Plan,
-    engine: Engine,
+    plan: EngineSetting,
+    engine: EngineWriter,
     policy: Policy | str | None,
     trace: Trace,
     cost: AnyCost | None,
     first_token: FirstToken,
-) -> tuple[Plan, list[str]]:
+) -> tuple[EngineSetting, list[str]]:
     """The plan of a policy."""
     if policy is None:
         choice = fastest(trace, cost, first_token)
@@ -153,13 +155,13 @@ def _stopped(
 
 
 def _controlled(
-    plan: Plan,
-    engine: Engine,
+    plan: EngineSetting,
+    engine: EngineWriter,
     controller: Any,
     trace: Trace,
     cost: AnyCost | None,
     how: ServedLoad,
-) -> tuple[Plan, list[str]]:
+) -> tuple[EngineSetting, list[str]]:
     """The plan of a controller; dispatched on its name, see `simkit.serving.controllers`."""
     name = controller.name
     if name == "none":
@@ -190,13 +192,13 @@ def _controlled(
 
 
 def _of_batches(
-    plan: Plan,
-    engine: Engine,
+    plan: EngineSetting,
+    engine: EngineWriter,
     controller: Any,
     trace: Trace,
     cost: AnyCost | None,
     how: ServedLoad,
-) -> tuple[Plan, list[str]]:
+) -> tuple[EngineSetting, list[str]]:
     """The plan of lengths by batch, or of one length in their place."""
     lengths = by_batch(controller)
     if len(lengths) == 1:
@@ -229,7 +231,7 @@ def by_batch(controller: Any) -> tuple[tuple[int, int], ...]:
 
 
 def _best(
-    controller: Any, engine: Engine, trace: Trace, cost: AnyCost | None, how: ServedLoad
+    controller: Any, engine: EngineWriter, trace: Trace, cost: AnyCost | None, how: ServedLoad
 ) -> Replacement:
     """What replaces a controller: what serves best, or for a request alone, the fastest length."""
     why = f"{engine.name} has no controller like {controller}"

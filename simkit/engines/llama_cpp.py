@@ -15,7 +15,16 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from simkit.engines.base import Engine, EngineError, Plan, Schema, Written, register, unnamed, whole
+from simkit.engines.base import (
+    EngineError,
+    EngineSetting,
+    EngineWriter,
+    Schema,
+    Written,
+    register,
+    unnamed,
+    whole,
+)
 from simkit.policies import LlamaCpp
 
 ACCEPTED = frozenset(
@@ -83,7 +92,7 @@ class Flags(Schema):
 
 
 @register
-class LlamaCppEngine(Engine):
+class LlamaCppEngine(EngineWriter):
     """See the module."""
 
     name = "llama.cpp"
@@ -91,8 +100,8 @@ class LlamaCppEngine(Engine):
     source = "pull requests 22397, 22964; issue 26100; --help listings of 2026"
     policies = (LlamaCpp,)
 
-    def write(self, plan: Plan) -> Written:
-        """See `Engine`."""
+    def write(self, plan: EngineSetting) -> Written:
+        """See `EngineWriter`."""
         if plan.length < 1:
             raise EngineError("llama.cpp: no drafts at all: leave the flags out")
         kind, model, given = plan.drafter

@@ -16,7 +16,16 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from simkit.engines.base import Engine, EngineError, Plan, Schema, Written, register, unnamed, whole
+from simkit.engines.base import (
+    EngineError,
+    EngineSetting,
+    EngineWriter,
+    Schema,
+    Written,
+    register,
+    unnamed,
+    whole,
+)
 
 ACCEPTED = frozenset(
     "speculative_algorithm speculative_draft_model_path speculative_draft_model_revision"
@@ -93,7 +102,7 @@ def check_adaptive(config: dict[str, Any]) -> None:
 
 
 @register
-class Sglang(Engine):
+class Sglang(EngineWriter):
     """See the module."""
 
     name = "sglang"
@@ -102,8 +111,8 @@ class Sglang(Engine):
     takes = frozenset(("by_batch", "ema"))
     adapts = frozenset(("feature",))
 
-    def write(self, plan: Plan) -> Written:
-        """See `Engine`."""
+    def write(self, plan: EngineSetting) -> Written:
+        """See `EngineWriter`."""
         if plan.length < 1:
             raise EngineError("sglang: no drafts at all are no setting: leave the flags out")
         kind, model, given = plan.drafter
@@ -140,7 +149,7 @@ class Sglang(Engine):
         return Written(flags.flags(), beside, notes)
 
 
-def _adaptive(plan: Plan) -> dict[str, Any] | None:
+def _adaptive(plan: EngineSetting) -> dict[str, Any] | None:
     ema = plan.ema
     if ema is not None:
         return {

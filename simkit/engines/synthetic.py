@@ -25,7 +25,7 @@ _DIGITS = 6  # of a rate
 _ENDS = (0.025, 0.975)
 
 
-class Measure(NamedTuple):
+class DrawnOutcome(NamedTuple):
     """One number of a run, in truth and with drawn outcomes.
 
     Attributes:
@@ -59,7 +59,7 @@ def errors(
     first_token: FirstToken,
     draws: int = 200,
     seed: int = 0,
-) -> list[Measure]:
+) -> list[DrawnOutcome]:
     """What a run with drawn outcomes shows, against the trace's own.
 
     Args:
@@ -95,7 +95,9 @@ def errors(
         for name, value in _measures(mean, each_mean, times, baseline):
             drawn[name].append(value)
     return [
-        Measure(name, value, float(np.mean(drawn[name])), *np.quantile(drawn[name], _ENDS).tolist())
+        DrawnOutcome(
+            name, value, float(np.mean(drawn[name])), *np.quantile(drawn[name], _ENDS).tolist()
+        )
         for name, value in true.items()
     ]
 

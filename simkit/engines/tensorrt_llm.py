@@ -19,7 +19,16 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from simkit.engines.base import Engine, EngineError, Plan, Schema, Written, register, unnamed, whole
+from simkit.engines.base import (
+    EngineError,
+    EngineSetting,
+    EngineWriter,
+    Schema,
+    Written,
+    register,
+    unnamed,
+    whole,
+)
 from traces.messages import how_many
 
 ACCEPTED = frozenset(
@@ -70,7 +79,7 @@ class DecodingConfig(Schema):
 
 
 @register
-class TensorrtLlm(Engine):
+class TensorrtLlm(EngineWriter):
     """See the module."""
 
     name = "tensorrt-llm"
@@ -78,8 +87,8 @@ class TensorrtLlm(Engine):
     source = "tensorrt_llm/llmapi/llm_args.py; pull requests 10860, 12905, 16888"
     takes = frozenset(("by_batch", "gate"))
 
-    def write(self, plan: Plan) -> Written:
-        """See `Engine`."""
+    def write(self, plan: EngineSetting) -> Written:
+        """See `EngineWriter`."""
         if plan.length < 1:
             raise EngineError("tensorrt-llm: no drafts at all: leave speculative_config out")
         fields, notes = _drafter(plan)
@@ -100,7 +109,7 @@ class TensorrtLlm(Engine):
         return Written(_yaml({"speculative_config": config.given()}), {}, notes)
 
 
-def _drafter(plan: Plan) -> tuple[dict[str, Any], list[str]]:
+def _drafter(plan: EngineSetting) -> tuple[dict[str, Any], list[str]]:
     kind, model, given = plan.drafter
     if kind in ("prompt_lookup", "ngram", "suffix"):
         size = given.get("most", given.get("ngram", 2))
@@ -114,7 +123,7 @@ def _drafter(plan: Plan) -> tuple[dict[str, Any], list[str]]:
     return fields, unnamed(plan, _DRAFT)
 
 
-def _schedule(plan: Plan) -> tuple[dict[int, int], list[str]]:
+def _schedule(plan: EngineSetting) -> tuple[dict[int, int], list[str]]:
     """Lengths by the last batch that has them; none are drafted beyond the last key."""
     pairs, stop, notes = list(plan.by_batch), None, []
     while pairs and pairs[-1][1] == 0:
@@ -129,7 +138,9 @@ def _schedule(plan: Plan) -> tuple[dict[int, int], list[str]]:
     return {low - 1: k for (_, k), low in zip(pairs, lows, strict=True)}, notes
 
 
-def _gate(plan: Plan, tokens_per_step: float, window: int) -> tuple[dict[str, Any], list[str]]:
+def _gate(
+    plan: EngineSetting, tokens_per_step: float, window: int
+) -> tuple[dict[str, Any], list[str]]:
     """The gate as a share of drafted tokens, exact for drafts of the longest length.
 
     Raises:

@@ -13,7 +13,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from simkit.engines.base import Engine, EngineError, Plan, Schema, Written, register, whole
+from simkit.engines.base import (
+    EngineError,
+    EngineSetting,
+    EngineWriter,
+    Schema,
+    Written,
+    register,
+    whole,
+)
 from simkit.policies import Confidence, ConfidenceAdaptive, Heuristic
 
 SCHEDULES = ("heuristic", "heuristic_transient", "constant")
@@ -49,7 +57,7 @@ class GenerationConfig(Schema):
 
 
 @register
-class Transformers(Engine):
+class Transformers(EngineWriter):
     """See the module."""
 
     name = "transformers"
@@ -57,8 +65,8 @@ class Transformers(Engine):
     source = "generation/candidate_generator.py, generation/configuration_utils.py"
     policies = (Confidence, ConfidenceAdaptive, Heuristic)
 
-    def write(self, plan: Plan) -> Written:
-        """See `Engine`."""
+    def write(self, plan: EngineSetting) -> Written:
+        """See `EngineWriter`."""
         if plan.length < 1:
             raise EngineError("transformers: no drafts at all: give generate no assistant")
         kind, _, given = plan.drafter
@@ -74,7 +82,7 @@ class Transformers(Engine):
         return _written(*_assistant(plan))
 
 
-def _assistant(plan: Plan) -> tuple[GenerationConfig, list[str]]:
+def _assistant(plan: EngineSetting) -> tuple[GenerationConfig, list[str]]:
     policy = plan.policy
     notes = [
         "these belong to the assistant: assistant.generation_config.update(**config); given to"

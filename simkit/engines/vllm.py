@@ -14,7 +14,16 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from simkit.engines.base import Engine, EngineError, Plan, Schema, Written, register, unnamed, whole
+from simkit.engines.base import (
+    EngineError,
+    EngineSetting,
+    EngineWriter,
+    Schema,
+    Written,
+    register,
+    unnamed,
+    whole,
+)
 
 ACCEPTED = frozenset(
     "enforce_eager num_speculative_tokens model method draft_tensor_parallel_size"
@@ -90,7 +99,7 @@ class SpeculativeConfig(Schema):
 
 
 @register
-class Vllm(Engine):
+class Vllm(EngineWriter):
     """See the module."""
 
     name = "vllm"
@@ -98,8 +107,8 @@ class Vllm(Engine):
     source = "vllm/config/speculative.py at 002e77c; pull requests 32374, 48915"
     takes = frozenset(("by_batch", "rates"))
 
-    def write(self, plan: Plan) -> Written:
-        """See `Engine`."""
+    def write(self, plan: EngineSetting) -> Written:
+        """See `EngineWriter`."""
         if plan.length < 1:
             raise EngineError(
                 "vllm: no drafts at all are no setting: leave --speculative-config out"
@@ -120,7 +129,7 @@ class Vllm(Engine):
         return Written(json.dumps(config.given(), indent=1) + "\n", {}, notes)
 
 
-def _drafter(plan: Plan) -> tuple[dict[str, Any], list[str]]:
+def _drafter(plan: EngineSetting) -> tuple[dict[str, Any], list[str]]:
     kind, model, given = plan.drafter
     if kind in ("prompt_lookup", "ngram"):
         most = given.get("most", given.get("ngram", 2))

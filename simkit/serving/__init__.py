@@ -32,10 +32,10 @@ from simkit.serving.engine import Engine, check_count
 from simkit.serving.loads import Closed, Copies, Load, Poisson, Timestamps, read_times
 from simkit.serving.measures import check_limits
 from simkit.serving.notes import notes_of, warnings_of
-from simkit.serving.plans import Plan, plan
+from simkit.serving.plans import ControllerPlan, plan
 from simkit.serving.ray_runs import far
 from simkit.serving.result import Served
-from simkit.serving.run import How, Run, run
+from simkit.serving.run import How, ServingRun, run
 from simkit.simulator.arguments import AnyCost, AnyTrace, check_confidence, setting
 from simkit.simulator.beyond import together
 from simkit.sweeps.engine import Progress, check_threads, cores
@@ -52,7 +52,7 @@ __all__ = [
     "Load",
     "Plain",
     "Poisson",
-    "Run",
+    "ServingRun",
     "Served",
     "ServingError",
     "Timestamps",
@@ -116,12 +116,12 @@ def serve(
     loads = _loads(rate, concurrency, arrivals, copies, arrivals_unit)
     how = _how(requests, drawn, seeds, loads[0])
     check_limits(limits or {})
-    bench = _bench(trace, drafter, cost, first_token, engine, rates)
-    done = _done(bench, _plans(bench, _chosen(controllers), loads), how, threads, progress, ray)
-    return _served(bench, done, limits, confidence)
+    setup = _setup(trace, drafter, cost, first_token, engine, rates)
+    done = _done(setup, _plans(setup, _chosen(controllers), loads), how, threads, progress, ray)
+    return _served(setup, done, limits, confidence)
 
 
-class _Bench(NamedTuple):
+class _Setup(NamedTuple):
     """What all runs share: trace, cost and first token; the engine; chances that are drawn."""
 
     where: Setting
@@ -130,12 +130,12 @@ class _Bench(NamedTuple):
 
 
 def _served(
-    bench: _Bench, done: list[Run], limits: Mapping[str, float] | None, confidence: float
+    setup: _Setup, done: list[ServingRun], limits: Mapping[str, float] | None, confidence: float
 ) -> Served:
-    where = bench.where
+    where = setup.where
     assert where.charge is not None  # or nothing was planned
     warnings, past = warnings_of(where.charge, done), beyond(where.charge, done)
-    notes = [*warnings, *together(past), *notes_of(where.charge, bench.engine, done)]
+    notes = [*warnings, *together(past), *notes_of(where.charge, setup.engine, done)]
     notes += remarks_of(where.layout.trace)
     return Served(done, limits, confidence, list(dict.fromkeys(notes)), warnings, past)
 
@@ -149,62 +149,62 @@ def _how(requests: int | Literal["default"] | None, drawn: bool, seeds: int, loa
     return How(requests, drawn and requests is not None, seeds)
 
 
-def _bench(
+def _setup(
     trace: AnyTrace,
     drafter: str | None,
     cost: AnyCost | None,
     first_token: str,
     engine: Engine | None,
     rates: Iterable[float] | None,
-) -> _Bench:
+) -> _Setup:
     if drafter is not None:
         trace = opened(trace).with_drafter(drafter)
     where = setting(trace, cost, first_token)
     if not len(where.layout.n_output):
         raise ServingError("the trace is empty: there are no rows to serve")
-    return _Bench(where, engine or Engine(), None if rates is None else _checked_rates(rates))
+    return _Setup(where, engine or Engine(), None if rates is None else _checked_rates(rates))
 
 
-def _plans(bench: _Bench, controllers: list[Controller], loads: list[Load]) -> list[Plan]:
-    where, engine, rates = bench
+def _plans(setup: _Setup, controllers: list[Controller], loads: list[Load]) -> list[ControllerPlan]:
+    where, engine, rates = setup
     return [plan(one, where, engine, load, rates) for one in controllers for load in loads]
 
 
 def _done(
-    bench: _Bench,
-    plans: list[Plan],
+    setup: _Setup,
+    plans: list[ControllerPlan],
     how: How,
     threads: int | None,
     progress: Progress | None,
     ray: str | None,
-) -> list[Run]:
+) -> list[ServingRun]:
     """The run of each plan and seed, in order."""
     jobs = [(p, seed) for p in plans for seed in range(how.seeds)]
     if ray is None:
         return _all(jobs, how, threads, progress)
     with joined(ray, threads) as cluster:
         assert cluster is not None
-        return far(cluster, jobs, *bench, how, progress)
+        return far(cluster, jobs, *setup, how, progress)
 
 
 def _all(
-    jobs: list[tuple[Plan, int]],
+    jobs: list[tuple[ControllerPlan, int]],
     how: How,
     threads: int | None,
     progress: Progress | None,
-) -> list[Run]:
+) -> list[ServingRun]:
     threads = cores() if threads is None else threads
     check_threads(threads)
-    found: list[Run] = []
+    found: list[ServingRun] = []
     one_by_one = Lock()  # a controller of one's own keeps its state on itself
 
-    def job(p: Plan, seed: int) -> Run:
+    def job(p: ControllerPlan, seed: int) -> ServingRun:
         with one_by_one if isinstance(p.bound, Plain) else nullcontext():
             return run(p, how, seed)
 
     with ThreadPoolExecutor(threads) as pool:
         for p in {type(p.bound): p for p, _ in jobs if not isinstance(p.bound, Plain)}.values():
-            run(p, How(1, how.drawn))  # compiled by one thread, then shared
+            run(p, How(1, how.drawn))  # compiled by one thread, then setup
         if progress:
             progress(0, len(jobs))
         waiting = [pool.submit(job, p, seed) for p, seed in jobs]

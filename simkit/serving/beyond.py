@@ -13,14 +13,14 @@ import numpy as np
 
 from simkit.policies import Setting
 from simkit.serving.controllers.base import ByRule
-from simkit.serving.run import Run
+from simkit.serving.run import ServingRun
 from simkit.serving.state import MADE
 from simkit.simulator.beyond import Beyond, of_batched, of_batched_contexts
 from simkit.simulator.run import run as replayed
 from simkit.simulator.step_costs import Charge
 
 
-def beyond(charge: Charge, runs: Sequence[Run]) -> list[Beyond]:
+def beyond(charge: Charge, runs: Sequence[ServingRun]) -> list[Beyond]:
     """What of runs, and of their trace, lies beyond what was timed.
 
     Args:
@@ -35,7 +35,7 @@ def beyond(charge: Charge, runs: Sequence[Run]) -> list[Beyond]:
 class _Most:
     """How far passes were timed over so many sequences; infinite where times have no end."""
 
-    def __init__(self, charge: Charge, runs: Sequence[Run]) -> None:
+    def __init__(self, charge: Charge, runs: Sequence[ServingRun]) -> None:
         tables = (run.plan.prices.verify.sizes for run in runs)
         self.sizes = max(tables, key=len, default=np.ones(1, np.int64))
         alike = [charge.times.of_batch(int(size)) for size in self.sizes]
@@ -58,7 +58,7 @@ class _Most:
         return np.minimum(known[low], known[high])
 
 
-def _of_run(charge: Charge, most: _Most, run: Run) -> list[Beyond]:
+def _of_run(charge: Charge, most: _Most, run: ServingRun) -> list[Beyond]:
     if run.plan.outcomes.step_s.shape[1]:  # each request's steps are those of a replay
         assert isinstance(run.controller, ByRule)
         where = Setting(run.plan.layout, charge, run.plan.outcomes.first)
@@ -82,7 +82,7 @@ def _of_run(charge: Charge, most: _Most, run: Run) -> list[Beyond]:
 class _Passes:
     """The passes of each iteration of a run, as they are priced: a request's part, on average."""
 
-    def __init__(self, charge: Charge, run: Run) -> None:
+    def __init__(self, charge: Charge, run: ServingRun) -> None:
         self.charge, self.run, self.plan = charge, run, run.plan
         self.steps, self.iterations = run.steps, run.iterations
         self.requests = self.iterations["decoding"]

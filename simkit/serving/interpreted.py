@@ -11,13 +11,13 @@ from simkit.errors import PolicyError
 from simkit.policies.base import chain_of
 from simkit.serving.controllers.base import ByRule, View
 from simkit.serving.controllers.function import Plain
-from simkit.serving.plans import Plan
+from simkit.serving.plans import ControllerPlan
 from simkit.serving.rules import All, Came, Mean
 from simkit.serving.state import MADE, SEEN, Buffers, Server
 from traces.messages import how_many
 
 
-def asked(planned: Plan, server: Server, room: Buffers) -> _Own | _Shared:
+def asked(planned: ControllerPlan, server: Server, room: Buffers) -> _Own | _Shared:
     """Whom the loop asks, at the beginning of a run."""
     bound = planned.bound
     if isinstance(bound, ByRule):

@@ -28,7 +28,7 @@ from simkit.serving.iteration import (
     receive,
 )
 from simkit.serving.pass_prices import overhead_s
-from simkit.serving.plans import Plan
+from simkit.serving.plans import ControllerPlan
 from simkit.serving.prices import Prices
 from simkit.serving.state import (
     ARRIVED,
@@ -251,7 +251,9 @@ def _loop(rule: CompiledRule) -> Callable[..., tuple[int, int]]:
     return compiled(iterate, bool(rule.kept_as), made_for=rule.kept_as)
 
 
-def drive(planned: Plan, server: Server, rng: np.random.Generator) -> tuple[Logs, Buffers, int]:
+def drive(
+    planned: ControllerPlan, server: Server, rng: np.random.Generator
+) -> tuple[Logs, Buffers, int]:
     """Simulate to the end.
 
     Args:

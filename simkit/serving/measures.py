@@ -12,13 +12,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from simkit.errors import ServingError
-from simkit.serving.run import Run
+from simkit.serving.run import ServingRun
 
 PERCENTILES = (50, 90, 99)
 LIMITS = ("ttft_s", "tpot_s", "latency_s", "gap_s")
 
 
-def requests(run: Run) -> dict[str, np.ndarray]:
+def requests(run: ServingRun) -> dict[str, np.ndarray]:
     """A row for each request, (Q,) each.
 
     `ttft_s` is F - A, `tpot_s` (D - F) / (n - f), NaN where nothing comes after the first tokens,
@@ -27,7 +27,7 @@ def requests(run: Run) -> dict[str, np.ndarray]:
     return _requests(run)[0]
 
 
-def _requests(run: Run) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def _requests(run: ServingRun) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """A row for each request, and the gaps between their emissions."""
     server, output = run.server, run.output
     steps = run.steps
@@ -61,12 +61,12 @@ def _requests(run: Run) -> tuple[dict[str, np.ndarray], np.ndarray]:
     return rows, gaps
 
 
-def _gaps_s(run: Run, steps: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _gaps_s(run: ServingRun, steps: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Seconds between two emissions of a request, and which request's; prefill's emission counts.
 
     Args:
         run: see there.
-        steps: its own, `Run.steps`.
+        steps: its own, `ServingRun.steps`.
 
     Returns:
         (G,) float64 and (G,) int64, request after request.
@@ -82,7 +82,7 @@ def _gaps_s(run: Run, steps: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.n
     return (when - before)[same], who[same]
 
 
-def summary(run: Run, limits: Mapping[str, float] | None = None) -> dict[str, float]:
+def summary(run: ServingRun, limits: Mapping[str, float] | None = None) -> dict[str, float]:
     """The numbers of a run.
 
     `tokens_s` is all output over the time from the first arrival to the last token, and so holds
@@ -140,7 +140,7 @@ def _percentiles(name: str, values: np.ndarray) -> dict[str, float]:
     }
 
 
-def steady_tokens_s(run: Run) -> float:
+def steady_tokens_s(run: ServingRun) -> float:
     """Tokens a second of a server that is neither filling up nor running empty.
 
     In a closed loop with C requests in flight the time begins when C are done, for the first C all

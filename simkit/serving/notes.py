@@ -8,15 +8,15 @@ import numpy as np
 
 from simkit.serving.controllers import Each, Nothing, Static
 from simkit.serving.engine import Engine
-from simkit.serving.plans import Plan, Planned
+from simkit.serving.plans import ControllerPlan, Planned
 from simkit.serving.result import SCHEDULE, served
-from simkit.serving.run import Run
+from simkit.serving.run import ServingRun
 from simkit.simulator.step_costs import Charge
 from simkit.statistics.enough import few_below
 from traces.messages import how_many
 
 
-def warnings_of(charge: Charge, runs: Sequence[Run]) -> list[str]:
+def warnings_of(charge: Charge, runs: Sequence[ServingRun]) -> list[str]:
     """Why numbers that rest on the times may be wrong: `Charge.warnings`, and those of batches."""
     times, most = charge.times, max(run.plan.rules.max_batch for run in runs)
     found = list(charge.warnings)
@@ -28,7 +28,7 @@ def warnings_of(charge: Charge, runs: Sequence[Run]) -> list[str]:
     return found
 
 
-def notes_of(charge: Charge, engine: Engine, runs: Sequence[Run]) -> list[str]:
+def notes_of(charge: Charge, engine: Engine, runs: Sequence[ServingRun]) -> list[str]:
     """Of runs under one cost and engine: what was assumed, and what the times do not know."""
     plans = list({id(run.plan): run.plan for run in runs}.values())
     looks = [p for p in plans if not isinstance(p.bound, Planned | Static | Nothing)]
@@ -52,7 +52,7 @@ def notes_of(charge: Charge, engine: Engine, runs: Sequence[Run]) -> list[str]:
     return list(dict.fromkeys(found + _of_intervals(runs)))
 
 
-def _of_intervals(runs: Sequence[Run]) -> list[str]:
+def _of_intervals(runs: Sequence[ServingRun]) -> list[str]:
     """What intervals are over, or why there are none."""
     if not runs:
         return []
@@ -64,7 +64,7 @@ def _of_intervals(runs: Sequence[Run]) -> list[str]:
 
 
 def _of_times(
-    charge: Charge, engine: Engine, runs: Sequence[Run], plans: Sequence[Plan]
+    charge: Charge, engine: Engine, runs: Sequence[ServingRun], plans: Sequence[ControllerPlan]
 ) -> list[str]:
     """What the cost does not know of batches."""
     found = []
@@ -90,12 +90,12 @@ def _of_times(
     return found
 
 
-def _loop_s(plan: Plan) -> np.ndarray:
+def _loop_s(plan: ControllerPlan) -> np.ndarray:
     prices = plan.prices
     return prices.overhead_s if plan.rules.speculative else prices.baseline_overhead_s
 
 
-def _left_out(run: Run) -> bool:
+def _left_out(run: ServingRun) -> bool:
     """Whether a request drafted after a step in which it did not."""
     steps = run.steps
     order = np.argsort(steps["request"], kind="stable")

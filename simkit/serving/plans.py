@@ -41,7 +41,7 @@ class Planned(ByLength):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class ControllerPlan:
     """See the module.
 
     Attributes:
@@ -69,7 +69,7 @@ def plan(
     engine: Engine,
     load: Load,
     rates: np.ndarray | None = None,
-) -> Plan:
+) -> ControllerPlan:
     """Lay out all that runs of a controller share.
 
     Args:
@@ -97,7 +97,7 @@ def plan(
         bound = bound.bind(prices)
     rules = _rules(engine, load, bound, max_batch, deepest)
     _check_room(layout, rules)
-    return Plan(
+    return ControllerPlan(
         controller=controller,
         bound=bound,
         rules=rules,
@@ -116,7 +116,7 @@ def _check(controller: Controller, engine: Engine, load: Load, rates: np.ndarray
 
 
 def _outcomes(
-    layout: Layout, first: int, max_draft: int, known: _Known, rates: np.ndarray | None
+    layout: Layout, first: int, max_draft: int, known: _Decided, rates: np.ndarray | None
 ) -> ServedOutcomes:
     return outcomes(
         layout,
@@ -130,11 +130,11 @@ def _outcomes(
     )
 
 
-class _Known(NamedTuple):
+class _Decided(NamedTuple):
     """What decides, and what is known of its decisions beforehand.
 
     Attributes:
-        bound: see `Plan`, before it knows prices.
+        bound: see `ControllerPlan`, before it knows prices.
         column: that it reads as confidence; "" for none.
         steps: see `outcomes`.
         step_s: see `ServedOutcomes`.
@@ -157,17 +157,17 @@ def _reads_drafts(controller: Controller) -> bool:
     return is_rule or controller.needs_future or bool(getattr(controller, "column", ""))
 
 
-def _known(controller: Controller, setting: Setting, max_batch: int) -> _Known:
-    """See `_Known`; the steps of a rule that asks each request for itself are planned."""
+def _known(controller: Controller, setting: Setting, max_batch: int) -> _Decided:
+    """See `_Decided`; the steps of a rule that asks each request for itself are planned."""
     column = _column(setting.layout, getattr(controller, "column", ""))
     if not isinstance(controller, ByRule):
-        return _Known(controller, column)
+        return _Decided(controller, column)
     policy = fitted(controller.policy, setting)
     if controller.together != "each":
         _check_batched(controller, policy)
         assert setting.charge is not None
         bound = replace(controller, policy=policy)  # type: ignore[type-var]
-        return _Known(bound, call_s=setting.charge.call_s(policy))
+        return _Decided(bound, call_s=setting.charge.call_s(policy))
     found, step_s, call_s, work = _steps(policy, setting, max_batch)
     steps, widths = found[0], None
     widest = int(steps.proposed.max(initial=0))
@@ -176,7 +176,7 @@ def _known(controller: Controller, setting: Setting, max_batch: int) -> _Known:
     else:
         begun = work.asked[:, None] > 0
         widths = np.hstack([begun[:, : int(begun.any())], work.widths]).astype(np.int32)
-    return _Known(
+    return _Decided(
         bound=Planned(widest),
         column=column,
         steps=found,
@@ -187,7 +187,7 @@ def _known(controller: Controller, setting: Setting, max_batch: int) -> _Known:
     )
 
 
-def _deepest(known: _Known, layout: Layout) -> int:
+def _deepest(known: _Decided, layout: Layout) -> int:
     """K, as far as outputs and drafts of the trace go."""
     deepest = known.bound.max_draft
     if known.widths is None:
@@ -197,7 +197,7 @@ def _deepest(known: _Known, layout: Layout) -> int:
     return deepest
 
 
-def _pricing(engine: Engine, known: _Known, max_batch: int, deepest: int) -> Pricing:
+def _pricing(engine: Engine, known: _Decided, max_batch: int, deepest: int) -> Pricing:
     return Pricing(
         max_batch=max_batch,
         max_draft=max(deepest, 1),

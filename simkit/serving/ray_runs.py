@@ -13,33 +13,33 @@ from simkit.policies import Setting
 from simkit.serving.controllers import Controller
 from simkit.serving.engine import Engine
 from simkit.serving.loads import Load
-from simkit.serving.plans import Plan, plan
-from simkit.serving.run import How, Run, run
+from simkit.serving.plans import ControllerPlan, plan
+from simkit.serving.run import How, ServingRun, run
 from simkit.serving.state import Logs, Server
 from simkit.sweeps.engine import Progress, opening
 
 
 def far(
     cluster: Cluster,
-    jobs: list[tuple[Plan, int]],
+    jobs: list[tuple[ControllerPlan, int]],
     setting: Setting,
     engine: Engine,
     rates: np.ndarray | None,
     how: How,
     progress: Progress | None,
-) -> list[Run]:
+) -> list[ServingRun]:
     """The run of each plan and seed, in order.
 
     Raises:
         UserError: see `simkit.serving.serve`, and `simkit.cluster.Cluster.map`.
     """
-    found: list[Run] = []
+    found: list[ServingRun] = []
     work = Job(partial(_Bench, opening(setting), engine, rates, how), _served)
     numbers = {id(p): k for k, p in enumerate({id(p): p for p, _ in jobs}.values())}
     items = [_Item(numbers[id(p)], p.controller, p.load, seed) for p, seed in jobs]
     for (p, seed), (begun, logs) in zip(jobs, cluster.map(work, items), strict=True):
         found.append(
-            Run(p.controller, p.load, seed, server=begun, logs=logs, plan=p, drawn=how.drawn)
+            ServingRun(p.controller, p.load, seed, server=begun, logs=logs, plan=p, drawn=how.drawn)
         )
         if progress:
             progress(len(found), len(jobs))
@@ -62,9 +62,9 @@ class _Bench:
         self, opened: Callable[[], Setting], engine: Engine, rates: np.ndarray | None, how: How
     ) -> None:
         self.setting, self.engine, self.rates, self.how = opened(), engine, rates, how
-        self.planned: tuple[int, Plan] | None = None
+        self.planned: tuple[int, ControllerPlan] | None = None
 
-    def plan(self, item: _Item) -> Plan:
+    def plan(self, item: _Item) -> ControllerPlan:
         if self.planned is None or self.planned[0] != item.number:
             laid = plan(item.controller, self.setting, self.engine, item.load, self.rates)
             self.planned = item.number, laid

@@ -12,7 +12,7 @@ import numpy as np
 from simkit.errors import ServingError
 from simkit.serving import measures
 from simkit.serving.pools import Sample, bounds
-from simkit.serving.run import Run
+from simkit.serving.run import ServingRun
 from simkit.simulator.beyond import Beyond
 from simkit.simulator.display import grid, noted, written
 from simkit.surface import Framed
@@ -55,7 +55,7 @@ class Served(Framed):
 
     def __init__(
         self,
-        runs: Sequence[Run],
+        runs: Sequence[ServingRun],
         limits: Mapping[str, float] | None,
         confidence: float,
         notes: Sequence[str],
@@ -69,7 +69,7 @@ class Served(Framed):
         self.warnings = list(warnings)
         self.beyond = list(beyond)
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[ServingRun]:
         return iter(self.runs)
 
     def __repr__(self) -> str:
@@ -195,7 +195,7 @@ class Served(Framed):
         return heads, rows
 
 
-def served(runs: Sequence[Run]) -> int:
+def served(runs: Sequence[ServingRun]) -> int:
     """How many of a trace's prompts some runs served."""
     return len(np.unique(np.concatenate([run.server.sequence for run in runs])))
 

@@ -10,7 +10,7 @@ import numpy as np
 from simkit.serving.controllers.base import Controller
 from simkit.serving.loads import Load
 from simkit.serving.loop import drive
-from simkit.serving.plans import Plan
+from simkit.serving.plans import ControllerPlan
 from simkit.serving.pools import Sample, sequences_of
 from simkit.serving.state import SEEN, Logs, Server, server
 
@@ -30,7 +30,7 @@ class How(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class ServingRun:
     """What came of one run.
 
     Attributes:
@@ -48,7 +48,7 @@ class Run:
     seed: int
     server: Server
     logs: Logs
-    plan: Plan
+    plan: ControllerPlan
     drawn: bool = True
 
     @property
@@ -73,13 +73,13 @@ class Run:
         return self.plan.layout.n_output[self.server.sequence]
 
 
-def run(plan: Plan, how: How, seed: int = 0) -> Run:
+def run(plan: ControllerPlan, how: How, seed: int = 0) -> ServingRun:
     """Simulate.
 
     Args:
         plan: all that runs of its controller share.
         how: which requests are served.
-        seed: see `Run`.
+        seed: see `ServingRun`.
 
     Raises:
         ReplayError: a draft went beyond what was recorded.
@@ -98,4 +98,6 @@ def run(plan: Plan, how: How, seed: int = 0) -> Run:
         s = int(begun.sequence[request])
         start = int(row - plan.layout.offsets[s]) + 1
         raise plan.layout.outrun(s, start, int(plan.outcomes.depth[row]) + 1)
-    return Run(plan.controller, load, seed, server=begun, logs=logs, plan=plan, drawn=how.drawn)
+    return ServingRun(
+        plan.controller, load, seed, server=begun, logs=logs, plan=plan, drawn=how.drawn
+    )

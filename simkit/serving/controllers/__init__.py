@@ -20,7 +20,7 @@ from simkit.serving.controllers.function import FunctionController, Plain
 from simkit.serving.controllers.goodput import Goodput
 from simkit.serving.controllers.registry import CONTROLLERS, register
 from simkit.serving.controllers.rules import AllStopped, BatchMean, Each
-from simkit.serving.controllers.static import Nothing, OffAbove, Prophet, Static
+from simkit.serving.controllers.static import Nothing, OffAbove, ProphetLengths, Static
 from traces import specs
 from traces.registry import suggest
 
@@ -40,7 +40,7 @@ __all__ = [
     "Nothing",
     "OffAbove",
     "Plain",
-    "Prophet",
+    "ProphetLengths",
     "Schedule",
     "Slots",
     "Static",

@@ -90,7 +90,7 @@ def _prophet(params: Any, state: Any, view: View, prices: Prices, drafted: np.nd
 
 @register
 @dataclass(frozen=True)
-class Prophet(ByLength):
+class ProphetLengths(ByLength):
     """Each request knows how many tokens will be accepted, and drafts those.
 
     It wastes no token, so no controller has fewer verified tokens or more tokens a step. It bounds
