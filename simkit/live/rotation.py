@@ -169,12 +169,7 @@ def run(
         raise LiveError(f"rounds must be at least 1, not {rounds}")
     found: dict[tuple[int, int], BatchOutputs] = {}
     batched = any(len(job.prompts) > 1 for job in jobs)
-    warm: dict[int, Warm] = {}
-    for number in sorted({number for job in jobs for number in job.arms}):
-        begun = time.perf_counter()
-        decoder = bench.decoder(arms[number], batched)
-        decoded = finished(_guarded(decoder, jobs[0], arms[number], log))
-        warm[number] = Warm(time.perf_counter() - begun, len(decoded.rows))
+    warm = _warmed(bench, arms, jobs, batched, log)
     if on_warm is not None:
         on_warm(warm)
     for round_ in range(rounds):
@@ -192,6 +187,19 @@ def run(
                     found.setdefault((number, job.sequence), outputs)
                     on_sequence()
     return found
+
+
+def _warmed(
+    bench: Benches, arms: Sequence[Arm], jobs: Sequence[LiveJob], batched: bool, log: LiveLog
+) -> dict[int, Warm]:
+    """What the first prompt takes by each arm that any job has; nothing of it is logged."""
+    warm = {}
+    for number in sorted({number for job in jobs for number in job.arms}):
+        begun = time.perf_counter()
+        decoder = bench.decoder(arms[number], batched)
+        decoded = finished(_guarded(decoder, jobs[0], arms[number], log))
+        warm[number] = Warm(time.perf_counter() - begun, len(decoded.rows))
+    return warm
 
 
 def _guarded(
