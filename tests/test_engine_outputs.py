@@ -21,6 +21,7 @@ from traces.memory import from_arrays
 from traces.record import agreement
 from traces.record.agreement import Agreement, DisagreementError
 from traces.record.pair import Alone
+from traces.record.path import target_columns
 from traces.record.plan import Plan
 from traces.record.shard import record_shard
 from traces.record.statistics import LogitRows
@@ -154,6 +155,10 @@ def test_a_tie_is_the_likeliest_token():
     found.see(p, output, np.random.default_rng(0))
     assert (found.other, found.ties) == (2, 1) and found.margin == pytest.approx(2.0)
     assert agreement.held_to(p, output).processed.argmax(1).tolist() == [1, 2, 0]
+    kept = target_columns(p, output)
+    likeliest = LogitRows(logits, 0.0).prob.amax(1)
+    assert torch.equal(kept["target_top1_prob"], likeliest)
+    assert (kept["target_token_prob_raw"] < likeliest).tolist() == [False, False, True]
     said = agreement.remark(found, Sampler())
     assert said.startswith(
         "2 of 3 output tokens (66.67%) are not the target's likeliest, 1 of them"

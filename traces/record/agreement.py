@@ -221,7 +221,7 @@ def held_to(p: LogitRows, output: Tensor) -> LogitRows:
         output: their tokens (N,).
     """
     if p.temperature == 0:
-        vars(p)["best"] = output
+        vars(p).update(top_prob=p.top_prob, best=output)  # the likeliest one's stays what it is
         return p
     left_out = at(p.processed, output) == 0
     if bool(left_out.any()):

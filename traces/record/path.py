@@ -244,7 +244,7 @@ def target_columns(p: LogitRows, token: Tensor) -> dict[str, Tensor]:
     return {
         "target_token": token,
         "target_entropy": p.entropy.float().clamp_min(0),
-        "target_top1_prob": at(p.prob, p.best).float(),
+        "target_top1_prob": p.top_prob.float(),
         "target_token_prob_raw": at(p.prob, token).float(),
     }
 
