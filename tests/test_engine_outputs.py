@@ -16,10 +16,11 @@ import simkit
 import traces
 from analysis.stats.two_samples import Pairing, between
 from traces import RecordError, Sampler
-from traces.engine_outputs import read
+from traces.engine_outputs import EngineOutput, read
 from traces.memory import from_arrays
 from traces.record import agreement
 from traces.record.agreement import Agreement, DisagreementError
+from traces.record.engine_prompts import prompts_of
 from traces.record.pair import Alone
 from traces.record.path import target_columns
 from traces.record.plan import Plan
@@ -163,6 +164,50 @@ def test_a_tie_is_the_likeliest_token():
     assert said.startswith(
         "2 of 3 output tokens (66.67%) are not the target's likeliest, 1 of them"
     )
+
+
+def test_what_an_engines_rounding_may_do_is_said_and_not_refused():
+    """A temperature that is off by 3% in a long log; one odd token, or few of them so far."""
+    uniform = np.full(1000, 1000)
+    near, far = (
+        Agreement(10**6, score=-off * 1e6, information=1e6, transform=uniform)
+        for off in (0.03, 0.07)
+    )
+    assert near.chance < 1e-3
+    agreement.check(near, Sampler(0.7))
+    said = agreement.remark(near, Sampler(0.7))
+    assert "hardly fits" in said and "temperature 0.72 would fit better" in said
+    few = Agreement(10, other=5)
+    agreement.check(few, Sampler(), whole=False)
+    agreement.check(Agreement(10, other=1), Sampler())
+    for found, whole in ((few, True), (Agreement(60, other=30), False)):
+        with pytest.raises(DisagreementError, match="are not the target's likeliest"):
+            agreement.check(found, Sampler(), whole)
+    with pytest.raises(DisagreementError, match="temperature 0.75 would fit better"):
+        agreement.check(far, Sampler(0.7))
+
+
+def test_a_token_that_the_sampler_leaves_out_is_taken_in():
+    p, whole = rows(3, 1.0, 0, top_p=0.5), rows(3, 1.0, 0)
+    before = p.processed.clone()
+    output = before.argmax(1)
+    output[1] = whole.prob[1].argmin()
+    found = agreement.held_to(p, output).processed
+    assert torch.equal(found[[0, 2]], before[[0, 2]]) and float(found[1].sum()) == pytest.approx(1)
+    kept = (before[1] > 0).nonzero()[:, 0].tolist() + [int(output[1])]
+    assert torch.allclose(found[1, kept], whole.prob[1, kept] / whole.prob[1, kept].sum())
+
+
+def test_one_text_in_ten_may_be_read_otherwise():
+    class Words:
+        def decode(self, tokens, **given):
+            return " ".join(f"w{k}" for k in tokens)
+
+    fits = [EngineOutput("a", None, None, [1], [2, 3], "w2") for _ in range(10)]
+    other = EngineOutput("b", None, None, [1], [2, 3], "w9")
+    assert len(prompts_of([*fits, other], Words(), 40, ())) == 11
+    with pytest.raises(RecordError, match="b: the target's tokenizer .* in 2 of 12 outputs"):
+        prompts_of([*fits, other, other], Words(), 40, ())
 
 
 FORMS = {
