@@ -165,8 +165,7 @@ def run(
     Raises:
         LiveError: a number is out of range; or memory ran out: the log has what came before.
     """
-    if rounds < 1:
-        raise LiveError(f"rounds must be at least 1, not {rounds}")
+    _check_rounds(rounds)
     found: dict[tuple[int, int], BatchOutputs] = {}
     batched = any(len(job.prompts) > 1 for job in jobs)
     warm = _warmed(bench, arms, jobs, batched, log)
@@ -175,10 +174,9 @@ def run(
     for round_ in range(rounds):
         decoders = [bench.decoder(arm, batched) for arm in arms]
         for k, job in enumerate(jobs):
-            first = (round_ + k) % len(job.arms)
             begins = {
                 number: partial(_guarded, decoders[number], job, arms[number], log)
-                for number in job.arms[first:] + job.arms[:first]
+                for number in _moved_on(job.arms, round_ + k)
             }
             with no_collection():
                 for number, decoded in in_turns(begins, bench.turns):
@@ -187,6 +185,17 @@ def run(
                     found.setdefault((number, job.sequence), outputs)
                     on_sequence()
     return found
+
+
+def _check_rounds(rounds: int) -> None:
+    if rounds < 1:
+        raise LiveError(f"rounds must be at least 1, not {rounds}")
+
+
+def _moved_on(arms: Sequence[int], by: int) -> list[int]:
+    """Arms in their order, which begins so many later."""
+    first = by % len(arms)
+    return [*arms[first:], *arms[:first]]
 
 
 def _warmed(
