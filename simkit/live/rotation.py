@@ -141,7 +141,7 @@ def run(
     rounds: int,
     log: LiveLog,
     on_sequence: Callable[[], None] = lambda: None,
-    on_warm: Callable[[dict[int, Warm]], None] | None = None,
+    on_warm: Callable[[dict[int, Warm]], None] = lambda warm: None,
 ) -> dict[tuple[int, int], BatchOutputs]:
     """Decode every job by each of its arms in every round.
 
@@ -168,9 +168,7 @@ def run(
     _check_rounds(rounds)
     found: dict[tuple[int, int], BatchOutputs] = {}
     batched = any(len(job.prompts) > 1 for job in jobs)
-    warm = _warmed(bench, arms, jobs, batched, log)
-    if on_warm is not None:
-        on_warm(warm)
+    on_warm(_warmed(bench, arms, jobs, batched, log))
     for round_ in range(rounds):
         decoders = [bench.decoder(arm, batched) for arm in arms]
         for k, job in enumerate(jobs):
