@@ -90,7 +90,7 @@ BUILT_IN = (
 )
 
 
-class Spans(NamedTuple):
+class SpanLabels(NamedTuple):
     """The span of each position.
 
     Attributes:
@@ -199,7 +199,7 @@ def _signed(table: pa.Table, trace_hash: str, rules: list[Any]) -> pa.Table:
     return table.replace_schema_metadata({_FACTS: facts})
 
 
-def load(trace: Trace) -> Spans:
+def load(trace: Trace) -> SpanLabels:
     """The spans that were written into a trace, or into the recording of a drafter.
 
     Raises:
@@ -229,7 +229,7 @@ def load(trace: Trace) -> Spans:
             raise TraceError(f"{where} do not fit the outputs; write them again with simkit spans")
         label[offsets[k] + begin - 1 : offsets[k] + end] = index[name]
         last[sequence] = end
-    return Spans(tuple(index), label, _causal(rules))
+    return SpanLabels(tuple(index), label, _causal(rules))
 
 
 def _causal(rules: list[SpanRule]) -> frozenset[str]:
@@ -255,7 +255,7 @@ def column(trace: Trace, name: str) -> np.ndarray:
     return (found.label == found.names.index(known[name])).astype(np.float32)
 
 
-def shares(trace: Trace, found: Spans) -> list[tuple[str, int, float | None]]:
+def shares(trace: Trace, found: SpanLabels) -> list[tuple[str, int, float | None]]:
     """Of each kind that there is: its name, positions, and the share of accepted draft tokens."""
     kinds = []
     accepted = trace.positions("accepted") if trace.manifest.kind == "path" else None

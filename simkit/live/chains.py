@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simkit.live.deciders import Drawn, Headed, rows_of
+from simkit.live.deciders import Drafted, Headed, rows_of
 from simkit.live.decoder import Drafting, Facts, Taken, Text
 from simkit.live.keyed_draws import Ahead, Keyed
 from simkit.live.log import Spans
@@ -153,7 +153,7 @@ class Chains(Drafting):
             width = max(map(len, blocks))
             self.spans.add("prefill", "draft", begun, self.spans.mark(), width)
 
-    def _round(self, batch: list[Text]) -> Drawn:
+    def _round(self, batch: list[Text]) -> Drafted:
         """One pass of the draft, by which drafts grow.
 
         What the draft has not read differs between texts: one token, or two behind a draft that was
@@ -180,7 +180,7 @@ class Chains(Drafting):
             self._q.append(q)
         ended, depth = self.spans.mark(), len(batch[0].draft)
         self.spans.add("draft", "draft", begun, ended, most, context, depth)
-        return Drawn(q, tokens, self.states, len(batch[0].tokens) - 1, self.spans, ended)
+        return Drafted(q, tokens, self.states, len(batch[0].tokens) - 1, self.spans, ended)
 
     def _draft_pass(self, read: Callable[[Blocks], Tensor], blocks: Blocks) -> Tensor:
         """A pass of the draft, whose states are kept where heads read them."""

@@ -21,7 +21,7 @@ from traces.schema import DRAFT_STATISTICS
 
 
 @dataclass
-class Drawn:
+class Drafted:
     """What a draft round gives.
 
     Attributes:
@@ -77,7 +77,7 @@ class Headed(Each):
         self.known = self.states[self.who_only]  # when all scores are there
         self.waiting: list[tuple[int, LogitRows, Tensor]] = []
 
-    def rows(self, drawn: Drawn) -> Rows | None:
+    def rows(self, drawn: Drafted) -> Rows | None:
         """Of the tokens that wait for scores; None: the next decision is not due."""
         depth = self.depth + 1
         self.waiting.append((depth, drawn.q, drawn.tokens))
@@ -111,7 +111,7 @@ class Headed(Each):
         self.states[self.who_only], self.going[0] = state, not stop
 
 
-def rows_of(decider: Decider, drawn: Drawn) -> Rows | None:
+def rows_of(decider: Decider, drawn: Drafted) -> Rows | None:
     """What a decider reads of the tokens of a round; None: there is nothing to ask."""
     if isinstance(decider, Headed):
         return decider.rows(drawn)

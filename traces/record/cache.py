@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 
-class Place(NamedTuple):
+class SlotPlace(NamedTuple):
     """Where the tokens of a pass belong.
 
     Attributes:
@@ -42,7 +42,7 @@ class BufferLayer(CacheLayerMixin):
     def __init__(self, capacity: int, rows: int | None = None):
         super().__init__()
         self.capacity, self.rows, self.length = capacity, rows, 0
-        self.place: Place | None = None
+        self.place: SlotPlace | None = None
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Take the buffers' shape, dtype and device from the first states."""

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from traces.record.cache import Buffer, Place
+from traces.record.cache import Buffer, SlotPlace
 from traces.record.forward import embedding, packed_pass
 
 ROOM = 512  # slots at first
@@ -95,7 +95,7 @@ class Slots:
         self.cache.reserve(width)
         rows = slice(first, first + len(widths))
         row = torch.arange(rows.start, rows.stop, device=device)[:, None]
-        place = Place(rows, row, slots.to(device), width)
+        place = SlotPlace(rows, row, slots.to(device), width)
         for buffer in self.cache.buffers:
             buffer.place = place
         mask = torch.arange(width) <= slots[..., None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.figures.measures import speedup, tokens
-from analysis.figures.tables.form import Form, Outside
+from analysis.figures.tables.form import Form, LoopFree
 from analysis.labelled_replays import BEST_FIXED
 from analysis.papers import acceptance_head
 from analysis.replays import FAMILIES
@@ -16,7 +16,7 @@ METHODS = Form(
         "ours": acceptance_head.policy(),
         BEST_FIXED: FAMILIES["fixed"],
     },
-    {"speedup": speedup, "τ, tokens a step": tokens, "": Outside(1)},
+    {"speedup": speedup, "τ, tokens a step": tokens, "": LoopFree(1)},
     "Drafts are chains of up to 6 tokens, the paper's are EAGLE-2 trees."
     f" {BEST_FIXED.capitalize()}: {{fixed}}.",
     "rows",

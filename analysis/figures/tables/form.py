@@ -18,7 +18,7 @@ Cells = Sequence[str]
 Rows = Mapping[str, Replayed]
 
 
-class Outside(NamedTuple):
+class LoopFree(NamedTuple):
     """The column `APART`, which only a trace with loops has.
 
     Attributes:
@@ -28,7 +28,7 @@ class Outside(NamedTuple):
     bonus: int = 0
 
 
-Column = Measure | Mapping[str, str] | Outside
+Column = Measure | Mapping[str, str] | LoopFree
 """What is measured of a replay, what the paper prints of each row, or τ outside of loops."""
 
 
@@ -143,7 +143,7 @@ def _measures(
 ) -> Iterator[tuple[str, Callable[[str, Replayed, np.ndarray], str]]]:
     """What stands in each column of a row, by the column's name."""
     for name, column in form.columns.items():
-        if isinstance(column, Outside):
+        if isinstance(column, LoopFree):
             free = apart(at, column.bonus)
             if free is not None:
                 yield APART, lambda _, one, some, free=free: free(one, some)

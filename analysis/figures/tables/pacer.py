@@ -15,7 +15,7 @@ from analysis.figures.measures import (
     tokens_per_s,
 )
 from analysis.figures.pacer.settings import VARIED, Varied
-from analysis.figures.tables.form import Cells, FilledTable, Form, Outside, fill
+from analysis.figures.tables.form import Cells, FilledTable, Form, LoopFree, fill
 from analysis.labelled_replays import choices, chosen, replayed
 from analysis.papers import pacer
 from analysis.replays import ALONE, ASSIST, FAMILIES, Replayed, Replays, groups, of
@@ -26,7 +26,7 @@ DYNAMIC = {name: FAMILIES[name] for name in ("SpecDec++", "AdaEDL", "PACER")}
 ASSISTED = {"Assist": ASSIST, "heuristic, tuned": FAMILIES["heuristic"]}
 """The heuristic as PACER runs it, and tuned as the other policies are."""
 SPEEDS = {"tokens/s": tokens_per_s, "speedup": speedup}
-OUTSIDE = {"": Outside()}
+OUTSIDE = {"": LoopFree()}
 PRINTED = "the paper has b of 2 to 4, t of 0.60 to 0.70 and ρ of 1.02 or 1.05, by task and pair"
 
 
