@@ -278,8 +278,10 @@ def test_a_recording_of_its_outputs_replays_alike(folder, capsys):
     assert first.equals(second)
 
 
-def test_a_stopped_recording_of_outputs_goes_on(folder, capsys, monkeypatch):
-    file, whole, part = written(folder), folder / "whole", folder / "part"
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_stopped_recording_of_outputs_goes_on(folder, capsys, monkeypatch, tmp_path, lost):
+    """With what was seen of the shards that are there, unless that was lost."""
+    file, whole, part = written(folder), tmp_path / "whole", tmp_path / "part"
     command = ["record", "--target", folder / "target", "--outputs", file, "--batch-size", 4]
     assert run(capsys, *command, "--out", whole)[0] == 0
     write = traces.writer.TraceWriter.write_shard
@@ -297,9 +299,14 @@ def test_a_stopped_recording_of_outputs_goes_on(folder, capsys, monkeypatch):
     again = ["record", "--out", part, "--resume"]
     assert "begun with another file of outputs" in refused(capsys, *again)
     file.write_text(lines)
+    (sums,) = part.glob(".agreement*")
+    if lost:
+        sums.unlink()
     assert run(capsys, *again)[0] == 0
-    said = traces.load(part).manifest.outputs.remark
-    assert said.startswith(f"of the last {len(lines.splitlines()) - 4:,} of ") and "all " in said
+    assert not sums.exists()
+    said, all_of_it = (traces.load(trace).manifest.outputs.remark for trace in (part, whole))
+    some = f"of the last {len(lines.splitlines()) - 4:,} of "
+    assert said.startswith(some) and "all " in said if lost else said == all_of_it
     ours, theirs = (traces.load(trace) for trace in (whole, part))
     assert ours.sequences.equals(theirs.sequences)
     for name in ("target_entropy", "target_token_prob_raw"):

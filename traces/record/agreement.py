@@ -13,7 +13,10 @@ they are independent of each other, or a martingale, whatever prompts and output
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,10 +24,13 @@ from torch import Tensor
 
 from traces.errors import RecordError
 from traces.messages import how_many
+from traces.outputs import write_atomic
 from traces.record.plan import Plan
 from traces.record.statistics import LogitRows, at, near_ties, rounding
 from traces.sampler import Sampler
 
+# Named like what a writer leaves behind, so it goes away as that does.
+_KEPT = ".agreement.json.tmp"
 _BINS = 1000  # of the transform
 _MOST_OTHER = 0.02  # share of tokens that rounding may account for
 _FEWEST = 50  # tokens of which a share says something
@@ -147,6 +153,35 @@ class Agreement:
         """The temperature that would explain the score, to first order; infinite of a flat one."""
         cold = 1 + self.score / self.information if self.information > 0 else 1.0
         return sampler.temperature / cold if cold > 0 else float("inf")
+
+
+class Kept(NamedTuple):
+    """What was seen of a recording that is not finished, and in which of its shards."""
+
+    found: Agreement = Agreement()
+    shards: frozenset[int] = frozenset()
+
+    def of(self, done: set[int]) -> Kept:
+        """This, if it is of these very shards; else nothing is known."""
+        return self if self.shards == done else Kept()
+
+
+def keep(folder: Path, found: Agreement, shards: set[int]) -> None:
+    """Keep what was seen in shards beside them, until the recording is finished or given up."""
+    sums = {**vars(found), "transform": found.transform.tolist()}
+    text = json.dumps({"found": sums, "shards": sorted(shards)})
+    write_atomic(folder / _KEPT, text.encode())
+
+
+def kept(folder: Path) -> Kept:
+    """What was kept there."""
+    try:
+        known = json.loads((folder / _KEPT).read_text(encoding="utf-8"))
+        sums = {**known["found"], "transform": np.array(known["found"]["transform"], np.int64)}
+        there = Kept(Agreement(**sums), frozenset(known["shards"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        return Kept()
+    return there if there.found.transform.shape == (_BINS,) else Kept()
 
 
 def check(found: Agreement, sampler: Sampler, whole: bool = True) -> None:

@@ -10,7 +10,7 @@ from traces.differences import difference
 from traces.errors import RecordError
 from traces.manifest import MANIFEST, Manifest, read_manifest
 from traces.messages import how_many
-from traces.record.agreement import Agreement, DisagreementError, check, remark
+from traces.record.agreement import Agreement, DisagreementError, Kept, check, keep, kept, remark
 from traces.record.estimate import SizeEstimate, estimate
 from traces.record.pair import Alone, Pair
 from traces.record.plan import Plan
@@ -64,13 +64,15 @@ def record(
     if resume:
         _check_dates(Path(out), prompts, header)
     batches = _batches(prompts, plan.batch_size)
+    before = kept(Path(out)) if resume and plan.by_engine else Kept()
     with TraceWriter(out, header, resume=resume) as writer:
         try:
             on_open()
             left = [one for shard, one in enumerate(batches) if shard not in writer.done]
             _tell(pair, left, plan, header, on_size)
             here = (record_shard(pair, batch, start, plan, on_token) for start, batch in left)
-            return _write(writer, batches, spread(left) if spread else here, plan, on_shard)
+            found = spread(left) if spread else here
+            return _write(writer, batches, found, plan, on_shard, before.of(writer.done))
         except BaseException as error:
             _give_up(writer, error)
             raise
@@ -106,9 +108,10 @@ def _write(
     found: Iterator[ShardColumns],
     plan: Plan,
     on_shard: Callable[[int], None],
+    before: Kept,
 ) -> int:
     """Write the shards that are not there, and finish the trace; returns their output tokens."""
-    tokens, read, agreement = 0, 0, Agreement()
+    tokens, agreement, seen = 0, before.found, set(before.shards)
     for shard, (start, batch) in enumerate(batches):
         if shard not in writer.done:
             rows = next(found)
@@ -123,10 +126,13 @@ def _write(
                 **rows.tables,
             )
             tokens += sum(rows.sequences["n_output"])
-            read += len(batch)
+            seen.add(shard)
+            if plan.by_engine:
+                keep(writer.path, agreement, seen)
         on_shard(start + len(batch))
     check(agreement, plan.sampler)
     prompts = sum(len(batch) for _, batch in batches)
+    read = sum(len(batches[shard][1]) for shard in seen)
     writer.finish(_remark(agreement, plan, prompts, read))
     return tokens
 
