@@ -125,7 +125,7 @@ def commands(folder, tmp_path):
 
 @pytest.mark.parametrize("name", ["live", "latency", "record", "calibrate", "fidelity"])
 def test_models_that_do_not_fit_are_one_line(folder, name, tmp_path, monkeypatch, capsys):
-    def refuse(*names):
+    def refuse(*names, **more):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
 
     monkeypatch.setattr("traces.record.pair.load_pair", refuse)

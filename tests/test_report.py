@@ -287,7 +287,7 @@ def test_fidelity_shows_itself():
         return kind(**{field.name: 1.0 for field in dataclasses.fields(kind)} | known)
 
     row = filled(PolicyRow, policy=EVIL)
-    found = filled(FidelityResult, rows=[row], pairs=[], drifts=[])
+    found = filled(FidelityResult, rows=[row], pairs=[], drifts=[], notes=[])
     html = found._repr_html_()
     assert "median 100.0%" in html and "<script" not in html
 
