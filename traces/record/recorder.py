@@ -61,10 +61,8 @@ def record(
         TraceError: the folder cannot be written.
     """
     check_lengths(pair, prompts, plan)
-    if resume:
-        _check_dates(Path(out), prompts, header)
+    before = _before(Path(out), prompts, header) if resume else Kept()
     batches = _batches(prompts, plan.batch_size)
-    before = kept(Path(out)) if resume and plan.by_engine else Kept()
     with TraceWriter(out, header, resume=resume) as writer:
         try:
             on_open()
@@ -160,6 +158,16 @@ def check_lengths(pair: Pair | Alone, prompts: list[Prompt], plan: Plan) -> None
             )
     longest = max((len(prompt.tokens) for prompt in prompts), default=0) + plan.max_new_tokens
     pair.prove(longest, slots_of(pair, longest, plan, plan.batch_size))
+
+
+def _before(out: Path, prompts: list[Prompt], header: Manifest) -> Kept:
+    """What was seen of an engine's outputs that a stopped recording has read.
+
+    Raises:
+        RecordError: the prompts are others, because the date is another.
+    """
+    _check_dates(out, prompts, header)
+    return kept(out)
 
 
 def _check_dates(out: Path, prompts: list[Prompt], header: Manifest) -> None:
