@@ -122,6 +122,24 @@ def test_the_right_sampler_has_uniform_chances():
     assert sum(one.chance < 1e-3 for one in found) <= 2
 
 
+def test_looks_after_every_shard_refuse_no_right_sampler():
+    """Many looks find what is unlikely in one: only the last one is taken at its face."""
+    for seed in range(40):
+        found = Agreement()
+        for shard in range(60):
+            found += seen(0.7, 0.7, 20, 1000 * seed + shard)
+            agreement.check(found, Sampler(0.7), whole=False)
+
+
+def test_a_bad_beginning_of_greedy_outputs_is_waited_for():
+    """Two of sixty are 3%, and may be 1% of all; thirty of sixty are another model's."""
+    agreement.check(Agreement(tokens=60, other=2, margin=0.1), Sampler(), whole=False)
+    agreement.check(Agreement(tokens=200, other=2, margin=0.1), Sampler())
+    for tokens, other, whole in ((60, 30, False), (60, 2, True)):
+        with pytest.raises(DisagreementError, match="are not the target's likeliest"):
+            agreement.check(Agreement(tokens=tokens, other=other), Sampler(), whole=whole)
+
+
 @pytest.mark.parametrize("drawn", [0.6, 0.8])
 def test_a_temperature_that_is_wrong_by_a_tenth_is_found(drawn):
     found = [seen(0.7, drawn, 2000, seed) for seed in range(100)]
@@ -388,3 +406,13 @@ def test_drafters_are_attached_to_sampled_outputs_of_an_engine(folder, capsys, t
     assert run(capsys, "validate", out)[0] == 0
     found = simkit.replay(traces.load(out, "model"), ["fixed(3)"])
     assert found.frame["accepted"].item() > 0.3 * found.frame["drafted"].item()
+
+
+@pytest.mark.parametrize("change", [{"tokens": "1"}, {"score": float("nan")}, {"transform": [1]}])
+def test_sums_that_are_none_are_forgotten(tmp_path, change):
+    agreement.keep(tmp_path, seen(0.7, 0.7, 50, 0), {0, 1})
+    (file,) = tmp_path.iterdir()
+    assert agreement.kept(tmp_path).found.tokens == 50
+    known = json.loads(file.read_text())
+    file.write_text(json.dumps({**known, "found": {**known["found"], **change}}))
+    assert agreement.kept(tmp_path).of({0, 1}) == agreement.Kept()

@@ -14,6 +14,7 @@ they are independent of each other, or a martingale, whatever prompts and output
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +36,7 @@ _BINS = 1000  # of the transform
 _MOST_OTHER = 0.02  # share of tokens that rounding may account for
 _FEWEST = 50  # tokens of which a share says something
 _UNLIKELY = 1e-3  # chance of a statistic under the stated sampler, below which it is refused
+_EARLY = 1e-6  # the same before all were read: it is looked at after every shard
 _DOUBTFUL = 0.01  # and below which it is said
 _SMALL = 0.05  # share by which the temperature may be off and is not refused
 _FAR = 0.02  # of the transform's distribution from uniform, likewise: an engine's own rounding
@@ -145,6 +147,13 @@ class Agreement:
         return float(kstwo.sf(self.apart, seen)) if seen else 1.0
 
     @property
+    def p_of_other(self) -> float:
+        """Chance of as many others, if their share were the largest that is put up with."""
+        from scipy.stats import binom
+
+        return float(binom.sf(self.other - 1, self.tokens, _MOST_OTHER))
+
+    @property
     def chance(self) -> float:
         """Of the less likely of the two statistics, for two tests."""
         return min(1.0, 2 * min(self.p_of_score, self.p_of_transform))
@@ -179,9 +188,10 @@ def kept(folder: Path) -> Kept:
         known = json.loads((folder / _KEPT).read_text(encoding="utf-8"))
         sums = {**known["found"], "transform": np.array(known["found"]["transform"], np.int64)}
         there = Kept(Agreement(**sums), frozenset(known["shards"]))
-    except (OSError, ValueError, TypeError, KeyError):
+        is_sums = all(math.isfinite(value) for name, value in sums.items() if name != "transform")
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return Kept()
-    return there if there.found.transform.shape == (_BINS,) else Kept()
+    return there if is_sums and there.found.transform.shape == (_BINS,) else Kept()
 
 
 def check(found: Agreement, sampler: Sampler, whole: bool = True) -> None:
@@ -190,7 +200,7 @@ def check(found: Agreement, sampler: Sampler, whole: bool = True) -> None:
     Args:
         found: of the positions that were read.
         sampler: the stated one.
-        whole: all of them were read; else too few to tell are let pass.
+        whole: all of them were read; else only what more of them cannot mend is refused.
 
     Raises:
         DisagreementError: as said.
@@ -198,7 +208,7 @@ def check(found: Agreement, sampler: Sampler, whole: bool = True) -> None:
     if not whole and found.tokens < _FEWEST:
         return
     share = found.other / max(1, found.tokens)
-    if found.other > 1 and share > _MOST_OTHER:
+    if found.other > 1 and share > _MOST_OTHER and (whole or found.p_of_other < _EARLY):
         what = (
             f"are not the target's likeliest: another was up to {found.margin:.3g} nats likelier"
             if sampler.greedy
@@ -208,7 +218,7 @@ def check(found: Agreement, sampler: Sampler, whole: bool = True) -> None:
             f"{found.other:,} of {how_many(found.tokens, 'output token')} ({share:.1%}) {what}."
             " Another model or tokenizer made them, or another sampler"
         )
-    if sampler.greedy or found.chance >= _UNLIKELY:
+    if sampler.greedy or found.chance >= (_UNLIKELY if whole else _EARLY):
         return
     instead = found.temperature(sampler)
     if abs(instead / sampler.temperature - 1) > _SMALL or found.apart > _FAR:
