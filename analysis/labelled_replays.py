@@ -81,9 +81,13 @@ def without(why: Mapping[str, str]) -> list[str]:
     """A line for each reason why something is missing, with the labels that it holds for."""
     labels: dict[str, list[str]] = {}
     for label, reason in why.items():
-        reason = _COLUMN.sub(r"the drafts have no column \1", _SPEC.sub("", reason))
-        labels.setdefault(reason, []).append(label)
+        labels.setdefault(reason_of(reason), []).append(label)
     return [f"Without {'; '.join(names)}: {reason}" for reason, names in labels.items()]
+
+
+def reason_of(error: str) -> str:
+    """Why something is missing, without the setting that was tried first and without advice."""
+    return _COLUMN.sub(r"the drafts have no column \1", _SPEC.sub("", error))
 
 
 def chosen(trace: Trace, by_task: bool = False) -> str:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -96,6 +97,23 @@ class Replayed:
         return np.sum([self.seconds[part] for part in PARTS], axis=0)
 
 
+class Scored(NamedTuple):
+    """What the K settings of a family take.
+
+    Attributes:
+        policies: the settings.
+        others_s: (K, F) seconds of the prompts by which a setting is chosen, see
+            `simkit.sweeps.folds.outside`.
+        total_s: (K,) seconds of all prompts.
+        draft_s: (K,) of these, those of drafting.
+    """
+
+    policies: list[Policy]
+    others_s: np.ndarray
+    total_s: np.ndarray
+    draft_s: np.ndarray
+
+
 class Replays:
     """A trace under a cost, and replays of it.
 
@@ -115,7 +133,7 @@ class Replays:
         self.trace = self.study.trace
         self.cost = cost
         self._kept: OrderedDict[str | tuple[str, ...], Replayed] = OrderedDict()
-        self._scores: dict[str, tuple[list[Policy], np.ndarray]] = {}
+        self._scores: dict[str, Scored] = {}
         self._spreads: dict[str, Spread | None] = {}
 
     @property
@@ -199,8 +217,7 @@ class Replays:
             MissingError: there are no times.
         """
         lengths = range(min(LONGEST, self.trace.max_draft) + 1)
-        _, others_s = self._scored(FAMILIES["fixed"])
-        best = lengths[int(others_s.sum(1).argmin())]  # each prompt is outside all folds but one
+        best = lengths[int(self.scored(FAMILIES["fixed"]).total_s.argmin())]
         _ = self.replay(f"fixed({best})")  # its times are noted
         return best
 
@@ -277,9 +294,9 @@ class Replays:
         return Replayed(policy, found.counts, seconds, timing=timing, beyond=beyond)
 
     def _tune(self, specs: tuple[str, ...]) -> Replayed:
-        found = [self._scored(spec) for spec in specs]
-        policies = [policy for some, _ in found for policy in some]
-        others_s = np.concatenate([some for _, some in found])
+        found = [self.scored(spec) for spec in specs]
+        policies = [policy for one in found for policy in one.policies]
+        others_s = np.concatenate([one.others_s for one in found])
         best, share = chosen(others_s, folds(self.trace), self.trace.n_sequences)
         chosen_by = np.bincount(best, minlength=len(policies))
         order = np.lexsort((others_s.sum(1), -chosen_by))[: np.count_nonzero(chosen_by)]
@@ -299,16 +316,23 @@ class Replays:
             beyond=tuple(beyond for one in runs for beyond in one.beyond),
         )
 
-    def _scored(self, spec: str) -> tuple[list[Policy], np.ndarray]:
-        """The settings of a family, and the seconds of each on the prompts outside each fold."""
+    def scored(self, spec: str) -> Scored:
+        """The settings of a family, each on all prompts, kept.
+
+        Raises:
+            MissingError: there are no times, or as `within` does.
+        """
         _ = self.charge
         if spec not in self._scores:
             self.study.make_room()
             policies = self.within(spec)
             deals = folds(self.trace)
-            found = replay_all(policies, self.where)
-            seconds = [outside(one.total_s, deals) for one in found]
-            self._scores[spec] = policies, np.array(seconds)
+            others_s, sums = [], []
+            for one in replay_all(policies, self.where):
+                others_s.append(outside(one.total_s, deals))
+                sums.append((one.total_s.sum(), (one.seconds or {})["draft_s"].sum()))
+            total_s, draft_s = np.array(sums).T
+            self._scores[spec] = Scored(policies, np.array(others_s), total_s, draft_s)
         return self._scores[spec]
 
     def within(self, spec: str | Policy) -> list[Policy]:

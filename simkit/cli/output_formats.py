@@ -13,12 +13,13 @@ from simkit.cli.tables import WIDE, csv, page
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from analysis.advise import Advice
     from analysis.claims import Beside, Findings
     from analysis.compare import Compared
 
 
 def give(
-    found: Findings | Beside | Compared,
+    found: Findings | Beside | Compared | Advice,
     format: PageFormat,
     out: Path | None,
     show: Callable[[Console], None],
@@ -43,7 +44,9 @@ def give(
 
 
 def _in_words(
-    found: Findings | Beside | Compared, format: PageFormat, show: Callable[[Console], None]
+    found: Findings | Beside | Compared | Advice,
+    format: PageFormat,
+    show: Callable[[Console], None],
 ) -> str:
     """The text of a file or a pipe; see `give`."""
     if format is PageFormat.json:

@@ -80,6 +80,8 @@ class EngineWriter(ABC):
         policies: classes of policies that it runs as they are, besides fixed lengths.
         takes: what else of a plan it can express: "by_batch", "gate", "ema", "rates".
         adapts: kinds of drafters with which it takes "by_batch" and "ema"; None: all.
+        default: the policy that it follows with a draft model if nothing else is said; empty: a
+            length has to be given.
     """
 
     name: ClassVar[str]
@@ -88,6 +90,7 @@ class EngineWriter(ABC):
     policies: ClassVar[tuple[type[Policy], ...]] = ()
     takes: ClassVar[frozenset[str]] = frozenset()
     adapts: ClassVar[frozenset[str] | None] = None
+    default: ClassVar[str] = ""
 
     @abstractmethod
     def write(self, plan: EngineSetting) -> Written:

@@ -79,7 +79,7 @@ def export(
     made = ENGINES[engine]()
     trace.manifest.drafter.refuse("replay", EngineError)
     _check(made, policy, controller, synthetic, concurrency)
-    plan = EngineSetting(0, _drafter(trace, draft), sampled=trace.sampler.q_temperature > 0)
+    plan = EngineSetting(0, drafter_of(trace, draft), sampled=trace.sampler.q_temperature > 0)
     if controller is not None:
         how = ServedLoad(first_token, concurrency)
         plan, notes = _controlled(plan, made, controller, trace, cost, how)
@@ -251,7 +251,7 @@ def _longest(policy: Policy) -> int:
     return int(getattr(getattr(policy, "params", None), "max_draft", policy.max_draft))
 
 
-def _drafter(trace: Trace, draft: str | None) -> EngineDrafter:
+def drafter_of(trace: Trace, draft: str | None) -> EngineDrafter:
     """What drafts on a trace, as far as it says."""
     manifest = trace.manifest
     if not manifest.spec:

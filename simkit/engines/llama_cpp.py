@@ -99,6 +99,7 @@ class LlamaCppEngine(EngineWriter):
     version = "builds with pull request 22964 (May 2026)"
     source = "pull requests 22397, 22964; issue 26100; --help listings of 2026"
     policies = (LlamaCpp,)
+    default = "llamacpp(version=2026)"
 
     def write(self, plan: EngineSetting) -> Written:
         """See `EngineWriter`."""

@@ -64,6 +64,7 @@ class Transformers(EngineWriter):
     version = "5.23.0"
     source = "generation/candidate_generator.py, generation/configuration_utils.py"
     policies = (Confidence, ConfidenceAdaptive, Heuristic)
+    default = "confidence(threshold=0.4, max_draft=20)"
 
     def write(self, plan: EngineSetting) -> Written:
         """See `EngineWriter`."""

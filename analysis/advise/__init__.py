@@ -1,0 +1,165 @@
+"""What to draft with, when to stop, and at which load: one answer from a recording and a cost.
+
+`candidates` tries every rule on every drafter by cross-validation over prompts, `price` says at
+which prices of a draft pass the answer changes, `load` serves it to many requests at once, and
+`result` puts it into words. Nothing here replays, tunes or serves in a way of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from analysis import priced
+from analysis.advise.candidates import NONE, Family, Field, Setting, tried
+from analysis.advise.load import under_load
+from analysis.advise.price import break_even, by_task, cost_ratio, pieces
+from analysis.advise.result import Advice, Row
+from analysis.labelled_replays import cost_name
+from analysis.replays import Replayed, each_task
+from analysis.speeds import speedup
+from analysis.stats import Estimate, clusters
+from analysis.study import FirstToken, MissingError, Study
+from simkit.engines import EngineError, export
+from simkit.engines.base import ENGINES, EngineSetting, EngineWriter
+from simkit.engines.export import drafter_of
+from simkit.policies import Fixed, Policy
+from simkit.simulator.arguments import AnyCost, AnyTrace
+from simkit.statistics.enough import few
+from simkit.sweeps.engine import Progress
+from traces.errors import UserError
+from traces.loops import remarks_of
+from traces.trace import OWN, load
+
+__all__ = ["Advice", "Row", "advise"]
+
+
+def advise(
+    trace: AnyTrace,
+    cost: AnyCost | None = None,
+    concurrency: int | None = None,
+    engine: str | None = None,
+    first_token: FirstToken = "draft",
+    progress: Progress | None = None,
+) -> Advice:
+    """Say what to draft with, and when to stop.
+
+    Args:
+        trace: of a recording with its drafters, or of one drafter. Trees are not tried.
+        cost: see `simkit.replay`; it must have times.
+        concurrency: requests in flight that are asked for; None: 1, 4, 16 and 64.
+        engine: one of `simkit.engines.ENGINES`; only what it can run is advised, and its default is
+            what that is held against.
+        first_token: see `simkit.replay`.
+        progress: called with how many families are done, and of how many.
+
+    Raises:
+        MissingError: there are no times, or nothing can be replayed.
+        UserError: the trace, the cost or the engine cannot be read.
+    """
+    made = ENGINES[engine]() if engine else None
+    study = Study(trace if not isinstance(trace, str) else load(trace), first_token)
+    study.trace.manifest.drafter.refuse("replay", MissingError)
+    watched = priced.Priced()
+    with watched.watching():
+        found = tried(study, cost, _refused(study, made), progress)
+        setting = found.best
+        at_load = under_load(found, setting, cost, concurrency)
+        default = _default(found, made, setting)
+    rows = _rows(found, setting)
+    config, notes = _config(found, made, setting, cost, first_token)
+    said = [f"{line[0].lower()}{line[1:].rstrip('.')}" for line in watched.sentences()]
+    about = few(study.trace.n_sequences)
+    notes += [*said, *([about] if about else []), *remarks_of(study.trace)]
+    return Advice(
+        trace=study.trace.path.name if study.trace.path else "the trace",
+        times=cost_name(found.replays[setting.drafter].study, cost).split(";")[0],
+        setting=setting,
+        speedup=_worth(found, setting),
+        regret=found.regret(),
+        rows=tuple(rows),
+        default=default,
+        pieces=tuple(pieces(found)),
+        cost_ratio=cost_ratio(found, setting),
+        even=break_even(found, setting),
+        tasks=by_task(found, setting, each_task(study.trace)),
+        load=at_load,
+        engine=engine or "",
+        config=config,
+        notes=tuple(dict.fromkeys(notes)),
+        gone=tuple(found.gone),
+    )
+
+
+def _worth(found: Field, setting: Setting) -> Estimate:
+    """The speedup of following the advice; the spread of the times is the advised setting's."""
+    if setting.family == NONE:
+        return Estimate(1.0, None, None, len(found.held_s))
+    spread = found.replay(setting).timing()
+    shared = None if spread is None else spread.baseline / spread.total
+    return clusters.ratio(found.baseline_s, found.held_s, factors=shared)
+
+
+def _rows(found: Field, setting: Setting) -> list[Row]:
+    """Every family, the advised one first."""
+    mine = next((f.held for f in found.families if f.setting[:2] == setting[:2]), None)
+    order = sorted(found.families, key=lambda one: one.setting[:2] != setting[:2])
+    return [Row(one.setting, speedup(one.held), _against(found, mine, one)) for one in order]
+
+
+def _against(found: Field, mine: Replayed | None, other: Family) -> Estimate:
+    """By how many times the advised way is faster than another family."""
+    if mine is None:  # no drafts
+        return clusters.ratio(other.held.total_s, found.baseline_s)
+    if mine is other.held:
+        return Estimate(1.0, None, None, len(found.held_s))
+    first, second = mine.timing(), other.held.timing()
+    shared = second.total / first.total if first and second else None
+    return clusters.ratio(other.held.total_s, mine.total_s, factors=shared)
+
+
+def _refused(study: Study, made: EngineWriter | None) -> Callable[[str, Policy], str]:
+    """Why an engine cannot run a policy on a drafter; empty if it can."""
+
+    def refused(drafter: str, policy: Policy) -> str:
+        if made is None:
+            return ""
+        if not isinstance(policy, Fixed) and not made.runs(policy):
+            return f"{made.name} has no such rule"
+        recording = study.trace.recording or study.trace
+        known = recording.with_drafter(drafter) if recording.drafters else study.trace
+        try:
+            made.write(EngineSetting(1, drafter_of(known, None)))
+        except EngineError as error:
+            return str(error)
+        return ""
+
+    return refused
+
+
+def _default(
+    found: Field, made: EngineWriter | None, setting: Setting
+) -> tuple[str, Estimate] | None:
+    """What the advice gains over the engine's default with the recording's own drafter."""
+    if made is None or not made.default:
+        return None
+    at = found.replays.get(OWN) or found.replays[setting.drafter]
+    try:
+        other = at.replay(made.default)
+    except UserError:
+        return None
+    return other.spec, clusters.ratio(other.total_s, found.held_s)
+
+
+def _config(
+    found: Field,
+    made: EngineWriter | None,
+    setting: Setting,
+    cost: AnyCost | None,
+    first_token: FirstToken,
+) -> tuple[str, list[str]]:
+    """The setting as the engine's configuration, and what that cannot say."""
+    if made is None or setting.family == NONE:
+        return "", []
+    there = found.replays[setting.drafter].trace
+    out = export(there, made.name, setting.policy, cost=cost, first_token=first_token)
+    return out.text, out.notes

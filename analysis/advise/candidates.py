@@ -1,0 +1,240 @@
+"""What could be advised: every rule that each drafter of a recording can follow, on its prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from analysis.drafters import side_by_side
+from analysis.labelled_replays import reason_of
+from analysis.replays import ALONE, FAMILIES, Replayed, Replays, folds, of
+from analysis.study import MissingError, Study
+from simkit.policies import Policy
+from simkit.simulator.arguments import AnyCost
+from simkit.statistics.interval import resampled
+from simkit.sweeps.engine import Progress
+from simkit.sweeps.folds import chosen, mean_of, outside
+from traces.errors import UserError
+from traces.trace import OWN
+
+NONE = "no drafts"
+LEFT_OUT = ("heuristic", "Draft & Verify", "best rate")
+"""Families that are not tried: a worse or a coarser form of another, and one that no engine has."""
+RIVALS = 64  # settings that the advised one is held against on resamples of prompts
+Runs = Callable[[str, Policy], str]
+
+
+class Setting(NamedTuple):
+    """A policy with its arguments on a drafter.
+
+    Attributes:
+        drafter: its name; "own" is the one that the trace was recorded with.
+        family: of `analysis.replays.FAMILIES`, or `NONE`.
+        policy: its spec; that of the target alone where `family` is `NONE`.
+    """
+
+    drafter: str
+    family: str
+    policy: str
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        if self.family == NONE:
+            return NONE
+        return self.policy if self.drafter == OWN else f"{self.policy} on {self.drafter}"
+
+
+class Family(NamedTuple):
+    """A family of settings on one drafter.
+
+    Attributes:
+        setting: the fastest on all prompts.
+        held: each prompt with the setting that is fastest on other prompts.
+    """
+
+    setting: Setting
+    held: Replayed
+
+
+@dataclass(eq=False)
+class Field:
+    """All settings of all drafters.
+
+    Attributes:
+        replays: by drafter.
+        families: those that could be replayed, the fastest on other prompts first.
+        settings: (K,) all of them; `NONE` comes first.
+        total_s: (K,) seconds of all prompts.
+        draft_s: (K,) of these, those of drafting.
+        gone: a line for each that is left out, with the reason.
+        held_s: (S,) seconds of each prompt with the setting, of all of them, that is fastest on
+            other prompts: what following the advice is worth.
+    """
+
+    replays: Mapping[str, Replays]
+    families: list[Family]
+    settings: list[Setting]
+    total_s: np.ndarray
+    draft_s: np.ndarray
+    gone: list[str]
+    held_s: np.ndarray = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def best(self) -> Setting:
+        """The setting that is fastest on all prompts; `NONE` is among them."""
+        return self.settings[int(self.total_s.argmin())]
+
+    @property
+    def baseline_s(self) -> np.ndarray:
+        """Seconds of each prompt, decoded by the target alone, (S,)."""
+        return next(iter(self.replays.values())).charge.baseline_s
+
+    def replay(self, setting: Setting) -> Replayed:
+        """One setting on all prompts."""
+        spec = ALONE if setting.family == NONE else setting.policy
+        return self.replays[setting.drafter].replay(spec)
+
+    def regret(self) -> float:
+        """By what share of its time the best setting may be slower than another, see `regret`.
+
+        It is held against the `RIVALS` fastest.
+        """
+        order = np.argsort(self.total_s, kind="stable")[:RIVALS]
+        return regret(np.stack([self.replay(self.settings[k]).total_s for k in order]))
+
+
+def regret(total_s: np.ndarray, level: float = 0.95) -> float:
+    """By what share of its time the first setting may be slower than the fastest.
+
+    Prompts are resampled; the share is not exceeded in `level` of the resamples.
+
+    Args:
+        total_s: (K, S) seconds of the settings on each prompt.
+        level: of the resamples.
+
+    Returns:
+        The share; NaN for one prompt.
+    """
+    if total_s.shape[1] < 2:
+        return float("nan")
+    lost = [some[:, 0] / some.min(1) - 1 for some in resampled(total_s.T, seed=0)]
+    return float(np.quantile(np.concatenate(lost), level))
+
+
+def tried(
+    study: Study,
+    cost: AnyCost | None,
+    refused: Runs | None = None,
+    progress: Progress | None = None,
+) -> Field:
+    """Replay every setting of every drafter.
+
+    Args:
+        study: of a recording, or of one drafter, which is then the only one.
+        cost: see `simkit.replay`.
+        refused: why a policy on a drafter is not to be advised; empty if it may be.
+        progress: called with how many families are done, and of how many.
+
+    Raises:
+        MissingError: there are no times, or nothing can be replayed.
+    """
+    replays, gone = _drafters(study, cost)
+    found = _Tried(replays, refused or (lambda drafter, policy: ""), progress)
+    for drafter in replays:
+        found(drafter)
+    gone += [f"not tried: {line}" for line in _by_reason(found.why)]
+    if len(found.settings) == 1:
+        raise MissingError("; ".join(gone) or "there is nothing to advise")
+    return found.field(gone)
+
+
+class _Tried:
+    """Families as they are replayed; `NONE`, on the first drafter, is there from the start."""
+
+    def __init__(
+        self, replays: Mapping[str, Replays], refused: Runs, progress: Progress | None
+    ) -> None:
+        self.replays, self.refused, self.progress = replays, refused, progress
+        self.done = 0
+        self.wanted = {name: spec for name, spec in FAMILIES.items() if name not in LEFT_OUT}
+        first, at = next(iter(replays.items()))
+        baseline_s = at.charge.baseline_s
+        self.deals, self.n = folds(at.trace), len(baseline_s)
+        self.settings = [Setting(first, NONE, ALONE)]
+        alone_s = outside(baseline_s, self.deals)[None]
+        self.scored = [(alone_s, baseline_s.sum(keepdims=True), np.zeros(1))]
+        self.families: list[tuple[Setting, str]] = []
+        self.why: dict[tuple[str, str], str] = {}  # by family and drafter
+
+    def __call__(self, drafter: str) -> None:
+        """Replay a drafter's."""
+        at = self.replays[drafter]
+        for family, spec in self.wanted.items():
+            try:
+                reason = self.refused(drafter, at.within(spec)[-1])
+                if reason:
+                    raise MissingError(reason)
+                one = at.scored(spec)
+            except UserError as error:
+                self.why[family, drafter] = reason_of(str(error))
+            else:
+                mine = [Setting(drafter, family, str(policy)) for policy in one.policies]
+                self.settings += mine
+                self.scored.append((one.others_s, one.total_s, one.draft_s))
+                self.families.append((mine[int(one.total_s.argmin())], spec))
+            self.done += 1
+            if self.progress is not None:
+                self.progress(self.done, len(self.replays) * len(self.wanted))
+
+    def field(self, gone: list[str]) -> Field:
+        """What all of them are worth."""
+        others_s, total_s, draft_s = (
+            np.concatenate(some) for some in zip(*self.scored, strict=True)
+        )
+        _, share = chosen(others_s, self.deals, self.n)
+        made = Field(self.replays, [], self.settings, total_s, draft_s, gone)
+        picked = [made.replay(self.settings[k]).total_s for k in share]
+        made.held_s = mean_of(picked, [*share.values()])
+        found = [Family(one, self.replays[one.drafter].tuned(spec)) for one, spec in self.families]
+        made.families = sorted(found, key=lambda one: one.held.total_s.sum())
+        return made
+
+
+def _by_reason(why: Mapping[tuple[str, str], str]) -> list[str]:
+    """A line for each reason, with the families on each drafter that it holds for."""
+    drafters: dict[str, dict[str, list[str]]] = {}
+    for (family, drafter), reason in why.items():
+        drafters.setdefault(reason, {}).setdefault(drafter, []).append(family)
+    lines = []
+    for reason, each in drafters.items():
+        same: dict[str, list[str]] = {}
+        for drafter, families in each.items():
+            same.setdefault(", ".join(families), []).append(drafter)
+        where = "; ".join(f"{some} on {', '.join(names)}" for some, names in same.items())
+        lines.append(f"{where}: {reason}")
+    return lines
+
+
+def _drafters(study: Study, cost: AnyCost | None) -> tuple[dict[str, Replays], list[str]]:
+    """Replays of each chain drafter by name, and why others are missing.
+
+    Raises:
+        MissingError: there are none with times.
+    """
+    trace = study.trace
+    if trace.recording is None and trace.path is not None and trace.drafters:
+        found, gone = side_by_side(study, cost, timed=True)
+    else:
+        name = trace.path.name if trace.recording is not None and trace.path is not None else OWN
+        found, gone = {name: of(study, cost)}, []
+    trees = [name for name, at in found.items() if at.trace.manifest.kind == "tree"]
+    gone = [*gone, *([f"{', '.join(trees)}: trees are not tried."] if trees else [])]
+    kept = {name: at for name, at in found.items() if name not in trees}
+    if not kept:
+        raise MissingError("; ".join(gone))
+    _ = next(iter(kept.values())).charge
+    return kept, gone

@@ -1,0 +1,271 @@
+"""What is advised: an answer in a sentence, a table, what it hangs on, what is not known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from analysis.advise.candidates import NONE, Setting
+from analysis.advise.load import LoadAdvice
+from analysis.advise.price import BreakEven, Piece, today
+from analysis.stats import Estimate
+from simkit.simulator.display import TextTable
+from simkit.statistics.enough import FOR_VERDICT
+from simkit.surface import Framed
+from traces.messages import how_many
+
+if TYPE_CHECKING:
+    import polars as pl
+
+CLOSE = 0.01  # what is slower by less is as good
+FAR = 20  # times the price of a draft pass, beyond which nobody asks
+SHOWN = 8  # rows of the table for people
+
+
+@dataclass(frozen=True)
+class Row:
+    """A rule on a drafter.
+
+    Attributes:
+        setting: the fastest of its family on all prompts.
+        speedup: over the target alone, on prompts that had no say in the setting.
+        against: the advised way's seconds under this one's: above 1 the advised way is faster.
+    """
+
+    setting: Setting
+    speedup: Estimate
+    against: Estimate
+
+
+@dataclass(frozen=True, eq=False)
+class Advice(Framed):
+    """Which drafter and which rule, what they gain, and what that hangs on.
+
+    Attributes:
+        trace: its name.
+        times: where the seconds are from, in words.
+        setting: what is advised for a request alone.
+        speedup: of following the advice, over the target alone, on prompts that had no say in it.
+        regret: by what share of its time some other setting may be faster: not more in 95% of
+            resamples of the prompts; NaN for one prompt.
+        rows: by speed, the fastest first.
+        default: the engine's own default, and the advised setting's gain over it; None where no
+            engine was named or it has no default.
+        pieces: the fastest setting by the price of a draft pass.
+        cost_ratio: c of the advised drafter; None where its drafts take no time.
+        even: how many tokens a step has to emit; None where nothing is drafted.
+        tasks: the advised setting's speedup on each.
+        load: what serves best under load, or why that is not known.
+        engine: its name; empty: none.
+        config: the setting as the engine's configuration.
+        notes: what a reader of the numbers should know, one line each.
+        gone: what was not tried, and why.
+    """
+
+    trace: str
+    times: str
+    setting: Setting
+    speedup: Estimate
+    regret: float
+    rows: tuple[Row, ...]
+    default: tuple[str, Estimate] | None
+    pieces: tuple[Piece, ...]
+    cost_ratio: float | None
+    even: BreakEven | None
+    tasks: dict[str, Estimate]
+    load: LoadAdvice | str
+    engine: str = ""
+    config: str = ""
+    notes: tuple[str, ...] = ()
+    gone: tuple[str, ...] = field(default=())
+
+    @property
+    def sure(self) -> bool:
+        """Whether no other setting can be told to be faster by more than 1%, or drafting at all."""
+        return not self.doubts
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why the prompts do not tell for sure, a clause each."""
+        found = []
+        if self.speedup.n_prompts < FOR_VERDICT:
+            found.append(f"{how_many(self.speedup.n_prompts, 'prompt')} are too few to choose by")
+        elif not self.regret <= CLOSE:
+            found.append(
+                f"on other prompts like these another setting may be {self.regret:.1%} faster"
+            )
+        low, high = self.speedup.lo, self.speedup.hi
+        if self.setting.family != NONE and low is not None and low <= 1 <= (high or 1):
+            found.append("whether drafts gain anything is not clear")
+        return found
+
+    @property
+    def answer(self) -> str:
+        """The advice in a sentence or two."""
+        if self.setting.family == NONE:
+            said = (
+                f"Do not draft: under {self.times} no drafter and no rule is faster than the target"
+                " alone"
+            )
+        else:
+            whose = self.setting.drafter
+            drafter = "the recorded draft model" if whose == "own" else whose
+            said = (
+                f"Draft with {drafter} and stop by {self.setting.policy}:"
+                f" {self.speedup.text()} times the speed of the target alone, on prompts that had"
+                " no say in the choice"
+            )
+        doubts = "; ".join(self.doubts)
+        return f"{said}. This recording cannot tell for sure: {doubts}." if doubts else f"{said}."
+
+    def sentences(self) -> list[str]:
+        """What the answer hangs on, a sentence each."""
+        some = self._alike(), self._default(), self._price(), self._even(), self._tasks()
+        return [*(line for line in some if line), *self._load()]
+
+    def _alike(self) -> str:
+        """Which rules are as good, the plainest first."""
+        alike = [
+            one.setting
+            for one in self.rows[1:]
+            if one.against.lo is not None and one.against.lo <= 1
+        ]
+        if not alike:
+            return ""
+        alike.sort(key=lambda one: one.family != "fixed")
+        some = ", ".join(one.words for one in alike[:3])
+        more = f" and {len(alike) - 3} more" if len(alike) > 3 else ""
+        return f"As good, as far as these prompts tell: {some}{more}."
+
+    def _default(self) -> str:
+        if self.default is None:
+            return ""
+        name, gain = self.default
+        return f"Over {self.engine}'s default, {name}: {gain.text()} times its speed."
+
+    def _price(self) -> str:
+        """Where another drafter or rule takes over as drafting becomes dearer or cheaper."""
+        k = today(self.pieces)
+        mine, said = self.pieces[k], []
+        if mine.high <= FAR:
+            said.append(
+                f"above {self._priced(mine.high)} {self.pieces[k + 1].setting.words} is faster"
+            )
+        if mine.low >= 1 / FAR:
+            said.append(
+                f"below {self._priced(mine.low)} {self.pieces[k - 1].setting.words} is faster"
+            )
+        if not said:
+            return f"It is the fastest, be a draft pass {FAR} times as dear or as cheap as it is."
+        return f"It is the fastest by what a draft pass takes now: {'; '.join(said)}."
+
+    def _priced(self, price: float) -> str:
+        """So many times what a draft pass takes now, and the cost ratio then."""
+        if self.cost_ratio is None:
+            return f"{price:.3g} times that"
+        return f"{price:.3g} times that (c = {self.cost_ratio / price:.3g})"
+
+    def _even(self) -> str:
+        if self.even is None:
+            return ""
+        return (
+            f"A step emits {self.even.now:.2f} tokens; below {self.even.least:.2f}, with steps that"
+            " take as long, the target alone is faster."
+        )
+
+    def _tasks(self) -> str:
+        """On which tasks it loses, or on which it gains least."""
+        known = {name: one for name, one in self.tasks.items() if one.value is not None}
+        if len(known) < 2 or self.setting.family == NONE:
+            return ""
+        loses = [name for name, one in known.items() if (one.value or 1) < 1]
+        if loses:
+            some = ", ".join(f"{name} {known[name].text()}" for name in loses)
+            return f"It loses on {len(loses)} of {how_many(len(known), 'task')}: {some}."
+        worst = min(known, key=lambda name: known[name].value or math.inf)
+        least = f"least on {worst}, {known[worst].text()}"
+        return f"It gains on all {how_many(len(known), 'task')}, {least}."
+
+    def _load(self) -> list[str]:
+        if isinstance(self.load, str):
+            return [f"Not known {self.load}."]
+        said = []
+        for one in self.load.at:
+            best = "no drafts serve" if one.best == "none" else f"{one.best} serves"
+            gain = "" if one.best == "none" else f", {one.gain.text('.2f')} times no drafts"
+            flight = how_many(one.requests, "request")
+            said.append(f"With {flight} in flight {best} the most tokens{gain}.")
+        off = self.load.off
+        if off.value is not None and len(self.load.at) > 1:
+            said.append(
+                f"From {off.text('.0f')} requests in flight on {self.setting.policy} loses to no"
+                " drafts."
+            )
+        return said
+
+    def table(self) -> TextTable:
+        """The rules by speed, for people."""
+        heads = ["drafter", "rule", "held-out speedup", "advised is faster by"]
+        rows = [
+            [one.setting.drafter, one.setting.policy, one.speedup.text(), one.against.text()]
+            for one in self.rows[:SHOWN]
+        ]
+        more = len(self.rows) - SHOWN
+        note = f"{how_many(more, 'rule')} more, slower" if more > 0 else ""
+        return TextTable(f"{self.trace}, {self.times}", heads, rows, note)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One record, as plain values; None where there is no number."""
+        made = {"answer": self.answer, "sure": self.sure} | asdict(self)
+        made["setting"] = self.setting._asdict()
+        made["regret"] = None if math.isnan(self.regret) else self.regret
+        made["pieces"] = [
+            one.setting._asdict()
+            | {"low": one.low, "high": one.high if math.isfinite(one.high) else None}
+            for one in self.pieces
+        ]
+        made["even"] = self.even and self.even._asdict()
+        made["rows"] = [
+            one.setting._asdict() | {"speedup": asdict(one.speedup), "against": asdict(one.against)}
+            for one in self.rows
+        ]
+        return [made]
+
+    def _said(self) -> list[str]:
+        """What stands below the table."""
+        notes = [f"note: {line}" for line in (*self.gone, *self.notes)]
+        config = [f"{self.engine}:", "", self.config.rstrip(), ""] if self.config else []
+        return [*(f"- {line}" for line in self.sentences()), "", *config, *notes]
+
+    def markdown(self) -> str:
+        """Answer, table, what it hangs on and notes."""
+        return "\n".join([self.answer, "", self.table().markdown(), *self._said(), ""])
+
+    def __repr__(self) -> str:
+        return f"<Advice: {self.answer}>"
+
+    def __str__(self) -> str:
+        return "\n".join([self.answer, "", self.table().text(), *self._said()])
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<p>{escape(line)}</p>" for line in self._said() if line)
+        return f"<p>{escape(self.answer)}</p>{self.table().html()}{lines}"
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The rules by speed."""
+        import polars as pl
+
+        rows = [
+            one.setting._asdict()
+            | {f"speedup{end}": getattr(one.speedup, name) for end, name in _ENDS}
+            | {f"against{end}": getattr(one.against, name) for end, name in _ENDS}
+            for one in self.rows
+        ]
+        kinds = {f"{what}{end}": pl.Float64 for what in ("speedup", "against") for end, _ in _ENDS}
+        return pl.DataFrame(rows, schema_overrides=kinds)
+
+
+_ENDS = ("", "value"), ("_lo", "lo"), ("_hi", "hi")

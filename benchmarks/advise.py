@@ -1,0 +1,91 @@
+"""Is what `simkit advise` says good on other prompts? `python -m benchmarks.advise [TRACE …]`.
+
+Each trace's prompts are cut into halves at random, many times. What is the fastest on one half is
+held against what is the fastest of all settings on the other. Advice that says of itself that it
+cannot tell is counted apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import numpy as np
+
+import traces
+from analysis.advise.candidates import RIVALS, regret, tried
+from analysis.advise.result import CLOSE
+from analysis.study import Study
+from simkit.statistics.enough import FOR_VERDICT
+from traces.subset import select
+
+HALVES = 20
+GPU = "atlas(target=llama-3.1-8b, draft=qwen2.5-0.5b)"
+TRACES = (
+    ("reference", None),
+    ("reference-sampled", None),
+    ("reference-target", None),
+    ("smollm2", None),
+    ("smollm2-sampled", None),
+    ("smollm2-long", GPU),
+    ("reference", GPU),
+    ("smollm2", GPU),
+    ("smollm2-sampled", GPU),
+    ("reference, 6 prompts", GPU),
+)
+
+
+HEADS = (
+    "trace",
+    "cost",
+    "settings",
+    "prompts",
+    "sure",
+    "of these within 1%",
+    "worst of the sure",
+    "worst of all",
+)
+
+
+def seconds(name: str, cost: str | None) -> np.ndarray:
+    """Every setting's seconds on each prompt, (K, S)."""
+    folder, _, six = name.partition(", ")
+    trace = traces.load(folder)
+    found = tried(Study(select(trace, range(6)) if six else trace), cost)
+    return np.stack([found.replay(one).total_s for one in found.settings])
+
+
+def halves(total_s: np.ndarray, seed: int = 0) -> Iterator[tuple[bool, float]]:
+    """Whether advice from one half is sure, and its loss to the best of the other, as a share."""
+    rng = np.random.default_rng(seed)
+    n = total_s.shape[1]
+    for _ in range(HALVES):
+        order = rng.permutation(n)
+        one, other = total_s[:, order[: n // 2]], total_s[:, order[n // 2 :]]
+        ranks = np.argsort(one.sum(1), kind="stable")
+        sure = n // 2 >= FOR_VERDICT and regret(one[ranks[:RIVALS]]) <= CLOSE
+        sums = other.sum(1)
+        yield sure, float(sums[ranks[0]] / sums.min() - 1)
+
+
+def main() -> None:
+    """Print a row a trace."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("traces", nargs="*", help="of those of the table")
+    given = parser.parse_args()
+    print(*HEADS, sep=" | ")
+    print(*("---" for _ in HEADS), sep=" | ")
+    for name, cost in TRACES:
+        if given.traces and name not in given.traces:
+            continue
+        total_s = seconds(name, cost)
+        found = list(halves(total_s))
+        sure = [lost for certain, lost in found if certain]
+        good = sum(lost <= CLOSE for lost in sure)
+        cells = [name, "an H200" if cost else "its own", *total_s.shape]
+        cells += [f"{len(sure)} of {len(found)}", good, f"{max(sure):.1%}" if sure else "–"]
+        print(*cells, f"{max(lost for _, lost in found):.1%}", sep=" | ", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""`simkit advise`: which drafter, which rule, at which load."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simkit.cli.options import (
+    Cost,
+    Drafter,
+    First,
+    FirstToken,
+    Memory,
+    PageFormat,
+    PageOut,
+    PrintedPage,
+    TraceName,
+)
+from simkit.cli.output_formats import give
+from simkit.cli.overwrite_guard import check_apart
+from simkit.cli.places import check_option, opened
+from simkit.cli.progress import settings_bar
+from simkit.cli.tables import tell
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from analysis.advise import Advice
+
+InFlight = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Requests in flight at once, for which the answer is given too. Default: 1, 4, 16"
+        " and 64, if the cost knows batches.",
+        show_default=False,
+    ),
+]
+ForEngine = Annotated[
+    str | None,
+    typer.Option(
+        help="Advise what this engine can run, and write its configuration: vllm, sglang,"
+        " tensorrt-llm, llama.cpp or transformers.",
+        show_default=False,
+    ),
+]
+
+
+def advise(
+    trace: TraceName,
+    drafter: Drafter = None,
+    cost: Cost = None,
+    concurrency: InFlight = None,
+    engine: ForEngine = None,
+    first_token: First = FirstToken.draft,
+    format: PrintedPage = PageFormat.table,
+    out: PageOut = None,
+    memory: Memory = None,
+) -> None:
+    """Say which drafter and which stopping rule to use, and what that hangs on."""
+    from analysis.advise import advise as advised
+
+    if out is not None:
+        check_option("--out", out)
+        check_apart([("--out", out)], [trace, cost])
+    there = opened(trace, drafter, memory)
+    with settings_bar("rules") as progress:
+        found = advised(
+            there,
+            cost,
+            concurrency=concurrency,
+            engine=engine,
+            first_token=first_token.value,
+            progress=progress,
+        )
+    give(found, format, out, partial(_print, found))
+    if format in (PageFormat.json, PageFormat.csv):  # these have numbers alone
+        tell(found.notes)
+
+
+def _print(found: Advice, console: Console) -> None:
+    from simkit.cli import tables
+
+    def say(line: str = "") -> None:
+        console.print(line, markup=False, highlight=False)
+
+    say(f"{found.answer}\n")
+    shown = found.table()
+    say(shown.title)
+    tables.say(tables.table(shown.heads, shown.rows), console)
+    for line in found.sentences():
+        say(f"- {line}")
+    if found.config:
+        say(f"\n{found.engine}:\n{found.config.rstrip()}\n")
+    for note in [*found.gone, *found.notes]:
+        say(f"note: {note}")

@@ -1,0 +1,158 @@
+"""Advice: what a plain sweep finds, prices by brute force, what cannot be told, words."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+from commands import run
+
+import simkit
+import traces
+from analysis.advise import Advice, advise
+from analysis.advise.candidates import NONE, Setting, regret, tried
+from analysis.advise.price import pieces, today
+from analysis.study import MissingError, Study
+from traces.subset import select
+
+GPU = "atlas(target=llama-3.1-8b, draft=qwen2.5-0.5b)"
+DEAR = "linear(draft_s=1, target_s=1)"  # drafts as dear as the target
+
+
+@cache
+def small():
+    whole = traces.load("reference")
+    return select(whole, range(0, 128, 5), latency=whole.latency())
+
+
+@cache
+def advised(cost: str | None = None, engine: str | None = None) -> Advice:
+    return advise(small(), cost, engine=engine)
+
+
+def test_the_advised_setting_is_the_best_of_a_plain_sweep():
+    found = tried(Study(small()), None)
+    swept = simkit.sweep(small(), sorted({one.policy for one in found.settings[1:]}))
+    whole = (
+        swept.frame.filter(swept.frame["task"].is_null())
+        if "task" in swept.frame.columns
+        else swept.frame
+    )
+    best = whole.sort("speedup", descending=True).row(0, named=True)
+    assert found.best.policy == best["policy"]
+    assert advised().setting == found.best
+
+
+def test_following_it_is_judged_on_prompts_that_had_no_say():
+    found = advised()
+    assert found.speedup.value is not None
+    in_sample = found.rows[0].speedup
+    one = simkit.replay(small(), found.setting.policy).records()[0]["speedup"]
+    assert found.speedup.value <= one + 1e-12
+    assert in_sample.value is not None
+    assert all((row.against.value or 0) >= 0.97 for row in found.rows)
+
+
+@pytest.mark.parametrize("cost", [None, GPU, DEAR])
+def test_pieces_are_the_fastest_settings_at_every_price(cost):
+    found = tried(Study(small()), cost)
+    some = pieces(found)
+    assert some[0].low == 0
+    assert np.isinf(some[-1].high)
+    assert [one.high for one in some[:-1]] == [one.low for one in some[1:]]
+    assert some[today(some)].setting[:2] == found.best[:2]
+    for price in (0, 0.01, 0.3, 0.9, 1, 1.1, 3, 10, 1000):
+        seconds = found.total_s + (price - 1) * found.draft_s
+        piece = next(one for one in some if one.low <= price < one.high)
+        fastest = [
+            s
+            for s, t in zip(found.settings, seconds, strict=True)
+            if t <= seconds.min() * (1 + 1e-9)
+        ]
+        assert piece.setting[:2] in [one[:2] for one in fastest], price
+
+
+def test_where_drafts_do_not_pay_none_are_advised():
+    found = advised(DEAR)
+    assert found.setting.family == NONE
+    assert found.answer.startswith("Do not draft: under times: linear(")
+    assert found.even is None
+    assert found.config == ""
+    assert any(line.startswith("Not known under load") for line in found.sentences())
+
+
+def test_regret_is_none_where_one_setting_is_always_the_fastest():
+    rng = np.random.default_rng(0)
+    fast = rng.uniform(1, 2, 20)
+    assert regret(np.stack([fast, fast * 1.1])) == 0
+    other = fast.copy()
+    other[:10] *= 0.5
+    other[10:] *= 1.6
+    assert regret(np.stack([fast, other])) > 0.05
+    assert np.isnan(regret(fast[None, :1]))
+
+
+def test_few_prompts_cannot_tell():
+    found = advise(select(small(), range(5)), GPU)
+    assert not found.sure
+    assert "This recording cannot tell for sure: 5 prompts are too few to choose by" in found.answer
+
+
+def test_an_engine_is_advised_what_it_can_run():
+    found = advised(GPU, "transformers")
+    assert {row.setting.family for row in found.rows} <= {
+        "fixed",
+        "confidence",
+        "confidence, adaptive",
+    }
+    assert found.default is not None
+    assert found.default[0].startswith("confidence(threshold=0.4")
+    assert json.loads(found.config)["num_assistant_tokens"] > 0
+    assert "SVIP" in " ".join(found.gone)
+    assert advised(GPU, "vllm").default is None
+
+
+def test_load_is_served_where_times_are_of_batches():
+    at = advised(GPU).load
+    assert not isinstance(at, str)
+    assert [one.requests for one in at.at] == [1, 4, 16, 64]
+    assert all((one.gain.value or 0) >= (one.advised.value or 0) for one in at.at)
+    assert advised().load == (
+        "in batches: the times are of one request alone (simkit latency --grid times batches, or"
+        " give --cost)"
+    )
+
+
+@pytest.mark.parametrize("name", ["reference", "reference-target"])
+def test_drafters_of_a_recording_are_held_against_each_other(name):
+    found = tried(Study(traces.load(name)), None)
+    drafters = {one.drafter for one in found.settings}
+    assert {"suffix", "prompt_lookup"} <= drafters
+    assert ("own" in drafters) == (name == "reference")
+    (only,) = tried(Study(traces.load(name, "suffix")), None).replays
+    assert only == "suffix"
+
+
+def test_what_cannot_be_advised_is_said():
+    with pytest.raises(MissingError, match="needs times: the trace holds none"):
+        advise(select(small(), range(6)))
+    with pytest.raises(traces.TraceError, match="no such folder and no bundled trace"):
+        advise("nothing-there")
+
+
+def test_command_and_words(capsys):
+    words = ["advise", "reference-target", "--drafter", "suffix", "--format", "json"]
+    ended, out, said = run(capsys, *words)
+    assert ended == 0, said
+    (record,) = json.loads(out)
+    assert record["answer"].startswith("Draft with suffix and stop by ")
+    assert record["sure"] in (True, False)
+    found = advised()
+    assert str(found).startswith(found.answer)
+    assert found.markdown().startswith(found.answer)
+    assert found.answer in found._repr_html_().replace("&#x27;", "'")
+    assert found.frame.height == len(found.rows)
+    assert found.rows[0].setting.words == found.setting.policy
+    assert Setting("suffix", "fixed", "fixed(3)").words == "fixed(3) on suffix"
