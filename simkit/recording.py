@@ -63,6 +63,7 @@ class RecordRequest:
         batch_size: prompts run together, one shard.
         revision: hub revision of the target, or "TARGET,DRAFT".
         hidden: keep the draft's states.
+        experts: keep which experts the target reads for each token, of a mixture of experts.
         branch_target: the target's view of branch rows too.
         mix: share of the draft's own tokens in mixed contexts to record, for an acceptance head.
         coupling: what sampled outputs are drawn with: "draft" or "target"; None is "draft" where
@@ -92,6 +93,7 @@ class RecordRequest:
     batch_size: int = 8
     revision: str | None = None
     hidden: bool = False
+    experts: bool = False
     branch_target: bool = False
     mix: float = 0.0
     coupling: str | None = None
@@ -121,8 +123,8 @@ class RecordRequest:
         from traces.record.plan import Plan
 
         sampler = Sampler(self.temperature, self.top_k, self.top_p, self.draft_temperature)
-        names = ("seed", "max_new_tokens", "max_draft", "batch_size", "hidden", "branch_target")
-        given = {name: getattr(self, name) for name in (*names, "mix")}
+        names = ("seed", "max_new_tokens", "max_draft", "batch_size", "hidden", "experts")
+        given = {name: getattr(self, name) for name in (*names, "branch_target", "mix")}
         followed = self.outputs is not None
         own = "draft" if self.draft and not followed else "target"
         if followed and self.coupling == "draft":
@@ -169,6 +171,7 @@ class RecordRequest:
 def _check_alone(plan: Plan) -> None:
     """Refuse what asks for a draft model where there is none."""
     asked = {"--hidden": plan.hidden, "--branch-target": plan.branch_target, "--mix": plan.mix}
+    asked |= {"--experts": plan.experts}
     for option, given in asked.items():
         if given:
             raise RecordError(f"{option} is about a draft model: give --draft")
@@ -357,6 +360,7 @@ def record(
     batch_size: int = 8,
     revision: str | None = None,
     hidden: bool = False,
+    experts: bool = False,
     branch_target: bool = False,
     mix: float = 0.0,
     coupling: str | None = None,

@@ -46,9 +46,19 @@ def _array(values: Any, field: pa.Field) -> pa.Array:
 
 
 def state_table(name: str, columns: Columns) -> pa.Table:
-    """Columns as a table whose last one is `state`, an array (rows, width)."""
+    """Columns as a table whose last one is wide, an array (rows, width); see `with_state`."""
+    if name == "experts":
+        return _experts_table(columns)
     state = np.ascontiguousarray(columns["state"], np.float16)
     field = schema.with_state(name, state.shape[1]).field("state")
     values = pa.FixedSizeListArray.from_arrays(pa.array(state.reshape(-1)), type=field.type)
     others = {key: column for key, column in columns.items() if key != "state"}
     return to_table(others, schema.WITH_STATE[name]).append_column(field, values)
+
+
+def _experts_table(columns: Columns) -> pa.Table:
+    bits = np.ascontiguousarray(columns["experts"], np.uint8)
+    field = schema.with_state("experts", bits.shape[1]).field("experts")
+    values = pa.Array.from_buffers(field.type, len(bits), [None, pa.py_buffer(bits)])
+    others = {key: column for key, column in columns.items() if key != "experts"}
+    return to_table(others, schema.WITH_STATE["experts"]).append_column(field, values)

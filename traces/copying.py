@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from traces import schema
 from traces.errors import TraceError
 from traces.manifest import Manifest
 from traces.trace import Trace
@@ -26,7 +27,7 @@ def check_can_be_saved(trace: Trace) -> None:
         for name in columns.names:
             if not trace.has(table, name):
                 raise TraceError(f"the trace cannot be written: {table} lack the column {name}")
-    if trace.manifest.with_state:
+    if trace.manifest.hidden or trace.manifest.mix:
         raise TraceError("the trace cannot be written from memory: it has hidden states")
     numbers = trace.sequences["sequence"].to_numpy()
     if not trace.sampler.greedy and not np.array_equal(numbers, np.arange(len(numbers))):
@@ -61,6 +62,8 @@ def copy_rows(
             tables[table] = {
                 name: keep(trace.column(table, name)[mine], table, name) for name in columns.names
             }
+        if header.experts:
+            tables["experts"] = _experts(trace, numbers[[sequences.start, sequences.stop - 1]])
         for columns in tables.values():
             columns["sequence"] = np.searchsorted(numbers, columns["sequence"])
         part = None
@@ -68,3 +71,10 @@ def copy_rows(
             part = trace.sequences.slice(sequences.start, len(sequences)).to_pydict()
             part |= {"sequence": list(sequences)}
         writer.write_shard(index, part, **tables)
+
+
+def _experts(trace: Trace, ends: np.ndarray) -> dict[str, np.ndarray]:
+    """The rows of experts of sequences from one number to another."""
+    low, high = np.searchsorted(trace.column("experts", "sequence"), ends + [0, 1])
+    names = (*schema.WITH_STATE["experts"].names, schema.state_name("experts"))
+    return {name: trace.column("experts", name)[low:high] for name in names}

@@ -13,6 +13,7 @@ from traces import drafters
 from traces.conditions import conditions
 from traces.errors import TraceError
 from traces.loops import Looping, looping
+from traces.manifest import ExpertsInfo, ModelInfo, OutputsInfo, SourceInfo
 from traces.messages import how_many
 from traces.sampler import Sampler
 from traces.trace import Trace, load
@@ -34,10 +35,7 @@ def describe(trace: Trace) -> dict[str, Any]:
         "coupling": manifest.coupling,
         "spec": manifest.spec,
         "drafters": _drafters(trace),
-        "target": None if manifest.target is None else asdict(manifest.target),
-        "draft": None if manifest.draft is None else asdict(manifest.draft),
-        "source": None if manifest.source is None else asdict(manifest.source),
-        "outputs": None if manifest.outputs is None else asdict(manifest.outputs),
+        **{name: _facts(getattr(manifest, name)) for name in _INFOS},
         "vocab_size": manifest.vocab_size,
         "bits": manifest.bits,
         "tokens": manifest.tokens,
@@ -68,6 +66,13 @@ def describe(trace: Trace) -> dict[str, Any]:
         "bytes": _sizes(trace),
         "uses": _uses(trace),
     }
+
+
+_INFOS = ("target", "draft", "source", "outputs", "experts")
+
+
+def _facts(info: ModelInfo | SourceInfo | OutputsInfo | ExpertsInfo | None) -> Any:
+    return None if info is None else asdict(info)
 
 
 def in_words(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -234,6 +239,9 @@ def _uses(trace: Trace) -> list[str]:
         uses.append("the target's view of branches")
     if manifest.hidden:
         uses.append("training heads on the draft's states")
+    if found := manifest.experts:
+        said = f"{found.per_token} of {found.count} experts in each of {found.layers} layers"
+        uses.append(f"costs by the experts that a pass reads: a token reads {said}")
     if manifest.mix:
         rows, share = manifest.rows("mixed"), f"{manifest.mix:g} of the tokens the draft's"
         uses.append(f"training the acceptance head on {rows:,} mixed contexts ({share})")

@@ -296,7 +296,9 @@ def list_width(file: Path, column: str) -> int:
 
 
 def empty(kind: pa.DataType, rows: int) -> np.ndarray:
-    """An array for `rows` values of a column; a fixed-size list makes it 2-D."""
+    """An array for `rows` values of a column; a fixed-size list, or bytes, make it 2-D."""
+    if pa.types.is_fixed_size_binary(kind):
+        return np.empty((rows, kind.byte_width), np.uint8)
     if pa.types.is_fixed_size_list(kind):
         return np.empty((rows, kind.list_size), dtype_of(kind.value_type))
     return np.empty(rows, dtype_of(kind))
@@ -310,9 +312,18 @@ def fill(out: np.ndarray, column: pa.ChunkedArray, file: Path) -> None:
     """
     start = 0
     for chunk in column.chunks:
-        values = chunk if out.ndim == 1 else chunk.flatten()
+        values = chunk if out.ndim == 1 else _flat(chunk)
         if chunk.null_count or values.null_count:
             raise TraceError(f"{file}: a value is null")
         stop = start + len(chunk)
         out[start:stop] = values.to_numpy(zero_copy_only=False).reshape(out[start:stop].shape)
         start = stop
+
+
+def _flat(chunk: pa.Array) -> pa.Array:
+    """The numbers of fixed-size lists, or the bytes of texts of one length, end to end."""
+    if not pa.types.is_fixed_size_binary(chunk.type):
+        return chunk.flatten()
+    width, data = chunk.type.byte_width, chunk.buffers()[1]
+    n, begin = len(chunk) * width, chunk.offset * width
+    return pa.Array.from_buffers(pa.uint8(), n, [None, data], offset=begin)

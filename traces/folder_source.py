@@ -39,7 +39,7 @@ class FolderSource:
     def columns(self, table: str) -> frozenset[str]:
         """See `traces.trace.Source`."""
         if table in self.manifest.with_state:
-            return frozenset((*self.tables[table].names, "state"))
+            return frozenset((*self.tables[table].names, schema.state_name(table)))
         if table not in self.tables:
             return frozenset()
         return frozenset(self.tables[table].names)
@@ -72,8 +72,10 @@ class FolderSource:
         return out
 
     def _type(self, table: str, column: str, name: str) -> pa.DataType:
-        if column != "state":
+        if column in self.tables[table].names:
             return self.tables[table].field(column).type
+        if table == "experts" and self.manifest.experts:
+            return schema.with_state(table, self.manifest.experts.row_bytes).field(column).type
         width = files.list_width(self.folder / name, column)
         return schema.with_state(table, width).field(column).type
 

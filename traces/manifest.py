@@ -105,6 +105,42 @@ class OutputsInfo:
 
 
 @dataclass(frozen=True)
+class ExpertsInfo:
+    """The experts of a target, of which a trace says which ones each token reads.
+
+    Attributes:
+        layers: of the model that have experts to choose from.
+        count: experts of a layer.
+        per_token: to how many of a layer a token is routed, at most.
+        parameters: weights of one expert in one layer; 0 where that is not known.
+
+    Raises:
+        TraceError: a number is out of range.
+    """
+
+    layers: int
+    count: int
+    per_token: int
+    parameters: int = 0
+
+    def __post_init__(self) -> None:
+        if not (min(self.layers, self.per_token, self.parameters + 1) > 0):
+            raise TraceError(f"experts have numbers below 1: {self}")
+        if self.per_token > self.count:
+            raise TraceError(f"experts: {self.per_token} of a token, of {self.count}")
+
+    @property
+    def layer_bytes(self) -> int:
+        """Bytes of a layer in a row: expert e is bit e % 8 of byte e // 8."""
+        return -(-self.count // 8)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row: the layers one behind the other."""
+        return self.layers * self.layer_bytes
+
+
+@dataclass(frozen=True)
 class FileInfo:
     """One file of a trace, as it was when it was written."""
 
@@ -154,6 +190,8 @@ class Manifest:
             "repetition_penalty=1.05"; left out of the text and the hash where there are none.
         branch_target: whether branch rows hold the target's view too.
         hidden: whether the draft model's states are there.
+        experts: of the target, where the trace says which ones each token is routed to; left out of
+            the text and the hash where it does not.
         mix: share of the draft's own tokens in the mixed contexts; 0 where there are none. It is
             left out of the text and the hash then, which are those of traces before mixing.
         statistics: what reduced the logits of recorded models, `Statistics`; left out of the text
@@ -220,6 +258,7 @@ class Manifest:
     set_aside: tuple[str, ...] = ()
     branch_target: bool = False
     hidden: bool = False
+    experts: ExpertsInfo | None = None
     mix: float = 0.0
     statistics: str = "plain"
     path_columns: tuple[str, ...] = ()
@@ -290,8 +329,9 @@ class Manifest:
 
     @property
     def with_state(self) -> list[str]:
-        """The sharded tables whose rows have a state, `schema.WITH_STATE`, that were recorded."""
-        return [*(["hidden"] if self.hidden else []), *(["mixed"] if self.mix else [])]
+        """The sharded tables with a wide column, `schema.WITH_STATE`, that were recorded."""
+        there = {"hidden": self.hidden, "mixed": self.mix, "experts": self.experts}
+        return [table for table, given in there.items() if given]
 
     def shard_files(self, table: str) -> list[str]:
         """The listed files of one folder ("positions", …), in order."""
@@ -392,6 +432,7 @@ def _content(manifest: Manifest) -> dict[str, Any]:
             del data[name]
     left_out = (
         "outputs",
+        "experts",
         "other_ends",
         "near_ties",
         "template_sha256",

@@ -236,7 +236,9 @@ class Arrays:
         self._columns = columns
         self._rows = rows
         self._latency = latency
-        self._types = known = drafters.get(manifest.kind).widest()
+        self._types = known = dict(drafters.get(manifest.kind).widest())
+        if experts := manifest.experts:
+            known["experts"] = schema.with_state("experts", experts.row_bytes)
         for table, given in columns.items():
             for name, values in given.items():
                 if name not in known[table].names:
@@ -309,16 +311,22 @@ class Arrays:
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(tokens))
 
     def _check(self, table: str, column: str, values: Any) -> np.ndarray:
-        kind = dtype_of(self._types[table].field(column).type)
+        shape, kind = _shape(self._types[table].field(column).type, self.rows(table))
         array = np.asarray(values)
-        rows = self.rows(table)
-        if array.shape != (rows,):
-            raise TraceError(f"{table}: column {column} has shape {array.shape}, not ({rows},)")
+        if array.shape != shape:
+            raise TraceError(f"{table}: column {column} has shape {array.shape}, not {shape}")
         if array.size and not np.can_cast(array.dtype, kind, "same_kind"):
             raise TraceError(f"{table}: column {column} is {array.dtype}, not {np.dtype(kind)}")
         array = np.array(array, kind, order="C", copy=None).view()
         array.flags.writeable = False
         return array
+
+
+def _shape(kind: pa.DataType, rows: int) -> tuple[tuple[int, ...], np.dtype]:
+    """Of a column as an array: bytes of one length are a row each."""
+    if pa.types.is_fixed_size_binary(kind):
+        return (rows, kind.byte_width), np.dtype(np.uint8)
+    return (rows,), dtype_of(kind)
 
 
 def _keys(sequences: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:

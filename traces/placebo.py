@@ -37,7 +37,7 @@ def placebo(trace: Trace, seed: int) -> Trace:
       and `target_prob` as its ratio to `draft_prob`, of which `accept_prob` is made.
     - A head's scores by start are shuffled over starts within each depth, all heads alike.
     - A rejected token is one of the trace's rejected tokens. Outputs, prompts, tasks and timing
-      samples stay; hidden states, mixed rows and live runs are left out.
+      samples stay; hidden states, experts, mixed rows and live runs are left out.
 
     A lattice's drafts keep their lengths and tokens. Under sampling a row's shuffled `accept_prob`
     is one more feature that says nothing of the flag.
@@ -48,7 +48,7 @@ def placebo(trace: Trace, seed: int) -> Trace:
     """
     if seed < 0:
         raise ValueError(f"seed must be 0 or more, not {seed}")
-    made_up = replace(trace.manifest, hidden=False, mix=0.0, files={})
+    made_up = replace(trace.manifest, hidden=False, experts=None, mix=0.0, files={})
     return Trace(made_up, _Flips(trace, seed))
 
 

@@ -174,7 +174,7 @@ def makes_sense(
         found, file = tables[table], folder / table
         return FileRows(file, {field.name: _column(found[field.name], file) for field in wanted})
 
-    shard = Shard(folder, manifest, sequences, rows, lambda: 0)
+    shard = Shard(folder, manifest, sequences, rows, lambda table: 0)
     try:
         return not any(manifest.drafter.check_shard(shard))
     except TraceError:
@@ -245,7 +245,9 @@ def _last_tokens(table: pa.Table) -> list[int | None]:
     return tokens.values.take(last).to_pylist()
 
 
-def _state_width(folder: Path, manifest: Manifest) -> int:
+def _state_width(folder: Path, manifest: Manifest, table: str) -> int:
+    if table == "experts" and manifest.experts:
+        return manifest.experts.row_bytes
     return files.list_width(folder / f"{manifest.with_state[0]}/00000.parquet", "state")
 
 

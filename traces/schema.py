@@ -113,8 +113,8 @@ MIXED = _fields(
     _floats(DRAFT_STATISTICS),
     _floats(TARGET_STATISTICS),
 )
-# Tables whose rows have a `state` too, see `with_state`; a trace may have them.
-WITH_STATE = {"hidden": HIDDEN, "mixed": MIXED}
+# Tables whose rows have one wide column besides, see `with_state`; a trace may have them.
+WITH_STATE = {"hidden": HIDDEN, "mixed": MIXED, "experts": HIDDEN}
 SEQUENCES = pa.schema(
     [
         pa.field("sequence", pa.int32(), nullable=False),
@@ -179,15 +179,27 @@ def with_few(table: pa.Schema, statistics: Sequence[str]) -> pa.Schema:
     return pa.schema([field for field in table if field.name not in left_out])
 
 
+def state_name(table: str) -> str:
+    """The wide column of a table of `WITH_STATE`."""
+    return "experts" if table == "experts" else "state"
+
+
 def with_state(table: str, width: int) -> pa.Schema:
     """A table of `WITH_STATE`, whole: `state` is the draft's final-norm state, `width` numbers.
 
     It is the state from which q of the row's key was computed: its input is the token before. In
     "hidden", depth 0 is on the path, 1 and on in a branch; positions 0, -1, … reach back into the
     prompt.
+
+    `experts` has `width` bytes: to which experts the target routed the token before, from which it
+    computed p of the row's key (`traces.manifest.ExpertsInfo` has the layers and their bits). Its
+    keys are those of rows, and those of p behind the last token: position n + 1 behind an output
+    that ends before T_max, and one depth more in each branch, which has depth 1 wherever a draft
+    token is rejected before T_max. Position 0 has all experts that the prompt's tokens read.
     """
-    state = pa.list_(pa.field("element", pa.float16(), nullable=False), width)
-    return WITH_STATE[table].append(pa.field("state", state, nullable=False))
+    name, state = state_name(table), pa.list_(pa.field("element", pa.float16(), False), width)
+    kind = pa.binary(width) if table == "experts" else state
+    return WITH_STATE[table].append(pa.field(name, kind, nullable=False))
 
 
 def target(columns: Sequence[str] = TARGET_COLUMNS) -> pa.Schema:

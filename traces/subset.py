@@ -29,7 +29,7 @@ def select(
 
     A replay of it is the replay of these prompts alone: state that lasts a whole run passes over
     the others. Its manifest says what the whole was recorded with. Hidden states, mixed rows, spans
-    and drafters that were attached are dropped.
+    and drafters that were attached are dropped; experts come along.
 
     `writer.save` writes a greedy one, numbered anew. Draws of a sampled trace are keyed by the
     numbers. A live run could not repeat those of a renumbered cut, so only the first prompts of a
@@ -59,9 +59,10 @@ def select(
     branch = trace.branch_offsets[rows]
     off = _ranges(branch, np.minimum(trace.branch_offsets[rows + 1], branch + room))
     header = _header(trace.manifest, len(chosen), budget)
-    columns = {"positions": _columns(trace, "positions", rows)}
-    columns["branches"] = _columns(trace, "branches", off)
-    sizes = {"positions": len(rows), "branches": len(off)}
+    columns = _experts(trace, chosen, lengths, budget)
+    columns |= {"positions": _columns(trace, "positions", rows)}
+    columns |= {"branches": _columns(trace, "branches", off)}
+    sizes = {"positions": len(rows), "branches": len(off), "experts": _length(columns)}
     sequences = _sequences(trace, chosen, lengths)
     part = Trace(header, Arrays(header, sequences, columns, sizes, latency))
     for head in heads:
@@ -175,6 +176,28 @@ def _sequences(trace: Trace, chosen: np.ndarray, lengths: np.ndarray) -> dict[st
 def _columns(trace: Trace, table: str, rows: np.ndarray) -> dict[str, np.ndarray]:
     names = {"positions": schema.POSITIONS, "branches": schema.BRANCHES_WITH_TARGET}[table].names
     return {name: trace.column(table, name)[rows] for name in names if trace.has(table, name)}
+
+
+def _experts(
+    trace: Trace, chosen: np.ndarray, lengths: np.ndarray, budget: int
+) -> dict[str, dict[str, np.ndarray]]:
+    """The table of experts of some sequences, cut as outputs and branches are; or none."""
+    if trace.manifest.experts is None:
+        return {}
+    names = (*schema.WITH_STATE["experts"].names, schema.state_name("experts"))
+    key = {name: trace.column("experts", name) for name in names[:-1]}
+    numbers = trace.sequences["sequence"].to_numpy()[chosen]
+    place = np.minimum(np.searchsorted(numbers, key["sequence"]), len(numbers) - 1)
+    position, depth, last = key["position"], key["depth"], lengths[place]
+    on_path = (depth == 0) & (position <= np.minimum(last + 1, budget))
+    off_path = (depth > 0) & (position <= last) & (depth <= budget - position)
+    kept = (numbers[place] == key["sequence"]) & (on_path | off_path)
+    return {"experts": {name: trace.column("experts", name)[kept] for name in names}}
+
+
+def _length(columns: dict[str, dict[str, np.ndarray]]) -> int:
+    """Rows of experts."""
+    return len(columns["experts"]["depth"]) if "experts" in columns else 0
 
 
 def _of(scores: Scores, rows: np.ndarray, off: np.ndarray) -> Scores:

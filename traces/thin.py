@@ -39,7 +39,7 @@ def thin(
     Outputs and verdicts are those of the whole. Statistics are rounded to the nearest number of
     ``bits`` significant bits, an error of at most one part in 2^bits, which keeps their order: a
     rule that compares one with a threshold stops elsewhere only where the two are that close.
-    Scores of heads and states are left behind.
+    Experts come along, scores of heads and states are left behind.
 
     Args:
         trace: a recording in a folder.

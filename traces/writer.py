@@ -129,7 +129,7 @@ class TraceWriter:
         hidden: Columns | None = None,
         mixed: Columns | None = None,
         near_ties: int = 0,
-        **others: Columns,
+        **others: Columns | None,
     ) -> None:
         """Add a shard. All of its files are durable before the manifest lists any.
 
@@ -143,7 +143,7 @@ class TraceWriter:
             hidden: columns of `schema.HIDDEN` and `state`, a (rows, width) array of float16.
             mixed: columns of `schema.MIXED` and `state`, rows by (sequence, position).
             near_ties: of its greedy tokens, see `Manifest`.
-            others: columns of the tables of another kind of drafter than a path.
+            others: columns of the tables of another kind of drafter than a path; or of `experts`.
 
         Raises:
             TraceError: the file cannot be written (disk full); earlier shards stay valid.
@@ -171,6 +171,7 @@ class TraceWriter:
             schemas = {PARTS: schema.SEQUENCES, **schemas}
         for name in sorted({*schemas, *manifest.with_state} ^ given.keys()):
             nouns = {PARTS: "sequences", "hidden": "hidden states", "mixed": "mixed rows"}
+            nouns |= {"experts": "experts of tokens"}
             raise ValueError(f"{nouns.get(name, name)} do not go with the header")
         encoded = {name: to_table(given[name], columns) for name, columns in schemas.items()}
         return encoded | {name: state_table(name, given[name]) for name in manifest.with_state}

@@ -100,6 +100,15 @@ class RecordOptions:
     hidden: Annotated[
         bool, typer.Option("--hidden", rich_help_panel=KEPT, help="Keep the draft's states.")
     ] = False
+    experts: Annotated[
+        bool,
+        typer.Option(
+            "--experts",
+            rich_help_panel=KEPT,
+            help="Keep which experts of the target each token reads, of a mixture of experts, so"
+            " that costs can price a pass by them. The target reads all texts once more.",
+        ),
+    ] = False
     branch_target: Annotated[
         bool,
         typer.Option(

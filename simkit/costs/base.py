@@ -91,6 +91,21 @@ class Times(ABC):
         """Whether `draft_block` says what more tokens in a draft pass add to it."""
         return type(self).draft_block is not Times.draft_block
 
+    @property
+    def by_experts(self) -> bool:
+        """Whether a target's pass takes as long as the experts that it reads say, see `reading`."""
+        return False
+
+    def reading(self, experts: np.ndarray) -> Times:
+        """The times of target passes that read so many experts, where a cost is `by_experts`.
+
+        Of itself such a cost refuses to say what a target's pass takes.
+
+        Args:
+            experts: pairs of a layer and an expert in each pass; broadcasts with what is asked.
+        """
+        return self
+
     @abstractmethod
     def draft(self, context: np.ndarray) -> np.ndarray:
         """T_draft: a draft pass for one token, at each context length."""

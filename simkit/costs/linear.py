@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from simkit.costs.base import CostModel, Model, Times
 from simkit.costs.constants import Constants, check_batch
+from simkit.costs.experts import experts_of, unknown
 from simkit.costs.presets import PRESETS, models_of
 from simkit.costs.registry import register
 from simkit.costs.timed_models import TimedModels
@@ -21,6 +22,9 @@ from traces.trace import Trace
 @dataclass(frozen=True)
 class Linear(Constants, CostModel, Times):
     """A pass over n tokens at context c takes fixed + per_token * n + per_kv_token * c seconds.
+
+    With `target_per_expert_s` a target's pass takes so long besides for each pair of a layer and an
+    expert that any of its tokens is routed to, of a trace recorded with `--experts`.
 
     Of a batch n and c are those of all its sequences: with B of them alike,
     fixed + B * (per_token * n + per_kv_token * c), as vLLM and SpecDecode-Bench have it.
@@ -37,14 +41,16 @@ class Linear(Constants, CostModel, Times):
         target_per_token_s: for each token in the pass.
         draft_per_kv_token_s: for each token of context.
         target_per_kv_token_s: for each token of context.
-        decode_s: T_target(1) without its context part; None means that of a verification of one
-            token. Verification passes of papers are slower than their decoding passes.
+        decode_s: T_target(1) without its parts for context and experts; None means that of a
+            verification of one token. Verification passes of papers are slower than their decoding
+            passes.
         draft_per_step: see above.
         prefill_overhead_s: outside the target's prefill pass, once a sequence, also in
             autoregressive decoding.
         batch_size: B, sequences in a pass.
         preset: name of the preset whose models these times are of; empty: numbers that were given.
         timed: the models that they were fitted to, as a cost's file names them under `models`.
+        target_per_expert_s: reading one expert of one layer, once a pass.
 
     The other arguments are those of `Constants`.
 
@@ -65,6 +71,7 @@ class Linear(Constants, CostModel, Times):
     batch_size: int = 1
     preset: str = ""
     timed: TimedModels | None = None
+    target_per_expert_s: float = 0.0
 
     name = "linear"
     what = "fixed + per token + per token of context, for each model"
@@ -83,10 +90,30 @@ class Linear(Constants, CostModel, Times):
             )
         if self.batch_size > 1 and not (self.target_per_token_s or self.target_per_kv_token_s):
             raise CostError("linear: a batch would be free without target_per_token_s")
+        if self.batch_size > 1 and self.target_per_expert_s:
+            raise CostError("linear: the experts that a batch reads together are not known")
 
     def times(self, trace: Trace) -> Times:
         """See `CostModel`."""
+        if self.by_experts:
+            experts_of(trace, self.name)
         return self
+
+    @property
+    def by_experts(self) -> bool:
+        """See `Times`."""
+        return self.target_per_expert_s > 0
+
+    def reading(self, experts: np.ndarray) -> Linear:
+        """See `Times`."""
+        given = {field.name: getattr(self, field.name) for field in fields(Linear)}
+        return _Reading(**given, experts=experts)
+
+    def _experts_s(self) -> np.ndarray | float:
+        """Reading the experts of a target's pass."""
+        if self.by_experts:
+            raise unknown(self.name)
+        return 0.0
 
     @property
     def models(self) -> TimedModels | None:
@@ -132,7 +159,8 @@ class Linear(Constants, CostModel, Times):
     def verify(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
         """See `Times`."""
         kv_s = self.batch_size * self.target_per_kv_token_s * context
-        return self.target_s + self.batch_size * self.target_per_token_s * tokens + kv_s
+        tokens_s = self.batch_size * self.target_per_token_s * tokens
+        return self.target_s + tokens_s + kv_s + self._experts_s()
 
     def decode(self, context: np.ndarray) -> np.ndarray:
         """See `Times`."""
@@ -140,7 +168,7 @@ class Linear(Constants, CostModel, Times):
         if pass_s is None:
             return self.verify(np.ones_like(context), context)
         pass_s = pass_s + (size - 1) * self.target_per_token_s
-        return pass_s + size * self.target_per_kv_token_s * context
+        return pass_s + size * self.target_per_kv_token_s * context + self._experts_s()
 
     def prefill(self, model: Model, tokens: np.ndarray) -> np.ndarray:
         """See `Times`."""
@@ -148,5 +176,15 @@ class Linear(Constants, CostModel, Times):
             return np.zeros(np.shape(tokens))
         if model == "draft":
             return self.draft_s + self.batch_size * self.draft_per_token_s * tokens
-        rows = self.batch_size * tokens
-        return self.prefill_overhead_s + self.target_s + self.target_per_token_s * rows
+        tokens_s = self.target_per_token_s * (self.batch_size * tokens)
+        return self.prefill_overhead_s + self.target_s + tokens_s + self._experts_s()
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading(Linear):
+    """The same, of target passes that read so many experts."""
+
+    experts: np.ndarray | int = 0
+
+    def _experts_s(self) -> np.ndarray | float:
+        return self.target_per_expert_s * self.experts

@@ -9,12 +9,13 @@ import numpy as np
 
 from simkit.costs.base import ByPasses, CostModel, Model, Times
 from simkit.costs.constants import Constants, check_batch, check_form, check_seconds, is_number
+from simkit.costs.experts import experts_of, unknown
 from simkit.costs.registry import register
 from simkit.costs.shapes import BYTES, DEVICES, MODELS, ModelShape
 from simkit.costs.timed_models import TimedModels
 from simkit.errors import CostError
 from traces.conditions import TimedModel
-from traces.manifest import Manifest, ModelInfo
+from traces.manifest import ExpertsInfo, Manifest, ModelInfo
 from traces.registry import suggest
 from traces.trace import Trace
 
@@ -34,6 +35,9 @@ class Roofline(Constants, CostModel):
     pass has n = 1, a verification n = γ + 1, a prefill n = n_prompt and c = 0. A model runs on one
     device; layers that are spread over several devices and run in turn take as long.
 
+    With `experts`, of a trace recorded with `--experts`, W of a target's pass has the experts that
+    its tokens read together, each once, and P those that one token reads.
+
     Attributes:
         device: one of `shapes.DEVICES`; its figures are the vendor's, which no program reaches.
         bandwidth_bytes_per_s: instead of the device's.
@@ -43,6 +47,8 @@ class Roofline(Constants, CostModel):
         batch_size: B, sequences in a pass.
         pass_s: added to each pass.
         layer_s: added to each pass for each layer of its model: launches.
+        experts: a target's pass reads the experts that its tokens are routed to, and no others;
+            else all weights.
 
     The other arguments are those of `Constants`.
 
@@ -58,6 +64,7 @@ class Roofline(Constants, CostModel):
     batch_size: int = 1
     pass_s: float = 0.0
     layer_s: float = 0.0
+    experts: bool = False
 
     name = "roofline"
     what = "bytes / bandwidth or operations / rate, from the models' sizes and device=…"
@@ -73,6 +80,13 @@ class Roofline(Constants, CostModel):
             if value is not None and not (is_number(value) and value > 0):
                 raise CostError(f"roofline: {key} must be a number > 0, not {value!r}")
         check_batch(self.name, self.batch_size)
+        if not isinstance(self.experts, bool):
+            raise CostError(f"roofline: experts must be true or false: {self.experts}")
+        if self.experts and (self.target or self.batch_size > 1):
+            raise CostError(
+                "roofline: the experts of a trace are those of its own target, one sequence a pass:"
+                " leave out target and batch_size, or experts"
+            )
         for value, known in ((self.device, DEVICES), (self.target, MODELS), (self.draft, MODELS)):
             if value is not None and value not in known:
                 raise CostError(f"roofline knows no {value!r} ({suggest(str(value), known)})")
@@ -88,8 +102,18 @@ class Roofline(Constants, CostModel):
             model: self._pass(MODELS[name] if name else _recorded(model, info), model)
             for model, (name, info) in given.items()
         }
+        if self.experts:
+            passes["target"] = self._by_experts(passes["target"], trace)
         constants = {field.name: getattr(self, field.name) for field in fields(Constants)}
         return _RooflineTimes(passes, self._models(trace.manifest), **constants)
+
+    def _by_experts(self, one: _Pass, trace: Trace) -> _ExpertPass:
+        """The target's passes by the experts that they read."""
+        info = experts_of(trace, self.name)
+        if not info.parameters:
+            raise CostError("roofline: the trace does not say how large an expert is")
+        given = {field.name: getattr(one, field.name) for field in fields(_Pass)}
+        return _ExpertPass(**given, info=info)
 
     def _models(self, manifest: Manifest) -> TimedModels | None:
         """Those that are named in place of the recorded ones."""
@@ -128,11 +152,44 @@ class _Pass:
     def __call__(self, tokens: np.ndarray, context: np.ndarray) -> np.ndarray:
         shape, rows = self.shape, self.batch_size * np.asarray(tokens, np.float64)
         cached = self.batch_size * np.asarray(context + tokens, np.float64)
-        moved = shape.weight_bytes + cached * shape.kv_bytes_per_token
+        moved = self._weight_bytes() + cached * shape.kv_bytes_per_token
         seen = context + (tokens + 1) / 2
-        computed = rows * (shape.flops_per_token + shape.attention_flops * seen)
+        computed = rows * (self._flops_per_token() + shape.attention_flops * seen)
         busy_s = np.maximum(moved / self.bandwidth_bytes_per_s, computed / self.rate_flops_per_s)
         return self.fixed_s + busy_s
+
+    def _weight_bytes(self) -> np.ndarray | int:
+        return self.shape.weight_bytes
+
+    def _flops_per_token(self) -> int:
+        return self.shape.flops_per_token
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _ExpertPass(_Pass):
+    """Passes of a mixture of experts.
+
+    Attributes:
+        info: its experts.
+        read: pairs of a layer and an expert that are read; None where that is not known.
+    """
+
+    info: ExpertsInfo
+    read: np.ndarray | None = None
+
+    def _weight_bytes(self) -> np.ndarray | int:
+        if self.read is None:
+            raise unknown(Roofline.name)
+        left_out = self.info.layers * self.info.count - self.read
+        return self.shape.weight_bytes - left_out * self._expert_bytes
+
+    def _flops_per_token(self) -> int:
+        idle = self.info.layers * (self.info.count - self.info.per_token)
+        return self.shape.flops_per_token - 2 * idle * self.info.parameters
+
+    @property
+    def _expert_bytes(self) -> int:
+        return self.info.parameters * BYTES[self.shape.dtype]
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,8 +201,18 @@ class _RooflineTimes(Constants, ByPasses):
     def batch(self) -> int:
         return self.passes["target"].batch_size
 
+    @property
+    def by_experts(self) -> bool:
+        return isinstance(self.passes["target"], _ExpertPass)
+
+    def reading(self, experts: np.ndarray) -> _RooflineTimes:
+        target = replace(self.passes["target"], read=experts)
+        return replace(self, passes={**self.passes, "target": target})
+
     def of_batch(self, batch: int) -> _RooflineTimes:
         check_batch("roofline", batch)
+        if batch > 1 and self.by_experts:
+            raise CostError("roofline: the experts that a batch reads together are not known")
         passes = {model: replace(one, batch_size=batch) for model, one in self.passes.items()}
         return replace(self, passes=passes)
 

@@ -14,6 +14,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from simkit.drafters.experts import ExpertRows
 from simkit.errors import ReplayError
 from traces.drafters.passes import Paid, counted
 from traces.messages import how_many
@@ -99,6 +100,15 @@ class Layout(ABC):
     def deepest(self) -> int | None:
         """Γ where one pass yields a whole draft: no more tokens can be asked for; else None."""
         return self.trace.max_draft if self.paid in ("draft", "block") else None
+
+    @cached_property
+    def experts(self) -> ExpertRows:
+        """Which experts of the target its passes read.
+
+        Raises:
+            TraceError: the trace does not say.
+        """
+        return ExpertRows(self.trace)
 
     @property
     def reads_back(self) -> bool:

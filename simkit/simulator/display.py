@@ -188,6 +188,7 @@ def _row(record: dict[str, Any], wide: bool) -> dict[str, str]:
         **({"steps": f"{record['steps']:,}"} if wide else {}),
         "drafted": f"{drafted:,}",
         "accepted": f"{record['accepted'] / drafted:.1%}" if drafted else "",
+        **({"experts": f"{record['experts']:,}"} if "experts" in record else {}),
         **{part.replace("_s", " s"): short(record[part]) for part in parts},
         "total s": short(record["total_s"]),
     }

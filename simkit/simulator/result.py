@@ -283,12 +283,15 @@ class Result(Framed):
             "tokens": family_of(run.bound).tokens(steps.accepted, 1, steps.emitted),
         }
         number = self._layout.trace.sequences["sequence"].to_numpy()
+        experts = self._layout.trace.manifest.experts
+        read: Columns = {"experts": run.work(steps).experts} if experts else {}
         return {
             **fields(np.full(len(steps), str(run.policy), object), counts, seconds or {}),
             "sequence": number[steps.sequence],
             "step": steps.number,
             "start": steps.start,
             "draft_length": steps.proposed,
+            **read,
         }
 
 

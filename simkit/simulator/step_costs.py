@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +12,7 @@ from simkit.costs.base import Model, RuleTime
 from simkit.costs.drafting import CELLS, LONGEST_S, Drafting, checked, summed
 from simkit.costs.measured import DRAWS
 from simkit.costs.timed_models import another_pair
+from simkit.drafters.experts import ExpertRows
 from simkit.drafters.layout import Layout, Span
 from simkit.policies import Policy, Setting
 from simkit.simulator.beyond import Beyond, of_contexts, of_prompts
@@ -47,17 +49,19 @@ class Charge:
         longest = int(self.n_prompt.max(initial=0)) + layout.trace.max_new_tokens
         self.contexts = np.arange(longest + 1)
         self.drafting = Drafting(times, layout.paid, self.contexts, layout.trace.max_draft)
-        self.decode_sum = summed(checked("decoding", times.decode(self.contexts)))
+        self.decode_sum = self._decode_sum()
+        prefill_s = self._target(lambda rows: rows.prompts).prefill("target", self.n_prompt)
         self.prefill = {
             "draft": np.zeros(len(self.n_prompt)),
-            "target": checked("target prefill", times.prefill("target", self.n_prompt)),
+            "target": checked("target prefill", prefill_s),
         }
         if layout.paid != "none":
             passes_s = times.prefill("draft", self.n_prompt)
             self.prefill["draft"] = checked("draft prefill", passes_s)
         ends = self.n_prompt + layout.n_output
         begins = np.minimum(self.n_prompt + first - 1, ends)
-        self.baseline_s = self.prefill["target"] + self._decode(begins, ends)
+        which = np.arange(len(self.n_prompt))
+        self.baseline_s = self.prefill["target"] + self._decode(which, begins, ends)
 
     def verify_table(self, longest: int) -> np.ndarray | None:
         """T_verify at every context, after drafts of 0 to `longest` tokens; None if too large."""
@@ -104,7 +108,7 @@ class Charge:
         Where both models run at once, draft_s is what the draft adds to the target's pass.
         """
         alone_s, beside_s = self.drafts(work)
-        verify_s = self.verify(work.verified, work.context)
+        verify_s = self.verify_of(work)
         overhead_s = self._overhead_s
         if work.beside and work.beside.overlaps:
             overhead_s += self.communication_s
@@ -132,7 +136,7 @@ class Charge:
         opening = steps.number == 1
         return {
             "prefill_s": np.where(opening, prefill_s[sequence], 0.0),
-            "baseline_s": self._decode(context, context + steps.emitted)
+            "baseline_s": self._decode(sequence, context, context + steps.emitted)
             + np.where(opening, self.prefill["target"][sequence], 0.0),
         }
 
@@ -176,6 +180,13 @@ class Charge:
         """A target pass over `tokens`, behind each context."""
         return checked("verification", self.times.verify(tokens, context))
 
+    def verify_of(self, work: Work) -> np.ndarray:
+        """The target's passes of steps."""
+        if not self.times.by_experts:
+            return self.verify(work.verified, work.context)
+        found = self.times.reading(work.experts).verify(work.verified, work.context)
+        return checked("verification", found)
+
     def cost_ratio(self) -> float:
         """C = T_target(1) / T_draft(1) at the mean context of the trace's output tokens.
 
@@ -191,7 +202,8 @@ class Charge:
         n = self.layout.n_output
         known = n * (self.n_prompt + (n - 1) / 2)
         context = np.array([round(known.sum() / max(1, n.sum()))])
-        return float(self.times.cost_ratio(context, self.drafting.paid)[0])
+        times = self._target(lambda rows: np.array([rows.alone.mean()]))
+        return float(times.cost_ratio(context, self.drafting.paid)[0])
 
     @cached_property
     def drawn_anew(self) -> list[Charge]:
@@ -250,9 +262,27 @@ class Charge:
     def _table(self) -> np.ndarray:
         return np.empty((len(self.contexts), 0))
 
-    def _decode(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """Autoregressive decoding at the contexts from `begin` to before `end`."""
-        pass_s = self.decode_sum[end] - self.decode_sum[begin]
+    def _target(self, experts: Callable[[ExpertRows], np.ndarray]) -> Times:
+        """The times, of target passes that read so many experts where that matters."""
+        return self.times.reading(experts(self.layout.experts)) if self.by_experts else self.times
+
+    @property
+    def by_experts(self) -> bool:
+        """Whether a target's pass takes as long as the experts that its own tokens read say."""
+        return self.times.by_experts
+
+    def _decode_sum(self) -> np.ndarray:
+        """Decoding passes at all contexts below c, summed; or at all positions before a row."""
+        if not self.by_experts:
+            return summed(checked("decoding", self.times.decode(self.contexts)))
+        n, offsets = self.layout.n_output, self.layout.offsets
+        context = np.arange(offsets[-1]) + np.repeat(self.n_prompt - offsets[:-1], n)
+        return summed(checked("decoding", self._target(lambda rows: rows.alone).decode(context)))
+
+    def _decode(self, sequence: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """Autoregressive decoding of a sequence, at the contexts from `begin` to before `end`."""
+        at = self.layout.offsets[sequence] - self.n_prompt[sequence] if self.by_experts else 0
+        pass_s = self.decode_sum[end + at] - self.decode_sum[begin + at]
         return pass_s + (end - begin) * _positive("overhead", self.times.baseline_overhead())
 
     def shortest(self, layout: Layout, max_draft: int) -> np.ndarray:

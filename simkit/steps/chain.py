@@ -40,6 +40,7 @@ class ChainFamily(Family[Sequential, Steps]):
             steps.unread if layout.reads_back and not again else 1,
             policy.calls(steps.drafted) if policy.looks else np.zeros(len(steps), np.int64),
             again=again,
+            reads=lambda: layout.experts.union(steps.row(layout), steps.proposed + 1),
         )
 
     def loops(self, policy: Sequential) -> bool:

@@ -114,6 +114,7 @@ def drafting(
         alone,
         np.zeros(len(steps), np.int64),
         beside=Meanwhile(steps.meanwhile, meanwhile, overlaps, colocated),
+        reads=lambda: layout.experts.union(steps.row(layout), steps.waiting + 1),
     )
 
 

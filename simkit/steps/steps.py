@@ -65,6 +65,10 @@ class Steps:
         at = np.append(before, 0)[self.offsets[:-1]]  # sequences without steps: not read below
         return before - np.repeat(at, self.counts) + self.first
 
+    def row(self, layout: Layout) -> np.ndarray:
+        """The row on the path at which each step starts, int64."""
+        return layout.offsets[self.sequence] + self.start - 1
+
     def known(self, layout: Layout) -> np.ndarray:
         """Tokens before each step, prompt and output, int64."""
         return layout.n_prompt[self.sequence] + self.start - 1

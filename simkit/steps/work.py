@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+
+from traces.errors import TraceError
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +48,7 @@ class Work:
         missed: (N,) tokens of steps in which another drafter drafted, which a drafter that drafts
             token by token reads with its first pass; None where there is no other.
         beside: what the draft did while the target verified; None where they take turns.
+        reads: gives `experts`; None where it is not known which rows a pass holds.
     """
 
     context: np.ndarray
@@ -55,3 +60,15 @@ class Work:
     again: np.ndarray | bool = False
     missed: np.ndarray | None = None
     beside: Meanwhile | None = None
+    reads: Callable[[], np.ndarray] | None = None
+
+    @cached_property
+    def experts(self) -> np.ndarray:
+        """(N,) pairs of a layer and an expert that the target's pass reads, each once.
+
+        Raises:
+            TraceError: the trace does not say.
+        """
+        if self.reads is None:
+            raise TraceError("the experts that passes read are not known of trees and of routes")
+        return self.reads()

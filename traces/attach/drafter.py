@@ -172,8 +172,8 @@ def header_of(recording: Trace, drafter: Attachable, **facts: Any) -> Manifest:
     """
     known = recording.manifest
     own = {"hidden": False, "mix": 0.0, "branch_target": False, "draft": None, "source": None}
-    own |= {"target_columns": (), "lattice_columns": (), "draft_ends": False, "files": {}}
-    own |= {"shapes": (), "width": 0, "path_columns": (), "bits": 0, "tokens": "all"}
+    own |= {"experts": None, "target_columns": (), "lattice_columns": (), "draft_ends": False}
+    own |= {"files": {}, "shapes": (), "width": 0, "path_columns": (), "bits": 0, "tokens": "all"}
     header = {"coupling": "target", "attached_to": recording.hash, "spec": str(drafter)}
     return replace(known, **{**own, **header, **facts}, complete=False)
 

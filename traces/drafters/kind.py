@@ -34,15 +34,15 @@ class Shard(NamedTuple):
         manifest: of the trace.
         sequences: the shard's, `schema.SEQUENCES`.
         rows: one of the shard's tables, whose schema is given; columns are read when needed.
-        state_width: numbers in each state of the trace, whatever its table and shard.
-        states: tables with states that are to be looked at too.
+        state_width: numbers in each row of a table's wide column, whatever its shard.
+        states: tables with a wide column that are to be looked at too.
     """
 
     folder: Path
     manifest: Manifest
     sequences: pa.Table
     rows: Callable[[str, pa.Schema], FileRows]
-    state_width: Callable[[], int]
+    state_width: Callable[[str], int]
     states: Collection[str] = ()
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from traces import schema
 from traces.checks import check_branches, check_keys, check_positions
-from traces.checks_states import check_hidden, check_mixed
+from traces.checks_states import check_experts, check_hidden, check_mixed
 from traces.drafters.kind import DrafterKind, Shard, register, run_offsets
 from traces.errors import TraceError
 from traces.messages import how_many
@@ -31,7 +31,7 @@ class OnPath(DrafterKind):
     name = "path"
     stored = "rows"
     layout = "simkit.drafters.path:PathLayout"
-    own = ("path_columns",)
+    own = ("path_columns", "experts")
     noun = ("branch", "branches")
 
     def tables(self, manifest: Manifest) -> dict[str, pa.Schema]:
@@ -67,10 +67,12 @@ class OnPath(DrafterKind):
         yield from check_positions(positions, sequences, manifest)
         yield from check_branches(branches, positions, manifest)
         for table in shard.states:
-            rows = shard.rows(table, schema.with_state(table, shard.state_width()))
+            rows = shard.rows(table, schema.with_state(table, shard.state_width(table)))
             if table == "hidden":
                 n_prompt = sequences["n_prompt"].to_numpy()
                 yield from check_hidden(rows, positions, branches, key, n_prompt)
+            elif table == "experts":
+                yield from check_experts(rows, positions, branches, key, n_output, manifest)
             else:
                 yield from check_mixed(rows, positions, manifest)
 

@@ -87,6 +87,9 @@ def _rows_of_all(tried: dict[str, int], tokens: int, plan: Plan) -> dict[str, in
         if "hidden" in tried:
             on_path = round((tried["hidden"] - tried["branches"]) * longer)
             found["hidden"] = on_path + found["branches"]
+        if "experts" in tried:  # a row more for each branch
+            roots = tried["experts"] - tried["branches"]
+            found["experts"] = round(roots * longer) + found["branches"]
     return found
 
 
@@ -121,6 +124,6 @@ def _run(
 def _tables(rows: ShardColumns, header: Manifest) -> dict[str, pa.Table]:
     """A shard's files as they would be written."""
     found = {name: to_table(rows.tables[name], kind) for name, kind in header.tables.items()}
-    states = {"hidden": rows.hidden, "mixed": rows.mixed}
+    states = {"hidden": rows.hidden, "mixed": rows.mixed, "experts": rows.experts}
     found |= {name: state_table(name, columns) for name, columns in states.items() if columns}
     return {"sequences": to_table(rows.sequences, schema.SEQUENCES), **found}

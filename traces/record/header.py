@@ -15,6 +15,7 @@ from traces.record import generation
 from traces.record.pair import Alone, Pair, embedding, tokenizer_hash, weights_hash
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt, prompts_hash
+from traces.record.routers import Routing
 from traces.schema import TARGET_COLUMNS
 from traces.versions import installed_version
 
@@ -60,6 +61,7 @@ def make_header(
         set_aside=generation.set_aside(pair.target, plan.sampler),
         branch_target=plan.branch_target,
         hidden=plan.hidden,
+        experts=Routing(pair.target).info if plan.experts else None,
         mix=plan.mix,
         statistics="kernel" if plan.kernel else "plain",
         outputs=outputs,

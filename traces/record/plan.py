@@ -25,6 +25,7 @@ class Plan:
         batch_size: prompts in a shard; they are run as one batch.
         branch_target: record the target's statistics on branch rows too.
         hidden: record the draft's final-norm states.
+        experts: record which experts the target reads for each token.
         mix: share of the draft's own tokens in the mixed contexts; 0 records none.
         kernel: reduce logits with the Triton kernel, which changes their last bits.
         coupling: of draft and output, see `traces.manifest.Manifest`.
@@ -43,6 +44,7 @@ class Plan:
     batch_size: int = 8
     branch_target: bool = False
     hidden: bool = False
+    experts: bool = False
     mix: float = 0.0
     kernel: bool = False
     coupling: Coupling = "draft"
@@ -62,3 +64,8 @@ class Plan:
             raise RecordError(f"coupling must be {words}, not {self.coupling}")
         if not 0 <= self.mix <= 1:
             raise RecordError(f"mix must be a share from 0 to 1, not {self.mix:g}")
+
+    @property
+    def reads_more(self) -> bool:
+        """Whether the target reads more than outputs."""
+        return self.branch_target or self.mix > 0 or self.experts

@@ -120,6 +120,7 @@ def _write(
                 rows.sequences,
                 hidden=rows.hidden,
                 mixed=rows.mixed,
+                experts=rows.experts,
                 near_ties=rows.near_ties,
                 **rows.tables,
             )

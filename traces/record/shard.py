@@ -14,6 +14,7 @@ from traces.arrays import count_up, dtype_of
 from traces.errors import RecordError
 from traces.record.agreement import Agreement
 from traces.record.branches import record_branches, slots_for_branches
+from traces.record.experts import record_experts
 from traces.record.followed import follow
 from traces.record.forward import Forward
 from traces.record.generated import generate
@@ -22,6 +23,7 @@ from traces.record.pair import Alone, Pair
 from traces.record.path import Path, record_path
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt
+from traces.record.routers import Routing
 
 _EXCESS = 1e-4  # mass of p beyond the common vocabulary that is put up with
 
@@ -31,6 +33,8 @@ Arrays = dict[str, np.ndarray]
 @dataclass(frozen=True)
 class ShardColumns:
     """Columns of a shard's rows; in `hidden` and `mixed`, `state` is (rows, H), float16.
+
+    In `experts`, the column of that name is (rows, bytes), uint8.
 
     Attributes:
         sequences: see `schema.SEQUENCES`.
@@ -42,6 +46,7 @@ class ShardColumns:
     tables: dict[str, Arrays]
     hidden: Arrays | None = None
     mixed: Arrays | None = None
+    experts: Arrays | None = None
     strange: int = 0
     near_ties: int = 0
     agreement: Agreement | None = None
@@ -87,26 +92,34 @@ def record_shard(
         return _alone(pair, prompts, first_sequence, plan, on_token, outputs, is_packed)
     if outputs is None and plan.by_engine:
         outputs = [prompt.output or [] for prompt in prompts]
-    if not is_packed and (outputs is None or plan.branch_target or plan.mix):
+    if not is_packed and (outputs is None or plan.reads_more):
         raise RecordError("a target that takes no masks reads known outputs alone, no branches")
     target, draft = forwards(pair, base, plan, len(prompts))
     path = record_path(target, draft, tokens, numbers, plan, on_token, outputs, is_packed)
     positions = _on_path(path.columns, path, first_sequence)
-    _check_finite(positions)
     rows = list(record_branches(target, draft, path, plan))
     branches, branch_states = _branches(rows, first_sequence, plan)
-    _check_finite(branches)
     mixed = None
     if plan.mix:  # last: it writes over the outputs in the caches
         mixed = _on_path(record_mixed(target, draft, tokens, path, plan), path, first_sequence)
-        _check_finite(mixed)
     _check_excess(target, "target")
     _check_excess(draft, "draft")
     hidden = _hidden(path, first_sequence, branches, branch_states) if plan.hidden else None
     sequences = _sequences(prompts, positions, first_sequence, plan)
     tables = {"positions": positions, "branches": branches}
+    del target, draft  # and their caches
+    experts = _experts(pair, tokens, first_sequence, tables, plan) if plan.experts else None
     seen = path.strange, path.near_ties, path.agreement
-    return ShardColumns(sequences, tables, hidden, mixed, *seen)
+    return ShardColumns(sequences, tables, hidden, mixed, experts, *seen)
+
+
+def _experts(
+    pair: Pair, tokens: list[list[int]], first: int, tables: dict[str, Arrays], plan: Plan
+) -> Arrays:
+    """The rows of experts, read with a cache of its own."""
+    slots = max(map(len, tokens)) + plan.max_new_tokens + slots_for_branches(plan, len(tokens))
+    model = Forward(pair.target, pair.vocab_size, slots)
+    return record_experts(model, Routing(pair.target), tokens, first, tables, plan)
 
 
 def _alone(
@@ -127,7 +140,6 @@ def _alone(
     model = Forward(target.target, target.vocab_size, base)
     path = record_path(model, None, tokens, numbers, plan, on_token, outputs)
     rows = _on_path(path.columns, path, first_sequence)
-    _check_finite(rows)
     sequences = _sequences(prompts, rows, first_sequence, plan)
     return ShardColumns(sequences, {"target": rows}, near_ties=path.near_ties)
 
@@ -182,7 +194,9 @@ def _on_path(columns: dict[str, Tensor], path: Path, first_sequence: int) -> Arr
         "sequence": (row + first_sequence).astype(np.int32),
         "position": (column + 1).astype(np.int32),
     }
-    return keys | {name: _numpy(value)[mine] for name, value in columns.items()}
+    rows = keys | {name: _numpy(value)[mine] for name, value in columns.items()}
+    _check_finite(rows)
+    return rows
 
 
 def _branches(
@@ -197,6 +211,7 @@ def _branches(
     order = np.lexsort([arrays[k] for k in ("depth", "position", "sequence")])
     arrays["sequence"] = arrays["sequence"] + np.int32(first_sequence)
     arrays = {name: arrays[name][order] for name in wanted.names}
+    _check_finite(arrays)
     return arrays, None if states is None else states[order]
 
 
