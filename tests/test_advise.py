@@ -45,7 +45,7 @@ def test_the_advised_setting_is_the_best_of_a_plain_sweep():
     assert advised().setting == found.best
 
 
-def test_following_it_is_judged_on_prompts_that_had_no_say():
+def test_following_it_is_judged_on_prompts_that_had_no_part():
     found = advised()
     assert found.speedup.value is not None
     in_sample = found.rows[0].speedup
@@ -77,7 +77,9 @@ def test_pieces_are_the_fastest_settings_at_every_price(cost):
 def test_where_drafts_do_not_pay_none_are_advised():
     found = advised(DEAR)
     assert found.setting.family == NONE
-    assert found.answer.startswith("Do not draft: under times: linear(")
+    assert found.answer.startswith(
+        "Do not draft: no drafter and no rule is faster than the target alone (times: linear("
+    )
     assert found.even is None
     assert found.config == ""
     assert any(line.startswith("Not known under load") for line in found.sentences())
@@ -97,7 +99,7 @@ def test_regret_is_none_where_one_setting_is_always_the_fastest():
 def test_few_prompts_cannot_tell():
     found = advise(select(small(), range(5)), GPU)
     assert not found.sure
-    assert "This recording cannot tell for sure: 5 prompts are too few to choose by" in found.answer
+    assert "This recording cannot settle it: 5 prompts are too few to choose by" in found.answer
 
 
 def test_an_engine_is_advised_what_it_can_run():

@@ -1,13 +1,14 @@
 """What to draft with, when to stop, and at which load: one answer from a recording and a cost.
 
-`candidates` tries every rule on every drafter by cross-validation over prompts, `price` says at
-which prices of a draft pass the answer changes, `load` serves it to many requests at once, and
-`result` puts it into words. Nothing here replays, tunes or serves in a way of its own.
+`candidates` tries every rule on every drafter by cross-validation over prompts. `price` finds the
+prices of a draft pass at which the answer changes. `load` serves many requests at once. `result`
+puts the answer into words. Replays, tuning, serving and export are those of the other rooms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from analysis import priced
 from analysis.advise.candidates import NONE, Family, Field, Setting, tried
@@ -41,16 +42,16 @@ def advise(
     first_token: FirstToken = "draft",
     progress: Progress | None = None,
 ) -> Advice:
-    """Say what to draft with, and when to stop.
+    """Recommend a drafter and a stopping rule.
 
     Args:
-        trace: of a recording with its drafters, or of one drafter. Trees are not tried.
+        trace: a recording with its drafters, or one of its drafters. Trees are not tried.
         cost: see `simkit.replay`; it must have times.
-        concurrency: requests in flight that are asked for; None: 1, 4, 16 and 64.
-        engine: one of `simkit.engines.ENGINES`; only what it can run is advised, and its default is
-            what that is held against.
+        concurrency: requests in flight; None tries 1, 4, 16 and 64.
+        engine: one of `simkit.engines.ENGINES`. Only what it can run is recommended, and compared
+            with its default.
         first_token: see `simkit.replay`.
-        progress: called with how many families are done, and of how many.
+        progress: called with the number of families that are done, and of all families.
 
     Raises:
         MissingError: there are no times, or nothing can be replayed.
@@ -65,29 +66,40 @@ def advise(
         setting = found.best
         at_load = under_load(found, setting, cost, concurrency)
         default = _default(found, made, setting)
-    rows = _rows(found, setting)
     config, notes = _config(found, made, setting, cost, first_token)
-    said = [f"{line[0].lower()}{line[1:].rstrip('.')}" for line in watched.sentences()]
-    about = few(study.trace.n_sequences)
-    notes += [*said, *([about] if about else []), *remarks_of(study.trace)]
+    facts = _facts(found, setting)
     return Advice(
         trace=study.trace.path.name if study.trace.path else "the trace",
         times=cost_name(found.replays[setting.drafter].study, cost).split(";")[0],
-        setting=setting,
-        speedup=_worth(found, setting),
-        regret=found.regret(),
-        rows=tuple(rows),
         default=default,
-        pieces=tuple(pieces(found)),
-        cost_ratio=cost_ratio(found, setting),
-        even=break_even(found, setting),
-        tasks=by_task(found, setting, each_task(study.trace)),
         load=at_load,
         engine=engine or "",
         config=config,
-        notes=tuple(dict.fromkeys(notes)),
-        gone=tuple(found.gone),
+        notes=tuple(dict.fromkeys([*notes, *_notes(study, watched)])),
+        **facts,
     )
+
+
+def _facts(found: Field, setting: Setting) -> dict[str, Any]:
+    """What the replays alone say of the recommended setting."""
+    return {
+        "setting": setting,
+        "speedup": _worth(found, setting),
+        "regret": found.regret(),
+        "rows": tuple(_rows(found, setting)),
+        "pieces": tuple(pieces(found)),
+        "cost_ratio": cost_ratio(found, setting),
+        "even": break_even(found, setting),
+        "tasks": by_task(found, setting, each_task(found.replays[setting.drafter].trace)),
+        "gone": tuple(found.gone),
+    }
+
+
+def _notes(study: Study, watched: priced.Priced) -> list[str]:
+    """What a reader of the numbers should know, one line each."""
+    said = [f"{line[0].lower()}{line[1:].rstrip('.')}" for line in watched.sentences()]
+    about = few(study.trace.n_sequences)
+    return [*said, *([about] if about else []), *remarks_of(study.trace)]
 
 
 def _worth(found: Field, setting: Setting) -> Estimate:

@@ -1,4 +1,4 @@
-"""What is advised: an answer in a sentence, a table, what it hangs on, what is not known."""
+"""The recommendation: one sentence, a table, what the answer depends on, what is not known."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Row:
 
     Attributes:
         setting: the fastest of its family on all prompts.
-        speedup: over the target alone, on prompts that had no say in the setting.
+        speedup: over the target alone, on prompts that had no part in its choice.
         against: the advised way's seconds under this one's: above 1 the advised way is faster.
     """
 
@@ -41,13 +41,13 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Advice(Framed):
-    """Which drafter and which rule, what they gain, and what that hangs on.
+    """Which drafter and which rule, what they gain, and what the answer depends on.
 
     Attributes:
         trace: its name.
         times: where the seconds are from, in words.
         setting: what is advised for a request alone.
-        speedup: of following the advice, over the target alone, on prompts that had no say in it.
+        speedup: of following the advice, over the target alone, on prompts that had no part in it.
         regret: by what share of its time some other setting may be faster: not more in 95% of
             resamples of the prompts; NaN for one prompt.
         rows: by speed, the fastest first.
@@ -106,8 +106,8 @@ class Advice(Framed):
         """The advice in a sentence or two."""
         if self.setting.family == NONE:
             said = (
-                f"Do not draft: under {self.times} no drafter and no rule is faster than the target"
-                " alone"
+                "Do not draft: no drafter and no rule is faster than the target alone"
+                f" ({self.times})"
             )
         else:
             whose = self.setting.drafter
@@ -115,18 +115,18 @@ class Advice(Framed):
             said = (
                 f"Draft with {drafter} and stop by {self.setting.policy}:"
                 f" {self.speedup.text()} times the speed of the target alone, on prompts that had"
-                " no say in the choice"
+                " no part in the choice"
             )
         doubts = "; ".join(self.doubts)
-        return f"{said}. This recording cannot tell for sure: {doubts}." if doubts else f"{said}."
+        return f"{said}. This recording cannot settle it: {doubts}." if doubts else f"{said}."
 
     def sentences(self) -> list[str]:
-        """What the answer hangs on, a sentence each."""
+        """What the answer depends on, a sentence each."""
         some = self._alike(), self._default(), self._price(), self._even(), self._tasks()
         return [*(line for line in some if line), *self._load()]
 
     def _alike(self) -> str:
-        """Which rules are as good, the plainest first."""
+        """Which rules are not measurably slower, fixed lengths first."""
         alike = [
             one.setting
             for one in self.rows[1:]
@@ -137,7 +137,7 @@ class Advice(Framed):
         alike.sort(key=lambda one: one.family != "fixed")
         some = ", ".join(one.words for one in alike[:3])
         more = f" and {len(alike) - 3} more" if len(alike) > 3 else ""
-        return f"As good, as far as these prompts tell: {some}{more}."
+        return f"These prompts show no difference to {some}{more}."
 
     def _default(self) -> str:
         if self.default is None:
@@ -151,28 +151,30 @@ class Advice(Framed):
         mine, said = self.pieces[k], []
         if mine.high <= FAR:
             said.append(
-                f"above {self._priced(mine.high)} {self.pieces[k + 1].setting.words} is faster"
+                f"above {self._priced(mine.high)}, {self.pieces[k + 1].setting.words} is faster"
             )
         if mine.low >= 1 / FAR:
             said.append(
-                f"below {self._priced(mine.low)} {self.pieces[k - 1].setting.words} is faster"
+                f"below {self._priced(mine.low)}, {self.pieces[k - 1].setting.words} is faster"
             )
         if not said:
-            return f"It is the fastest, be a draft pass {FAR} times as dear or as cheap as it is."
-        return f"It is the fastest by what a draft pass takes now: {'; '.join(said)}."
+            return (
+                f"It stays the fastest if a draft pass takes up to {FAR} times more or less time."
+            )
+        return f"The price of a draft pass decides: {'; '.join(said)}."
 
     def _priced(self, price: float) -> str:
         """So many times what a draft pass takes now, and the cost ratio then."""
         if self.cost_ratio is None:
-            return f"{price:.3g} times that"
-        return f"{price:.3g} times that (c = {self.cost_ratio / price:.3g})"
+            return f"{price:.3g} times its present price"
+        return f"{price:.3g} times its present price (c = {self.cost_ratio / price:.3g})"
 
     def _even(self) -> str:
         if self.even is None:
             return ""
         return (
-            f"A step emits {self.even.now:.2f} tokens; below {self.even.least:.2f}, with steps that"
-            " take as long, the target alone is faster."
+            f"A step emits {self.even.now:.2f} tokens. Below {self.even.least:.2f}, at the same time"
+            " a step, the target alone is faster."
         )
 
     def _tasks(self) -> str:
@@ -207,7 +209,7 @@ class Advice(Framed):
 
     def table(self) -> TextTable:
         """The rules by speed, for people."""
-        heads = ["drafter", "rule", "held-out speedup", "advised is faster by"]
+        heads = ["drafter", "rule", "held-out speedup", "recommended ÷ this"]
         rows = [
             [one.setting.drafter, one.setting.policy, one.speedup.text(), one.against.text()]
             for one in self.rows[:SHOWN]

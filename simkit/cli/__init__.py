@@ -44,7 +44,7 @@ _GROUPS = {
         "fidelity": "Hold a trace's predictions against live runs.",
     },
     "Replay policies": {
-        "advise": "Say which drafter and which stopping rule to use, and what that hangs on.",
+        "advise": "Recommend a drafter and a stopping rule for a trace.",
         "replay": "Replay stopping policies on a trace.",
         "sweep": "Replay every setting of policies on a trace.",
         "tune": "Choose policies' arguments by cross-validation.",

@@ -33,16 +33,16 @@ InFlight = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Requests in flight at once, for which the answer is given too. Default: 1, 4, 16"
-        " and 64, if the cost knows batches.",
+        help="Also answer for this many requests in flight. Default: 1, 4, 16 and 64, if the"
+        " cost has times of batches.",
         show_default=False,
     ),
 ]
 ForEngine = Annotated[
     str | None,
     typer.Option(
-        help="Advise what this engine can run, and write its configuration: vllm, sglang,"
-        " tensorrt-llm, llama.cpp or transformers.",
+        help="Recommend only what this engine can run, and print its configuration: vllm,"
+        " sglang, tensorrt-llm, llama.cpp or transformers.",
         show_default=False,
     ),
 ]
@@ -59,7 +59,7 @@ def advise(
     out: PageOut = None,
     memory: Memory = None,
 ) -> None:
-    """Say which drafter and which stopping rule to use, and what that hangs on."""
+    """Recommend a drafter and a stopping rule for a trace."""
     from analysis.advise import advise as advised
 
     if out is not None:
