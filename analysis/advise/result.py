@@ -173,8 +173,8 @@ class Advice(Framed):
         if self.even is None:
             return ""
         return (
-            f"A step emits {self.even.now:.2f} tokens. Below {self.even.least:.2f}, at the same time"
-            " a step, the target alone is faster."
+            f"A step emits {self.even.now:.2f} tokens. Below {self.even.least:.2f}, at the same"
+            " time a step, the target alone is faster."
         )
 
     def _tasks(self) -> str:
