@@ -18,6 +18,8 @@ import traces
 from traces import TraceError, spans
 from traces.record.pair import load_tokenizer
 from traces.spans import ECHO, REST, SpanRule, read_rules
+from traces.subset import select
+from traces.writer import save
 
 RULES = """
 [[span]]
@@ -218,6 +220,29 @@ def test_a_thin_copy_keeps_them(folder, trace, capsys, tmp_path):
     assert run(capsys, "validate", copy)[0] == 0
     ours, theirs = (spans.load(traces.load(one)) for one in (trace, copy))
     assert ours.names == theirs.names and np.array_equal(ours.label, theirs.label)
+
+
+@pytest.mark.parametrize("budget", [24, 9])
+def test_cuts_keep_them(folder, trace, capsys, tmp_path, budget):
+    """In memory and written; of outputs that are cut short, what is left of each span."""
+    assert run(capsys, *command(folder, trace))[0] == 0
+    there = traces.load(trace)
+    whole, chosen = spans.load(there), [1, 4, 5, 9]
+    cut = select(there, chosen, max_new_tokens=budget)
+    begins, ends = there.position_offsets[chosen], there.position_offsets[np.array(chosen) + 1]
+    rows = [np.arange(a, min(b, a + budget)) for a, b in zip(begins, ends, strict=True)]
+    found = spans.load(cut)
+    assert found.names == whole.names and found.causal == whole.causal
+    assert np.array_equal(found.label, whole.label[np.concatenate(rows)])
+    save(cut, tmp_path / "cut")
+    assert run(capsys, "validate", tmp_path / "cut")[0] == 0
+    written = spans.load(traces.load(tmp_path / "cut"))
+    assert written.names == found.names and np.array_equal(written.label, found.label)
+    both = (cut, traces.load(tmp_path / "cut"))
+    cost = "linear(draft_s=0.1, target_s=1)"
+    ours, theirs = (simkit.replay(t, ["fixed(3)"], cost, by="span").frame for t in both)
+    assert ours.equals(theirs)
+    assert spans.of_part(traces.load(folder / "trace"), cut) is None
 
 
 def test_an_attached_drafter_has_those_of_its_recording(folder, trace, capsys):

@@ -163,8 +163,12 @@ def save(
 
 def attach(trace: Trace, name: str, scores: Scores) -> Trace:
     """The same trace with scores, in memory."""
-    source = _With(trace, file_name(name), to_table(trace, scores))
-    return Trace(trace.manifest, source, trace.path, trace.recording)
+    return with_table(trace, file_name(name), to_table(trace, scores))
+
+
+def with_table(trace: Trace, name: str, table: pa.Table) -> Trace:
+    """The same trace with one more table that is read by name, in memory."""
+    return Trace(trace.manifest, _With(trace, name, table), trace.path, trace.recording)
 
 
 def to_table(

@@ -183,6 +183,8 @@ def find(trace: Trace, tokenizer: Any, rules: Iterable[SpanRule] = BUILT_IN) -> 
 def of_copy(trace: Trace, copy_hash: str) -> pa.Table | None:
     """The table of a copy of a trace, which has the same outputs; None if the trace has none.
 
+    A copy's sequences are numbered from 0.
+
     Raises:
         TraceError: those of the trace do not fit.
     """
@@ -190,7 +192,31 @@ def of_copy(trace: Trace, copy_hash: str) -> pa.Table | None:
     if table is None:
         return None
     load(trace)
+    numbers = np.searchsorted(trace.sequences["sequence"], table["sequence"]).astype(np.int32)
+    place = table.schema.get_field_index("sequence")
+    table = table.set_column(place, table.schema.field(place), pa.array(numbers))
     return _signed(table, copy_hash, json.loads(table.schema.metadata[_FACTS])["rules"])
+
+
+def of_part(trace: Trace, part: Trace) -> pa.Table | None:
+    """The table of some of a trace's sequences, whose outputs may be cut; None if it has none.
+
+    Raises:
+        TraceError: those of the trace do not fit.
+    """
+    table = (trace.recording or trace).extra(FILE)
+    if table is None:
+        return None
+    load(trace)
+    columns = part.sequences.select(["sequence", "n_output"]).to_pydict()
+    ends = dict(zip(*columns.values(), strict=True))
+    rows = [
+        {**row, "end": min(row["end"], ends[row["sequence"]])}
+        for row in table.to_pylist()
+        if row["begin"] <= ends.get(row["sequence"], 0)
+    ]
+    left = pa.Table.from_pylist(rows, schema=table.schema)
+    return _signed(left, part.hash, json.loads(table.schema.metadata[_FACTS])["rules"])
 
 
 def _signed(table: pa.Table, trace_hash: str, rules: list[Any]) -> pa.Table:

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from traces import files, schema
+from traces import files, schema, spans
 from traces.arrays import count_up
 from traces.errors import TraceError
 from traces.manifest import Manifest
 from traces.memory import Arrays
-from traces.scores import NodeScores, RowScores, Scores, attach, load
+from traces.scores import NodeScores, RowScores, Scores, attach, load, with_table
 from traces.trace import Trace
 
 
@@ -28,8 +28,8 @@ def select(
     """A trace in memory of some sequences; they keep their numbers.
 
     A replay of it is the replay of these prompts alone: state that lasts a whole run passes over
-    the others. Its manifest says what the whole was recorded with. Hidden states, mixed rows, spans
-    and drafters that were attached are dropped; experts come along.
+    the others. Its manifest says what the whole was recorded with. Hidden states, mixed rows and
+    drafters that were attached are dropped; experts and spans come along.
 
     `writer.save` writes a greedy one, numbered anew. Draws of a sampled trace are keyed by the
     numbers. A live run could not repeat those of a renumbered cut, so only the first prompts of a
@@ -64,7 +64,7 @@ def select(
     columns |= {"branches": _columns(trace, "branches", off)}
     sizes = {"positions": len(rows), "branches": len(off), "experts": _length(columns)}
     sequences = _sequences(trace, chosen, lengths)
-    part = Trace(header, Arrays(header, sequences, columns, sizes, latency))
+    part = _with_spans(trace, Trace(header, Arrays(header, sequences, columns, sizes, latency)))
     for head in heads:
         part = attach(part, head, _of(load(trace, head), rows, off))
     return part
@@ -76,7 +76,7 @@ def select_trees(
     latency: pa.Table | None = None,
     heads: Sequence[str] = (),
 ) -> Trace:
-    """A trace in memory of the trees of some sequences; they keep their numbers and their T_max.
+    """A trace in memory of the trees of some sequences; they keep numbers, T_max and spans.
 
     Args:
         trace: of trees.
@@ -100,12 +100,19 @@ def select_trees(
     columns = {"tree": {name: trace.column("tree", name)[rows] for name in names}}
     header = _header(trace.manifest, len(chosen), trace.max_new_tokens)
     sequences = _sequences(trace, chosen, lengths)
-    part = Trace(header, Arrays(header, sequences, columns, {"tree": len(rows)}, latency))
+    source = Arrays(header, sequences, columns, {"tree": len(rows)}, latency)
+    part = _with_spans(trace, Trace(header, source))
     for head in heads:
         found = load(trace, head)
         assert isinstance(found, NodeScores)
         part = attach(part, head, NodeScores(found.values[rows]))
     return part
+
+
+def _with_spans(trace: Trace, part: Trace) -> Trace:
+    """A part with the spans of the whole, if it has any."""
+    table = spans.of_part(trace, part)
+    return part if table is None else with_table(part, spans.FILE, table)
 
 
 def _check(trace: Trace, budget: int, latency: pa.Table | None) -> None:

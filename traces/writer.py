@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from traces import files, parquet, row_checks, schema, stores, validation_cache
+from traces import files, parquet, row_checks, schema, spans, stores, validation_cache
 from traces.columns import Columns, state_table, to_table
 from traces.copying import check_can_be_saved, copy_rows
 from traces.differences import refusal
@@ -284,7 +284,7 @@ class TraceWriter:
 
 
 def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
-    """Write a trace that is in memory and its timing samples, `batch_size` sequences a shard.
+    """Write a trace that is in memory, with times and spans, `batch_size` sequences a shard.
 
     A file's sequences are numbered from 0, so those of `subset.select` are numbered anew: no rule
     and no cost reads the numbers. Draws of a sampled trace are keyed by them, and a live run could
@@ -298,11 +298,14 @@ def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
     header = replace(trace.manifest, batch_size=batch_size)
     latency = trace.latency()
     check_can_be_saved(trace)
-    with whole_folder(Path(path)) as place, TraceWriter(place, header, is_held=True) as writer:
-        copy_rows(trace, header, writer)
-        if latency is not None:
-            writer.write_latency(latency)
-        writer.finish()
+    with whole_folder(Path(path)) as place:
+        with TraceWriter(place, header, is_held=True) as writer:
+            copy_rows(trace, header, writer)
+            if latency is not None:
+                writer.write_latency(latency)
+            writer.finish()
+        if (labels := spans.of_copy(trace, writer.manifest.content_hash())) is not None:
+            add_file(place, spans.FILE, labels, is_held=True)
 
 
 def add_file(path: str | Path, name: str, table: pa.Table, is_held: bool = False) -> None:
