@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     Rows = list[PromptRow] | list[EngineOutput]
 
 _AT_ONCE = 32  # tokens of known outputs in a pass
-_OWN_PASSES = (
-    "the target takes no masks: it reads one text at a time, by its own generate, which is slower"
-)
 NOTE = ".asked.json.tmp"
 """Where an unfinished recording says what it was asked for: named like what a writer leaves behind,
 so it goes away as those files do, when the recording is finished or given up."""
@@ -157,14 +154,13 @@ class RecordRequest:
         how = self.device, self.dtype, self.revision
         if self.draft is None:
             pair: Pair | Alone = load_target(self.target, *how, alone=True)
-            if not pair.prove(0):
-                warnings.warn(_OWN_PASSES, SimkitWarning, stacklevel=3)
         else:
-            pair = load_pair(self.target, self.draft, *how, known=self.outputs is not None)
+            known = self.outputs is not None
+            pair = load_pair(self.target, self.draft, *how, known=known, own=True)
         # The kernel reduces pairs of rows.
         kernel = not isinstance(pair, Alone) and chosen(pair, self.kernel)
-        known = changed_ends(Ends(pair.eos_token_ids, "model"), self.eos, pair.vocab_size)
-        ends = () if self.ignore_eos else known.ids
+        changed = changed_ends(Ends(pair.eos_token_ids, "model"), self.eos, pair.vocab_size)
+        ends = () if self.ignore_eos else changed.ids
         return pair, replace(self.plan(), eos_token_ids=ends, kernel=kernel)
 
 
@@ -494,10 +490,11 @@ def prepare(
 
 def _followed(asked: RecordRequest, is_limited: bool) -> tuple[RecordRequest, Rows]:
     """What is asked for, and the outputs that are to be read."""
-    from traces.engine_outputs import read
+    from traces.engine_outputs import check_ids, read
 
     assert asked.outputs is not None
     found = read(asked.outputs, RecordError)
+    check_ids(found, RecordError)
     longest = max(found, key=lambda one: len(one.output))
     n = len(longest.output)
     if not is_limited:

@@ -10,6 +10,7 @@ import torch
 from commands import refused, run
 from models import EOS, tiny_pair, tiny_prompts
 from pair_folders import pair, pair_folder
+from scipy.optimize import minimize_scalar
 from scipy.stats import kstest
 
 import simkit
@@ -151,6 +152,33 @@ def test_a_temperature_that_is_wrong_by_a_tenth_is_found(drawn):
     assert abs(np.mean([one.temperature(Sampler(0.7)) for one in found]) - drawn) < 0.03
 
 
+@pytest.mark.parametrize(("stated", "drawn"), [(1.0, 0.4), (0.5, 1.4), (1.0, 1.0), (0.7, 2.0)])
+def test_the_temperature_that_would_fit_is_the_likeliest(stated, drawn):
+    """Against a search over likelihoods of the drawn tokens, which knows all of p."""
+    found, randomness = seen(stated, drawn, 2000, 1), np.random.default_rng(1)
+    draw = rows(2000, drawn, 1).processed.double().numpy()
+    tokens = (draw.cumsum(1) < randomness.random((2000, 1)) * draw.sum(1, keepdims=True)).sum(1)
+    logits = rows(2000, stated, 1).given.double()
+
+    def unlikely(temperature):
+        logs = (logits / temperature).log_softmax(-1)
+        return -float(logs[torch.arange(2000), torch.from_numpy(tokens)].sum())
+
+    best = minimize_scalar(unlikely, bounds=(0.1, 5), method="bounded").x
+    assert found.temperature(Sampler(stated)) == pytest.approx(best, rel=0.01)
+    assert abs(best / drawn - 1) < 0.06
+
+
+@pytest.mark.parametrize(
+    ("stated", "drawn", "said"), [(2.0, 0.1, "0.50 or less"), (0.1, 2.0, "0.40 or more")]
+)
+def test_temperatures_far_off_are_bounded(stated, drawn, said):
+    found = seen(stated, drawn, 500, 1)
+    assert found.instead(Sampler(stated)) == f"temperature {said} would fit better"
+    with pytest.raises(DisagreementError, match=f"temperature {said} would fit better"):
+        agreement.check(found, Sampler(stated))
+
+
 def test_a_nucleus_that_was_not_said_is_found():
     """And one that was not used: then some tokens cannot come out of it."""
     one = seen(1.0, 1.0, 2000, 0, top_p=0.8)
@@ -186,10 +214,10 @@ def test_a_tie_is_the_likeliest_token():
 
 def test_what_an_engines_rounding_may_do_is_said_and_not_refused():
     """A temperature that is off by 3% in a long log; one odd token, or few of them so far."""
-    uniform = np.full(1000, 1000)
+    uniform, tilts = np.full(1000, 1000), np.array(agreement._TILTS)
+    sums = dict(transform=uniform, tilted=1e6 * np.stack([tilts - 1, np.ones_like(tilts)]))
     near, far = (
-        Agreement(10**6, score=-off * 1e6, information=1e6, transform=uniform)
-        for off in (0.03, 0.07)
+        Agreement(10**6, score=-off * 1e6, information=1e6, **sums) for off in (0.03, 0.07)
     )
     assert near.chance < 1e-3
     agreement.check(near, Sampler(0.7))
@@ -343,6 +371,10 @@ BAD = {
         lambda row: {**row, "output_token_ids": [t % 38 + 1 for t in row["output_token_ids"]]},
         "are not the target's likeliest: another was up to",
     ),
+    "one id twice": (
+        lambda row: {**row, "id": "a"},
+        'bad.jsonl: line 2: id "a" is that of line 1 already',
+    ),
     "no choice": (lambda row: {**row, "choices": []}, "choices is empty"),
     "no objects": (lambda row: {**row, "outputs": [3]}, "outputs must be a list of objects"),
 }  # fmt: skip
@@ -408,7 +440,9 @@ def test_drafters_are_attached_to_sampled_outputs_of_an_engine(folder, capsys, t
     assert found.frame["accepted"].item() > 0.3 * found.frame["drafted"].item()
 
 
-@pytest.mark.parametrize("change", [{"tokens": "1"}, {"score": float("nan")}, {"transform": [1]}])
+@pytest.mark.parametrize(
+    "change", [{"tokens": "1"}, {"score": float("nan")}, {"transform": [1]}, {"tilted": [[1.0]]}]
+)
 def test_sums_that_are_none_are_forgotten(tmp_path, change):
     agreement.keep(tmp_path, seen(0.7, 0.7, 50, 0), {0, 1})
     (file,) = tmp_path.iterdir()

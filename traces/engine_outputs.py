@@ -69,6 +69,19 @@ def read(
     return found
 
 
+def check_ids(outputs: list[EngineOutput], error: type[UserError]) -> None:
+    """Refuse an id that two lines have.
+
+    Raises:
+        error: as said; names both.
+    """
+    named: dict[str, EngineOutput] = {}
+    for one in outputs:
+        if one.id is not None and (first := named.setdefault(one.id, one)) is not one:
+            line = first.where.rpartition(": ")[2]
+            raise error(f"{one.where}: id {_short(one.id)} is that of {line} already")
+
+
 def check_ends(outputs: list[EngineOutput], eos_token_ids: Collection[int], error: Any) -> None:
     """Refuse an output that goes on behind a token which ends it.
 

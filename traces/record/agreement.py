@@ -14,10 +14,9 @@ they are independent of each other, or a martingale, whatever prompts and output
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,6 +32,7 @@ from traces.sampler import Sampler
 # Named like what a writer leaves behind, so it goes away as that does.
 _KEPT = ".agreement.json.tmp"
 _BINS = 1000  # of the transform
+_TILTS = (0.25, 0.5, 1.0, 2.0, 4.0)  # inverse temperatures, of the stated one's
 _MOST_OTHER = 0.02  # share of tokens that rounding may account for
 _FEWEST = 50  # tokens of which a share says something
 _UNLIKELY = 1e-3  # chance of a statistic under the stated sampler, below which it is refused
@@ -59,6 +59,8 @@ class Agreement:
         score: sum of ln p(y) + H(p), of processed distributions.
         information: sum of the variances of ln p under p.
         transform: histogram of the transform (BINS,).
+        tilted: sums of the mean and of the variance of ln p (2, TILTS), under p as it would be at
+            other temperatures.
     """
 
     tokens: int = 0
@@ -69,6 +71,7 @@ class Agreement:
     score: float = 0.0
     information: float = 0.0
     transform: np.ndarray = field(default_factory=lambda: np.zeros(_BINS, np.int64))
+    tilted: np.ndarray = field(default_factory=lambda: np.zeros((2, len(_TILTS))))
 
     def __add__(self, more: Agreement) -> Agreement:
         both = {f.name: getattr(self, f.name) + getattr(more, f.name) for f in fields(self)}
@@ -106,10 +109,12 @@ class Agreement:
         possible = own > 0
         self.other += int((~possible).sum())
         logs = torch.where(chances > 0, chances, 1).log()
-        mean = (chances * logs).sum(-1)
-        variance = (chances * logs.square()).sum(-1) - mean.square()
-        self.score += float((own[possible].log() - mean[possible]).sum())
-        self.information += float(variance[possible].sum())
+        root, square = chances.sqrt(), chances.square()
+        tilted = (root.sqrt(), root, chances, square, square.square())
+        moments = torch.stack([_moments(weights, logs)[:, possible].sum(1) for weights in tilted])
+        self.tilted = self.tilted + moments.T.cpu().numpy()
+        self.score += float((own[possible].log() - _moments(chances, logs)[0, possible]).sum())
+        self.information += float(moments[_TILTS.index(1.0), 1])
         likelier = torch.where(chances > own[:, None], chances, 0).sum(-1)
         equal = torch.where(chances == own[:, None], chances, 0).sum(-1)
         share = torch.from_numpy(randomness.random(len(output))).to(equal.device)
@@ -159,9 +164,42 @@ class Agreement:
         return min(1.0, 2 * min(self.p_of_score, self.p_of_transform))
 
     def temperature(self, sampler: Sampler) -> float:
-        """The temperature that would explain the score, to first order; infinite of a flat one."""
-        cold = 1 + self.score / self.information if self.information > 0 else 1.0
-        return sampler.temperature / cold if cold > 0 else float("inf")
+        """The likeliest temperature, from a quarter of the stated one to four times as much.
+
+        There ln p(y) of the tokens is what is expected of them. The expectation is interpolated
+        between tilts, with its derivatives, which are the variances.
+        """
+        from scipy.interpolate import CubicHermiteSpline
+        from scipy.optimize import brentq
+
+        tilts, (means, variances) = np.array(_TILTS), self.tilted
+        said = self.score + means[_TILTS.index(1.0)]
+        if self.information <= 0:
+            return sampler.temperature
+        if not means[0] < said < means[-1]:
+            return sampler.temperature / (_TILTS[0] if said <= means[0] else _TILTS[-1])
+        expected = CubicHermiteSpline(np.log(tilts), means - said, tilts * variances)
+        root: Any = brentq(expected, np.log(tilts[0]), np.log(tilts[-1]))
+        return sampler.temperature / float(np.exp(root))
+
+    def instead(self, sampler: Sampler) -> str:
+        """The likeliest temperature in words."""
+        found = self.temperature(sampler)
+        ends = {
+            sampler.temperature / _TILTS[-1]: " or less",
+            sampler.temperature / _TILTS[0]: " or more",
+        }
+        return f"temperature {found:.2f}{ends.get(found, '')} would fit better"
+
+
+def _moments(weights: Tensor, logs: Tensor) -> Tensor:
+    """Mean and variance (2, N) of values under weights (N, V)."""
+    weights = weights / weights.sum(-1, keepdim=True)
+    mean = (weights * logs).sum(-1)
+    return torch.stack([mean, (weights * logs.square()).sum(-1) - mean.square()])
+
+
+_ARRAYS = {name: vars(Agreement())[name] for name in ("transform", "tilted")}
 
 
 class Kept(NamedTuple):
@@ -177,7 +215,7 @@ class Kept(NamedTuple):
 
 def keep(folder: Path, found: Agreement, shards: set[int]) -> None:
     """Keep what was seen in shards beside them, until the recording is finished or given up."""
-    sums = {**vars(found), "transform": found.transform.tolist()}
+    sums = {**vars(found), **{name: vars(found)[name].tolist() for name in _ARRAYS}}
     text = json.dumps({"found": sums, "shards": sorted(shards)})
     write_atomic(folder / _KEPT, text.encode())
 
@@ -186,12 +224,14 @@ def kept(folder: Path) -> Kept:
     """What was kept there."""
     try:
         known = json.loads((folder / _KEPT).read_text(encoding="utf-8"))
-        sums = {**known["found"], "transform": np.array(known["found"]["transform"], np.int64)}
+        sums = known["found"]
+        sums |= {name: np.array(sums[name], like.dtype) for name, like in _ARRAYS.items()}
         there = Kept(Agreement(**sums), frozenset(known["shards"]))
-        is_sums = all(math.isfinite(value) for name, value in sums.items() if name != "transform")
+        is_sums = all(bool(np.isfinite(value).all()) for value in sums.values())
+        fits = all(sums[name].shape == like.shape for name, like in _ARRAYS.items())
     except (OSError, ValueError, TypeError, KeyError, OverflowError):
         return Kept()
-    return there if is_sums and there.found.transform.shape == (_BINS,) else Kept()
+    return there if is_sums and fits else Kept()
 
 
 def check(found: Agreement, sampler: Sampler, whole: bool = True) -> None:
@@ -224,7 +264,7 @@ def check(found: Agreement, sampler: Sampler, whole: bool = True) -> None:
     if abs(instead / sampler.temperature - 1) > _SMALL or found.apart > _FAR:
         raise DisagreementError(
             f"these outputs were not drawn at {sampler.words} (p = {found.chance:.1g}, over"
-            f" {how_many(found.tokens, 'token')}): temperature {instead:.2f} would fit better."
+            f" {how_many(found.tokens, 'token')}): {found.instead(sampler)}."
             " State the engine's own sampler"
         )
 
@@ -244,7 +284,7 @@ def remark(found: Agreement, sampler: Sampler) -> str:
     said = f"{tokens} were drawn by an engine; {sampler.words} {fits} them"
     said += f" (p = {found.chance:.2g})"
     if found.chance < _DOUBTFUL:
-        said += f", temperature {found.temperature(sampler):.2f} would fit better"
+        said += f", {found.instead(sampler)}"
     if found.other:
         said += f"; {found.other:,} of them cannot come out of that sampler"
     return said
