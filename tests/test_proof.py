@@ -94,6 +94,14 @@ def test_windows_that_are_not_heeded_are_found(name, dtype, blind):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_one_set_of_rotary_factors_is_recorded_at_any_length(dtype):
+    """As docs/models.md has it: the long factors stand for the short ones too."""
+    rope = tiny_model("phi3").config.rope_parameters
+    rope = {**rope, "short_factor": rope["long_factor"]}
+    prove(tiny_model("phi3", dtype, rope_parameters=rope), 60, 100)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", UP_TO)
 def test_recorded_up_to_a_length(name, dtype):
     up_to_a_length(tiny_model(name, dtype), UP_TO[name])
