@@ -7,7 +7,8 @@ lengths of 16, and recorded greedily beside a noisy copy of itself, prompts of s
 and four in a batch. Outputs must be those of `generate`; tokens and entropies of all rows, on path
 and of branches, must be those of one uncached forward pass over each whole text. A class that is
 refused for a length that its configuration names is recorded again with longer ones; one that is
-refused altogether is recorded as a target alone, by its own `generate`.
+refused altogether is recorded token by token, its branches from clones of the draft's state; and
+what is refused then, as a target alone, by its own `generate`.
 
 A class whose recording differs is silent; the exit status is 1 if there is one, or a traceback.
 `--without-proof` leaves out the proof at load, which all of this rests on: silent ones appear.
@@ -34,16 +35,21 @@ from traces.errors import RecordError
 from traces.record.pair import Pair, make_alone
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt
+from traces.record.proof_own import PACKED
 from traces.record.shard import ShardColumns, record_shard
 
 MAPPED = dict(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 LENGTHS = (4, 20, 7, 5)  # tokens of the prompts: below and past windows
 PLAN = Plan(max_new_tokens=20, max_draft=5, eos_token_ids=(EOS,), branch_target=True)
 _CLOSE = {torch.float64: 1e-5, torch.float32: 2e-3}  # nats, of entropies
+_OWN_CLOSE = (
+    1e-4  # likewise, of models read token by token: their states are in float32 in any dtype
+)
 RECORDS, UP_TO, REFUSED, NOT_BUILT = "records", "records up to a length", "refused", "not built"
+ROLLED = "records, token by token"
 ALONE = "records its target alone"
 SILENT, TRACEBACK = "silent", "traceback"
-OUTCOMES = RECORDS, UP_TO, ALONE, REFUSED, NOT_BUILT, SILENT, TRACEBACK
+OUTCOMES = RECORDS, UP_TO, ROLLED, ALONE, REFUSED, NOT_BUILT, SILENT, TRACEBACK
 
 
 class Found(NamedTuple):
@@ -69,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     warnings.simplefilter("ignore")
     names = given.only.split(",") if given.only else list(MAPPED)
     if given.without_proof:
-        Pair.prove = lambda *args: True  # pyright: ignore
+        Pair.prove = lambda *args: PACKED  # pyright: ignore
     found = []
     for name in names:
         found.append(family(name, MAPPED[name]))
@@ -120,7 +126,7 @@ def family(kind: str, class_name: str) -> Found:
             return found._replace(reason=f"{found.reason}; longer: {_said(error)}")
         found = _recorded(kind, class_name, model, dtype)
     if found.outcome == REFUSED:
-        return _alone(found, model, dtype)
+        return _rolled(found, model, dtype)
     if passed and found.outcome == RECORDS:
         return found._replace(outcome=UP_TO, reason=", ".join(passed))
     return found
@@ -155,18 +161,20 @@ def _longer(config, longer: dict[str, int]):
     return type(config)(**given)
 
 
-def _recorded(kind: str, class_name: str, model: PreTrainedModel, dtype: torch.dtype) -> Found:
-    prompts = _prompts()
+def _recorded(
+    kind: str, class_name: str, model: PreTrainedModel, dtype: torch.dtype, own: bool = False
+) -> Found:
+    prompts, plan = _prompts(), replace(PLAN, branch_target=not own)
     rows = [Prompt(str(n), "a", None, prompt) for n, prompt in enumerate(prompts)]
     accepted, n_branches = [], 0
     try:
         draft = noisy(model)
-        pair = Pair(model, draft, None, VOCAB, (EOS,))
-        judge = _Judge(model, draft, _CLOSE[dtype])
+        pair = Pair(model, draft, None, VOCAB, (EOS,), own=own)
+        judge = _Judge(model, draft, max(_CLOSE[dtype], _OWN_CLOSE if own else 0))
         for size in (4, 1):
             for first in range(0, len(rows), size):
                 try:
-                    shard = record_shard(pair, rows[first : first + size], first, PLAN)
+                    shard = record_shard(pair, rows[first : first + size], first, plan)
                 except RecordError as error:
                     return Found(kind, class_name, REFUSED, _short(str(error)))
                 if wrong := judge.wrong(prompts, shard):
@@ -180,6 +188,17 @@ def _recorded(kind: str, class_name: str, model: PreTrainedModel, dtype: torch.d
 
 class _Tokenizer:
     eos_token_id = EOS
+
+
+def _rolled(found: Found, model: PreTrainedModel, dtype: torch.dtype) -> Found:
+    """The same of a pair that is read token by token, which packed passes do not read."""
+    own = _recorded(found.kind, found.class_name, model, dtype, own=True)
+    if own.outcome == REFUSED:
+        return _alone(found, model, dtype)
+    if own.outcome != RECORDS:
+        return own._replace(reason=f"token by token: {own.reason}")
+    way = Pair(model, model, None, VOCAB, (EOS,), own=True).prove(0).draft.value
+    return own._replace(outcome=ROLLED, reason=f"branches {way}; {found.reason}")
 
 
 def _alone(found: Found, model: PreTrainedModel, dtype: torch.dtype) -> Found:
@@ -265,8 +284,9 @@ class _Judge:
             best, entropy = self._read(model, text)
             if name is not None:
                 same.append(np.array_equal(best[places], rows[name]))
-            apart = np.abs(entropy[places] - rows[f"{model}_entropy"])
-            same.append(bool((apart < self._close).all()))
+            if f"{model}_entropy" in rows:
+                apart = np.abs(entropy[places] - rows[f"{model}_entropy"])
+                same.append(bool((apart < self._close).all()))
         return all(same)
 
     def _read(self, model: str, text: list[int]) -> tuple[np.ndarray, np.ndarray]:

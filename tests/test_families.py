@@ -6,6 +6,7 @@ from benchmarks import families
 from benchmarks.families import ALONE, RECORDS, REFUSED, SILENT, UP_TO, family
 from traces.record import forward
 from traces.record.pair import Pair
+from traces.record.proof_own import PACKED
 
 EXPECTED = {
     "llama": (RECORDS, ""),
@@ -50,6 +51,6 @@ def test_the_proof_finds_windows_that_are_not_heeded(monkeypatch):
 @pytest.mark.parametrize("kind", PLANTED)
 def test_the_proof_is_what_refuses(kind, monkeypatch):
     monkeypatch.setattr(forward, "reaches", lambda config: {})  # windows are not heeded
-    monkeypatch.setattr(Pair, "prove", lambda *args: True)
+    monkeypatch.setattr(Pair, "prove", lambda *args: PACKED)
     found = family(kind, families.MAPPED[kind])
     assert found.outcome == SILENT and PLANTED[kind] in found.reason

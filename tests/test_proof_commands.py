@@ -1,5 +1,6 @@
 """Every command that reads a model in packed passes refuses one that they read wrongly."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from traces import load
 from traces.errors import RecordError
 from traces.record import forward
 from traces.record.pair import load_pair, load_target
+from traces.record.rolled import Rolled
 
 SIZES = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
 
@@ -59,6 +61,8 @@ def folder(tmp_path_factory):
     for name, model in zip(("window", "state", "slots"), models, strict=True):
         shutil.copytree(root / "target", root / name)
         model.save_pretrained(root / name)
+    shutil.copytree(root / "target", root / "small state")
+    RwkvForCausalLM(state).save_pretrained(root / "small state")
     return root
 
 
@@ -100,8 +104,13 @@ REFUSED = {
     "slots": ("gpt_neo (GPTNeoForCausalLM)", "window_size=40"),
 }
 EVERY = tuple(commands(Path("/"), ""))
-REFUSING = [name for name in EVERY if name != "record, target"]  # which needs no packed passes
-BRANCHING = [name for name in EVERY if "tree" in name or name in ("record, draft", "attach")]
+OWN = (
+    "record, draft",
+    "record, pair's target",
+    "attach",
+)  # which may read a model in its own passes
+REFUSING = [name for name in EVERY if name not in (*OWN, "record, target")]
+BRANCHING = [name for name in EVERY if "tree" in name]
 
 
 @pytest.mark.parametrize(
@@ -134,6 +143,94 @@ def test_a_target_alone_is_recorded_in_its_own_passes(folder, tmp_path, model, c
     assert run(capsys, *attach)[0] == 0
     assert run(capsys, "validate", trace)[0] == 0
     assert len(replay(load(trace, "model"), ["fixed(3)"]).frame) == 1
+
+
+@pytest.mark.filterwarnings("default:the (target|draft) takes no masks")
+@pytest.mark.parametrize("model", REFUSED)
+@pytest.mark.parametrize("command", OWN)
+def test_recorded_token_by_token(folder, tmp_path, model, command, capsys):
+    """And said in one line at the start; live decoders refuse the same pairs (above)."""
+    out = tmp_path / "new"
+    if command == "attach":
+        shutil.copytree(folder / "trace", out)
+    swap = {folder / "new": out, folder / "trace": out}
+    given = [swap.get(word, word) for word in commands(folder, model)[command]]
+    status, _, err = run(capsys, *given)
+    assert status == 0, err
+    who = "target" if "target" in command else "draft"
+    (said,) = [line for line in err.splitlines() if "takes no masks" in line]
+    assert f"the {who} takes no masks" in said and "slower" in said
+    assert run(capsys, "validate", out)[0] == 0
+    found = replay(load(out, "model" if command == "attach" else None), ["fixed(3)"]).frame
+    assert 0 <= found["accepted"].item() <= found["drafted"].item() > 0
+
+
+@pytest.mark.filterwarnings("ignore:the (target|draft) takes no masks")
+@pytest.mark.parametrize("what", ["pair", "outputs", "attach"])
+def test_stopped_and_resumed_to_the_same_bytes(folder, tmp_path, what, capsys, monkeypatch):
+    pairs = {"pair": ("state", "state"), "outputs": ("target", "state")}
+    target = folder / pairs.get(what, ("state",))[0]
+    source = ["--prompts", folder / "prompts.jsonl", "--max-new-tokens", 24, "--batch-size", 4]
+    alone, sampled = ["--target", target, "--device", "cpu"], ["--temperature", 1]
+    if what != "pair":
+        known = ["record", *alone, *source, *sampled, "--out", tmp_path / "known"]
+        assert run(capsys, *known)[0] == 0
+    if what == "outputs":
+        rows = load(tmp_path / "known").sequences.select(["id", "prompt_tokens", "output_tokens"])
+        lines = "\n".join(map(json.dumps, rows.to_pylist()))
+        (tmp_path / "outputs.jsonl").write_text(lines)
+        source = ["--outputs", tmp_path / "outputs.jsonl", "--batch-size", 4]
+    for name, stops in (("whole", 0), ("part", 1)):
+        out = tmp_path / name
+        if what == "attach":
+            shutil.copytree(tmp_path / "known", out)
+            given = ["attach", out, *alone, "--drafter", f'model("{folder / "small state"}")']
+        else:
+            given = ["record", *alone, "--draft", folder / "small state", *source, *sampled]
+            given += ["--out", out]
+        if stops:
+            monkeypatch.setattr(Rolled, "feed", stopping(Rolled.feed, 2))
+            assert simkit(given) == 130
+            monkeypatch.undo()
+            given.append("--resume")
+        assert run(capsys, *given)[0] == 0
+    whole, part = (files_of(tmp_path / name) for name in ("whole", "part"))
+    assert whole == part and any("branches" in name for name in whole)
+
+
+def stopping(real, after):
+    """A function that is interrupted when it has been called so often."""
+    left = [after]
+
+    def feed(*given):
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    return feed
+
+
+def files_of(root):
+    return {str(f.relative_to(root)): f.read_bytes() for f in root.rglob("*.*") if f.is_file()}
+
+
+@pytest.mark.filterwarnings("ignore:the (target|draft) takes no masks")
+def test_what_is_read_in_packed_passes_alone_is_refused(folder, tmp_path, capsys):
+    out = ["--prompts", folder / "prompts.jsonl", "--max-new-tokens", 8, "--out", tmp_path / "new"]
+    for option, message in (
+        (["--hidden"], "hidden states are read in packed passes, which rwkv"),
+        (["--mix", 0.5], "mixed contexts are read in packed passes, which rwkv"),
+    ):
+        line = refused(capsys, "record", *words(folder, "target", "state"), *out, *option)
+        assert message in line
+    given = ["record", *words(folder, "state", "draft"), *out, "--branch-target"]
+    assert "the target's view of branches" in refused(capsys, *given)
+    shutil.copytree(folder / "trace", tmp_path / "trace")
+    drafter = f'model("{folder / "state"}", hidden=true)'
+    attach = ["attach", tmp_path / "trace", *words(folder, "target"), "--drafter", drafter]
+    assert "hidden states are read in packed passes" in refused(capsys, *attach)
+    assert not (tmp_path / "new").exists() and not (tmp_path / "trace" / "drafters").exists()
 
 
 @pytest.mark.filterwarnings("default:the target takes no masks")

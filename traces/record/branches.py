@@ -6,7 +6,7 @@ pass left: a branch attends to the text before its rejected token and to itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from traces.record import draws
 from traces.record.forward import Forward
 from traces.record.path import Path
 from traces.record.plan import Plan
+from traces.record.rolled import Rolled
 from traces.record.statistics import (
     LogitRows,
     draft_rows,
@@ -50,6 +51,10 @@ class BranchGroup:
     length: Tensor
 
 
+Feed = Callable[[Tensor, int, Tensor], Tensor]
+"""Logits (N, V) behind the tips (B, R) of a depth, of those that are alive (B, R), N in all."""
+
+
 def slots_for_branches(plan: Plan, batch: int) -> int:
     """Cache slots that the widest group may need, on top of prompt and output."""
     return min(_most_branches(batch), plan.max_new_tokens) * plan.max_draft
@@ -70,29 +75,31 @@ class Depth(NamedTuple):
 
 
 def record_branches(
-    target: Forward, draft: Forward, path: Path, plan: Plan
+    target: Forward, draft: Forward, path: Path, plan: Plan, rolled: Rolled | None = None
 ) -> Iterator[dict[str, Tensor]]:
     """Yield the branch rows of a batch, one depth of one group at a time.
 
     Each item has the columns of `traces.schema.BRANCHES` (or `BRANCHES_WITH_TARGET`), with
     `sequence` counted from 0 inside the batch, and `hidden` (rows, H) if the plan asks for it.
-    Both caches are left as they were.
+    Both caches are left as they were. Branches of a draft that takes no masks are `rolled`.
     """
-    base = draft.cache.length
-    for group in _groups(path, plan, draft.vocab_size):
-        depths = _grow(draft, path, plan, group)
+    bases = target.cache.length, draft.cache.length
+    most = rolled.most if rolled else _most_branches(len(path.keys))
+    for group in _groups(path, plan, draft.vocab_size, most):
+        feed = rolled.feed(group) if rolled else _packed(draft, path, group)
+        depths = _grow(draft, feed, plan, group)
         if plan.branch_target:
             grown = list(depths)
             yield from _with_target(target, path, plan, group, grown)
-            target.cache.cut(base)
+            target.cache.cut(bases[0])
         else:
             for depth in depths:
                 yield depth.columns
-        draft.cache.cut(base)
+        draft.cache.cut(bases[1])
 
 
-def _groups(path: Path, plan: Plan, vocab_size: int) -> Iterator[BranchGroup]:
-    """Split the branches of a batch into groups that fit one pass."""
+def _groups(path: Path, plan: Plan, vocab_size: int, branches: int) -> Iterator[BranchGroup]:
+    """Split the branches of a batch into groups that fit one pass, of `branches` a sequence."""
     batch, width = path.keys.shape
     m = torch.arange(1, width + 1, device=path.keys.device).expand(batch, width)
     length = (plan.max_new_tokens - 1 - m).clamp(0, plan.max_draft - 1)
@@ -104,7 +111,7 @@ def _groups(path: Path, plan: Plan, vocab_size: int) -> Iterator[BranchGroup]:
     most = int(has.sum(-1).max())
     depth = plan.max_draft if plan.branch_target else 1
     fit = max(1, _MOST_LOGITS // (batch * depth * vocab_size))
-    n_groups = -(-most // min(_most_branches(batch), fit))
+    n_groups = -(-most // min(branches, fit))
     for r in range(n_groups):
         size = -(-most // n_groups)
         pick = order[:, r * size : (r + 1) * size]
@@ -119,22 +126,31 @@ def _groups(path: Path, plan: Plan, vocab_size: int) -> Iterator[BranchGroup]:
         )
 
 
-def _grow(draft: Forward, path: Path, plan: Plan, group: BranchGroup) -> Iterator[Depth]:
-    """Draft all branches of a group, one pass a depth, until none goes on."""
-    prefix = _prefix(path, group, draft.cache.length)
-    itself = torch.eye(group.token.shape[1], dtype=torch.bool, device=prefix.device)
-    itself = itself.expand(len(prefix), -1, -1)
-    eos = torch.tensor(plan.eos_token_ids, device=prefix.device, dtype=torch.long)
-    mask, token, key = prefix, group.token, group.key
+def _packed(draft: Forward, path: Path, group: BranchGroup) -> Feed:
+    """Passes over the tips of a group's branches, each under a mask that shows it its own text."""
+    mask = _prefix(path, group, draft.cache.length)
+    itself = torch.eye(group.token.shape[1], dtype=torch.bool, device=mask.device)
+    itself = itself.expand(len(mask), -1, -1)
     text = path.n_prompt[:, None] + (group.position - 1).clamp_min(0)
+
+    def feed(token: Tensor, depth: int, alive: Tensor) -> Tensor:
+        nonlocal mask
+        mask = torch.cat([mask, itself], -1)
+        return draft.pass_(token, text + depth - 1, mask[:, None])[alive]
+
+    return feed
+
+
+def _grow(draft: Forward, feed: Feed, plan: Plan, group: BranchGroup) -> Iterator[Depth]:
+    """Draft all branches of a group, one pass a depth, until none goes on."""
+    eos = torch.tensor(plan.eos_token_ids, device=group.token.device, dtype=torch.long)
+    token, key = group.token, group.key
     alive = group.length > 0
     for depth in range(1, int(group.length.max()) + 1):
         alive = alive & (depth <= group.length)
         if not bool(alive.any()):
             return
-        mask = torch.cat([mask, itself], -1)
-        logits = draft.pass_(token, text + depth - 1, mask[:, None])
-        q = draft_rows(logits[alive], plan.sampler, plan.kernel)
+        q = draft_rows(feed(token, depth, alive), plan.sampler, plan.kernel)
         drawn = draft_token(q, key[alive])
         sequence, _ = alive.nonzero(as_tuple=True)
         columns = {"sequence": sequence, "position": group.position[alive]}

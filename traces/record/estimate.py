@@ -14,6 +14,7 @@ from traces.manifest import Manifest
 from traces.record.pair import Alone, Pair
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt
+from traces.record.proof_own import Way
 from traces.record.shard import ShardColumns, record_shard
 
 _SHARE = 20  # of all tokens in a row, one in so many is tried
@@ -50,7 +51,8 @@ def estimate(
     """What the shards that are left take; None where a trial would take too long for that.
 
     The first of them is run for a few tokens, twice, and for some more: what a token more takes is
-    what every token takes, but for the growth of contexts.
+    what every token takes, but for the growth of contexts. Where a draft's branches are read token
+    by token, time goes by rows instead: branches of the trial are shorter than those of the rest.
 
     Args:
         pair: the models.
@@ -68,10 +70,17 @@ def estimate(
     token_s = max(0.0, more.seconds - first.seconds) / (tried - _WARM)
     seconds = first.seconds + token_s * (plan.max_new_tokens - _WARM)
     rows = _rows_of_all(more.rows, tried, plan)
+    if isinstance(pair, Pair) and pair.prove(0).draft is not Way.packed:
+        seconds = more.seconds * _passes(rows) / _passes(more.rows)
     n_bytes = sum(_bytes_of(name, rows[name], first, more) for name in rows)
     prompts = sum(map(len, batches))
     shards = prompts / len(batches[0])
     return SizeEstimate(prompts, seconds * shards, n_bytes * shards)
+
+
+def _passes(rows: dict[str, int]) -> int:
+    """Rows on path and of branches: a draft that takes no masks reads a token for each."""
+    return rows["positions"] + rows["branches"]
 
 
 def _rows_of_all(tried: dict[str, int], tokens: int, plan: Plan) -> dict[str, int]:

@@ -73,7 +73,7 @@ class Forward:
         with torch.inference_mode(), self._last or nullcontext():
             tokens = tokens.to(self.device)
             logits = packed_pass(self.model, self.cache, tokens, positions, mask, keep, added)
-        return self._common(logits)
+        return self.common(logits)
 
     @property
     def hidden(self) -> Tensor:
@@ -81,7 +81,8 @@ class Forward:
         assert self._last is not None
         return self._last.joined()
 
-    def _common(self, logits: Tensor) -> Tensor:
+    def common(self, logits: Tensor) -> Tensor:
+        """Logits (…, V) of the common vocabulary; what lies beyond is weighed, see `excess`."""
         if logits.shape[-1] > self.vocab_size:
             full = logits.float().logsumexp(-1)
             common = logits[..., : self.vocab_size].float().logsumexp(-1)
@@ -94,7 +95,8 @@ _reaches: WeakKeyDictionary[nn.Module, dict[str, Reach]] = WeakKeyDictionary()
 
 def new_cache(model: PreTrainedModel, capacity: int) -> Buffer:
     """An empty cache of so many slots, a layer for each of a model's."""
-    return Buffer(model.config.num_hidden_layers, capacity)
+    known = getattr(model.config, "num_hidden_layers", None)
+    return Buffer(known or model.config.get_text_config(decoder=True).num_hidden_layers, capacity)
 
 
 def packed_pass(

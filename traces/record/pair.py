@@ -22,7 +22,8 @@ from traces.errors import RecordError, first_line
 from traces.record.folder import check_folder, named_tokenizer
 from traces.record.forward import embedding
 from traces.record.generation import ends
-from traces.record.proof import context_len, prove, reads_packed
+from traces.record.proof import context_len
+from traces.record.proof_own import Way, Ways, way_of
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 DTYPES["float16"] = torch.float16
@@ -42,7 +43,8 @@ class Pair:
         vocab_size: ids that both models have.
         eos_token_ids: ids that end a text.
         known: the target reads outputs that are known, so that it may be one which packed passes
-            read wrongly, see `Alone`.
+            read wrongly, see `Alone`; and so may the draft, as with `own`.
+        own: both may be such models, which are then read token by token.
     """
 
     target: PreTrainedModel
@@ -51,16 +53,18 @@ class Pair:
     vocab_size: int
     eos_token_ids: tuple[int, ...]
     known: bool = False
+    own: bool = False
 
     @property
     def context_len(self) -> int:
         """Tokens of prompt and output that both models can hold."""
         return min(context_len(m.config) for m in (self.target, self.draft))
 
-    def prove(self, longest: int, slots: int = 0) -> bool:
-        """Whether packed passes read the target rightly; the draft's must. See `reads_packed`."""
-        prove(self.draft, longest, slots)
-        return reads_packed(self.target, longest, slots, self.known)
+    def prove(self, longest: int, slots: int = 0) -> Ways:
+        """How the models are read in texts of so many tokens; see `way_of`."""
+        rolls = "rolls" if self.known or self.own else ""
+        draft = way_of(self.draft, longest, slots, rolls)
+        return Ways(way_of(self.target, longest, slots, "texts" if self.known else rolls), draft)
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,8 @@ class Alone:
         return context_len(self.target.config)
 
     def prove(self, longest: int, slots: int = 0) -> bool:
-        """Whether packed passes read it rightly in texts of so many tokens; see `reads_packed`."""
-        return reads_packed(self.target, longest, slots, self.alone)
+        """Whether packed passes read it rightly in texts of so many tokens; see `way_of`."""
+        return way_of(self.target, longest, slots, "texts" if self.alone else "") is Way.packed
 
 
 def load_target(
@@ -133,6 +137,7 @@ def load_pair(
     dtype: str = "float32",
     revision: str | None = None,
     known: bool = False,
+    own: bool = False,
 ) -> Pair:
     """Load a pair from local folders or hub ids.
 
@@ -144,7 +149,8 @@ def load_pair(
         device: "cpu", "cuda", "cuda:1" …; "auto" spreads a model over the GPUs there are.
         dtype: one of `DTYPES`.
         revision: of the target on the hub, or "TARGET,DRAFT" for both.
-        known: see `Pair`.
+        known: see `Pair`, as `own`.
+        own: likewise.
 
     Raises:
         RecordError: a model cannot be loaded, or the two do not fit.
@@ -155,7 +161,7 @@ def load_pair(
     tokenizers = tokenizer, _tokenizer_of(draft, second, tokenizer)
     check_tokenizers(*tokenizers)  # before the weights, which take longer
     models = load_model(target, first, device, dtype), load_model(draft, second, device, dtype)
-    return make_pair(*models, *tokenizers, known)
+    return make_pair(*models, *tokenizers, known, own)
 
 
 def with_draft(
@@ -247,6 +253,7 @@ def make_pair(
     tokenizer: Any,
     draft_tokenizer: Any,
     known: bool = False,
+    own: bool = False,
 ) -> Pair:
     """Join two models that are in memory; see `Pair`.
 
@@ -260,7 +267,7 @@ def make_pair(
             f"the tokenizer has {len(tokenizer)} ids, but the models share only {vocab_size} rows"
         )
     found = ends(target, tokenizer).ids
-    pair = Pair(target.eval(), draft.eval(), tokenizer, vocab_size, found, known)
+    pair = Pair(target.eval(), draft.eval(), tokenizer, vocab_size, found, known, own)
     pair.prove(0)
     return pair
 

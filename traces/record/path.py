@@ -11,8 +11,9 @@ from torch import Tensor
 from traces.record import draws
 from traces.record.agreement import Agreement, held_to, randomness_of
 from traces.record.forward import Forward, causal_mask, left_padded
+from traces.record.own_texts import Known, Stepped
 from traces.record.plan import Plan
-from traces.record.proof_passes import own
+from traces.record.proof_own import PACKED, Way, Ways
 from traces.record.statistics import (
     LogitRows,
     Verified,
@@ -68,7 +69,7 @@ def record_path(
     plan: Plan,
     on_token: Callable[[int], None] = lambda n: None,
     outputs: list[list[int]] | None = None,
-    is_packed: bool = True,
+    ways: Ways = PACKED,
 ) -> Path:
     """Run a batch of prompts to the end of their outputs.
 
@@ -80,21 +81,21 @@ def record_path(
         plan: the recording's settings.
         on_token: told after every position how many outputs grew.
         outputs: what was generated before, which is then followed token by token; None generates.
-        is_packed: packed passes read the target rightly; else its own do, of known outputs.
+        ways: how each model is read.
     """
     tokens, pads = (x.to(target.device) for x in left_padded(prompts))
     key = draws.first_key(plan.seed, torch.tensor(list(sequences), device=target.device))
     given = _Given(outputs, plan, sequences.start, target.device)
-    packed = _Reader(target, tokens, pads, _whole(plan)) if is_packed else None
-    asked = packed or _Known(target, prompts, outputs or [])
-    drafting = _Reader(draft, tokens, pads, whole=True) if draft else None
+    batch = prompts, outputs, tokens, pads
+    asked = _reading(target, ways.target, *batch, _whole(plan))
+    drafting = draft and _reading(draft, ways.draft, *batch, True)
     prompt_hidden = draft.hidden[:, :-1].half() if draft and plan.hidden else None
     rows, keys, hidden = [], [], []
     n_output = torch.zeros_like(pads)
     for row, key_of, alive in _positions(asked, drafting, given, key, plan, on_token):
         rows.append(row)
         keys.append(key_of)
-        if drafting and plan.hidden:
+        if plan.hidden and isinstance(drafting, _Reader):
             hidden.append(drafting.hidden.half())
         n_output += alive
     return Path(
@@ -117,9 +118,24 @@ def _whole(plan: Plan) -> bool:
     return plan.branch_target or plan.mix > 0
 
 
+def _reading(
+    model: Forward,
+    way: Way,
+    prompts: list[list[int]],
+    outputs: list[list[int]] | None,
+    tokens: Tensor,
+    pads: Tensor,
+    whole: bool,
+) -> _Reader | Known | Stepped:
+    """What reads a batch in a model's way; see `record_path` and `_Reader`."""
+    if way is Way.packed:
+        return _Reader(model, tokens, pads, whole)
+    return Stepped(model, prompts) if outputs is None else Known(model, prompts, outputs)
+
+
 def _positions(
-    asked: _Reader | _Known,
-    drafting: _Reader | None,
+    asked: _Reader | Known | Stepped,
+    drafting: _Reader | Known | Stepped | None,
     given: _Given,
     key: Tensor,
     plan: Plan,
@@ -247,35 +263,6 @@ def target_columns(p: LogitRows, token: Tensor) -> dict[str, Tensor]:
         "target_top1_prob": p.top_prob.float(),
         "target_token_prob_raw": at(p.prob, token).float(),
     }
-
-
-class _Known:
-    """What a model that takes no masks says along known outputs, read in a pass for each text.
-
-    Args:
-        model: whose cache stays empty.
-        prompts: token ids.
-        outputs: of each.
-    """
-
-    def __init__(self, model: Forward, prompts: list[list[int]], outputs: list[list[int]]) -> None:
-        self._place = 0
-        rows = []
-        for prompt, output in zip(prompts, outputs, strict=True):
-            places = list(range(len(prompt) - 1, len(prompt) + len(output) - 1))
-            with torch.inference_mode():
-                rows.append(own(model.model, prompt + output[:-1], places).logits)
-        self._logits = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        self._logits = self._logits[..., : model.vocab_size]
-
-    @property
-    def logits(self) -> Tensor:
-        """See `_Reader`."""
-        return self._logits[:, self._place]
-
-    def go_on(self, tokens: Tensor, alive: Tensor) -> None:
-        """See `_Reader`."""
-        self._place += 1
 
 
 class _Reader:

@@ -64,8 +64,3 @@ class Plan:
             raise RecordError(f"coupling must be {words}, not {self.coupling}")
         if not 0 <= self.mix <= 1:
             raise RecordError(f"mix must be a share from 0 to 1, not {self.mix:g}")
-
-    @property
-    def reads_more(self) -> bool:
-        """Whether the target reads more than outputs."""
-        return self.branch_target or self.mix > 0 or self.experts

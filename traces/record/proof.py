@@ -57,8 +57,6 @@ _LEAST = 6  # and of the shortest such text; smaller lengths are passed in any c
 _ROUNDINGS = 4
 _COARSE = 0.01
 
-_OWN_ROWS = 24  # of a text that a model reads in its own passes
-
 _MOST_COPIED = 2**28  # parameters: 1 GiB in float32
 
 _FORWARD = "its forward pass does not take the recorder's masks and cache"
@@ -71,7 +69,6 @@ _NO_LENGTH = re.compile(
 
 
 _proved: WeakKeyDictionary[nn.Module, dict[int, ProofShape]] = WeakKeyDictionary()
-_own: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 
 
 def prove(model: PreTrainedModel, longest: int = 0, slots: int = 0) -> None:
@@ -88,89 +85,25 @@ def prove(model: PreTrainedModel, longest: int = 0, slots: int = 0) -> None:
         RecordError: the packed passes fail or differ from the model's own; says where and why.
     """
     done = _proved.setdefault(model, {})
-    for shape in _shapes(model.config, longest, max(longest, slots)):
+    for shape in shapes(model.config, longest, max(longest, slots)):
         before = done.get(shape.past)
         if before is None or before.length < shape.length or before.filler < shape.filler:
             with untouched(model), warnings.catch_warnings(), torch.inference_mode():
                 warnings.simplefilter("ignore")
-                for one in (*_in_float32(model), model):
+                for one in (*in_float32(model), model):
                     _try(one.eval(), shape)
             done[shape.past] = shape
 
 
-def reads_packed(model: PreTrainedModel, longest: int, slots: int = 0, alone: bool = False) -> bool:
-    """Whether packed passes read a model rightly; else its own passes do, one text at a time.
-
-    Args:
-        model: a Hugging Face causal LM.
-        longest: see `prove`, as `slots`.
-        slots: of the largest cache.
-        alone: own passes will do.
-
-    Raises:
-        RecordError: neither does, or packed passes do not and others are of no use; says why
-            packed passes are refused.
-    """
-    if alone and _own.get(model, -1) >= longest:
-        return False
-    try:
-        prove(model, longest, slots)
-    except RecordError as refusal:
-        if not alone:
-            raise
-        try:
-            prove_own(model, longest)
-        except RecordError:
-            raise refusal from None
-        _own[model] = longest
-        return False
-    return True
-
-
-def prove_own(model: PreTrainedModel, longest: int) -> None:
-    """Refuse a model whose `generate` gives other rows than its plain passes do.
-
-    That is a pass over each beginning of a text, and one over all of it.
-
-    Args:
-        model: a Hugging Face causal LM.
-        longest: tokens of the longest text; 0 if that is not known yet.
-
-    Raises:
-        RecordError: as said.
-    """
-    with untouched(model), warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")
-        for shape in _shapes(model.config, longest, longest):
-            for prompt in made_up(model.eval(), shape).prompts:
-                most = max(shape.length, longest) - len(prompt)
-                _try_own(model, prompt, min(most, _OWN_ROWS))
-
-
-def _try_own(model: PreTrainedModel, prompt: list[int], n: int) -> None:
-    """Compare n rows of a text; see `prove_own`."""
-    with _failing(model, "its generate fails"):
-        text, logits = generated(model, prompt, n)
-    places = range(len(prompt) - 1, len(prompt) - 1 + len(logits))
-    with _failing(model, "its plain forward pass fails"):
-        plain = [own(model, text[: place + 1], [place]).logits for place in places]
-        whole = own(model, text, list(places))
-    # recurrent states are in float32 in models of any dtype
-    tolerance = max(_tolerance(model, text, whole), ROUNDING[torch.float32])
-    for way in (logits, whole.logits):
-        if _judged(_distances(way, torch.cat(plain)), tolerance) > tolerance:
-            raise RecordError(f"{_name(model)} cannot be recorded: {GENERATED} differ")
-
-
-def _tolerance(model: PreTrainedModel, text: list[int], plain: PlainPass) -> float:
+def tolerance_of(model: PreTrainedModel, text: list[int], plain: PlainPass) -> float:
     """How far rows may lie apart: a few times what rounding moves these of a text."""
     with shaken(model):
-        moved = _distances(own(model, text, plain.positions).logits, plain.logits)
+        moved = distances(own(model, text, plain.positions).logits, plain.logits)
     rounding = _ROUNDINGS * _middle(moved[moved.isfinite()])
     return max(ROUNDING.get(model.dtype, 0.0), rounding)
 
 
-def _in_float32(model: PreTrainedModel) -> list[PreTrainedModel]:
+def in_float32(model: PreTrainedModel) -> list[PreTrainedModel]:
     """A copy of a small model of half precision, in which rounding hides less."""
     small = model.num_parameters() <= _MOST_COPIED and not getattr(model, "is_quantized", False)
     if model.dtype not in (torch.float16, torch.bfloat16) or not small:
@@ -203,7 +136,7 @@ def named_lengths(config: Any) -> dict[int, list[str]]:
     return found
 
 
-def _shapes(config: Any, longest: int, slots: int) -> Iterator[ProofShape]:
+def shapes(config: Any, longest: int, slots: int) -> Iterator[ProofShape]:
     """What has to be tried for texts and caches of so many tokens, the shortest first."""
     named = sorted(named_lengths(config))
     first = max(_LEAST, min([_FIRST, context_len(config), *named]))
@@ -226,20 +159,20 @@ def _try(model: PreTrainedModel, shape: ProofShape) -> None:
     """
     texts = made_up(model, shape)
     wanted = [wanted_rows(text, shape) for text in texts.plain]
-    with _failing(model, "its plain forward pass fails"):
+    with failing(model, "its plain forward pass fails"):
         plain = [own(model, *both) for both in zip(texts.plain, wanted, strict=True)]
-        tolerance = _tolerance(model, texts.plain[1], plain[1])
+        tolerance = tolerance_of(model, texts.plain[1], plain[1])
     if not shape.past:
         _check_causal(model, texts, plain, tolerance)
-    with _failing(model, _FORWARD, quoted=False):
+    with failing(model, _FORWARD, quoted=False):
         rows = list(packed(model, texts, shape))
-    with _failing(model, "its generate fails"):
+    with failing(model, "its generate fails"):
         n = min(shape.length - shape.prompt, ROWS + 2)
         text, logits = generated(model, texts.prompts[1], n)
         first = len(texts.prompts[1]) - 1
         rows.append(ProofRows(GENERATED, len(plain), first, logits))
         plain.append(own(model, text, list(range(first, first + len(logits)))))
-    _compare(model, shape, rows, plain, tolerance)
+    compare(model, shape, rows, plain, tolerance)
 
 
 def _check_causal(
@@ -254,15 +187,15 @@ def _check_causal(
         for r, end in enumerate(ends):
             same = len(texts.prompts[row]) + end
             other = plain[2 + row * BRANCHES + r]
-            apart = _distances(other.logits[:same], plain[row].logits[:same])
-            if _judged(apart, tolerance) > tolerance:
+            apart = distances(other.logits[:same], plain[row].logits[:same])
+            if judged(apart, tolerance) > tolerance:
                 raise RecordError(
-                    f"{_name(model)} cannot be recorded: its prediction after a text changes when"
+                    f"{name_of(model)} cannot be recorded: its prediction after a text changes when"
                     " more tokens follow; the recorder needs a causal model"
                 )
 
 
-def _compare(
+def compare(
     model: PreTrainedModel,
     shape: ProofShape,
     rows: list[ProofRows],
@@ -277,10 +210,10 @@ def _compare(
     for (what, _), apart in _apart(rows, plain).items():
         # What lies behind a length is judged by itself, or rows before it would outvote it.
         parts = [[d for p, d in apart.items() if (p >= shape.past) == side] for side in (0, 1)]
-        if any(_judged(torch.tensor(part), tolerance) > tolerance for part in parts):
+        if any(judged(torch.tensor(part), tolerance) > tolerance for part in parts):
             first = min(p for p, d in apart.items() if d > tolerance)
             raise RecordError(
-                f"{_name(model)} cannot be recorded: {what} differ from its own forward pass"
+                f"{name_of(model)} cannot be recorded: {what} differ from its own forward pass"
                 f" from text position {first + 1} on{_why(model, shape, what, first)}"
             )
 
@@ -296,12 +229,12 @@ def _apart(
         for position, logits in enumerate(one.logits, one.first):
             own = plain[one.text].at(position)
             if own is not None:
-                distance = float(_distances(logits[None], own[None]))
+                distance = float(distances(logits[None], own[None]))
                 apart[position] = max(distance, apart.get(position, 0.0))
     return found
 
 
-def _distances(given: Tensor, own: Tensor) -> Tensor:
+def distances(given: Tensor, own: Tensor) -> Tensor:
     """How far rows (n, V) lie apart, in standard deviations of the second ones' logits (n,).
 
     What is infinite in both is left out; rows of NaN are nobody's: recordings refuse them.
@@ -317,7 +250,7 @@ def _distances(given: Tensor, own: Tensor) -> Tensor:
     return torch.where(apart == 0, 0.0, apart / size).nan_to_num(torch.inf, posinf=torch.inf)
 
 
-def _judged(values: Tensor, tolerance: float) -> float:
+def judged(values: Tensor, tolerance: float) -> float:
     """The distance of several that counts: the largest; the middle one where rounding is coarse.
 
     There a single row may lie far off, where a router is undecided between two experts.
@@ -332,7 +265,8 @@ def _middle(values: Tensor) -> float:
     return float(values.sort().values[len(values) // 2]) if len(values) else 0.0
 
 
-def _name(model: PreTrainedModel) -> str:
+def name_of(model: PreTrainedModel) -> str:
+    """A model's type and class, as refusals name it."""
     return f"{model.config.model_type} ({type(model).__name__})"
 
 
@@ -365,7 +299,7 @@ def _kinds(config: Any) -> set[str]:
 
 
 @contextmanager
-def _failing(model: PreTrainedModel, what: str, quoted: bool = True) -> Iterator[None]:
+def failing(model: PreTrainedModel, what: str, quoted: bool = True) -> Iterator[None]:
     """Make one line of whatever a model raises; memory that runs out is its own matter.
 
     Its words are `quoted` where ours do not name the cause; they are the error's cause in any case.
@@ -375,9 +309,9 @@ def _failing(model: PreTrainedModel, what: str, quoted: bool = True) -> Iterator
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except RecordError as error:
-        raise RecordError(f"{_name(model)} cannot be recorded: {what}: {error}") from None
+        raise RecordError(f"{name_of(model)} cannot be recorded: {what}: {error}") from None
     except Exception as error:  # a model's code raises what it likes
         if "alloc" in str(error).lower():
             raise
         words = f": {first_line(error)}" if quoted else ""
-        raise RecordError(f"{_name(model)} cannot be recorded: {what}{words}") from error
+        raise RecordError(f"{name_of(model)} cannot be recorded: {what}{words}") from error

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from traces.differences import difference
-from traces.errors import RecordError
+from traces.errors import RecordError, SimkitWarning
 from traces.manifest import MANIFEST, Manifest, read_manifest
 from traces.messages import how_many
 from traces.record.agreement import Agreement, DisagreementError, Kept, check, keep, kept, remark
@@ -15,7 +16,9 @@ from traces.record.estimate import SizeEstimate, estimate
 from traces.record.pair import Alone, Pair
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt
-from traces.record.shard import ShardColumns, record_shard, slots_of
+from traces.record.proof_own import Way, Ways
+from traces.record.rolled import MOST_CLONES
+from traces.record.shard import ShardColumns, check_ways, record_shard, slots_of
 from traces.writer import TraceWriter
 
 Batch = tuple[int, list[Prompt]]
@@ -158,7 +161,26 @@ def check_lengths(pair: Pair | Alone, prompts: list[Prompt], plan: Plan) -> None
                 f"new ones it does not fit the models' context of {pair.context_len}"
             )
     longest = max((len(prompt.tokens) for prompt in prompts), default=0) + plan.max_new_tokens
-    pair.prove(longest, slots_of(pair, longest, plan, plan.batch_size))
+    ways = pair.prove(longest, slots_of(pair, longest, plan, plan.batch_size))
+    if isinstance(ways, Ways) and not isinstance(pair, Alone):
+        check_ways(pair, ways, plan)
+    for line in _slower(pair, ways, plan):
+        warnings.warn(line, SimkitWarning, stacklevel=3)
+
+
+def _slower(pair: Pair | Alone, ways: Ways | bool, plan: Plan) -> Iterator[str]:
+    """What is said of models that packed passes do not read."""
+    target = ways.target is Way.packed if isinstance(ways, Ways) else ways
+    if not target:
+        generates = isinstance(pair, Alone) and not plan.by_engine
+        how = "by its own generate" if generates else "in its own passes"
+        yield f"the target takes no masks: it reads one text at a time, {how}, which is slower"
+    if isinstance(ways, Ways) and ways.draft is not Way.packed:
+        some = f"{MOST_CLONES} at a time" if ways.draft is Way.joined else "one at a time"
+        yield (
+            "the draft takes no masks: its branches are read token by token behind clones of its"
+            f" state, {some}, which is slower"
+        )
 
 
 def _before(out: Path, prompts: list[Prompt], header: Manifest) -> Kept:

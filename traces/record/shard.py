@@ -16,16 +16,17 @@ from traces.record.agreement import Agreement
 from traces.record.branches import record_branches, slots_for_branches
 from traces.record.experts import record_experts
 from traces.record.followed import follow
-from traces.record.forward import Forward
+from traces.record.forward import Forward, check_excess
 from traces.record.generated import generate
 from traces.record.mixed import record_mixed
 from traces.record.pair import Alone, Pair
 from traces.record.path import Path, record_path
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt
+from traces.record.proof import name_of
+from traces.record.proof_own import Way, Ways
+from traces.record.rolled import Rolled
 from traces.record.routers import Routing
-
-_EXCESS = 1e-4  # mass of p beyond the common vocabulary that is put up with
 
 Arrays = dict[str, np.ndarray]
 
@@ -87,29 +88,29 @@ def record_shard(
     tokens = [p.tokens for p in prompts]
     base = max(map(len, tokens)) + plan.max_new_tokens
     numbers = range(first_sequence, first_sequence + len(prompts))
-    is_packed = pair.prove(base, slots_of(pair, base, plan, len(prompts)))
     if isinstance(pair, Alone):
+        is_packed = pair.prove(base, base)
         return _alone(pair, prompts, first_sequence, plan, on_token, outputs, is_packed)
+    ways = pair.prove(base, slots_of(pair, base, plan, len(prompts)))
     if outputs is None and plan.by_engine:
         outputs = [prompt.output or [] for prompt in prompts]
-    if not is_packed and (outputs is None or plan.reads_more):
-        raise RecordError("a target that takes no masks reads known outputs alone, no branches")
+    check_ways(pair, ways, plan, generates=outputs is None)
     target, draft = forwards(pair, base, plan, len(prompts))
-    path = record_path(target, draft, tokens, numbers, plan, on_token, outputs, is_packed)
+    path = record_path(target, draft, tokens, numbers, plan, on_token, outputs, ways)
     positions = _on_path(path.columns, path, first_sequence)
-    rows = list(record_branches(target, draft, path, plan))
+    rolled = None if ways.draft is Way.packed else Rolled(draft, tokens, path, ways.draft)
+    rows = list(record_branches(target, draft, path, plan, rolled))
     branches, branch_states = _branches(rows, first_sequence, plan)
     mixed = None
     if plan.mix:  # last: it writes over the outputs in the caches
         mixed = _on_path(record_mixed(target, draft, tokens, path, plan), path, first_sequence)
-    _check_excess(target, "target")
-    _check_excess(draft, "draft")
+    _check_excess(target=target, draft=draft)
     hidden = _hidden(path, first_sequence, branches, branch_states) if plan.hidden else None
+    seen = path.strange, path.near_ties, path.agreement
     sequences = _sequences(prompts, positions, first_sequence, plan)
     tables = {"positions": positions, "branches": branches}
-    del target, draft  # and their caches
+    del target, draft, rolled  # and their caches
     experts = _experts(pair, tokens, first_sequence, tables, plan) if plan.experts else None
-    seen = path.strange, path.near_ties, path.agreement
     return ShardColumns(sequences, tables, hidden, mixed, experts, *seen)
 
 
@@ -120,6 +121,32 @@ def _experts(
     slots = max(map(len, tokens)) + plan.max_new_tokens + slots_for_branches(plan, len(tokens))
     model = Forward(pair.target, pair.vocab_size, slots)
     return record_experts(model, Routing(pair.target), tokens, first, tables, plan)
+
+
+def check_ways(pair: Pair, ways: Ways, plan: Plan, generates: bool = False) -> None:
+    """Refuse what is recorded in packed passes alone, of a model that takes none.
+
+    Args:
+        pair: the models.
+        ways: how they are read.
+        plan: the recording's settings.
+        generates: outputs are not known.
+
+    Raises:
+        RecordError: as said.
+    """
+    if generates and ways.target is Way.texts:
+        raise RecordError("a target that takes no masks reads known outputs alone")
+    target, draft = (way is not Way.packed for way in ways)
+    asked = (
+        ("hidden states", plan.hidden, pair.draft if draft else None),
+        ("the target's view of branches", plan.branch_target, pair.target if target else None),
+        ("experts", plan.experts, pair.target if target else None),
+        ("mixed contexts", plan.mix, pair.draft if draft else pair.target if target else None),
+    )
+    for what, is_asked, model in asked:
+        if is_asked and model is not None:
+            raise RecordError(f"{what} are read in packed passes, which {name_of(model)} takes not")
 
 
 def _alone(
@@ -275,12 +302,9 @@ def _check_finite(rows: Arrays) -> None:
             raise RecordError(f"the {model}'s logits are NaN or infinite at {where}")
 
 
-def _check_excess(model: Forward, name: str) -> None:
-    if model.excess > _EXCESS:
-        raise RecordError(
-            f"the {name} puts {model.excess:.2g} of its probability on ids beyond the common "
-            f"vocabulary of {model.vocab_size}: the two models do not share a vocabulary"
-        )
+def _check_excess(**models: Forward) -> None:
+    for name, model in models.items():
+        check_excess(model, name)
 
 
 def _numpy(value: Tensor) -> np.ndarray:
