@@ -5,7 +5,8 @@
 Same machine, same run, rounds of the arms interleaved; the figures are ratios of the medians. The
 baseline is `generate` of Hugging Face with the target alone, a batch of left-padded prompts, the
 same sampler. The first table grows the branches of one sequence by themselves, one rollout each
-over a cropped cache, against the packed passes: the same tokens, or the run stops.
+over a cropped cache, against the packed passes: the same tokens, or the run stops. So does growth
+from clones of the draft's state, as of a model that takes no masks.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from traces.record.pair import Pair, load_pair, quiet
 from traces.record.path import Path, record_path
 from traces.record.plan import Plan
 from traces.record.prompts import Prompt, read_prompts
+from traces.record.proof_own import Way
+from traces.record.rolled import Rolled
 from traces.record.shard import forwards, record_shard
 from traces.record.statistics import draft_rows, draft_statistics
 from traces.record.statistics_triton import can_run_for
@@ -43,8 +46,9 @@ def main() -> None:
     prompts = prompts[:: max(1, len(prompts) // max(options.batch))]  # some of every task
     print(f"{options.threads} threads, {options.dtype}, {pair.target.device}, T_max 256, Γ 40")
     greedy = Plan(eos_token_ids=pair.eos_token_ids)
-    print("\n| task | branches | tokens | packed s | alone, same rows | alone, tokens only |")
-    print("|---|---|---|---|---|---|")
+    heads = "| task | branches | tokens | packed s | alone, same rows | alone, tokens only"
+    print(f"\n{heads} | clones, joined | clones, single |")
+    print("|---|---|---|---|---|---|---|---|")
     tasks = {prompt.task: prompt for prompt in reversed(prompts)}
     for prompt in tasks.values():
         print(_branches(pair, prompt, greedy, options.rounds), flush=True)
@@ -100,16 +104,31 @@ def _branches(pair: Pair, prompt: Prompt, plan: Plan, rounds: int) -> str:
     target, draft = forwards(pair, 512, plan, 1)
     path = record_path(target, draft, [prompt.tokens], range(1), plan)
     rows = list(record_branches(target, draft, path, plan))
+
+    def grown(way: Way) -> None:
+        rolled = Rolled(draft, [prompt.tokens], path, way)
+        again = list(record_branches(target, draft, path, plan, rolled))
+        both = (sorted(zip(*_columns(some), strict=True)) for some in (rows, again))
+        if len({tuple(one) for one in both}) > 1:
+            raise AssertionError("clones draft other tokens")
+
     arms = {
         "packed": lambda: list(record_branches(target, draft, path, plan)),
         "rows": lambda: _rollouts(pair, prompt.tokens, path, rows, plan, statistics=True),
         "tokens": lambda: _rollouts(pair, prompt.tokens, path, rows, plan, statistics=False),
+        **{way.value: lambda way=way: grown(way) for way in (Way.joined, Way.single)},
     }
     seconds = _interleaved(arms, rounds)
     n = int(sum((r["depth"] == 1).sum() for r in rows))
     cells = [f"{prompt.task}", n, sum(len(r["depth"]) for r in rows), f"{seconds['packed']:.3f}"]
-    cells += [f"{seconds[arm] / seconds['packed']:.1f}×" for arm in ("rows", "tokens")]
+    cells += [f"{seconds[arm] / seconds['packed']:.1f}×" for arm in list(arms)[1:]]
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def _columns(rows: list[dict[str, torch.Tensor]]) -> list[list[int]]:
+    """Positions, depths and tokens of branches."""
+    names = ("position", "depth", "draft_token")
+    return [torch.cat([row[name] for row in rows]).tolist() for name in names]
 
 
 def _rollouts(
