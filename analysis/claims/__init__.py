@@ -17,6 +17,7 @@ from analysis.claims import (
     svip,
 )
 from analysis.claims.beside import Beside, beside
+from analysis.claims.by_span import check_by_span
 from analysis.claims.claim import ENGINES, PAPERS, Claim, Part, claim, claims
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.table import Findings, check
@@ -36,6 +37,7 @@ __all__ = [
     "acceptance_head",
     "beside",
     "check",
+    "check_by_span",
     "claim",
     "claims",
     "engines",

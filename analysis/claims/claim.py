@@ -73,6 +73,8 @@ class Claim:
         kind: see `ClaimKind`.
         theorem: of a theorem, what follows from what, and whether the claim is true by it.
         draft_model: whether it means a draft model of its own, see `Study.need_draft_model`.
+        positions: whether its statistic is of single output positions, in any order, so that it can
+            be asked of some of them.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Claim:
     kind: ClaimKind = ClaimKind.TESTED
     theorem: str = ""
     draft_model: bool = False
+    positions: bool = False
 
     @property
     def measure(self) -> str:
@@ -111,6 +114,7 @@ def claim(
     kind: ClaimKind = ClaimKind.TESTED,
     theorem: str = "",
     draft_model: bool = False,
+    positions: bool = False,
 ) -> Callable[[Test], Test]:
     """Register a test under its name; its docstring defines the statistic.
 
@@ -122,6 +126,7 @@ def claim(
         kind: see `Claim`.
         theorem: see `Claim`; makes it one.
         draft_model: see `Claim`; on another program's data it then cannot be tested.
+        positions: see `Claim`.
 
     Raises:
         UserError: there is a claim of that name.
@@ -132,7 +137,7 @@ def claim(
         name = test.__name__
         statistic = " ".join(inspect.cleandoc(test.__doc__ or "").split())
         about = (name, paper, place, says, printed, statistic)
-        one = Claim(*about, test, which, theorem, draft_model)
+        one = Claim(*about, test, which, theorem, draft_model, positions)
         CLAIMS.add(name, one, test)
         return test
 

@@ -40,6 +40,7 @@ def _tightness(at: Evidence) -> entropy.Tightness:
     "The cross entropy is a nearly constant multiple of the draft's entropy: H(q,p) / H(q) lies"
     " mostly between 1.0 and 1.3.",
     f"concentrated in {words(paper.RATIO, '.1f')}",
+    positions=True,
 )
 def entropy_ratio(at: Evidence) -> list[Part]:
     """Share of output positions with 1.0 <= H(q,p) / H(q) <= 1.3 (H(q) > 1e-6 nats)."""
@@ -53,6 +54,7 @@ def entropy_ratio(at: Evidence) -> list[Part]:
     "appendix B",
     "Pinsker's bound on acceptance is tighter in practice than that of Bretagnolle and Huber.",
     f"{PRINTED} tighter",
+    positions=True,
 )
 def pinsker_tighter(at: Evidence) -> list[Part]:
     """Mean(1 - sqrt(KL/2)) / mean(1 - sqrt(1 - exp(-KL))) - 1 over output positions.
@@ -69,6 +71,7 @@ def pinsker_tighter(at: Evidence) -> list[Part]:
     f"Pinsker's bound is {TIGHTER[0]:.0%} to {TIGHTER[1]:.0%} tighter than that of Bretagnolle and"
     " Huber.",
     PRINTED,
+    positions=True,
 )
 def pinsker_by_how_much(at: Evidence) -> list[Part]:
     """As pinsker_tighter, and that it lies between 0.11 and 0.43."""
@@ -79,6 +82,7 @@ def pinsker_by_how_much(at: Evidence) -> list[Part]:
 @claim(
     "Eq. 6, Fig. 4",
     "1 - sqrt(c H(q)), read off the draft alone, is a lower bound on acceptance for most tokens.",
+    positions=True,
 )
 def estimate_is_below(at: Evidence) -> list[Part]:
     """Share of output positions with 1 - sqrt(0.15 H(q)) <= overlap.
@@ -93,6 +97,7 @@ def estimate_is_below(at: Evidence) -> list[Part]:
     "The draft's entropy and the acceptance probability of its token correlate strongly and"
     " negatively.",
     "plotted only",
+    positions=True,
 )
 def entropy_against_acceptance(at: Evidence) -> list[Part]:
     """Spearman's ρ of H(q) and overlap (the acceptance probability's mean over the draft's token).

@@ -243,7 +243,7 @@ def check(
         if progress is not None:
             progress(len(found), len(wanted))
     remarks = (*priced.sentences(), *_window(at))
-    return Findings(tuple(found), name_of(one), _priced(at), remarks, _held(at))
+    return Findings(tuple(found), name_of(one), priced_by(at), remarks, held(at))
 
 
 def _beside_null(mine: Finding, null: Evidence | None, known: Mapping[str, Share]) -> Finding:
@@ -254,7 +254,7 @@ def _beside_null(mine: Finding, null: Evidence | None, known: Mapping[str, Share
     return replace(mine, placebo=examine(mine.claim, null).verdict, share=share)
 
 
-def _priced(at: Evidence) -> str:
+def priced_by(at: Evidence) -> str:
     """What times and first tokens the claims are of, in words."""
     times = str(at.cost) if at.cost is not None else "times measured with it"
     said = times if at.timed else "no times"
@@ -289,7 +289,7 @@ def _window(at: Evidence) -> list[str]:
     return [f"PEARL's window is {at.window} instead of round(c): {why}."] if why else []
 
 
-def _held(at: Evidence) -> str:
+def held(at: Evidence) -> str:
     """What intervals of speeds hold beside the spread of prompts."""
     if not at.timed:
         return ""

@@ -181,11 +181,11 @@ def passes(
             t = drawn.index(task)
             at = np.arange(wide) + (t - (len(drawn) - 1) / 2) * min(0.14, 0.8 / len(drawn))
             plot.points(at, each, [task] * wide, label=task, **{**look(t), "linestyle": ""})
-        plot.keep([{"task": task, "measure": name} for name in measures], each, "ratio")
+        plot.keep([{plot.by: task, "measure": name} for name in measures], each, "ratio")
     for at, name in enumerate(measures):
         if name in printed:
             ax.hlines(printed[name], at - 0.4, at + 0.4, colors=ink(), linestyles="--", lw=1)
-            plot.rows.append({"task": "paper", "measure": name, "ratio": printed[name]})
+            plot.rows.append({plot.by: "paper", "measure": name, "ratio": printed[name]})
     if printed:
         ax.plot([], [], "--", color=ink(), linewidth=1, label=paper)
     plot.line_at_1()

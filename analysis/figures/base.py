@@ -23,6 +23,7 @@ from analysis.figures.drawing.styles import FigureError
 from analysis.figures.drawn import Drawn
 from analysis.figures.index import places
 from analysis.figures.plot import Plot
+from analysis.groups import By
 from analysis.priced import Priced
 from analysis.study import FirstToken, Study, study_of
 from analysis.trees import tree_study
@@ -50,6 +51,7 @@ class FigureEntry(NamedTuple):
         draft_model: whether it needs one of its own, see `Study.need_draft_model`.
         drafters: whether it compares drafters, attached to a recording or trained for it.
         trees: whether it shows draft trees.
+        grouped: whether it shows tasks one by one, and so can show spans.
     """
 
     name: str
@@ -60,6 +62,7 @@ class FigureEntry(NamedTuple):
     draft_model: bool = False
     drafters: bool = False
     trees: bool = False
+    grouped: bool = False
 
     def under(
         self,
@@ -67,6 +70,7 @@ class FigureEntry(NamedTuple):
         cost: AnyCost | None,
         width: float | str | None = None,
         style: str | Path | None = None,
+        by: By = "task",
     ) -> Drawn:
         """Draw it under a cost, if it takes one.
 
@@ -75,16 +79,22 @@ class FigureEntry(NamedTuple):
             cost: see `simkit.replay`.
             width: see `figure`.
             style: see `figure`.
+            by: see `figure`.
 
         Raises:
             UserError: this trace cannot give it; the message says why.
         """
         takes = cost is not None and "cost" in inspect.signature(self.draw).parameters
-        options = {"cost": cost} if takes else {}
+        options: dict[str, Any] = {"cost": cost} if takes else {}
+        options |= {"by": by} if by != "task" else {}
         try:
             return self.draw(trace, width=width, style=style, **options)
         except UserError as error:
             raise type(error)(str(error).removeprefix(f"{self.name}: ")) from None
+
+    def called(self, by: By) -> str:
+        """The name of its files, which says what is shown side by side if not tasks."""
+        return self.name if by == "task" else f"{self.name.removesuffix('_by_task')}_by_{by}"
 
     def of(self, study: Study) -> Study:
         """The study that it draws: of trees that of a recording's drafter of trees.
@@ -114,9 +124,8 @@ FIGURES: Registry[FigureEntry] = Registry(
 def figure(
     source: str,
     *needs: str,
-    draft_model: bool = False,
-    drafters: bool = False,
-    trees: bool = False,
+    grouped: bool = False,
+    **facts: bool,
 ) -> Callable[[Draw], Callable[..., Drawn]]:
     """Make a function a figure (decorator).
 
@@ -124,11 +133,10 @@ def figure(
     its users it also has the arguments of `_SHARED`.
 
     Args:
-        source: see `FigureEntry`, as for the others.
+        source: see `FigureEntry`.
         needs: columns.
-        draft_model: another program's data are then refused.
-        drafters: warnings are then of the times of all.
-        trees: a recording then stands for its drafter of trees, see `tree_study`.
+        grouped: it draws `Plot.groups`, and so takes `by`.
+        facts: `draft_model`, `drafters` and `trees` of `FigureEntry`.
     """
 
     def made(draw: Draw) -> Callable[..., Drawn]:
@@ -142,21 +150,23 @@ def figure(
             width: float | str | None = None,
             style: str | Path | None = None,
             first_token: FirstToken = "draft",
+            by: By = "task",
             **options: Any,
         ) -> Drawn:
+            _check_by(name, by, grouped)
             study = entry.of(study_of(trace, first_token))
             study.make_room(replays=True)
             times = Priced(own="cost" in takes)
             with on(ax, width, style) as ax, times.watching():
-                plot = Plot(study, ax)
+                plot = Plot(study, ax, by)
                 table = draw(plot, **options)
                 notes = _finish(plot, times.sentences())
                 table = plot.frame if table is None else table
-                return Drawn(name, table, ax, notes, style)
+                return Drawn(entry.called(by), table, ax, notes, style)
 
-        _for_users(drawn, draw)
+        _for_users(drawn, draw, grouped)
         what = (draw.__doc__ or "").split("\n")[0].rstrip(".")
-        entry = FigureEntry(name, drawn, source, what, needs, draft_model, drafters, trees)
+        entry = FigureEntry(name, drawn, source, what, needs, grouped=grouped, **facts)
         FIGURES.add(name, entry, draw)
         return drawn
 
@@ -171,6 +181,11 @@ def _finish(plot: Plot, warnings: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*warnings, *left_out(plot.ax), *plot.notes, *plot.gone)))
 
 
+def _check_by(name: str, by: By, grouped: bool) -> None:
+    if by != "task" and not grouped:
+        raise FigureError(f"{name}: shows no tasks one by one, and so no {by}s")
+
+
 _SHARED = {
     "trace": "a trace, its folder, a bundled one's name, or a `Study`.",
     "ax": "to draw on; None makes one.",
@@ -178,21 +193,24 @@ _SHARED = {
     "width": 'of a figure that is made here: inches, or "column", "text" or "page".',
     "style": "a style of matplotlib's by name, or a file of its settings.",
     "first_token": "see `simkit.replay`; of a study, its own.",
+    "by": 'what is shown side by side: "task", or "span", which `simkit spans` has written.',
 }
 """What the arguments are that figures share."""
 
 
-def _for_users(drawn: Callable[..., Drawn], draw: Draw) -> None:
+def _for_users(drawn: Callable[..., Drawn], draw: Draw, grouped: bool) -> None:
     """Give a figure the docstring and the signature of what its users call."""
     doc, takes = inspect.cleandoc(draw.__doc__ or ""), inspect.signature(draw).parameters
     head, _, rest = doc.partition("\n\nRaises:")
     head, _, own = head.partition("\n\nArgs:\n")
-    kept = [name for name in _SHARED if name != "cost" or "cost" in takes]
+    there = {"cost": "cost" in takes, "by": grouped}
+    kept = [name for name in _SHARED if there.get(name, True)]
     shared = [f"    {name}: {_SHARED[name]}" for name in kept if f"    {name}: " not in own]
     lines = [f"{head}\n\nArgs:", *shared[:2], *([own] if own else []), *shared[2:]]
     drawn.__doc__ = "\n".join(lines) + (f"\n\nRaises:{rest}" if rest else "")
     whole = inspect.signature(drawn, follow_wrapped=False)
     trace, ax, *others = [p for p in whole.parameters.values() if p.kind != p.VAR_KEYWORD]
     mine = [p.replace(kind=p.KEYWORD_ONLY) for p in list(takes.values())[1:]]
+    others = [p for p in others if p.name != "by" or grouped]
     parameters = [trace, ax, *mine, *others]
     drawn.__signature__ = whole.replace(parameters=parameters)  # type: ignore[attr-defined]

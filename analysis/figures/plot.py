@@ -15,6 +15,7 @@ from analysis.figures.drawing.legends import below
 from analysis.figures.drawing.marks import points
 from analysis.figures.drawing.styles import ink
 from analysis.figures.rows import Row, Value, cells, frame, missing
+from analysis.groups import By, Groups
 from analysis.replays import Replayed, Replays, of
 from analysis.stats import Estimate
 from analysis.study import Study
@@ -32,10 +33,13 @@ class Plot:
         rows: of the frame: every number that is drawn.
         notes: what the picture does not say, first of all where intervals are missing.
         gone: what is left out, with the reason; said behind the notes.
+        by: what is shown side by side.
     """
 
-    def __init__(self, study: Study, ax: Axes) -> None:
+    def __init__(self, study: Study, ax: Axes, by: By = "task") -> None:
         self.study = study
+        self._groups: Groups | None = None
+        self.by: By = by
         self.ax = ax
         self.rows: list[Row] = []
         self.notes: list[str] = []
@@ -45,6 +49,13 @@ class Plot:
     def trace(self) -> Trace:
         """The study's."""
         return self.study.trace
+
+    @property
+    def groups(self) -> Groups:
+        """The trace's tasks, or spans: see `analysis.groups`."""
+        if self._groups is None:
+            self._groups = Groups(self.trace, self.by)
+        return self._groups
 
     @property
     def prompts(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
     from analysis.claims import Beside, Findings
 
 
+class ClaimsBy(StrEnum):
+    """What a claim is tested on."""
+
+    trace = "trace"
+    span = "span"
+
+
 OtherTraces = Annotated[
     list[str] | None,
     typer.Option(
@@ -48,12 +56,16 @@ def claims(
     first_token: First = FirstToken.draft,
     sampled: Sampled = None,
     beside: OtherTraces = None,
+    by: Annotated[
+        ClaimsBy,
+        typer.Option(help="span: each claim on what positions are part of (simkit spans)."),
+    ] = ClaimsBy.trace,
     format: PrintedPage = PageFormat.table,
     out: PageOut = None,
 ) -> None:
     """Test the papers' claims on a trace."""
     from analysis.claims import beside as side_by_side
-    from analysis.claims import check
+    from analysis.claims import check, check_by_span
     from analysis.claims.beside import check_names
     from analysis.claims.table import name_of
     from analysis.study import Study
@@ -61,16 +73,29 @@ def claims(
     if out is not None:
         check_option("--out", out)
         check_apart([("--out", out)], [trace, cost, sampled, *(beside or [])])
+    if by is ClaimsBy.span:
+        _no_other(sampled, beside)
     studies = [Study(drafted(trace, drafter), first_token.value)]
     studies += [Study(drafted(other, None), first_token.value) for other in beside or []]
     check_names([name_of(study.trace) for study in studies])
     of = []
     for study in studies:
         with settings_bar("claims") as progress:
-            of.append(check(study, cost, None if of else sampled, progress=progress))
+            if by is ClaimsBy.span:
+                of += check_by_span(study, cost, progress=progress).of
+            else:
+                of.append(check(study, cost, None if of else sampled, progress=progress))
         tell_times(study, cost)
-    found = side_by_side(of) if beside else of[0]
+    found = side_by_side(of) if len(of) > 1 else of[0]
     give(found, format, out, partial(_print, found))
+
+
+def _no_other(sampled: str | None, beside: list[str] | None) -> None:
+    from traces.errors import UserError
+
+    for option, given in (("--sampled", sampled), ("--beside", beside)):
+        if given:
+            raise UserError(f"--by span is of one trace: leave out {option}")
 
 
 def _print(found: Findings | Beside, console: Console) -> None:

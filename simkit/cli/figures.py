@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from simkit.cli import complete
-from simkit.cli.options import Cost, Drafter, First, FirstToken
+from simkit.cli.options import Beside, Cost, Drafter, First, FirstToken
 from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option, drafted, tell_times
 from traces.messages import how_many
@@ -60,6 +60,23 @@ Style = Annotated[
 ]
 
 
+SideBySide = Annotated[
+    Beside,
+    typer.Option(
+        help="span: figures that show tasks side by side show what positions are part of instead"
+        " (simkit spans); no others are drawn."
+    ),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="This one; give it again for more.",
+        autocompletion=complete.figures,
+    ),
+]
+
+
 class _Look(NamedTuple):
     """What pictures are written as."""
 
@@ -80,17 +97,11 @@ def figures(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where files are written.")
     ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="This one; give it again for more.",
-            autocompletion=complete.figures,
-        ),
-    ] = None,
+    only: Only = None,
     cost: Cost = None,
     drafter: Drafter = None,
     first_token: First = FirstToken.draft,
+    by: SideBySide = Beside.task,
     formats: Formats = None,
     width: Width = None,
     dpi: Dpi = 110,
@@ -101,7 +112,7 @@ def figures(
     from traces.errors import UserError
     from traces.urls import refuse_url
 
-    chosen = _chosen(only or [])
+    chosen = _chosen(only or [], by)
     if list_:
         return _list(chosen)
     if trace is None or out is None:
@@ -111,12 +122,12 @@ def figures(
         raise UserError(f"--out {out}: is a file; give a folder's name")
     look = _look(formats, width, dpi, style)
     ends = (*look.formats, "parquet")
-    files = [out / f"{entry.name}.{end}" for entry in chosen for end in ends]
+    files = [out / f"{entry.called(by.value)}.{end}" for entry in chosen for end in ends]
     check_apart([("--out", file) for file in files], [trace, cost])
     if out.is_dir():
         check_option("--out", files[0])
-    study = _study(drafted(trace, drafter), cost, first_token)
-    _draw(chosen, study, trace, out, cost, look)
+    study = _study(drafted(trace, drafter), cost, first_token, by)
+    _draw(chosen, study, trace, out, cost, look, by)
 
 
 def _look(
@@ -130,21 +141,29 @@ def _look(
     return _Look(kinds, inches(width), check_dpi(dpi), style)
 
 
-def _study(name: str, cost: str | None, first_token: FirstToken) -> Study:
+def _study(name: str, cost: str | None, first_token: FirstToken, by: Beside) -> Study:
     """What a trace may lack skips a figure, what it must have ends them all."""
+    from analysis.groups import Groups
     from analysis.study import Study
     from simkit import costs
     from traces.validate import check_schemas
 
     study = Study(name, first_token.value)
     check_schemas(study.trace)
+    Groups(study.trace, by.value)
     if cost is not None:
         costs.parse(cost)  # refused here, though no chosen figure may take one
     return study
 
 
 def _draw(
-    chosen: list[FigureEntry], study: Study, name: str, out: Path, cost: str | None, look: _Look
+    chosen: list[FigureEntry],
+    study: Study,
+    name: str,
+    out: Path,
+    cost: str | None,
+    look: _Look,
+    by: Beside,
 ) -> None:
     """Draw and write all that the trace can give, one line each; what it cannot give comes last."""
     from traces.errors import UserError
@@ -153,14 +172,14 @@ def _draw(
     for entry in chosen:
         begun = time.perf_counter()
         try:
-            found = entry.under(study, cost, width=look.width, style=look.style)
+            found = entry.under(study, cost, look.width, look.style, by.value)
         except UserError as error:
             skipped[entry.name] = str(error)
             continue
         found.save(out, look.formats, look.dpi)
         noted += len(found.notes)
         notes = f", notes: {len(found.notes)}" if found.notes else ""
-        typer.echo(f"{entry.name}: {time.perf_counter() - begun:.1f} s{notes}")
+        typer.echo(f"{entry.called(by.value)}: {time.perf_counter() - begun:.1f} s{notes}")
     if len(skipped) == len(chosen):
         why = "; ".join(dict.fromkeys(skipped.values()))
         raise UserError(f"nothing can be drawn from {study.trace.place}: {why}")
@@ -178,7 +197,15 @@ def _list(chosen: list[FigureEntry]) -> None:
         typer.echo(f"{entry.name:{width}}  {entry.what} [{entry.source}]")
 
 
-def _chosen(only: list[str]) -> list[FigureEntry]:
+def _chosen(only: list[str], by: Beside) -> list[FigureEntry]:
     from analysis.figures import FIGURES
+    from traces.errors import UserError
 
-    return [FIGURES[name] for name in dict.fromkeys(only)] or FIGURES.values()
+    chosen = [FIGURES[name] for name in dict.fromkeys(only)] or list(FIGURES.values())
+    if by is Beside.task:
+        return chosen
+    grouped = [entry for entry in chosen if entry.grouped]
+    if only and len(grouped) < len(chosen):
+        left = ", ".join(entry.name for entry in chosen if not entry.grouped)
+        raise UserError(f"--by span: no tasks are shown side by side in {left}")
+    return grouped

@@ -140,6 +140,13 @@ class By(StrEnum):
     task = "task"
 
 
+class Beside(StrEnum):
+    """What is shown side by side."""
+
+    task = "task"
+    span = "span"
+
+
 class FirstToken(StrEnum):
     """Which pass emits the first token."""
 

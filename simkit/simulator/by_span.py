@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from simkit.simulator.fields import Columns, fields
@@ -9,6 +11,8 @@ from simkit.simulator.run import Run
 from simkit.statistics.interval import ratio_interval
 from simkit.steps.family import family_of
 from traces import spans
+
+_COUNTED = ("drafted", "draft_passes", "proposed", "accepted", "emitted")
 
 
 def by_span(run: Run, confidence: float, seed: int) -> Columns:
@@ -22,17 +26,14 @@ def by_span(run: Run, confidence: float, seed: int) -> Columns:
     Raises:
         TraceError: no spans were written into the trace.
     """
-    found = spans.load(run.layout.trace)
+    names, label = _spans(run)
     steps, seconds = run.steps()
-    place = run.layout.offsets[steps.sequence] + steps.start - 1
-    kinds, position = np.unique(found.label, return_inverse=True)
-    kind, n = position[place], len(kinds)
+    kind, n = label[steps.row(run.layout)], len(names)
 
     def over(values: np.ndarray) -> np.ndarray:
         return np.bincount(kind, values, n)
 
-    counted = ("drafted", "draft_passes", "proposed", "accepted", "emitted")
-    counts = {name: over(getattr(steps, name)).astype(np.int64) for name in counted}
+    counts = {name: over(getattr(steps, name)).astype(np.int64) for name in _COUNTED}
     counts["steps"] = over(np.ones(len(steps))).astype(np.int64)
     tokens = family_of(run.bound).tokens(steps.accepted, 1, steps.emitted)
     counts["tokens"] = over(tokens).astype(np.int64)
@@ -53,4 +54,48 @@ def by_span(run: Run, confidence: float, seed: int) -> Columns:
             both = baseline[there, k], total[there, k]
             ends.append(ratio_interval(*both, confidence, seed, factors))
         rows["speedup_lo"], rows["speedup_hi"] = np.array(ends).T
-    return {**rows, "span": np.array([found.names[k] for k in kinds], object)}
+    return {**rows, "span": np.array(names, object)}
+
+
+class SpanSums(NamedTuple):
+    """A replay's sums by prompt and span, (S, K) each; a step counts where it starts.
+
+    Attributes:
+        names: of the K spans that there are.
+        counts: those of `Run`.
+        seconds: those of `Run`; empty without costs.
+    """
+
+    names: list[str]
+    counts: dict[str, np.ndarray]
+    seconds: dict[str, np.ndarray]
+
+
+def sums_by_span(run: Run) -> SpanSums:
+    """A replay's sums by prompt and span.
+
+    Raises:
+        TraceError: no spans were written into the trace.
+    """
+    names, label = _spans(run)
+    shape = run.layout.trace.n_sequences, len(names)
+    counts: dict[str, np.ndarray] = {}
+    seconds: dict[str, np.ndarray] = {}
+    for steps, taken in run.pieces():
+        cell = steps.sequence * shape[1] + label[steps.row(run.layout)]
+        here = {name: getattr(steps, name) for name in _COUNTED}
+        here |= {"steps": np.ones(len(steps), np.int64)}
+        here |= {"tokens": family_of(run.bound).tokens(steps.accepted, 1, steps.emitted)}
+        for sums, values in ((counts, here), (seconds, taken or {})):
+            for name, each in values.items():
+                found = np.bincount(cell, each, shape[0] * shape[1]).reshape(shape)
+                sums[name] = sums[name] + found if name in sums else found
+    whole = {name: found.astype(np.int64) for name, found in counts.items()}
+    return SpanSums(names, whole, seconds)
+
+
+def _spans(run: Run) -> tuple[list[str], np.ndarray]:
+    """The names of the spans that there are, and the index of that of each position."""
+    found = spans.load(run.layout.trace)
+    kinds, label = np.unique(found.label, return_inverse=True)
+    return [found.names[k] for k in kinds], label

@@ -9,8 +9,7 @@ from analysis.figures.drawing.tasks import beside, mark_size, tasks_on
 from analysis.figures.measures import PER_STEP_APART as APART
 from analysis.figures.measures import tau
 from analysis.figures.rows import cells
-from analysis.labelled_replays import chosen, cost_name
-from analysis.replays import groups
+from analysis.labelled_replays import cost_name
 from analysis.series_styles import drafters_of
 from analysis.speeds import speedup
 from simkit.simulator.arguments import AnyCost
@@ -18,7 +17,7 @@ from simkit.simulator.arguments import AnyCost
 BOUND = "prophet"
 
 
-@figure("PARD-2 Tables 1 and 2; PACER Table 4", drafters=True)
+@figure("PARD-2 Tables 1 and 2; PACER Table 4", drafters=True, grouped=True)
 def drafters_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     """Speedup over the target alone of each drafter with its best fixed length, by task.
 
@@ -27,16 +26,18 @@ def drafters_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     """
     found = side_by_side(plot.study, cost, timed=True)
     plot.gone += found.gone
-    masks, looks, n = groups(plot.trace), drafters_of(plot.trace), len(found.replays)
+    by, looks, n = plot.groups, drafters_of(plot.trace), len(found.replays)
+    masks = by.masks
     size = mark_size(plot.ax, len(masks), n)
     for k, (name, at) in enumerate(found.replays.items()):
-        one, bound = at.tuned_fixed(), at.replay(BOUND)
+        one = at.tuned_fixed()
+        free = outside_loops.if_any(at, {name: one}) if plot.by == "task" else {}
+        one, bound = by.of(at, one), by.of(at, at.replay(BOUND))
         speeds = [speedup(one, some) for some in masks.values()]
         drawn = {"label": name, "markersize": size, **looks[name].dots}
         plot.points(beside(len(masks), k, n, 0.8 / n), speeds, masks, **drawn)
-        free = outside_loops.if_any(at, {name: one})
         for (task, some), e in zip(masks.items(), speeds, strict=True):
-            row = {"drafter": name, "spec": at.trace.manifest.spec, "task": task}
+            row = {"drafter": name, "spec": at.trace.manifest.spec, plot.by: task}
             row |= {"setting": one.spec} | cells(e, "speedup")
             row |= cells(speedup(bound, some), "bound")
             row |= cells(tau(one.counts, some), "accepted_per_step")
@@ -47,7 +48,7 @@ def drafters_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     plot.below(4)
     first = next(iter(found.replays.values())).study  # a target alone has no steps to price
     plot.caption(
-        "Drafters by task",
-        f"Each with its best fixed length; n: prompts, {chosen(plot.trace, by_task=True)};"
+        f"Drafters by {plot.by}",
+        f"Each with its best fixed length; n: prompts, {by.chosen};"
         f" bars: 95% over prompts; {cost_name(first, cost)}.",
     )

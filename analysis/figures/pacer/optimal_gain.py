@@ -6,7 +6,6 @@ from analysis.figures.arms import passes
 from analysis.figures.base import Plot, figure
 from analysis.figures.rows import text
 from analysis.papers import pacer
-from analysis.replays import groups
 from analysis.speeds import speed
 from simkit.simulator.arguments import AnyCost
 
@@ -16,23 +15,24 @@ PRINTED: dict[str, float] = dict(
 PRINTED["time"] = 1 / pacer.OPTIMAL_SPEED[0]
 
 
-@figure("PACER Fig. 2b")
+@figure("PACER Fig. 2b", grouped=True)
 def optimal_gain(plot: Plot, cost: AnyCost | None = None) -> None:
     """Passes and time with γ* in every step, against the best fixed draft length."""
     at = plot.under(cost)
     length, fixed = at.best_length, at.best_fixed
     best = plot.replays({"γ*": "oracle"}, cost)["γ*"]
+    mine, other = (plot.groups.of(at, one) for one in (best, fixed))
     pairs = {
-        "draft passes": (best.counts["draft_passes"], fixed.counts["draft_passes"]),
-        "target passes": (best.counts["steps"], fixed.counts["steps"]),
-        "time": (best.total_s, fixed.total_s),
+        "draft passes": (mine.counts["draft_passes"], other.counts["draft_passes"]),
+        "target passes": (mine.counts["steps"], other.counts["steps"]),
+        "time": (mine.total_s, other.total_s),
     }
-    passes(plot, groups(plot.trace), pairs, PRINTED, "PACER Fig. 2b, HumanEval")
+    passes(plot, plot.groups.masks, pairs, PRINTED, "PACER Fig. 2b, HumanEval")
     plot.ax.set(ylabel=f"γ* ÷ best fixed length (γ = {length})")
     plot.caption(
         "Drafting just what will be accepted",
         f"{plot.prompts}; {plot.cost_name(cost)}; bars: 95% over prompts, paired."
-        f" fixed({length}): the fastest on all these prompts, one length for all tasks.",
+        f" fixed({length}): the fastest on all these prompts, one length for all {plot.by}s.",
         f"γ* is {text(speed(best, fixed), '.2f')} times as fast as fixed({length});"
         f" PACER prints {pacer.OPTIMAL_SPEED[0]:g}.",
     )

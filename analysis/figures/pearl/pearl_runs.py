@@ -8,7 +8,6 @@ from analysis.figures.drawing.styles import FigureError
 from analysis.figures.rows import text
 from analysis.labelled_replays import replays, window_words
 from analysis.papers import pearl
-from analysis.replays import groups
 from analysis.speeds import speed
 from simkit.simulator.arguments import AnyCost
 
@@ -17,7 +16,7 @@ PRINTED: dict[str, float] = dict(
 )
 
 
-@figure("PEARL Table 11", draft_model=True)
+@figure("PEARL Table 11", draft_model=True, grouped=True)
 def pearl_runs(plot: Plot, cost: AnyCost | None = None) -> None:
     """Runs of both models and time of PEARL, against fixed drafts of as many tokens."""
     at = plot.under(cost)
@@ -27,12 +26,13 @@ def pearl_runs(plot: Plot, cost: AnyCost | None = None) -> None:
     if why:
         raise FigureError(f"pearl_runs: {next(iter(why.values()))}")
     mine, plain = runs["PEARL"], runs["plain"]
+    one, other = (plot.groups.of(at, arm) for arm in (mine, plain))
     pairs = {
-        "draft runs": (mine.counts["draft_passes"], plain.counts["draft_passes"]),
-        "target runs": (mine.counts["steps"], plain.counts["steps"]),
-        "time": (mine.total_s, plain.total_s),
+        "draft runs": (one.counts["draft_passes"], other.counts["draft_passes"]),
+        "target runs": (one.counts["steps"], other.counts["steps"]),
+        "time": (one.total_s, other.total_s),
     }
-    passes(plot, groups(plot.trace), pairs, PRINTED, "PEARL Table 11, DeepSeek 1.3B/33B")
+    passes(plot, plot.groups.masks, pairs, PRINTED, "PEARL Table 11, DeepSeek 1.3B/33B")
     plot.ax.set(ylabel=f"pearl({window}) ÷ fixed({window})")
     plot.caption(
         "Model runs of PEARL and of plain speculation",

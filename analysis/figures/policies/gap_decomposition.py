@@ -12,8 +12,8 @@ from analysis.figures.drawing.marks import COLORS
 from analysis.figures.drawing.styles import paper, small
 from analysis.figures.rows import cells
 from analysis.gap import parts
-from analysis.labelled_replays import HINDSIGHT, choices, chosen, tuned
-from analysis.replays import FAMILIES, groups
+from analysis.labelled_replays import HINDSIGHT, choices, tuned
+from analysis.replays import FAMILIES
 from analysis.series_styles import HATCHES, Look
 from analysis.stats import clusters
 from simkit.simulator.arguments import AnyCost
@@ -26,25 +26,26 @@ MEANING = {
 }
 
 
-@figure("new")
+@figure("new", grouped=True)
 def gap_decomposition(plot: Plot, cost: AnyCost | None = None) -> None:
     """Time between the tuned fixed length and the prophet: reachable, overhead, unreachable."""
     ax, each = plot.ax, plot.tuned(FAMILIES, cost)
     whole = tuple(FAMILIES[name] for name in each)
     wanted = {"best": whole, "fixed": FAMILIES["fixed"], **HINDSIGHT}
     found, _ = tuned(plot.study, wanted, cost)
-    best, fixed, prophet = found["best"], found["fixed"], found["prophet"]
+    at, by = plot.under(cost), plot.groups
+    best, fixed, prophet = (by.of(at, found[name]) for name in ("best", "fixed", "prophet"))
     seconds = parts(fixed.total_s, best.total_s, best.seconds["policy_s"], prophet.total_s)
-    masks = groups(plot.trace)
+    masks = by.masks
     bars_high(ax, len(masks), 0.36)
     none = [task for task, some in masks.items() if not seconds["gap"][some].any()]
     heights = range(len(masks) - 1, -1, -1)
-    for at, (task, some) in zip(heights, masks.items(), strict=True):
-        _bar(plot, at, task, {name: mine[some] for name, mine in seconds.items()})
+    for height, (task, some) in zip(heights, masks.items(), strict=True):
+        _bar(plot, height, task, {name: mine[some] for name, mine in seconds.items()})
         if task in none:
-            ax.text(0, at, " no gap", va="center", fontsize=small())
+            ax.text(0, height, " no gap", va="center", fontsize=small())
     ax.set_yticks(heights, [f"{fill(t, 18)}, n = {int(m.sum())}" for t, m in masks.items()])
-    for_all = " for all tasks" if len(masks) > 1 else ""
+    for_all = f" for all {plot.by}s" if len(masks) > 1 else ""
     ax.set(xlabel=f"share of the time of the best fixed length{for_all}")
     if len(none) == len(masks):
         ax.set_xlim(0, 1)
@@ -55,7 +56,7 @@ def gap_decomposition(plot: Plot, cost: AnyCost | None = None) -> None:
         "From the best fixed length to the prophet",
         "n: prompts; bars below each end: 95% of that part over prompts, paired."
         f" Best policy: {choices(best)}; best fixed length: {choices(fixed)};"
-        f" {chosen(plot.trace, by_task=True)}; {plot.cost_name(cost)}.",
+        f" {by.chosen}; {plot.cost_name(cost)}.",
     )
 
 
@@ -73,7 +74,7 @@ def _bar(plot: Plot, at: int, task: str, seconds: dict[str, np.ndarray]) -> None
         if share.lo is not None and share.hi is not None and seen:
             reach, y = [[value - share.lo], [share.hi - value]], at - 0.36 - 0.06 * k
             plot.ax.errorbar(left, y, xerr=reach, fmt="|", color=COLORS[k], elinewidth=1.2)
-        row = {"task": task, "part": name, "seconds": float(seconds[name].sum())}
+        row = {plot.by: task, "part": name, "seconds": float(seconds[name].sum())}
         plot.rows.append(row | cells(share, "of_fixed") | cells(of_gap, "of_gap"))
         if seen:
             plot.missing([share], [task])

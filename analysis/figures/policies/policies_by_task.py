@@ -11,14 +11,13 @@ from analysis.figures.measures import PER_STEP_APART as APART
 from analysis.figures.measures import tau
 from analysis.figures.pacer.dynamic_policies import SHOWN
 from analysis.figures.rows import cells
-from analysis.labelled_replays import chosen
-from analysis.replays import FAMILIES, Replayed, Replays, groups
+from analysis.replays import FAMILIES, Replayed, Replays
 from analysis.series_styles import SeriesStyle, drafters_of, of_policy
 from analysis.speeds import speedup
 from simkit.simulator.arguments import AnyCost
 
 
-@figure("SVIP Tables 1, 5; PACER Tables 1, 2, 4, Fig. 3; acceptance head Table 1")
+@figure("SVIP Tables 1, 5; PACER Tables 1, 2, 4, Fig. 3; acceptance head Table 1", grouped=True)
 def policies_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     """Speedup over the target alone of the papers' policies, by task.
 
@@ -28,8 +27,9 @@ def policies_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     """
     found, at = plot.tuned({name: FAMILIES[name] for name in SHOWN}, cost), plot.under(cost)
     found |= _looked_up(at, found)
-    masks, free = groups(plot.trace), outside_loops.if_any(at, found)
-    looks, n = _looks(at, found), len(found)
+    by, looks, n = plot.groups, _looks(at, found), len(found)
+    masks, free = by.masks, outside_loops.if_any(at, found) if plot.by == "task" else {}
+    found = {name: by.of(at, one) for name, one in found.items()}
     size = mark_size(plot.ax, len(masks), n)
     for k, (name, one) in enumerate(found.items()):
         speeds = [speedup(one, some) for some in masks.values()]
@@ -37,7 +37,7 @@ def policies_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
         plot.points(beside(len(masks), k, n, 0.8 / max(7, n)), speeds, masks, **drawn)
         for (task, some), e in zip(masks.items(), speeds, strict=True):
             rate = float(one.counts["emitted"][some].sum() / one.total_s[some].sum())
-            row = {"policy": name, "task": task, "setting": one.spec, "tokens_per_s": rate}
+            row = {"policy": name, plot.by: task, "setting": one.spec, "tokens_per_s": rate}
             row |= cells(e, "speedup") | cells(tau(one.counts, some), "accepted_per_step")
             plot.rows.append(row | (cells(tau(free[name], some), APART) if free else {}))
     tasks_on(plot.ax, masks)
@@ -45,9 +45,9 @@ def policies_by_task(plot: Plot, cost: AnyCost | None = None) -> None:
     plot.ax.set(ylabel="speedup over the target alone")
     plot.below(4)
     plot.caption(
-        "Policies by task",
-        f"n: prompts, {chosen(plot.trace, by_task=True)}; {plot.cost_name(cost)}; bars: 95% over"
-        " prompts (of each policy: policies of one task share prompts).",
+        f"Policies by {plot.by}",
+        f"n: prompts, {by.chosen}; {plot.cost_name(cost)}; bars: 95% over"
+        " prompts (of each policy: policies of one {plot.by} share prompts).",
     )
 
 
