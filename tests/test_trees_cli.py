@@ -125,7 +125,8 @@ def test_a_drafter_without_trees_is_named(capsys):
     expected = "models/eagle) holds none: attach a drafter with --tree"
     assert expected in refused(capsys, "replay", *drafter, "--policy", "eagle2()", *COST)
     both = (*TRACE, "--drafter", "eagle")
-    assert expected in refused(capsys, "replay", *both, "--policy", "eagle2()", *COST)
+    ended, out, said = run(capsys, "replay", *both, "--policy", "eagle2()", *COST)
+    assert (ended, "eagle2()" in out, expected in said) == (0, True, True)
     misspelt = "reference-trees", "--drafter", "eagle-tre"
     expected = "no drafter 'eagle-tre' is attached (did you mean eagle-tree?)"
     assert expected in refused(capsys, "replay", *misspelt, "--policy", "eagle2()", *COST)

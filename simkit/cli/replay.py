@@ -30,7 +30,8 @@ def replay(
     policy: Annotated[
         list[str],
         typer.Option(
-            help="A spec such as 'fixed(5)' or 'svip(h=0.4)'; give it again for more.",
+            help="A spec such as 'fixed(5)' or 'svip(h=0.4)'; repeat it for more. Without"
+            " max_draft a rule drafts up to 40 tokens, or as many as were recorded.",
             autocompletion=complete.policies,
         ),
     ],
@@ -63,16 +64,16 @@ def replay(
     memory: Memory = None,
 ) -> None:
     """Replay stopping policies on a trace."""
-    import simkit
     from simkit.cli.places import opened
+    from simkit.simulator.usable import replay_usable
+    from traces.trace import opened as trace_of
 
-    settings = cost, by.value, first_token.value
-    there = opened(trace, None, memory)
-    result = simkit.replay(there, {name: policy for name in drafter or ["own"]}, *settings)
-    if len(result.results) == 1:
-        (result,) = result.results.values()
+    there = trace_of(opened(trace, None, memory))
+    asked = {name: policy for name in drafter or ["own"]}
+    found, notes = replay_usable(there, asked, cost, by.value, first_token.value)
+    result = found if len(found.results) > 1 else next(iter(found.results.values()))
     _print(result, format)
-    tell(result.notes)
+    tell([*notes, *result.notes])
 
 
 def _print(result: Result | ByDrafter, format: Format) -> None:

@@ -1,0 +1,95 @@
+"""Which of several policies a trace can replay, and why it cannot replay the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from simkit.drafters.layout import DepthError
+from simkit.errors import PolicyError
+from simkit.policies import Policy, parse, shortened
+from simkit.simulator import By, ByDrafter, FirstToken, replay
+from simkit.simulator.arguments import AnyCost
+from traces import specs
+from traces.errors import UserError
+from traces.messages import how_many
+from traces.trace import OWN, Trace
+
+Asked = Mapping[str, list[str]]
+"""Specs of policies, by the name of the drafter."""
+
+
+class Usable(NamedTuple):
+    """A replay of what can be replayed.
+
+    Attributes:
+        result: of each drafter.
+        notes: what is left out or drafts less deep than by default, and why; one line each.
+    """
+
+    result: ByDrafter
+    notes: list[str]
+
+
+def replay_usable(
+    trace: Trace, asked: Asked, cost: AnyCost | None, by: By, first_token: FirstToken
+) -> Usable:
+    """Replay policies on drafters, and leave out those that this trace cannot replay.
+
+    A policy whose spec gives no `max_draft`, and which by default asks for deeper drafts than were
+    recorded, drafts up to the trace's Γ.
+
+    Args:
+        trace: see `simkit.replay`, as for cost, by and first_token.
+        asked: specs by drafter.
+        cost: of the steps.
+        by: what a row stands for.
+        first_token: "draft" or "prefill".
+
+    Raises:
+        UserError: a spec cannot be read, or nothing is left; the error is the first one then.
+    """
+    how = cost, by, first_token
+    read = {name: [parse(text) for text in texts] for name, texts in asked.items()}
+    try:
+        return Usable(replay(trace, read, *how), [])
+    except UserError as error:
+        first = error
+    kept: dict[str, list[Policy]] = {}
+    notes: list[str] = []
+    for name, texts in asked.items():
+        for text, policy in zip(texts, read[name], strict=True):
+            used, note = _usable(trace, name, _choices(trace, text, policy), how)
+            kept.setdefault(name, []).extend(used)
+            notes += note
+    kept = {name: some for name, some in kept.items() if some}
+    if not kept:
+        raise first
+    return Usable(replay(trace, kept, *how), notes)
+
+
+def _choices(trace: Trace, text: str, policy: Policy) -> list[Policy]:
+    """The policy, then it with drafts of up to Γ, where its spec gives no longest draft."""
+    shorter = shortened(policy, trace.max_draft)
+    given = "max_draft" in specs.parse(text, PolicyError).kwargs
+    return [policy] if given or shorter is None or shorter is policy else [policy, shorter]
+
+
+def _usable(
+    trace: Trace, drafter: str, choices: list[Policy], how: tuple[AnyCost | None, By, FirstToken]
+) -> tuple[list[Policy], list[str]]:
+    """The first choice that can be replayed, if any, and what to say of it."""
+    policy, why = choices[0], ""
+    for one in choices:
+        try:
+            replay(trace, {drafter: [one]}, *how)
+        except UserError as error:
+            why = str(error)
+            if not isinstance(error, DepthError):
+                break
+        else:
+            depth = how_many(trace.max_draft, "token")
+            note = f"{policy} drafts up to {depth} here, as many as were recorded: {one}"
+            return [one], [] if one is policy else [note]
+    whose = "" if drafter == OWN else f" on {drafter}"
+    return [], [f"{policy}{whose} is left out: {why.removeprefix(f'{choices[-1]}: ')}"]

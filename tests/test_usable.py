@@ -1,0 +1,60 @@
+"""Policies that a trace cannot replay are left out, and say why; the others are shown."""
+
+import json
+
+import pytest
+from commands import refused, run
+
+from simkit.drafters.layout import DepthError
+from simkit.simulator.usable import replay_usable
+from traces import load
+from traces.errors import UserError
+
+ALIKE = None, "trace", "draft"
+
+
+def test_what_cannot_be_replayed_is_left_out_and_said(capsys):
+    words = ["replay", "smollm2", "--format", "json", "--policy", "fixed(2)"]
+    words += ["--policy", "fixed(20)", "--policy", "svip(h=3)", "--policy", "llamacpp(p_min=0)"]
+    ended, out, said = run(capsys, *words)
+    assert ended == 0
+    assert [row["policy"] for row in json.loads(out)] == [
+        "fixed(2)",
+        "svip(h=3, max_draft=16)",
+        "llamacpp(p_min=0)",
+    ]
+    assert "note: fixed(20) is left out: sequence 0, position" in said
+    assert "note: svip(h=3) drafts up to 16 tokens here, as many as were recorded" in said
+
+
+def test_a_drafter_that_cannot_follow_a_policy_is_left_out():
+    found, notes = replay_usable(
+        load("smollm2"), {"own": ["svip(h=1)"], "suffix": ["svip(h=1)"]}, *ALIKE
+    )
+    assert list(found.results) == ["own"]
+    (note,) = [line for line in notes if "left out" in line]
+    assert note.startswith("svip(h=1) on suffix is left out: ")
+    assert "draft_entropy" in note
+
+
+def test_a_longest_draft_that_is_given_is_kept():
+    with pytest.raises(DepthError, match=r"svip\(h=3, max_draft=17\): sequence"):
+        replay_usable(load("smollm2"), {"own": ["svip(h=3, max_draft=17)"]}, *ALIKE)
+
+
+def test_nothing_left_and_specs_that_cannot_be_read_are_refused(capsys):
+    with pytest.raises(UserError, match="depth 17 was not recorded"):
+        replay_usable(load("smollm2"), {"own": ["fixed(17)", "fixed(20)"]}, *ALIKE)
+    words = "replay", "reference", "--policy", "fixed(2)", "--policy", "svpi(h=1)"
+    assert "unknown policy 'svpi'" in refused(capsys, *words)
+    words = (
+        "replay",
+        "reference",
+        "--policy",
+        "fixed(2)",
+        "--policy",
+        "fixed(3)",
+        "--cost",
+        "lineal",
+    )
+    assert "did you mean linear?" in refused(capsys, *words)
