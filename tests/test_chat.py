@@ -136,7 +136,11 @@ def test_a_resume_under_another_template_is_named(folder, tmp_path, capsys, monk
             write(self, index, *given, **named)
 
         stopped.setattr(traces.writer.TraceWriter, "write_shard", once)
-        assert run(capsys, *record(root, out, "--batch-size", 1))[0] == 130
+        status, _, said = run(capsys, *record(root, out, "--batch-size", 1))
+        assert status == 130
+        last = said.splitlines()[-1]
+        assert last.startswith("simkit: interrupted: 1 of ")
+        assert last.endswith(f"prompts kept; continue with: simkit record --out {out} --resume")
     other = chatty()
     other.chat_template = TEMPLATE.replace("assistant", "w20")
     other.save_pretrained(root / "target")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from simkit.cli.groups import grouped
 from simkit.cli.options import Device, Resume, Revision, TraceFolder, TracesDtype
-from simkit.cli.progress import training_bar
+from simkit.cli.progress import resumable, training_bar
 from simkit.cli.running import must_fit
 from traces.errors import DrafterError
 from traces.messages import how_many
@@ -87,14 +88,20 @@ def attach(
         from traces.record.pair import quiet
 
         quiet()
-    with training_bar(console) as bar, must_fit():
+    again = resumable("attach", shlex.quote(str(trace)), there.n_sequences)
+    with again as kept, training_bar(console) as bar, must_fit():
         task = bar.add_task("attaching", total=there.n_sequences)
+
+        def on_shard(n: int) -> None:
+            kept(n)
+            bar.update(task, completed=n)
+
         done = attach_all(
             there,
             dict(zip(asked.name, parsed, strict=True)),
             _means(asked),
             resume,
-            lambda n: bar.update(task, completed=n),
+            on_shard,
             lambda said: console.print(said, soft_wrap=True),
             asked.note,
         )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+
+from traces.messages import how_many
 
 if TYPE_CHECKING:
     from simkit.sweeps.engine import Progress as OnSetting
@@ -32,6 +34,33 @@ def settings_bar(what: str) -> Iterator[OnSetting]:
                 progress.reset(task, total=total)
 
         yield told
+
+
+@contextmanager
+def resumable(command: str, again: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Say on Ctrl-C or a termination how much is kept, and what continues it.
+
+    Args:
+        command: "record" or "attach".
+        again: its arguments that continue the work, without --resume.
+        total: prompts in all.
+
+    Yields:
+        what is told how many prompts are kept.
+    """
+    kept = 0
+
+    def told(n: int) -> None:
+        nonlocal kept
+        kept = n
+
+    try:
+        yield told
+    except (KeyboardInterrupt, SystemExit):
+        more = f"; continue with: simkit {command} {again} --resume" if kept else ""
+        said = f"interrupted: {kept} of {how_many(total, 'prompt')} kept{more}"
+        print(f"simkit: {said}", file=sys.stderr)
+        raise
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from simkit.cli.options import (
     Revision,
     TargetModel,
 )
-from simkit.cli.progress import bar, in_words
+from simkit.cli.progress import bar, in_words, resumable
 from traces.messages import how_many
 
 if TYPE_CHECKING:
@@ -177,10 +178,19 @@ def record(
         loaded = asked.load()
     cut = recording.cut_rows(asked, rows, *loaded)
     start = time.perf_counter()
-    with bar("recording", len(cut.prompts) * asked.max_new_tokens, _speed()) as (progress, task):
+    what = "recording", len(cut.prompts) * asked.max_new_tokens, _speed()
+    with (
+        resumable("record", f"--out {shlex.quote(str(out))}", len(cut.prompts)) as kept,
+        bar(*what) as (progress, task),
+    ):
+
+        def on_shard(n: int) -> None:
+            kept(n)
+            progress.update(task, completed=n * asked.max_new_tokens)
+
         told = recording.Listening(
             on_token=lambda n: progress.advance(task, n),
-            on_shard=lambda n: progress.update(task, completed=n * asked.max_new_tokens),
+            on_shard=on_shard,
             on_size=None if asked.outputs else _tell,
         )
         done = recording.run(asked, loaded, cut, out, resume, told, ray)
