@@ -12,12 +12,20 @@ from commands import refused, run
 import simkit
 import traces
 from simkit import engines
-from simkit.engines import EngineError, llama_cpp, sglang, tensorrt_llm, transformers, vllm
+from simkit.engines import (
+    EngineError,
+    llama_cpp,
+    openvino,
+    sglang,
+    tensorrt_llm,
+    transformers,
+    vllm,
+)
 from simkit.engines.export import by_batch
 from simkit.engines.synthetic import errors, rates_of
 from traces.synthetic import iid
 
-NAMES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp", "transformers")
+NAMES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp", "openvino", "transformers")
 COST = "linear(draft_s=0.001, target_s=0.02)"
 BATCHES = ["by_batch([[1, 4, 5], [5, 16, 3], [17, 64, 0]])", "schedule({4: 4, 8: 2, 32: 1})"]
 
@@ -63,6 +71,8 @@ def checked(engine, found):
         return vllm.SpeculativeConfig(**json.loads(found.text)).given()
     if engine == "transformers":
         return transformers.GenerationConfig(**json.loads(found.text)).given()
+    if engine == "openvino":
+        return openvino.GenerationConfig(**json.loads(found.text)).given()
     if engine == "tensorrt-llm":
         return tensorrt_llm.DecodingConfig(**yaml(found.text)).given()
     given = flags(found.text)
@@ -81,6 +91,7 @@ def test_a_fixed_length_is_every_engines(engine):
         "sglang": ("speculative_num_steps", "4"),
         "tensorrt-llm": ("max_draft_len", 4),
         "llama.cpp": ("spec_draft_n_max", "4"),
+        "openvino": ("num_assistant_tokens", 4),
         "transformers": ("num_assistant_tokens", 4),
     }
     name, value = length[engine]
@@ -171,6 +182,30 @@ def test_sampled_drafts_are_asked_for_where_the_default_is_greedy():
     found = write("vllm", "reference-sampled", policy="fixed(3)")
     assert json.loads(found.text)["draft_sample_method"] == "probabilistic"
     assert "draft_sample_method" not in json.loads(write("vllm", policy="fixed(3)").text)
+
+
+def test_llama_cpp_draws_rates():
+    found = write("llama.cpp", policy="fixed(3)", synthetic=True, draft="d.gguf")
+    rates = [float(rate) for rate in flags(found.text)["spec_synth_rates"].split(",")]
+    assert len(rates) == 3 and rates == sorted(rates, reverse=True) and found.errors
+
+
+def test_lookups_of_llama_cpp_and_openvino(tmp_path):
+    """llama.cpp's own rule is written as it is; the longest draft is a part of it."""
+    plan = engines.EngineSetting(
+        5, engines.base.EngineDrafter("ngram_simple", None, {"n": 3, "m": 5})
+    )
+    text = engines.LlamaCppEngine().write(plan).text
+    assert flags(text)["spec_ngram_simple_size_n"] == "3"
+    assert flags(text)["spec_ngram_simple_size_m"] == "5"
+    with pytest.raises(EngineError, match="attach it with m=4"):
+        engines.LlamaCppEngine().write(plan._replace(length=4))
+    found = write("openvino", drafter="prompt_lookup", policy="fixed(5)")
+    assert json.loads(found.text) == {"num_assistant_tokens": 5, "max_ngram_size": 2}
+    found = write("openvino", policy="confidence(0.4, max_draft=40)")
+    assert json.loads(found.text) == {"assistant_confidence_threshold": 0.4, "logprobs": 1}
+    with pytest.raises(EngineError, match="has no drafter like suffix"):
+        write("openvino", drafter="suffix", policy="fixed(5)")
 
 
 def test_llama_cpp_loads_gguf_alone():
@@ -331,6 +366,11 @@ def test_a_controller_that_an_engine_lacks_is_replaced(spec):
         ),
         (llama_cpp.Flags, {"spec_type": "draft"}),
         (llama_cpp.Flags, {"spec_type": "draft-simple", "spec_draft_p_min": 2.0}),
+        (openvino.GenerationConfig, {"assistant_confidence_threshold": 1.5}),
+        (
+            openvino.GenerationConfig,
+            {"num_assistant_tokens": 3, "assistant_confidence_threshold": 0.4},
+        ),
         (transformers.GenerationConfig, {"num_assistant_tokens_schedule": "dynamic"}),
     ],
 )
@@ -339,7 +379,7 @@ def test_what_an_engine_would_refuse_is_refused(schema, given):
         schema(**given)
 
 
-@pytest.mark.parametrize("module", [vllm, sglang, tensorrt_llm, llama_cpp, transformers])
+@pytest.mark.parametrize("module", [vllm, sglang, tensorrt_llm, llama_cpp, openvino, transformers])
 def test_only_fields_that_were_looked_up_are_written(module):
     for thing in vars(module).values():
         if isinstance(thing, type) and issubclass(thing, engines.base.Schema):

@@ -10,7 +10,15 @@ from transformers.generation.candidate_generator import PromptLookupCandidateGen
 
 from traces.arrays import read_only
 from traces.attach import registry
-from traces.attach.tokens import NGram, PromptLookup, Suffix, matching, proposals, suffix
+from traces.attach.tokens import (
+    NGram,
+    NGramSimple,
+    PromptLookup,
+    Suffix,
+    matching,
+    proposals,
+    suffix,
+)
 from traces.attach.tokens.automaton import COUNT
 from traces.attach.tokens.suffix import EarlierOutputs
 from traces.errors import DrafterError
@@ -79,6 +87,14 @@ def test_prompt_lookup(rule, case):
 @given(ngrams(), texts())
 @settings(deadline=None, max_examples=300)
 def test_ngram(rule, case):
+    check(rule, case)
+
+
+@given(st.builds(NGramSimple, st.integers(1, 3), st.integers(1, 6)), texts())
+@example(NGramSimple(1, 2), (np.zeros(30, np.int32), 0, np.zeros(0, np.int32), 30))
+@example(NGramSimple(2, 3), (np.array([1, 2, 3] * 8, np.int32), 0, np.zeros(0, np.int32), 24))
+@settings(deadline=None, max_examples=400)
+def test_ngram_simple(rule, case):
     check(rule, case)
 
 

@@ -29,6 +29,19 @@ def ngram(rule, known, eos, room, outputs):
     return [], None
 
 
+def ngram_simple(rule, known, eos, room, outputs):
+    """llama.cpp's `common_ngram_simple_draft`: it has the tokens before the sampled one apart."""
+    if len(known) - 1 <= rule.n + rule.m + 1:
+        return [], None
+    tokens, sampled = known[:-1], known[-1]
+    pattern = [*tokens[len(tokens) - rule.n + 1 :], sampled]
+    for j in range(len(tokens) - rule.n - 1, 0, -1):
+        if tokens[j : j + rule.n] == pattern:
+            found = tokens[j + rule.n : j + rule.n + rule.m]
+            return ([] if len(found) < rule.n else with_eos(found[:room], eos)), None
+    return [], None
+
+
 def suffix(rule, known, eos, room, outputs):
     best = max(
         (best_match(rule, texts, known, room) for texts in ([known], outputs)),
@@ -118,4 +131,9 @@ def agreed(draft, rest):
     return k
 
 
-RULES = {"prompt_lookup": prompt_lookup, "ngram": ngram, "suffix": suffix}
+RULES = {
+    "prompt_lookup": prompt_lookup,
+    "ngram": ngram,
+    "ngram_simple": ngram_simple,
+    "suffix": suffix,
+}

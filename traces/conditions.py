@@ -250,6 +250,11 @@ class Watch:
         """Take note of the load."""
         self._loads += [load] if (load := _load()) is not None else []
 
+    @property
+    def passed_s(self) -> float:
+        """Seconds since it was made."""
+        return time.monotonic() - self._begun[0]
+
     def conditions(self, control: str | None = None, apart: float | None = None) -> Conditions:
         """What was seen until now, with a control."""
         self.look()

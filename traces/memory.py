@@ -84,6 +84,7 @@ def from_drafts(
     draft_passes: Passes = "token",
     source: SourceInfo | None = None,
     kind: str = "lattice",
+    draft_ends: bool = False,
 ) -> Trace:
     """Build a lattice from columns; the arguments are those of `from_arrays`.
 
@@ -99,6 +100,7 @@ def from_drafts(
         draft_passes: of the draft model, see `Manifest`.
         source: the file that they come from, if they were not recorded.
         kind: of drafter: this one, or another whose rows are in the same table.
+        draft_ends: a draft's end is the drafter's own, not that of what was recorded.
 
     Raises:
         TraceError: an unknown column, or columns whose lengths or types do not fit.
@@ -109,6 +111,7 @@ def from_drafts(
         max_new_tokens=max_new_tokens,
         kind=kind,
         draft_passes=draft_passes,
+        draft_ends=draft_ends,
         source=source,
         lattice_columns=tuple(name for name in schema.LATTICE_COLUMNS if name in lattice),
         sampler=sampler or Sampler(),

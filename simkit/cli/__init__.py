@@ -52,6 +52,7 @@ _GROUPS = {
     "Serve": {
         "serving": "Serve many requests on one clock, with a trace's outcomes.",
         "export": "Write a setting as an engine's configuration.",
+        "convert": "Write a model in an engine's format.",
     },
     "Analyse": {
         "figures": "Draw the papers' figures from a trace.",

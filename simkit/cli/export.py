@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 EngineName = Annotated[
-    str, typer.Option(help="vllm, sglang, tensorrt-llm, llama.cpp or transformers.")
+    str, typer.Option(help="vllm, sglang, tensorrt-llm, llama.cpp, openvino or transformers.")
 ]
 ChosenPolicy = Annotated[
     str | None,
@@ -46,7 +46,8 @@ LoadedDraft = Annotated[
 Synthetic = Annotated[
     bool,
     typer.Option(
-        "--synthetic", help="vllm: with acceptance rates of the trace in the place of verdicts."
+        "--synthetic",
+        help="vllm, llama.cpp: with acceptance rates of the trace in the place of verdicts.",
     ),
 ]
 Concurrency = Annotated[

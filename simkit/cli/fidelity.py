@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
+from simkit.cli.engine_options import EngineChoice
 from simkit.cli.groups import grouped
 from simkit.cli.options import (
     TURNS,
@@ -83,7 +84,8 @@ class RunOptions:
     threads: Threads = None
     turns: Annotated[Turns | None, typer.Option(help=TURNS)] = None
     clock: Annotated[
-        Clock | None, typer.Option(help="Of trees on a CPU: whose seconds. Default: wall.")
+        Clock | None,
+        typer.Option(help="Of trees and engines on a CPU: whose seconds. Default: wall."),
     ] = None
 
     def given(self) -> list[str]:
@@ -122,12 +124,21 @@ def fidelity(
     drafter: Drafter = None,
     from_: From = None,
     asked: RunOptions,
+    choice: EngineChoice,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit status 1 if a bar is missed, too.")
     ] = False,
     out: Out = None,
 ) -> int:
-    """Run policies live on some of a trace's prompts and compare with their replay."""
+    """Run policies live on some of a trace's prompts and compare with their replay.
+
+    With --engine a real engine runs them, and each of its steps is compared.
+    """
+    if choice.given:
+        from simkit.cli.fidelity_engine import fidelity_engine
+
+        found = fidelity_engine(trace, drafter, asked, choice, out)
+        return int(strict and not found.passes)
     from simkit.fidelity import logs
     from simkit.fidelity.run import check_recorded
     from traces.trace import load

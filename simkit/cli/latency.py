@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from simkit.cli import complete
+from simkit.cli.engine_options import EngineChoice
 from simkit.cli.groups import grouped
 from simkit.cli.latency_tables import show, write_fit
-from simkit.cli.options import Device, Revision, TargetModel
+from simkit.cli.options import Clock, Device, Revision, TargetModel
 from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import announce, check_option, destination, warn, write
 from traces.messages import how_many
@@ -41,7 +43,16 @@ def _defaults(name: str) -> str:
 class LatencyModels:
     """The models that are timed."""
 
-    target: Annotated[str, TargetModel]
+    recorded: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TRACE]",
+            help="With --engine: the trace whose prompts are decoded.",
+            show_default=False,
+            autocompletion=complete.traces,
+        ),
+    ] = None
+    target: Annotated[str, TargetModel] = ""
     draft: Annotated[
         str | None, typer.Option(help="Draft model: local folder or hub id; or where --drafter is.")
     ] = None
@@ -55,6 +66,12 @@ class LatencyModels:
         typer.Option(help="float32, float64, bfloat16, float16. Default: --drafter's, or float32."),
     ] = None
     revision: Revision = None
+    threads: Annotated[
+        int | None, typer.Option(help="With --engine: CPU threads. Default: the engine's choice.")
+    ] = None
+    clock: Annotated[
+        Clock, typer.Option(help="With --engine: whose seconds; processor on a shared machine.")
+    ] = "wall"
 
 
 @dataclass(frozen=True)
@@ -122,9 +139,12 @@ CostOut = Annotated[Path | None, typer.Option(help="Write that cost too: FILE.js
 def latency(
     *,
     timed: LatencyModels,
+    choice: EngineChoice,
     out: Out = None,
     wanted: Shapes,
-    repeats: Annotated[int, typer.Option(help="Samples of every pass.")] = 20,
+    repeats: Annotated[
+        int | None, typer.Option(help="Samples of every pass. Default: 20; rounds of an engine: 3.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the tokens and of the shuffled order.")] = 0,
     fit: Fit = False,
     cost_out: CostOut = None,
@@ -132,10 +152,21 @@ def latency(
     """Time passes with real key-value caches: of a target, with --draft a pair's, or a drafter's.
 
     With --drafter NAME the passes of that attached drafter are timed, and kept beside its drafts.
+    With --engine a real engine's own steps are timed.
     """
+    if choice.given:
+        from simkit.cli.latency_engine import latency_engine
+
+        latency_engine(timed, choice, repeats or 3, wanted.max_draft, out)
+        return
+    repeats = 20 if repeats is None else repeats
     from traces.errors import RecordError
     from traces.record.latency import plan
 
+    if timed.recorded is not None or timed.threads is not None or timed.clock != "wall":
+        raise RecordError("a trace, --threads and --clock are for --engine")
+    if not timed.target:
+        raise RecordError("give --target")
     kind = destination(out)
     _check_cost_out(cost_out)
     _check_models(timed, kind, fit or cost_out is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simkit.cli.engine_options import EngineChoice
 from simkit.cli.groups import grouped
 from simkit.cli.live_options import LiveOptions
 from simkit.cli.options import Drawing
@@ -20,8 +21,15 @@ if TYPE_CHECKING:
 
 
 @grouped
-def live(asked: LiveOptions, drawing: Drawing) -> int:
-    """Decode prompts under several policies in turns, and log every pass."""
+def live(asked: LiveOptions, choice: EngineChoice, drawing: Drawing) -> int:
+    """Decode prompts under several policies in turns, and log every pass.
+
+    With --engine a real engine runs each policy as simkit export writes it, on a trace's prompts.
+    """
+    if choice.given:
+        from simkit.cli.live_engine import live_engine
+
+        return live_engine(asked, choice)
     from simkit.cli.live_serving import live_serving
     from simkit.cli.live_trees import is_tree, live_trees
     from simkit.cli.overwrite_guard import check_apart
@@ -29,8 +37,13 @@ def live(asked: LiveOptions, drawing: Drawing) -> int:
     from simkit.live.settings import DecoderSettings
     from traces.record.prompts import check_file
 
-    check_apart([("--out", asked.out)], [asked.prompts])
-    check_file(asked.prompts)
+    if asked.recorded is not None:
+        raise LiveError(f"{asked.recorded}: a trace is for --engine: give --prompts here")
+    prompts = asked.prompts_file
+    if not asked.target:
+        raise LiveError("give --target and --prompts, or a trace and --engine")
+    check_apart([("--out", asked.out)], [prompts])
+    check_file(prompts)
     sampler, first = drawing.sampler(), asked.first_token
     settings = DecoderSettings(sampler, drawing.seed, asked.max_new_tokens, (), first)
     policy = asked.policy
@@ -62,7 +75,7 @@ def _chains(
     use_threads(asked.threads)
     bench = load_bench(names, settings, heads, asked.turns or "sequence", asked.stop)
     _settle_kernel(bench, asked.trace, asked.drafter)
-    jobs, arms = _jobs(bench, asked.prompts, asked.n_prompts, asked.batch_size, chosen)
+    jobs, arms = _jobs(bench, asked.prompts_file, asked.n_prompts, asked.batch_size, chosen)
     with opened(destination, bench, folder) as log:
         with decoding_bar(rounds * len(jobs) * len(arms)) as tick:
             found = run(bench, arms, jobs, rounds, log, tick)

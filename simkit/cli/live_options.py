@@ -32,8 +32,17 @@ from simkit.cli.running import PairNames
 class LiveOptions:
     """What the command was asked for."""
 
-    target: Annotated[str, TargetModel]
-    prompts: Annotated[Path, PromptsFile]
+    recorded: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TRACE]",
+            help="With --engine or --url: the trace whose prompts are sent.",
+            show_default=False,
+            autocompletion=complete.traces,
+        ),
+    ] = None
+    target: Annotated[str, TargetModel] = ""
+    prompts: Annotated[Path | None, PromptsFile] = None
     draft: Annotated[
         str | None, typer.Option(help="Draft model: local folder or hub id.", show_default=False)
     ] = None
@@ -100,6 +109,19 @@ class LiveOptions:
         if self.draft is None:
             raise LiveError("give --draft, or --drafter with tree policies")
         return PairNames(self.target, self.draft, self.device, self.dtype, self.revision)
+
+    @property
+    def prompts_file(self) -> Path:
+        """The file of prompts.
+
+        Raises:
+            LiveError: there is none.
+        """
+        from simkit.errors import LiveError
+
+        if self.prompts is None:
+            raise LiveError("give --target and --prompts, or a trace and --engine")
+        return self.prompts
 
     def refuse(self, names: tuple[str, ...], why: str) -> None:
         """Refuse options that do not go with what is run.

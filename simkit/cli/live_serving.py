@@ -92,7 +92,7 @@ def _requests(asked: LiveOptions, pair: Pair, chosen: list[Controller]) -> tuple
     from simkit.live.decoder import Request
     from traces.record.prompts import read_prompts
 
-    rows = read_prompts(asked.prompts, pair.tokenizer, pair.vocab_size)
+    rows = read_prompts(asked.prompts_file, pair.tokenizer, pair.vocab_size)
     n = len(rows) if asked.n_prompts is None else min(asked.n_prompts, len(rows))
     if n < 2:
         raise LiveError(

@@ -130,7 +130,7 @@ def _jobs(bench: TreeBench, asked: LiveOptions, n_arms: int) -> list[LiveJob]:
     from simkit.live.rotation import LiveJob
     from traces.record.prompts import read_prompts
 
-    rows = read_prompts(asked.prompts, bench.target.tokenizer, bench.vocab_size)
+    rows = read_prompts(asked.prompts_file, bench.target.tokenizer, bench.vocab_size)
     n = len(rows) if asked.n_prompts is None else min(asked.n_prompts, len(rows))
     if n < 2:
         raise LiveError(

@@ -10,12 +10,13 @@ from __future__ import annotations
 from simkit.engines.base import ENGINES, EngineError, EngineSetting, EngineWriter, Written, register
 from simkit.engines.export import Exported, export
 from simkit.engines.llama_cpp import LlamaCppEngine
+from simkit.engines.openvino import OpenVino
 from simkit.engines.sglang import Sglang
 from simkit.engines.tensorrt_llm import TensorrtLlm
 from simkit.engines.transformers import Transformers
 from simkit.engines.vllm import Vllm
 
-BUILT_IN = (Vllm, Sglang, TensorrtLlm, LlamaCppEngine, Transformers)
+BUILT_IN = (Vllm, Sglang, TensorrtLlm, LlamaCppEngine, OpenVino, Transformers)
 
 __all__ = [
     "BUILT_IN",

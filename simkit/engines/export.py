@@ -111,7 +111,9 @@ def _check(
     if concurrency is not None and controller is None:
         raise EngineError("a concurrency is for a controller")
     if synthetic and "rates" not in engine.takes:
-        raise EngineError(f"{engine.name} takes no synthetic acceptance rates: vllm does")
+        raise EngineError(
+            f"{engine.name} takes no synthetic acceptance rates: vllm and llama.cpp do"
+        )
 
 
 def _warnings(

@@ -1,8 +1,8 @@
 """llama.cpp: flags of `llama-server` and `llama-cli`.
 
 Names change. From pull request 22397 (April 2026) on they are `--spec-draft-n-max`, `-n-min` and
-`-p-min`; from 22964 (May 2026) on a draft model is `--spec-type draft-simple`. So the pull requests
-and public `--help` listings of that time have it; no build was run. Builds before have
+`-p-min`; from 22964 (May 2026) on a draft model is `--spec-type draft-simple`. Build 11434 has
+all of them, and `simkit.engines.run` runs it. Builds before have
 `--draft-max`, `--draft-min` and `--draft-p-min`, of which the newer ones refuse the first two. The
 default of p-min was 0.75 before and is 0 since (issue 26100), so it is always written.
 
@@ -31,7 +31,7 @@ ACCEPTED = frozenset(
     "spec_type spec_draft_model spec_draft_n_max spec_draft_n_min spec_draft_p_min"
     " spec_draft_p_split spec_draft_ngl spec_draft_device spec_ngram_mod_n_max spec_ngram_mod_n_min"
     " spec_ngram_mod_n_match spec_ngram_simple_size_n spec_ngram_simple_size_m"
-    " spec_ngram_simple_min_hits".split()
+    " spec_ngram_simple_min_hits spec_synth_rates".split()
 )
 TYPES = (
     "none",
@@ -70,6 +70,7 @@ class Flags(Schema):
     spec_draft_p_min: float | None = None
     spec_ngram_simple_size_n: int | None = None
     spec_ngram_simple_size_m: int | None = None
+    spec_synth_rates: str | None = None
 
     def __post_init__(self) -> None:
         self.check_known(ACCEPTED)
@@ -97,15 +98,18 @@ class LlamaCppEngine(EngineWriter):
 
     name = "llama.cpp"
     version = "builds with pull request 22964 (May 2026)"
-    source = "pull requests 22397, 22964; issue 26100; --help listings of 2026"
+    source = "pull requests 22397, 22964; issue 26100; build 11434"
     policies = (LlamaCpp,)
     default = "llamacpp(version=2026)"
+    takes = frozenset({"rates"})
 
     def write(self, plan: EngineSetting) -> Written:
         """See `EngineWriter`."""
         if plan.length < 1:
             raise EngineError("llama.cpp: no drafts at all: leave the flags out")
         kind, model, given = plan.drafter
+        if kind == "ngram_simple":
+            return _ngram_simple(plan)
         if kind in ("prompt_lookup", "ngram", "suffix"):
             size = given.get("most", given.get("ngram", 2))
             flags = Flags(
@@ -113,7 +117,10 @@ class LlamaCppEngine(EngineWriter):
                 spec_ngram_simple_size_n=size,
                 spec_ngram_simple_size_m=plan.length,
             )
-            note = "ngram-simple looks n-grams of one size up: drafts will differ from the trace's"
+            note = (
+                "ngram-simple looks n-grams of one size up: drafts will differ from the trace's;"
+                " attach the drafter ngram_simple, which is that rule"
+            )
             return Written(flags.line(), {}, [note])
         words = {"feature": "draft-eagle3", "parallel": "draft-dflash"}
         rule = plan.policy if isinstance(plan.policy, LlamaCpp) else None
@@ -123,6 +130,7 @@ class LlamaCppEngine(EngineWriter):
             spec_draft_n_max=plan.length,
             spec_draft_n_min=rule.n_min if rule else 0,
             spec_draft_p_min=rule.p_min if rule else 0.0,
+            spec_synth_rates=",".join(f"{rate:g}" for rate in plan.rates) or None,
         )
         notes = unnamed(plan, _DRAFT)
         if model and not model.endswith(".gguf"):
@@ -137,3 +145,15 @@ class LlamaCppEngine(EngineWriter):
             notes.append("llama.cpp drafts the likeliest token; the trace's draft was sampled")
         notes.append(f"builds before pull request 22397: {flags.line(older=True).strip()}")
         return Written(flags.line(), {}, notes)
+
+
+def _ngram_simple(plan: EngineSetting) -> Written:
+    """Its own rule, of which the longest draft is a part."""
+    n, m = plan.drafter.arguments.get("n", 12), plan.drafter.arguments.get("m", 48)
+    if plan.length < m:
+        raise EngineError(
+            f"llama.cpp: ngram_simple(m={m}) drafts up to {m} tokens, not {plan.length}: attach it"
+            f" with m={plan.length}"
+        )
+    flags = Flags("ngram-simple", spec_ngram_simple_size_n=n, spec_ngram_simple_size_m=m)
+    return Written(flags.line(), {}, [])

@@ -12,6 +12,7 @@ from traces.registry import Registry, suggest
 BUILT_IN = {
     "prompt_lookup": "traces.attach.tokens.prompt_lookup:PromptLookup",
     "ngram": "traces.attach.tokens.ngram:NGram",
+    "ngram_simple": "traces.attach.tokens.ngram_simple:NGramSimple",
     "suffix": "traces.attach.tokens.suffix:Suffix",
     "model": "traces.record.drafters.model:ModelDrafter",
     "parallel": "traces.record.drafters.networks:ParallelDrafter",

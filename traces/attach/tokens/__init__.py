@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from traces.attach.tokens.ngram import NGram
+from traces.attach.tokens.ngram_simple import NGramSimple
 from traces.attach.tokens.prompt_lookup import PromptLookup
 from traces.attach.tokens.proposals import Proposals
 from traces.attach.tokens.suffix import Suffix
 
-__all__ = ["NGram", "PromptLookup", "Proposals", "Suffix"]
+__all__ = ["NGram", "NGramSimple", "PromptLookup", "Proposals", "Suffix"]

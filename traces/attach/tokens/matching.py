@@ -31,10 +31,37 @@ def matched(
             most from start i.
         with_eos: whether a draft, which ends at the first EOS token, holds that one.
     """
+    begins = _begins(given.text, given.n_prompt, sizes[0], sizes[1], leftmost)
+    lengths, accepted = cut(given, begins, length, with_eos)
+    return Slices(lengths, accepted, None, given.text, begins)
+
+
+def latest(text: np.ndarray, n: int) -> np.ndarray:
+    """Where the last match of the last n tokens ends, by the number of known tokens, 0 … L - 1.
+
+    Args:
+        text: int32, (L,).
+        n: tokens that are looked for.
+
+    Returns:
+        (L,) int32, 0 where there is none; at least one known token stands behind a match.
+    """
+    return _begins(text, 0, n, n, False)
+
+
+def cut(
+    given: Given, begins: np.ndarray, length: int, with_eos: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths of the drafts that begin there, and how many of their tokens the output has.
+
+    Args:
+        given: prompt and output.
+        begins: where the draft of each start begins, (T,) int32; 0 is no draft.
+        length: see `matched`.
+        with_eos: see `matched`.
+    """
     text, n_prompt, eos, max_new_tokens = given
-    begins = _begins(text, n_prompt, sizes[0], sizes[1], leftmost)
-    lengths, accepted = _cut(text, n_prompt, begins, length, eos, with_eos, max_new_tokens)
-    return Slices(lengths, accepted, None, text, begins)
+    return _cut(text, n_prompt, begins, length, eos, with_eos, max_new_tokens)
 
 
 @compiled

@@ -16,19 +16,17 @@ from traces.errors import DrafterError
 
 @dataclass(frozen=True)
 class NGram(TokenRule):
-    """The rule of vLLM's n-gram proposer, and that of llama.cpp's `ngram-simple` with "last".
+    """The rule of vLLM's n-gram proposer; with "last" the latest match counts, not the earliest.
 
     For n from `most` down to `least`: the first (or the last) place in prompt and output, with at
     least one token behind it, where the last n tokens stand; up to `length` tokens behind it, cut
-    at what is known. A draft ends *with* an EOS token: the engines go on, but nothing behind it is
+    at what is known. A draft ends *with* an EOS token: the engine goes on, but nothing behind it is
     ever emitted. From start i it has at most T_max - i tokens; vLLM cuts at the model's length.
 
-    llama.cpp's version (n = 12, `length` 48) has exceptions that are left out here: it begins once
-    more than n + 48 tokens are known, sees no match at the very first token, takes no draft shorter
-    than n, and its drafts never hold the token that was sampled last.
+    llama.cpp's rule is `ngram_simple`.
 
     Source: vLLM `v1/spec_decode/ngram_proposer.py`, whose `prompt_lookup_min` and `_max` are both 5
-    unless they are given; llama.cpp `common/ngram-map.cpp`.
+    unless they are given.
 
     Attributes:
         length: tokens of a draft at most.

@@ -1,0 +1,71 @@
+"""llama.cpp's n-grams: what followed the last tokens where they stood last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from traces.attach.tokens.arguments import check_whole, plain
+from traces.attach.tokens.matching import cut, latest
+from traces.attach.tokens.proposals import Proposals, Slices
+from traces.attach.tokens.rule import TokenRule
+
+
+@dataclass(frozen=True)
+class NGramSimple(TokenRule):
+    """The rule of llama.cpp's `--spec-type ngram-simple`.
+
+    The last place in prompt and output where the last n tokens stand, but not at the very first
+    token, and not so that the only token behind it is the one that was sampled last. Of the tokens
+    behind it up to m, without that last one. Less than n of them are no draft; nor is there one
+    before n + m + 3 tokens are known. A draft ends *with* an EOS token: the engine goes on, but
+    nothing behind it is ever emitted. From start i it has at most T_max - i tokens.
+
+    Source: llama.cpp `common/ngram-map.cpp`, `common_ngram_simple_draft`, build 11434.
+
+    Attributes:
+        n: tokens that are looked for, llama.cpp's `--spec-ngram-simple-size-n`.
+        m: tokens of a draft at most, `--spec-ngram-simple-size-m`.
+    """
+
+    name: ClassVar[str] = "ngram_simple"
+    n: int = 12
+    m: int = 48
+
+    def __post_init__(self) -> None:
+        check_whole(self, "n", 1, 1024)
+        check_whole(self, "m", 1, 1024)
+
+    @property
+    def longest(self) -> int:
+        """See `TokenRule`."""
+        return self.m
+
+    def propose(
+        self,
+        text: np.ndarray,
+        n_prompt: int,
+        eos: np.ndarray,
+        max_new_tokens: int,
+        memory: None = None,
+    ) -> Proposals:
+        """Drafts from all starts of a sequence, see `PromptLookup.propose`.
+
+        Raises:
+            ValueError: the prompt is longer than the text.
+        """
+        given = plain(text, n_prompt, eos, max_new_tokens)
+        ends = latest(given.text, self.n)  # of the match before each number of known tokens
+        known = np.arange(given.n_prompt, len(given.text))
+        end = ends[known]
+        # The tokens that are searched lack the last one: a match right before it does not count,
+        # and the one before that match is the same n-gram's.
+        end = np.where(end == known - 1, ends[end], end)
+        behind = np.minimum(known - 1 - end, self.m)
+        some = (end > self.n) & (behind >= self.n) & (known >= self.n + self.m + 3)
+        begins = np.where(some, end, 0).astype(np.int32)
+        lengths, accepted = cut(given, begins, self.m, with_eos=True)
+        lengths = np.minimum(lengths, np.where(some, behind, 0)).astype(np.int32)
+        return Slices(lengths, np.minimum(accepted, lengths), None, given.text, begins)
