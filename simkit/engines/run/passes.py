@@ -156,13 +156,15 @@ def _draft(
 
 def _line(n: np.ndarray, context: np.ndarray, seconds: np.ndarray) -> tuple[float, float, float]:
     """Overhead, seconds of a pass, and more of it a token of context; outliers are cut once."""
-    form = np.column_stack([np.ones(len(n)), n, n * context]).astype(float)
+    from scipy.optimize import nnls
+
+    form = np.column_stack([np.ones(len(n)), n, n * context / 1e3]).astype(float)
     kept = np.ones(len(n), bool)
     for _ in range(2):
-        given = np.linalg.lstsq(form[kept], seconds[kept], rcond=None)[0]
+        given = nnls(form[kept], seconds[kept])[0]
         error = np.abs(form @ given - seconds)
         kept = error <= np.quantile(error, 1 - 2 * _TRIM)
-    return float(given[0]), float(given[1]), float(given[2])
+    return float(given[0]), float(given[1]), float(given[2]) / 1e3
 
 
 def _interpolated(

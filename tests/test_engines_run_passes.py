@@ -1,0 +1,101 @@
+"""A cost from an engine's own steps, where what its passes take is known."""
+
+import numpy as np
+import pytest
+
+import simkit
+import traces
+from simkit.costs.measured import times_of
+from simkit.engines import EngineError
+from simkit.engines.run import passes
+from simkit.engines.run.answers import EngineAnswer, EngineStep
+from simkit.engines.run.arms import ALONE, EngineArm
+from simkit.engines.run.recorded import recorded_at, recorded_part
+from simkit.fidelity.engine import EngineFidelity, predictions, speeds
+
+FACTS = {"batch_size": 1, "dtype": "float32", "device": "made up", "engine": "made up"}
+
+
+def verify_s(tokens, context):
+    return 1e-3 * (5 + 0.4 * tokens + 0.002 * context)
+
+
+def draft_s(drafted, context):
+    return 1e-3 * (0.3 + drafted * (0.8 + 0.001 * context)) if drafted else 0.0
+
+
+def answered(request, steps, has_draft):
+    """What an engine with these passes says; its first step reads the prompt with the draft too."""
+    known, found = len(request.prompt), []
+    for k, (drafted, accepted) in enumerate(steps):
+        seconds = verify_s(drafted + 1, known) + (draft_s(drafted, known) if has_draft else 0)
+        seconds += 1e-5 * len(request.prompt) if has_draft and k == 0 else 0
+        found.append(EngineStep(drafted, accepted, accepted + 1, seconds))
+        known += accepted + 1
+    prefill_s = 1e-4 * len(request.prompt)
+    whole_s = prefill_s + sum(step.seconds for step in found)
+    return EngineAnswer(request.output, found, prefill_s, whole_s, whole_s / 2, "length")
+
+
+def steps_of(part, policy):
+    found = part.steps(simkit.policies.parse(policy))
+    return {k: [(s.drafted, s.accepted) for s in steps] for k, steps in found.items()}
+
+
+def asked(part, policies, has_draft=True):
+    return [
+        passes.Asked(request, answered(request, steps_of(part, one)[request.sequence], has_draft))
+        for one in policies
+        for request in part.requests
+    ]
+
+
+@pytest.fixture(scope="module")
+def samples():
+    part = recorded_part(traces.load("reference"), 8, 96)
+    alone = asked(part, ["autoregressive"], has_draft=False)
+    lookups = asked(part, [f"fixed({k})" for k in (1, 2, 3, 4, 5, 7, 8)], has_draft=False)
+    drafted = asked(part, [f"fixed({k})" for k in passes.FITTED])
+    return passes.samples(alone, lookups, drafted, FACTS)
+
+
+def test_passes_are_found(samples):
+    times = times_of(samples)
+    tokens, context = np.array([1, 2, 4, 6, 9]), np.full(5, 90)
+    np.testing.assert_allclose(times.verify(tokens, context), verify_s(tokens, 90), rtol=0.02)
+    np.testing.assert_allclose(times.draft(np.array([60, 90])), [0.86e-3, 0.89e-3], rtol=0.05)
+    assert times.overhead() == pytest.approx(0.3e-3, rel=0.2)
+    assert times.prefill("target", np.array([100]))[0] == pytest.approx(0.01, rel=0.05)
+
+
+def test_speeds_are_predicted(samples):
+    """On other prompts and lengths, from what is known of these passes."""
+    whole = traces.load("reference")
+    part = recorded_at(whole, list(range(3, 123, 8)), 96, samples)
+    arms = [EngineArm(simkit.policies.Fixed(k), ALONE.written) for k in (1, 3, 5, 8)]
+    alone = [[one.answer] for one in asked(part, ["autoregressive"], has_draft=False)]
+    own = [[[one.answer] for one in asked(part, [arm.name])] for arm in arms]
+    found = speeds(arms, predictions(part, arms, "prefill"), alone, own)
+    result = EngineFidelity("made up", [], [], found, 1.0)
+    assert all(one.low <= one.measured <= one.high for one in found)
+    assert result.errors[1] < 0.02 and result.passes, [one.error for one in found]
+
+
+def test_seconds_of_the_processor(samples):
+    (request,) = recorded_part(traces.load("reference"), 1, 8).requests
+    halved = passes.by_processor(answered(request, [(2, 1), (3, 0)], True))
+    whole = answered(request, [(2, 1), (3, 0)], True)
+    assert halved.seconds == whole.seconds / 2
+    assert [s.seconds for s in halved.steps] == [s.seconds / 2 for s in whole.steps]
+
+
+def test_an_engine_without_seconds_makes_no_cost():
+    part = recorded_part(traces.load("reference"), 2, 16)
+    alone = asked(part, ["autoregressive"], has_draft=False)
+    answer = alone[0].answer
+    mute = [step._replace(seconds=float("nan")) for step in answer.steps]
+    mute = [passes.Asked(alone[0].request, answer._replace(steps=mute))]
+    with pytest.raises(EngineError, match="does not say how long its steps take"):
+        passes.samples(mute, alone, alone, FACTS)
+    with pytest.raises(EngineError, match="no step has drafted anything"):
+        passes.samples(alone, asked(part, ["fixed(2)"], False), alone, FACTS)
