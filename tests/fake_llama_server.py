@@ -46,7 +46,7 @@ def chunks(asked):
         known = json.load(opened)
     steps = known[",".join(map(str, asked["prompt"]))]
     steps = steps if asked["n_predict"] > 16 else steps[:2]  # the first prompt is asked to warm up
-    drafted = accepted = 0
+    drafted = accepted = emitted = 0
     for number, (tokens, d, a) in enumerate(steps):
         drafted, accepted = drafted + d, accepted + a
         ms = 5.0 + sum(2 + 1.0 * step[1] for step in steps[1 : number + 1])
@@ -54,11 +54,12 @@ def chunks(asked):
         if FAULT == "says nothing":
             timings = None
         for token in tokens:
-            whole = timings and {**timings, "prompt_ms": 7.0}
+            emitted += 1
+            whole = timings and {**timings, "predicted_n": emitted, "prompt_ms": 7.0}
             yield {"tokens": [token], "stop": False, "timings": whole}
     if FAULT != "breaks off":
         ends = "eos" if asked["n_predict"] > sum(len(step[0]) for step in steps) else "limit"
-        last = {**timings, "prompt_ms": 7.0} if timings else None
+        last = {**timings, "predicted_n": emitted, "prompt_ms": 7.0} if timings else None
         yield {"tokens": [], "stop": True, "stop_type": ends, "timings": last}
 
 

@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import refused, run
 
@@ -135,15 +136,40 @@ def test_a_replay_compares_equal():
             assert one.tie is None and one.step is None and one.engine == one.replayed
 
 
-def streamed(steps):
-    os.environ["FAKE_ANSWERS"] = ""
-    drafted = accepted = 0
+def streamed(steps, held=()):
+    """What a server streams of steps; the ids of some tokens, by their numbers, are held back."""
+    drafted = accepted = emitted = 0
     for k, (tokens, d, a) in enumerate(steps):
         drafted, accepted = drafted + d, accepted + a
         times = {"draft_n": drafted, "draft_n_accepted": accepted, "predicted_ms": 3.0 * k}
         for token in tokens:
+            emitted += 1
+            times["predicted_n"] = emitted
+            if emitted - 1 in held:
+                continue
             yield {"tokens": [token], "stop": False, "timings": {**times, "prompt_ms": 1.0}}
     yield {"tokens": [], "stop": True, "stop_type": "limit", "timings": {**times, "prompt_ms": 1.0}}
+
+
+def test_steps_whose_ids_are_held_back():
+    """A token that ends inside a character: its id is not streamed, nor its step if it is alone."""
+    some = part(1)
+    (request,) = some.requests
+    answers = said(some, "fixed(3)")[",".join(map(str, request.prompt))]
+    replayed = some.steps(simkit.policies.Fixed(3))[request.sequence]
+    ends = np.cumsum([len(step[0]) for step in answers])
+    alone = next(k for k, step in enumerate(answers) if k and len(step[0]) == 1)
+    last = next(k for k, step in enumerate(answers) if k and len(step[0]) > 1)
+    for held, is_merged in ((ends[alone] - 1, True), (ends[last] - 1, False), (0, False)):
+        answer = answer_of(streamed(answers, {held}), "here")
+        assert any(step.merged for step in answer.steps) == is_merged
+        assert not answer.is_whole
+        whole = answer._replace(tokens=request.output)
+        one = compare(request, whole, replayed, CONVENTIONS, 3, 40)
+        assert one.tie is None and one.step is None, held
+        wrong = [step._replace(drafted=step.drafted + step.merged) for step in answer.steps]
+        other = compare(request, whole._replace(steps=wrong), replayed, CONVENTIONS, 3, 40)
+        assert (other.step is not None) == is_merged
 
 
 FAULTS = {

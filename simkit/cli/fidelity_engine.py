@@ -135,7 +135,8 @@ def _compared(
         write_atomic(folder / log_name(arm.name), text.encode())
     draft = None if host.options.draft is None else NextToken(host.options.draft)
     models = NextToken(host.options.target), draft
-    why = compared.differences(counts, arms, models, part.trace.eos_token_ids)
+    known = part.trace.manifest
+    why = compared.differences(counts, arms, models, known.eos_token_ids, known.bits)
     if not is_timed:
         return compared.EngineFidelity(host.options.engine, counts, why, [], float("nan"))
     if _clock(asked) == "processor":

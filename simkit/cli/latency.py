@@ -157,23 +157,15 @@ def latency(
     if choice.given:
         from simkit.cli.latency_engine import latency_engine
 
-        latency_engine(timed, choice, repeats or 3, wanted.max_draft, out)
-        return
-    repeats = 20 if repeats is None else repeats
-    from traces.errors import RecordError
+        return latency_engine(timed, choice, repeats, wanted.max_draft, out)
     from traces.record.latency import plan
 
-    if timed.recorded is not None or timed.threads is not None or timed.clock != "wall":
-        raise RecordError("a trace, --threads and --clock are for --engine")
-    if not timed.target:
-        raise RecordError("give --target")
+    repeats = 20 if repeats is None else repeats
     kind = destination(out)
     _check_cost_out(cost_out)
-    _check_models(timed, kind, fit or cost_out is not None)
+    _check_models(timed, kind, fit or cost_out is not None, seed)
     written = [("--out", out if kind == "file" else None), ("--cost-out", cost_out)]
     check_apart(written, [timed.target, timed.draft, out if kind == "trace" else None])
-    if seed < 0:
-        raise RecordError(f"seed must be >= 0, not {seed}")
     max_draft = _max_draft(out, wanted.max_draft)
     contexts, widths, sizes = wanted.numbers()
     plan(max_draft, contexts, widths, sizes)
@@ -210,9 +202,15 @@ class _Chosen(NamedTuple):
     folder: Path | None = None
 
 
-def _check_models(timed: LatencyModels, kind: str, fits: bool) -> None:
+def _check_models(timed: LatencyModels, kind: str, fits: bool, seed: int) -> None:
     from traces.errors import UserError
 
+    if timed.recorded is not None or timed.threads is not None or timed.clock != "wall":
+        raise UserError("a trace, --threads and --clock are for --engine")
+    if not timed.target:
+        raise UserError("give --target")
+    if seed < 0:
+        raise UserError(f"seed must be >= 0, not {seed}")
     if timed.drafter and kind != "trace":
         raise UserError(
             f"--drafter {timed.drafter}: give the trace that it is attached to with --out"

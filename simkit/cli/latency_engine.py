@@ -10,13 +10,13 @@ from simkit.cli.engine_options import EngineChoice, host_of
 if TYPE_CHECKING:
     from simkit.cli.latency import LatencyModels
 
-_PROMPTS, _TOKENS, _WIDEST = 8, 128, 8
+_PROMPTS, _TOKENS, _WIDEST, _ROUNDS = 8, 128, 8, 3
 
 
 def latency_engine(
     timed: LatencyModels,
     choice: EngineChoice,
-    rounds: int,
+    repeats: int | None,
     max_draft: int | None,
     out: Path | None,
 ) -> None:
@@ -42,6 +42,7 @@ def latency_engine(
         )
     if timed.drafter or timed.revision or timed.dtype:
         raise EngineError("--drafter, --revision and --dtype are not for an engine that is run")
+    rounds = _ROUNDS if repeats is None else repeats
     if rounds < 1:
         raise EngineError(f"--repeats must be at least 1, not {rounds}")
     kind = destination(out)

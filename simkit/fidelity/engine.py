@@ -111,6 +111,7 @@ def differences(
     arms: Sequence[EngineArm],
     models: tuple[explained.NextToken, explained.NextToken | None],
     eos: Sequence[int],
+    bits: int = 0,
 ) -> list[Explained]:
     """Every difference, in words.
 
@@ -119,6 +120,7 @@ def differences(
         arms: the settings.
         models: the target and the draft, asked for the next token; no draft: lookups.
         eos: tokens that end outputs.
+        bits: see `explained.of_step`.
     """
     found = []
     for arm, count in zip(arms, counts, strict=True):
@@ -128,7 +130,7 @@ def differences(
                 name = one.tie.request.name
                 found.append(Explained(arm.name, name, one.tie.position, "token", why))
             if one.step is not None:
-                why = explained.of_step(one.step, models[1], arm.policy, eos)
+                why = explained.of_step(one.step, models[1], arm.policy, eos, bits)
                 name = one.step.request.name
                 found.append(Explained(arm.name, name, one.step.position, "step", why))
     return found

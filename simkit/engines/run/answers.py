@@ -18,12 +18,14 @@ class EngineStep(NamedTuple):
         emitted: output tokens that came out of it.
         seconds: from the end of the step before to the end of this one; NaN where the engine does
             not say.
+        merged: it may be several steps, the first of which were not reported.
     """
 
     drafted: int
     accepted: int
     emitted: int
     seconds: float
+    merged: bool = False
 
 
 class EngineAnswer(NamedTuple):
@@ -37,6 +39,7 @@ class EngineAnswer(NamedTuple):
         processor_s: CPU seconds of the engine's process meanwhile; NaN where it is not ours.
         ended: "eos" or "length".
         counted: tokens drafted and accepted as the engine sums them up; None: as its steps do.
+        is_whole: whether all ids were streamed.
     """
 
     tokens: list[int]
@@ -46,6 +49,7 @@ class EngineAnswer(NamedTuple):
     processor_s: float
     ended: str
     counted: tuple[int, int] | None = None
+    is_whole: bool = True
 
 
 class Conventions(NamedTuple):

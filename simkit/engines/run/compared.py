@@ -82,15 +82,21 @@ def compare(
     seen = _located(answer, FIRST[conventions.first_token])
     if conventions.omits_last:
         expected, seen = expected[:-1], seen[:-1]
-    step, n = None, 0
-    for k, own in enumerate(expected):
+    merged = [
+        start + one.emitted if one.merged else 0
+        for (start, _, _), one in zip(seen, answer.steps, strict=False)
+    ]
+    step, n, at = None, 0, 0
+    while n < len(expected):
+        own = expected[n]
         if tie is not None and own[0] + own[1] > last:
             break
-        theirs = seen[k] if k < len(seen) else (own[0], 0, -1)
-        if not _same(own, theirs):
-            step = Difference(request, own[0], replayed=replayed[k], seen=theirs[1:])
+        theirs = seen[at] if at < len(seen) else (own[0], 0, -1)
+        width = _width(expected[n:], theirs, merged[at] if at < len(seen) else 0)
+        if not width:
+            step = Difference(request, own[0], replayed=replayed[n], seen=theirs[1:])
             break
-        n += 1
+        n, at = n + width, at + 1
     own = Sums(len(expected), sum(row[1] for row in expected), sum(row[2] for row in expected))
     theirs = Sums(len(seen), sum(row[1] for row in seen), sum(row[2] for row in seen))
     if answer.counted is not None:
@@ -100,9 +106,22 @@ def compare(
     return Compared(request.sequence, tie, step, theirs, own, n)
 
 
-def _same(own: tuple[int, int, int], theirs: tuple[int, int, int]) -> bool:
-    """Whether a step is the replay's, as far as the engine says what it did."""
-    return own == theirs or (theirs[1] < 0 and own[::2] == theirs[::2])
+def _width(
+    expected: Sequence[tuple[int, int, int]], theirs: tuple[int, int, int], behind: int
+) -> int:
+    """How many of the replay's next steps an engine's step is; 0 if it is another one.
+
+    Args:
+        expected: the replay's, from that one on.
+        theirs: the engine's.
+        behind: position behind it where it may be several steps; 0: it is one.
+    """
+    own = expected[0]
+    if own == theirs or (theirs[1] < 0 and own[::2] == theirs[::2]):
+        return 1
+    several = [row for row in expected if row[0] < behind]
+    sums = own[0], sum(row[1] for row in several), sum(row[2] for row in several)
+    return len(several) if len(several) > 1 and sums == theirs else 0
 
 
 def _tie(request: RecordedRequest, answer: EngineAnswer) -> Difference | None:

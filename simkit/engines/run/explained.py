@@ -27,7 +27,13 @@ def of_token(found: Difference, target: NextToken) -> str:
     return f"{kind}: the trace's token is {margin.below:.2g} nats likelier"
 
 
-def of_step(found: Difference, draft: NextToken | None, policy: Policy, eos: Sequence[int]) -> str:
+def of_step(
+    found: Difference,
+    draft: NextToken | None,
+    policy: Policy,
+    eos: Sequence[int],
+    bits: int = 0,
+) -> str:
     """Why a step drafted or accepted something else, where the tokens are equal.
 
     Args:
@@ -35,7 +41,9 @@ def of_step(found: Difference, draft: NextToken | None, policy: Policy, eos: Seq
         draft: the draft model; None: a drafter from tokens alone.
         policy: that was run.
         eos: tokens that end outputs.
+        bits: to which the trace's statistics are rounded; 0: they are whole.
     """
+    near = 2.0**-bits if bits else _NEAR  # of a ratio of two that are rounded
     assert found.replayed is not None and found.seen is not None
     if draft is None:
         return UNEXPLAINED
@@ -48,8 +56,9 @@ def of_step(found: Difference, draft: NextToken | None, policy: Policy, eos: Seq
         if margin.gap <= _NEAR:
             return f"a tie of the draft: its two likeliest tokens are {margin.gap:.2g} nats apart"
         apart = _from_threshold(margin, policy)
-        if apart <= _NEAR:
-            return f"a tie of the rule: the score is {apart:.2g} of the threshold from it"
+        if apart <= near:
+            why = f"; the trace's is rounded to {bits} bits" if bits else ""
+            return f"a tie of the rule: the score is {apart:.2g} of the threshold from it{why}"
         nearest = min(nearest, margin.gap)
         if margin.best in eos and depth <= tried < found.seen[0]:
             return "the engine drafts on behind a drafted EOS"

@@ -123,11 +123,15 @@ class LlamaServer(RunningEngine):
         try:
             chunks = list(http_client.events(self.address, "/completion", body, self._limit_s))
             answer = answer_of(chunks, str(self.address))
+            after = self._child.processor_s() if self._child else float("nan")
+            if not answer.is_whole:  # an answer that is not streamed has all ids
+                whole = {**body, "stream": False}
+                found = http_client.ask(self.address, "/completion", whole, self._limit_s)
+                answer = answer._replace(tokens=found.get("tokens", []), is_whole=True)
         except EngineError as error:
             if self._child is None:
                 raise
             raise self._child.failure(f"failed: {error}") from None
-        after = self._child.processor_s() if self._child else float("nan")
         return answer._replace(processor_s=after - before)
 
     def close(self) -> None:
@@ -136,8 +140,28 @@ class LlamaServer(RunningEngine):
             self._child.end()
 
 
+class _Mark(NamedTuple):
+    """Sums up to the end of a step.
+
+    Attributes:
+        drafted: tokens.
+        accepted: of them.
+        ms: of decoding.
+        emitted: output tokens.
+    """
+
+    drafted: int
+    accepted: int
+    ms: float
+    emitted: int
+
+
 def answer_of(chunks: Iterable[Mapping[str, Any]], where: str) -> EngineAnswer:
     """The steps behind a stream's chunks.
+
+    A token that ends inside a character is held back until the next one, and its id is never sent:
+    there are fewer tokens than `predicted_n` then, and a step that had no other token is merged
+    with the one behind it.
 
     Args:
         chunks: in their order.
@@ -147,37 +171,45 @@ def answer_of(chunks: Iterable[Mapping[str, Any]], where: str) -> EngineAnswer:
         EngineError: a chunk has no tokens or no timings, or none is the last.
     """
     tokens: list[int] = []
-    marks: list[tuple[int, int, float, int]] = []  # drafted, accepted, ms, tokens: all up to there
+    marks: list[_Mark] = []
     last: Mapping[str, Any] = {}
+    is_whole = True
     for chunk in chunks:
         last = chunk
         new, times = chunk.get("tokens", []), chunk.get("timings")
-        if chunk.get("stop") and times is None:
-            break
-        if not isinstance(times, dict) or not isinstance(new, list):
+        if not isinstance(times, dict) or not isinstance(new, list) or "predicted_n" not in times:
             raise EngineError(f"{where}: streams no tokens or timings: is it llama-server?")
         tokens += new
+        is_whole &= times["predicted_n"] - (marks[-1].emitted if marks else 0) <= 1
         at = (times.get("draft_n", 0), times.get("draft_n_accepted", 0), times["predicted_ms"])
+        mark = _Mark(*at, times["predicted_n"])
         if marks and marks[-1][:3] == at:
-            marks[-1] = (*at, len(tokens))
+            marks[-1] = mark
         else:
-            marks.append((*at, len(tokens)))
+            marks.append(mark)
     if not last.get("stop") or not marks:
         raise EngineError(f"{where}: the stream broke off before its end")
     ended = "eos" if last.get("stop_type") == "eos" else "length"
     prefill_s = last["timings"]["prompt_ms"] / 1e3
-    return EngineAnswer(
-        tokens, _steps(marks), prefill_s, prefill_s + marks[-1][2] / 1e3, float("nan"), ended
-    )
+    seconds = prefill_s + marks[-1].ms / 1e3
+    answer = EngineAnswer(tokens, _steps(marks), prefill_s, seconds, float("nan"), ended)
+    return answer._replace(is_whole=is_whole)
 
 
-def _steps(marks: Sequence[tuple[int, int, float, int]]) -> list[EngineStep]:
+def _steps(marks: Sequence[_Mark]) -> list[EngineStep]:
     """The steps between marks; the first mark is the prompt's pass, which emits a token."""
+    if marks[0].emitted > 1:  # whose id was held back
+        marks = [_Mark(0, 0, 0.0, 1), *marks]
     found = []
     for before, here in zip(marks, marks[1:], strict=False):
         drafted, accepted, ms, emitted = (b - a for a, b in zip(before, here, strict=True))
         found.append(EngineStep(int(drafted), int(accepted), int(emitted), ms / 1e3))
-    return found
+    for k, (step, after) in enumerate(zip(found, found[1:], strict=False)):
+        lacks = step.accepted + 1 - step.emitted  # its last token came with the next step's
+        if 0 < lacks < after.emitted:
+            found[k] = step._replace(emitted=step.emitted + lacks)
+            found[k + 1] = after._replace(emitted=after.emitted - lacks)
+    return [step._replace(merged=step.emitted > step.accepted + 1) for step in found]
 
 
 def command(setting: LlamaSetting, port: int) -> list[str]:
