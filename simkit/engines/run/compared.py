@@ -117,11 +117,11 @@ def _width(
         behind: position behind it where it may be several steps; 0: it is one.
     """
     own = expected[0]
-    if own == theirs or (theirs[1] < 0 and own[::2] == theirs[::2]):
-        return 1
     several = [row for row in expected if row[0] < behind]
-    sums = own[0], sum(row[1] for row in several), sum(row[2] for row in several)
-    return len(several) if len(several) > 1 and sums == theirs else 0
+    if len(several) > 1:
+        sums = own[0], sum(row[1] for row in several), sum(row[2] for row in several)
+        return len(several) if sums == theirs else 0
+    return int(own == theirs or (theirs[1] < 0 and own[::2] == theirs[::2]))
 
 
 def _tie(request: RecordedRequest, answer: EngineAnswer) -> Difference | None:
