@@ -5,13 +5,14 @@ claims, and prints the seconds on the clock, those of the processor, and the pea
 (on Linux; elsewhere the process's so far). With `--rows N` the trace is a made-up one of so many
 positions, under a linear cost; it has no heads, so that figures and policies of theirs are left
 out. `--gallery DIR` writes small pictures of the bundled traces, those of docs/gallery.md, and
-docs/tables.md beside the folder; with `--only` some of the former.
+docs/_data/tables.json, which docs/tables.md shows; with `--only` some of the former.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import json
 import resource
 import tempfile
 import time
@@ -48,17 +49,6 @@ ALONE = ("drafters_by_depth", "drafters_by_task", "drafters_entropy", "drafters_
 
 
 HEADLINES = ("drafters_by_task", "best_policy_map")  # of the README, on a real model
-TABLES = """    from analysis.figures.tables import tables
-    found, missing = tables("reference")                # or a trace, or a folder; under a cost
-    print(found[0].markdown())
-
-Written by `python -m benchmarks.figures --gallery docs/gallery`: the papers' rows that a trace can
-fill, and their columns. Our tasks stand where they have benchmarks, our pair (7.9 M and 0.7 M
-parameters) where they have theirs, so that signs can be compared, not sizes;
-[the gallery](gallery.md) says beside each figure whether they agree. Brackets are 95% intervals
-over prompts. Times are the trace's own unless a note says otherwise. Rows that need what no trace
-here holds are listed in the [gallery](gallery.md#not-reproduced).
-"""
 
 
 def main() -> None:
@@ -136,20 +126,21 @@ def gallery(folder: Path, only: Collection[str]) -> None:
     study = Study("smollm2-sampled")
     for name in HEADLINES:
         picture(FIGURES[name].under(study, None), folder.parent / f"smollm2-{name}.png")
-    write_atomic(folder.parent / "tables.md", in_form().encode())
+    text = json.dumps(in_form(), ensure_ascii=False, indent=1) + "\n"
+    write_atomic(folder.parent / "_data" / "tables.json", text.encode())
 
 
-def in_form() -> str:
-    """docs/tables.md."""
-    lines = ["# The papers' tables, in form", "", TABLES]
+def in_form() -> dict[str, dict[str, list]]:
+    """The papers' tables by trace, and what is missing, with the reason."""
+    found: dict[str, dict[str, list]] = {}
     for name, only in (("reference", ()), ("reference-sampled", ("SVIP Table 5", "SVIP Table 2"))):
-        lines += [f"## {name}", ""]
-        found, gone = tables(name)
-        lines += [one.markdown() for one in found if not only or one.source in only]
-        lines += [] if only else [f"Missing: {line}.\n" for line in gone]
+        made, gone = tables(name)
+        mine = [one._asdict() for one in made if not only or one.source in only]
+        found[name] = {"tables": mine, "missing": [] if only else gone}
     for name in ("reference-trees", "reference-trees-sampled"):
-        lines += [f"## {name}", "", *(one.markdown() for one in tree_tables(Study(name))[0])]
-    return "\n".join(lines).rstrip() + "\n"
+        made, _ = tree_tables(Study(name))
+        found[name] = {"tables": [one._asdict() for one in made], "missing": []}
+    return found
 
 
 def picture(found: Drawn, path: Path) -> None:

@@ -1,15 +1,21 @@
-"""Verdicts on all claims under other times and on sampled outputs: `python -m benchmarks.verdicts`.
+"""What docs/claims.md shows: `python -m benchmarks.verdicts -o docs/_data/claims.json`.
 
 Tests the claims on `reference` under its own times and under those of the papers' pairs, and on
-`reference-sampled`; prints as Markdown those whose verdict is not the same wherever one is given.
-The table is docs/claims.md's.
+`reference-sampled`. Keeps every verdict under its own times, and of the others those that are not
+the same wherever one is given. Takes four minutes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-from analysis.claims import Verdict, check
+from analysis.claims import Findings, Verdict, check
+from analysis.claims.table import SEED
+from traces.outputs import write_atomic
 
 ARMS = {
     "measured": ("reference", None),
@@ -26,26 +32,37 @@ WORDS = {
 }
 
 
-def main() -> None:
-    """Print the table, and how many agree."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
-    parser.parse_args()
-    found = {
-        arm: {one.claim.name: one.verdict for one in check(trace, cost, placebo=None).of}
-        for arm, (trace, cost) in ARMS.items()
-    }
-    print(f"| statistic | {' | '.join(ARMS)} |")
-    print("| --- " * (len(ARMS) + 1) + "|")
-    agree = 0
-    for name in next(iter(found.values())):
-        verdicts = [found[arm][name] for arm in ARMS]
+def elsewhere(found: Mapping[str, Findings]) -> dict[str, Any]:
+    """The arms, a row of verdicts for each claim on which they differ, how many others agree."""
+    of = {arm: {one.claim.name: one.verdict for one in some.of} for arm, some in found.items()}
+    rows, agree = [], 0
+    for name in next(iter(of.values())):
+        verdicts = [some[name] for some in of.values()]
         if Verdict.THEOREM in verdicts:
             continue
         if len(set(verdicts) - {Verdict.UNTESTED}) < 2:
             agree += 1
-            continue
-        print(f"| {name} | {' | '.join(WORDS[verdict] for verdict in verdicts)} |")
-    print(f"\nThe other {agree} agree wherever they can be tested; theorems are left out.")
+        else:
+            rows.append([name, *(WORDS[verdict] for verdict in verdicts)])
+    return {"arms": list(of), "rows": rows, "agree": agree}
+
+
+def main() -> None:
+    """Write the file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":")[0])
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE")
+    out = parser.parse_args().out
+    found = {
+        arm: check(trace, cost, placebo=SEED if arm == "measured" else None)
+        for arm, (trace, cost) in ARMS.items()
+    }
+    own = found["measured"]
+    kept = {
+        "note": own.note(),
+        "claims": {one.claim.name: one.found() for one in own.of},
+        "elsewhere": elsewhere(found),
+    }
+    write_atomic(out, (json.dumps(kept, ensure_ascii=False, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

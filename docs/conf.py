@@ -22,6 +22,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "pages",
+    "made_parts",
 ]
 include_patterns = [
     "docs/*.md",

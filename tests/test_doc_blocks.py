@@ -37,7 +37,6 @@ FILES += [*ROOT.glob("docs/*.md"), ROOT / "benchmarks/README.md", ROOT / "notebo
 FILES += [ROOT / "traces/reference/README.md"]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
 EXTENDING = "docs/extending.md"
-ANSWERS = "docs/smollm2-answers.md"  # what a model said, which is no example
 NEEDS_MODELS = ("simkit.record(", "parallel.load(", "feature.load(")
 LONG = {  # half a minute and more, or a page each; where they are run instead
     "claims.check(": "test_claims.py",
@@ -133,7 +132,7 @@ def test_what_is_run_elsewhere_is_run_there():
 
 def test_no_python_hides_in_a_block_that_is_not_parsed():
     hidden = re.compile(r"^(import|from) \w+", re.MULTILINE)
-    texts = [found for found in all_blocks("text") if found[0] != ANSWERS]
+    texts = all_blocks("text")
     assert not [(page, one.line) for page, one in texts if hidden.search(one.text)]
     for page, block in all_blocks("python"):
         assert ast.parse(block.text).body, (page, block.line)

@@ -71,7 +71,7 @@ def test_a_page_shows_some_answers_of_every_task(monkeypatch):
     monkeypatch.setattr(shown, "N_SHOWN", 3)
     rows = [row("b-2", "b", [1]), row("b-1", "b", [2, 3], reason="length"), row("a-1", "a", [4])]
     asked = {r["id"]: [{"role": "user", "content": "?" * 600 + "```x```"}] for r in rows}
-    page = shown.page(rows[:2] + rows[2:], asked, Decoder())
+    page = shown.page(shown.answers(rows, asked, Decoder()))
     assert [line[3:] for line in page.splitlines() if line.startswith("## ")] == [
         "a: a-1",
         "b: b-1",

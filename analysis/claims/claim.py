@@ -95,6 +95,12 @@ class Claim:
         other = referred(self.statistic)
         return measure(CLAIMS[other].statistic if other else self.statistic)
 
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """What a table has of it, whatever a trace gives."""
+        named = f"{self.name}: {self.measure}"
+        return f"{self.paper}, {self.place}", self.says, named, self.printed
+
 
 CLAIMS: Registry[Claim] = Registry("claim", UserError, "simkit.claims", lambda *_: False)
 """Claims by the names of their tests, which the decorator `claim` registers."""

@@ -98,13 +98,14 @@ class Finding:
 
     def row(self) -> tuple[str, ...]:
         """The cells under `HEADS`."""
-        one = self.claim
+        return *self.claim.cells, *self.found()
+
+    def found(self) -> tuple[str, str, str]:
+        """What the trace gives: the last cells under `HEADS`."""
         verdict = f"{self.verdict}: {self.why}" if self.why else str(self.verdict)
         verdict += f"; {ALIKE}" if self.without_structure else ""
-        paper = f"{one.paper}, {one.place}"
         null = "–" if self.placebo is None else f"{self.placebo}{self.share}"
-        named = f"{one.name}: {one.measure}"
-        return paper, one.says, named, one.printed, self.ours(), verdict, null
+        return self.ours(), verdict, null
 
 
 @dataclass(frozen=True)

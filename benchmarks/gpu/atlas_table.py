@@ -1,4 +1,4 @@
-"""Write docs/latency-atlas.md from the committed samples.
+"""The tables of docs/latency-atlas.md, from the committed samples.
 
 python -m benchmarks.gpu.atlas_table
 """
@@ -16,11 +16,9 @@ import pyarrow.parquet as pq
 
 from benchmarks.gpu.grid import CONTROL, EAGER, FORWARD, GRAPH, HEAD, Pass, Rates, floor_s
 from benchmarks.gpu.shapes import MODELS, TINY, ModelShape
-from traces.outputs import write_atomic
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "traces" / "data" / "latency-atlas"
-PAGE = ROOT / "docs" / "latency-atlas.md"
 PAIRS = (
     ("deepseek-coder-1.3b", "deepseek-coder-33b"),
     ("deepseek-coder-6.7b", "deepseek-coder-33b"),
@@ -33,30 +31,6 @@ PAIRS = (
     ("qwen3-0.6b", "qwen3-14b"),
 )
 HOME = 512  # context length of the summary
-INTRO = """# Latency atlas
-
-Seconds of the forward passes from which speculative decoding is made, for the models of the papers
-at their true shapes. Time does not depend on the values of weights, so weights are random bfloat16.
-This page is written by `python -m benchmarks.gpu.atlas_table` from the raw samples in
-`traces/data/latency-atlas/`, which `python -m benchmarks.gpu.latency_atlas --out DIR` measures.
-
-**A sample** is one pass: the forward pass over the new tokens behind a cache of `context` tokens,
-the logits of all of them (of the last one in a prefill), their argmax, and its copy to the host.
-Token ids already lie on the device; appending to the key-value cache is in the pass, sampling and
-policies are not. Time is read from CUDA events on a device that was idle before. **eager** launches
-the Hugging Face model operation by operation, **CUDA graph** replays the same operations from one
-captured graph; both use the same in-place cache and the same flash-attention kernel. A draft pass
-is a pass of one token, a verification of γ draft tokens one of γ + 1.
-
-**Order.** Within a model every shape is warmed before any is timed; then rounds go over all shapes
-of both engines in shuffled order. Figures are medians. One shape of every model is measured twice
-under two names: how far the two medians are apart says what drift the others may hide.
-
-**Floor.** The larger of (weights read + keys and values read) ÷ measured copy bandwidth and
-operations ÷ measured matrix rate; of an untied embedding a pass reads a few rows only. `×` is the
-median over its floor. A copy moves as much out as in; a pass almost only reads, which can go
-slightly faster.
-"""
 READING = """## What it shows
 
 - At batch 1 and {home} tokens of context a verification of 41 tokens takes {wide} times as long
@@ -103,9 +77,8 @@ class Page:
         self.shapes: dict[str, ModelShape] = {name: known[name] for name in names}
 
     def text(self) -> str:
-        """The whole page."""
+        """All tables, behind the page's introduction."""
         parts = [
-            INTRO,
             self.device(),
             self.reading(),
             self.summary(),
@@ -304,7 +277,7 @@ def best_rows(rows: Sequence[dict]) -> list[dict]:
 
 
 def page(folder: Path) -> str:
-    """The page for the samples in a folder."""
+    """The tables for the samples in a folder, as Markdown."""
     samples, manifest = load(folder)
     extra = folder / "pair-statistics.json"
     return Page(
@@ -314,11 +287,9 @@ def page(folder: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description="Write the page of the latency atlas.")
+    parser = argparse.ArgumentParser(description="Print the tables of the latency atlas.")
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--out", type=Path, default=PAGE)
-    arguments = parser.parse_args(argv)
-    write_atomic(arguments.out, page(arguments.data).encode())
+    print(page(parser.parse_args(argv).data))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Answers of a recording as a page: the question as it was asked and what the model said.
+"""Some answers of a recording: the question as it was asked and what the model said.
 
-``python -m traces.recipes.smollm2.shown TRACE -o docs/smollm2-answers.md``
+``python -m traces.recipes.smollm2.shown smollm2 -o docs/_data/smollm2-answers.json``
 
 The first prompts of each task, one each until there are ``N_SHOWN``, then their seconds. Long texts
 are cut, which the page says.
@@ -9,6 +9,7 @@ are cut, which the page says.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections import defaultdict
@@ -20,7 +21,6 @@ from traces.errors import UserError
 from traces.fetch_smollm2 import default_folder
 from traces.outputs import write_atomic
 from traces.recipes.smollm2 import prompts
-from traces.record.pair import load_tokenizer
 
 N_SHOWN = 16
 ASKED, SAID = 500, 900  # characters that are shown of a question, of an answer
@@ -49,33 +49,41 @@ def quoted(text: str) -> str:
     return f"{fence}text\n{text}\n{fence}"
 
 
-def page(rows: list[dict[str, Any]], asked: dict[str, list[dict[str, str]]], tokenizer: Any) -> str:
-    """The page.
+def answers(
+    rows: list[dict[str, Any]], asked: dict[str, list[dict[str, str]]], tokenizer: Any
+) -> list[dict[str, Any]]:
+    """The answers that are shown, as plain values.
 
     Args:
         rows: of the recording's table of sequences.
         asked: a prompt's messages by its id.
         tokenizer: of the model.
     """
-    lines = [
-        "# What SmolLM2-135M-Instruct answers",
-        "",
-        f"{N_SHOWN} of the recorded answers, as they are: the last question of a chat, and what",
-        "the model said to it. Written by `python -m traces.recipes.smollm2.shown`.",
+    return [
+        {
+            "task": row["task"],
+            "id": row["id"],
+            "asked": cut(asked[row["id"]][-1]["content"], ASKED),
+            "n_output": row["n_output"],
+            "complete": row["finish_reason"] == "eos",
+            "said": cut(tokenizer.decode(row["output_tokens"], skip_special_tokens=True), SAID),
+        }
+        for row in chosen(rows)
     ]
-    for row in chosen(rows):
-        said = tokenizer.decode(row["output_tokens"], skip_special_tokens=True)
-        end = "" if row["finish_reason"] == "eos" else ", cut at the longest output"
-        lines += [
-            *("", f"## {row['task']}: {row['id']}", ""),
-            *(quoted(cut(asked[row["id"]][-1]["content"], ASKED)), ""),
-            *(f"{row['n_output']} tokens{end}:", "", quoted(cut(said, SAID))),
-        ]
-    return "\n".join(lines) + "\n"
+
+
+def page(shown: list[dict[str, Any]]) -> str:
+    """A section of Markdown for each answer of `answers`."""
+    lines = []
+    for one in shown:
+        end = "" if one["complete"] else ", cut at the longest output"
+        lines += [f"## {one['task']}: {one['id']}", "", quoted(one["asked"]), ""]
+        lines += [f"{one['n_output']} tokens{end}:", "", quoted(one["said"]), ""]
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -83,13 +91,16 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE")
     parser.add_argument("--model", type=Path, default=default_folder(), metavar="DIR")
     given = parser.parse_args()
+    from traces.record.pair import load_tokenizer  # the site's build does without
+
     try:
         rows = traces.load(given.trace).sequences.to_pylist()
         tokenizer = load_tokenizer(str(given.model))
     except UserError as problem:
         sys.exit(f"error: {problem}")
     asked = {line["id"]: line["messages"] for line in prompts.load()}
-    write_atomic(given.out, page(rows, asked, tokenizer).encode())
+    text = json.dumps(answers(rows, asked, tokenizer), ensure_ascii=False, indent=1) + "\n"
+    write_atomic(given.out, text.encode())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,112 @@
+"""Parts of pages that a program prints, put in when the site is built.
+
+A line `<!-- made: NAME -->` of a page becomes the part of that name. What takes minutes to compute
+lies in docs/_data, written by the command that the page names; the rest is made here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "docs" / "_data"
+MARK = re.compile(r"^<!-- made: (\S+) -->$", re.MULTILINE)
+
+
+class Part(NamedTuple):
+    """What makes a part's Markdown, and the files that it is made from, below the root."""
+
+    text: Callable[[], str]
+    files: str
+
+
+def kept(name: str) -> Any:
+    """A file of docs/_data."""
+    return json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def claims() -> str:
+    """Every claim with the verdict that `benchmarks.verdicts` kept."""
+    from analysis.claims import claims as registered
+    from analysis.claims.table import HEADS
+    from simkit.simulator.display import markdown
+
+    found = kept("claims")
+    rows = [(*one.cells, *found["claims"][one.name]) for one in registered()]
+    meaning = [f"- `{one.name}`: {one.statistic}" for one in registered()]
+    table = markdown(HEADS, rows)
+    return "\n".join([found["note"], "", *table, "", "The statistics:", "", *meaning])
+
+
+def claims_elsewhere() -> str:
+    """The claims whose verdict depends on the times or on the sampler."""
+    from simkit.simulator.display import markdown
+
+    found = kept("claims")["elsewhere"]
+    table = markdown(("statistic", *found["arms"]), found["rows"])
+    end = f"The other {found['agree']} claims agree wherever they can be tested."
+    return "\n".join([*table, "", end])
+
+
+def tables() -> str:
+    """The papers' tables that `benchmarks.figures` kept."""
+    from analysis.figures.tables.form import FilledTable
+
+    lines = []
+    for trace, found in kept("tables").items():
+        lines += [f"## {trace}", "", *(FilledTable(**one).markdown() for one in found["tables"])]
+        lines += [f"Missing: {line}.\n" for line in found["missing"]]
+    return "\n".join(lines).rstrip()
+
+
+def atlas() -> str:
+    """The tables of the latency atlas, from its samples."""
+    from benchmarks.gpu.atlas_table import DATA, page
+
+    return page(DATA)
+
+
+def answers() -> str:
+    """A model's answers that `traces.recipes.smollm2.shown` kept."""
+    from traces.recipes.smollm2.shown import page
+
+    return page(kept("smollm2-answers"))
+
+
+PARTS = {
+    "claims": Part(claims, "analysis/claims/*.py"),
+    "claims-elsewhere": Part(claims_elsewhere, "docs/_data/claims.json"),
+    "tables": Part(tables, "docs/_data/tables.json"),
+    "atlas": Part(atlas, "traces/data/latency-atlas/*"),
+    "smollm2-answers": Part(answers, "docs/_data/smollm2-answers.json"),
+}
+
+
+def filled(page: str) -> str:
+    """A page with its parts.
+
+    Raises:
+        KeyError: there is no part of a name that the page has.
+    """
+    return MARK.sub(lambda found: PARTS[found[1]].text(), page)
+
+
+def _fill(app: Sphinx, page: str, source: list[str]) -> None:
+    """Fill a page that is read, and note the files that it then depends on."""
+    for name in MARK.findall(source[0]):
+        for file in ROOT.glob(PARTS[name].files):
+            app.env.note_dependency(file)
+    source[0] = filled(source[0])
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Tell Sphinx."""
+    app.connect("source-read", _fill)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
