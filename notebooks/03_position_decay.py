@@ -2,8 +2,8 @@
 # # 03 · Position decay
 #
 # Are tokens deeper in a draft less likely to be accepted? PACER says so (*acceptance rates decrease
-# with draft position*), and builds on it: its threshold grows with depth. PARD-2 draws the same
-# decline. But the sentence can mean two things, and they go opposite ways.
+# with draft position*) and builds on it: its threshold grows with depth. PARD-2 draws the same
+# decline. But the sentence can mean two things, and they can go opposite ways.
 #
 # *Marginal* acceptance at depth j is the share of drafts whose first j tokens are all accepted. It
 # must fall, since a draft ends with its first rejected token. *Conditional* acceptance is the share
@@ -21,17 +21,18 @@ _ = pl.Config.set_float_precision(3)
 _ = pl.Config.set_tbl_rows(20)
 
 # %% [markdown]
-# Both traces are of SmolLM2-135M-Instruct, a small chat model, with a draft of 8 million parameters,
-# on 300 prompts ([about them](../docs/smollm2.md)); the second at temperature 1.
+# Both traces are of SmolLM2-135M-Instruct, a small chat model, with a draft model of 8 million
+# parameters, on 300 prompts ([details](../docs/smollm2.md)). The first is greedy, the second sampled at
+# temperature 1.
 
 # %% tags=["parameters"]
 TRACE = "smollm2"
 SAMPLED = "smollm2-sampled"
 
 # %% [markdown]
-# ## What becomes of drafts of 16 tokens?
+# ## How far are drafts of 16 tokens accepted?
 #
-# A decoder that drafts 16 tokens in every step, `fixed(16)`, replayed over all prompts.
+# `fixed(16)` drafts 16 tokens in every step. Here it is replayed on all prompts.
 
 # %%
 drawn = figures.position_decay(TRACE)
@@ -45,23 +46,23 @@ drawn.frame.filter(
 # %% [markdown]
 # **What it shows.** Marginal acceptance falls from 0.368 at depth 1 to 0.034 at depth 4 and
 # 0.004 at 8. Conditional acceptance *rises*: 0.368 at depth 1, 0.532 at 4, 0.696 at 8. A draft
-# that has got far is likely to get further. Outside of verbatim loops of the output it rises too, to
-# about 0.6 at depth 6, and no further.
+# that was accepted so far is likely to be accepted further. Outside of verbatim loops of the output it
+# rises too, to about 0.6 at depth 6, and then stays there.
 #
-# **The paper's.** PACER's Fig. 6 declines sharply. Read as marginal, ours agrees; read as
-# conditional, ours is the other way round. The dotted line is what independent tokens of one
-# acceptance α would give: αʲ, falling too, with nothing about position in it. A falling marginal
-# curve alone is no evidence that depth matters.
+# **The paper's.** PACER's Fig. 6 declines sharply. If it is marginal, ours agrees; if it is
+# conditional, ours is the opposite. The dotted line is αʲ: independent tokens of one acceptance α. It
+# falls too, although position has no effect in it. So a falling marginal curve alone is no evidence that
+# depth matters.
 #
-# **Caveat.** Of 56,072 drafts 283 get to depth 8 and 31 to depth 16 (*at_risk*), most of these in
-# one text that is a loop, so the last points have no intervals. Drafts that the end of the text cuts
-# off are not counted as rejected; they leave the statistic where they were cut.
+# **Caveat.** Of 56,072 drafts 283 reach depth 8 and 31 reach depth 16 (*at_risk*). Most of these 31 are
+# in one text that is a loop, so the last points have no intervals. A draft that the end of the text cuts
+# off does not count as rejected; it leaves the statistic where it was cut.
 #
 # ## Why does it rise?
 #
-# Either acceptance feeds on itself, or easy texts survive: at depth 1 all drafts are counted, at
-# depth 16 only those that got there, and they are the ones in easy texts. If the latter, the rise
-# should be weaker within a task.
+# There are two explanations. Either one acceptance makes the next more likely, or easy texts survive: at
+# depth 1 all drafts count, at depth 16 only those that got there, and they are in easy texts. If easy
+# texts are the reason, the rise should be weaker within a task.
 
 # %%
 trace = traces.load(TRACE)
@@ -79,14 +80,14 @@ for task in tasks.unique(maintain_order=True):
 pl.DataFrame(rows, infer_schema_length=None)
 
 # %% [markdown]
-# **What it shows.** Tasks differ: at depth 1 from 0.25 on summaries to 0.47 on `math`. Within
-# thirteen of the fourteen acceptance is higher at depth 4 than at depth 1, on `humaneval` by 0.3: a
-# task, too, is a mixture of easy and hard prompts. At depths 8 and 12 a task has too few drafts left to
-# say.
+# **What it shows.** Tasks differ: at depth 1 from 0.25 on `summarization` to 0.47 on `math`. Within
+# thirteen of the fourteen tasks acceptance is higher at depth 4 than at depth 1, on `humaneval` by 0.3. A
+# task, too, is a mixture of easy and hard prompts. At depths 8 and 12 most tasks have too few drafts
+# left.
 #
-# Another look: does one accepted token make the next one likelier? Measure the correlation of
-# acceptance with that of the next position, once from the mean of all prompts, and once from each
-# prompt's own mean, which takes out that prompts differ.
+# A second test: does one accepted token make the next one more likely? Compute the correlation of
+# acceptance at neighbouring positions, first around the mean of all prompts, then around each prompt's
+# own mean, which removes the differences between prompts.
 
 # %%
 accepted = trace.positions("accepted")
@@ -99,12 +100,13 @@ pl.DataFrame(
 ).drop("note")
 
 # %% [markdown]
-# **What it shows.** Over all prompts the correlation is 0.075. Within prompts it is 0.004, with 0
-# well inside the interval: nothing is left. On average an accepted token tells that the prompt is
-# an easy one, and no more. What rises with depth is the share of easy prompts.
+# **What it shows.** Over all prompts the correlation is 0.075. Within prompts it is 0.004, and the
+# interval contains 0: nothing is left. On average, an accepted token shows that the prompt is an easy
+# one, and no more. What rises with depth is the share of easy prompts.
 #
-# How unlike are the runs of accepted tokens? For independent tokens of one α their lengths would be
-# geometric, and their *dispersion*, variance over that of a geometric law, 1.
+# How much do run lengths vary? A run is a series of accepted tokens. For independent tokens of one α,
+# run lengths are geometric. *Dispersion* is their variance over that of the geometric law: 1 if tokens are
+# independent.
 
 # %%
 runs = drafts.runs(accepted, trace.position_offsets)
@@ -135,26 +137,26 @@ pl.concat([part.with_columns(runs=pl.lit(what)) for what, part in parts.items()]
 
 # %% [markdown]
 # **What it shows.** 39.7% of tokens are accepted, and the variance of run lengths is 1.28
-# [1.20, 1.39] times that of independent tokens: somewhat more short runs and long ones. The closed
-# forms of notebook 04 assume that runs are geometric, and are not far off here.
+# [1.20, 1.39] times that of independent tokens: there are somewhat more short and long runs. The closed
+# forms of notebook 04 assume geometric runs, and are not far off here.
 #
-# **Caveat.** No run that a rejection ends is longer than 16 tokens, and none hangs on one prompt. But
-# one loop goes on for 467 tokens to the end of its text. How long it would have been is not known, so
-# the dispersion leaves it out. On the toy pair of the other notebooks a single loop that does end
-# brings two fifths of the variance, and the interval reaches from 1 to 16.
+# **Caveat.** No run that ends in a rejection is longer than 16 tokens, and the result does not depend on
+# one prompt. But one loop lasts for 467 tokens, to the end of its text. Its full length is unknown, so the
+# dispersion leaves it out. On the toy pair of the other notebooks, a single loop that does end makes two
+# fifths of the variance, and the interval is from 1 to 16.
 #
 # ## Does it matter where drafts start?
 #
-# A decoder's steps start behind a rejection, or behind a draft that was accepted whole. The trace
-# knows the drafts from every position.
+# A decoder's steps start after a rejection, or after a draft that was accepted whole. The trace
+# has the drafts from every position.
 
 # %%
 figures.position_decay(TRACE, starts="every")
 
 # %% [markdown]
-# **What it shows.** Both curves lie higher, and with loops the conditional one goes up to 0.99: a run
-# of n accepted tokens counts n times here, once from each of its tokens, so the one of 467 makes
-# nearly all drafts that reach depth 16. Papers count steps; say which you mean.
+# **What it shows.** Both curves are higher, and with loops the conditional one rises to 0.99. A run
+# of n accepted tokens counts n times here, once from each of its tokens, so the run of 467 makes
+# nearly all drafts that reach depth 16. Papers count steps; always name the starts that you count.
 #
 # ## And when tokens are sampled?
 
@@ -163,13 +165,13 @@ figures.position_decay(SAMPLED)
 
 # %% [markdown]
 # **What it shows.** The same two directions: marginal from 0.36 to nothing, conditional from 0.36 to
-# 0.60 at depth 8. There are no loops to speak of, and two drafts of 57,894 reach depth 16.
+# 0.60 at depth 8. There are hardly any loops, and two drafts of 57,894 reach depth 16.
 #
 # ## Does a threshold that grows with depth help?
 #
-# PACER stops a draft when its head's predicted acceptance falls below a threshold, and multiplies
-# the threshold by ρ = 1.05 after every block of tokens, because deeper tokens were found to be
-# worse. Here is its speed by ρ.
+# PACER stops a draft when its head's predicted acceptance falls below a threshold. It multiplies
+# the threshold by ρ = 1.05 after every block of tokens, because it found deeper tokens to be
+# accepted less often. The figure shows its speed by ρ.
 
 # %%
 figures.pacer_growth(TRACE)
@@ -179,24 +181,24 @@ wanted = ("marginal_falls", "conditional_falls", "growth_helps", "growth_shorten
 claims.check(TRACE, claims=[one for one in claims.claims() if one.name in wanted])
 
 # %% [markdown]
-# **What it shows.** Nothing: whatever ρ is, the steps are all but the same. A threshold can grow only after
-# a block of four tokens, and here hardly any draft gets past the first. That would be so with any head
-# where two tokens in five are accepted; on the toy pair of the other notebooks, too, every ρ is within
-# 0.5% of 1.05 ([ablations](../docs/ablations.md)). And conditional acceptance does not fall, which
-# growth is for.
+# **What it shows.** No effect: for every ρ the steps are almost the same. The threshold can grow only after
+# a block of four tokens, and here hardly any draft gets past the first block. That would be so with any
+# head where two tokens in five are accepted. On the toy pair of the other notebooks, too, every ρ is
+# within 0.5% of 1.05 ([ablations](../docs/ablations.md)). And conditional acceptance, for which growth was
+# designed, does not fall.
 #
 # **The paper's.** Table 12 has ρ = 1.05 best by 0.5% to 6%. **Caveat.** The paper's pairs accept
-# longer runs, and its head knows the depth already.
+# longer runs, and its head gets the depth as an input.
 #
 # ## Now with your trace
 #
 # Set `TRACE` to your folder, and `SAMPLED` to a recording at `--temperature 1`, or delete its cell.
 # The numbers in the text are those of the bundled traces. Look first whether *conditional* acceptance
-# rises or falls, and whether within prompts it still does: that tells whether a rule should trust
-# depth, or the text. The cells on growth need scores of a trained PACER head
-# ([heads](../docs/heads.md)) and times, the head's among them:
+# rises or falls, and whether it still does so within prompts. That shows whether a rule should depend on
+# depth or on the text. The cells on growth need the scores of a trained PACER head
+# ([heads](../docs/heads.md)) and times that include the head:
 #
 #     simkit calibrate my-trace --target TARGET --draft DRAFT --head pacer.safetensors
 #
-# The estimators and their intervals are in [statistics](../docs/statistics.md). Next:
+# [Statistics](../docs/statistics.md) explains the estimators and their intervals. Next:
 # [the optimal draft length](04_optimal_gamma.ipynb).

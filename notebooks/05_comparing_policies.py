@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 05 · Comparing policies
 #
-# A policy says when the draft model stops. Which policy is the fastest, and how sure can one be?
-# Every paper answers with a table of speeds; none of the five says how far the numbers would move
-# on other prompts. Here policies are replayed on one trace, compared prompt by prompt with
-# intervals, tuned on prompts other than those they are judged by, and held against the fastest that
-# any policy could have been.
+# A policy decides when the draft model stops. Which policy is the fastest, and how sure can one be?
+# Every paper answers with a table of speeds, but none of the five shows how much the numbers would
+# change on other prompts. Here policies are replayed on one trace and compared prompt by prompt, with
+# intervals. They are tuned on other prompts than those that judge them, and compared with the fastest
+# possible policy.
 
 # %%
 import polars as pl
@@ -21,12 +21,12 @@ TRACE = "smollm2"
 # %% [markdown]
 # ## How fast is each policy?
 #
-# A trace holds what both models said at every position of every text, so a replay knows each step
+# A trace has both models' outputs at every position of every text, so a replay takes exactly the steps
 # that a policy would have taken. This one is of SmolLM2-135M-Instruct, a small chat model, with a draft
-# of 8 million parameters, on 300 prompts ([about it](../docs/smollm2.md)). The seconds come from running
-# decoders of the same two models on one CPU thread: means of passes, of each rule's decisions, of heads,
-# and what a step's loop takes. The trace has drafts of 16 tokens, so no rule may draft more:
-# `max_draft=16`.
+# model of 8 million parameters, on 300 prompts ([details](../docs/smollm2.md)). The seconds were measured
+# in running decoders of the same two models on one CPU thread: means of passes, of each rule's decisions,
+# of heads, and of the loop around a step. The trace has drafts of at most 16 tokens, so no rule may
+# draft more: `max_draft=16`.
 
 # %%
 study = Study(TRACE)
@@ -43,20 +43,22 @@ result = simkit.replay(trace, specs)
 result
 
 # %% [markdown]
-# **What it shows.** Speedup is over decoding with the target alone, a ratio of summed seconds; the
-# brackets are a 95% bootstrap interval over the 300 prompts, with the spread of the timing samples in it.
-# The best fixed draft, of one token, is at 1.155 [1.118, 1.192]. `svip(h=1)`, which stops by entropy, and
-# `confidence(threshold=0.8)`, which stops when the draft gave its own token less than that, are at 1.17
-# [1.13, 1.21]. `heuristic`, which drafts longer after a whole draft was accepted and shorter after a
-# rejection, is at 1.04, and a constant five, usual in papers, loses: 0.74. The `oracle` drafts exactly
-# what will be accepted, which nobody can know: 1.42.
+# **What it shows.** Speedup is over decoding with the target alone, a ratio of summed seconds. Brackets
+# are 95% bootstrap intervals over the 300 prompts, and include the spread of the timing samples.
 #
-# Nine tenths of the time are verification, so a rule is judged by the target passes that it saves and by
-# what they hold. `svip` drafts an eighth more than `fixed(1)`, where it is sure, and saves a twentieth of
-# the passes. Its decisions, 33 s, and the draft passes eat up most of it.
+# - The best fixed length, 1, is at 1.233 [1.212, 1.253]. A constant five, usual in papers, is slower
+#   than the target alone: 0.81.
+# - `svip(h=1)` stops by entropy. `confidence(threshold=0.8)` stops when the draft gave its own token a
+#   lower probability. Both are at 1.244 [1.222, 1.270].
+# - `heuristic` drafts longer after a draft that was accepted whole, and shorter after a rejection: 1.11.
+# - `oracle` drafts exactly what will be accepted, which no decoder can know: 1.45.
 #
-# **Caveat.** The intervals overlap. That does not mean that two policies cannot be told apart, as the
-# next table shows.
+# Nearly nine tenths of the time is verification. So a policy gains by saving target passes, and loses by
+# making them longer. `svip` drafts an eighth more than `fixed(1)`, where the draft is sure, and saves a
+# twentieth of the target passes, 93 s. More than half of that is lost again: 31 s to more draft passes, 26
+# s to decisions.
+#
+# **Caveat.** The intervals overlap. The policies may still differ measurably, as the next table shows.
 
 # %% [markdown]
 # ## Is one faster than the other?
@@ -76,21 +78,21 @@ pairs = [
 pl.DataFrame([vars(result.compare(a, b)) for a, b in pairs])
 
 # %% [markdown]
-# **What it shows.** `speedup` is how many times faster a is than b. SVIP and `confidence` beat the best
-# fixed length by 1.0% each, and the intervals do not hold 1, although the policies' own overlap
-# nearly whole. From each other they are not distinguishable. Over a constant five SVIP gains 57%
-# [53%, 60%], over the heuristic 12%.
+# **What it shows.** `speedup` is the speed of a over that of b. SVIP is 0.9% faster than the best fixed
+# length, `confidence` 1.0%. The intervals do not contain 1, although the policies' own intervals overlap
+# almost completely. SVIP and `confidence` do not differ measurably. SVIP is 54% [51%, 58%] faster than a
+# constant five, and 12% faster than the heuristic.
 #
 # **The paper's.** SVIP's Table 1 has SVIP 1.15–1.21 times as fast as a constant draft of 5. Here it is
-# 1.57. That comparison depends on the constant, and says little about the rule: where two tokens in five
-# are accepted and verification is dear, five is far too many.
+# 1.54. That comparison depends on the constant and shows little about the rule: where two tokens in five
+# are accepted and verification is expensive, five is far too many.
 #
-# **Caveat.** These arguments (1, 1, 1, 0.8) were picked by looking at this trace.
+# **Caveat.** These arguments (1, 1, 1, 0.8) were chosen by looking at this trace.
 
 # %% [markdown]
 # ## With which arguments?
 #
-# A replay takes milliseconds, so try them all. A spec may hold ranges, `first:last:step`.
+# A replay takes milliseconds, so try them all. A policy's argument may be a range, `first:last:step`.
 
 # %%
 families = [
@@ -103,14 +105,14 @@ simkit.sweep(trace, families)
 
 # %% [markdown]
 # **What it shows.** The ten fastest of 72 settings are SVIP with thresholds from 0.7 to 1.1 and
-# `confidence` with thresholds from 0.7 to 0.9, all between 1.162 and 1.166: the optimum is flat, which is
-# good news for whoever has to pick an argument without a trace. A lower threshold makes `confidence`
-# draft more and decide more often: from 0.9 down to 0.7 its decisions go from 27.6 to 30.7 s.
+# `confidence` with thresholds from 0.7 to 0.9, all between 1.240 and 1.244. The optimum is flat, so an
+# argument chosen without a trace costs little. With a lower threshold `confidence` drafts more and decides
+# more often: from 0.9 down to 0.7 its decisions rise from 20.7 to 23.0 s.
 
 # %% [markdown]
 # ## How fast is the best setting on prompts that did not choose it?
 #
-# The best of many settings flatters itself on the prompts that it was chosen by. `tune` deals
+# The best of many settings looks too good on the prompts that it was chosen on. `tune` deals the
 # prompts into five folds, chooses on four and times on the fifth. The reference is a fixed length,
 # chosen in the same way.
 
@@ -119,24 +121,24 @@ tuned = simkit.tune(trace, families[1:])
 tuned
 
 # %% [markdown]
-# **What it shows.** Over twenty deals of five folds each, a fixed length of 1 and the heuristic that
-# starts with 1 are chosen every time, SVIP's h = 1 in 94 folds of 100. What is chosen on other prompts is
-# hardly slower than what is best in sample: 1.165 against 1.166. Against the tuned fixed length SVIP is
-# 1.009 [1.004, 1.015] times as fast, `confidence` 1.009 [1.003, 1.016], the heuristic 0.901. "Best of
-# all" chooses the family, too, on the other prompts.
+# **What it shows.** In all of the twenty deals of five folds, the fixed length is 1 and the heuristic
+# starts with 1; SVIP's h is 1 in 97 folds of 100. Settings that were chosen on other prompts are hardly
+# slower than the best in sample: 1.243 against 1.244 for "best of all", which also chooses the family on
+# the other prompts. Against the tuned fixed length SVIP is 1.009 [1.004, 1.015] times as fast,
+# `confidence` 1.009 [1.003, 1.016], the heuristic 0.898 [0.892, 0.905].
 #
 # **The paper's.** Papers choose on the prompts that they report. With few settings and 300 prompts that
 # does no harm; with a hundred settings and twenty prompts it may do more.
 #
-# **Caveat.** The intervals resample prompts and keep the chosen settings: how the choice itself
-# would vary is not in them, nor is the spread of the times.
+# **Caveat.** The intervals resample prompts and keep the chosen settings. They contain neither the
+# spread of the choice itself nor that of the times.
 
 # %% [markdown]
 # ## Three comparisons or fourteen: which differences survive?
 #
-# At 95% one comparison in twenty finds something where there is nothing. With many policies,
-# correct for their number: `compare` adjusts p-values (Holm), `simultaneous` gives intervals that
-# hold for all policies at once.
+# At 95% one comparison in twenty finds a difference where there is none. With many policies, correct for
+# their number: `compare` adjusts p-values (Holm), and `simultaneous` gives intervals that hold for all
+# policies at once.
 
 # %%
 seconds = {spec: held_s for spec, held_s in tuned.held_out.items() if spec != "best of all"}
@@ -159,42 +161,47 @@ pl.DataFrame(
 )
 
 # %% [markdown]
-# **What it shows.** Where three policies are compared all three differences stand; `confidence`'s lower
-# end for all at once is 1.002. In the next figure there are fourteen, twelve policies and the two bounds
-# that know the future, and the spread of the times is in the intervals: they are wider, and `confidence`
-# stands by a hair, 1.0004.
+# **What it shows.** All three differences remain; the lower end of `confidence` for all at once is 1.002.
+# The next figure makes fourteen comparisons: twelve policies and the two bounds that know the future. Its
+# intervals also include the spread of the times. So they are wider, and the lower end of `confidence` is
+# only 1.0002.
 
 # %% [markdown]
 # ## Where does each policy stand?
 #
-# Every policy that a drafter can follow, tuned on other prompts: its speed against the share of its
-# time that emits nothing: decisions, heads, and draft tokens that were not accepted.
+# The figure has every policy that a drafter can follow, tuned on other prompts. It plots speed against
+# overhead, the share of time that emits nothing: decisions, heads, and draft tokens that were not
+# accepted.
 
 # %%
 figures.frontier(study)
 
 # %% [markdown]
-# **What it shows.** A policy is on the line if none with less overhead is faster. Six are faster than the
-# best fixed length, their simultaneous intervals above 1: the best rate, 1.017 [1.005, 1.029], cumulative
-# confidence, 1.011 [1.003, 1.019], AdaEDL, SVIP, `confidence` and Draft & Verify, between 1.008 and 1.010.
-# PACER is slower, 0.986 [0.982, 0.991], and so are SpecDec++ and the acceptance head, at 0.96 and 0.97,
-# llama.cpp's rule and the two that adapt to the last draft.
+# **What it shows.** A policy is on the line if none with less overhead is faster. Compared with the best
+# fixed length, with simultaneous 95% intervals:
+#
+# - Six policies are faster: the best rate (`rate_optimal`), 1.019 [1.007, 1.032], cumulative confidence,
+#   1.012 [1.004, 1.020], and SVIP, AdaEDL, `confidence` and Draft & Verify, 1.008 to 1.009. The lower ends of
+#   these four are at most 1.0009.
+# - The acceptance head, 0.983 [0.960, 1.006], and SpecDec++, 0.978 [0.955, 1.001], do not differ
+#   measurably.
+# - PACER is slower, 0.982 [0.972, 0.993], and so are llama.cpp's rule, 0.92, the heuristic, 0.90, and
+#   adaptive confidence, 0.72.
 #
 # **The paper's.** No paper has this figure. PACER's Table 3 compares three dynamic policies on one
 # benchmark: PACER 1.14, AdaEDL 1.06 and SpecDec++ 1.00 times as fast as plain speculation. Here
-# they are at 0.99, 1.01 and 0.96.
+# they are at 0.98, 1.01 and 0.98.
 #
-# **Caveat.** A rule with a head always drafts a token before it asks, and pays for asking: SpecDec++'s
-# and the acceptance head's best settings draft one token nearly always. The heads know less than the
-# draft's own probability does ([heads](../docs/heads.md#on-a-real-model)). A call of PACER's head takes a
-# fifth of a draft pass, a ninth in the paper's Table 14. [06](06_heads_and_calibration.ipynb) has more on
-# heads.
+# **Caveat.** The heads predict acceptance less well than the draft's own probability does
+# ([heads](../docs/heads.md#on-a-real-model)), and each call takes time. With their best settings SpecDec++
+# and the acceptance head draft two tokens in nearly every step. A call of PACER's head takes a third of a
+# draft pass, a ninth in the paper's Table 14. [06](06_heads_and_calibration.ipynb) has more on heads.
 
 # %% [markdown]
 # ## How much is left?
 #
-# `prophet` knows the future and the clock, and drafts what makes the total time shortest: no policy
-# that drafts and verifies in turn can be faster. The gap from the best fixed length to it, one length
+# `prophet` knows the future and all times, and drafts what makes the total time shortest: no policy
+# that drafts and verifies in turn can be faster. The gap between it and the best fixed length, one length
 # for all tasks, has parts.
 
 # %%
@@ -204,45 +211,45 @@ figures.gap_decomposition(study)
 analysis.gap(trace, families[1:])
 
 # %% [markdown]
-# **What it shows.** The prophet would save 19% of the fixed length's time. With all policies to choose
-# from (the figure) the best one saves 1.7% [1.0%, 2.3%], 9% [6%, 12%] of the gap: it is the best rate in
-# every fold. On `humaneval` it is 5% of 24%, on nine of fourteen tasks nothing that can be told from none.
-# With only the three families of this notebook (the table) it saves 0.8% [0.4%, 1.4%]. Decisions take
-# 0.5% and 0.4%.
+# **What it shows.** The prophet would save 15% of the fixed length's time. With all policies to choose
+# from (the figure), the best one saves 1.9% [1.2%, 2.6%], which is 13% [9%, 17%] of the gap. It is
+# `rate_optimal` in every fold. On `humaneval` it saves 6% of 22%; on nine of fourteen tasks the saving is not
+# measurable. With only the three families of this notebook (the table) the best policy saves 0.9%
+# [0.3%, 1.5%]. Decisions take 0.7% and 0.5%.
 #
 # **The paper's.** PACER's Fig. 2b has the optimal length 1.4 times as fast as the best fixed one;
-# here it is 1.23. How much of that a drafter can know, the paper does not ask.
+# here it is 1.18. The paper does not ask how much of that a drafter can know.
 #
-# **Caveat.** "Out of reach" means for these policies. A better signal moves the line, and so does a
-# cheaper one.
+# **Caveat.** "Out of reach" means out of reach for these policies. A better signal would reach more, and
+# so would a cheaper one.
 
 # %% [markdown]
 # ## Does the winner stay the winner on other machines?
 #
 # Only the seconds belong to a machine: the same steps can be given other times. Here c, the time of
-# a target pass over that of a draft pass, runs along one axis, and prompts are grouped by how much
+# a target pass over that of a draft pass, is on one axis. On the other, prompts are grouped by how much
 # the two models agree.
 
 # %%
 figures.best_policy_map(study)
 
 # %% [markdown]
-# **What it shows.** Where the draft is dear, up to c = 2, and where it agrees little (lower left), the
-# target alone is the fastest. With cheap drafts and prompts that agree (right) cumulative confidence is;
-# between them it takes turns with `confidence` and SVIP, and a fixed length wins in a few places. This
-# pair's c is 11.4 on the CPU that timed it. But most cells between have no star, that is no winner that
-# won 95% of the resamples: there the choice of the policy matters less than having a good length.
+# **What it shows.** Where the draft is expensive or agrees little (left, lower left), the target alone is
+# the fastest. Where drafts are cheap and prompts agree (right), cumulative confidence is. Between them
+# `confidence`, SVIP and cumulative confidence take turns, and a fixed length wins in three cells. This
+# pair's c is 15.8 on the CPU that timed it. Most cells between have no star: no policy won 95% of the
+# resamples. There a good length matters more than the choice of the policy.
 #
-# **Caveat.** The map charges passes and nothing else. Decisions are free in it, which favours the
-# rules that look at every token.
+# **Caveat.** The map charges passes only, and a target pass costs the same for any number of tokens.
+# Decisions are free in it, which favours the rules that look at every token.
 
 # %% [markdown]
 # ## A rule of your own
 #
 # Every name in the table of [policies](../docs/policies.md) takes arguments, and several are older
-# rules with their knobs free: `cumulative_confidence` multiplies the draft's probabilities along
-# the draft, `llamacpp` looks at the top ten tokens only, `rate_optimal` has no threshold at all,
-# but asks whether the next token is worth its time. Policies are also objects.
+# rules with their constants as arguments: `cumulative_confidence` multiplies the draft's probabilities
+# along the draft, and `llamacpp` looks at the top ten tokens only. `rate_optimal` has no threshold; it
+# drafts on if the next token is worth its time. Policies are also objects.
 
 # %%
 own = [
@@ -254,16 +261,16 @@ own = [
 simkit.replay(trace, own)
 
 # %% [markdown]
-# **What it shows.** Speedups between 1.16 and 1.17. The arguments are near those that tuning
-# chooses for this trace (SVIP with scale 0.5 and h = 0.7 stops where h = 0.99 with scale 1 does), so
-# these figures flatter; `rate_optimal` is fitted on other prompts by itself. It has no threshold to tune
-# and is the fastest of them, at 1.174 [1.134, 1.216]: it knows what a verification of one token more
-# takes on this machine.
+# **What it shows.** Speedups between 1.237 and 1.257. The arguments are near those that tuning
+# chooses for this trace, so these figures flatter. (SVIP with scale 0.5 and h = 0.7 stops where h = 0.99
+# with scale 1 does.) `rate_optimal` has no threshold to tune; it fits itself on other prompts. It is the
+# fastest of them, 1.257 [1.234, 1.281]: it uses the time that one more token adds to a verification on
+# this machine.
 #
-# A rule that is not in the table is a Python function of the depth and of the columns that it wants to
-# see, or a class that remembers what came of its drafts. `unsure` stops where the draft spreads its
-# probability, and sooner from the second token on; `Learning` has one threshold, which rises with each
-# draft that was rejected somewhere and falls with each that was accepted whole.
+# A rule that is not in the table is a Python function of the depth and of the columns that it reads,
+# or a class that remembers the outcomes of its drafts. `unsure` stops where the draft spreads its
+# probability, and sooner from the second token on. `Learning` has one threshold: it rises with each
+# draft of which a token was rejected, and falls with each that was accepted whole.
 
 # %%
 reads = ("draft_prob_raw", "draft_entropy")
@@ -289,10 +296,10 @@ class Learning:
 simkit.replay(trace, ["fixed(1)", unsure, Learning(first=0.8)])
 
 # %% [markdown]
-# **What it shows.** `unsure`, whose numbers nobody tuned, is at 1.16 [1.13, 1.21]: it drafts an eighth more
-# than `fixed(1)` and needs 5% fewer target passes. `Learning` stays near one token a draft, and near
-# `fixed(1)`. As the note says, their decisions were timed on the machine that ran this cell: a
-# rule of one's own is not free. Either can be tuned like any other
+# **What it shows.** `unsure`, whose numbers nobody tuned, is at 1.243 [1.221, 1.267]: it drafts an eighth
+# more than `fixed(1)` and needs 5% fewer target passes. `Learning` stays near one token a draft, and
+# near `fixed(1)` in speed. As the note under the table says, their decisions were timed on the machine
+# that ran this cell: a rule of one's own is not free. Either can be tuned like any other
 # ([more on rules of your own](../docs/extending.md)).
 
 # %% [markdown]
@@ -303,9 +310,9 @@ simkit.replay(trace, ["fixed(1)", unsure, Learning(first=0.8)])
 #     simkit record --target TARGET --draft DRAFT --prompts prompts.jsonl --out my-trace
 #     simkit calibrate my-trace --target TARGET --draft DRAFT
 #
-# The second times passes, decisions and the loop in running decoders; after `simkit latency`, which
-# times passes alone, decisions would be free. Then the numbers in the text above are no longer those
-# of the tables. Look first at *chosen in folds*: where folds choose different settings, tune on more
+# The second command times passes, decisions and the loop in running decoders; `simkit latency` times
+# passes only, and decisions would then be free. The numbers in the text above are those of `smollm2`, not of
+# your tables. Look first at *chosen in folds*: where folds choose different settings, tune on more
 # prompts. Policies with learned heads (PACER, SpecDec++, the acceptance head) are left out until
 # `simkit score` has written their scores; give their files to `simkit calibrate --head`, too. Read on:
 # [sweeps and tuning](../docs/sweeps.md), [bounds](../docs/bounds.md),
