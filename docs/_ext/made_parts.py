@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -80,9 +81,18 @@ def answers() -> str:
     return page(kept("smollm2-answers"))
 
 
+def printed(name: str) -> str:
+    """What `simkit claims … --format markdown` printed, as the page says."""
+    return (DATA / f"{name}.txt").read_text(encoding="utf-8").rstrip()
+
+
 PARTS = {
     "claims": Part(claims, "analysis/claims/*.py"),
     "claims-elsewhere": Part(claims_elsewhere, "docs/_data/claims.json"),
+    "carried-over": Part(partial(printed, "carried-over"), "docs/_data/carried-over.txt"),
+    "carried-over-sampled": Part(
+        partial(printed, "carried-over-sampled"), "docs/_data/carried-over-sampled.txt"
+    ),
     "tables": Part(tables, "docs/_data/tables.json"),
     "atlas": Part(atlas, "traces/data/latency-atlas/*"),
     "smollm2-answers": Part(answers, "docs/_data/smollm2-answers.json"),
