@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import torch
 from commands import refused, run
 from pair_folders import pair_folder
 from tokenizers import Tokenizer, pre_tokenizers
@@ -147,6 +148,19 @@ def test_a_resume_under_another_template_is_named(folder, tmp_path, capsys, monk
     status, _, said = run(capsys, "record", "--out", out, "--resume")
     assert status == 2
     assert "begun with another chat template" in said.splitlines()[-1]
+
+
+def test_memory_that_runs_out_is_a_line(folder, tmp_path, capsys, monkeypatch):
+    from traces.record import recorder
+
+    def full(*given, **named):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB")
+
+    monkeypatch.setattr(recorder, "record_shard", full)
+    status, _, said = run(capsys, *record(folder, tmp_path / "out"))
+    assert status == 2
+    assert said.splitlines()[-1].startswith("simkit: out of memory: a smaller --batch-size")
+    assert not (tmp_path / "out").exists()
 
 
 def test_warnings_of_libraries_are_heard_once():

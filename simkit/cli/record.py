@@ -181,6 +181,7 @@ def record(
     what = "recording", len(cut.prompts) * asked.max_new_tokens, _speed()
     with (
         resumable("record", f"--out {shlex.quote(str(out))}", len(cut.prompts)) as kept,
+        must_fit("a smaller --batch-size or --max-draft takes less; --resume continues"),
         bar(*what) as (progress, task),
     ):
 

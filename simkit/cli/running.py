@@ -174,8 +174,12 @@ def models_of(target: str | None, draft: str | None, device: str) -> Models | No
 
 
 @contextmanager
-def must_fit() -> Iterator[None]:
-    """Say in one line that models do not fit into memory."""
+def must_fit(advice: str = "the models do not fit") -> Iterator[None]:
+    """Say in one line that models, or their work, do not fit into memory.
+
+    Args:
+        advice: what is said of it.
+    """
     from simkit.errors import LiveError
 
     try:
@@ -185,7 +189,7 @@ def must_fit() -> Iterator[None]:
 
         if not is_out_of_memory(error):
             raise
-        raise LiveError("out of memory: the models do not fit") from None
+        raise LiveError(f"out of memory: {advice}") from None
 
 
 @contextmanager
