@@ -69,9 +69,9 @@ def looping(trace: Trace, most: int | None = _LOOKED_AT) -> Looping | None:
 
 
 def remarks_of(trace: Trace) -> list[str]:
-    """What a reader of a trace's acceptance must know: of its models and of loops, a line each."""
-    same = beside_itself(trace.manifest)
-    return [*([same] if same else []), *_of_loops(trace)]
+    """What a reader of a trace's acceptance must know: its import, its models and loops."""
+    same, source = beside_itself(trace.manifest), trace.manifest.source
+    return [*(source.notes if source else ()), *([same] if same else []), *_of_loops(trace)]
 
 
 def beside_itself(manifest: Manifest) -> str:

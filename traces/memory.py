@@ -179,6 +179,7 @@ def from_steps(
     unordered: bool = False,
     totals: bool = False,
     draft_passes: Passes = "token",
+    live: pa.Table | None = None,
 ) -> Trace:
     """Build a log of steps from their counts.
 
@@ -192,6 +193,7 @@ def from_steps(
         unordered: see `Manifest`.
         totals: see `Manifest`.
         draft_passes: see `Manifest`.
+        live: times of the steps, `schema.LIVE`.
 
     Raises:
         TraceError: an unknown column, or columns whose lengths or types do not fit.
@@ -213,7 +215,8 @@ def from_steps(
         n_prompts=n,
         complete=True,
     )
-    return Trace(manifest, Arrays(manifest, given, {"log": log}, {"log": len(log["drafted"])}))
+    rows = {"log": len(log["drafted"])}
+    return Trace(manifest, Arrays(manifest, given, {"log": log}, rows, live=live))
 
 
 class Arrays:
@@ -233,12 +236,13 @@ class Arrays:
         columns: Mapping[str, Mapping[str, Column]],
         rows: Mapping[str, int | Callable[[], int]],
         latency: pa.Table | None = None,
+        live: pa.Table | None = None,
     ) -> None:
         self._manifest = manifest
         self._sequences = sequences
         self._columns = columns
         self._rows = rows
-        self._latency = latency
+        self._extra = {"latency.parquet": latency, "live.parquet": live}
         self._types = known = dict(drafters.get(manifest.kind).widest())
         if experts := manifest.experts:
             known["experts"] = schema.with_state("experts", experts.row_bytes)
@@ -290,8 +294,8 @@ class Arrays:
         return pa.Table.from_arrays(arrays, schema=schema.SEQUENCES)
 
     def extra(self, name: str) -> pa.Table | None:
-        """The timing samples, the only table there may be."""
-        return self._latency if name == "latency.parquet" else None
+        """The timing samples or the live runs, the only tables there may be."""
+        return self._extra.get(name)
 
     def hash(self) -> str:
         """A sha256 over the manifest and the columns, or over the fingerprint."""

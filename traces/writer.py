@@ -304,6 +304,9 @@ def save(trace: Trace, path: str | Path, batch_size: int = 16) -> None:
             if latency is not None:
                 writer.write_latency(latency)
             writer.finish()
+        live = trace.extra("live.parquet") if header.kind == "log" else None
+        if live is not None:  # a log's own times; those of live runs are not copied
+            add_file(place, "live.parquet", live, is_held=True)
         if (labels := spans.of_copy(trace, writer.manifest.content_hash())) is not None:
             add_file(place, spans.FILE, labels, is_held=True)
 

@@ -15,10 +15,12 @@ from simkit.cli.tables import tell
 
 if TYPE_CHECKING:
     from simkit.engines.synthetic import DrawnOutcome
+    from traces.trace import Trace
 
 
 EngineName = Annotated[
-    str, typer.Option(help="vllm, sglang, tensorrt-llm, llama.cpp, openvino or transformers.")
+    str | None,
+    typer.Option(help="vllm, sglang, tensorrt-llm, llama.cpp, openvino or transformers."),
 ]
 ChosenPolicy = Annotated[
     str | None,
@@ -50,6 +52,14 @@ Synthetic = Annotated[
         help="vllm, llama.cpp: with acceptance rates of the trace in the place of verdicts.",
     ),
 ]
+Profile = Annotated[
+    bool,
+    typer.Option(
+        "--profile",
+        help="Instead of an engine's configuration: the acceptance of fixed(K), as planners and"
+        " engines take it (NVIDIA's speculation_profile.json).",
+    ),
+]
 Concurrency = Annotated[
     int | None,
     typer.Option(
@@ -61,8 +71,10 @@ Concurrency = Annotated[
 
 def export(
     trace: TraceName,
-    engine: EngineName,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The configuration.")],
+    *,
+    engine: EngineName = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The configuration, or the profile.")],
+    profile: Profile = False,
     policy: ChosenPolicy = None,
     controller: ChosenController = None,
     drafter: Drafter = None,
@@ -72,14 +84,21 @@ def export(
     concurrency: Concurrency = None,
     first_token: First = FirstToken.draft,
 ) -> None:
-    """Write a setting as an engine's own configuration."""
+    """Write a setting as an engine's own configuration, or a trace's acceptance as a profile."""
     from simkit import engines
     from simkit.serving import parse
     from traces.outputs import write_atomic
     from traces.trace import load
 
+    if profile == (engine is not None):
+        raise typer.BadParameter("give --engine NAME or --profile, one of the two")
+    if profile and (controller is not None or synthetic or concurrency is not None):
+        raise typer.BadParameter("--profile takes no --controller, --synthetic or --concurrency")
     check_apart([("--out", out)], [trace, cost])
     check_option("--out", out)
+    if engine is None:
+        _profile(load(trace, drafter), out, policy, cost, first_token, draft)
+        return
     found = engines.export(
         load(trace, drafter),
         engine,
@@ -98,6 +117,31 @@ def export(
         typer.echo(f"written to {file}")
     if found.errors:
         _print(found.errors)
+    tell(found.notes)
+
+
+def _profile(
+    trace: Trace,
+    out: Path,
+    policy: str | None,
+    cost: str | None,
+    first_token: FirstToken,
+    draft: str | None,
+) -> None:
+    from simkit.cli.tables import say, table
+    from simkit.engines.profile import profile
+    from traces.outputs import write_atomic
+
+    found = profile(trace, policy, cost, first_token.value, draft)
+    write_atomic(out, found.text.encode())
+    typer.echo(f"written to {out}")
+    drawn = [
+        [f"{m.mean:.4g} [{m.low:.4g}, {m.high:.4g}]" for m in each]
+        for each in found.errors.values()
+    ]
+    true = next(iter(found.errors.values()))
+    rows = [(m.name, f"{m.true:.4g}", *cells) for m, *cells in zip(true, *drawn, strict=True)]
+    say(table(("outcomes", "of the trace", *(f"drawn from {how}" for how in found.errors)), rows))
     tell(found.notes)
 
 

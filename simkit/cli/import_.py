@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simkit.cli import import_logs
 from simkit.cli.groups import grouped
+from simkit.cli.import_logs import LogOptions
 from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.tables import tell
 from traces.messages import how_many
@@ -29,17 +31,10 @@ class ImportSource(StrEnum):
     vllm = "vllm"
     sglang = "sglang"
     aiperf = "aiperf"
-
-
-LOGS = (ImportSource.vllm, ImportSource.sglang, ImportSource.aiperf)
-
-
-class DraftPassesOption(StrEnum):
-    """How many passes of the draft model a draft takes."""
-
-    token = "token"
-    draft = "draft"
-    none = "none"
+    tensorrt_llm = "tensorrt-llm"
+    llama_cpp = "llama.cpp"
+    openvino = "openvino"
+    profile = "profile"
 
 
 class Align(StrEnum):
@@ -73,38 +68,29 @@ class BenchOptions:
             help="specdecode-bench: take so many records, drawn at random.  [default: all]"
         ),
     ] = None
-    seed: Annotated[int, typer.Option(help="Of the sample.")] = 42
+    seed: Annotated[int, typer.Option(help="Of the sample, or of a profile's draws.")] = 42
 
 
 @dataclass(frozen=True)
-class LogOptions:
-    """Options of engines' logs."""
+class ProfileOptions:
+    """Options of profiles."""
 
-    draft_length: Annotated[
-        int | None,
-        typer.Option(help="sglang: tokens that every step drafted.", show_default=False),
+    requests: Annotated[
+        int | None, typer.Option(help="profile: synthetic requests.  [default: 200]")
     ] = None
-    shared_path: Annotated[
-        bool,
-        typer.Option(
-            "--shared-path",
-            help="Logs: a token's verdict does not depend on where its draft began (one draft model"
-            " with a cache; not EAGLE, MTP, parallel or n-gram drafters).",
-        ),
-    ] = False
-    passes: Annotated[
-        DraftPassesOption | None,
-        typer.Option(
-            help="Logs: passes of the draft model, one a token, one a draft (parallel drafters), or"
-            " none (from tokens alone). For costs.  [default: token]",
-        ),
+    tokens: Annotated[
+        int | None, typer.Option(help="profile: tokens of a request, about.  [default: 256]")
     ] = None
 
 
 Out = Annotated[
-    Path,
+    Path | None,
     typer.Option(
-        "--out", "-o", help="The trace's folder; of spec-bench a .parquet file or a folder."
+        "--out",
+        "-o",
+        help="The trace's folder; of spec-bench a .parquet file or a folder. Needed without"
+        " --check.",
+        show_default=False,
     ),
 ]
 Eos = Annotated[
@@ -116,33 +102,77 @@ Eos = Annotated[
 @grouped
 def import_(
     format: Annotated[ImportSource, typer.Argument(help="What wrote it.")],
-    file: Annotated[Path, typer.Argument(help="JSON lines.")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="JSON lines; llama.cpp: its log, too; profile: JSON or metrics."),
+    ],
     *,
-    out: Out,
+    out: Out = None,
     records: BenchOptions,
     eos: Eos = None,
     logs: LogOptions,
+    profiles: ProfileOptions,
 ) -> None:
     """Import another program's file: a trace where it holds enough for one, else a table."""
+    _check_options(format, records, eos, logs, profiles)
+    if logs.check:
+        if out is not None:
+            raise typer.BadParameter("--check writes nothing: leave --out out")
+        import_logs.check(format.value, file, logs)
+        return
+    if out is None:
+        raise typer.BadParameter("--out is missing: where the trace goes")
     _check_suffix(format, out)
     check_apart([("--out", out)], [file])
-    if eos and format is not ImportSource.tokens:
-        raise typer.BadParameter("--eos is for tokens")
-    if logs.draft_length is not None and format is not ImportSource.sglang:
-        raise typer.BadParameter("--draft-length is for sglang")
-    if (logs.shared_path or logs.passes) and format not in LOGS:
-        raise typer.BadParameter("--shared-path and --passes are for vllm, sglang and aiperf")
-    if format is ImportSource.specdecode_bench:
+    if format.value in import_logs.NAMES:
+        import_logs.write(format.value, file, out, logs)
+    elif format is ImportSource.specdecode_bench:
         _specdecode_bench(file, out, records)
-        return
-    if records.drafter or records.align or records.sample is not None:
-        raise typer.BadParameter("--drafter, --align and --sample are for specdecode-bench")
-    if format is ImportSource.tokens:
+    elif format is ImportSource.tokens:
         _tokens(file, out, eos or [])
-    elif format in LOGS:
-        _log(format, file, out, logs)
+    elif format is ImportSource.profile:
+        _profile(file, out, profiles, records.seed)
     else:
         _spec_bench(file, out)
+
+
+def _check_options(
+    format: ImportSource,
+    records: BenchOptions,
+    eos: list[int] | None,
+    logs: LogOptions,
+    profiles: ProfileOptions,
+) -> None:
+    """Refuse options of other formats."""
+    name = format.value
+    of_logs = logs.shared_path or logs.passes or logs.check
+    of_bench = records.drafter or records.align or records.sample is not None
+    rules = (
+        (eos, name == "tokens", "--eos is for tokens"),
+        (
+            logs.draft_length is not None,
+            name in import_logs.SUMMED,
+            f"--draft-length is for {', '.join(import_logs.SUMMED)}",
+        ),
+        (
+            of_logs,
+            name in import_logs.NAMES,
+            f"--check, --shared-path and --passes are for {', '.join(import_logs.NAMES)}",
+        ),
+        (
+            of_bench,
+            name == "specdecode-bench",
+            "--drafter, --align and --sample are for specdecode-bench",
+        ),
+        (
+            profiles.requests is not None or profiles.tokens is not None,
+            name == "profile",
+            "--requests and --tokens are for profile",
+        ),
+    )
+    for given, fits, what in rules:
+        if given and not fits:
+            raise typer.BadParameter(what)
 
 
 def _check_suffix(format: ImportSource, out: Path) -> None:
@@ -194,26 +224,19 @@ def _tokens(file: Path, out: Path, eos: list[int]) -> None:
     _tell_of_twins(trace)
 
 
-def _log(format: ImportSource, file: Path, out: Path, asked: LogOptions) -> None:
-    from simkit.importers import aiperf, sglang, steps, vllm
+def _profile(file: Path, out: Path, asked: ProfileOptions, seed: int) -> None:
+    from simkit.importers import profile
     from traces.outputs import check_free
     from traces.writer import save
 
     check_free(out)
-    passes = asked.passes or DraftPassesOption.token
-    drafts = steps.LoggedDrafts(asked.shared_path, passes.value)
-    if format is ImportSource.sglang:
-        trace, notes = sglang.load(file, asked.draft_length, drafts)
-    else:
-        load = vllm.load if format is ImportSource.vllm else aiperf.load
-        trace, notes = load(file, drafts)
+    sizes = {"n_requests": asked.requests, "n_tokens": asked.tokens}
+    given = {name: value for name, value in sizes.items() if value is not None}
+    trace, notes = profile.load(file, **given, seed=seed)
     save(trace, out, batch_size=1024)
-    drafted, accepted = trace.column("log", "drafted"), trace.column("log", "accepted")
     typer.echo(
-        f"{out}: {how_many(trace.n_sequences, 'request')}, {how_many(len(drafted), 'step')}; first"
-        " rejections are"
-        f" located in {int((accepted < drafted).sum()):,} of them; simkit replay {out} --policy"
-        " 'fixed(3)' gives intervals"
+        f"{out}: {how_many(trace.n_sequences, 'synthetic request')},"
+        f" {how_many(trace.n_positions, 'position')}; drafts of up to {trace.max_draft} tokens"
     )
     tell(notes)
 

@@ -44,6 +44,7 @@ class EngineSetting(NamedTuple):
         gate: (tokens a step, a + 1, below which speculation ends for good, over so many requests).
         ema: SGLang's adaptive rule, by the names of the controller `ema`; None: there is none.
         rates: P(a >= j) for j = 1, …, length, to be drawn in the place of verdicts; empty: none.
+        by_confidence: whether what is verified is chosen over the batch, by confidence.
     """
 
     length: int
@@ -54,6 +55,7 @@ class EngineSetting(NamedTuple):
     gate: tuple[float, int] | None = None
     ema: Any = None
     rates: tuple[float, ...] = ()
+    by_confidence: bool = False
 
 
 class Written(NamedTuple):
@@ -78,7 +80,8 @@ class EngineWriter(ABC):
         version: whose fields and flags these are.
         source: where they were looked up.
         policies: classes of policies that it runs as they are, besides fixed lengths.
-        takes: what else of a plan it can express: "by_batch", "gate", "ema", "rates".
+        takes: what else of a plan it can express: "by_batch", "gate", "ema", "rates",
+            "by_confidence".
         adapts: kinds of drafters with which it takes "by_batch" and "ema"; None: all.
         default: the policy that it follows with a draft model if nothing else is said; empty: a
             length has to be given.

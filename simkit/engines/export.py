@@ -183,14 +183,10 @@ def _controlled(
         return plan._replace(length=controller.steps, ema=controller), [
             f"steps begin with {controller.steps} and go up to {deepest}: memory is sized for those"
         ]
+    if name == "budget" and engine.can("by_confidence", plan.drafter):
+        return plan._replace(length=controller.max_draft, by_confidence=True), []
     choice = _best(controller, engine, trace, cost, how)
-    notes = [choice.note]
-    if name == "budget" and engine.name == "vllm":
-        notes.append(
-            "what vLLM verifies goes by confidence (enable_adaptive_verification) with method"
-            " dspark alone there; where pull request 52228 is in, with eagle3, mtp and dflash, too"
-        )
-    return plan._replace(length=choice.length), notes
+    return plan._replace(length=choice.length), [choice.note]
 
 
 def _of_batches(

@@ -6,6 +6,8 @@ docs.vllm.ai/en/v0.26.0/api/vllm/config/speculative has most of them). The table
 pull request 32374: inclusive ranges, the first from 1 on, gaps and what lies behind the last keep
 the length before; a length may be 0 (`vllm/v1/spec_decode/dynamic/utils.py`). Which draft tokens
 are drawn is `draft_sample_method`: by default the likeliest, whatever the request's temperature.
+`enable_adaptive_verification` is for method dspark alone there; at commit 0508485 for every drafter
+with a model and for suffixes (`docs/features/speculative_decoding/adaptive_verification.md`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simkit.engines.base import (
+    EngineDrafter,
     EngineError,
     EngineSetting,
     EngineWriter,
@@ -38,6 +41,12 @@ ACCEPTED = frozenset(
 )
 METHODS = ("draft_model", "eagle", "eagle3", "medusa", "mtp", "ngram", "suffix", "dflash", "dspark")
 _DRAFT = "DRAFT_MODEL"
+_CONFIDENT = ("model", "feature", "parallel", "suffix")  # kinds that it verifies by confidence
+_ADAPTIVE = (
+    "enable_adaptive_verification is for drafters with a model and for suffixes as of commit"
+    " 0508485 (pull request 52228), with Model Runner V2 and full CUDA graphs; vLLM 0.29.0 refuses"
+    " it but for dspark. Its budget comes from vLLM's own profile of costs"
+)
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,7 @@ class SpeculativeConfig(Schema):
     draft_sample_method: str | None = None
     rejection_sample_method: str | None = None
     synthetic_acceptance_rates: list[float] | None = None
+    enable_adaptive_verification: bool | None = None
 
     def __post_init__(self) -> None:
         self.check_known(ACCEPTED)
@@ -105,7 +115,13 @@ class Vllm(EngineWriter):
     name = "vllm"
     version = "0.29.0"
     source = "vllm/config/speculative.py at 002e77c; pull requests 32374, 48915"
-    takes = frozenset(("by_batch", "rates"))
+    takes = frozenset(("by_batch", "rates", "by_confidence"))
+
+    def can(self, what: str, drafter: EngineDrafter) -> bool:
+        """See `EngineWriter`; what n-grams propose has no confidence."""
+        if what == "by_confidence" and drafter.kind not in _CONFIDENT:
+            return False
+        return super().can(what, drafter)
 
     def write(self, plan: EngineSetting) -> Written:
         """See `EngineWriter`."""
@@ -125,6 +141,9 @@ class Vllm(EngineWriter):
                 "draft_sample_method is probabilistic, as the trace was recorded: vLLM's default"
                 " drafts the likeliest token at any temperature"
             )
+        if plan.by_confidence:
+            fields["enable_adaptive_verification"] = True
+            notes.append(_ADAPTIVE)
         config = SpeculativeConfig(num_speculative_tokens=plan.length, **fields)
         return Written(json.dumps(config.given(), indent=1) + "\n", {}, notes)
 

@@ -20,13 +20,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from simkit.errors import ImporterError
-from simkit.importers import jsonl, laws, steps
+from simkit.importers import acceptance, jsonl, laws, steps
+from simkit.importers.ledger import each, hold
 from traces.messages import how_many
 
 _NAME = "spec_decode_acceptance"
-_FIELDS = (*steps.FIELDS, "engine", "completion_tokens")
+_FIELDS = (*acceptance.FIELDS, "engine", "completion_tokens")
 _COUNTED = ("vllm", "tensorrt_llm")  # engines whose histograms count steps
 _SUMMED = ("llamacpp", "llama_cpp", "llama.cpp")  # engines that report sums alone
 
@@ -44,7 +46,9 @@ def load(file: str | Path, drafts: steps.LoggedDrafts = steps.UNKNOWN) -> steps.
     left_out: Counter[str] = Counter()
     engines: set[str] = set()
     unknown: set[str] = set()
-    requests = list(_requests(file, left_out, engines, unknown))
+    marks: dict[str, str] = {}
+    seen = _Seen(left_out, engines, unknown, marks)
+    requests = list(each(jsonl.read(file), lambda record: _requests(record, seen)))
     if not requests:
         raise ImporterError(
             f"{file}: no line has {_NAME}: the server must report acceptance (vLLM:"
@@ -57,40 +61,46 @@ def load(file: str | Path, drafts: steps.LoggedDrafts = steps.UNKNOWN) -> steps.
     notes = [*steps.lines_left_out(left_out), *steps.left_alone(unknown)]
     for engine in engines - {*_COUNTED, *_SUMMED}:  # one at most
         notes.append(f"the engine {engine} is not known: its histograms are taken for counts")
-    return steps.imported(requests, file, drafts, notes)
+    return steps.imported("aiperf", requests, file, drafts, notes, marks)
 
 
-def _requests(
-    file: str | Path, left_out: Counter[str], engines: set[str], unknown: set[str]
-) -> Iterator[steps.LoggedRequest]:
-    for record in jsonl.read(file):
-        metadata, found = record.get("metadata"), record.fields.get(_NAME)
-        if not isinstance(metadata, dict):
-            raise record.error("metadata must be an object")
-        if metadata.get("benchmark_phase", "profiling") != "profiling":
-            left_out["of the warm-up"] += 1
-            continue
-        if record.fields.get("error") is not None:
-            left_out["the request failed"] += 1
-            continue
-        if found is None:
-            left_out[f"no {_NAME}"] += 1
-            continue
-        inner = jsonl.Record(f"{record.where}: {_NAME}", found if isinstance(found, dict) else {})
-        _, n_completion = laws.usage(record, found, _NAME)
-        engine = inner.text("engine")
-        engines.add(engine)
-        if engine in _SUMMED and inner.fields.get("per_step_accepted") is None:
-            own = _spread(record, found, n_completion, unknown)
-        else:
-            own = steps.steps_of(record, _NAME, found, _FIELDS, unknown)
-        values = record.fields.get("metrics")
-        _check_metrics(record, found, values)
-        length = values.get("input_sequence_length") if isinstance(values, dict) else None
-        n_prompt = laws.count(record, length, "value") or 0
-        request = steps.request(record, "", own, (n_prompt, n_completion), inside=_NAME)
-        name = metadata.get("x_request_id")
-        yield request._replace(id=name if isinstance(name, str) else None)
+class _Seen(NamedTuple):
+    """What lines say of the file: lines left out, engines, unknown fields, and known faults."""
+
+    left_out: Counter[str]
+    engines: set[str]
+    unknown: set[str]
+    marks: dict[str, str]
+
+
+def _requests(record: jsonl.Record, seen: _Seen) -> Iterator[steps.LoggedRequest]:
+    metadata, found = record.get("metadata"), record.fields.get(_NAME)
+    if not isinstance(metadata, dict):
+        raise record.error("metadata must be an object")
+    if metadata.get("benchmark_phase", "profiling") != "profiling":
+        seen.left_out["of the warm-up"] += 1
+        return
+    if record.fields.get("error") is not None:
+        seen.left_out["the request failed"] += 1
+        return
+    if found is None:
+        seen.left_out[f"no {_NAME}"] += 1
+        return
+    inner = jsonl.Record(f"{record.where}: {_NAME}", found if isinstance(found, dict) else {})
+    _, n_completion = laws.usage(record, found, _NAME)
+    engine = inner.text("engine")
+    seen.engines.add(engine)
+    if engine in _SUMMED and inner.fields.get("per_step_accepted") is None:
+        own = _spread(record, found, n_completion, seen)
+    else:
+        own = acceptance.steps_of(record, _NAME, found, _FIELDS, seen.unknown)
+    values = record.fields.get("metrics")
+    _check_metrics(record, found, values)
+    length = values.get("input_sequence_length") if isinstance(values, dict) else None
+    n_prompt = laws.count(record, length, "value") or 0
+    request = steps.request(record, "", own, (n_prompt, n_completion), inside=_NAME)
+    name = metadata.get("x_request_id")
+    yield request._replace(id=name if isinstance(name, str) else None)
 
 
 def _check_metrics(record: jsonl.Record, found: dict, values: object) -> None:
@@ -119,29 +129,30 @@ def _check_metrics(record: jsonl.Record, found: dict, values: object) -> None:
 
 
 def _spread(
-    record: jsonl.Record, found: object, n_completion: int, unknown: set[str]
-) -> steps.LoggedSteps:
+    record: jsonl.Record, found: object, n_completion: int, seen: _Seen
+) -> acceptance.LoggedSteps:
     """The steps behind sums, where all of them drafted as much: how many, and what they sum to.
 
     Raises:
         ImporterError: they did not, or it is not known.
     """
-    inner, whole = steps.counts_of(record, _NAME, found, _FIELDS, unknown)
+    inner, whole = acceptance.counts_of(record, _NAME, found, _FIELDS, seen.unknown)
     n, accepted, drafted = whole.values()
-    if n != n_completion - accepted:
-        raise inner.error(
-            f"num_spec_steps is {n}, but {how_many(n_completion - accepted, 'token')} came from no"
-            " draft:"
-            " AIPerf takes these for llama.cpp's steps"
-        )
+    said = (
+        f"num_spec_steps is {n}, but {how_many(n_completion - accepted, 'token')} came from no"
+        " draft: AIPerf takes these for llama.cpp's steps"
+    )
+    hold(inner, "output", n == n_completion - accepted, said)
+    if inner.fields.get("acceptance_histogram") is not None:
+        seen.marks["even_spread"] = "llama.cpp gives no histogram, but its lines have one"
     n -= 1  # the prefill's
-    length = steps.n_drafted_at_most(inner)
+    length = acceptance.n_drafted_at_most(inner)
     if length is None or drafted != n * length or accepted > drafted:
         raise inner.error(
             "llama.cpp reports sums alone, over which AIPerf spreads its histogram evenly, and not"
             " all steps drafted num_spec_tokens: what each of them accepted is not known"
         )
-    steps.check_means(inner, whole)
-    each, more = divmod(accepted, max(1, n))
-    spread = [each] * (n - more) + [each + 1] * more
-    return steps.LoggedSteps([length] * n, spread, False, totals=True)
+    acceptance.check_means(inner, whole)
+    if not n:
+        return acceptance.LoggedSteps([], [], False, totals=True)
+    return acceptance.evenly(inner, n, drafted, accepted, length)

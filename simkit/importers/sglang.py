@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simkit.errors import ImporterError
-from simkit.importers import jsonl, laws, steps
+from simkit.importers import acceptance, jsonl, laws, steps
+from simkit.importers.ledger import each, hold
 from traces.messages import how_many
 
 _ACCEPTED = ("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
@@ -83,12 +84,14 @@ def load(
             " does not: what its steps drafted is not known)"
         )
     seen = _Seen(Counter(), set(), set())
-    requests = list(_requests(file, draft_length, seen))
+    length = draft_length
+    lines = jsonl.read(file, events=True)
+    requests = list(each(lines, lambda line: _requests(line, length, seen)))
     if not requests:
         raise ImporterError(f"{file}: no line has a step that was verified: there is no draft")
     notes = [*steps.lines_left_out(seen.left_out), *steps.left_alone(seen.unknown)]
     for rooted in seen.roots:
-        each = (
+        a_draft = (
             f"{how_many(draft_length + 1, 'token')} a step with the root"
             if rooted
             else (
@@ -97,13 +100,12 @@ def load(
                 f" drafted {draft_length - 1}, which is then the --draft-length"
             )
         )
-        notes.append(f"{_ROOTED} fits --draft-length {draft_length}: {each}")
-    return steps.imported(requests, file, drafts, notes)
+        notes.append(f"{_ROOTED} fits --draft-length {draft_length}: {a_draft}")
+    return steps.imported("sglang", requests, file, drafts, notes)
 
 
-def _requests(file: str | Path, length: int, seen: _Seen) -> Iterator[steps.LoggedRequest]:
-    bodies = (body for line in jsonl.read(file, events=True) for body in steps.bodies(line))
-    for part in (part for body in bodies for part in _parts(body)):
+def _requests(line: jsonl.Record, length: int, seen: _Seen) -> Iterator[steps.LoggedRequest]:
+    for part in (part for body in steps.bodies(line) for part in _parts(body)):
         counts = part.counts
         own = {name for name in counts.fields if name.startswith("spec_")}
         seen.unknown.update(own - _KNOWN)
@@ -117,7 +119,7 @@ def _requests(file: str | Path, length: int, seen: _Seen) -> Iterator[steps.Logg
         yield steps.request(
             part.whole,
             "id",
-            steps.LoggedSteps([length] * len(accepted), accepted, False),
+            acceptance.LoggedSteps([length] * len(accepted), accepted, False),
             usage,
             _finish_reason(part.finish_reason),
             inside=part.inside,
@@ -192,18 +194,15 @@ def _accepted(counts: jsonl.Record, length: int, seen: _Seen) -> list[int]:
     verified = counts.whole("spec_verify_ct", [counts.get("spec_verify_ct")], 0)[0]
     histogram = counts.whole(_HISTOGRAM[0], _either(counts, _HISTOGRAM)[1], 0)
     accepted = [a for a, n in enumerate(histogram) for _ in range(n)]
-    if len(accepted) != verified:
-        raise counts.error(
-            f"its histogram has {how_many(len(accepted), 'step')}, spec_verify_ct {verified}"
-        )
-    if max(accepted, default=0) > length:
-        raise counts.error(
-            f"a step accepted {how_many(max(accepted), 'token')}: not all drafted {length}"
-        )
+    said = f"its histogram has {how_many(len(accepted), 'step')}, spec_verify_ct {verified}"
+    hold(counts, "histogram", len(accepted) == verified, said)
+    most = max(accepted, default=0)
+    said = f"a step accepted {how_many(most, 'token')}: not all drafted {length}"
+    hold(counts, "length", most <= length, said)
     name, given = _either(counts, _ACCEPTED)
     total = counts.whole(name, [given], 0)[0]
-    if total != sum(accepted):
-        raise counts.error(f"{name} is {total}, but its histogram comes to {sum(accepted)}")
+    said = f"{name} is {total}, but its histogram comes to {sum(accepted)}"
+    hold(counts, "sums", total == sum(accepted), said)
     _check_proposed(counts, length, verified, seen)
     return accepted
 
@@ -218,14 +217,15 @@ def _check_proposed(counts: jsonl.Record, length: int, verified: int, seen: _See
     proposed = counts.whole(name, [given], 0)[0]
     fits = {False: verified * length, True: verified * (length + 1)}
     rooted = name == _ROOTED and proposed == fits[True]
-    if not rooted and proposed != fits[False]:
-        each, rest = divmod(proposed, verified) if verified else (0, 1)
-        also = f", or {each - 1} with the root of each draft" if name == _ROOTED else ""
-        hint = f"; it is {each} a step{also}" if not rest and each > 1 else ""
-        raise counts.error(
-            f"{name} is {proposed}, not {fits[False]}: not all steps drafted"
-            f" {how_many(length, 'token')}{hint}"
-        )
+    a_step, rest = divmod(proposed, verified) if verified else (0, 1)
+    also = f", or {a_step - 1} with the root of each draft" if name == _ROOTED else ""
+    hint = f"; it is {a_step} a step{also}" if not rest and a_step > 1 else ""
+    said = (
+        f"{name} is {proposed}, not {fits[False]}: not all steps drafted"
+        f" {how_many(length, 'token')}{hint}"
+    )
+    fault = "rooted" if not rest and a_step > length else ""
+    hold(counts, "sums", rooted or proposed == fits[False], said, fault)
     if name == _ROOTED:
         seen.roots.add(rooted)
         if len(seen.roots) > 1:
@@ -245,15 +245,15 @@ def _check_means(counts: jsonl.Record, length: int, accepted: list[int], n_compl
         laws.check_agrees(counts, "spec_accept_length", n_completion / n, 1 + total / n)
     if _given(counts, "spec_block_accept_length"):
         value = laws.number(counts, "spec_block_accept_length")
-        if not 0 <= value <= length + 1:
-            raise counts.error(f"spec_block_accept_length is {value:g}, not up to {length + 1}")
+        said = f"spec_block_accept_length is {value:g}, not up to {length + 1}"
+        hold(counts, "length", 0 <= value <= length + 1, said)
     caps = [length + 1] * n
     if _given(counts, "spec_cap_lens_histogram"):
         name = "spec_cap_lens_histogram"
         lengths = counts.whole(name, counts.fields[name], 0)
         caps = [cap for cap, m in enumerate(lengths) for _ in range(m)]
-        if len(caps) != n:
-            raise counts.error(f"{name} has {how_many(len(caps), 'step')}, spec_verify_ct {n}")
+        said = f"{name} has {how_many(len(caps), 'step')}, spec_verify_ct {n}"
+        hold(counts, "histogram", len(caps) == n, said)
     if _given(counts, "spec_cap_length"):
         laws.check_agrees(counts, "spec_cap_length", sum(caps) / n)
     if any(cap != length + 1 for cap in caps):

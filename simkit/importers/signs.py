@@ -3,13 +3,14 @@
 Past a drafter's context engines hand zeros to the target, at a request's start placeholders, and
 some count a token too many. All of it is rejected, so that the counts agree with each other: it can
 only be seen that so many rejections in such a place are no chance, if steps are alike elsewhere.
-What is found is told, and counts as it stands.
+The same holds for drafts that are all accepted in a loop, and for histograms that were made up.
+What is found is told, and counts as it stands; `simkit.importers.faults` says what each looks like.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 
 import numpy as np
 from scipy.special import bdtrc
@@ -18,33 +19,15 @@ from traces.messages import how_many
 
 _CHANCE = 1e-9  # the largest probability of what is told, if steps were alike
 _SHARE = 0.9  # of requests, whose first step accepted nothing
+_FEWEST = 4  # steps of a request, of which it can be seen that they are alike
 
 
-def signs(
-    drafted: Sequence[Sequence[int]], accepted: Sequence[Sequence[int]], ordered: bool
-) -> Iterator[str]:
-    """What to say of steps, one line each.
-
-    Args:
-        drafted: of each step, by request.
-        accepted: as many.
-        ordered: whether the steps stand in their order.
-    """
-    each = [
-        np.array([a for d, a in zip(*pair, strict=True) if d], np.int64)
-        for pair in zip(drafted, accepted, strict=True)
-    ]
-    if ordered:
-        yield from _at_the_end(each)
-        yield from _at_the_start(each)
-    yield from _last_token(
-        np.array([d for steps in drafted for d in steps], np.int64),
-        np.array([a for steps in accepted for a in steps], np.int64),
-    )
+Steps = Sequence[Sequence[int]]
 
 
-def _at_the_end(each: list[np.ndarray]) -> Iterator[str]:
+def at_the_end(drafted: Steps, accepted: Steps) -> Iterator[str]:
     """Runs of steps at an output's end that accepted nothing, longer than any chance would have."""
+    each = _with_drafts(drafted, accepted)
     runs = [_leading(steps[::-1] == 0) for steps in each]
     inner = [steps[: len(steps) - run] for steps, run in zip(each, runs, strict=True)]
     zeros, n = sum(int((steps == 0).sum()) for steps in inner), sum(map(len, inner))
@@ -58,14 +41,13 @@ def _at_the_end(each: list[np.ndarray]) -> Iterator[str]:
     if long:
         yield (
             f"the last {_several(long)} steps with a draft of {how_many(len(long), 'request')}"
-            f" accepted nothing{_percent(zeros, n, 'others')}: drafts that are filled with zeros"
-            " past the drafter's context look like that, and loops that only the target is in; they"
-            " count as rejected"
+            f" accepted nothing{_percent(zeros, n, 'others')}"
         )
 
 
-def _at_the_start(each: list[np.ndarray]) -> Iterator[str]:
+def at_the_start(drafted: Steps, accepted: Steps) -> Iterator[str]:
     """First steps that accepted nothing in nearly all requests."""
+    each = _with_drafts(drafted, accepted)
     found, n = 0, 0
     for at in range(max(map(len, each), default=0)):
         these = np.array([steps[at] for steps in each if len(steps) > at + 1])
@@ -80,15 +62,15 @@ def _at_the_start(each: list[np.ndarray]) -> Iterator[str]:
         steps = "step" if found == 1 else f"{found} steps"
         yield (
             f"the first {steps} with a draft of {n:,} of {how_many(len(each), 'request')} accepted"
-            f" nothing{others}: placeholders in the drafter's place look like that; they count as"
-            " rejected"
+            f" nothing{others}"
         )
 
 
-def _last_token(drafted: np.ndarray, accepted: np.ndarray) -> Iterator[str]:
+def last_token(drafted: Steps, accepted: Steps) -> Iterator[str]:
     """Drafts of one length whose last token was never accepted, though the one before often was."""
-    for length in np.unique(drafted[drafted > 1]).tolist():
-        own = accepted[drafted == length]
+    every, taken = _flat(drafted), _flat(accepted)
+    for length in np.unique(every[every > 1]).tolist():
+        own = taken[every == length]
         before, reached = ((own >= depth).sum() for depth in (length - 2, length - 1))
         passed = int((own == length).sum())
         if passed or not reached:
@@ -98,9 +80,75 @@ def _last_token(drafted: np.ndarray, accepted: np.ndarray) -> Iterator[str]:
             yield (
                 f"none of the {how_many(reached, 'step')} that accepted {length - 1} of"
                 f" {length} draft tokens accepted the last, but {rate:.0%} of"
-                " those that reached the one before accepted it: a log that counts one token too"
-                " many a draft looks like that; it counts as rejected"
+                " those that reached the one before accepted it"
             )
+
+
+def evenly(drafted: Steps, accepted: Steps) -> Iterator[str]:
+    """Steps of a request that all accepted as much, or one more: far from any chance.
+
+    The chance is that of steps whose tokens are accepted alike, with the request's own mean.
+    """
+    chance, n = 0.0, 0
+    for own, taken in zip(drafted, accepted, strict=True):
+        counts, length = _flat([taken]), max(own, default=0)
+        steps = counts[_flat([own]) == length]  # without what the output's end cut short
+        if len(steps) < _FEWEST or length < 2:
+            continue
+        low = int(steps.min())
+        if steps.max() > low + 1:
+            return
+        chance += len(steps) * np.log(_share_of_two(low, length, float(steps.mean())))
+        n += 1
+    if n and chance < np.log(_CHANCE):
+        yield (
+            f"all steps of each of {how_many(n, 'request')} accepted as many tokens, or one more"
+        )
+
+
+def loops(drafted: Steps, accepted: Steps) -> Iterator[str]:
+    """Runs of whole drafts that were accepted, longer than any chance would have."""
+    whole = [
+        np.array([a == d for d, a in zip(*pair, strict=True) if d], bool)
+        for pair in zip(drafted, accepted, strict=True)
+    ]
+    runs = [max((len(list(g)) for same, g in groupby(own) if same), default=0) for own in whole]
+    n, passed = sum(map(len, whole)), sum(int(own.sum()) for own in whole)
+    long = []
+    for own, run in zip(whole, runs, strict=True):
+        likely = max(_share(passed - run, n - run), _share(int(own.sum()) - run, len(own) - run))
+        if run and n * likely**run < _CHANCE:
+            long.append(run)
+    if long:
+        others = _percent(passed - sum(long), n - sum(long), "others")
+        yield (
+            f"{_several(long)} whole drafts in a row were accepted in"
+            f" {how_many(len(long), 'request')}{others}"
+        )
+
+
+def _share_of_two(low: int, length: int, mean: float) -> float:
+    """P(a is low or low + 1) where each token is accepted alike, so often that a has that mean."""
+    below, above = 0.0, 1.0
+    for _ in range(60):
+        rate = (below + above) / 2
+        if sum(rate**depth for depth in range(1, length + 1)) < mean:
+            below = rate
+        else:
+            above = rate
+    return above**low - (above ** (low + 2) if low + 1 < length else 0.0)
+
+
+def _with_drafts(drafted: Steps, accepted: Steps) -> list[np.ndarray]:
+    """What each step with a draft accepted, by request."""
+    return [
+        np.array([a for d, a in zip(*pair, strict=True) if d], np.int64)
+        for pair in zip(drafted, accepted, strict=True)
+    ]
+
+
+def _flat(steps: Steps) -> np.ndarray:
+    return np.array([x for own in steps for x in own], np.int64)
 
 
 def _leading(flags: np.ndarray) -> int:

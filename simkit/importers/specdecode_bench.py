@@ -137,7 +137,7 @@ def _trace(records: Iterable[jsonl.Record], drafter: str, source: SourceInfo) ->
     n_output = np.array([len(lengths) for lengths in emitted])
     return from_drafts(
         {**sequences, "n_output": n_output, "finish_reason": ["unknown"] * len(emitted)},
-        _rows(np.concatenate(emitted), n_output),
+        lattice_rows((every := np.concatenate(emitted)), every - 1, n_output),
         max_draft=int(max(lengths.max() for lengths in emitted)),
         max_new_tokens=int(n_output.max()) + _ROOM,
         source=source,
@@ -161,9 +161,17 @@ def _drafters(record: jsonl.Record) -> list[str]:
     return [key.removeprefix(_PREFIX) for key in record.fields if key.startswith(_PREFIX)]
 
 
-def _rows(emitted: np.ndarray, n_output: np.ndarray) -> dict[str, np.ndarray]:
-    """A row for each draft token up to the rejected one; the starts stand end to end."""
-    depth = count_up(emitted)
+def lattice_rows(
+    rows: np.ndarray, accepted: np.ndarray, n_output: np.ndarray
+) -> dict[str, np.ndarray]:
+    """A row for each draft token that is known; the starts stand end to end.
+
+    Args:
+        rows: (starts,) draft tokens of each start.
+        accepted: (starts,) how many of them, from the first on.
+        n_output: (sequences,) starts of each.
+    """
+    depth = count_up(rows)
     keys = {"sequence": np.repeat(np.arange(len(n_output)), n_output), "start": count_up(n_output)}
-    columns = {name: np.repeat(key, emitted).astype(np.int32) for name, key in keys.items()}
-    return {**columns, "depth": depth, "accepted": depth < np.repeat(emitted, emitted)}
+    columns = {name: np.repeat(key, rows).astype(np.int32) for name, key in keys.items()}
+    return {**columns, "depth": depth, "accepted": depth <= np.repeat(accepted, rows)}

@@ -8,7 +8,9 @@ grammar made invalid are taken off before. The level `summary` has no steps. A s
 draft is not counted at all.
 
 A record here is one such response or chunk, a line each; a stream's lines may be as they were sent
-(`data: {…}`), and an object may hold its response as `data`.
+(`data: {…}`), and an object may hold its response as `data`. Offline a line is an output with
+`spec_decode_metrics`, the engine's own counts (`num_spec_tokens`, `histogram`, `num_draft_tokens`,
+`per_step_accepted`, `per_step_drafted`) or those of the server, and `token_ids`.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from simkit.errors import ImporterError
-from simkit.importers import jsonl, laws, steps
+from simkit.importers import acceptance, jsonl, laws, steps
+from simkit.importers.ledger import each
 
 _ASK = "start the server with --per-request-spec-decode-metrics detailed (vLLM 0.29.0 or later)"
 _NAME = "metrics.speculative_decoding"
+_OFFLINE = "spec_decode_metrics"
 
 
 def load(file: str | Path, drafts: steps.LoggedDrafts = steps.UNKNOWN) -> steps.Imported:
@@ -37,22 +41,25 @@ def load(file: str | Path, drafts: steps.LoggedDrafts = steps.UNKNOWN) -> steps.
     """
     left_out: Counter[str] = Counter()
     unknown: set[str] = set()
-    requests = list(_requests(file, left_out, unknown))
+    lines = jsonl.read(file, events=True)
+    requests = list(each(lines, lambda line: _requests(line, left_out, unknown)))
     if not requests:
         raise ImporterError(f"{file}: no line has {_NAME}: {_ASK}")
     notes = [*steps.lines_left_out(left_out), *steps.left_alone(unknown)]
-    return steps.imported(requests, file, drafts, notes)
+    return steps.imported("vllm", requests, file, drafts, notes)
 
 
 def _requests(
-    file: str | Path, left_out: Counter[str], unknown: set[str]
+    line: jsonl.Record, left_out: Counter[str], unknown: set[str]
 ) -> Iterator[steps.LoggedRequest]:
-    bodies = (body for line in jsonl.read(file, events=True) for body in steps.bodies(line))
-    for record in bodies:
+    for record in steps.bodies(line):
         choices = record.fields.get("choices")
         for choice in choices if isinstance(choices, list) else []:
             if isinstance(choice, dict) and "speculative_decoding_stats" in choice:
                 raise record.error("speculative_decoding_stats is of no release: " + _ASK)
+        if (offline := _offline(record)) is not None:
+            yield from _of_output(record, *offline, left_out, unknown)
+            continue
         metrics = record.fields.get("metrics")
         found = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
         if found is None:  # vLLM has null for several choices, and where nothing was drafted
@@ -60,9 +67,60 @@ def _requests(
             continue
         if isinstance(choices, list) and len(choices) > 1:
             raise record.error(f"{_NAME} is of {len(choices)} choices: vLLM gives it for one only")
-        own = steps.steps_of(record, _NAME, found, steps.FIELDS, unknown)
+        own = acceptance.steps_of(record, _NAME, found, acceptance.FIELDS, unknown)
         usage = laws.usage(record, record.fields.get("usage"), "usage")
         yield steps.request(record, "id", own, usage, _finish_reason(choices), inside="usage")
+
+
+def _offline(record: jsonl.Record) -> tuple[Any, dict[str, Any]] | None:
+    """`spec_decode_metrics` of an offline output, and the object with its tokens."""
+    outputs = record.fields.get("outputs")
+    only = outputs[0] if isinstance(outputs, list) and len(outputs) == 1 else None
+    for where in (only, record.fields):
+        if isinstance(where, dict) and "spec_decode_metrics" in where:
+            tokens = only if isinstance(only, dict) and "token_ids" in only else where
+            return where["spec_decode_metrics"], tokens
+    return None
+
+
+def _of_output(
+    record: jsonl.Record,
+    found: Any,
+    output: dict[str, Any],
+    left_out: Counter[str],
+    unknown: set[str],
+) -> Iterator[steps.LoggedRequest]:
+    if found is None:
+        left_out[f"no {_OFFLINE}"] += 1
+        return
+    inner = jsonl.Record(f"{record.where}: {_OFFLINE}", found if isinstance(found, dict) else {})
+    if "histogram" in inner.fields:
+        found = _filled(inner)
+        if not found["num_spec_steps"]:
+            left_out["no step was verified"] += 1
+            return
+    own = acceptance.steps_of(record, _OFFLINE, found, acceptance.FIELDS, unknown)
+    tokens = record.whole("token_ids", output.get("token_ids"), 0)
+    prompt = record.fields.get("prompt_token_ids")
+    n_prompt = len(record.whole("prompt_token_ids", prompt, 0)) if prompt is not None else 0
+    reason = "length" if output.get("finish_reason") == "length" else "unknown"
+    usage = (n_prompt, len(tokens))
+    yield steps.request(record, "request_id", own, usage, reason, inside="token_ids")
+
+
+def _filled(inner: jsonl.Record) -> dict[str, Any]:
+    """The engine's own counts with what the server works out from them."""
+    counts = inner.whole("histogram", inner.get("histogram"), 0)
+    n, accepted = sum(counts), sum(a * m for a, m in enumerate(counts))
+    drafted = inner.whole("num_draft_tokens", [inner.get("num_draft_tokens")], 0)[0]
+    rest = {k: v for k, v in inner.fields.items() if k != "histogram" and v not in (None, [])}
+    return rest | {
+        "acceptance_histogram": counts,
+        "num_spec_steps": n,
+        "num_accepted_draft_tokens": accepted,
+        "mean_acceptance_length": 1 + accepted / n if n else 1.0,
+        "draft_acceptance_rate": accepted / drafted if drafted else 0.0,
+    }
 
 
 def _finish_reason(choices: Any) -> str:

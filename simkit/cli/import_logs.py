@@ -1,0 +1,132 @@
+"""`simkit import` of engines' logs: a trace of their steps, or what they look like (`--check`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from simkit.cli.tables import tell
+from traces.messages import how_many
+
+if TYPE_CHECKING:
+    from simkit.importers.doctor import Diagnosis
+    from simkit.importers.steps import Imported
+
+
+class DraftPassesOption(StrEnum):
+    """How many passes of the draft model a draft takes."""
+
+    token = "token"
+    draft = "draft"
+    none = "none"
+
+
+NAMES = ("vllm", "sglang", "aiperf", "tensorrt-llm", "llama.cpp", "openvino")
+SUMMED = ("sglang", "llama.cpp", "openvino", "tensorrt-llm")
+"""Engines whose logs may not have what each step drafted."""
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """Options of engines' logs."""
+
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Logs: print which laws the numbers keep, and which known faults they look like;"
+            " write nothing. Exit status 1 if there is anything.",
+        ),
+    ] = False
+    draft_length: Annotated[
+        int | None,
+        typer.Option(
+            help="sglang, and sums of llama.cpp, openvino, tensorrt-llm: tokens that every step"
+            " drafted.",
+            show_default=False,
+        ),
+    ] = None
+    shared_path: Annotated[
+        bool,
+        typer.Option(
+            "--shared-path",
+            help="Logs: a token's verdict does not depend on where its draft began (one draft model"
+            " with a cache; not EAGLE, MTP, parallel or n-gram drafters).",
+        ),
+    ] = False
+    passes: Annotated[
+        DraftPassesOption | None,
+        typer.Option(
+            help="Logs: passes of the draft model, one a token, one a draft (parallel drafters), or"
+            " none (from tokens alone). For costs.  [default: token]",
+        ),
+    ] = None
+
+
+def load_of(name: str, file: Path, asked: LogOptions) -> Callable[[], Imported]:
+    """The import of an engine's log."""
+    from simkit.importers import aiperf, llama_cpp, openvino, sglang, steps, tensorrt_llm, vllm
+
+    drafts = steps.LoggedDrafts(asked.shared_path, (asked.passes or DraftPassesOption.token).value)
+    if name in ("vllm", "aiperf"):
+        return partial((vllm if name == "vllm" else aiperf).load, file, drafts)
+    rooms = {
+        "sglang": sglang,
+        "llama.cpp": llama_cpp,
+        "openvino": openvino,
+        "tensorrt-llm": tensorrt_llm,
+    }
+    return partial(rooms[name].load, file, asked.draft_length, drafts)
+
+
+def write(name: str, file: Path, out: Path, asked: LogOptions) -> None:
+    """Write the trace of an engine's log."""
+    from traces.outputs import check_free
+    from traces.writer import save
+
+    check_free(out)
+    trace, notes = load_of(name, file, asked)()
+    save(trace, out, batch_size=1024)
+    drafted, accepted = trace.column("log", "drafted"), trace.column("log", "accepted")
+    times = ", with their times (live.parquet)" if trace.extra("live.parquet") else ""
+    typer.echo(
+        f"{out}: {how_many(trace.n_sequences, 'request')}, {how_many(len(drafted), 'step')}{times};"
+        f" first rejections are located in {int((accepted < drafted).sum()):,} of them;"
+        f" simkit replay {out} --policy 'fixed(3)' gives intervals"
+    )
+    tell(notes)
+
+
+def check(name: str, file: Path, asked: LogOptions) -> None:
+    """Print what an engine's log looks like."""
+    from simkit.importers.doctor import examine
+
+    found = examine(name, load_of(name, file, asked))
+    _print(file, found)
+    if not found.is_sound:
+        raise typer.Exit(1)
+
+
+def _print(file: Path, found: Diagnosis) -> None:
+    from simkit.cli.tables import say, table
+
+    requests, steps = how_many(found.requests, "request"), how_many(found.steps, "step")
+    refused = how_many(len(found.refused), "line")
+    typer.echo(f"{file}: {requests} with {steps} are read, {refused} refused")
+    laws = [
+        (law.words, law.verdict, f"{law.kept:,}", f"{law.broken:,}", law.first)
+        for law in found.laws
+    ]
+    say(table(("law", "verdict", "held", "broken", "first complaint"), laws))
+    faults = [(fault.name, fault.seen or "no", fault.source) for fault in found.faults]
+    say(table(("known fault", "seen", "known from"), faults))
+    others = [line for line in found.refused if line not in {law.first for law in found.laws}]
+    tell(others[:5])
+    if others[5:]:
+        tell([f"{how_many(len(others) - 5, 'line')} more refused"])

@@ -1,0 +1,158 @@
+"""OpenVINO GenAI's extended metrics, as a log of steps with their times.
+
+`pipeline.generate(…).extended_perf_metrics` has, under speculative decoding, a
+`main_model_metrics.raw_metrics` with `m_batch_sizes`, the tokens that each step emitted, the first
+of them the prompt's pass, and `m_durations`, the microseconds of each target pass; the draft
+model's `m_durations` have an entry a draft pass. Its counters `get_num_draft_tokens()` and
+`get_num_accepted_tokens()` leave out the last step (2026.4.1). How many tokens a step drafted is
+not there: with `num_assistant_tokens` it is that many, or a token less than the budget has room
+for; and where an output ends before its budget, its last token may have been drafted or not.
+
+There is no file of its own: a line is what docs/engines.md writes of one call.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from simkit.errors import ImporterError
+from simkit.importers import acceptance, jsonl, laws, step_times, steps
+from simkit.importers.ledger import each, hold
+from traces.messages import how_many
+
+_NAME = "extended_perf_metrics"
+_KNOWN = {
+    "num_draft_tokens",
+    "num_accepted_tokens",
+    "main_model_metrics",
+    "draft_model_metrics",
+}
+
+
+class _Call(NamedTuple):
+    """Numbers of a call: tokens out of each pass, and those of the prompt and of the output."""
+
+    emitted: list[int]
+    usage: tuple[int, int]
+
+
+def load(
+    file: str | Path, draft_length: int | None = None, drafts: steps.LoggedDrafts = steps.UNKNOWN
+) -> steps.Imported:
+    """A log of steps.
+
+    Args:
+        file: JSON lines, a call each.
+        draft_length: `num_assistant_tokens`, where the lines do not have it.
+        drafts: what the file does not say of its drafter.
+
+    Raises:
+        ImporterError: the file cannot be read, a line has wrong fields or contradicts itself, or
+            what its steps drafted is not known.
+    """
+    left_out: Counter[str] = Counter()
+    unknown: set[str] = set()
+    read = jsonl.read(file)
+    requests = list(each(read, lambda line: _request(line, draft_length, left_out, unknown)))
+    if not requests:
+        raise ImporterError(f"{file}: no line has {_NAME} with a step: there is no draft")
+    notes = [*steps.lines_left_out(left_out), *steps.left_alone(unknown)]
+    return steps.imported("openvino", requests, file, drafts, notes)
+
+
+def _request(
+    line: jsonl.Record, length: int | None, left_out: Counter[str], unknown: set[str]
+) -> Iterator[steps.LoggedRequest]:
+    if line.fields.get(_NAME) is None:
+        left_out[f"no {_NAME}"] += 1
+        return
+    raw = line.get(_NAME, "main_model_metrics", "raw_metrics")
+    unknown |= line.fields[_NAME].keys() - _KNOWN
+    main = jsonl.Record(f"{line.where}: {_NAME}.main_model_metrics.raw_metrics", _object(line, raw))
+    emitted = main.whole("m_batch_sizes", main.get("m_batch_sizes"), 1)
+    if len(emitted) < 2:
+        left_out["no step behind the prompt's"] += 1
+        return
+    n = line.whole("num_generated_tokens", [line.get("num_generated_tokens")], 0)[0]
+    said = f"m_batch_sizes sum to {sum(emitted)}, but num_generated_tokens is {n}"
+    hold(line, "sums", sum(emitted) == n and emitted[0] == 1, said)
+    prompt = laws.count(line, line.fields, "num_input_tokens") or 0
+    call = _Call(emitted, (prompt, n))
+    accepted = [k - 1 for k in emitted[1:]]
+    drafted, by_budget = _drafted(line, call, length)
+    for a, d in zip(accepted, drafted, strict=True):
+        hold(line, "length", a <= d, f"a step accepted {a} of {how_many(d, 'draft token')}")
+    times = _times(line, main, drafted)
+    if not by_budget:  # whether an EOS at its end was drafted is not known
+        drafted = [*drafted[:-1], accepted[-1]]
+    own = acceptance.LoggedSteps(drafted, accepted, True)
+    reason = "length" if by_budget else "unknown"
+    request = steps.request(line, "id", own, call.usage, reason, inside="", uncounted=0)
+    yield request._replace(times=times)
+
+
+def _object(line: jsonl.Record, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise line.error("raw_metrics must be an object")
+    return value
+
+
+def _drafted(line: jsonl.Record, call: _Call, given: int | None) -> tuple[list[int], bool]:
+    """What each step drafted, and whether the budget cut it.
+
+    Raises:
+        ImporterError: the length is not known, or neither all steps nor those before the budget's
+            end drafted as much.
+    """
+    length = laws.count(line, line.fields, "num_assistant_tokens") or given
+    if not length:
+        raise line.error("what its steps drafted is not in it: give --draft-length K")
+    counts = jsonl.Record(f"{line.where}: {_NAME}", line.fields[_NAME])
+    total = laws.count(counts, counts.fields, "num_draft_tokens")
+    taken = laws.count(counts, counts.fields, "num_accepted_tokens")
+    accepted = [k - 1 for k in call.emitted[1:]]
+    if taken is not None:  # without the last step
+        said = f"num_accepted_tokens is {taken}, but its steps before the last come to"
+        hold(counts, "sums", taken == sum(accepted[:-1]), f"{said} {sum(accepted[:-1])}")
+    budget = laws.count(line, line.fields, "max_new_tokens")
+    n = call.usage[1]
+    ways = (
+        [budget] if budget is not None else [n, n + length + 1]
+    )  # the first: what is surely known
+    found: list[list[int]] = []
+    for limit in ways:
+        room = [limit - sum(call.emitted[: k + 1]) for k in range(len(accepted))]
+        found.append([max(0, min(length, left - 1)) for left in room])
+    for drafted in found:
+        if total is None or sum(drafted[:-1]) == total:
+            return drafted, budget == n
+    said = f"num_draft_tokens is {total}, not {sum(found[-1][:-1])}"
+    hold(counts, "sums", False, f"{said}: not all steps drafted {how_many(length, 'token')}")
+    raise AssertionError
+
+
+def _times(
+    line: jsonl.Record, main: jsonl.Record, drafted: list[int]
+) -> step_times.StepTimes | None:
+    """Seconds of the passes; those of the draft where there is one a drafted token."""
+    given = main.fields.get("m_durations")
+    if given is None:
+        return None
+    if not isinstance(given, list):
+        raise main.error("m_durations must be a list of microseconds")
+    spans = [step_times.seconds(main, "m_durations", one, 1e-6) for one in given]
+    step_times.check_count(main, "m_durations", len(spans) - 1, len(drafted))
+    model = line.fields[_NAME].get("draft_model_metrics")
+    inner = model.get("raw_metrics") if isinstance(model, dict) else None
+    passes = inner.get("m_durations") if isinstance(inner, dict) else None
+    drafts: list[list[float]] = []
+    if isinstance(passes, list) and 0 <= len(passes) - sum(drafted) <= 1:
+        each_s = [step_times.seconds(line, "m_durations", one, 1e-6) for one in passes]
+        at = len(passes) - sum(drafted)  # an entry of the prompt's, in some calls
+        for n in drafted:
+            drafts.append(each_s[at : at + n])
+            at += n
+    return step_times.StepTimes(spans[0], spans[1:], True, drafts)
