@@ -291,3 +291,20 @@ def test_a_family_that_drafts_in_some_fold_is_not_called_idle():
     assert idle([row]) == [] and idle([("fixed(0)", False, 1.0)]) == []
     (note,) = idle([("autoregressive", False, 0.96), row, ("autoregressive", False, 0.97)])
     assert note.startswith("a speedup below 1 of autoregressive: nothing is drafted")
+
+
+def test_the_best_policy_is_that_of_the_fastest_family_and_rows_are_kept(
+    folder, trace, tmp_path, capsys
+):
+    tuned = simkit.tune(trace, [SVIP, "fixed(1)"], COST)
+    best = max((c for c in tuned.choices if c.spec != "best of all"), key=lambda c: c.speedup)
+    assert str(tuned.best_policy) == best.chosen
+    assert simkit.replay(trace, tuned.best_policy, COST).records()[0]["speedup"] == pytest.approx(
+        best.in_sample
+    )
+    with pytest.raises(ReplayError, match="tasks were tuned apart"):
+        _ = simkit.tune(trace, SVIP, COST, by="task").best_policy
+    out = tmp_path / "rows.parquet"
+    words = "tune", folder, "--policy", SVIP, "--policy", "fixed(1)", "--cost", COST, "-o", out
+    assert run(capsys, *words)[0] == 0
+    assert pl.read_parquet(out).equals(tuned.frame)

@@ -19,9 +19,11 @@ from simkit.cli.options import (
     Printed,
     Ray,
     ReplayThreads,
+    RowsOut,
     TraceName,
 )
-from simkit.cli.places import opened
+from simkit.cli.overwrite_guard import check_apart
+from simkit.cli.places import check_option, opened
 from simkit.cli.progress import settings_bar
 from simkit.cli.tables import tell
 
@@ -44,6 +46,7 @@ def tune(
         typer.Option(help="What to compare with, tuned too. Default: fixed(0:20), or up to Γ."),
     ] = None,
     format: Printed = Format.table,
+    out: RowsOut = None,
     drafter: Drafter = None,
     first_token: First = FirstToken.draft,
     confidence: Confidence = 0.95,
@@ -54,6 +57,9 @@ def tune(
     """Choose policies' arguments on some prompts, judge them on others."""
     import simkit
 
+    if out is not None:
+        check_option("--out", out)
+        check_apart([("--out", out)], [trace, cost])
     there = opened(trace, drafter, memory)
     with settings_bar("settings") as progress:
         tuned = simkit.tune(
@@ -71,6 +77,8 @@ def tune(
             ray=ray,
             deals=deals,
         )
+    if out is not None:
+        tuned.save(out)
     _print(tuned, format)
     tell(tuned.notes)
 

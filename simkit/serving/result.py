@@ -14,7 +14,7 @@ from simkit.serving import measures
 from simkit.serving.pools import Sample, bounds
 from simkit.serving.run import ServingRun
 from simkit.simulator.beyond import Beyond
-from simkit.simulator.display import grid, noted, written
+from simkit.simulator.display import grid, in_text, noted, written
 from simkit.surface import Framed
 from traces.messages import how_many
 
@@ -177,6 +177,9 @@ class Served(Framed):
     def table(self) -> Table:
         """For the terminal."""
         return written(*self._cells())
+
+    def __str__(self) -> str:
+        return in_text(self.table(), self.notes)
 
     def _repr_html_(self) -> str:
         return grid(*self._cells()) + noted(self.notes)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,7 +15,7 @@ import numpy as np
 from simkit.cluster import Cluster, joined
 from simkit.errors import PolicyError, ReplayError
 from simkit.format_ratio import ratio
-from simkit.policies import Policy, Setting
+from simkit.policies import Policy, Setting, parse
 from simkit.simulator.arguments import (
     AnyCost,
     AnyPolicy,
@@ -125,6 +127,30 @@ class Tuned(Framed):
         kinds = {"task": pl.String, "speedup_lo": pl.Float64, "speedup_hi": pl.Float64}
         kinds |= {"against_lo": pl.Float64, "against_hi": pl.Float64}
         return pl.DataFrame(rows, schema_overrides=kinds)
+
+    def save(self, file: str | Path) -> None:
+        """Write the frame as Parquet.
+
+        Raises:
+            TraceError: the file cannot be written.
+        """
+        from traces.outputs import write_atomic
+
+        sink = io.BytesIO()
+        self.frame.write_parquet(sink)
+        write_atomic(Path(file), sink.getvalue())
+
+    @property
+    def best_policy(self) -> Policy:
+        """The chosen setting of the family, over all prompts, that is fastest on held-out ones.
+
+        Raises:
+            ReplayError: tasks were tuned apart.
+        """
+        if any(choice.task is not None for choice in self.choices):
+            raise ReplayError("tasks were tuned apart: each has its own choice, see choices")
+        families = [choice for choice in self.choices if choice.spec != BEST]
+        return parse(max(families, key=lambda choice: choice.speedup).chosen)
 
     def __repr__(self) -> str:
         of = (
