@@ -192,7 +192,7 @@ def test_resume_needs_the_trace_alone(root, tmp_path, monkeypatch, capsys):
         patch.setattr(run.TraceWriter, "write_shard", stop)
         assert simkit(["attach", folder, *given]) == 130
     line = refused(capsys, "attach", folder, "--resume", "--max-draft", 3)
-    assert "--max-draft is of a drafter: give --drafter, too" in line
+    assert "--max-draft belongs to a drafter: give --drafter, too" in line
     assert simkit(["attach", folder, "--resume"]) == 0
     assert not list(folder.rglob("*.tmp"))
     again = tmp_path / "again"

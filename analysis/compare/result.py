@@ -57,6 +57,12 @@ class Pair:
             made += [self._ranking(one), *self._orders(one)]
         return [*made, *([self._bests()] if self.bests else [])]
 
+    def answer(self) -> str:
+        """The outcome in one sentence, see `analysis.compare.answer`."""
+        from analysis.compare.answer import answer
+
+        return answer(self)
+
     def record(self) -> dict[str, Any]:
         """As plain values."""
         return {

@@ -30,7 +30,7 @@ class Languages(SphinxTransform):
 
 
 class Commands(Directive):
-    """What `simkit COMMAND --help` says of every command, as a section with a table each."""
+    """What `simkit COMMAND --help-all` says of every command, as a section with a table each."""
 
     def run(self) -> list[nodes.Node]:
         """The sections."""

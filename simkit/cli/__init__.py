@@ -5,6 +5,7 @@ What they share is in `options`, `places` (files to write), `progress` and `runn
 
 from __future__ import annotations
 
+import builtins
 import errno
 import gc
 import signal
@@ -25,7 +26,7 @@ from typer.core import TyperCommand, TyperGroup
 from traces import stores
 from traces.allocator import own_process
 from traces.errors import SimkitWarning, UserError
-from traces.messages import line, plain
+from traces.messages import how_many, line, plain
 
 _GROUPS = {
     "Record a trace": {
@@ -34,45 +35,47 @@ _GROUPS = {
         "detach": "Remove a drafter that was attached to a trace.",
         "import": "Import another program's acceptance data.",
         "thin": "Write a smaller copy of a trace.",
-        "info": "Say what is in a trace.",
+        "info": "Show what is in a trace.",
         "validate": "Check a trace: hashes, keys, ranges.",
     },
     "Time models": {
         "latency": "Time the passes of a pair, for a measured cost.",
         "calibrate": "Time passes, rules and heads in running decoders, for a measured cost.",
-        "live": "Decode with a pair under several policies, timed.",
-        "fidelity": "Hold a trace's predictions against live runs.",
+        "live": "Time a pair that decodes under several policies.",
+        "fidelity": "Compare predicted speeds with live runs.",
     },
     "Replay policies": {
         "advise": "Recommend a drafter and a stopping rule for a trace.",
         "replay": "Replay stopping policies on a trace.",
         "sweep": "Replay every setting of policies on a trace.",
-        "tune": "Choose policies' arguments by cross-validation.",
+        "tune": "Choose arguments of policies by cross-validation.",
     },
     "Serve": {
-        "serving": "Serve many requests on one clock, with a trace's outcomes.",
+        "serving": "Simulate a batched server that replays a trace.",
         "export": "Write a setting as an engine's configuration.",
         "convert": "Write a model in an engine's format.",
     },
     "Analyse": {
         "figures": "Draw the papers' figures from a trace.",
         "claims": "Test the papers' claims on a trace.",
-        "compare": "Hold traces or drafters against each other.",
+        "compare": "Compare traces, or the drafters of one trace.",
         "report": "Write one page about a trace.",
-        "explore": "Move policies' arguments and costs by sliders, in a browser.",
+        "explore": "Explore policies interactively in a browser.",
     },
     "Learned heads": {
         "train": "Train a learned head on a trace.",
         "score": "Write a head's score table into a trace.",
-        "spans": "Say what positions are part of: thinking, code, a tool call, the answer.",
+        "spans": "Label positions as thinking, code, tool call or answer.",
     },
-    "What there is": {
+    "List what is available": {
+        "list": "List policies, drafters, costs, controllers, figures, claims, engines or traces.",
         "policies": "List policies, with their arguments.",
         "drafters": "List drafters that can be attached.",
         "costs": "List costs, devices and presets.",
     },
 }
 _HELP = {name: says for group in _GROUPS.values() for name, says in group.items()}
+_HELP_ALL = "--help-all"  # shows the options that --help leaves out
 _ONE = "drafter"  # an option of which most commands take one; replay and compare take several
 _NEW_OBJECTS = 50_000  # before cyclic garbage is looked for, of which imports make none
 _OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EPIPE)
@@ -82,9 +85,12 @@ _MODELS_NEED = ("torch", "transformers", "tokenizers", "safetensors")
 
 
 class _Command(TyperCommand):
-    """A subcommand that says so where an option is given again of which it takes one."""
+    """A subcommand: it refuses an option given twice, and its help is short unless asked."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        if _HELP_ALL in args:
+            ctx.meta[_HELP_ALL] = True
+            args = ["--help"]
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
         single = [option for option in given if not getattr(option, "multiple", False)]
         if sum(option.name == _ONE for option in single) > 1:
@@ -93,6 +99,22 @@ class _Command(TyperCommand):
         for name, value in ctx.params.items():
             _check_number(name, value)
         return left
+
+    def format_help(self, ctx: typer.Context, formatter: Any) -> None:
+        """See typer; options that are seldom used come last if all are asked for, else not."""
+        from simkit.cli.options import MORE
+
+        every = self.params
+        seldom = [p for p in every if getattr(p, "rich_help_panel", None) == MORE]
+        usual = [p for p in every if p not in seldom]
+        asked = _HELP_ALL in ctx.meta
+        self.params = [*usual, *seldom] if asked else usual
+        if seldom and not asked:
+            self.epilog = f"{how_many(len(seldom), 'more option')}: {_HELP_ALL}"
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.params, self.epilog = every, None
 
     def invoke(self, ctx: typer.Context) -> Any:
         """See typer; pandas is not imported for a command, and what stores bring is said."""
@@ -115,7 +137,8 @@ class _Lazy(TyperGroup):
         about = {"help": _HELP[cmd_name], "rich_help_panel": _group_of(cmd_name)}
         if self._named:
             return TyperCommand(cmd_name, **about)  # pyright: ignore[reportArgumentType]
-        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        taken = iskeyword(cmd_name) or hasattr(builtins, cmd_name)
+        name = f"{cmd_name}_" if taken else cmd_name
         module = import_module(f"simkit.cli.{name}")
         single = typer.Typer(add_completion=False)
         made = single.command(cmd_name, cls=_Command, **about)  # pyright: ignore[reportArgumentType]
@@ -217,7 +240,9 @@ def _say_version(asked: bool) -> None:
 def _app(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_say_version, is_eager=True, help="Say it, and stop."),
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Record a speculative-decoding pair once, then replay any draft-length policy offline."""

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from simkit.cli.groups import grouped
-from simkit.cli.options import Device, Resume, Revision, TraceFolder, TracesDtype
+from simkit.cli.options import MORE, Device, Resume, Revision, TraceFolder, TracesDtype
 from simkit.cli.progress import resumable, training_bar
 from simkit.cli.running import must_fit
 from traces.errors import DrafterError
@@ -32,8 +32,9 @@ class AttachOptions:
         list[str] | None,
         typer.Option(
             metavar="SPEC",
-            help="'prompt_lookup(length=10)', 'model(\"models/draft\")'. Give it again for several"
-            " in one run, in which networks share what the target says.",
+            help="Drafter: 'prompt_lookup(length=10)', 'model(\"models/draft\")' … Repeat it to"
+            " attach several in one run, which share the target's passes. simkit list drafters"
+            " has all.",
             show_default=False,
         ),
     ] = None
@@ -41,29 +42,36 @@ class AttachOptions:
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Of the drafter in the trace. Default: that of its spec. With several drafters"
-            " give one for each, in their order.",
+            help="Name of the drafter in the trace. Default: the name in its spec. With several"
+            " drafters give one for each, in their order.",
             show_default=False,
         ),
     ] = None
     target: Annotated[
         str | None,
-        typer.Option(help="The recorded target, for drafters that need what it says."),
+        typer.Option(help="The recorded target, for drafters that are networks."),
     ] = None
-    max_draft: Annotated[int, typer.Option(help="Γ, deepest draft, of model(…) alone.")] = 40
+    max_draft: Annotated[int, typer.Option(help="Longest draft of model(…) in tokens, Γ.")] = 40
     draft_temperature: Annotated[
-        float | None, typer.Option(help="Of the draft alone; 0 proposes its likeliest token.")
+        float | None,
+        typer.Option(
+            rich_help_panel=MORE,
+            help="The draft's temperature, if it differs; 0 proposes its likeliest token.",
+        ),
     ] = None
     columns: Annotated[
         str | None,
-        typer.Option(help="Statistics to keep of a network's drafts, with commas. Default: all."),
+        typer.Option(
+            rich_help_panel=MORE,
+            help="Statistics to keep of a network's drafts, separated by commas. Default: all.",
+        ),
     ] = None
     tree: Annotated[
         list[str] | None,
         typer.Option(
             metavar="SHAPE",
             help="Record trees: 'eagle2(top_k=1:10, depth=1:8)', 'static([[0], [0, 0], [1]])',"
-            " 'best_first(60)'; again for several.",
+            " 'best_first(60)'; repeat it for several.",
             show_default=False,
         ),
     ] = None
@@ -165,7 +173,9 @@ def _asked_before(ctx: typer.Context, there: Trace, resume: bool) -> AttachReque
     sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
     for name, source in sources.items():
         if name not in ("trace", "resume") and source and source.name == "COMMANDLINE":
-            raise DrafterError(f"--{name.replace('_', '-')} is of a drafter: give --drafter, too")
+            raise DrafterError(
+                f"--{name.replace('_', '-')} belongs to a drafter: give --drafter, too"
+            )
     return asked_before(there.path)
 
 

@@ -10,6 +10,7 @@ import typer
 
 from simkit.cli import complete
 from simkit.cli.options import (
+    MORE,
     TURNS,
     Device,
     Drafter,
@@ -40,30 +41,33 @@ FITTED_UNDER = "linear(draft_s=0.001, target_s=0.01)"
 TimedPolicies = Annotated[
     list[str] | None,
     typer.Option(
-        help="Whose rule is timed; repeat it. Default: all that look at tokens.",
+        help="Policy whose rule is timed; repeat it. Default: all that look at tokens.",
         autocompletion=complete.policies,
     ),
 ]
 Prompts = Annotated[
-    int, typer.Option(help="Number of the trace's prompts, from the shortest to the longest.")
+    int, typer.Option(help="Number of prompts to decode, from the shortest to the longest.")
 ]
 Log = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.parquet",
-        help="Keep every pass there. Without it a run that breaks off keeps nothing.",
+        help="Keep every pass in this file. Without it an interrupted run keeps nothing.",
+        rich_help_panel=MORE,
     ),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("-o", "--out", metavar="FILE.parquet", help="Not into the trace, but there."),
+    typer.Option(
+        "-o", "--out", metavar="FILE.parquet", help="Write here instead of into the trace."
+    ),
 ]
 
 
 def calibrate(
     trace: TraceName,
     target: Annotated[str, typer.Option(help="The trace's target: local folder or hub id.")],
-    draft: Annotated[str, typer.Option(help="Its draft: local folder or hub id.")],
+    draft: Annotated[str, typer.Option(help="The trace's draft: local folder or hub id.")],
     drafter: Drafter = None,
     policy: TimedPolicies = None,
     head: Heads = None,
@@ -74,7 +78,7 @@ def calibrate(
     dtype: TracesDtype = None,
     revision: Revision = None,
     threads: Threads = None,
-    turns: Annotated[Turns, typer.Option(help=TURNS)] = "sequence",
+    turns: Annotated[Turns, typer.Option(help=TURNS, rich_help_panel=MORE)] = "sequence",
     log: Log = None,
     out: Out = None,
 ) -> None:

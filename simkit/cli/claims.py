@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli.options import (
+    MORE,
     Cost,
     Drafter,
     First,
@@ -42,8 +43,8 @@ OtherTraces = Annotated[
     list[str] | None,
     typer.Option(
         metavar="TRACE",
-        help="Test the claims on this trace too and show both, side by side; may be given"
-        " again. --drafter and --sampled are of the first trace.",
+        help="Test the claims on this trace too and show both side by side; repeat it for more."
+        " --drafter and --sampled apply to the first trace only.",
         show_default=False,
     ),
 ]
@@ -58,7 +59,10 @@ def claims(
     beside: OtherTraces = None,
     by: Annotated[
         ClaimsBy,
-        typer.Option(help="span: each claim on what positions are part of (simkit spans)."),
+        typer.Option(
+            rich_help_panel=MORE,
+            help="What claims are tested on. span: each span of the outputs (simkit spans).",
+        ),
     ] = ClaimsBy.trace,
     format: PrintedPage = PageFormat.table,
     out: PageOut = None,

@@ -1,4 +1,4 @@
-"""`simkit compare`: traces, or the drafters of one, held against each other."""
+"""`simkit compare`: traces, or the drafters of one, compared with each other."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Traces = Annotated[
     list[str],
     typer.Argument(
-        help="Traces' folders, URLs, or bundled traces' names: each against the first.",
+        help="Folders, URLs or bundled traces' names; each is compared with the first.",
         autocompletion=complete.traces,
     ),
 ]
@@ -39,8 +39,8 @@ Drafters = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="A drafter that was attached to each trace; give it again to compare several. own"
-        " is the one that it was recorded with, and the default.",
+        help="A drafter that was attached to each trace; repeat it to compare several. The"
+        " default, own, is the one it was recorded with.",
         show_default=False,
     ),
 ]
@@ -48,8 +48,8 @@ Policies = Annotated[
     list[str] | None,
     typer.Option(
         metavar="SPEC",
-        help="Give it again for more; one with ranges is tuned. Default: every policy that a"
-        " drafter can follow.",
+        help="Policy to compare; one with ranges is tuned. Repeat it for more. Default: every"
+        " policy that the drafter can follow.",
         show_default=False,
         autocompletion=complete.policies,
     ),
@@ -69,7 +69,7 @@ def compare(
     format: PrintedPage = PageFormat.table,
     out: PageOut = None,
 ) -> None:
-    """Hold traces, or the drafters of one, against each other."""
+    """Compare traces, or the drafters of one trace."""
     from analysis.compare import compare as held_against
 
     if out is not None:
@@ -107,3 +107,5 @@ def _print(found: Compared, console: Console) -> None:
             say(f"{one.note}\n" if one.note else "")
         for note in notes:
             say(f"note: {note}")
+    for pair in found.pairs:
+        say(f"\n{pair.answer()}")

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import typer
+
 
 def items(incomplete: str, known: Mapping[str, str]) -> list[Any]:
     """Words that begin so, each with what is said of it, as typer's own classes."""
@@ -59,6 +61,24 @@ def figures(incomplete: str) -> list[str]:
     names = set(run_path(str(index))["places"]())
     names |= {point.name for point in entry_points(group="simkit.figures")}
     return _begin(incomplete, sorted(names))
+
+
+def kinds(incomplete: str) -> list[str]:
+    """Kinds of things that `simkit list` lists."""
+    from simkit.cli.kinds import KINDS
+
+    return _begin(incomplete, KINDS)
+
+
+def listed(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of the kind that is being listed."""
+    from simkit.cli.kinds import KINDS
+
+    quick = {"policies": policies, "costs": costs, "drafters": drafters, "figures": figures}
+    kind = ctx.params.get("kind")
+    if kind in quick:
+        return quick[kind](incomplete)
+    return _begin(incomplete, KINDS[kind].names()) if kind in KINDS else []
 
 
 def _begin(incomplete: str, names: Iterable[str]) -> list[str]:

@@ -11,11 +11,15 @@ from simkit.cli.tables import tell
 
 def convert(
     model: Annotated[str, typer.Argument(help="Folder of a Hugging Face model.")],
-    to: Annotated[str, typer.Option(help="gguf (llama.cpp) or openvino.")],
-    dtype: Annotated[str, typer.Option(help="Of its matrices: float32 or float16.")] = "float32",
+    to: Annotated[str, typer.Option(help="Format: gguf (llama.cpp) or openvino.")],
+    dtype: Annotated[
+        str, typer.Option(help="Number format of the matrices: float32 or float16.")
+    ] = "float32",
     tokenizer: Annotated[
         str | None,
-        typer.Option(help="Folder of its tokenizer, where its own has none.", show_default=False),
+        typer.Option(
+            help="Folder of the tokenizer, if the model's folder has none.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Write a model in an engine's format into the user's cache, and print where it is."""

@@ -11,7 +11,7 @@ from simkit.cli.options import TraceFolder
 
 def detach(
     trace: TraceFolder,
-    name: Annotated[str, typer.Argument(help="Of the drafter, as simkit info lists it.")],
+    name: Annotated[str, typer.Argument(help="Name of the drafter, see simkit info.")],
 ) -> None:
     """Remove a drafter that was attached to a trace, with its times."""
     from simkit.cli.places import folder_to_write

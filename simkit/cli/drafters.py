@@ -7,25 +7,16 @@ from typing import Annotated
 import typer
 
 from simkit.cli import complete
-from simkit.cli.listing import ListEntry, ListFormat, of_class, of_source, show
-
-_NETWORKS = "traces.record."  # of modules that import torch
+from simkit.cli.kinds import KINDS
+from simkit.cli.listing import ListFormat, show
 
 
 def drafters(
     name: Annotated[
         str | None,
-        typer.Argument(help="Show this one in full.", autocompletion=complete.drafters),
+        typer.Argument(help="Show only this one, in full.", autocompletion=complete.drafters),
     ] = None,
-    format: Annotated[ListFormat, typer.Option(help="How to print.")] = ListFormat.table,
+    format: Annotated[ListFormat, typer.Option(help="Output format.")] = ListFormat.table,
 ) -> None:
     """List drafters that can be attached, with their arguments; of other packages too."""
-    from traces.attach import registry
-
-    def one(name: str) -> ListEntry:
-        place = registry.BUILT_IN.get(name, "")
-        if place.startswith(_NETWORKS):
-            return of_source(name, place)
-        return of_class(name, registry.get(name))
-
-    show("drafter", lambda: map(one, registry.names()), one, name, format)
+    show(KINDS["drafters"], name, format)

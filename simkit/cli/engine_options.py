@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simkit.cli.options import MORE
+
 if TYPE_CHECKING:
     from simkit.engines.run.host import EngineHost, EngineOptions
     from simkit.engines.run.recorded import RecordedPart
@@ -23,8 +25,8 @@ class EngineChoice:
         str | None,
         typer.Option(
             rich_help_panel=ENGINE,
-            help="Run llama.cpp, openvino or transformers with what simkit export writes, on the"
-            " prompts of a trace.",
+            help="Engine to run on the trace's prompts, configured by simkit export: llama.cpp,"
+            " openvino or transformers.",
             show_default=False,
         ),
     ] = None
@@ -32,27 +34,29 @@ class EngineChoice:
         str | None,
         typer.Option(
             rich_help_panel=ENGINE,
-            help="Ask an engine that runs already, llama-server, vLLM or SGLang: http://HOST:PORT.",
+            help="Address of a running llama-server, vLLM or SGLang: http://HOST:PORT.",
             show_default=False,
         ),
     ] = None
     weights: Annotated[
         str,
         typer.Option(
-            rich_help_panel=ENGINE, help="Dtype of converted weights: float32 or float16."
+            rich_help_panel=MORE, help="Number format of converted weights: float32 or float16."
         ),
     ] = "float32"
     port: Annotated[
         int | None,
-        typer.Option(rich_help_panel=ENGINE, help="Port of llama-server. Default: a free one."),
+        typer.Option(rich_help_panel=MORE, help="Port of llama-server. Default: a free one."),
     ] = None
     load_limit: Annotated[
         float,
-        typer.Option(rich_help_panel=ENGINE, help="Seconds within which it must be ready."),
+        typer.Option(rich_help_panel=MORE, help="Seconds within which the engine must be ready."),
     ] = 300.0
     time_limit: Annotated[
         float,
-        typer.Option(rich_help_panel=ENGINE, help="Seconds within which it must answer a prompt."),
+        typer.Option(
+            rich_help_panel=MORE, help="Seconds within which the engine must answer a prompt."
+        ),
     ] = 600.0
 
     @property

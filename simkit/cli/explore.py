@@ -15,11 +15,11 @@ def explore(
     drafter: Drafter = None,
     cost: Cost = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="N", help="Of this machine; 0 means any.")
+        int, typer.Option(min=0, max=65535, metavar="N", help="Port of this machine; 0 means any.")
     ] = 5006,
-    show: Annotated[bool, typer.Option(help="Open it in a browser.")] = True,
+    show: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
 ) -> None:
-    """Explore a trace's policies under sliders, in a browser."""
+    """Explore policies interactively in a browser."""
     from analysis.explore.extra import need_extra
 
     need_extra()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from simkit.cli import complete
-from simkit.cli.options import Beside, Cost, Drafter, First, FirstToken
+from simkit.cli.options import MORE, Beside, Cost, Drafter, First, FirstToken
 from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option, drafted, tell_times
 from traces.messages import how_many
@@ -33,7 +33,7 @@ Formats = Annotated[
     list[PictureFormat] | None,
     typer.Option(
         "--format",
-        help="Of pictures; give it again for more. Default: png and svg.",
+        help="Format of pictures; repeat it for more. Default: png and svg.",
         rich_help_panel=LOOK,
         show_default=False,
     ),
@@ -42,19 +42,19 @@ Width = Annotated[
     str | None,
     typer.Option(
         metavar="INCHES",
-        help="Of pictures; or column (3.3, of two), text (5.5, of one), page (6.75, across two)."
-        " Default: 6.4.",
+        help="Width of pictures in inches, or column (3.3), text (5.5) or page (6.75). Default:"
+        " 6.4.",
         rich_help_panel=LOOK,
         show_default=False,
     ),
 ]
-Dpi = Annotated[float, typer.Option(help="Dots an inch, of png.", rich_help_panel=LOOK)]
+Dpi = Annotated[float, typer.Option(help="Dots per inch of png.", rich_help_panel=MORE)]
 Style = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="A style of matplotlib's, or a .mplstyle file, on top of ours.",
-        rich_help_panel=LOOK,
+        help="A style of matplotlib or a .mplstyle file, applied after ours.",
+        rich_help_panel=MORE,
         show_default=False,
     ),
 ]
@@ -63,15 +63,16 @@ Style = Annotated[
 SideBySide = Annotated[
     Beside,
     typer.Option(
-        help="span: figures that show tasks side by side show what positions are part of instead"
-        " (simkit spans); no others are drawn."
+        help="What figures show side by side. span: spans of the outputs (simkit spans); only"
+        " figures that can are drawn.",
+        rich_help_panel=MORE,
     ),
 ]
 Only = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="This one; give it again for more.",
+        help="Draw this figure only; repeat it for more.",
         autocompletion=complete.figures,
     ),
 ]
@@ -95,7 +96,8 @@ def figures(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where files are written.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Folder for pictures and data."),
     ] = None,
     only: Only = None,
     cost: Cost = None,
@@ -106,7 +108,7 @@ def figures(
     width: Width = None,
     dpi: Dpi = 110,
     style: Style = None,
-    list_: Annotated[bool, typer.Option("--list", help="Name the figures, and stop.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the figures and exit.")] = False,
 ) -> None:
     """Draw the papers' figures from a trace; the frame of each is a Parquet file beside it."""
     from traces.errors import UserError

@@ -19,9 +19,9 @@ class InfoFormat(StrEnum):
 
 def info(
     trace: TraceName,
-    format: Annotated[InfoFormat, typer.Option(help="table or json.")] = InfoFormat.table,
+    format: Annotated[InfoFormat, typer.Option(help="Output format.")] = InfoFormat.table,
 ) -> None:
-    """Say what is in a trace."""
+    """Show what is in a trace."""
     from traces.describe import describe, in_words
     from traces.messages import printable
     from traces.trace import load

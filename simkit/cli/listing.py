@@ -11,7 +11,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rich.text import Text
+
 from traces import specs
+from traces.messages import printable
 
 
 class ListFormat(StrEnum):
@@ -27,7 +30,8 @@ class ListEntry(NamedTuple):
 
     Attributes:
         name: of its specs.
-        arguments: by name, as a spec writes their defaults; None where a value must be given.
+        arguments: by name, as a spec writes their defaults, None where a value must be given; None
+            for what has no spec.
         what: one line.
         source: whose it is, one line; empty if that is not said.
         about: all that is said of it.
@@ -35,7 +39,7 @@ class ListEntry(NamedTuple):
     """
 
     name: str
-    arguments: dict[str, str | None]
+    arguments: dict[str, str | None] | None
     what: str
     source: str
     about: str
@@ -44,12 +48,28 @@ class ListEntry(NamedTuple):
     @property
     def spec(self) -> str:
         """The name with all arguments and their defaults; what has numbers of its own, by name."""
-        if not self.name.isidentifier():
+        if self.arguments is None or not self.name.isidentifier():
             return self.name
         given = [
             name if value is None else f"{name}={value}" for name, value in self.arguments.items()
         ]
         return f"{self.name}({', '.join(given)})"
+
+
+class Kind(NamedTuple):
+    """A kind of thing that has a name.
+
+    Attributes:
+        noun: for one of them.
+        what: one line about the kind.
+        names: gives all names, those of other packages too.
+        one: gives the entry of a name.
+    """
+
+    noun: str
+    what: str
+    names: Callable[[], Iterable[str]]
+    one: Callable[[str], ListEntry]
 
 
 def of_class(name: str, cls: type, what: str = "", source: str = "") -> ListEntry:
@@ -133,23 +153,19 @@ def source_of(about: str) -> str:
     return re.split(r"\. (?=[A-Z])", text)[0].rstrip(".")
 
 
-def show(
-    noun: str,
-    things: Callable[[], Iterable[ListEntry]],
-    one: Callable[[str], ListEntry],
-    name: str | None,
-    format: ListFormat,
-) -> None:
+def show(kind: Kind, name: str | None, format: ListFormat, short: bool = False) -> None:
     """Print a list, or one thing of it in full.
 
     Args:
-        noun: of one.
-        things: gives all.
-        one: gives the one of a name; it complains of others.
+        kind: of the things.
         name: of the one to be shown; None shows all.
-        format: how.
+        format: of the output.
+        short: a table has one line each, without arguments and sources.
+
+    Raises:
+        UserError: there is none of that name.
     """
-    found = list(things()) if name is None else [one(name)]
+    found = list(map(kind.one, kind.names())) if name is None else [kind.one(name)]
     if format is ListFormat.json:
         print(json.dumps([_record(thing) for thing in found], indent=1, ensure_ascii=False))
     elif name is not None:
@@ -157,11 +173,25 @@ def show(
     elif format is ListFormat.markdown:
         from simkit.simulator.display import markdown
 
-        print("\n".join(markdown((noun, "what", "source"), _rows(found))))
+        print("\n".join(markdown((kind.noun, "what", "source"), _rows(found))))
+    elif short:
+        in_lines({thing.name: thing.what for thing in found})
     else:
         from simkit.cli.tables import say, table
 
-        say(table((noun, "what", "source"), _rows(found), apart=True))
+        say(table((kind.noun, "what", "source"), _rows(found), apart=True))
+
+
+def in_lines(what: dict[str, str]) -> None:
+    """Print a line for each name; one that a terminal has no room for is cut."""
+    from simkit.cli.tables import page
+
+    console, width = page(), max(map(len, what), default=0)
+    for name, said in what.items():
+        row = Text(f"{name:{width}}  {printable(said)}")
+        if console.is_terminal:
+            row.truncate(console.width, overflow="ellipsis")
+        console.print(row, soft_wrap=True)
 
 
 def _rows(found: list[ListEntry]) -> list[tuple[str, str, str]]:

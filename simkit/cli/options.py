@@ -13,6 +13,11 @@ from simkit.cli import complete
 from traces.cache import parse_size
 from traces.sampler import Sampler
 
+DRAWN, KEPT, RUN = "How tokens are drawn", "What is kept", "How models are run"
+"""Titles of groups of options in a command's help."""
+MORE = "More options"
+"""Title of options that are seldom used: `--help` leaves them out, `--help-all` has them."""
+
 
 def size(text: str) -> int:
     """Bytes of a size such as "4GB" or "2GiB".
@@ -45,54 +50,60 @@ Drafter = Annotated[
 Target = Annotated[
     str | None,
     typer.Option(
-        help="Of an attached drafter: the target that was recorded; both are run again over the"
-        " outputs, for the drafter's states.",
+        help="The recorded target, with --drafter: both models read the outputs again, for the"
+        " drafter's states.",
         show_default=False,
+        rich_help_panel=MORE,
     ),
 ]
 Draft = Annotated[
     str | None,
     typer.Option(
-        help="With --target: the attached drafter's folder. Default: that of its spec.",
+        help="Folder of the drafter, with --target. Default: the folder in its spec.",
         show_default=False,
+        rich_help_panel=MORE,
     ),
 ]
-DRAWN, KEPT, RUN = "How tokens are drawn", "What is kept", "How models are run"
-"""Titles of groups of options in a command's help."""
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …", rich_help_panel=RUN)]
+Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1 …", rich_help_panel=RUN)]
 Dtype = Annotated[
-    str, typer.Option(help="float32, float64, bfloat16 or float16.", rich_help_panel=RUN)
+    str,
+    typer.Option(help="Number format: float32, float64, bfloat16 or float16.", rich_help_panel=RUN),
 ]
-TracesDtype = Annotated[str | None, typer.Option(help="Default: the trace's.", rich_help_panel=RUN)]
+TracesDtype = Annotated[
+    str | None, typer.Option(help="Number format. Default: the trace's.", rich_help_panel=RUN)
+]
 Revision = Annotated[
     str | None,
-    typer.Option(help="Hub revision of the target, or TARGET,DRAFT.", rich_help_panel=RUN),
+    typer.Option(
+        help="Hub revision of the target, or of both: TARGET,DRAFT.", rich_help_panel=MORE
+    ),
 ]
 Threads = Annotated[
-    int | None, typer.Option(help="Of torch on a CPU. Default: its own.", rich_help_panel=RUN)
+    int | None,
+    typer.Option(help="CPU threads for torch (default: torch's choice).", rich_help_panel=MORE),
 ]
 Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Go on with a stopped run, which knows what it was asked for: its folder is all that"
-        " must be given.",
+        help="Continue a stopped run. Its folder has the options, so nothing else must be given.",
     ),
 ]
 Turns = Literal["sequence", "step"]
 Clock = Literal["wall", "processor"]
-TURNS = "What an arm decodes before the next one's turn. By steps, drift hits all arms alike."
-Rounds = Annotated[int, typer.Option(help="How often every prompt is decoded.")]
+TURNS = "How much one policy decodes before the next one. By steps, drift affects all alike."
+Rounds = Annotated[int, typer.Option(help="How many times each prompt is decoded.")]
 TargetModel = typer.Option(help="Target model: local folder or hub id.", show_default=False)
 PromptsFile = typer.Option(
-    help="JSON Lines: prompt, messages or prompt_tokens.", show_default=False
+    help="JSON Lines file; each line has prompt, messages or prompt_tokens.", show_default=False
 )
-MaxNewTokens = Annotated[int, typer.Option(help="Longest output, T_max.")]
+MaxNewTokens = Annotated[int, typer.Option(help="Longest output in tokens, T_max.")]
 TracesMaxNewTokens = Annotated[
-    int | None, typer.Option(help="Longest output, T_max. Default: the trace's.")
+    int | None, typer.Option(help="Longest output in tokens. Default: the trace's.")
 ]
 Heads = Annotated[
-    list[str] | None, typer.Option(help="FILE.safetensors or NAME=FILE.safetensors; repeat it.")
+    list[str] | None,
+    typer.Option(help="Learned head: FILE.safetensors or NAME=FILE.safetensors; repeat it."),
 ]
 
 
@@ -100,16 +111,26 @@ Heads = Annotated[
 class Drawing:
     """How tokens are drawn."""
 
-    temperature: Annotated[float, typer.Option(rich_help_panel=DRAWN, help="0 is greedy.")] = 0.0
-    top_k: Annotated[int, typer.Option(rich_help_panel=DRAWN, help="0 keeps all tokens.")] = 0
-    top_p: Annotated[float, typer.Option(rich_help_panel=DRAWN, help="1 keeps all tokens.")] = 1.0
+    temperature: Annotated[
+        float, typer.Option(rich_help_panel=DRAWN, help="Sampling temperature; 0 is greedy.")
+    ] = 0.0
+    top_k: Annotated[
+        int, typer.Option(rich_help_panel=DRAWN, help="Keep the K likeliest tokens; 0 keeps all.")
+    ] = 0
+    top_p: Annotated[
+        float,
+        typer.Option(
+            rich_help_panel=DRAWN, help="Keep the likeliest tokens up to this probability."
+        ),
+    ] = 1.0
     draft_temperature: Annotated[
         float | None,
         typer.Option(
-            rich_help_panel=DRAWN, help="Of the draft alone; 0 proposes its likeliest token."
+            rich_help_panel=DRAWN,
+            help="The draft's temperature, if it differs; 0 proposes its likeliest token.",
         ),
     ] = None
-    seed: Annotated[int, typer.Option(rich_help_panel=DRAWN, help="Of the keyed draws.")] = 0
+    seed: Annotated[int, typer.Option(rich_help_panel=DRAWN, help="Seed of the random draws.")] = 0
 
     def sampler(self) -> Sampler:
         """The sampler of both models."""
@@ -156,22 +177,27 @@ class FirstToken(StrEnum):
 
 First = Annotated[
     FirstToken,
-    typer.Option(help="prefill: the prompt's pass emits the first token; draft: it does not."),
+    typer.Option(
+        help="Pass that emits the first token: prefill (the prompt's) or draft (the first step).",
+        rich_help_panel=MORE,
+    ),
 ]
-Printed = Annotated[Format, typer.Option(help="How to print.")]
-PrintedPage = Annotated[PageFormat, typer.Option(help="How to print.")]
+Printed = Annotated[Format, typer.Option(help="Output format.")]
+PrintedPage = Annotated[PageFormat, typer.Option(help="Output format.")]
 PageOut = Annotated[
-    Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write there instead.")
+    Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to this file instead.")
 ]
-RowsBy = Annotated[By, typer.Option(help="What a row stands for.")]
+RowsBy = Annotated[By, typer.Option(help="What one row stands for.")]
 RowsOut = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="FILE.parquet", help="Write all rows.")
 ]
-Confidence = Annotated[float, typer.Option(help="Of the intervals over prompts.")]
+Confidence = Annotated[
+    float, typer.Option(help="Confidence level of the intervals.", rich_help_panel=MORE)
+]
 PolicyRanges = Annotated[
     list[str],
     typer.Option(
-        help="A spec with ranges, 'svip(h=0.1:1.0:0.05)'; give it again for more.",
+        help="A spec with ranges, 'svip(h=0.1:1.0:0.05)'; repeat it for more.",
         autocompletion=complete.policies,
     ),
 ]
@@ -180,8 +206,9 @@ Sampled = Annotated[
     typer.Option(
         metavar="TRACE",
         help="A sampled recording of the pair, for claims about sampling."
-        " Default: the one bundled beside the trace.",
+        " Default: the one bundled with the trace.",
         show_default=False,
+        rich_help_panel=MORE,
     ),
 ]
 
@@ -201,21 +228,27 @@ Cost = Annotated[
     str | None,
     typer.Option(
         metavar="NAME|FILE|list",
-        help="As in replay; list shows all. Default: the trace's own timings.",
+        help="Cost of the passes; list shows all, and simkit replay --help the forms. Default: the"
+        " trace's own timings.",
         callback=list_costs,
         is_eager=True,
         autocompletion=complete.costs,
     ),
 ]
 ReplayThreads = Annotated[
-    int | None, typer.Option(help="Default: one for each core that it may use.", show_default=False)
+    int | None,
+    typer.Option(
+        help="CPU threads. Default: one per available core.",
+        show_default=False,
+        rich_help_panel=MORE,
+    ),
 ]
 Memory = Annotated[
     int | None,
     typer.Option(
         metavar="SIZE",
-        help="Read the rows in windows, so that a trace larger than memory takes about so much:"
-        " 2GB, 4GiB.",
+        help="Limit memory to about this size, 2GB or 4GiB, for traces larger than memory.",
+        rich_help_panel=MORE,
         parser=size,
     ),
 ]
@@ -223,6 +256,7 @@ Ray = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS|local",
-        help="Share the work out over a Ray cluster; local starts one; --threads: of workers.",
+        help="Share the work over a Ray cluster; local starts one. --threads then counts workers.",
+        rich_help_panel=MORE,
     ),
 ]

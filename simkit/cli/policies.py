@@ -7,20 +7,16 @@ from typing import Annotated
 import typer
 
 from simkit.cli import complete
-from simkit.cli.listing import ListEntry, ListFormat, of_class, show
+from simkit.cli.kinds import KINDS
+from simkit.cli.listing import ListFormat, show
 
 
 def policies(
     name: Annotated[
         str | None,
-        typer.Argument(help="Show this one in full.", autocompletion=complete.policies),
+        typer.Argument(help="Show only this one, in full.", autocompletion=complete.policies),
     ] = None,
-    format: Annotated[ListFormat, typer.Option(help="How to print.")] = ListFormat.table,
+    format: Annotated[ListFormat, typer.Option(help="Output format.")] = ListFormat.table,
 ) -> None:
     """List policies, with their arguments and defaults; of other packages too."""
-    from simkit.policies import get, names
-
-    def one(name: str) -> ListEntry:
-        return of_class(name, get(name))
-
-    show("policy", lambda: map(one, names()), one, name, format)
+    show(KINDS["policies"], name, format)

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from simkit.cli.groups import grouped
 from simkit.cli.options import (
-    DRAWN,
     KEPT,
+    MORE,
     RUN,
     Device,
     Drawing,
@@ -50,87 +50,93 @@ class RecordOptions:
     outputs: Annotated[
         Path | None,
         typer.Option(
-            help="JSON Lines: what an engine answered, as token ids with their prompts. The target"
-            " reads it, and nothing is generated; name the engine's own sampler.",
+            help="JSON Lines file of an engine's outputs: token ids with their prompts. The target"
+            " reads them and generates nothing; give the engine's sampler.",
             show_default=False,
         ),
     ] = None
     draft: Annotated[
         str | None,
         typer.Option(
-            help="Draft model: local folder or hub id. Without one the target is recorded alone,"
-            " and drafters are attached later."
+            help="Draft model: local folder or hub id. Without one the target is recorded alone;"
+            " attach drafters later."
         ),
     ] = None
     max_new_tokens: MaxNewTokens = 256
     ignore_eos: Annotated[
         bool,
         typer.Option(
-            "--ignore-eos", rich_help_panel=DRAWN, help="Outputs go on behind EOS, all to T_max."
+            "--ignore-eos", rich_help_panel=MORE, help="Continue outputs after EOS, up to T_max."
         ),
     ] = False
     eos: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ID",
-            rich_help_panel=DRAWN,
-            help="A token that ends outputs, in place of the model's own; +ID adds one to these."
+            rich_help_panel=MORE,
+            help="End outputs at this token instead of the model's own; +ID adds one to these."
             " Repeat it for several.",
         ),
     ] = None
     system: Annotated[
-        str | None, typer.Option(help="A system message for chats that have none.")
+        str | None,
+        typer.Option(rich_help_panel=MORE, help="A system message for chats that have none."),
     ] = None
     chat_template_kwargs: Annotated[
         str | None,
         typer.Option(
             metavar="JSON",
-            help="Arguments of the chat template for all chats, as"
-            ' {"enable_thinking": false}. A line\'s own come first.',
+            rich_help_panel=MORE,
+            help="Arguments of the chat template for all chats, such as"
+            ' {"enable_thinking": false}. Those of a prompt\'s line take precedence.',
         ),
     ] = None
     max_draft: Annotated[
-        int, typer.Option(rich_help_panel=KEPT, help="Deepest draft to record, Γ.")
+        int, typer.Option(rich_help_panel=KEPT, help="Longest draft to record in tokens, Γ.")
     ] = 40
     device: Device = "auto"
     dtype: Dtype = "float32"
     batch_size: Annotated[
-        int, typer.Option(rich_help_panel=RUN, help="Prompts run together, one shard.")
+        int, typer.Option(rich_help_panel=RUN, help="Prompts per batch; each batch is a shard.")
     ] = 8
     revision: Revision = None
     hidden: Annotated[
-        bool, typer.Option("--hidden", rich_help_panel=KEPT, help="Keep the draft's states.")
+        bool,
+        typer.Option(
+            "--hidden", rich_help_panel=KEPT, help="Keep the draft's hidden states, for heads."
+        ),
     ] = False
     experts: Annotated[
         bool,
         typer.Option(
             "--experts",
-            rich_help_panel=KEPT,
-            help="Keep which experts of the target each token reads, of a mixture of experts, so"
-            " that costs can price a pass by them. The target reads all texts once more.",
+            rich_help_panel=MORE,
+            help="Keep which experts of a mixture-of-experts target each token reads, for costs"
+            " that price them. The target reads all texts once more.",
         ),
     ] = False
     branch_target: Annotated[
         bool,
         typer.Option(
-            "--branch-target", rich_help_panel=KEPT, help="The target's view of branch rows too."
+            "--branch-target",
+            rich_help_panel=MORE,
+            help="Keep the target's statistics of branch rows too.",
         ),
     ] = False
     mix: Annotated[
         float,
         typer.Option(
             rich_help_panel=KEPT,
-            help="Share of the draft's own tokens in mixed contexts to record, with the draft's"
-            " states, for an acceptance head (its paper: 0.5); 0 records none.",
+            help="Also record mixed contexts for an acceptance head, with this share of draft"
+            " tokens (its paper: 0.5); 0 records none.",
         ),
     ] = 0.0
     coupling: Annotated[
         CouplingChoice | None,
         typer.Option(
-            rich_help_panel=DRAWN,
-            help="What sampled outputs are drawn with: the draft's tokens, which a live decoder can"
-            " repeat, or the target alone, so that all drafters share one output. Default: draft;"
-            " target where there is no draft model.",
+            rich_help_panel=MORE,
+            help="How sampled outputs are drawn: draft (a live decoder can repeat them) or target"
+            " (all drafters share one output). Default: draft; target without a draft model.",
             show_default=False,
         ),
     ] = None
@@ -139,8 +145,7 @@ class RecordOptions:
         typer.Option(
             "--kernel/--no-kernel",
             rich_help_panel=RUN,
-            help="Reduce logits with the Triton kernel; if neither is said, where CUDA and Triton"
-            " are there.",
+            help="Reduce logits with the Triton kernel. Default: if CUDA and Triton are there.",
         ),
     ] = None
 
@@ -149,8 +154,8 @@ RecordRay = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS|local",
-        rich_help_panel=RUN,
-        help="Record shards by the workers of a Ray cluster; local starts one here.",
+        rich_help_panel=MORE,
+        help="Record with the workers of a Ray cluster; local starts one here.",
     ),
 ]
 
@@ -159,8 +164,8 @@ RecordRay = Annotated[
 def record(
     ctx: typer.Context,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the new trace.")],
-    options: RecordOptions,
     drawing: Drawing,
+    options: RecordOptions,
     resume: Resume = False,
     ray: RecordRay = None,
 ) -> None:

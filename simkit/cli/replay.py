@@ -30,8 +30,8 @@ def replay(
     policy: Annotated[
         list[str],
         typer.Option(
-            help="A spec such as 'fixed(5)' or 'svip(h=0.4)'; repeat it for more. Without"
-            " max_draft a rule drafts up to 40 tokens, or as many as were recorded.",
+            help="A spec such as 'fixed(5)' or 'svip(h=0.4)'; repeat it for more. simkit list"
+            " policies has all. Rules draft at most max_draft tokens (default: 40 or Γ).",
             autocompletion=complete.policies,
         ),
     ],
@@ -39,24 +39,24 @@ def replay(
         str | None,
         typer.Option(
             metavar="NAME|FILE|list",
-            help="measured, linear(...), roofline(device=...), a preset such as "
-            "pacer:deepseek-1.3b-33b, or a JSON, TOML or Parquet file; list shows all. "
+            help="Cost of the passes: measured, linear(...), roofline(device=...), a preset such "
+            "as pacer:deepseek-1.3b-33b, or a JSON, TOML or Parquet file; list shows all. "
             "Default: the trace's own timings.",
             callback=list_costs,
             is_eager=True,
             autocompletion=complete.costs,
         ),
     ] = None,
-    by: Annotated[ReplayBy, typer.Option(help="What a row stands for.")] = ReplayBy.trace,
+    by: Annotated[ReplayBy, typer.Option(help="What one row stands for.")] = ReplayBy.trace,
     format: Printed = Format.table,
     drafter: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A drafter that was attached to the trace; give it again to compare several. own"
-            " is the one it was recorded with, and the default. Several in one decoder:"
-            " 'route(suffix, own, least=3)' or 'best_of(suffix, own)'; the last of them follows"
-            " the policies.",
+            help="A drafter that was attached to the trace; repeat it to compare several. The"
+            " default, own, is the one it was recorded with. One decoder may use several:"
+            " 'route(suffix, own, least=3)' or 'best_of(suffix, own)'; the last one follows the"
+            " policies.",
             show_default=False,
         ),
     ] = None,

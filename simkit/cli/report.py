@@ -18,7 +18,7 @@ ReportPolicies = Annotated[
     list[str] | None,
     typer.Option(
         metavar="SPEC",
-        help="Compare this one too, tuned if it holds ranges; give it again for more.",
+        help="Compare this policy too; one with ranges is tuned. Repeat it for more.",
         autocompletion=complete.policies,
     ),
 ]
@@ -26,7 +26,7 @@ ReportPolicies = Annotated[
 
 def report(
     trace: TraceName,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="Write there.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page.")],
     cost: Cost = None,
     policy: ReportPolicies = None,
     sampled: Sampled = None,

@@ -17,16 +17,21 @@ from simkit.cli.running import models_of, needs_torch
 
 def score(
     trace: Annotated[str, typer.Argument(help="A trace's folder, or a bundled trace's name.")],
-    head: Annotated[Path, typer.Option(help="FILE.safetensors, with its .json beside it.")],
+    head: Annotated[
+        Path,
+        typer.Option(help="Learned head: FILE.safetensors, with its .json in the same folder."),
+    ],
     drafter: Drafter = None,
     name: Annotated[
-        str | None, typer.Option(help="Of the scores. Default: that of the head's policy.")
+        str | None, typer.Option(help="Name of the scores. Default: the name of the head's policy.")
     ] = None,
     hidden: Annotated[
         str | None,
-        typer.Option(help="The same recording made with --hidden, if the trace has no states."),
+        typer.Option(
+            help="The same recording made with --hidden, if the trace has no hidden states."
+        ),
     ] = None,
-    max_draft: Annotated[int, typer.Option(help="pacer: deepest token to score.")] = 40,
+    max_draft: Annotated[int, typer.Option(help="Deepest token that a pacer head scores.")] = 40,
     target: Target = None,
     draft: Draft = None,
     device: Device = "auto",

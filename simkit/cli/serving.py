@@ -1,4 +1,4 @@
-"""`simkit serving`: many requests on one clock."""
+"""`simkit serving`: a simulated server with many requests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from simkit.cli.groups import grouped
 from simkit.cli.options import (
+    MORE,
     Confidence,
     Cost,
     Drafter,
@@ -25,7 +26,7 @@ from simkit.cli.options import (
 from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option
 from simkit.cli.progress import settings_bar
-from simkit.cli.tables import tell
+from simkit.cli.tables import conclude, tell
 
 if TYPE_CHECKING:
     from simkit.serving import Engine, Served
@@ -36,23 +37,29 @@ class Arriving:
     """When requests come: by one of these."""
 
     rate: Annotated[
-        str | None, typer.Option(metavar="R[,R…]", help="Requests a second, at random.")
+        str | None, typer.Option(metavar="R[,R…]", help="Requests per second, arriving at random.")
     ] = None
     concurrency: Annotated[
-        str | None, typer.Option(metavar="N[,N…]", help="Requests in flight, in a closed loop.")
+        str | None, typer.Option(metavar="N[,N…]", help="Requests in flight at all times.")
     ] = None
     arrivals: Annotated[
         Path | None,
         typer.Option(
-            help="Times: seconds a line, or JSON lines with arrival_s (seconds) or timestamp."
+            help="File of arrival times: one number per line, or JSON Lines with arrival_s (in"
+            " seconds) or timestamp."
         ),
     ] = None
     arrivals_unit: Annotated[
         Literal["s", "ms"] | None,
-        typer.Option(help="Of timestamp, which traces differ in, and of bare numbers (else s)."),
+        typer.Option(
+            rich_help_panel=MORE, help="Unit of timestamp values and bare numbers (default: s)."
+        ),
     ] = None
     copies: Annotated[
-        str | None, typer.Option(metavar="N[,N…]", help="Batches of copies of one request.")
+        str | None,
+        typer.Option(
+            metavar="N[,N…]", rich_help_panel=MORE, help="Serve batches of N copies of one request."
+        ),
     ] = None
 
     def arguments(self) -> dict[str, Any]:
@@ -73,15 +80,19 @@ class Repeated:
     requests: Annotated[
         int | None,
         typer.Option(
-            help="How many, each of a sequence drawn. Default: 1000, or as many as arrive.",
+            help="Number of requests; each replays a randomly drawn sequence. Default: 1000, or as"
+            " many as arrive.",
             show_default=False,
         ),
     ] = None
-    once: Annotated[bool, typer.Option("--once", help="Each sequence once, in order, instead.")] = (
-        False
-    )
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once", rich_help_panel=MORE, help="Serve each sequence once, in order, instead."
+        ),
+    ] = False
     seeds: Annotated[
-        int, typer.Option(help="Runs of each setting; each draws its prompts anew.")
+        int, typer.Option(help="Runs of each setting; each draws its own prompts.")
     ] = 5
 
     def arguments(self, random: bool) -> dict[str, Any]:
@@ -105,39 +116,75 @@ class Repeated:
 class EngineOptions:
     """What serves."""
 
-    max_batch: Annotated[int, typer.Option(help="Requests that run at most.")] = 64
+    max_batch: Annotated[int, typer.Option(help="Largest number of requests that run at once.")] = (
+        64
+    )
     kv_tokens: Annotated[
-        int | None, typer.Option(help="That all caches hold; the last that came is preempted.")
+        int | None,
+        typer.Option(
+            rich_help_panel=MORE,
+            help="Tokens that all KV caches together hold; beyond, the newest request is"
+            " preempted.",
+        ),
     ] = None
     prefill_tokens: Annotated[
-        int | None, typer.Option(help="Of prompts, read in an iteration. Default: whole prompts.")
+        int | None,
+        typer.Option(
+            rich_help_panel=MORE,
+            help="Prompt tokens that an iteration reads. Default: whole prompts.",
+        ),
     ] = None
     prefill_apart: Annotated[
-        bool, typer.Option("--prefill-apart", help="Prompts are read in a pass of their own.")
+        bool,
+        typer.Option(
+            "--prefill-apart",
+            rich_help_panel=MORE,
+            help="Read prompts in passes of their own.",
+        ),
     ] = False
     captured: Annotated[
         str | None,
-        typer.Option(metavar="N[,N…]", help="Sizes to which a pass is padded up (CUDA graphs)."),
+        typer.Option(
+            metavar="N[,N…]",
+            rich_help_panel=MORE,
+            help="Sizes that passes are padded to (CUDA graphs).",
+        ),
     ] = None
     captured_in: Annotated[
-        Literal["requests", "tokens"], typer.Option(help="What those are sizes of.")
+        Literal["requests", "tokens"],
+        typer.Option(rich_help_panel=MORE, help="What the sizes of --captured count."),
     ] = "requests"
     padded: Annotated[
-        bool, typer.Option("--padded", help="Draft rounds hold all until the last has stopped.")
+        bool,
+        typer.Option(
+            "--padded",
+            rich_help_panel=MORE,
+            help="Keep every request in each draft round until all have stopped.",
+        ),
     ] = False
     uniform: Annotated[
-        bool, typer.Option("--uniform", help="Verify as many tokens of all as of the longest.")
+        bool,
+        typer.Option(
+            "--uniform",
+            rich_help_panel=MORE,
+            help="Pad every verification to the longest draft in the batch.",
+        ),
     ] = False
     no_catch_up: Annotated[
         bool,
         typer.Option(
             "--no-catch-up",
-            help="A draft model knows for nothing what came out while it was left out, as in a"
-            " replay.",
+            rich_help_panel=MORE,
+            help="Do not charge the draft for reading the tokens emitted while it was idle.",
         ),
     ] = False
     extrapolate: Annotated[
-        bool, typer.Option("--extrapolate", help="Larger batches than were timed, in a line.")
+        bool,
+        typer.Option(
+            "--extrapolate",
+            rich_help_panel=MORE,
+            help="Extrapolate linearly to untimed batch sizes.",
+        ),
     ] = False
 
     def engine(self) -> Engine:
@@ -164,10 +211,16 @@ class ServedFiles:
 
     out: RowsOut = None
     requests_out: Annotated[
-        Path | None, typer.Option(metavar="FILE.parquet", help="Write a row for each request.")
+        Path | None,
+        typer.Option(
+            metavar="FILE.parquet", rich_help_panel=MORE, help="Write a row for each request."
+        ),
     ] = None
     iterations_out: Annotated[
-        Path | None, typer.Option(metavar="FILE.parquet", help="Write a row for each iteration.")
+        Path | None,
+        typer.Option(
+            metavar="FILE.parquet", rich_help_panel=MORE, help="Write a row for each iteration."
+        ),
     ] = None
 
     def given(self) -> list[tuple[str, Path]]:
@@ -181,21 +234,26 @@ Controllers = Annotated[
         help="none, static(3), off_above(3, batch=32), 'by_batch([[1, 8, 5], [9, 64, 2]])',"
         " 'schedule({4: 4, 32: 1})', ema(3), goodput(8), budget(7), prophet(16),"
         " 'all_stopped(svip(h=0.4))', 'batch_mean(svip(h=0.4))', or a policy that each request"
-        " follows; with ranges, static(1:7:2). Give it again for more; the first one is what"
-        " the others are held against.",
+        " follows; with ranges, static(1:7:2). Repeat it for more; the others are compared with"
+        " the first one.",
     ),
 ]
 Limits = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=SECONDS",
-        help="For goodput: ttft_s, tpot_s, latency_s or gap_s; give it again for more.",
+        rich_help_panel=MORE,
+        help="Latency limit that goodput is counted under: ttft_s, tpot_s, latency_s or gap_s;"
+        " repeat it for more.",
     ),
 ]
 Rates = Annotated[
     str | None,
     typer.Option(
-        metavar="P[,P…]", help="Draw outcomes: chance of each depth, given those before it."
+        metavar="P[,P…]",
+        rich_help_panel=MORE,
+        help="Draw outcomes at random: acceptance probability at each depth, given that all"
+        " earlier tokens were accepted.",
     ),
 ]
 
@@ -219,7 +277,7 @@ def serving(
     threads: ReplayThreads = None,
     ray: Ray = None,
 ) -> None:
-    """Serve many requests with a trace's outcomes."""
+    """Simulate a batched server that replays a trace."""
     from simkit.serving import serve
 
     _check_files(files, [trace, cost, arriving.arrivals])
@@ -244,6 +302,7 @@ def serving(
     _print(served, format)
     _write(served, files)
     tell(served.notes)
+    conclude(served.answer(), format)
 
 
 def _check_files(files: ServedFiles, read: list[str | Path | None]) -> None:

@@ -13,18 +13,18 @@ from simkit.cli.options import TraceFolder
 def spans(
     trace: TraceFolder,
     tokenizer: Annotated[
-        str, typer.Option(help="Whose tokens they are: a model's folder, or its hub id.")
+        str, typer.Option(help="Tokenizer of the target: a model's folder or hub id.")
     ],
     rules: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.toml",
-            help="[[span]] tables with name, and begin and end, or pattern. Default: the markers of"
-            " model families for thinking and tool calls, and code between ```.",
+            help="Rules for spans: [[span]] tables with name, and begin and end, or pattern."
+            " Default: model families' markers of thinking and tool calls, and code in ```.",
         ),
     ] = None,
 ) -> None:
-    """Say what positions are part of: thinking, code, a tool call, the answer."""
+    """Label positions as thinking, code, tool call or answer."""
     from simkit.cli.places import folder_to_write
     from simkit.cli.running import needs_torch
     from traces import spans as kinds

@@ -26,7 +26,7 @@ from simkit.cli.options import (
 from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option, opened
 from simkit.cli.progress import settings_bar
-from simkit.cli.tables import tell
+from simkit.cli.tables import conclude, tell
 from traces.messages import how_many
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def sweep(
     drafter: Drafter = None,
     first_token: First = FirstToken.draft,
     intervals: Annotated[
-        bool, typer.Option("--intervals", help="Bootstrap the speedups' intervals: slow.")
+        bool, typer.Option("--intervals", help="Bootstrap the intervals of the speedups (slow).")
     ] = False,
     confidence: Confidence = 0.95,
     threads: ReplayThreads = None,
@@ -74,6 +74,7 @@ def sweep(
         result.save(out)
     _print(result, format)
     tell(result.notes)
+    conclude(result.answer(), format)
 
 
 def _print(result: Sweep, format: Format) -> None:

@@ -73,6 +73,12 @@ def tell(notes: Iterable[str]) -> None:
         print(f"note: {plain(note)}", file=sys.stderr)
 
 
+def conclude(answer: str, format: str) -> None:
+    """End a table for people with its answer in one sentence; other formats have data alone."""
+    if format == "table":
+        page().print(f"\n{printable(answer)}", markup=False, highlight=False, soft_wrap=True)
+
+
 def say(shown: Table, console: Console | None = None) -> None:
     """Print a table; one row below the other, a line a cell, where its numbers have no room."""
     console = console or page()

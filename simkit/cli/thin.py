@@ -7,34 +7,41 @@ from typing import Annotated
 
 import typer
 
-from simkit.cli.options import TraceName
+from simkit.cli.options import MORE, TraceName
 
 
 def thin(
     trace: TraceName,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the copy.")],
     columns: Annotated[
-        str | None, typer.Option(help="Statistics to keep, with commas. Default: all.")
+        str | None, typer.Option(help="Statistics to keep, separated by commas. Default: all.")
     ] = None,
     drafter_columns: Annotated[
         str | None,
-        typer.Option(help="Of attached drafters, with commas. Default: as --columns."),
+        typer.Option(
+            rich_help_panel=MORE,
+            help="Statistics of attached drafters to keep. Default: those of --columns.",
+        ),
     ] = None,
     bits: Annotated[
-        int, typer.Option(help="Significant bits of each, 4 to 23. Default: as they are.")
+        int, typer.Option(help="Significant bits of each statistic, 4 to 23; 0 rounds nothing.")
     ] = 0,
     drafters: Annotated[
         str | None,
-        typer.Option(help="Attached drafters that come along, with commas. Default: all."),
+        typer.Option(help="Attached drafters to copy, separated by commas. Default: all."),
     ] = None,
     own: Annotated[
         str | None,
-        typer.Option(help="An attached draft model that becomes the copy's own."),
+        typer.Option(
+            rich_help_panel=MORE, help="Attached draft model that becomes the copy's own drafter."
+        ),
     ] = None,
     drop_tokens: Annotated[
         bool,
         typer.Option(
-            "--drop-tokens", help="Leave out draft tokens that no replay reads: off the path."
+            "--drop-tokens",
+            rich_help_panel=MORE,
+            help="Leave out the draft tokens off the output's path, which no replay reads.",
         ),
     ] = False,
 ) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from simkit.cli.groups import grouped
-from simkit.cli.options import Draft, Drafter, Target
+from simkit.cli.options import MORE, Draft, Drafter, Target
 from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option
 from simkit.cli.progress import training_bar
@@ -27,34 +27,63 @@ if TYPE_CHECKING:
 class HeadOptions:
     """Options of some heads; those that are not given are a head's own."""
 
-    max_depth: Annotated[int | None, typer.Option(help="pacer: deepest token. [40]")] = None
+    max_depth: Annotated[
+        int | None, typer.Option(rich_help_panel=MORE, help="pacer: deepest token to score. [40]")
+    ] = None
     position_embedding: Annotated[
         bool | None,
-        typer.Option("--position-embedding/--no-position-embedding", help="pacer: the depth."),
+        typer.Option(
+            "--position-embedding/--no-position-embedding",
+            rich_help_panel=MORE,
+            help="pacer: embed the depth of each token.",
+        ),
     ] = None
     attention: Annotated[
-        str | None, typer.Option(help="pacer: full, local-draft or local-block. [full]")
+        str | None,
+        typer.Option(
+            rich_help_panel=MORE,
+            help="pacer: attention, full, local-draft or local-block. [full]",
+        ),
     ] = None
-    block: Annotated[int | None, typer.Option(help="pacer: b of local-block. [4]")] = None
+    block: Annotated[
+        int | None, typer.Option(rich_help_panel=MORE, help="pacer: block size of local-block. [4]")
+    ] = None
     text_position: Annotated[
-        str | None, typer.Option(help="pacer: rope (rotary), or none. [rope]")
+        str | None,
+        typer.Option(
+            rich_help_panel=MORE, help="pacer: text positions, rope (rotary) or none. [rope]"
+        ),
     ] = None
     variant: Annotated[
         str | None,
-        typer.Option(help="acceptance: paper, code, or proposed (two layers, no lag). [paper]"),
+        typer.Option(
+            rich_help_panel=MORE,
+            help="acceptance: variant, paper, code, or proposed (two layers, no lag). [paper]",
+        ),
     ] = None
     layers: Annotated[
-        int | None, typer.Option(help="Residual blocks. [acceptance 1, specdecpp 3]")
+        int | None,
+        typer.Option(
+            rich_help_panel=MORE, help="Number of residual blocks. [acceptance 1, specdecpp 3]"
+        ),
     ] = None
-    accept_weight: Annotated[float | None, typer.Option(help="Of accepted tokens. [1]")] = None
+    accept_weight: Annotated[
+        float | None,
+        typer.Option(rich_help_panel=MORE, help="Weight of accepted tokens in the loss. [1]"),
+    ] = None
     reject_weight: Annotated[
-        float | None, typer.Option(help="Of rejected tokens. [acceptance 1, specdecpp 6]")
+        float | None,
+        typer.Option(
+            rich_help_panel=MORE,
+            help="Weight of rejected tokens in the loss. [acceptance 1, specdecpp 6]",
+        ),
     ] = None
     lag: Annotated[
         int | None,
         typer.Option(
-            help="0: the state that proposed a token judges it; 1: the one that has consumed it."
-            " [acceptance 1, specdecpp 0]"
+            rich_help_panel=MORE,
+            help="Hidden state that judges a token. 0: the one that proposed it; 1: the one that"
+            " has read it. [acceptance 1, specdecpp 0]",
         ),
     ] = None
 
@@ -64,16 +93,24 @@ class Optimizing:
     """How weights are found."""
 
     epochs: Annotated[int, typer.Option(help="Passes over the prompts; the best is kept.")] = 12
-    seed: Annotated[int, typer.Option(help="Of the split, the weights and the order.")] = 0
+    seed: Annotated[int, typer.Option(help="Seed of the split, the weights and the order.")] = 0
     learning_rate: Annotated[
-        float | None, typer.Option(help="AdamW's, at the start. [pacer 2e-3, others 1e-3]")
+        float | None,
+        typer.Option(help="Initial learning rate of AdamW. [pacer 2e-3, others 1e-3]"),
     ] = None
     noise: Annotated[
-        float, typer.Option(help="On the states in training, in their standard deviations.")
+        float,
+        typer.Option(
+            rich_help_panel=MORE,
+            help="Noise added to the training states, in standard deviations.",
+        ),
     ] = 0.5
-    device: Annotated[str, typer.Option(help="cpu, cuda …")] = "cpu"
+    device: Annotated[str, typer.Option(help="Device: cpu, cuda …")] = "cpu"
     starts: Annotated[
-        int, typer.Option(help="pacer: drafts of a prompt in an epoch; 0 takes all.")
+        int,
+        typer.Option(
+            rich_help_panel=MORE, help="pacer: drafts per prompt in an epoch; 0 takes all."
+        ),
     ] = 32
 
     def settings(self, head: str) -> TrainingSettings:
@@ -93,18 +130,19 @@ HeadTrace = Annotated[
 Mix = Annotated[
     float | None,
     typer.Option(
-        help="With --target: share of the draft's tokens in the texts that are trained on; 0:"
-        " on drafts as they are read when drafting. [0.5; variant code 0.15]"
+        rich_help_panel=MORE,
+        help="Share of draft tokens in the training texts, with --target; 0 trains on the drafts"
+        " themselves. [0.5; variant code 0.15]",
     ),
 ]
 
 
 @grouped
 def train(
-    head: Annotated[str, typer.Argument(help="pacer, acceptance or specdecpp.")],
+    head: Annotated[str, typer.Argument(help="Head: pacer, acceptance or specdecpp.")],
     trace: HeadTrace,
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.safetensors")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The head: FILE.safetensors.")],
     drafter: Drafter = None,
     target: Target = None,
     draft: Draft = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simkit.cli.options import (
+    MORE,
     By,
     Confidence,
     Cost,
@@ -25,25 +26,39 @@ from simkit.cli.options import (
 from simkit.cli.overwrite_guard import check_apart
 from simkit.cli.places import check_option, opened
 from simkit.cli.progress import settings_bar
-from simkit.cli.tables import tell
+from simkit.cli.tables import conclude, tell
 
 if TYPE_CHECKING:
     from simkit.sweeps import Tuned
+
+
+Deals = Annotated[
+    int,
+    typer.Option(
+        rich_help_panel=MORE,
+        help="How many times prompts are split into folds; times are means over the splits.",
+    ),
+]
+Seed = Annotated[
+    int, typer.Option(rich_help_panel=MORE, help="Seed of the folds and the bootstrap.")
+]
 
 
 def tune(
     trace: TraceName,
     policy: PolicyRanges,
     cost: Cost = None,
-    folds: Annotated[int, typer.Option(help="Of prompts, stratified by task.")] = 5,
-    deals: Annotated[
-        int, typer.Option(help="How often prompts are dealt into folds; times are the means.")
-    ] = 20,
-    seed: Annotated[int, typer.Option(help="Of the folds, and of the bootstrap.")] = 0,
-    by: Annotated[By, typer.Option(help="task: tune on each task apart.")] = By.trace,
+    folds: Annotated[
+        int, typer.Option(help="Number of folds of the prompts, stratified by task.")
+    ] = 5,
+    deals: Deals = 20,
+    seed: Seed = 0,
+    by: Annotated[
+        By, typer.Option(help="trace: tune on all prompts; task: on each task separately.")
+    ] = By.trace,
     reference: Annotated[
         str | None,
-        typer.Option(help="What to compare with, tuned too. Default: fixed(0:20), or up to Γ."),
+        typer.Option(help="Spec to compare with, tuned too. Default: fixed(0:20), or up to Γ."),
     ] = None,
     format: Printed = Format.table,
     out: RowsOut = None,
@@ -81,6 +96,7 @@ def tune(
         tuned.save(out)
     _print(tuned, format)
     tell(tuned.notes)
+    conclude(tuned.answer(), format)
 
 
 def _print(tuned: Tuned, format: Format) -> None:

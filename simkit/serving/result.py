@@ -112,6 +112,27 @@ class Served(Framed):
             found.append(row)
         return found
 
+    def surely_more(self, row: Mapping[str, Any], than: str, measure: str) -> bool:
+        """Whether a row's controller has more of a measure than another, seed by seed.
+
+        Args:
+            row: of `records`.
+            than: the other controller, under the same load.
+            measure: such as steady_tokens_s.
+        """
+        at = row["load"], row["value"]
+        members, others = self._groups[*at, row["controller"]], self._groups[*at, than]
+        pairs = zip(members, others, strict=True)
+        ratio = np.array([self._numbers[a][measure] / self._numbers[b][measure] for a, b in pairs])
+        half, _ = self.runs[members[0]].sample.half(ratio, self.confidence)
+        return half is not None and float(ratio.mean()) - half > 1
+
+    def answer(self) -> str:
+        """The outcome in one sentence, see `simkit.serving.answer`."""
+        from simkit.serving.answer import answer
+
+        return answer(self)
+
     @cached_property
     def frame(self) -> pl.DataFrame:
         """`records` as a frame."""

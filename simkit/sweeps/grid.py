@@ -99,6 +99,12 @@ class Sweep(Framed):
             return fastest.head(n)
         return fastest.group_by("task", maintain_order=True).head(n).select(fastest.columns)
 
+    def answer(self) -> str:
+        """The outcome in one sentence, see `simkit.sweeps.answer`."""
+        from simkit.sweeps.answer import of_sweep
+
+        return of_sweep(self)
+
     def records(self) -> list[dict[str, Any]]:
         """The rows as plain dictionaries, None where a value is missing."""
         return self.frame.to_dicts()

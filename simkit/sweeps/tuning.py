@@ -108,6 +108,12 @@ class Tuned(Framed):
     notes: tuple[str, ...] = ()
     beyond: tuple[Beyond, ...] = ()
 
+    def answer(self) -> str:
+        """The outcome in one sentence, see `simkit.sweeps.answer`."""
+        from simkit.sweeps.answer import of_tuned
+
+        return of_tuned([c for c in self.choices if c.spec != BEST], self.reference)
+
     def records(self) -> list[dict[str, Any]]:
         """The choices as plain dictionaries, None where a value is missing."""
         return [
