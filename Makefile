@@ -61,24 +61,27 @@ browser:  ## Chromium, in which the report's page is tested, if it can be had
 minimal: $(VENV)-minimal/.installed  ## replay without torch
 	$(VENV)-minimal/bin/python -m pytest --noconftest tests/test_minimal.py
 
-# The wheel, and tests of what it installs without a repository around it: with the newest versions of
-# what it needs and with the lowest that pyproject.toml allows.
+# The wheels of the code and of the data, and tests of what they install without a repository around
+# them, the first alone and both: with the newest versions of what it needs and with the lowest that
+# pyproject.toml allows.
 WHEEL := build/wheel
 wheel: $(VENV)/.installed-dev
-	rm -rf $(WHEEL) build/lib build/bdist.*
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(WHEEL) .
-	$(BIN)/python tests/release.py size $(WHEEL)
+	rm -rf $(WHEEL) build/lib build/bdist.* draft-simkit-data/build
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(WHEEL) . ./draft-simkit-data
+	$(BIN)/python tests/release.py check $(WHEEL)
 
 release: wheel
 	$(BIN)/python tests/release.py lowest > $(WHEEL)/lowest.txt
 	$(call installed_wheel,newest,)
 	$(call installed_wheel,lowest,--constraint $(WHEEL)/lowest.txt)
 
-# $(call installed_wheel,NAME,CONSTRAINTS): the small install's tests on the wheel alone.
+# $(call installed_wheel,NAME,CONSTRAINTS): the small install's tests, without and with the data.
 define installed_wheel
 	rm -rf $(WHEEL)/$(1) && $(PYTHON) -m venv $(WHEEL)/$(1)
-	$(WHEEL)/$(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2) $(WHEEL)/*.whl pytest
+	$(WHEEL)/$(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2) $(WHEEL)/draft_simkit-*.whl pytest
 	cp tests/test_minimal.py $(WHEEL)/$(1)/
+	cd $(WHEEL)/$(1) && bin/python -m pytest --noconftest -c /dev/null --rootdir . test_minimal.py
+	$(WHEEL)/$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-index $(WHEEL)/draft_simkit_data-*.whl
 	cd $(WHEEL)/$(1) && bin/python -m pytest --noconftest -c /dev/null --rootdir . test_minimal.py
 endef
 

@@ -346,7 +346,7 @@ class Replays:
         for name in sorted({n for policy in found for n in policy.columns(self.trace.sampler)}):
             head = name.removeprefix("score:")
             if head != name and scores.facts(self.trace, head) is None:
-                raise MissingError(f"no scores of {head}")
+                raise MissingError(scores.lack(self.trace, head))
         shorter = [shortened(policy, deepest) for policy in found]
         kept = [policy for policy in shorter if policy is not None]
         if not kept:

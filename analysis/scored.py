@@ -33,7 +33,7 @@ def predicted(trace: Trace, head: str) -> Predicted:
         TraceError: see `traces.scores.load`.
     """
     if scores.facts(trace, head) is None:
-        raise MissingError(f"no scores of {head}")
+        raise MissingError(scores.lack(trace, head))
     found = scores.load(trace, head)
     if not isinstance(found, scores.RowScores):
         raise MissingError(f"the scores of {head} are not by row")

@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from traces.trace import DATA, Trace
+from traces.bundle import DATA, ROOT
+from traces.trace import Trace
 
 FILE = "tokenizer.json"
-_BUNDLED = DATA.parent / "reference"  # models of the bundled traces of the reference pair
+_BUNDLED = ROOT / "reference"  # models of the bundled traces of the reference pair
 
 
 def spelling(trace: Trace) -> Callable[[int], str]:

@@ -12,6 +12,7 @@ import analysis
 import simkit
 import traces
 from simkit.cli import main
+from traces.finding import bundled
 
 without_torch = pytest.mark.skipif(
     find_spec("torch") is not None, reason="for the environment without torch"
@@ -21,11 +22,25 @@ without_torch = pytest.mark.skipif(
 @without_torch
 @pytest.mark.parametrize("name", ["reference", "reference-sampled"])
 def test_replay_by_the_command(name, capsys):
+    if name not in bundled():
+        pytest.skip("in the package draft-simkit-data")
     with pytest.raises(SystemExit, match="0"):
         main(["replay", name, "--policy", "fixed(5)", "--policy", "svip", "--format", "json"])
     rows = json.loads(capsys.readouterr().out)
     assert [row["policy"] for row in rows] == ["fixed(5)", "svip(h=0.4)"]
     assert all(row["speedup_lo"] < row["speedup"] < row["speedup_hi"] for row in rows)
+
+
+@without_torch
+def test_a_trace_that_only_the_data_package_has(capsys):
+    """It is there, in that package or in a checkout; or the package is named."""
+    there = "smollm2" in bundled()
+    assert there or find_spec("draft_simkit_data") is None
+    with pytest.raises(SystemExit) as exit_:
+        main(["info", "smollm2"])
+    said = "simkit: smollm2 is in the package draft-simkit-data: pip install draft-simkit-data\n"
+    assert exit_.value.code == (0 if there else 2)
+    assert capsys.readouterr().err == ("" if there else said)
 
 
 @without_torch

@@ -6,9 +6,9 @@ import difflib
 from pathlib import Path
 
 from traces import stores
+from traces.bundle import ABSENT, DATA, absent, present
 from traces.errors import TraceError
 from traces.manifest import MANIFEST, Manifest, read_manifest
-from traces.own_sources import DATA
 from traces.registry import suggest
 from traces.urls import is_url, refuse_half
 
@@ -26,7 +26,7 @@ def find(path_or_name: str | Path, drafter: str | None = None) -> tuple[Path, Ma
         TraceError: there is none or it is unfinished.
     """
     folder = _folder(path_or_name)
-    manifest = read_manifest(folder)
+    manifest = present(folder, read_manifest(folder))
     what, again = "recording", "resume it with --resume"
     if drafter is not None and manifest.attached_to is not None:
         raise TraceError(f"{folder}: is an attached drafter: name {drafter} at its recording")
@@ -57,13 +57,15 @@ def _drafter_folder(folder: Path, name: str) -> Path:
         )
     if not isinstance(name, str) or name not in names:
         name = str(name)
+        if name not in names and (said := absent(folder, f"{DRAFTERS}/{name}")) is not None:
+            raise TraceError(said)
         known = suggest(name, names) if names else "none is: attach one with simkit attach"
         raise TraceError(f"{folder}: no drafter {name!r} is attached ({known})")
     return folder / DRAFTERS / name
 
 
 def bundled() -> list[str]:
-    """Names of the traces that come with the package."""
+    """Names of the bundled traces that are installed."""
     return sorted(file.parent.name for file in DATA.glob("*/sequences.parquet"))
 
 
@@ -81,8 +83,10 @@ def _folder(path_or_name: str | Path) -> Path:
     inside = len(folder.parts) == 3 and folder.parts[0] in names and folder.parts[1] == DRAFTERS
     if name in names or (inside and (DATA / folder / MANIFEST).exists()):
         return DATA / folder
+    if not folder.exists() and (said := absent(name)) is not None:
+        raise TraceError(said)
     if folder.exists() or len(folder.parts) != 1:
         return folder  # read_manifest says what is wrong with it
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name, [*names, *sorted(ABSENT)], n=1)
     hint = f"did you mean {close[0]}?" if close else f"bundled: {', '.join(names) or 'none'}"
     raise TraceError(f"{name}: no such folder and no bundled trace of that name ({hint})")

@@ -21,10 +21,11 @@ import numpy as np
 import pyarrow as pa
 
 from traces import files, row_checks, schema, validation_cache
+from traces.bundle import DATA
 from traces.decoded_cache import Kept
 from traces.errors import TraceError
 from traces.manifest import Manifest
-from traces.own_sources import DATA, is_own
+from traces.own_sources import is_own
 from traces.rows import KEYS
 
 Columns = Mapping[str, Collection[str]]

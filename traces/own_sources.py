@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 _HOME = Path(__file__).parent.parent
-DATA = _HOME / "traces" / "data"  # the bundled traces
 SOURCES = tuple(_HOME / name for name in ("traces", "simkit", "analysis"))
 
 

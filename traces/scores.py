@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from traces.arrays import rounded
+from traces.bundle import absent
 from traces.errors import TraceError
 from traces.trace import Trace
 
@@ -102,6 +103,11 @@ def facts(trace: Trace, name: str) -> dict[str, Any] | None:
     return None if table is None else _facts(table)
 
 
+def lack(trace: Trace, name: str) -> str:
+    """Why `facts` gives None."""
+    return absent(trace.path, file_name(name)) or f"no scores of {name}"
+
+
 def load(trace: Trace, name: str) -> Scores:
     """Read scores.
 
@@ -119,6 +125,8 @@ def load(trace: Trace, name: str) -> Scores:
                 f"{where} are missing: this drafter reads none of its own tokens, no head can judge"
                 " them"
             )
+        if (said := absent(trace.path, file_name(name))) is not None:
+            raise TraceError(said)
         raise TraceError(f"{where} are missing; write them with simkit score")
     # First: a program that rewrites the file may drop what it was made from too.
     for column in ("sequence", "position or start", "depth or node", "score"):

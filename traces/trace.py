@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from traces import files, parquet, schema, stores
 from traces.allocator import trim
+from traces.bundle import DATA
 from traces.card import card
 from traces.did_you_mean import Helpful, facts_html
 from traces.errors import TraceError
@@ -21,7 +22,6 @@ from traces.finding import attached, find
 from traces.folder_source import AttachedSource, FolderSource
 from traces.manifest import Manifest
 from traces.messages import how_many
-from traces.own_sources import DATA
 from traces.sampler import Sampler
 from traces.samples import check_samples, with_own
 

@@ -27,6 +27,7 @@ from simkit.policies import Fixed, Policy
 from simkit.simulator.arguments import AnyCost, AnyTrace
 from simkit.statistics.enough import few
 from simkit.sweeps.engine import Progress
+from traces.bundle import more_of
 from traces.errors import UserError
 from traces.loops import remarks_of
 from traces.trace import OWN, load
@@ -99,7 +100,8 @@ def _notes(study: Study, watched: priced.Priced) -> list[str]:
     """What a reader of the numbers should know, one line each."""
     said = [f"{line[0].lower()}{line[1:].rstrip('.')}" for line in watched.sentences()]
     about = few(study.trace.n_sequences)
-    return [*said, *([about] if about else []), *remarks_of(study.trace)]
+    more = more_of((study.trace.recording or study.trace).path)
+    return [*said, *([about] if about else []), *remarks_of(study.trace), *more]
 
 
 def _worth(found: Field, setting: Setting) -> Estimate:

@@ -14,6 +14,7 @@ from analysis.stats import clusters
 from analysis.study import loops_of
 from simkit.simulator.display import Cell
 from traces import scores
+from traces.bundle import more_of
 from traces.describe import describe, in_words
 from traces.loops import LEAST, LONGEST, TIMES
 from traces.trace import Trace
@@ -54,6 +55,7 @@ def recorded(trace: Trace) -> Recorded:
     made = [_tasks(trace), timings(trace), _scores(trace)]
     absent = ("", "It has no timing samples.", "It has no scores of learned heads.")
     missing += [why for table, why in zip(made, absent, strict=True) if table is None and why]
+    missing += more_of((trace.recording or trace).path)
     return Recorded(facts, [table for table in made if table is not None], missing)
 
 

@@ -22,11 +22,15 @@ def info(
     format: Annotated[InfoFormat, typer.Option(help="Output format.")] = InfoFormat.table,
 ) -> None:
     """Show what is in a trace."""
+    from simkit.cli.tables import tell
+    from traces.bundle import more_of
     from traces.describe import describe, in_words
     from traces.messages import printable
     from traces.trace import load
 
-    facts = describe(load(trace))
+    opened = load(trace)
+    facts = describe(opened)
+    tell(more_of(opened.path))
     if format is InfoFormat.json:
         import json
 

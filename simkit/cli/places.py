@@ -104,12 +104,14 @@ def warn(samples: pa.Table) -> None:
 
 
 def tell_times(study: Study, cost: str | None) -> None:
-    """Say on stderr what a reader of the times should know, as `replay` does.
+    """Say on stderr what a reader of the times should know, as `replay` does, and of parts absent.
 
     Where there are none, or they cannot be used, what needs them says why.
     """
+    from traces.bundle import more_of
     from traces.errors import UserError
 
+    tell(more_of((study.trace.recording or study.trace).path))
     try:
         charge = study.charge(cost)
     except UserError:

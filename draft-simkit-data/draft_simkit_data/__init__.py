@@ -1,0 +1,1 @@
+"""All recordings that come with simkit; `traces.bundle` finds them here."""
