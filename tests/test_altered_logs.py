@@ -16,13 +16,22 @@ from commands import run
 from engine_logs import response
 from test_import import written
 from test_import_logs import exported, meta
-from test_log_laws import NEW, OLD, USAGE, aiperf_line, llama_cpp
+from test_log_laws import NEW, OLD, USAGE, aiperf_line
+from test_log_laws import llama_cpp as llama_cpp_line
+from written_logs import FORMS
 
 import traces
 from simkit.errors import ImporterError
-from simkit.importers import aiperf, sglang, vllm
+from simkit.importers import aiperf, llama_cpp, openvino, sglang, tensorrt_llm, vllm
 
-LOGS = {"vllm": vllm.load, "sglang": sglang.load, "aiperf": aiperf.load}
+LOGS = {
+    "vllm": vllm.load,
+    "sglang": sglang.load,
+    "aiperf": aiperf.load,
+    "llama.cpp": llama_cpp.load,
+    "openvino": openvino.load,
+    "tensorrt-llm": tensorrt_llm.load,
+}
 
 
 def vllm_line(k, **more):
@@ -68,6 +77,26 @@ def chat(k):
     return {"id": str(k), "task": "t", "prompt_token_ids": [5, 6], "output_token_ids": [7, 8, 2]}
 
 
+def of(form, k):
+    """Four steps in an engine's form; the budget cut the last draft where its engine tells."""
+    steps = ([3, 3, 3, 2], [1, 3, 0, 2]) if form == "vllm offline" else ([3] * 4, [1, 3, 0, 2])
+    return FORMS[form][1](f"r{k}", 7 + k, 11, *steps, 3, "length")[0]
+
+
+def performance(k):
+    """TensorRT-LLM's performance log."""
+    counts = {"acceptance_rate": 0.5, "total_accepted_draft_tokens": 6, "total_draft_tokens": 12}
+    metrics = {"speculative_decoding": counts, "first_iter": 4, "last_iter": 8}
+    return {"request_id": k, "perf_metrics": metrics}
+
+
+def answer(k):
+    """llama.cpp's, not streamed."""
+    times = {"cache_n": 0, "prompt_n": 7 + k, "prompt_ms": 20.0, "predicted_ms": 50.0}
+    times |= {"predicted_n": 11, "draft_n": 12, "draft_n_accepted": 6}
+    return {"stop": True, "stop_type": "limit", "timings": times}
+
+
 GOOD = {  # the format, what else it is imported with, and a line by its number
     "vllm detailed": ("vllm", [], vllm_line),
     "vllm summary": (
@@ -85,7 +114,12 @@ GOOD = {  # the format, what else it is imported with, and a line by its number
         [],
         lambda k: named(aiperf_line("tensorrt_llm", [3] * 4, [1, 3, 0, 2], 11), k),
     ),
-    "aiperf llama.cpp": ("aiperf", [], lambda k: named(llama_cpp(), k)),
+    "aiperf llama.cpp": ("aiperf", [], lambda k: named(llama_cpp_line(), k)),
+    "vllm offline": ("vllm", [], lambda k: of("vllm offline", k)),
+    "openvino": ("openvino", [], lambda k: of("openvino", k)),
+    "tensorrt-llm": ("tensorrt-llm", [], lambda k: of("tensorrt-llm", k)),
+    "tensorrt-llm log": ("tensorrt-llm", ["--draft-length", "3"], performance),
+    "llama.cpp": ("llama.cpp", ["--draft-length", "3"], answer),
     "spec-bench": ("spec-bench", [], spec_bench),
     "specdecode-bench": ("specdecode-bench", [], specdecode),
     "tokens": ("tokens", ["--eos", "2"], chat),
@@ -103,6 +137,15 @@ FREE = {  # format, field (with wildcards), change (with wildcards): why nothing
     ("sglang*", "choices*", "*"): "why an output ended is said nowhere else",
     ("sglang*", "meta_info.prompt_tokens", "*"): "prompts are said nowhere else",
     ("aiperf*", "metrics.input_sequence_length*", "*"): "prompts are said nowhere else",
+    ("vllm offline", "prompt_token_ids", "*"): "prompts are said nowhere else",
+    ("vllm offline", "*per_step_*", "reversed"): "the order of steps is said nowhere else",
+    ("openvino", "num_input_tokens", "*"): "prompts are said nowhere else",
+    ("openvino", "max_new_tokens", "*"): "the budget is said nowhere else",
+    ("tensorrt-llm", "*finish_reason", "*"): "why an output ended is said nowhere else",
+    ("llama.cpp", "stop_type", "*"): "why an output ended is said nowhere else",
+    ("llama.cpp", "timings.prompt_n", "*"): "prompts are said nowhere else",
+    ("llama.cpp", "timings.cache_n", "*"): "prompts are said nowhere else",
+    ("llama.cpp", "line 2", "twice"): "an answer has no name",
     ("spec-bench", "choices*wall_time*", "*"): "a time is said nowhere else",
     ("spec-bench", "choices", "extended"): "how many answers there are is said nowhere else",
     ("spec-bench", "category", "*"): "the category is said nowhere else",
@@ -198,7 +241,11 @@ def _numbers(trace):
 
 
 def _is_note(line):
-    marks = " the id of an earlier one", " answers have ", " outputs have other numbers "
+    marks = (
+        " the id of an earlier one",
+        " answers have ",
+        " outputs have other numbers ",
+    )
     return any(mark in line for mark in marks)
 
 

@@ -12,12 +12,13 @@ from engine_logs import metrics, response, steps_of, vllm_log
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_import import written
+from written_logs import FORMS
 
 import simkit
 import traces
 from simkit import engines
 from simkit.errors import ImporterError, ReplayError
-from simkit.importers import aiperf, sglang, vllm
+from simkit.importers import aiperf, llama_cpp, sglang, vllm
 from simkit.importers.steps import LoggedDrafts
 from simkit.simulator.intervals import Intervals
 from traces.drafters import log as log_kind
@@ -279,10 +280,18 @@ VALUES = st.one_of(
     st.lists(st.integers(-2, 5), max_size=4),
     st.dictionaries(st.text(max_size=2), st.integers(), max_size=2),
 )
+def in_form(form):
+    return FORMS[form][1]("r", 7, 11, [3] * 4, [1, 3, 0, 2], 3, "length")[-1]
+
+
 LINES = {
     "vllm": lambda: good(1)[0],
+    "vllm offline": lambda: in_form("vllm offline"),
     "sglang": lambda: {"meta_info": meta()},
     "aiperf": exported,
+    "tensorrt-llm": lambda: in_form("tensorrt-llm"),
+    "openvino": lambda: in_form("openvino"),
+    "llama.cpp": lambda: in_form("llama.cpp") | {"id": None},
 }
 
 
@@ -302,10 +311,8 @@ def test_a_line_with_anything_in_it_is_read_or_refused(data, engine):
     with tempfile.TemporaryDirectory() as folder:
         file = written(Path(folder), [line])
         try:
-            if engine == "sglang":
-                trace = sglang.load(file, 3).trace
-            else:
-                trace = {"vllm": vllm, "aiperf": aiperf}[engine].load(file).trace
+            trace = llama_cpp.load(file, 3).trace if engine == "llama.cpp" else None
+            trace = trace or FORMS[engine][2](file, 3).trace
         except ImporterError as error:
             assert str(error).startswith(file) and "\n" not in str(error)
             return

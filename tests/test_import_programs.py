@@ -139,6 +139,21 @@ def test_streams_that_contradict_themselves_are_refused(tmp_path, change, what):
             llama_cpp.load(file)
 
 
+def test_a_usage_chunk_behind_the_end_is_no_stream(tmp_path):
+    """OpenAI's routes send it last, without choices; builds differ in whether they do."""
+    lines = (FILES / "llama_cpp_openai.txt").read_text().splitlines()
+    streamed = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    last = {**streamed[-1], "choices": []}
+    trace = llama_cpp.load(written(tmp_path, [*streamed, last])).trace
+    assert columns(trace) == [DRAFTED, ACCEPTED]
+    other = copy.deepcopy(streamed[-2])
+    other["timings"]["prompt_n"] += 1
+    with pytest.raises(ImporterError, match="its chunks are of several prompts"):
+        llama_cpp.load(written(tmp_path, [*streamed[:-1], other, streamed[-1]]))
+    _, notes = llama_cpp.load(written(tmp_path, [{"stop": True}, *streamed]))
+    assert notes == ["1 line is left out: no timings"]
+
+
 def test_a_token_that_was_held_back_counts_where_it_was_decoded(tmp_path):
     """A chunk fewer: the token that ends inside a character comes with the next step's."""
     streamed = chunks()
@@ -208,6 +223,7 @@ def raw(line, model="main"):
         (lambda x: raw(x)["m_batch_sizes"].append(0), "is 0, not from 1"),
         (lambda x: raw(x)["m_durations"].pop(), "has 7 times for 8 steps"),
         (lambda x: raw(x).update(m_durations=[-1.0] * 9), "must be a time from 0 on"),
+        (lambda x: raw(x).update(m_durations=[10**400] * 9), "must be a time from 0 on"),
         (lambda x: x["extended_perf_metrics"].update(num_draft_tokens=23), "is 23, not 21"),
         (lambda x: x["extended_perf_metrics"].update(num_accepted_tokens=15), "is 15, but its"),
         (lambda x: x.update(num_assistant_tokens=2), "num_draft_tokens is 20"),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.fuzz import alter, judge
 from benchmarks.fuzz.judge import ACCEPTED, EQUAL, FaultError, Verdict
-from simkit.importers import aiperf, sglang, steps, vllm
+from simkit.importers import aiperf, openvino, sglang, steps, tensorrt_llm, vllm
 from traces.errors import UserError
 
 _K = 3
@@ -27,10 +27,21 @@ _FREE = (
     "benchmark_phase",
     "error",
 )
-_LENGTHS = ("prompt_tokens", "input_sequence_length", "value", "completion_tokens", "unit")
+_LENGTHS = (
+    "prompt_tokens",
+    "input_sequence_length",
+    "value",
+    "completion_tokens",
+    "unit",
+    "num_input_tokens",
+    "max_new_tokens",
+    "num_assistant_tokens",
+    "m_durations",
+)
 _OPTIONAL = (
     "num_spec_tokens mean_acceptance_length draft_acceptance_rate spec_accept_rate"
-    " spec_accept_length engine choices usage metadata metrics metric"
+    " spec_accept_length engine choices usage metadata metrics metric avg_decoded_tokens_per_iter"
+    " num_draft_tokens num_accepted_tokens extended_perf_metrics"
 ).split()
 
 
@@ -110,7 +121,48 @@ def _aiperf(number: int, accepted: list[int]) -> dict[str, Any]:
     }
 
 
+def _tensorrt_llm(number: int, accepted: list[int]) -> dict[str, Any]:
+    n, total, length = len(accepted), sum(accepted), _completion(accepted)
+    counts = {
+        "acceptance_rate": total / (n * _K),
+        "total_accepted_draft_tokens": total,
+        "total_draft_tokens": n * _K,
+        "num_spec_steps": n,
+        "acceptance_histogram": [accepted.count(a) for a in range(_K + 1)],
+        "num_spec_tokens": _K,
+    }
+    choice = {"index": 0, "finish_reason": "length", "speculative_decoding": counts}
+    return {
+        "id": f"cmpl-{number}",
+        "choices": [choice | {"avg_decoded_tokens_per_iter": 1 + total / n}],
+        "usage": {"prompt_tokens": 9, "completion_tokens": length, "total_tokens": 9 + length},
+    }
+
+
+def _openvino(number: int, accepted: list[int]) -> dict[str, Any]:
+    emitted = [1, *(a + 1 for a in accepted)]
+    budget = sum(emitted)
+    left = [budget - sum(emitted[: k + 1]) for k in range(len(accepted))]
+    drafted = [min(_K, room - 1) for room in left]
+    return {
+        "id": str(number),
+        "num_input_tokens": 9,
+        "num_generated_tokens": budget,
+        "num_assistant_tokens": _K,
+        "max_new_tokens": budget,
+        "extended_perf_metrics": {
+            "num_draft_tokens": sum(drafted[:-1]),
+            "num_accepted_tokens": sum(accepted[:-1]),
+            "main_model_metrics": {
+                "raw_metrics": {"m_batch_sizes": emitted, "m_durations": [9e3] * len(emitted)}
+            },
+        },
+    }
+
+
 KINDS = {
+    "tensorrt-llm": Kind(_tensorrt_llm, tensorrt_llm.load),
+    "openvino": Kind(_openvino, openvino.load),
     "vllm": Kind(_vllm, vllm.load),
     "vllm summary": Kind(_summary, vllm.load),
     "sglang": Kind(_sglang, lambda file: sglang.load(file, _K)),

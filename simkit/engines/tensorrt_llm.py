@@ -1,7 +1,7 @@
 """TensorRT-LLM: the YAML of `speculative_config` in the options of the LLM API.
 
 Fields and rules are those of `DecodingBaseConfig` and its heirs in
-`tensorrt_llm/llmapi/llm_args.py` (NVIDIA/TensorRT-LLM, main of August 2026), whose classes refuse
+`tensorrt_llm/llmapi/llm_args.py` (NVIDIA/TensorRT-LLM, main of September 2026), whose refuse
 unknown fields. A schedule gives the length of the smallest key that is no less than the batch, and
 none beyond the last (pull request 10860; before it, that of the largest key that is no more:
 {1: 4, 4: 2}). The smallest key must have `max_draft_len`, and a schedule goes with no
@@ -10,7 +10,8 @@ request 16888 is in. The gate (pull request 12905; `_torch/speculative/speculati
 speculation ends for good once the mean of the last `acceptance_rate_window_size` iterations'
 acceptance rates, accepted over drafted tokens of the batch, is below `acceptance_rate_threshold`,
 which is from 0 to 1. Before, `acceptance_window` requests and `acceptance_length_threshold` counted
-the tokens that a request accepted a step, without the target's own.
+the tokens that a request accepted a step, without the target's own. A threshold of 0 never ends it;
+with attention data parallelism DSpark's confidence refuses the gate (main, September 2026).
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class TensorrtLlm(EngineWriter):
     """See the module."""
 
     name = "tensorrt-llm"
-    version = "main of August 2026"
+    version = "main of September 2026"
     source = "tensorrt_llm/llmapi/llm_args.py; pull requests 10860, 12905, 16888"
     takes = frozenset(("by_batch", "gate"))
 

@@ -54,12 +54,6 @@ class _Mark(NamedTuple):
     ms: float
 
 
-class _Stream(NamedTuple):
-    """The chunks of an answer, in their order."""
-
-    chunks: list[jsonl.Record]
-
-
 def load(
     file: str | Path, draft_length: int | None = None, drafts: steps.LoggedDrafts = steps.UNKNOWN
 ) -> steps.Imported:
@@ -100,18 +94,21 @@ def _streams(chunks: Iterator[jsonl.Record]) -> Iterator[jsonl.Record]:
     Raises:
         ImporterError: a stream has no last chunk.
     """
-    opened: dict[object, _Stream] = {}
+    opened: dict[str | None, list[jsonl.Record]] = {}
+    ended: set[str | None] = set()
     for chunk in chunks:
         name = chunk.fields.get("id")
         name = name if isinstance(name, str) else None
-        own = opened.setdefault(name, _Stream([]))
+        if name in ended and chunk.fields.get("choices") == []:
+            continue  # the usage, behind the end
+        own = opened.setdefault(name, [])
         if isinstance(chunk.fields.get("timings"), dict):
-            own.chunks.append(chunk)
-        if _is_last(chunk) and own.chunks:
-            del opened[name]
-            yield jsonl.Record(chunk.where, {**chunk.fields, "chunks": own.chunks})
+            own.append(chunk)
+        if _is_last(chunk):
+            ended.add(name)
+            yield jsonl.Record(chunk.where, {**chunk.fields, "chunks": opened.pop(name)})
     for own in opened.values():
-        for chunk in own.chunks[-1:]:
+        for chunk in own[-1:]:
             raise chunk.error("the stream breaks off before its end")
 
 
@@ -125,6 +122,9 @@ def _of_stream(
     last: jsonl.Record, length: int | None, left_out: Counter[str]
 ) -> Iterator[steps.LoggedRequest]:
     chunks: list[jsonl.Record] = last.get("chunks")
+    if not chunks:
+        left_out["no timings"] += 1
+        return
     marks = [_mark(chunk) for chunk in chunks]
     for before, here in zip(marks, marks[1:], strict=False):
         falls = [name for name, a, b in zip(_TIMES, before, here, strict=False) if b < a]
@@ -133,8 +133,9 @@ def _of_stream(
     if not marks[-1].drafted:
         left_out["nothing was drafted"] += 1
         return
-    prompt = sum(laws.count(timings, timings.fields, name) or 0 for name in ("prompt_n", "cache_n"))
-    usage = (prompt, marks[-1].emitted)
+    prompts = {_prompt(chunk) for chunk in chunks}
+    hold(last, "stream", len(prompts) == 1, "its chunks are of several prompts")
+    usage = (prompts.pop(), marks[-1].emitted)
     reason = "length" if _ended_by_budget(last) else "unknown"
     if len(marks) == 1 or marks[0].emitted > 1 and marks[0].drafted == marks[-1].drafted:
         own = _sums(last, marks[-1], length)
@@ -154,6 +155,12 @@ def _of_stream(
     times = step_times.StepTimes(prefill, [own.ms / 1e3 for own in found])
     request = steps.request(last, "", logged, usage, reason, inside="timings", uncounted=0)
     yield request._replace(times=times)
+
+
+def _prompt(chunk: jsonl.Record) -> int:
+    """Tokens of the prompt, those in the cache among them."""
+    inner = jsonl.Record(f"{chunk.where}: timings", chunk.fields["timings"])
+    return sum(laws.count(inner, inner.fields, name) or 0 for name in ("prompt_n", "cache_n"))
 
 
 def _mark(chunk: jsonl.Record) -> _Mark:

@@ -40,7 +40,7 @@ def seconds(record: jsonl.Record, name: str, value: Any, unit_s: float) -> float
         ImporterError: it is no number from 0 on, or longer than any run.
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value * unit_s <= jsonl.LONGEST_S:
+    if not number or not 0 <= value <= jsonl.LONGEST_S / unit_s:  # a whole one may be beyond floats
         raise record.error(f"{name} must be a time from 0 on, not {value!r:.40}")
     return value * unit_s
 
