@@ -116,7 +116,9 @@ def test_tuning_says_that_its_intervals_leave_out_the_spread_of_the_times():
 
 def test_one_sample_a_shape_has_no_spread_and_it_is_said():
     result = simkit.replay(trace_of(timed(1, 0.3)), "fixed(2)")
-    assert any("intervals of speeds hold that of prompts alone" in note for note in result.notes)
+    assert any(
+        "intervals of speeds cover the spread over prompts only" in note for note in result.notes
+    )
     (record,) = result.records()
     assert record["speedup_lo"] == record["speedup_hi"]
     assert result.runs[0].spread is None

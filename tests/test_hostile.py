@@ -3,8 +3,6 @@
 import inspect
 import re
 import typing
-from importlib import import_module
-from keyword import iskeyword
 
 import pyarrow as pa
 import pytest
@@ -13,7 +11,7 @@ from trace_files import rewrite
 
 import simkit
 from simkit import serving
-from simkit.cli import _HELP
+from simkit.cli import _HELP, function_of
 from simkit.cli.tables import csv_cell
 from simkit.costs import Linear
 from traces.errors import UserError
@@ -116,8 +114,7 @@ def numbers():
     """Every option of every command that takes a number, and what the command needs besides."""
     found = []
     for command in _HELP:
-        name = f"{command}_" if iskeyword(command) else command
-        function = getattr(import_module(f"simkit.cli.{name}"), name)
+        function = function_of(command)
         hints = typing.get_type_hints(function, include_extras=True)
         hints.pop("return", None)
         parameters = inspect.signature(function).parameters

@@ -407,7 +407,7 @@ def test_no_number_stands_alone(tmp_path, capsys):
     for depth in first["accepted_by_depth"]:
         assert all(name.endswith(("_lo", "_hi")) for name in depth.keys() - {"depth", "at_risk"})
     assert second["accepted_by_depth"] == [] and second["tokens_per_step_any_hi"] == 1
-    for word in ("band: 95%", "cut: for the logged starts", "any: for these very outputs"):
+    for word in ("band: 95%", "cut: bounds for the logged starts", "any: bounds for these outputs"):
         assert word in err
     status, said, _ = run(capsys, "replay", log, *arguments)
     assert status == 0 and said.count("P(a ≥ ") == 3 and "speedup, any" in said

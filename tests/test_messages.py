@@ -6,15 +6,13 @@ import re
 import sys
 import typing
 import warnings
-from importlib import import_module
 from itertools import pairwise
-from keyword import iskeyword
 from pathlib import Path
 
 import pytest
 from commands import refused, run
 
-from simkit.cli import _HELP
+from simkit.cli import _HELP, function_of
 from simkit.cli.import_ import ImportSource
 from simkit.errors import PolicyError
 from traces import stores
@@ -132,8 +130,7 @@ def test_a_url_is_no_local_file(words, folder, tmp_path, monkeypatch, capsys):
 def options():
     """Every option and argument of every command that takes a text or a file."""
     for command in _HELP:
-        name = f"{command}_" if iskeyword(command) else command
-        function = getattr(import_module(f"simkit.cli.{name}"), name)
+        function = function_of(command)
         hints = typing.get_type_hints(function, include_extras=True)
         hints.pop("return", None)
         parameters = inspect.signature(function).parameters

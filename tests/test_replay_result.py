@@ -110,7 +110,7 @@ def test_a_head_that_was_not_timed_takes_as_long_as_its_policys_own(timed, call_
     result = simkit.replay(trace, "pacer(block=1, head=pacer-small)", "measured(policy_s=0)")
     (record,) = result.records()
     assert record["policy_s"] == pytest.approx(call_s * record["drafted"])
-    assert ("it is free" in " ".join(result.notes)) == (call_s == 0)
+    assert ("its calls are not charged" in " ".join(result.notes)) == (call_s == 0)
 
 
 def test_few_prompts_are_named_below_the_table(folder, capsys):
@@ -142,7 +142,7 @@ def test_what_drafts_nothing_is_below_1_for_a_reason():
     slower = Linear(draft_s=1, target_s=8, overhead_s=0.5)
     result = simkit.replay(trace, specs, slower)
     (note,) = result.notes
-    assert note.startswith("a speedup below 1 of autoregressive(), fixed(0): nothing is drafted")
+    assert note.startswith("autoregressive(), fixed(0): the speedup is below 1 although nothing")
     assert [record["speedup"] < 1 for record in result.records()][:2] == [True, True]
     alike = Linear(draft_s=1, target_s=8, overhead_s=0.5, baseline_overhead_s=0.5)
     assert simkit.replay(trace, specs, alike).notes == []
@@ -196,7 +196,7 @@ def test_every_policy_has_a_name_of_its_own(trace):
         def limit(self, state, ahead):
             return 1
 
-    with pytest.raises(ReplayError, match=r"two policies that differ are both called fixed\(3\)"):
+    with pytest.raises(ReplayError, match=r"two different policies are both called fixed\(3\)"):
         simkit.replay(trace, ["fixed(3)", Mine(3)])
 
 

@@ -356,9 +356,10 @@ def test_it_is_compared_with_its_parts(capsys):
     assert with_own.speedup_lo < with_own.speedup < with_own.speedup_hi
     assert found.compare(("route(suffix,own,least=3)", "fixed(5)"), ("own", "fixed(5)")) == with_own
     assert any(
-        note.startswith(f"{route}: who drafts under fixed(5): suffix in") for note in found.notes
+        note.startswith(f"{route}: steps by drafter under fixed(5): suffix in")
+        for note in found.notes
     )
-    assert any("takes in what another drafter's steps kept" in note for note in found.notes)
+    assert any("reads the tokens of another drafter's steps" in note for note in found.notes)
     row = found.records()[2]
     parts = ("prefill_s", "draft_s", "verify_s", "policy_s", "overhead_s")
     assert row["total_s"] == pytest.approx(sum(row[part] for part in parts))

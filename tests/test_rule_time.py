@@ -58,7 +58,7 @@ def test_a_function_costs_what_the_policy_costs_that_reads_the_same(trace):
     result = simkit.replay(trace, [product, "cumulative_confidence(0.1)"])
     (mine, how), (theirs, _) = result.rule_times.values()
     assert mine == pytest.approx(theirs, rel=0.02)
-    assert how == f"{HERE}, what it reads as timed for cumulative_confidence"
+    assert how == f"{HERE}, with the reading time of cumulative_confidence"
     rows = result.records()
     assert rows[0]["policy_s"] == pytest.approx(mine * rows[0]["drafted"])
     assert "time of rules: product: microbenchmark" in result.notes[-1]
@@ -85,7 +85,9 @@ def test_a_quick_rule_says_what_reading_takes():
     """Much of an elaborate rule's time is its own, and that was taken on another machine."""
     trace = timed_trace(("confidence_adaptive", 1e-4), ("confidence", READING_S))
     (seconds, how) = simkit.replay(trace, product).rule_times["product"]
-    assert how.endswith("timed for confidence") and seconds == pytest.approx(READING_S, rel=0.02)
+    assert how.endswith("the reading time of confidence") and seconds == pytest.approx(
+        READING_S, rel=0.02
+    )
 
 
 def test_only_what_a_function_looks_at_counts(trace):
@@ -112,7 +114,7 @@ def test_a_plug_in_class_is_timed_too(trace):
 def test_where_no_rule_was_timed_the_rule_alone_is():
     result = simkit.replay(timed_trace(), ["svip(h=1)", product])
     hows = {how for _, how in result.rule_times.values()}
-    assert hows == {f"{HERE}, of the rule alone"}
+    assert hows == {f"{HERE}, without reading its columns"}
     assert all(0 < seconds < 1e-3 for seconds, _ in result.rule_times.values())
 
 
@@ -208,7 +210,7 @@ def test_a_rule_is_timed_once_on_a_machine(monkeypatch):
         seconds.append(result.rule_times)
         monkeypatch.setattr(rule_time, "_timed", lambda policy, script: 17.0)
     assert seconds[0] == seconds[1] == seconds[2]
-    assert all(how == f"{HERE}, of the rule alone" for _, how in seconds[0].values())
+    assert all(how == f"{HERE}, without reading its columns" for _, how in seconds[0].values())
     (other, _) = simkit.replay(trace, looking(0.2)).rule_times["rule"]
     assert other == 17  # another value is another rule
 
@@ -262,4 +264,4 @@ def test_a_cache_that_cannot_be_written_stops_nothing(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setattr(kept_times, "cache_folder", lambda: tmp_path / "file")
     times = simkit.replay(timed_trace(), looking(0.1)).rule_times["rule"]
-    assert times.how == f"{HERE} and timed anew by each process, of the rule alone"
+    assert times.how == f"{HERE} and timed anew by each process, without reading its columns"

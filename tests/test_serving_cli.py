@@ -296,7 +296,7 @@ def test_runs_of_one_object_do_not_meet():
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ([lambda view: 1, lambda view: 3], "two controllers that differ are both called function"),
+        ([lambda view: 1, lambda view: 3], "two different controllers are both called function"),
         (Counting, "Counting is a class: give an object of it"),
     ],
 )

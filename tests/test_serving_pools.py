@@ -148,7 +148,7 @@ def test_no_number_that_all_runs_share_has_an_interval(trace):
     assert none["steady_against"] == 1 and none["steady_against_lo"] is None
     assert none["length"] == 0 and none["length_hi"] is None
     assert drafts["steady_against_lo"] is not None
-    assert any("what all runs share has none" in note for note in found.notes)
+    assert any("is the same in all runs has none" in note for note in found.notes)
     assert found._cells()[1][0][-1] == "1.000"  # no ±
 
 
@@ -158,7 +158,10 @@ def test_no_number_that_all_runs_share_has_an_interval(trace):
         (["--rate", "2", "--once"], "no intervals: all runs serve the same prompts"),
         (["--concurrency", "2", "--seeds", "1", "--requests", "6"], "no intervals: one run"),
         (["--concurrency", "2", "--seeds", "2", "--requests", "2"], "only "),
-        (["--concurrency", "2", "--seeds", "2", "--requests", "60"], "intervals are over prompts"),
+        (
+            ["--concurrency", "2", "--seeds", "2", "--requests", "60"],
+            "intervals cover the spread over prompts",
+        ),
     ],
 )
 def test_the_command_says_what_its_intervals_are_over(given, words, capsys):

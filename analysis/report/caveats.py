@@ -60,7 +60,7 @@ def caveats(at: Replays, used: Sequence[Policy], beyond: Sequence[Beyond] = ()) 
             )
         lines += [_seconds(at), *_uncharged(at, used)]
         lines.append(
-            "Predicted speeds were not held against the clock here: simkit fidelity does that."
+            "Predicted speeds were not compared with live runs here: simkit fidelity does that."
         )
         if used and folds(at.trace) is None:
             lines.append(
@@ -165,7 +165,9 @@ def _uncharged(at: Replays, used: Sequence[Policy]) -> list[str]:
 def _trace(trace: Trace) -> list[str]:
     lines = []
     if not trace.manifest.drafter.can("path"):
-        lines.append("The trace is a lattice: what looks along the output cannot be had from it.")
+        lines.append(
+            "The trace is a lattice: statistics along the output cannot be computed from it."
+        )
     if trace.sampler.greedy:
         lines.append("Recorded greedily: speeds are those of greedy decoding.")
     else:

@@ -137,12 +137,9 @@ class _Lazy(TyperGroup):
         about = {"help": _HELP[cmd_name], "rich_help_panel": _group_of(cmd_name)}
         if self._named:
             return TyperCommand(cmd_name, **about)  # pyright: ignore[reportArgumentType]
-        taken = iskeyword(cmd_name) or hasattr(builtins, cmd_name)
-        name = f"{cmd_name}_" if taken else cmd_name
-        module = import_module(f"simkit.cli.{name}")
         single = typer.Typer(add_completion=False)
         made = single.command(cmd_name, cls=_Command, **about)  # pyright: ignore[reportArgumentType]
-        made(getattr(module, name))
+        made(function_of(cmd_name))
         return typer.main.get_command(single)
 
     def format_help(self, ctx: typer.Context, formatter: Any) -> None:
@@ -168,6 +165,13 @@ class _Lazy(TyperGroup):
         from simkit.cli.complete import items
 
         return items(incomplete, _HELP)
+
+
+def function_of(command: str) -> Any:
+    """A command's function, in the module of its name; names that Python has get an underscore."""
+    taken = iskeyword(command) or hasattr(builtins, command)
+    name = f"{command}_" if taken else command
+    return getattr(import_module(f"simkit.cli.{name}"), name)
 
 
 def _check_number(name: str, value: Any) -> None:

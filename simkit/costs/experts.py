@@ -22,12 +22,11 @@ def experts_of(trace: Trace, cost: str) -> ExpertsInfo:
         return manifest.experts
     if manifest.attached_to is not None:
         raise CostError(
-            f"{cost}: prices passes by the experts that they read, and those that the drafts of"
-            f" {manifest.spec} read were not recorded: a trace has those of the draft model that it"
-            " was recorded with alone"
+            f"{cost} prices passes by the experts that they read, and those of {manifest.spec} were"
+            " not recorded: a trace has only those of the draft model that it was recorded with"
         )
     raise CostError(
-        f"{cost}: prices passes by the experts that they read, and this trace does not say which:"
+        f"{cost} prices passes by the experts that they read, which this trace does not have:"
         " record it with --experts"
     )
 
@@ -35,6 +34,6 @@ def experts_of(trace: Trace, cost: str) -> ExpertsInfo:
 def unknown(cost: str) -> CostError:
     """What to say where a pass is to be priced, and its experts are not known."""
     return CostError(
-        f"{cost}: prices passes by the experts that they read: those are known of the steps of a"
-        " replay, and not of passes that a rule, a bound or a server weighs beforehand"
+        f"{cost} prices passes by the experts that they read: these are known for the steps of a"
+        " replay, but not for passes that a rule, a bound or a server plans ahead"
     )

@@ -360,12 +360,12 @@ class _MeasuredTimes(ByPasses):
     def remarks(self) -> list[str]:
         found = []
         if self.unsealed:
-            found.append(f"{self.unsealed} carries no digest: had it been altered, none would know")
+            found.append(f"{self.unsealed} has no digest, so changes to it are not noticed")
         marked = any(name.startswith(DRAW) for name in self.cells)
         if not marked and len(np.unique(self.cells.get("target", _NONE)[3])) < FEWEST_ROUNDS:
             found.append(
-                "the spread of the times is not known, so intervals of speeds hold that of prompts"
-                " alone"
+                "the spread of the times is not known, so intervals of speeds cover the spread over"
+                " prompts only"
             )
         return found
 

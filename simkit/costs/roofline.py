@@ -89,7 +89,7 @@ class Roofline(Constants, CostModel):
             )
         for value, known in ((self.device, DEVICES), (self.target, MODELS), (self.draft, MODELS)):
             if value is not None and value not in known:
-                raise CostError(f"roofline knows no {value!r} ({suggest(str(value), known)})")
+                raise CostError(f"roofline has no {value!r} ({suggest(str(value), known)})")
 
     def times(self, trace: Trace) -> Times:
         """See `CostModel`."""
@@ -231,7 +231,7 @@ def _recorded(model: str, info: ModelInfo | None) -> ModelShape:
         if size not in info.shape:
             raise CostError(f"roofline: the trace's manifest has no {model}.shape.{size}")
     if info.dtype not in BYTES:
-        raise CostError(f"roofline knows no bytes of the {model}'s dtype {info.dtype}")
+        raise CostError(f"roofline has no size in bytes for the {model}'s dtype {info.dtype}")
     n_heads = info.shape["n_heads"]
     return ModelShape(
         n_parameters=info.n_parameters,

@@ -85,7 +85,7 @@ def update(params: Any, state: State, outcome: Outcome) -> State:
 @register
 @dataclass(frozen=True)
 class ConfidenceAdaptive(NumericPolicy):
-    """`Confidence` with a threshold that is fitted again after each step.
+    """Stop as `confidence` does, with a threshold that is fitted again after each step.
 
     A step adds pairs (probability, matched): all its accepted tokens, and the first rejected one;
     what was drafted behind it is left out. Once there are more than five pairs, and both matches

@@ -224,7 +224,7 @@ def _loads(rate: Any, concurrency: Any, arrivals: Any, copies: Any, unit: str | 
     if isinstance(arrivals, str | Path):
         return [read_times(Path(arrivals), unit)]
     if unit is not None:
-        raise ServingError("arrivals_unit is of a file of arrivals, and there is none")
+        raise ServingError("arrivals_unit goes with a file of arrivals, and none is given")
     if arrivals is not None:
         return [Timestamps(np.array(list(arrivals)))]
     kind: Any = {"rate": Poisson, "concurrency": Closed, "copies": Copies}[named[0]]
@@ -244,7 +244,7 @@ def _chosen(given: AnyController | Iterable[AnyController]) -> list[Controller]:
         for controller in expand(item) if isinstance(item, str) else [controller_of(item)]:
             if found.setdefault(str(controller), controller) != controller:
                 raise ServingError(
-                    f"two controllers that differ are both called {controller}: name them apart"
+                    f"two different controllers are both called {controller}: give them two names"
                 )
     if not found:
         raise ServingError("no controller is given")

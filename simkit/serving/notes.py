@@ -23,7 +23,7 @@ def warnings_of(charge: Charge, runs: Sequence[ServingRun]) -> list[str]:
     if times.batches and max(times.batches) < most:
         found.append(
             f"passes over more than {how_many(max(times.batches), 'sequence')} were not timed:"
-            f" up to {most} their times go on in a line"
+            f" their times up to {most} are extrapolated linearly"
         )
     return found
 
@@ -35,8 +35,8 @@ def notes_of(charge: Charge, engine: Engine, runs: Sequence[ServingRun]) -> list
     found = [SCHEDULE] if looks else []
     if any(p.load.concurrency > engine.max_batch for p in plans):
         found.append(
-            f"the engine runs up to {how_many(engine.max_batch, 'request')} at once (max_batch); of"
-            " more in flight the others wait"
+            f"the engine runs at most {how_many(engine.max_batch, 'request')} at once (max_batch);"
+            " other requests in flight wait"
         )
     found += [*charge.remarks, *_of_times(charge, engine, runs, plans)]
     carried = [
@@ -46,8 +46,8 @@ def notes_of(charge: Charge, engine: Engine, runs: Sequence[ServingRun]) -> list
     ]
     if carried:
         found.append(
-            f"{', '.join(dict.fromkeys(carried))}: state that lasts a run is that of a replay in"
-            " the trace's order"
+            f"{', '.join(dict.fromkeys(carried))}: the state that lasts a whole run is taken from a"
+            " replay in the trace's order"
         )
     return list(dict.fromkeys(found + _of_intervals(runs)))
 
@@ -59,7 +59,8 @@ def _of_intervals(runs: Sequence[ServingRun]) -> list[str]:
     sample, seeds = runs[0].sample, 1 + max(run.seed for run in runs)
     if why := sample.unknown(seeds):
         return [f"no intervals: {why}"]
-    told = "intervals are over prompts and seeds, not over times; what all runs share has none"
+    told = "intervals cover the spread over prompts and seeds, not that of the times; a number that"
+    told += " is the same in all runs has none"
     return [told, *few_below({None: served(runs)})]
 
 
@@ -73,19 +74,19 @@ def _of_times(
         len(p.prices.prefill) > 2 and p.prices.prefill[1] == p.prices.prefill[-1] for p in plans
     ):
         found.append(
-            "prompts of one length alone were timed: all take as long, and further ones in a pass"
-            " are free"
+            "prompts of one length only were timed: every prompt takes that long, and further ones"
+            " in the same pass are not charged"
         )
     loops = [_loop_s(p) for p in plans]
     given = sorted({float(s) for seconds in loops for s in seconds if s > 0})
     if most > 1 and given and all(len(np.unique(seconds)) == 1 for seconds in loops):
         told = " and ".join(f"{1e3 * s:.3g} ms" for s in given)
-        found.append(f"an iteration's time outside its passes is the same in every batch: {told}")
+        found.append(f"every batch is charged the same time outside its passes: {told}")
     asks = engine.catch_up and charge.drafting.paid == "token" and not times.knows_blocks
     if asks and any(_left_out(run) for run in runs):
         found.append(
-            "no draft pass over several tokens was timed: one that reads what came out while"
-            " nothing was drafted is charged as one over a single token"
+            "no draft pass over several tokens was timed: one that reads the tokens emitted without"
+            " drafts is charged like a pass over one token"
         )
     return found
 

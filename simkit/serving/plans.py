@@ -110,7 +110,9 @@ def plan(
 
 def _check(controller: Controller, engine: Engine, load: Load, rates: np.ndarray | None) -> None:
     if rates is not None and _reads_drafts(controller):
-        raise ServingError(f"{controller} reads the drafts, which drawn outcomes have not")
+        raise ServingError(
+            f"{controller} reads the drafts, but outcomes that are drawn (rates) have none"
+        )
     if load.copies > engine.max_batch:
         raise ServingError(f"{load.copies} copies do not fit in a batch of {engine.max_batch}")
 
@@ -265,11 +267,13 @@ def _column(layout: Layout, name: str) -> str:
 
 
 def _check_batched(controller: ByRule, policy: Policy) -> None:
-    chain_of(policy, f"{controller} asks chains alone")
+    chain_of(policy, f"{controller} takes policies of chains only")
     if policy.needs_future:
-        raise PolicyError(f"{controller}: {policy} needs the future, of which a batch has many")
+        raise PolicyError(
+            f"{controller}: {policy} needs the future, which a batch does not have in common"
+        )
     if policy.extra_passes:
-        raise PolicyError(f"{controller}: {policy} reads verified batches anew")
+        raise PolicyError(f"{controller}: {policy} needs further passes after verification")
 
 
 def _check_room(layout: Layout, rules: Rules) -> None:

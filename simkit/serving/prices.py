@@ -245,9 +245,8 @@ def _sizes(times: Times, most: int, extrapolate: bool) -> np.ndarray:
     if len(known) == 1 and most > 1:
         raise ServingError(
             f"a batch may hold {how_many(most, 'request')}, but passes over one sequence alone were"
-            " timed:"
-            " give a cost that knows batches (--cost 'atlas(target=qwen3-8b, draft=qwen3-0.6b)'),"
-            " or time them (simkit latency --grid)"
+            " timed: give a cost with times of batches (--cost"
+            " 'atlas(target=qwen3-8b, draft=qwen3-0.6b)'), or time them (simkit latency --grid)"
         )
     if known[-1] < most and not extrapolate:
         sizes = ", ".join(map(str, known))
@@ -255,7 +254,7 @@ def _sizes(times: Times, most: int, extrapolate: bool) -> np.ndarray:
             f"a batch may hold {how_many(most, 'request')}, but passes over"
             f" {how_many(known[-1], 'sequence')} at most were"
             f" timed ({sizes}): lower the largest batch, time larger ones (simkit latency --grid),"
-            " or let times go on in a line (extrapolate)"
+            " or extrapolate linearly (extrapolate)"
         )
     return known[: np.searchsorted(known, most) + 1]
 

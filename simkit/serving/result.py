@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Key = tuple[str, float, str]
 SCHEDULE = (
-    "lengths that a controller takes from the batch or the clock are exact given the simulated"
-    " schedule, not beyond it"
+    "controllers that read the batch or the clock are exact given the simulated schedule, which a"
+    " real server may not follow"
 )
 _SHOWN = {
     "steady_tokens_s": "tokens/s",

@@ -99,7 +99,7 @@ def distinct(policies: Iterable[Policy]) -> list[Policy]:
                 name, number = f"{policy} ({number})", number + 1
             policy = replace(policy, label=name)
         elif name in named and policy != named[name]:
-            raise ReplayError(f"two policies that differ are both called {name}")
+            raise ReplayError(f"two different policies are both called {name}")
         named.setdefault(name, policy)
     return list(named.values())
 

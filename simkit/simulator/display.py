@@ -124,9 +124,8 @@ def idle(speedups: Iterable[tuple[str, bool, float]]) -> list[str]:
     if not names:
         return []
     return [
-        f"a speedup below 1 of {', '.join(dict.fromkeys(names))}: nothing is drafted, yet every"
-        " token pays for a step of speculative decoding, which takes longer than one of the target"
-        " alone"
+        f"{', '.join(dict.fromkeys(names))}: the speedup is below 1 although nothing is drafted,"
+        " because a step of speculative decoding takes longer than one of the target alone"
     ]
 
 

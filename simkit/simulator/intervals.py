@@ -28,15 +28,13 @@ if TYPE_CHECKING:
 
 KINDS = ("band", "cut", "any")
 _SAID = {
-    "band": "band: {level:.0%} for requests like these, if starts that the length would visit run"
-    " on like those logged, and what cut drafts short has nothing to do with how they would have"
-    " gone on (Kaplan and Meier, bootstrap over requests; from 0 to all where no draft was so"
-    " deep)",
-    "cut": "cut: for the logged starts themselves, which are not all that another length would"
-    " visit, whatever cut their drafts short (each draft that was accepted whole counts as rejected"
-    " next, or as accepted to the end)",
-    "any": "any: for these very outputs, whatever the log does not say, of starts that it did not"
-    " visit too{shared}",
+    "band": "band: {level:.0%} for requests like these (Kaplan and Meier, bootstrap over requests)."
+    " It assumes that starts not logged behave like those logged, and that drafts were cut short"
+    " for reasons unrelated to acceptance. It goes from 0 to all at depths that no draft reached",
+    "cut": "cut: bounds for the logged starts only, whatever cut their drafts short: a draft that"
+    " was accepted whole counts as rejected next, or as accepted to the end",
+    "any": "any: bounds for these outputs, whatever the log leaves out, starts that were not logged"
+    " included{shared}",
 }
 
 

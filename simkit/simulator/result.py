@@ -142,12 +142,16 @@ class Result(Framed):
         found = [
             *(line for charge in costs.values() for line in charge.remarks),
             *(str(one) for run in self.runs for one in run.beyond),
-            *(f"the cost has no time for calls of the head {head}: it is free" for head in heads),
+            *(
+                f"the cost has no time for the head {head}: its calls are not charged"
+                for head in heads
+            ),
             *said(rules_of(self.runs)),
             *(line for line in remarks if line),
             *(line for run in self.runs if (line := _uncommunicating(run))),
             *(
-                f"{run.policy} is a loss: its own time eats its gain"
+                f"{run.policy} is slower than no speculation: its decisions cost more than they"
+                " save"
                 for run in self.runs
                 if run.is_loss
             ),

@@ -157,14 +157,14 @@ class RoutedRun(Run):
         """See `Run`: how often each drafter drafted, and what is not known of their times."""
         shares = np.bincount(self.walked.by, minlength=len(self.arms)) / max(1, len(self.walked))
         parts = [f"{arm.name} in {share:.0%}" for arm, share in zip(self.arms, shares, strict=True)]
-        found = [f"who drafts under {self.policy}: {', '.join(parts)} of the steps"]
+        found = [f"steps by drafter under {self.policy}: {', '.join(parts)}"]
         if self.seconds is None:
             return found
         found += [line for arm in self.arms for line in arm.charge.remarks]
         if any(self._untimed(arm, k) for k, arm in enumerate(self.arms)):
             found.append(
-                "no draft pass over several tokens was timed: one that takes in what another"
-                " drafter's steps kept is charged as one over a single token"
+                "no draft pass over several tokens was timed: one that reads the tokens of another"
+                " drafter's steps is charged like a pass over one token"
             )
         return found
 

@@ -127,8 +127,8 @@ def time_rule(policy: Sequential, times: Times, layout: Layout) -> RuleTime:
     seconds = float(f"{own_s + reading_s:.{_DIGITS}g}")
     how = HERE if is_kept else HERE_ONCE
     if like:
-        return RuleTime(seconds, f"{how}, what it reads as timed for {like}")
-    return RuleTime(seconds, f"{how}, of the rule alone" if needed else how)
+        return RuleTime(seconds, f"{how}, with the reading time of {like}")
+    return RuleTime(seconds, f"{how}, without reading its columns" if needed else how)
 
 
 def said(rules: Iterable[tuple[Policy, RuleTime]]) -> list[str]:

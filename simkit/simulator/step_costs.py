@@ -228,10 +228,10 @@ class Charge:
         if self.drafting.opening and not self.times.knows_blocks:
             found.append(
                 "no draft pass over several tokens was timed: one that yields a whole draft, or"
-                " encodes kept tokens anew, is charged as one over a single token"
+                " reads kept tokens again, is charged like a pass over one token"
             )
         if not self.times_drafts:
-            found.append("the cost has no time for proposals that take no pass: they are free")
+            found.append("the cost has no time for drafting without a model: it is not charged")
         return found
 
     @cached_property

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 BEST = "best of all"
 PROMPTS_ALONE = (
-    "intervals hold the spread of prompts alone, not that of the timing samples, which those of"
-    " simkit replay hold too"
+    "intervals cover the spread over prompts only; those of simkit replay also cover that of the"
+    " timing samples"
 )
 
 
@@ -291,7 +291,7 @@ def _notes(
         *remarks,
         *(str(one) for run in runs.values() for one in run.beyond),
         *said(rules_of(runs.values())),
-        *(f"{line}, those held out among them" for line in fits if line),
+        *(f"{line}, including the held-out ones" for line in fits if line),
         *idle(rows),
         *few_below(n_prompts(where.layout.trace, search.by)),
         *remarks_of(where.layout.trace),
@@ -433,7 +433,7 @@ def _families(specs: AnyPolicy | Iterable[AnyPolicy], reference: str) -> dict[st
         family = settings([each])
         spec = each.strip() if isinstance(each, str) else str(family[0])
         if families.setdefault(spec, family) != family:
-            raise ReplayError(f"two families that differ are both called {spec}")
+            raise ReplayError(f"two different families are both called {spec}")
         given.append(spec)
     if not given:
         raise ReplayError("there is no policy to tune")

@@ -21,7 +21,7 @@ VARIANTS = ("paper", "code")
 @register
 @dataclass(frozen=True)
 class TreeAcceptanceHead(Exit):
-    """Stop EAGLE-2's trees when a head foretells a rejection: 1 - Π P̂ > h along branches.
+    """Stop EAGLE-2's trees when a head predicts a rejection: 1 - Π P̂ > h along branches.
 
     P̂ of a node's token is the head's, from the state that has consumed it: the draft's pass over a
     beam, which proposes the next level, has read that beam's tokens. So behind level l the branches

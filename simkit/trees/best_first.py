@@ -20,7 +20,7 @@ from traces.trees.shapes import DEEPEST, MOST_NODES, WIDEST, BestFirst
 @register
 @dataclass(frozen=True)
 class BestFirstTree(Growing):
-    """The `budget` nodes of the highest probability given the root, if it is at least `least`.
+    """Take the `budget` nodes likeliest given the root, as far as they reach `least`.
 
     They are found level by level: of the nodes so far, those among the `budget` likeliest are given
     their `top_k` children in the next pass. A drafter that says every depth in one pass needs no

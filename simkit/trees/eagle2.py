@@ -23,7 +23,7 @@ _TENSORRT = ("max_draft_len", "max_total_draft_tokens")
 @register
 @dataclass(frozen=True)
 class Eagle2(Growing):
-    """The `total` - 1 likeliest nodes of those that beams of `top_k` nodes propose.
+    """Take the `total` - 1 likeliest nodes that beams of `top_k` nodes propose.
 
     Level 1 are the root's `top_k` children. Each of the `depth` further levels is the children,
     `top_k` each, of the beam, which is the `top_k` likeliest nodes of the level before, by summed

@@ -107,7 +107,7 @@ class Exit(Growing):
 @register
 @dataclass(frozen=True)
 class TreeSVIP(Exit):
-    """SVIP on EAGLE-2's trees: stop if sqrt(H) > h, asked behind every second level.
+    """SVIP on EAGLE-2's trees: stop if sqrt(H) > h, checked after every second level.
 
     H is the entropy, at temperature 1, of what the draft has said behind the best node of the beam
     that has proposed the newest level; the paper does not say which node's. Behind an EOS token

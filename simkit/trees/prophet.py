@@ -18,7 +18,7 @@ from simkit.trees.base import Outcomes, TreePolicy, by_level
 @register
 @dataclass(frozen=True)
 class TreeProphet(TreePolicy):
-    """Draft and verify nodes of the output alone, as many as make the total time shortest.
+    """Draft and verify only nodes on the output, as many as make the total time shortest.
 
     It knows the output: of every level it drafts the node that will be accepted, as long as that is
     among the children that were recorded, so no recorded tree of as many levels emits more in a

@@ -20,7 +20,7 @@ from traces.trees.shapes import DEEPEST, MOST_NODES, RankPath
 @register
 @dataclass(frozen=True)
 class Sequoia(FixedTree):
-    """The fixed tree of `budget` nodes from which the most tokens are accepted on the trace.
+    """Take the fixed tree of `budget` nodes from which the most tokens are accepted on the trace.
 
     By "paths": each rank path counts as often as the output takes it, over all starts; the tree of
     the most frequent ones has the highest mean of accepted tokens over all starts, exactly. By

@@ -92,7 +92,7 @@ class FixedTree(Growing):
 @register
 @dataclass(frozen=True)
 class StaticTree(FixedTree):
-    """A fixed set of rank paths: `[2, 0]` is the likeliest child of the third likeliest token.
+    """Take fixed rank paths: `[2, 0]` is the likeliest child of the third likeliest token.
 
     All of them are drafted and verified in every step, as far as T_max leaves levels, whatever
     tokens they turn out to be; what stands behind an EOS token is never accepted. A chain of k

@@ -55,6 +55,6 @@ def tree_map(
     plot.caption(
         "Trees over chains, by load",
         f"{name_of(plot.study)}; tokens/s of the best tree of so many nodes (Sequoia's, EAGLE-2's)"
-        f" ÷ of the best of five fixed chains; *: {how_many(seeds, 'run')} tell it from 1 (95%)."
+        f" ÷ of the best of five fixed chains; *: {how_many(seeds, 'run')} differ from 1 (95%)."
         f" {COST if cost is None else cost}.",
     )

@@ -199,7 +199,7 @@ def _observe(
 @register
 @dataclass(frozen=True)
 class Budget(ByLength):
-    """Of all drafted tokens the B with the highest chance to survive are verified.
+    """Verify the B drafted tokens of all requests that are likeliest to be accepted.
 
     Every request drafts `max_draft` tokens. A token survives with the product of the confidences up
     to it. B makes the most expected tokens a second, of the confidences `stale` steps ago, so that

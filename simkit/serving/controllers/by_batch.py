@@ -40,7 +40,7 @@ def _by_batch(params: Any, state: Any, view: View, prices: Prices, drafted: np.n
 @register
 @dataclass(frozen=True)
 class ByBatch(ByLength):
-    """Lengths by how many requests an iteration holds, those included whose prompts it reads.
+    """Choose the length by the number of requests in an iteration, prefills included.
 
     The drafts of an iteration are made at the end of the one before, so that one's size counts,
     also where it only read prompts: vLLM looks `len(num_scheduled_tokens)` of every step up
@@ -138,7 +138,7 @@ def _gate(
 @register
 @dataclass(frozen=True)
 class Schedule(ByLength):
-    """The length of the smallest key that the batch does not exceed; none beyond the last.
+    """Choose the length of the smallest key that the batch does not exceed; 0 beyond the last.
 
     Attributes:
         lengths: (largest batch, length) pairs, `{4: 4, 8: 2, 32: 1}`.

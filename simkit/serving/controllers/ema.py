@@ -92,7 +92,7 @@ def _observe(
 @register
 @dataclass(frozen=True)
 class Ema(ByLength):
-    """An exponential average of the batch's mean accepted length moves along candidate lengths.
+    """Choose among candidate lengths by an exponential average of the batch's accepted length.
 
     Each slot of batch sizes has candidates and an average of its own, which begins at its length
     less one. A batch belongs to the slot of the captured size that it is padded up to, or of its

@@ -79,7 +79,7 @@ def _observe(
 @register
 @dataclass(frozen=True)
 class Goodput(ByLength):
-    """The length k with the most expected tokens a second, n (1 + α + … + α^k) / T(n, k).
+    """Choose the length k with the most expected tokens/s, n (1 + α + … + α^k) / T(n, k).
 
     α is the share of judged tokens that were accepted, averaged over iterations, each weighing
     `memory` times as much as the next one. T is the linear cost nearest to the times. Where nothing

@@ -12,7 +12,7 @@ from simkit.serving.controllers.registry import register
 @register
 @dataclass(frozen=True)
 class Each(ByRule):
-    """Every request stops by itself, as its policy says: no controller, any policy's spec.
+    """Let every request stop by its own policy: any policy's spec.
 
     A request's steps do not hang on the batch then. State that lasts a run, `Sequential.carried`,
     is that of a replay of the trace in its order.
@@ -34,7 +34,7 @@ class Each(ByRule):
 @register
 @dataclass(frozen=True)
 class AllStopped(ByRule):
-    """One length a batch: drafts go on until every request's rule has stopped.
+    """Draft one length for the batch, until every request's rule has stopped.
 
     A rule that has stopped is not asked again in that step. A draft that is at its end, by its
     budget or an EOS, has stopped.
@@ -53,7 +53,7 @@ class AllStopped(ByRule):
 @register
 @dataclass(frozen=True)
 class BatchMean(ByRule):
-    """One length a batch: one rule is asked with the mean of the newest tokens' rows.
+    """Draft one length for the batch, by one rule that reads the mean of the newest rows.
 
     The mean is over the requests whose drafts are not at their end. The rule's state is the
     batch's, and lasts the run; what it is told of a step is the mean over the batch, rounded.

@@ -22,7 +22,7 @@ def _nothing(params: Any, state: Any, view: View, prices: Prices, drafted: np.nd
 @register
 @dataclass(frozen=True)
 class Nothing(ByLength):
-    """The target decodes alone, at the price of decoding passes: what others are held against."""
+    """Decode with the target alone, at the price of decoding passes: the usual baseline."""
 
     max_draft: int = field(default=0, init=False)
 
@@ -39,7 +39,7 @@ def _static(params: Any, state: Any, view: View, prices: Prices, drafted: np.nda
 @register
 @dataclass(frozen=True)
 class Static(ByLength):
-    """The same length for every request in every step.
+    """Draft the same length for every request in every step.
 
     Attributes:
         length: K.
@@ -64,7 +64,7 @@ def _off_above(params: Any, state: Any, view: View, prices: Prices, drafted: np.
 @register
 @dataclass(frozen=True)
 class OffAbove(ByLength):
-    """One length, and no drafts in batches of more than so many requests.
+    """Draft one length, and nothing in batches of more than `batch` requests.
 
     Attributes:
         length: K.
@@ -91,7 +91,7 @@ def _prophet(params: Any, state: Any, view: View, prices: Prices, drafted: np.nd
 @register
 @dataclass(frozen=True)
 class ProphetLengths(ByLength):
-    """Each request knows how many tokens will be accepted, and drafts those.
+    """Draft exactly the tokens of each request that will be accepted; needs the future.
 
     It wastes no token, so no controller has fewer verified tokens or more tokens a step. It bounds
     throughput only where drafting is paid by the request: a batch waits for its longest draft.

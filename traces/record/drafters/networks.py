@@ -106,7 +106,7 @@ class Network(Attachable):
 
 @dataclass(frozen=True)
 class ParallelDrafter(Network):
-    """PARD's and PARD-2's: K tokens in one pass over K - 1 masks.
+    """A parallel drafter, PARD or PARD-2: K tokens in one pass over K - 1 mask tokens.
 
     Attributes:
         path: of the drafter's folder.
@@ -143,7 +143,7 @@ class ParallelDrafter(Network):
 
 @dataclass(frozen=True)
 class FeatureDrafter(Network):
-    """A chain on the target's features: EAGLE-1, 2 and 3.
+    """A chain drafted from the target's features: EAGLE-1, 2 and 3.
 
     Attributes:
         path: of the checkpoint's folder.
@@ -214,7 +214,7 @@ class BlockNetwork(Network):
 
 @dataclass(frozen=True)
 class MtpLayers(Network):
-    """The target's own layers for multi-token prediction (MTP), each of them for one token more.
+    """The target's own layers for multi-token prediction (MTP): each layer drafts one more token.
 
     Attributes:
         length: tokens of a draft, the first so many of its layers; 0 is all of them.
