@@ -280,6 +280,8 @@ VALUES = st.one_of(
     st.lists(st.integers(-2, 5), max_size=4),
     st.dictionaries(st.text(max_size=2), st.integers(), max_size=2),
 )
+
+
 def in_form(form):
     return FORMS[form][1]("r", 7, 11, [3] * 4, [1, 3, 0, 2], 3, "length")[-1]
 
