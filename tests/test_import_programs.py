@@ -340,6 +340,8 @@ def test_a_log_with_times_is_copied_with_them_and_its_passes_are_costs(tmp_path,
     table = log.read(out / "live.parquet")
     assert table.num_rows == traces.load(out).extra("live.parquet").num_rows
     assert set(table["policy"].to_pylist()) == {"logged"}
+    (record,) = simkit.replay(out, "fixed(2)", str(out / "live.parquet")).records()
+    assert 1 < record["speedup_any_lo"] < record["speedup_any_hi"]
 
 
 @pytest.mark.parametrize("name", ["llama.cpp", "openvino", "tensorrt-llm"])
