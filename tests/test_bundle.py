@@ -95,6 +95,17 @@ def test_what_is_there_alone(alone):
     assert "did you mean smollm2?" in done.stderr and done.returncode == 2
 
 
+def test_lists_name_what_is_not_there(alone, package):
+    done = simkit_of([alone], "list", "traces")
+    assert done.stdout.startswith("reference  ") and done.stdout.count("\n") == 1
+    assert done.stderr.startswith("note: more traces (reference-sampled, reference-target, ")
+    assert done.stderr.endswith(f", smollm2-sampled) {SAID.replace('is', 'are', 1)}\n")
+    done = simkit_of([alone], "list", "traces", "smollm2")
+    assert (done.returncode, done.stderr) == (2, f"simkit: smollm2 {SAID}\n")
+    done = simkit_of([alone, package], "list", "traces")
+    assert (done.stdout.count("\n"), done.stderr) == (8, "")
+
+
 def test_the_data_package_is_found(alone, package):
     for name in ("smollm2", "reference/drafters/pard", "reference"):
         done = simkit_of([alone, package], "info", name, "--format", "json")
@@ -150,6 +161,8 @@ def test_both_packages_are_of_one_version():
     assert data["version"] == code["version"]
     assert data["dependencies"] == [f"{code['name']}=={code['version']}"]
     assert code["optional-dependencies"]["data"] == [f"{data['name']}=={data['version']}"]
+    (every,) = map(Requirement, code["optional-dependencies"]["all"])
+    assert "data" not in every.extras  # a checkout has the data, and asks no index for them
 
 
 @pytest.mark.parametrize("name", ["numba", "polars", "transformers"])

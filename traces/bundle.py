@@ -79,6 +79,12 @@ def more_of(path: Path | None) -> list[str]:
     return [f"{path.name}: more of it ({names}) is in the package {PACKAGE}"] if parts else []
 
 
+def other_traces() -> list[str]:
+    """A note for lists of bundled traces, where some are absent."""
+    names = ", ".join(sorted(one for one in ABSENT if "/" not in one))
+    return [f"more traces ({names}) are in the package {PACKAGE}"] if names else []
+
+
 def present(folder: Path, manifest: Manifest) -> Manifest:
     """A bundled trace's manifest, without added files that are absent; any other as it is."""
     if not ABSENT or folder.parent != DATA:

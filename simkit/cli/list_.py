@@ -9,6 +9,8 @@ import typer
 from simkit.cli import complete
 from simkit.cli.kinds import KINDS
 from simkit.cli.listing import ListFormat, in_lines, show
+from simkit.cli.tables import tell
+from traces.bundle import other_traces
 from traces.errors import UserError
 from traces.registry import suggest
 
@@ -30,3 +32,5 @@ def list_(
     if kind not in KINDS:
         raise UserError(f"unknown kind {kind!r} ({suggest(kind, KINDS)})")
     show(KINDS[kind], name, format, short=True)
+    if kind == "traces" and name is None:
+        tell(other_traces())
