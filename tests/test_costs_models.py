@@ -266,7 +266,7 @@ def test_a_parquet_file_is_measured(tmp_path):
 def test_samples_without_a_digest_are_told(tmp_path):
     """Nothing tells whether another program's file was altered; ours are sealed."""
     trace = build([[(1, 1)]], t_max=1, max_draft=1)
-    table, said = samples(*BASE), "carries no digest"
+    table, said = samples(*BASE), "has no digest"
     for name, written in (("open", table), ("sealed", parquet.sealed(table))):
         (tmp_path / name).write_bytes(files.encode(written)[0])
     open_, closed = (Measured(file=str(tmp_path / n)).times(trace) for n in ("open", "sealed"))

@@ -295,7 +295,7 @@ def test_wrong_rows_are_refused(mixtral, tmp_path, said):
 def test_a_price_needs_the_routing(tmp_path):
     cost = costs.Linear(**PRICE)
     for given in (cost, "roofline(device=h100, experts=true)"):
-        with pytest.raises(CostError, match="does not say which"):
+        with pytest.raises(CostError, match="does not have"):
             simkit.replay("reference", "fixed(2)", cost=given)
     attach(trace := recorded(pair("mixtral"), tmp_path / "t"), registry.parse("prompt_lookup()"))
     attached = trace.with_drafter("prompt_lookup")
@@ -377,7 +377,7 @@ def test_from_the_command_line(folders, capsys):
     assert {4, 8} >= {row["experts"] for row in rows if row["proposed"] == 0}
     assert max(row["experts"] for row in rows) > 4
     assert "experts" in run(capsys, *words)[1]
-    assert "does not say which" in refused(capsys, *["replay", "reference", *words[2:-2]])
+    assert "does not have" in refused(capsys, *["replay", "reference", *words[2:-2]])
 
 
 def test_what_cannot_be_recorded_leaves_nothing(folders, capsys, tmp_path):

@@ -199,7 +199,7 @@ def test_a_draft_model_reads_what_it_missed_unless_that_is_free(trace, spec, cat
 
 def test_what_the_times_do_not_know_of_batches_is_said(trace):
     """The bundled pair's own times are those of single passes, over one token of the draft."""
-    loop_s, late = "an iteration's time outside its passes", "no draft pass over several tokens"
+    loop_s, late = "charged the same time outside its passes", "no draft pass over several tokens"
     many = {"concurrency": 4, "requests": 8, "seeds": 1}
     told = {
         "the same for all": serve(trace, ["none", "static(2)"], COST, **many),
@@ -212,7 +212,7 @@ def test_what_the_times_do_not_know_of_batches_is_said(trace):
         ),
     }  # fmt: skip
     found = {name: "; ".join(served.notes) for name, served in told.items()}
-    assert f"{loop_s} is the same in every batch: 0.1 ms and 0.2 ms" in found["the same for all"]
+    assert f"every batch is {loop_s}: 0.1 ms and 0.2 ms" in found["the same for all"]
     assert loop_s not in found["by batch"] + found["left out"]
     assert late in found["left out"] and late not in found["never"] + found["for nothing"]
 

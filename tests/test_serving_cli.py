@@ -221,7 +221,7 @@ def test_the_command_takes_a_file_of_arrivals_and_its_unit(capsys, tmp_path):
     (row,) = json.loads(out)
     assert status == 0 and row["requests"] == 2 and row["value"] == 4
     said = refused(capsys, "serving", *given, "--rate", "1", "--arrivals-unit", "ms")
-    assert "arrivals_unit is of a file" in said
+    assert "arrivals_unit goes with a file" in said
     with pytest.raises(UserError, match="must be s or ms, not 'us'"):
         serving.serve("reference", "none", ATLAS, arrivals=file, arrivals_unit="us")
 

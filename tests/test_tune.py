@@ -218,7 +218,7 @@ def test_notes_say_where_prompts_are_few_and_why_no_draft_is_below_1(trace):
     cost = COST.replace(")", ", overhead_s=0.001)")
     tuned = simkit.tune(trace, ["autoregressive", "fixed(0)"], cost, reference="fixed(3)")
     (note,) = tuned.notes
-    assert "below 1 of autoregressive, fixed(0): nothing is drafted" in note
+    assert "autoregressive, fixed(0): the speedup is below 1 although nothing is drafted" in note
     assert all(choice.speedup < 1 for choice in tuned.choices[1:])
     alike = cost.replace(")", ", baseline_overhead_s=0.001)")
     assert simkit.tune(trace, "autoregressive", alike).notes == ()
