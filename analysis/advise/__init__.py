@@ -7,7 +7,7 @@ puts the answer into words. Replays, tuning, serving and export are those of the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from analysis import priced
@@ -38,39 +38,43 @@ __all__ = ["Advice", "Row", "advise"]
 def advise(
     trace: AnyTrace,
     cost: AnyCost | None = None,
-    concurrency: int | None = None,
+    concurrency: int | Iterable[int] = (),
     engine: str | None = None,
     first_token: FirstToken = "draft",
     progress: Progress | None = None,
+    drafters: Iterable[str] = (),
 ) -> Advice:
     """Recommend a drafter and a stopping rule.
 
     Args:
         trace: a recording with its drafters, or one of its drafters. Trees are not tried.
         cost: see `simkit.replay`; it must have times.
-        concurrency: requests in flight; None tries 1, 4, 16 and 64.
+        concurrency: requests in flight, one number or several; none tries 1, 4, 16 and 64.
         engine: one of `simkit.engines.ENGINES`. Only what it can run is recommended, and compared
             with its default.
         first_token: see `simkit.replay`.
         progress: called with the number of families that are done, and of all families.
+        drafters: names of those that are tried, "own" among them; none means all.
 
     Raises:
         MissingError: there are no times, or nothing can be replayed.
         UserError: the trace, the cost or the engine cannot be read.
     """
     made = ENGINES[engine]() if engine else None
+    sizes = [concurrency] if isinstance(concurrency, int) else list(concurrency)
     study = Study(trace if not isinstance(trace, str) else load(trace), first_token)
     study.trace.manifest.drafter.refuse("replay", MissingError)
     watched = priced.Priced()
     with watched.watching():
-        found = tried(study, cost, _refused(study, made), progress)
+        found = tried(study, cost, _refused(study, made), progress, tuple(drafters))
         setting = found.best
-        at_load = under_load(found, setting, cost, concurrency)
+        at_load = under_load(found, setting, cost, sizes)
         default = _default(found, made, setting)
     config, notes = _config(found, made, setting, cost, first_token)
     facts = _facts(found, setting)
     return Advice(
-        trace=study.trace.path.name if study.trace.path else "the trace",
+        trace=_name(study),
+        own=_own(study),
         times=cost_name(found.replays[setting.drafter].study, cost).split(";")[0],
         default=default,
         load=at_load,
@@ -94,6 +98,23 @@ def _facts(found: Field, setting: Setting) -> dict[str, Any]:
         "tasks": by_task(found, setting, each_task(found.replays[setting.drafter].trace)),
         "gone": tuple(found.gone),
     }
+
+
+def _name(study: Study) -> str:
+    """Of the trace, and of the one drafter that is asked about."""
+    trace = study.trace
+    recording = trace.recording
+    if recording is not None and recording.path is not None and trace.path is not None:
+        return f"{recording.path.name}, {trace.path.name}"
+    return trace.path.name if trace.path else "the trace"
+
+
+def _own(study: Study) -> str:
+    """The recording's own drafter in words."""
+    source = (study.trace.recording or study.trace).manifest.source
+    if source is not None and source.drafter:
+        return f"{source.drafter} (the imported drafter)"
+    return "the recorded draft model"
 
 
 def _notes(study: Study, watched: priced.Priced) -> list[str]:
@@ -141,8 +162,11 @@ def _refused(study: Study, made: EngineWriter | None) -> Callable[[str, Policy],
             return f"{made.name} has no such rule"
         recording = study.trace.recording or study.trace
         known = recording.with_drafter(drafter) if recording.drafters else study.trace
+        drafts = drafter_of(known, None)
+        if drafts.kind in made.replaced:
+            return f"{made.name} has no such drafter, but one of its own"
         try:
-            made.write(EngineSetting(1, drafter_of(known, None)))
+            made.write(EngineSetting(known.max_draft, drafts))
         except EngineError as error:
             return str(error)
         return ""
@@ -175,5 +199,8 @@ def _config(
     if made is None or setting.family == NONE:
         return "", []
     there = found.replays[setting.drafter].trace
-    out = export(there, made.name, setting.policy, cost=cost, first_token=first_token)
+    try:
+        out = export(there, made.name, setting.policy, cost=cost, first_token=first_token)
+    except EngineError as error:
+        return "", [f"not written for {made.name}: {error}"]
     return out.text, out.notes

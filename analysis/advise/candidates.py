@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,8 +21,8 @@ from traces.errors import UserError
 from traces.trace import OWN
 
 NONE = "no drafts"
-LEFT_OUT = ("heuristic", "Draft & Verify", "best rate")
-"""Families that are not tried: a worse or a coarser form of another, and one that no engine has."""
+LEFT_OUT = ("heuristic", "Draft & Verify")  # a fixed length or a threshold is as fast or faster
+DEEPEST = 40  # of every rule, so that no longest draft decides between them
 RIVALS = 64  # settings that the advised one is held against on resamples of prompts
 Runs = Callable[[str, Policy], str]
 
@@ -125,11 +125,23 @@ def regret(total_s: np.ndarray, level: float = 0.95) -> float:
     return float(np.quantile(np.concatenate(lost), level))
 
 
+def families() -> dict[str, str]:
+    """Specs of the families that are tried, all with the same longest draft."""
+    alike = {
+        "fixed": f"fixed(0:{DEEPEST})",
+        "confidence": f"confidence(threshold=0.05:0.95:0.05, max_draft={DEEPEST})",
+        "confidence, adaptive": f"confidence_adaptive(max_draft={DEEPEST})",
+        "acceptance head": f"acceptance_head(h=0.1:0.9:0.1, max_draft={DEEPEST})",
+    }
+    return {n: alike.get(n, spec) for n, spec in FAMILIES.items() if n not in LEFT_OUT}
+
+
 def tried(
     study: Study,
     cost: AnyCost | None,
     refused: Runs | None = None,
     progress: Progress | None = None,
+    drafters: Collection[str] = (),
 ) -> Field:
     """Replay every setting of every drafter.
 
@@ -138,15 +150,21 @@ def tried(
         cost: see `simkit.replay`.
         refused: why a policy on a drafter is not to be advised; empty if it may be.
         progress: called with how many families are done, and of how many.
+        drafters: names of those that are tried; none means all.
 
     Raises:
         MissingError: there are no times, or nothing can be replayed.
     """
     replays, gone = _drafters(study, cost)
+    if drafters:
+        for name in drafters:
+            study.trace.with_drafter(name)  # refuses a name that is not there
+        replays = {name: at for name, at in replays.items() if name in drafters}
     found = _Tried(replays, refused or (lambda drafter, policy: ""), progress)
     for drafter in replays:
         found(drafter)
     gone += [f"not tried: {line}" for line in _by_reason(found.why)]
+    gone.append(f"not tried: {' and '.join(LEFT_OUT)}, which other rules contain")
     if len(found.settings) == 1:
         raise MissingError("; ".join(gone) or "there is nothing to advise")
     return found.field(gone)
@@ -160,7 +178,7 @@ class _Tried:
     ) -> None:
         self.replays, self.refused, self.progress = replays, refused, progress
         self.done = 0
-        self.wanted = {name: spec for name, spec in FAMILIES.items() if name not in LEFT_OUT}
+        self.wanted = families()
         first, at = next(iter(replays.items()))
         baseline_s = at.charge.baseline_s
         self.deals, self.n = folds(at.trace), len(baseline_s)
@@ -213,8 +231,8 @@ def _by_reason(why: Mapping[tuple[str, str], str]) -> list[str]:
     for reason, each in drafters.items():
         same: dict[str, list[str]] = {}
         for drafter, families in each.items():
-            same.setdefault(", ".join(families), []).append(drafter)
-        where = "; ".join(f"{some} on {', '.join(names)}" for some, names in same.items())
+            same.setdefault("; ".join(families), []).append(drafter)
+        where = " and ".join(f"[{some}] on {', '.join(names)}" for some, names in same.items())
         lines.append(f"{where}: {reason}")
     return lines
 

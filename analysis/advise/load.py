@@ -16,8 +16,8 @@ from traces.errors import UserError
 SIZES = (1, 4, 16, 64)
 LENGTHS = (1, 2, 3, 5, 8)  # that are served beside the advised setting
 UNTIMED = (
-    "in batches: the times are of one request alone (simkit latency --grid times batches, or give"
-    " --cost)"
+    "Load was not simulated, because the times are those of one request: give --cost, or time"
+    " batches (simkit latency --grid)."
 )
 
 
@@ -53,7 +53,7 @@ class LoadAdvice:
 
 
 def under_load(
-    found: Field, setting: Setting, cost: AnyCost | None, concurrency: int | None
+    found: Field, setting: Setting, cost: AnyCost | None, concurrency: Sequence[int]
 ) -> LoadAdvice | str:
     """Serve requests with the advised setting, with fixed lengths and without drafts.
 
@@ -61,26 +61,26 @@ def under_load(
         found: what was tried.
         setting: that is advised for a request alone.
         cost: that was given.
-        concurrency: requests in flight; None: `SIZES`.
+        concurrency: requests in flight; none: `SIZES`.
 
     Returns:
         What was found, or why nothing is known.
     """
     if setting.family == NONE:
-        return "under load: no drafts are advised for a request alone"
+        return "Load was not simulated, because drafting does not pay even for one request."
     study = found.replays[setting.drafter].study
     if cost is None and not _in_batches(study):
         return UNTIMED
-    sizes = SIZES if concurrency is None else (concurrency,)
+    sizes = sorted(set(concurrency)) or SIZES
     deepest = study.trace.max_draft
     lengths = [str(Fixed(n, max_draft=deepest)) for n in LENGTHS if n <= deepest]
     names = list(dict.fromkeys([ALONE, setting.policy, *lengths]))
     try:
         served = curves(study, names, closed(sizes), cost, SEEDS)
     except UserError as error:
-        return f"in batches: {error}"
+        return f"Load was not simulated: {str(error).rstrip('.')}."
     if setting.policy not in served.of:
-        return f"in batches: {'; '.join(served.gone)}"
+        return f"Load was not simulated: {'; '.join(served.gone).rstrip('.')}."
     of, mine = served.of, served.of[setting.policy]
     return LoadAdvice(_at(of, mine, sizes), crossing(mine, of[ALONE]))
 

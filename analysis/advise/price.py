@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from analysis.advise.candidates import NONE, Field, Setting
-from analysis.stats import Estimate, clusters
+from analysis.speeds import speedup
+from analysis.stats import Estimate
 from analysis.study import MissingError
 
 
@@ -100,5 +101,5 @@ def cost_ratio(found: Field, setting: Setting) -> float | None:
 
 def by_task(found: Field, setting: Setting, tasks: dict[str, np.ndarray]) -> dict[str, Estimate]:
     """The setting's speedup over the target alone on each task, in the trace's order."""
-    total_s, baseline_s = found.replay(setting).total_s, found.baseline_s
-    return {name: clusters.ratio(baseline_s[some], total_s[some]) for name, some in tasks.items()}
+    one = found.replay(setting)
+    return {name: speedup(one, some) for name, some in tasks.items()}

@@ -15,6 +15,7 @@ from simkit.simulator.display import TextTable
 from simkit.statistics.enough import FOR_VERDICT
 from simkit.surface import Framed
 from traces.messages import how_many
+from traces.trace import OWN
 
 if TYPE_CHECKING:
     import polars as pl
@@ -45,6 +46,7 @@ class Advice(Framed):
 
     Attributes:
         trace: its name.
+        own: its own drafter in words.
         times: where the seconds are from, in words.
         setting: what is advised for a request alone.
         speedup: of following the advice, over the target alone, on prompts that had no part in it.
@@ -65,6 +67,7 @@ class Advice(Framed):
     """
 
     trace: str
+    own: str
     times: str
     setting: Setting
     speedup: Estimate
@@ -111,7 +114,7 @@ class Advice(Framed):
             )
         else:
             whose = self.setting.drafter
-            drafter = "the recorded draft model" if whose == "own" else whose
+            drafter = self.own if whose == OWN else whose
             said = (
                 f"Draft with {drafter} and stop by {self.setting.policy}:"
                 f" {self.speedup.text()} times the speed of the target alone, on prompts that had"
@@ -158,9 +161,9 @@ class Advice(Framed):
                 f"below {self._priced(mine.low)}, {self.pieces[k - 1].setting.words} is faster"
             )
         if not said:
-            return (
-                f"It stays the fastest if a draft pass takes up to {FAR} times more or less time."
-            )
+            free = self.cost_ratio is None
+            whose = "the other drafters' passes take" if free else "draft passes take"
+            return f"It stays the fastest if {whose} {FAR} times more or less time."
         return f"The price of a draft pass decides: {'; '.join(said)}."
 
     def _priced(self, price: float) -> str:
@@ -192,13 +195,14 @@ class Advice(Framed):
 
     def _load(self) -> list[str]:
         if isinstance(self.load, str):
-            return [f"Not known {self.load}."]
+            return [self.load]
+        whose = "" if self.setting.drafter == OWN else f" on {self.setting.drafter}"
         said = []
         for one in self.load.at:
-            best = "no drafts serve" if one.best == "none" else f"{one.best} serves"
+            best = "no drafts serve" if one.best == "none" else f"{one.best}{whose} serves"
             gain = "" if one.best == "none" else f", {one.gain.text('.2f')} times no drafts"
             flight = how_many(one.requests, "request")
-            said.append(f"With {flight} in flight {best} the most tokens{gain}.")
+            said.append(f"Simulated with {flight} in flight, {best} the most tokens{gain}.")
         off = self.load.off
         if off.value is not None and len(self.load.at) > 1:
             said.append(
@@ -209,18 +213,23 @@ class Advice(Framed):
 
     def table(self) -> TextTable:
         """The rules by speed, for people."""
-        heads = ["drafter", "rule", "held-out speedup", "recommended ÷ this"]
+        heads = ["drafter", "rule", "tuned speedup", "best rule ÷ this"]
         rows = [
             [one.setting.drafter, one.setting.policy, one.speedup.text(), one.against.text()]
             for one in self.rows[:SHOWN]
         ]
         more = len(self.rows) - SHOWN
-        note = f"{how_many(more, 'rule')} more, slower" if more > 0 else ""
+        note = (
+            "Each rule's arguments were chosen on other prompts; for the sentence above, drafter"
+            " and rule were too."
+        )
+        note += f" {how_many(more, 'rule')} more, slower." if more > 0 else ""
         return TextTable(f"{self.trace}, {self.times}", heads, rows, note)
 
     def records(self) -> list[dict[str, Any]]:
         """One record, as plain values; None where there is no number."""
         made = {"answer": self.answer, "sure": self.sure} | asdict(self)
+        made["times"] = self.times.removeprefix("times: ")
         made["setting"] = self.setting._asdict()
         made["regret"] = None if math.isnan(self.regret) else self.regret
         made["pieces"] = [

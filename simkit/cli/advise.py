@@ -9,7 +9,6 @@ import typer
 
 from simkit.cli.options import (
     Cost,
-    Drafter,
     First,
     FirstToken,
     Memory,
@@ -30,11 +29,20 @@ if TYPE_CHECKING:
     from analysis.advise import Advice
 
 InFlight = Annotated[
-    int | None,
+    list[int] | None,
     typer.Option(
         min=1,
-        help="Also answer for this many requests in flight. Default: 1, 4, 16 and 64, if the"
-        " cost has times of batches.",
+        help="Also answer for this many requests in flight; repeat it for more. Default: 1, 4,"
+        " 16 and 64, if the cost has times of batches.",
+        show_default=False,
+    ),
+]
+OfThese = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Try only this drafter; repeat it for more. own is the one that the trace was"
+        " recorded with. Default: all.",
         show_default=False,
     ),
 ]
@@ -42,7 +50,7 @@ ForEngine = Annotated[
     str | None,
     typer.Option(
         help="Recommend only what this engine can run, and print its configuration: vllm,"
-        " sglang, tensorrt-llm, llama.cpp or transformers.",
+        " sglang, tensorrt-llm, llama.cpp, openvino or transformers.",
         show_default=False,
     ),
 ]
@@ -50,7 +58,7 @@ ForEngine = Annotated[
 
 def advise(
     trace: TraceName,
-    drafter: Drafter = None,
+    drafter: OfThese = None,
     cost: Cost = None,
     concurrency: InFlight = None,
     engine: ForEngine = None,
@@ -65,19 +73,20 @@ def advise(
     if out is not None:
         check_option("--out", out)
         check_apart([("--out", out)], [trace, cost])
-    there = opened(trace, drafter, memory)
+    there = opened(trace, None, memory)
     with settings_bar("rules") as progress:
         found = advised(
             there,
             cost,
-            concurrency=concurrency,
+            concurrency=concurrency or (),
             engine=engine,
             first_token=first_token.value,
             progress=progress,
+            drafters=drafter or (),
         )
     give(found, format, out, partial(_print, found))
     if format in (PageFormat.json, PageFormat.csv):  # these have numbers alone
-        tell(found.notes)
+        tell([found.answer.rstrip("."), *found.notes])
 
 
 def _print(found: Advice, console: Console) -> None:

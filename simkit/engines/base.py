@@ -83,6 +83,7 @@ class EngineWriter(ABC):
         takes: what else of a plan it can express: "by_batch", "gate", "ema", "rates",
             "by_confidence".
         adapts: kinds of drafters with which it takes "by_batch" and "ema"; None: all.
+        replaced: kinds of drafters in whose place it drafts in a way of its own.
         default: the policy that it follows with a draft model if nothing else is said; empty: a
             length has to be given.
     """
@@ -93,6 +94,7 @@ class EngineWriter(ABC):
     policies: ClassVar[tuple[type[Policy], ...]] = ()
     takes: ClassVar[frozenset[str]] = frozenset()
     adapts: ClassVar[frozenset[str] | None] = None
+    replaced: ClassVar[frozenset[str]] = frozenset()
     default: ClassVar[str] = ""
 
     @abstractmethod

@@ -100,6 +100,7 @@ class LlamaCppEngine(EngineWriter):
     version = "builds with pull request 22964 (May 2026)"
     source = "pull requests 22397, 22964; issue 26100; build 11434"
     policies = (LlamaCpp,)
+    replaced = frozenset({"prompt_lookup", "ngram", "suffix", "parallel"})
     default = "llamacpp(version=2026)"
     takes = frozenset({"rates"})
 

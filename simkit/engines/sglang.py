@@ -108,6 +108,7 @@ class Sglang(EngineWriter):
     name = "sglang"
     version = "main of September 2026"
     source = "server_args.py; speculative/adaptive_spec_params.py at 015c872"
+    replaced = frozenset({"prompt_lookup", "ngram", "suffix", "parallel"})
     takes = frozenset(("by_batch", "ema"))
     adapts = frozenset(("feature",))
 

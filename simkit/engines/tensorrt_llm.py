@@ -86,6 +86,7 @@ class TensorrtLlm(EngineWriter):
     name = "tensorrt-llm"
     version = "main of September 2026"
     source = "tensorrt_llm/llmapi/llm_args.py; pull requests 10860, 12905, 16888"
+    replaced = frozenset({"prompt_lookup", "ngram", "suffix"})
     takes = frozenset(("by_batch", "gate"))
 
     def write(self, plan: EngineSetting) -> Written:

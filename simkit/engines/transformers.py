@@ -63,6 +63,7 @@ class Transformers(EngineWriter):
     name = "transformers"
     version = "5.23.0"
     source = "generation/candidate_generator.py, generation/configuration_utils.py"
+    replaced = frozenset({"ngram"})
     policies = (Confidence, ConfidenceAdaptive, Heuristic)
     default = "confidence(threshold=0.4, max_draft=20)"
 

@@ -115,6 +115,7 @@ class Vllm(EngineWriter):
     name = "vllm"
     version = "0.29.0"
     source = "vllm/config/speculative.py at 002e77c; pull requests 32374, 48915"
+    replaced = frozenset({"prompt_lookup", "ngram"})
     takes = frozenset(("by_batch", "rates", "by_confidence"))
 
     def can(self, what: str, drafter: EngineDrafter) -> bool:
