@@ -176,8 +176,8 @@ class Advice(Framed):
         if self.even is None:
             return ""
         return (
-            f"A step emits {self.even.now:.2f} tokens. Below {self.even.least:.2f}, at the same"
-            " time a step, the target alone is faster."
+            f"Tokens a step: {self.even.now:.2f}. Below {self.even.least:.2f}, at the same time a"
+            " step, the target alone is faster."
         )
 
     def _tasks(self) -> str:
@@ -206,8 +206,8 @@ class Advice(Framed):
         off = self.load.off
         if off.value is not None and len(self.load.at) > 1:
             said.append(
-                f"From {off.text('.0f')} requests in flight on {self.setting.policy} loses to no"
-                " drafts."
+                f"From a load of {off.text('.0f')} in flight, {self.setting.policy} is slower than"
+                " no drafts."
             )
         return said
 

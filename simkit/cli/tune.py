@@ -43,6 +43,11 @@ Seed = Annotated[
     int, typer.Option(rich_help_panel=MORE, help="Seed of the folds and the bootstrap.")
 ]
 
+Reference = Annotated[
+    str | None,
+    typer.Option(help="Spec to compare with, tuned too. Default: fixed(0:20), or up to Γ."),
+]
+
 
 def tune(
     trace: TraceName,
@@ -56,10 +61,7 @@ def tune(
     by: Annotated[
         By, typer.Option(help="trace: tune on all prompts; task: on each task separately.")
     ] = By.trace,
-    reference: Annotated[
-        str | None,
-        typer.Option(help="Spec to compare with, tuned too. Default: fixed(0:20), or up to Γ."),
-    ] = None,
+    reference: Reference = None,
     format: Printed = Format.table,
     out: RowsOut = None,
     drafter: Drafter = None,
