@@ -136,6 +136,7 @@ DRAFTERS = {
     "block": (SeriesStyle("#AA4499", "D", "--", "++++"),),
     "prompt_lookup": (SeriesStyle("#999933", "<", "-", "----"),),
     "ngram": (SeriesStyle("#009E73", "^", "--", "oooo"), SeriesStyle("#117733", ">", ":", "++++")),
+    "ngram_simple": (SeriesStyle("#44AA99", "H", "-.", "OO"),),
     "suffix": (SeriesStyle("#7F7F7F", "v", ":", "xxxx"), SeriesStyle(INK, "*", "-", "////")),
 }
 """By kind, as their specs name it: of one recording the first of a kind, and the second."""

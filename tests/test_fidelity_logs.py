@@ -291,8 +291,11 @@ def test_a_loss_is_named(source, plan):
     expected = ["svip(h=0.4)", "confidence(threshold=0.4)"]
     assert losses(log, seen) == expected
     notes = simkit.replay(source, list(plan.policies), slow).notes
-    losing = [f"{name} is a loss: its own time eats its gain" for name in expected]
-    assert [note for note in notes if "loss" in note] == losing
+    losing = [
+        f"{name} is slower than no speculation: its decisions cost more than they save"
+        for name in expected
+    ]
+    assert [note for note in notes if "slower than no speculation" in note] == losing
 
 
 def test_what_would_draft_nothing_or_was_fitted_is_not_tested(source):

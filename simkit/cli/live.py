@@ -181,7 +181,8 @@ def _report(log: LiveLog, found: dict, arms: list[Arm], jobs: list[LiveJob]) -> 
     console = page()
     say(made(heads, rows), console)
     for name in losses(table, seen):
-        console.print(f"note: {name} is a loss: its own time eats its gain", markup=False)
+        said = "is slower than no speculation: its decisions cost more than they save"
+        console.print(f"note: {name} {said}", markup=False)
     differ = sum(
         found[n, job.sequence].outputs != found[0, job.sequence].outputs
         for job in jobs

@@ -199,7 +199,7 @@ def cells(row: PolicyRow) -> tuple[str, ...]:
         f"{row.tokens_per_step:.3f}",
         f"{row.policy_s * 1e3:.3f} ({row.predicted_policy_s * 1e3:.3f})",
         f"{row.measured_free:.3f} ({row.free:.3f})",
-        f"loss: its own time eats its gain ({row.loss})" if row.loss else "",
+        f"slower than no speculation by its decisions ({row.loss})" if row.loss else "",
     )
 
 
