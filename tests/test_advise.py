@@ -172,3 +172,22 @@ def test_an_engine_is_advised_no_drafter_in_whose_place_it_has_its_own():
     assert {row.setting.drafter for row in found.rows} <= {"own", "eagle"}
     assert "suffix: llama.cpp has no such drafter, but one of its own" in " ".join(found.gone)
     assert "--spec-type" in found.config
+
+
+def test_trees_and_costs_that_cannot_be_read_are_refused_in_one_line(capsys):
+    line = refused(capsys, "advise", "reference-trees", "--drafter", "eagle-tree")
+    assert "nothing to choose from: " in line
+    assert "trees are not tried" in line
+    cost = "linear(draft_s=nan, target_s=1)"
+    line = refused(capsys, "advise", "reference", "--cost", cost)
+    assert line == "simkit: linear: draft_s must be a number >= 0, not 'nan'"
+
+
+def test_all_rules_have_one_longest_draft():
+    """Also where a drafter holds fewer tokens than a rule's default."""
+    found = tried(Study(traces.load("reference", "pard")), GPU)
+    deepest = {simkit.policies.parse(one.policy).max_draft for one in found.settings[1:]}
+    assert deepest == {8}
+    assert "llama.cpp" in {one.setting.family for one in found.families} or any(
+        "draft_top1_prob" in line for line in found.gone
+    )

@@ -17,9 +17,10 @@ from analysis.advise.price import break_even, by_task, cost_ratio, pieces
 from analysis.advise.result import Advice, Row
 from analysis.labelled_replays import cost_name
 from analysis.replays import Replayed, each_task
-from analysis.speeds import speedup
+from analysis.speeds import speed, speedup
 from analysis.stats import Estimate, clusters
 from analysis.study import FirstToken, MissingError, Study
+from simkit import costs
 from simkit.engines import EngineError, export
 from simkit.engines.base import ENGINES, EngineSetting, EngineWriter
 from simkit.engines.export import drafter_of
@@ -30,7 +31,7 @@ from simkit.sweeps.engine import Progress
 from traces.bundle import more_of
 from traces.errors import UserError
 from traces.loops import remarks_of
-from traces.trace import OWN, load
+from traces.trace import OWN
 
 __all__ = ["Advice", "Row", "advise"]
 
@@ -61,8 +62,10 @@ def advise(
         UserError: the trace, the cost or the engine cannot be read.
     """
     made = ENGINES[engine]() if engine else None
+    if isinstance(cost, str):
+        costs.parse(cost)  # a cost that cannot be read is refused once, not for each drafter
     sizes = [concurrency] if isinstance(concurrency, int) else list(concurrency)
-    study = Study(trace if not isinstance(trace, str) else load(trace), first_token)
+    study = Study(trace, first_token)
     study.trace.manifest.drafter.refuse("replay", MissingError)
     watched = priced.Priced()
     with watched.watching():
@@ -147,9 +150,7 @@ def _against(found: Field, mine: Replayed | None, other: Family) -> Estimate:
         return clusters.ratio(other.held.total_s, found.baseline_s)
     if mine is other.held:
         return Estimate(1.0, None, None, len(found.held_s))
-    first, second = mine.timing(), other.held.timing()
-    shared = second.total / first.total if first and second else None
-    return clusters.ratio(other.held.total_s, mine.total_s, factors=shared)
+    return speed(mine, other.held)
 
 
 def _refused(study: Study, made: EngineWriter | None) -> Callable[[str, Policy], str]:
@@ -185,7 +186,9 @@ def _default(
         other = at.replay(made.default)
     except UserError:
         return None
-    return other.spec, clusters.ratio(other.total_s, found.held_s)
+    first, second = found.replay(setting).timing(), other.timing()
+    shared = second.total / first.total if first and second else None
+    return other.spec, clusters.ratio(other.total_s, found.held_s, factors=shared)
 
 
 def _config(

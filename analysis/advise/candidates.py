@@ -23,7 +23,7 @@ from traces.trace import OWN
 NONE = "no drafts"
 LEFT_OUT = ("heuristic", "Draft & Verify")  # a fixed length or a threshold is as fast or faster
 DEEPEST = 40  # of every rule, so that no longest draft decides between them
-RIVALS = 64  # settings that the advised one is held against on resamples of prompts
+RIVALS = 64  # fastest settings, with which the best one is compared on resamples of prompts
 Runs = Callable[[str, Policy], str]
 
 
@@ -99,10 +99,7 @@ class Field:
         return self.replays[setting.drafter].replay(spec)
 
     def regret(self) -> float:
-        """By what share of its time the best setting may be slower than another, see `regret`.
-
-        It is held against the `RIVALS` fastest.
-        """
+        """How much slower than one of the `RIVALS` fastest the best may be, see `regret`."""
         order = np.argsort(self.total_s, kind="stable")[:RIVALS]
         return regret(np.stack([self.replay(self.settings[k]).total_s for k in order]))
 
@@ -125,13 +122,14 @@ def regret(total_s: np.ndarray, level: float = 0.95) -> float:
     return float(np.quantile(np.concatenate(lost), level))
 
 
-def families() -> dict[str, str]:
-    """Specs of the families that are tried, all with the same longest draft."""
+def families(deepest: int) -> dict[str, str]:
+    """Specs of the families that are tried, by name, all with the same longest draft."""
     alike = {
         "fixed": f"fixed(0:{DEEPEST})",
-        "confidence": f"confidence(threshold=0.05:0.95:0.05, max_draft={DEEPEST})",
-        "confidence, adaptive": f"confidence_adaptive(max_draft={DEEPEST})",
-        "acceptance head": f"acceptance_head(h=0.1:0.9:0.1, max_draft={DEEPEST})",
+        "confidence": f"confidence(threshold=0.05:0.95:0.05, max_draft={deepest})",
+        "confidence, adaptive": f"confidence_adaptive(max_draft={deepest})",
+        "llama.cpp": f"llamacpp(p_min=0.1:0.9:0.1, n_max={deepest})",
+        "acceptance head": f"acceptance_head(h=0.1:0.9:0.1, max_draft={deepest})",
     }
     return {n: alike.get(n, spec) for n, spec in FAMILIES.items() if n not in LEFT_OUT}
 
@@ -156,10 +154,11 @@ def tried(
         MissingError: there are no times, or nothing can be replayed.
     """
     replays, gone = _drafters(study, cost)
-    if drafters:
-        for name in drafters:
-            study.trace.with_drafter(name)  # refuses a name that is not there
-        replays = {name: at for name, at in replays.items() if name in drafters}
+    for name in drafters:
+        study.trace.with_drafter(name)  # refuses a name that is not there
+    replays = {name: at for name, at in replays.items() if not drafters or name in drafters}
+    if not replays:
+        raise MissingError(f"nothing to choose from: {'; '.join(gone)}")
     found = _Tried(replays, refused or (lambda drafter, policy: ""), progress)
     for drafter in replays:
         found(drafter)
@@ -178,7 +177,6 @@ class _Tried:
     ) -> None:
         self.replays, self.refused, self.progress = replays, refused, progress
         self.done = 0
-        self.wanted = families()
         first, at = next(iter(replays.items()))
         baseline_s = at.charge.baseline_s
         self.deals, self.n = folds(at.trace), len(baseline_s)
@@ -191,7 +189,8 @@ class _Tried:
     def __call__(self, drafter: str) -> None:
         """Replay a drafter's."""
         at = self.replays[drafter]
-        for family, spec in self.wanted.items():
+        wanted = families(min(DEEPEST, at.trace.max_draft))
+        for family, spec in wanted.items():
             try:
                 reason = self.refused(drafter, at.within(spec)[-1])
                 if reason:
@@ -206,7 +205,7 @@ class _Tried:
                 self.families.append((mine[int(one.total_s.argmin())], spec))
             self.done += 1
             if self.progress is not None:
-                self.progress(self.done, len(self.replays) * len(self.wanted))
+                self.progress(self.done, len(self.replays) * len(wanted))
 
     def field(self, gone: list[str]) -> Field:
         """What all of them are worth."""

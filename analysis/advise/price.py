@@ -92,7 +92,7 @@ def break_even(found: Field, setting: Setting) -> BreakEven | None:
 
 
 def cost_ratio(found: Field, setting: Setting) -> float | None:
-    """C of the setting's drafter; None where its drafts take no time."""
+    """The cost ratio c of the setting's drafter; None where its drafts take no time."""
     try:
         return found.replays[setting.drafter].cost_ratio()
     except MissingError:

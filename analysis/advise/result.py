@@ -244,24 +244,24 @@ class Advice(Framed):
         ]
         return [made]
 
-    def _said(self) -> list[str]:
-        """What stands below the table."""
+    def below(self) -> list[str]:
+        """Lines below the table: what the answer depends on, the configuration, notes."""
         notes = [f"note: {line}" for line in (*self.gone, *self.notes)]
         config = [f"{self.engine}:", "", self.config.rstrip(), ""] if self.config else []
         return [*(f"- {line}" for line in self.sentences()), "", *config, *notes]
 
     def markdown(self) -> str:
-        """Answer, table, what it hangs on and notes."""
-        return "\n".join([self.answer, "", self.table().markdown(), *self._said(), ""])
+        """The same as Markdown."""
+        return "\n".join([self.answer, "", self.table().markdown(), *self.below(), ""])
 
     def __repr__(self) -> str:
         return f"<Advice: {self.answer}>"
 
     def __str__(self) -> str:
-        return "\n".join([self.answer, "", self.table().text(), *self._said()])
+        return "\n".join([self.answer, "", self.table().text(), *self.below()])
 
     def _repr_html_(self) -> str:
-        lines = "".join(f"<p>{escape(line)}</p>" for line in self._said() if line)
+        lines = "".join(f"<p>{escape(line)}</p>" for line in self.below() if line)
         return f"<p>{escape(self.answer)}</p>{self.table().html()}{lines}"
 
     @property

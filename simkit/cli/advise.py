@@ -99,9 +99,5 @@ def _print(found: Advice, console: Console) -> None:
     shown = found.table()
     say(shown.title)
     tables.say(tables.table(shown.heads, shown.rows), console)
-    for line in found.sentences():
-        say(f"- {line}")
-    if found.config:
-        say(f"\n{found.engine}:\n{found.config.rstrip()}\n")
-    for note in [*found.gone, *found.notes]:
-        say(f"note: {note}")
+    for line in [shown.note, *found.below()]:
+        say(line)
