@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-
-from traces.attach.tokens.arguments import check_whole, check_word, plain
+from traces.attach.tokens.arguments import Given, check_whole, check_word
 from traces.attach.tokens.matching import matched
 from traces.attach.tokens.proposals import Proposals
-from traces.attach.tokens.rule import TokenRule
+from traces.attach.tokens.rule import Lookup
 from traces.errors import DrafterError
 
 
 @dataclass(frozen=True)
-class NGram(TokenRule):
+class NGram(Lookup):
     """The rule of vLLM's n-gram proposer; with "last" the latest match counts, not the earliest.
 
     For n from `most` down to `least`: the first (or the last) place in prompt and output, with at
@@ -54,19 +52,7 @@ class NGram(TokenRule):
         """See `TokenRule`."""
         return self.length
 
-    def propose(
-        self,
-        text: np.ndarray,
-        n_prompt: int,
-        eos: np.ndarray,
-        max_new_tokens: int,
-        memory: None = None,
-    ) -> Proposals:
-        """Drafts from all starts of a sequence, see `PromptLookup.propose`.
-
-        Raises:
-            ValueError: the prompt is longer than the text.
-        """
-        given = plain(text, n_prompt, eos, max_new_tokens)
+    def drafts(self, given: Given) -> Proposals:
+        """See `Lookup`."""
         sizes, leftmost = (self.least, self.most), self.which == "first"
         return matched(given, sizes, leftmost, self.length, with_eos=True)

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from traces.attach.tokens.arguments import check_whole, plain
+from traces.attach.tokens.arguments import Given, check_whole
 from traces.attach.tokens.matching import cut, latest
 from traces.attach.tokens.proposals import Proposals, Slices
-from traces.attach.tokens.rule import TokenRule
+from traces.attach.tokens.rule import Lookup
 
 
 @dataclass(frozen=True)
-class NGramSimple(TokenRule):
+class NGramSimple(Lookup):
     """The rule of llama.cpp's `--spec-type ngram-simple`.
 
     The last place in prompt and output where the last n tokens stand, but not at the very first
@@ -43,20 +43,8 @@ class NGramSimple(TokenRule):
         """See `TokenRule`."""
         return self.m
 
-    def propose(
-        self,
-        text: np.ndarray,
-        n_prompt: int,
-        eos: np.ndarray,
-        max_new_tokens: int,
-        memory: None = None,
-    ) -> Proposals:
-        """Drafts from all starts of a sequence, see `PromptLookup.propose`.
-
-        Raises:
-            ValueError: the prompt is longer than the text.
-        """
-        given = plain(text, n_prompt, eos, max_new_tokens)
+    def drafts(self, given: Given) -> Proposals:
+        """See `Lookup`."""
         ends = latest(given.text, self.n)  # of the match before each number of known tokens
         known = np.arange(given.n_prompt, len(given.text))
         end = ends[known]

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from traces.attach.tokens.arguments import check_whole, plain
+from traces.attach.tokens.arguments import Given, check_whole
 from traces.attach.tokens.matching import matched
 from traces.attach.tokens.proposals import Proposals
-from traces.attach.tokens.rule import TokenRule
+from traces.attach.tokens.rule import Lookup
 
 
 @dataclass(frozen=True)
-class PromptLookup(TokenRule):
+class PromptLookup(Lookup):
     """The rule of transformers' `PromptLookupCandidateGenerator`.
 
     For n from `ngram` down to 1: the leftmost place in prompt and output, with at least one token
@@ -46,25 +44,6 @@ class PromptLookup(TokenRule):
         """See `TokenRule`."""
         return self.length
 
-    def propose(
-        self,
-        text: np.ndarray,
-        n_prompt: int,
-        eos: np.ndarray,
-        max_new_tokens: int,
-        memory: None = None,
-    ) -> Proposals:
-        """Drafts from all starts of a sequence; from start i on text[: n_prompt + i - 1] is known.
-
-        Args:
-            text: prompt and output, (n_prompt + T,) int32.
-            n_prompt: tokens of the prompt.
-            eos: EOS tokens, int32.
-            max_new_tokens: T_max; from start i a draft has at most T_max - i tokens.
-            memory: not used.
-
-        Raises:
-            ValueError: the prompt is longer than the text.
-        """
-        given = plain(text, n_prompt, eos, max_new_tokens)
+    def drafts(self, given: Given) -> Proposals:
+        """See `Lookup`."""
         return matched(given, (1, self.ngram), True, self.length, with_eos=False)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from traces.attach.drafter import Attachable, Attachment, Means, header_of
+from traces.attach.tokens.arguments import Given, plain
 from traces.attach.tokens.proposals import Found, Proposals
 from traces.columns import Columns
 from traces.schema import LATENCY
@@ -82,6 +83,25 @@ class TokenRule(Attachable):
     def open(self, recording: Trace, means: Means) -> Attachment:
         """See `Attachable`."""
         return _Proposing(recording, self)
+
+
+class Lookup(TokenRule):
+    """A rule that remembers nothing from sequence to sequence."""
+
+    @abstractmethod
+    def drafts(self, given: Given) -> Proposals:
+        """Drafts from all starts of a sequence, see `propose`."""
+
+    def propose(
+        self,
+        text: np.ndarray,
+        n_prompt: int,
+        eos: np.ndarray,
+        max_new_tokens: int,
+        memory: None = None,
+    ) -> Proposals:
+        """See `TokenRule`."""
+        return self.drafts(plain(text, n_prompt, eos, max_new_tokens))
 
 
 class _Proposing(Attachment):
