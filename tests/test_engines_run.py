@@ -77,8 +77,8 @@ def own_cache(tmp_path_factory):
 
 
 def servers():
-    """Stand-ins that run now."""
-    found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)
+    """Stand-ins that run now; -ww, for ps cuts its lines where COLUMNS is set."""
+    found = subprocess.run(["ps", "-wweo", "pid,args"], capture_output=True, text=True, check=True)
     return [line for line in found.stdout.splitlines() if str(FAKE) in line and " ps " not in line]
 
 
@@ -222,13 +222,16 @@ def test_a_server_ends_with_the_command(fake, tmp_path, number):
     words = ["live", "reference", "--engine", "llama.cpp", *PAIR, *FEW, "--policy", "fixed(5)"]
     command = [sys.executable, "-m", "simkit", *map(str, words)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as ours:
-        until = time.monotonic() + 60
-        while not servers() and time.monotonic() < until:
-            time.sleep(0.05)
-        assert servers()
-        time.sleep(0.5)
-        ours.send_signal(number)
-        ours.wait(20)
+        try:
+            until = time.monotonic() + 60
+            while not servers() and time.monotonic() < until:
+                time.sleep(0.05)
+            assert servers()
+            time.sleep(0.5)
+            ours.send_signal(number)
+            ours.wait(20)
+        finally:
+            ours.kill()
     assert gone()
 
 
