@@ -86,6 +86,7 @@ def test_live_shows_what_they_say(answers, capsys):
     ("answers", "path", "value", "message"),
     [
         (VLLM, "/v1/completions", {"choices": [{"text": "hi"}]}, "answers without token ids"),
+        (VLLM, "/v1/completions", {"choices": ["hi"]}, "answers without token ids"),
         (VLLM, "/v1/models", {"data": []}, "names no model at /v1/models"),
         (SGLANG, "/generate", {"text": "hi"}, "answers without token ids: SGLang has output_ids"),
     ],

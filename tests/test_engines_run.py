@@ -172,6 +172,38 @@ def test_steps_whose_ids_are_held_back():
         assert (other.step is not None) == is_merged
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("predicted_ms", None, "predicted_ms must be a number from 0, not None"),
+        ("predicted_ms", "3", "predicted_ms must be a number from 0, not '3'"),
+        ("predicted_ms", float("inf"), "predicted_ms must be a number from 0, not inf"),
+        ("prompt_ms", -1.0, "prompt_ms must be a number from 0, not -1.0"),
+        ("predicted_n", True, "predicted_n must be a number from 0, not True"),
+        ("predicted_n", 0, "streams sums that fall"),
+        ("draft_n", 0.5, "streams counts that cannot be"),
+        ("draft_n_accepted", 10**6, "streams counts that cannot be"),
+    ],
+)
+def test_sums_that_cannot_be_are_refused(name, value, says):
+    some = part(1)
+    answers = said(some, "fixed(3)")[",".join(map(str, some.requests[0].prompt))]
+    chunks = list(streamed(answers))
+    chunks[-1]["timings"][name] = value
+    with pytest.raises(EngineError) as raised:
+        answer_of(chunks, "here")
+    assert str(raised.value).startswith(f"here: {says}")
+
+
+@pytest.mark.parametrize("tokens", [None, 3, ["a"], [1.5]])
+def test_tokens_that_are_no_ids_are_refused(tokens):
+    some = part(1)
+    answers = said(some, "fixed(3)")[",".join(map(str, some.requests[0].prompt))]
+    chunks = [chunk | {"tokens": tokens} for chunk in streamed(answers)]
+    with pytest.raises(EngineError, match="streams no tokens"):
+        answer_of(chunks, "here")
+
+
 FAULTS = {
     "cannot load": "was not ready: it ended with status 1 (E error loading model: missing tensor)",
     "never ready": "was not ready within 1.5 seconds",

@@ -127,7 +127,8 @@ class LlamaServer(RunningEngine):
             if not answer.is_whole:  # an answer that is not streamed has all ids
                 whole = {**body, "stream": False}
                 found = http_client.ask(self.address, "/completion", whole, self._limit_s)
-                answer = answer._replace(tokens=found.get("tokens", []), is_whole=True)
+                ids = _ids(found.get("tokens"), str(self.address))
+                answer = answer._replace(tokens=ids, is_whole=True)
         except EngineError as error:
             if self._child is None:
                 raise
@@ -168,7 +169,8 @@ def answer_of(chunks: Iterable[Mapping[str, Any]], where: str) -> EngineAnswer:
         where: they come from, for complaints.
 
     Raises:
-        EngineError: a chunk has no tokens or no timings, or none is the last.
+        EngineError: a chunk has no tokens or no timings, or sums that cannot be, or none is the
+            last.
     """
     tokens: list[int] = []
     marks: list[_Mark] = []
@@ -176,24 +178,51 @@ def answer_of(chunks: Iterable[Mapping[str, Any]], where: str) -> EngineAnswer:
     is_whole = True
     for chunk in chunks:
         last = chunk
-        new, times = chunk.get("tokens", []), chunk.get("timings")
-        if not isinstance(times, dict) or not isinstance(new, list) or "predicted_n" not in times:
-            raise EngineError(f"{where}: streams no tokens or timings: is it llama-server?")
-        tokens += new
-        is_whole &= times["predicted_n"] - (marks[-1].emitted if marks else 0) <= 1
-        at = (times.get("draft_n", 0), times.get("draft_n_accepted", 0), times["predicted_ms"])
-        mark = _Mark(*at, times["predicted_n"])
-        if marks and marks[-1][:3] == at:
+        tokens += _ids(chunk.get("tokens", []), where)
+        before = marks[-1] if marks else _Mark(0, 0, 0.0, 0)
+        mark = _mark(chunk.get("timings"), where)
+        if any(b < a for a, b in zip(before, mark, strict=True)):
+            raise EngineError(f"{where}: streams sums that fall")
+        is_whole &= mark.emitted - before.emitted <= 1
+        if marks and before[:3] == mark[:3]:
             marks[-1] = mark
         else:
             marks.append(mark)
     if not last.get("stop") or not marks:
         raise EngineError(f"{where}: the stream broke off before its end")
     ended = "eos" if last.get("stop_type") == "eos" else "length"
-    prefill_s = last["timings"]["prompt_ms"] / 1e3
+    prefill_s = _number(last["timings"], "prompt_ms", where) / 1e3
     seconds = prefill_s + marks[-1].ms / 1e3
     answer = EngineAnswer(tokens, _steps(marks), prefill_s, seconds, float("nan"), ended)
     return answer._replace(is_whole=is_whole)
+
+
+def _mark(times: Any, where: str) -> _Mark:
+    """The sums that a chunk states, each of its kind and none below 0."""
+    if not isinstance(times, dict) or "predicted_n" not in times:
+        raise EngineError(f"{where}: streams no tokens or timings: is it llama-server?")
+    drafted = {"draft_n": 0, "draft_n_accepted": 0, **times}  # it leaves zeros out
+    names = ("draft_n", "draft_n_accepted", "predicted_ms", "predicted_n")
+    found = [_number(drafted, name, where) for name in names]
+    if any(found[k] != int(found[k]) for k in (0, 1, 3)) or found[1] > found[0]:
+        raise EngineError(
+            f"{where}: streams counts that cannot be: {names[1]} {found[1]:g} of "
+            f"{names[0]} {found[0]:g}, {names[3]} {found[3]:g}"
+        )
+    return _Mark(int(found[0]), int(found[1]), found[2], int(found[3]))
+
+
+def _number(times: Mapping[str, Any], name: str, where: str) -> float:
+    value = times.get(name)
+    if type(value) not in (int, float) or not 0 <= value < float("inf"):
+        raise EngineError(f"{where}: {name} must be a number from 0, not {value!r}")
+    return float(value)
+
+
+def _ids(found: Any, where: str) -> list[int]:
+    if not isinstance(found, list) or not all(type(token) is int for token in found):
+        raise EngineError(f"{where}: streams no tokens or timings: is it llama-server?")
+    return found
 
 
 def _steps(marks: Sequence[_Mark]) -> list[EngineStep]:

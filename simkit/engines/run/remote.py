@@ -81,7 +81,8 @@ class OpenAi(_Remote):
         }
         found = http_client.ask(self.address, "/v1/completions", body, self._limit_s)
         choices = found.get("choices")
-        first = choices[0] if isinstance(choices, list) and choices else {}
+        first = choices[0] if isinstance(choices, list) and choices else None
+        first = first if isinstance(first, dict) else {}
         answer = self._answer(first.get("token_ids"), "vLLM 0.10.2 and later has return_token_ids")
         counted = _sums(found.get("metrics"))
         return answer if counted is None else answer._replace(counted=counted)
