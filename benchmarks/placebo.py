@@ -4,7 +4,8 @@ Tests every claim on placebos of a trace and of the sampled recording beside it:
 place of acceptance, features and scores shuffled, prompts, lengths and times as they are
 (`traces.placebo`). Each placebo has the trace's size, and each interval its 2,000 resamples, so
 that a verdict comes about as it does on the trace itself. Verdicts go to a log, one placebo a line;
-`--resume` goes on with it. `--store` writes the counts where `simkit claims` reads them.
+`--resume` goes on with it. `--store` writes the counts where `simkit claims` reads them, and leaves
+those of other claims about the same traces as they are.
 """
 
 from __future__ import annotations
@@ -30,12 +31,25 @@ LOG = Path("build/placebo.jsonl")
 Verdicts = dict[str, str]
 
 
-def verdicts(name: str, sampled: str | None, seed: int) -> Verdicts:
-    """The verdict on each claim that a trace can refute, on the placebos of a seed."""
+def names_of(wanted: list[str] | None) -> list[str]:
+    """The claims that a trace can refute, all or those that are wanted.
+
+    Raises:
+        SystemExit: there is no such claim.
+    """
+    known = [claim.name for claim in claims() if claim.kind is not ClaimKind.THEOREM]
+    strange = set(wanted or []) - set(known)
+    if strange:
+        sys.exit(f"no claim that a trace can refute: {', '.join(sorted(strange))}")
+    return known if wanted is None else [name for name in known if name in wanted]
+
+
+def verdicts(name: str, sampled: str | None, tested: list[str], seed: int) -> Verdicts:
+    """The verdict on each tested claim, on the placebos of a seed."""
     one, other = _loaded(name), None if sampled is None else _loaded(sampled)
     null = None if other is None else placebo(other, seed)
-    tested = [claim for claim in claims() if claim.kind is not ClaimKind.THEOREM]
-    found = check(placebo(one, seed), None, null, tested, placebo=None)
+    asked = [claim for claim in claims() if claim.name in tested]
+    found = check(placebo(one, seed), None, null, asked, placebo=None)
     return {one.claim.name: str(one.verdict) for one in found.of}
 
 
@@ -49,15 +63,15 @@ def _loaded(name: str) -> traces.Trace:
     return _traces[name]
 
 
-def _one(job: tuple[str, str | None, int]) -> tuple[int, Verdicts]:
-    return job[2], verdicts(*job)
+Job = tuple[str, str | None, list[str], int]
 
 
-def study(
-    name: str, sampled: str | None, seeds: list[int], processes: int
-) -> Iterator[tuple[int, Verdicts]]:
-    """The verdicts of each seed, in the order in which they are done."""
-    jobs = [(name, sampled, seed) for seed in seeds]
+def _one(job: Job) -> tuple[int, Verdicts]:
+    return job[3], verdicts(*job)
+
+
+def study(jobs: list[Job], processes: int) -> Iterator[tuple[int, Verdicts]]:
+    """The verdicts of each job's seed, in the order in which they are done."""
     if processes == 1:
         yield from map(_one, jobs)
         return
@@ -100,13 +114,14 @@ def main() -> None:
     parser.add_argument("--traces", type=int, default=1000, help="placebos, seeds 1 and up")
     parser.add_argument("--trace", default="reference")
     parser.add_argument("--sampled", default="reference-sampled", help="'' for none")
+    parser.add_argument("--claims", nargs="+", metavar="NAME", help="these alone")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--log", type=Path, default=LOG)
     parser.add_argument("--resume", action="store_true", help="go on with the log")
     parser.add_argument("--store", action="store_true", help=f"write {FILE.name} of the package")
     args = parser.parse_args()
     sampled = args.sampled or None
-    names = [claim.name for claim in claims() if claim.kind is not ClaimKind.THEOREM]
+    names = names_of(args.claims)
     head = {
         "trace": traces.load(args.trace).hash,
         "sampled": None if sampled is None else traces.load(sampled).hash,
@@ -117,9 +132,10 @@ def main() -> None:
     lines = [head, *({"seed": seed, "verdicts": one} for seed, one in found.items())]
     write_atomic(args.log, "".join(json.dumps(one) + "\n" for one in lines).encode())
     left = [seed for seed in range(1, args.traces + 1) if seed not in found]
+    jobs: list[Job] = [(args.trace, sampled, names, seed) for seed in left]
     began = time.perf_counter()
     with args.log.open("a", encoding="utf-8") as log:
-        for seed, one in study(args.trace, sampled, left, args.processes):
+        for seed, one in study(jobs, args.processes):
             found[seed] = one
             log.write(json.dumps({"seed": seed, "verdicts": one}) + "\n")
             log.flush()
@@ -127,7 +143,10 @@ def main() -> None:
     print(f"{n:,} placebos of {args.trace}; {time.perf_counter() - began:.0f} s in this run\n")
     print(table(counts, n))
     if args.store:
-        kept = {"trace": head["trace"], "sampled": head["sampled"], "placebos": n, "claims": counts}
+        about = {"trace": head["trace"], "sampled": head["sampled"]}
+        before = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+        is_same = {name: before.get(name) for name in about} == about
+        kept = {**about, "claims": {**(before["claims"] if is_same else {}), **counts}}
         write_atomic(FILE, (json.dumps(kept, indent=1) + "\n").encode())
 
 

@@ -57,3 +57,14 @@ def test_shares_are_stored_and_shown(run, capsys):
     assert found.record()["placebo_holds"] == 1.0 and found.record()["placebos"] == 2
     other = iid(30, 100, 0.7, max_draft=40, seed=4)  # another trace: nothing is known of it
     assert check(other, claims=[CLAIMS["marginal_falls"]]).of[0].row()[-1] == "holds"
+
+
+def test_one_claim_is_stored_beside_the_others(run, capsys):
+    run("--traces", "2", "--store")
+    before = json.loads(placebo.FILE.read_text())["claims"]
+    head, *_ = run("--traces", "3", "--store", "--claims", "marginal_falls")
+    assert head["claims"] == ["marginal_falls"]
+    after = json.loads(placebo.FILE.read_text())["claims"]
+    assert after == before | {"marginal_falls": {"holds": 3}}
+    with pytest.raises(SystemExit, match="no claim that a trace can refute: nonsense"):
+        run("--claims", "nonsense")

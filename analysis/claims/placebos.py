@@ -53,8 +53,8 @@ def shares(trace: Trace, sampled: Trace | None, cost: AnyCost | None) -> Mapping
         return {}
     if hashes[1] != (None if sampled is None else sampled.hash):
         return {}
-    n = found["placebos"]
-    return {name: Share(count.get("holds", 0) / n, n) for name, count in found["claims"].items()}
+    counts = ((name, count, sum(count.values())) for name, count in found["claims"].items())
+    return {name: Share(count.get("holds", 0) / n, n) for name, count, n in counts}
 
 
 @cache
