@@ -36,7 +36,7 @@ def test_it_is_no_cpu():
 
 
 def both(sampler):
-    plan = Plan(sampler, seed=3, max_new_tokens=12, max_draft=4, eos_token_ids=(EOS,))
+    plan = Plan(sampler, seed=3, max_new_tokens=8, max_draft=4, eos_token_ids=(EOS,))
     pair = tiny_pair()
     there = tiny_pair()
     moved = replace(there, target=there.target.to(DEVICE), draft=there.draft.to(DEVICE))
@@ -104,7 +104,7 @@ def models(folder, target="target", draft="draft"):
 
 def test_record_attach_train_and_score(folder, tmp_path, capsys):
     """From prompts to scores, by the commands of a GPU box."""
-    prompts = ["--prompts", folder / "prompts.jsonl", "--max-new-tokens", 20, "--max-draft", 6]
+    prompts = ["--prompts", folder / "prompts.jsonl", "--max-new-tokens", 10, "--max-draft", 4]
     made = {}
     for device in ("cpu", NAME):
         trace, there = tmp_path / device, ["--device", device]
@@ -141,7 +141,7 @@ LIVE = {
 
 @pytest.mark.parametrize("what", LIVE)
 def test_live_steps_are_those_of_the_cpu(folder, tmp_path, capsys, what):
-    given = ["--prompts", folder / "prompts.jsonl", "--max-new-tokens", 16, "--n-prompts", 3]
+    given = ["--prompts", folder / "prompts.jsonl", "--max-new-tokens", 10, "--n-prompts", 3]
     steps = {}
     for device in ("cpu", NAME):
         log = tmp_path / f"{device}.parquet"

@@ -96,7 +96,7 @@ def test_lengths_are_the_simulators_step_for_step(reference, concurrency):
     """In float32; every step of every request, and in which iteration it is taken."""
     both, trace = reference
     if concurrency == 1:
-        trace = select(trace, range(6), max_new_tokens=BUDGET)
+        trace = select(trace, range(4), max_new_tokens=BUDGET)
     bench = bench_of(both, trace, concurrency)
     wanted = [serving.parse(spec) for spec in CONTROLLERS]
     for controller in wanted:

@@ -33,7 +33,7 @@ from traces import load, scores
 from traces.record.drafters import feature
 from traces.record.drafters.trees import TreeStatistics
 
-T_MAX, N, WIDTH, DEPTH = 10, 16, 6, 4
+T_MAX, N, WIDTH, DEPTH = 10, 13, 6, 4
 STATIC = "static([[0], [0, 0], [0, 0, 0], [0, 1], [1], [1, 0], [1, 2], [3], [3, 0], [5]])"
 SPECS = {  # of every registered tree policy that can run live
     "eagle2": (
