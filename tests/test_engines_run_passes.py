@@ -99,3 +99,22 @@ def test_an_engine_without_seconds_makes_no_cost():
         passes.samples(mute, alone, alone, FACTS)
     with pytest.raises(EngineError, match="no step has drafted anything"):
         passes.samples(alone, asked(part, ["fixed(2)"], False), alone, FACTS)
+    steps = [step._replace(drafted=-1) for step in answer.steps]
+    silent = [passes.Asked(alone[0].request, answer._replace(steps=steps))]
+    for arms in ((alone, silent), (silent, alone)):
+        with pytest.raises(EngineError, match="does not say how many tokens each step drafted"):
+            passes.samples(alone, *arms, FACTS)
+
+
+def test_an_output_that_ends_with_its_first_token_has_no_steps():
+    part = recorded_part(traces.load("reference"), 4, 64)
+    alone = asked(part, ["autoregressive"], has_draft=False)
+    lookups = asked(part, [f"fixed({k})" for k in (1, 2, 3, 4)], has_draft=False)
+    drafted = asked(part, ["fixed(2)"])
+    request = part.requests[0]._replace(output=part.requests[0].output[:1])
+    short = passes.Asked(request, answered(request, [], True))
+    found = passes.samples([short, *alone], [short, *lookups], [short, *drafted], FACTS)
+    whole = passes.samples(alone, lookups, drafted, FACTS)
+    assert times_of(found).verify(np.array([3]), np.array([90]))[0] == pytest.approx(
+        times_of(whole).verify(np.array([3]), np.array([90]))[0]
+    )

@@ -94,6 +94,11 @@ def samples(
     single, several, drafting = timed(alone), timed(lookups), timed(drafted)
     if not len(single.seconds) or np.isnan(single.seconds).any():
         raise EngineError("the engine does not say how long its steps take: no cost comes of them")
+    if (several.tokens < 1).any() or (drafting.tokens < 1).any():
+        raise EngineError(
+            "the engine does not say how many tokens each step drafted: no cost comes of them, but"
+            " --calibration 0 compares counts"
+        )
     cells = _cells([single, TimedSteps(*(column[several.tokens > 1] for column in several))])
     rows = [("target", *cell) for cell in cells]
     rows += [("target", *prefill) for prefill in _prefills(alone)]
@@ -144,7 +149,7 @@ def _draft(
     found.append(("overhead", 0, 0, max(overhead_s, 1e-9)))
     first = np.flatnonzero(steps.opening)
     lengths: dict[int, list[float]] = {}
-    for k, one in zip(first, asked, strict=True):
+    for k, one in zip(first, (one for one in asked if one.answer.steps), strict=True):
         paid_s = overhead_s + n[k] * (pass_s + more_s * steps.context[k])
         lengths.setdefault(len(one.request.prompt), []).append(rest_s[k] - paid_s)
     found += [
