@@ -10,7 +10,8 @@ questions; ``--answers`` names the recording (of this file's first turns) that h
 ``prompts.jsonl``: all chats of MT-Bench (eight categories of 20), 20 of each other category and 40
 of HumanEval, the shortest first: those that run together are alike. Drafters are trained on answers
 to the rest, see ``answers``, and so are heads: ``--rest`` writes it. ``--long`` instead writes
-those of the long recording, the first question of each of MT-Bench's categories.
+those of the long recording, the first question of each of MT-Bench's categories, and ``--ladder``
+those on which drafts of many qualities are recorded, the first four of each task.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from traces.outputs import write_atomic
@@ -27,6 +29,7 @@ SPEC_BENCH = {"source": "Spec-Bench (hemingkx/Spec-Bench)", "licence": "Apache-2
 HUMANEVAL = {"source": "HumanEval (openai/human-eval)", "licence": "MIT"}
 N_RECORDED = {"humaneval": 40}  # prompts of a task that are recorded; of the others ...
 N_RECORDED_ELSE = 20
+N_LADDER = 4  # prompts of a task on which the ladder of drafts is recorded
 Chat = list[dict[str, str]]
 
 
@@ -37,13 +40,23 @@ def load(file: Path = PROMPTS) -> list[dict]:
 
 def recorded(prompts: list[dict]) -> list[dict]:
     """The first of each task, which are recorded."""
+    return first(prompts, lambda task: N_RECORDED.get(task, N_RECORDED_ELSE))
+
+
+def first(prompts: list[dict], n_of: Callable[[str], int]) -> list[dict]:
+    """The first prompts of each task, as many as `n_of` says."""
     seen: Counter[str] = Counter()
     some = []
     for prompt in prompts:
         seen[prompt["task"]] += 1
-        if seen[prompt["task"]] <= N_RECORDED.get(prompt["task"], N_RECORDED_ELSE):
+        if seen[prompt["task"]] <= n_of(prompt["task"]):
             some.append(prompt)
     return some
+
+
+def ladder(prompts: list[dict]) -> list[dict]:
+    """The first four of each task."""
+    return first(prompts, lambda task: N_LADDER)
 
 
 def long(prompts: list[dict]) -> list[dict]:
@@ -66,7 +79,7 @@ def to_train_on(prompts: list[dict]) -> list[dict]:
     return [prompt for prompt in prompts if prompt["id"] not in ids]
 
 
-CHOICES = {"recorded": recorded, "rest": to_train_on, "long": long}
+CHOICES = {"recorded": recorded, "rest": to_train_on, "long": long, "ladder": ladder}
 
 
 def chats(spec_bench: Path, humaneval: Path, answers: dict[str, str]) -> list[dict]:
