@@ -17,16 +17,19 @@ from analysis.claims import (
     svip,
 )
 from analysis.claims.beside import Beside, beside
+from analysis.claims.by_acceptance import ByAcceptance, by_acceptance
 from analysis.claims.by_span import check_by_span
-from analysis.claims.claim import ENGINES, PAPERS, Claim, Part, claim, claims
+from analysis.claims.claim import CLAIMS, ENGINES, PAPERS, Claim, Part, claim, claims
 from analysis.claims.evidence import Evidence, Untestable
 from analysis.claims.table import Findings, check
 from analysis.claims.verdict import Allowed, Verdict
 
 __all__ = [
+    "CLAIMS",
     "ENGINES",
     "PAPERS",
     "Beside",
+    "ByAcceptance",
     "Claim",
     "Evidence",
     "Findings",
@@ -36,6 +39,7 @@ __all__ = [
     "Verdict",
     "acceptance_head",
     "beside",
+    "by_acceptance",
     "check",
     "check_by_span",
     "claim",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from analysis.claims import Beside, Findings
+    from analysis.study import Study
 
 
 class ClaimsBy(StrEnum):
@@ -37,6 +39,7 @@ class ClaimsBy(StrEnum):
 
     trace = "trace"
     span = "span"
+    acceptance = "acceptance"
 
 
 OtherTraces = Annotated[
@@ -61,28 +64,50 @@ def claims(
         ClaimsBy,
         typer.Option(
             rich_help_panel=MORE,
-            help="What claims are tested on. span: each span of the outputs (simkit spans).",
+            help="What claims are tested on. span: each span of the outputs (simkit spans)."
+            " acceptance: the trace and those of --beside, in the order in which their drafts are"
+            " accepted; it says at which acceptance each claim holds.",
         ),
     ] = ClaimsBy.trace,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.svg",
+            rich_help_panel=MORE,
+            help="Draw the verdicts of --by acceptance into this file (.png, .svg or .pdf).",
+        ),
+    ] = None,
     format: PrintedPage = PageFormat.table,
     out: PageOut = None,
 ) -> None:
     """Test the papers' claims on a trace."""
-    from analysis.claims import beside as side_by_side
-    from analysis.claims import check, check_by_span
     from analysis.claims.beside import check_names
     from analysis.claims.table import name_of
     from analysis.study import Study
 
-    if out is not None:
-        check_option("--out", out)
-        check_apart([("--out", out)], [trace, cost, sampled, *(beside or [])])
-    if by is ClaimsBy.span:
-        _no_other(sampled, beside)
+    for option, file in (("--out", out), ("--plot", plot)):
+        if file is not None:
+            check_option(option, file)
+            check_apart([(option, file)], [trace, cost, sampled, *(beside or [])])
+    _check(by, sampled, beside, plot)
     studies = [Study(drafted(trace, drafter), first_token.value)]
     studies += [Study(drafted(other, None), first_token.value) for other in beside or []]
     check_names([name_of(study.trace) for study in studies])
-    of = []
+    if by is ClaimsBy.acceptance:
+        found: Findings | Beside = _by_acceptance(studies, cost, plot)
+    else:
+        found = _tested(studies, cost, by, sampled)
+    give(found, format, out, partial(_print, found))
+
+
+def _tested(
+    studies: list[Study], cost: str | None, by: ClaimsBy, sampled: str | None
+) -> Findings | Beside:
+    """What each trace says, or each span of one, side by side if there are several."""
+    from analysis.claims import beside as side_by_side
+    from analysis.claims import check, check_by_span
+
+    of: list[Findings] = []
     for study in studies:
         with settings_bar("claims") as progress:
             if by is ClaimsBy.span:
@@ -90,16 +115,37 @@ def claims(
             else:
                 of.append(check(study, cost, None if of else sampled, progress=progress))
         tell_times(study, cost)
-    found = side_by_side(of) if len(of) > 1 else of[0]
-    give(found, format, out, partial(_print, found))
+    return side_by_side(of) if len(of) > 1 else of[0]
 
 
-def _no_other(sampled: str | None, beside: list[str] | None) -> None:
+def _by_acceptance(studies: list[Study], cost: str | None, plot: Path | None) -> Beside:
+    from analysis.claims import by_acceptance
+    from analysis.figures.drawing.styles import metadata_of
+
+    if plot is not None:
+        metadata_of(plot.suffix[1:])
+    with settings_bar("claims") as progress:
+        found = by_acceptance(studies, cost, progress=progress)
+    for study in studies:
+        tell_times(study, cost)
+    if plot is not None:
+        found.save(plot)
+    return found
+
+
+def _check(by: ClaimsBy, sampled: str | None, beside: list[str] | None, plot: Path | None) -> None:
+    """Refuse options that do not go together."""
     from traces.errors import UserError
 
-    for option, given in (("--sampled", sampled), ("--beside", beside)):
-        if given:
-            raise UserError(f"--by span is of one trace: leave out {option}")
+    for option, given, ways in (
+        ("--sampled", sampled, (ClaimsBy.trace,)),
+        ("--beside", beside, (ClaimsBy.trace, ClaimsBy.acceptance)),
+        ("--plot", plot, (ClaimsBy.acceptance,)),
+    ):
+        if given and by not in ways:
+            raise UserError(f"--by {by}: leave out {option}")
+    if by is ClaimsBy.acceptance and not beside:
+        raise UserError("--by acceptance: give other drafts of the target with --beside")
 
 
 def _print(found: Findings | Beside, console: Console) -> None:

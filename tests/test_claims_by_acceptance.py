@@ -1,0 +1,130 @@
+"""Claims by acceptance: what each draft says, in order, and where a verdict turns."""
+
+import json
+
+import pytest
+from commands import refused, run
+from test_claims import CLAIMS
+
+import traces
+from analysis.claims import by_acceptance, check
+from analysis.claims.by_acceptance import acceptance_of, turns
+from analysis.claims.claim import CLAIMS as registry
+from analysis.claims.verdict import Verdict
+from analysis.study import Study
+from traces.errors import UserError
+from traces.synthetic import iid
+from traces.writer import save
+
+COST = "linear(draft_s=1, target_s=10)"
+ASKED = [CLAIMS[name] for name in ("marginal_falls", "faster_than_constant", "shorter_is_faster")]
+HOLDS, FAILS, OPEN, UNTESTED = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN, Verdict.UNTESTED
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    """Drafts of 80, 50 and 95% in that order."""
+    shares = {"good": 0.8, "bad": 0.5, "best": 0.95}
+    return {name: iid(30, 60, share, max_draft=8, seed=1) for name, share in shares.items()}
+
+
+@pytest.fixture(scope="module")
+def found(pairs):
+    return by_acceptance(list(pairs.values()), COST, ASKED, names=list(pairs))
+
+
+def test_each_draft_says_what_it_says_alone(pairs, found):
+    assert found.names == ["bad", "good", "best"]
+    for one in found.of:
+        alone = check(pairs[one.trace], COST, claims=ASKED)
+        assert [mine.record() for mine in one.of] == [mine.record() for mine in alone.of]
+
+
+def test_acceptance_is_the_share_of_accepted_rows(pairs, found):
+    for name, one in zip(found.names, found.acceptance, strict=True):
+        assert one.value == pytest.approx(pairs[name].positions("accepted").mean())
+        assert one.lo < one.value < one.hi
+    lattice = acceptance_of(Study(traces.load("reference", "pard2")))
+    rows = traces.load("reference", "pard2")
+    first = rows.column("lattice", "depth") == 1
+    n = rows.n_positions
+    assert lattice.value == pytest.approx(rows.column("lattice", "accepted")[first].sum() / n)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        ([HOLDS, HOLDS, HOLDS], "holds from 40% to 80%"),
+        ([FAILS, OPEN, FAILS], "does not hold from 40% to 80%"),
+        ([FAILS, OPEN, HOLDS], "holds from 80% on, not up to 40%"),
+        ([HOLDS, FAILS, FAILS], "holds up to 40%, not from 60% on"),
+        ([HOLDS, FAILS, HOLDS], "turns 2 times"),
+        ([OPEN, HOLDS, UNTESTED], "holds at 60%, undecided elsewhere"),
+        ([OPEN, UNTESTED, OPEN], "undecided"),
+        ([UNTESTED] * 3, "cannot be tested"),
+        ([Verdict.NO_EXAMPLE, HOLDS, HOLDS], "holds from 60% on, not up to 40%"),
+        ([Verdict.THEOREM] * 3, ""),
+        ([Verdict.SETTING] * 3, ""),
+    ],
+)
+def test_where_a_verdict_turns(verdicts, said):
+    assert turns(verdicts, [0.4, 0.6, 0.8]) == said
+
+
+def test_the_table_the_frame_and_the_picture(found, tmp_path):
+    assert found.heads[3:] == ("bad (48%)", "good (79%)", "best (94%)")
+    said = {row[1]: row[2] for row in found.rows()}
+    (constant,) = (words for name, words in said.items() if "faster_than_constant" in name)
+    assert constant == "holds up to 48%, not from 79% on"
+    assert found.note().startswith("Acceptance is the share of a draft's tokens")
+    assert "bad: 0.479 [" in found.note() and "of 3 claims" in found.note()
+    assert sorted(set(found.frame["acceptance"])) == [one.value for one in found.acceptance]
+    ax = found.plot("column").axes[0]
+    assert [text.get_text() for text in ax.get_xticklabels()] == [
+        "bad\n48%",
+        "good\n79%",
+        "best\n94%",
+    ]
+    assert len(ax.get_yticklabels()) == sum(
+        any(one.verdict in (HOLDS, FAILS, OPEN, Verdict.NO_EXAMPLE) for one in row)
+        for row in found.claims
+    )
+    for end in ("png", "svg", "pdf"):
+        found.save(tmp_path / f"map.{end}")
+    with pytest.raises(UserError, match="'txt' is none of png, svg, pdf"):
+        found.save(tmp_path / "map.txt")
+
+
+@pytest.mark.usefixtures("few_requests")
+def test_the_command(pairs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(registry, "values", lambda: ASKED)
+    for name, pair in pairs.items():
+        save(pair, tmp_path / name)
+    one, *others = [tmp_path / name for name in pairs]
+    words = ["claims", one, *(w for other in others for w in ("--beside", other)), "--cost", COST]
+    words += ["--by", "acceptance"]
+    ended, out, said = run(capsys, *words, "--format", "json", "--plot", tmp_path / "map.svg")
+    assert ended == 0, said
+    (first, *_) = json.loads(out)
+    assert list(first["acceptance"]) == ["bad", "good", "best"]
+    assert (tmp_path / "map.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--by", "acceptance"], "--by acceptance: give other drafts of the target with --beside"),
+        (["--plot", "x.svg"], "--by trace: leave out --plot"),
+        (["--by", "acceptance", "--beside", "reference", "--sampled", "x"], "leave out --sampled"),
+        (["--by", "acceptance", "--beside", "reference", "--plot", "x.txt"], "'txt' is none of"),
+        (["--by", "acceptance", "--beside", "smollm2"], "two of the traces have this name"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(words, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert said in refused(capsys, "claims", "smollm2", *words)
+
+
+def test_one_trace_has_no_order(pairs):
+    with pytest.raises(UserError, match="need two traces or more"):
+        by_acceptance([pairs["good"]], COST, ASKED)
