@@ -214,7 +214,11 @@ def _mark(times: Any, where: str) -> _Mark:
 
 def _number(times: Mapping[str, Any], name: str, where: str) -> float:
     value = times.get(name)
-    if type(value) not in (int, float) or not 0 <= value < float("inf"):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 <= value < float("inf")
+    ):
         raise EngineError(f"{where}: {name} must be a number from 0, not {value!r}")
     return float(value)
 

@@ -30,10 +30,9 @@ from traces.record.pair import load_tokenizer, tokenizer_hash
 
 RUNGS = (
     Rung("q2-g16", (2,), 16),
-    Rung("q2.5-g32", (3, 2), 32),
     Rung("q3-g64", (3,), 64),
     Rung("q3-g32", (3,), 32),
-    Rung("q3.5-g32", (4, 3), 32),
+    Rung("q3-g16", (3,), 16),
     Rung("q4-g64", (4,), 64),
 )
 LENGTH, N_TEXTS, N_HELD = 256, 32, 16
